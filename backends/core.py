@@ -1,0 +1,111 @@
+"""The actions that are always there: `core.ping` and `project.workspace_stats`."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+from mcp.server import Server
+from pydantic import BaseModel, ConfigDict, Field
+
+from backends.gox import runlog
+from backends.gox.action import MIGRATIONS, WORDS, Action, Request, action_server, closed
+from gateway.contract import Home, Json, Manifest
+from gateway.errors import Fault, Kind
+
+MAX_ENTRIES = 1_000_000
+
+
+class Options(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    root: Path | None = Field(
+        default=None,
+        description="Folder that workspace_stats counts; by default the working folder on loopback, else the tenant's.",
+    )
+
+
+manifest = Manifest(
+    faults="protocol",
+    words=WORDS,
+    options=Options,
+    store="gox",
+    effects={"ping": 0, "workspace_stats": 0},
+    migrations=MIGRATIONS,
+)
+
+
+def server(home: Home) -> Server[Any]:
+    """`core`."""
+    ping = Action(
+        name="ping",
+        title="Ping",
+        description="Answer at once with the server's time, to show that the gateway is there.",
+        side_effect="none",
+        run=_ping,
+        input_schema=closed({}),
+        output_schema={
+            "type": "object",
+            "properties": {"ok": {"type": "boolean"}, "serverTime": {"type": "string"}},
+            "required": ["ok", "serverTime"],
+        },
+    )
+    return action_server(home, "core", [ping])
+
+
+def project(home: Home) -> Server[Any]:
+    """`project`."""
+
+    async def workspace_stats(request: Request) -> Json:
+        root = _root(home)
+        files, directories = await asyncio.to_thread(_count, root)
+        return {"root": str(root), "files": files, "directories": directories}
+
+    stats = Action(
+        name="workspace_stats",
+        title="Workspace statistics",
+        description="Count the files and directories of the workspace.",
+        side_effect="read",
+        run=workspace_stats,
+        input_schema=closed({}),
+        output_schema={
+            "type": "object",
+            "properties": {
+                "root": {"type": "string"},
+                "files": {"type": "integer"},
+                "directories": {"type": "integer"},
+            },
+            "required": ["root", "files", "directories"],
+        },
+    )
+    return action_server(home, "project", [stats])
+
+
+async def _ping(request: Request) -> Json:
+    return {"ok": True, "serverTime": runlog.now()}
+
+
+def _root(home: Home) -> Path:
+    options: Options = home.options
+    if options.root is not None:
+        return options.root
+    return Path.cwd() if home.loopback else home.folder(home.here().caller)
+
+
+def _count(root: Path) -> tuple[int, int]:
+    """Below the root, which does not count itself; links are not followed."""
+    files = directories = 0
+    for _, folders, names in os.walk(root, onerror=_unreadable_root(root)):
+        directories += len(folders)
+        files += len(names)
+        if files + directories > MAX_ENTRIES:
+            raise Fault(Kind.TOO_LARGE, f"The workspace has more than {MAX_ENTRIES} entries.")
+    return files, directories
+
+
+def _unreadable_root(root: Path) -> Any:
+    def on_error(exc: OSError) -> None:
+        if exc.filename == str(root):
+            raise Fault(Kind.UNAVAILABLE, "The workspace cannot be read.") from exc
+
+    return on_error

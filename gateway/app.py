@@ -1,0 +1,339 @@
+"""The composition root: settings become objects, objects become one ASGI app."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from importlib.metadata import version
+from typing import Any, Final, cast
+
+import limits
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.auth.keys import DEFAULT_SCOPES, Keys
+from gateway.catalogue.catalogue import Catalogue, Endpoint
+from gateway.catalogue.view import Naming
+from gateway.contract import MODERN, Backend, Call, Caller, Client, Json, Record, Stage
+from gateway.edge.bearer import Bearer
+from gateway.edge.correlation import correlation_id, new_id, trace_context
+from gateway.edge.door import Authenticate, Door
+from gateway.edge.guard import Guard, defaults
+from gateway.edge.health import PATHS, health_router
+from gateway.errors import UnknownName
+from gateway.outbound import client as outbound_client
+from gateway.pipeline import compose
+from gateway.policy.rules import Policy
+from gateway.protocol.asking import Asking
+from gateway.protocol.entry import Entry
+from gateway.protocol.floor import FindAgain, Floor
+from gateway.protocol.hub import Hub
+from gateway.protocol.legacy import Legacy
+from gateway.protocol.listen import Listen
+from gateway.protocol.modern import Modern
+from gateway.protocol.rounds import Rounds
+from gateway.protocol.seal import Seal
+from gateway.protocol.session import Sessions
+from gateway.protocol.standing import Standing
+from gateway.protocol.streams import Streams
+from gateway.protocol.wire import Pulse
+from gateway.settings import ModuleBackend, Settings, is_loopback
+from gateway.stages.approve import Approve
+from gateway.stages.audit import Audit
+from gateway.stages.authorize import Authorize
+from gateway.stages.deadline import Deadline
+from gateway.stages.dispatch import Dispatch
+from gateway.stages.guard import Guard as ResultGuard
+from gateway.stages.limit import Limit
+from gateway.stages.resolve import Resolve
+from gateway.stages.trace import Trace
+from gateway.stages.validate import Validate
+from gateway.state.audit import AuditLog
+from gateway.state.bus import MemoryBus
+from gateway.state.database import Database
+from gateway.state.secrets import load_secret
+from gateway.state.sessions import Sessions as SessionRows
+from gateway.state.store import Stores
+from gateway.state.tenants import Tenants
+from gateway.telemetry.calls import CallLines, Spans
+from gateway.telemetry.log import Lines
+from gateway.upstream.home import House, SilentWire
+from gateway.upstream.load import load_module
+from gateway.upstream.local import LocalBackend
+
+log = logging.getLogger("gatehouse")
+
+VERSION: Final = version("gatehouse")
+SERVER_INFO: Final[Json] = {"name": "gatehouse", "title": "Gatehouse", "version": VERSION}
+
+
+class Gatehouse:
+    """One running gateway. Open it with `Gatehouse.open`; `asgi` serves it; `apply` changes what it serves."""
+
+    asgi: ASGIApp
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.draining = False
+        self._exit = AsyncExitStack()
+        self._served: dict[str, tuple[ModuleBackend, LocalBackend]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def open(cls, settings: Settings, lines: Lines) -> "Gatehouse":
+        house = cls(settings)
+        try:
+            await house._build(lines)
+        except BaseException:
+            await house.close()
+            raise
+        return house
+
+    async def close(self) -> None:
+        """End every stream, finish what is under way, write down what is left."""
+        self.draining = True
+        await self._exit.aclose()
+
+    # ---- building ----
+
+    async def _build(self, lines: Lines) -> None:
+        settings, leave = self.settings, self._exit.push_async_callback
+        self.database = await Database.open(settings.data_dir)
+        leave(self.database.close)
+        secrets = settings.data_dir / "secrets"
+        self.keys = Keys(self.database, load_secret(secrets, "pepper"))
+        leave(self.keys.close)
+        self.tenants = await Tenants.open(self.database)
+        rows = await SessionRows.open(self.database)
+        audit = await AuditLog.open(settings.data_dir)
+        leave(audit.close)
+        stores = Stores(settings.files_dir / "stores")
+        leave(stores.close)
+        http = outbound_client()
+        leave(http.aclose)
+        bus = MemoryBus()
+
+        policy = Policy(self.tenants.get)
+        naming = Naming(
+            max_length=settings.names.max_length,
+            client_prefix_budget=settings.names.client_prefix_budget,
+            deadline=settings.calls.deadline,
+            page_size=settings.catalogue.page_size,
+            ttl=settings.catalogue.ttl,
+            server_info=SERVER_INFO,
+        )
+        self.catalogue = Catalogue(policy, naming)
+        self.database.on_change(self.catalogue.forget_views)
+        self.spans = Spans()
+        shown = CallLines(lines.put, settings.log.format) if settings.log.level in ("debug", "info") else None
+
+        def told(call: Call) -> None:
+            self.spans.told(call)
+            if shown is not None:
+                shown.told(call)
+
+        # The order of the path, and why: `trace` and `audit` see everything that happens inside; `limit` charges every
+        # call, also one that is refused later; `resolve` makes hidden and unknown alike; `validate` bounds and checks
+        # the arguments before policy sees them; `guard` and `deadline` bound what the backend may give and take.
+        begin: tuple[tuple[str, Stage], ...] = (
+            ("trace", Trace(told)),
+            ("audit", Audit(audit.put if settings.audit.enabled else _unrecorded)),
+            ("limit", Limit(limits.parse(settings.limits.calls))),
+        )
+        self.path = compose(
+            (
+                *begin,
+                ("resolve", Resolve(FindAgain(self.catalogue))),
+                ("validate", Validate(settings.calls.max_arguments_bytes)),
+                ("authorize", Authorize(policy.decide)),
+                ("approve", Approve()),
+                ("guard", ResultGuard(settings.calls.max_result_bytes)),
+                ("deadline", Deadline()),
+            ),
+            Dispatch(),
+            "dispatch",
+        )
+        short = partial(compose, (*begin, ("authorize", Authorize(policy.decide_list))))
+
+        self._house = House(
+            stores=stores,
+            files=settings.files_dir,
+            bus=bus,
+            http=http,
+            loopback=is_loopback(settings.server.host),
+            invoke=self._invoke,
+            good=self._good,
+            spawn=self._spawn,
+        )
+        hub = Hub(self._backend)
+        self.catalogue.on_change(hub.changed)
+        leave(_call(hub.close))
+        floor = Floor(
+            catalogue=self.catalogue, path=self.path, lists=short, correlate=_correlate, server_info=SERVER_INFO
+        )
+        seal = Seal([load_secret(secrets, "seal")])
+        pulse = Pulse()
+        self._spawn(pulse.run())
+        streams = Streams(bus.worker)
+        standing = Standing(self.catalogue, hub, streams, rows, pulse)
+        sessions = Sessions(seal, rows)
+        entry = Entry(
+            Modern(floor, Listen(self.catalogue, hub), Rounds(seal), pulse),
+            Legacy(floor, sessions, streams, Asking(bus.worker), standing, pulse),
+        )
+        door = Door(await self._authenticate(), entry.serve, settings.server.max_body_bytes)
+        self.asgi = self._guarded(Front(door, self._plain_routes()))
+        leave(self._stop_backends)
+        leave(self._stop_tasks)
+        await self.apply(settings)
+
+    async def _authenticate(self) -> Authenticate:
+        if self.settings.auth.mode == "none":
+            anyone = Caller("default", "anonymous", scopes=frozenset(DEFAULT_SCOPES))
+
+            async def let_in(headers: Mapping[str, str], address: str) -> Caller:
+                return anyone
+
+            return let_in
+        bearer = Bearer(self.keys.verify)
+        await self.keys.on_revoke(bearer.forget)
+
+        async def authenticate(headers: Mapping[str, str], address: str) -> Caller:
+            given = headers.get("authorization")
+            if given is None and (key := headers.get("x-api-key")) is not None:
+                given = f"Bearer {key}"
+            return await bearer.caller(given, address)
+
+        return authenticate
+
+    def _plain_routes(self) -> FastAPI:
+        app = FastAPI(title="Gatehouse", version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
+        app.include_router(health_router(lambda: "draining" if self.draining else None))
+        return app
+
+    def _guarded(self, app: ASGIApp) -> Guard:
+        server = self.settings.server
+        hosts, origins = defaults(server.host, server.port, server.public_url)
+        return Guard(app, (*hosts, *server.allowed_hosts), (*origins, *server.allowed_origins), PATHS)
+
+    # ---- what is served ----
+
+    async def apply(self, settings: Settings) -> None:
+        """Serve what these settings say from now on, without dropping a call. Raises `LoadError`, changing nothing."""
+        wanted = {ns: entry for ns, entry in settings.backends.items() if entry.enabled}
+        later = [ns for ns, entry in wanted.items() if not isinstance(entry, ModuleBackend)]
+        for namespace in later:
+            log.warning("backends.%s: only `module:` backends are served in this release", namespace)
+        modules = {ns: entry for ns, entry in wanted.items() if isinstance(entry, ModuleBackend)}
+        fresh = {ns: entry for ns, entry in modules.items() if self._served.get(ns, (None,))[0] != entry}
+        made = {ns: (entry, self._load(ns, entry)) for ns, entry in fresh.items()}
+        await self.tenants.apply({name: _tenant(each) for name, each in settings.tenants.items()})
+        stale = [ns for ns in self._served if ns in made or ns not in modules]
+        retired = [self._served.pop(ns)[1] for ns in stale]
+        for namespace, (entry, backend) in made.items():
+            await backend.open()
+            self._served[namespace] = (entry, backend)
+            await self.catalogue.add(backend)
+        for namespace in stale:
+            if namespace not in self._served:
+                self.catalogue.drop(namespace)
+        self.catalogue.serve(_endpoints(settings))
+        for backend in retired:
+            self._spawn(backend.close())
+
+    def _load(self, namespace: str, entry: ModuleBackend) -> LocalBackend:
+        module, attribute = entry.target
+        overrides = entry.model_dump(include={"effects", "timeouts", "timeout", "faults"})
+        return load_module(namespace, module, attribute, entry.options, overrides, self._house)
+
+    def _backend(self, namespace: str) -> Backend | None:
+        served = self._served.get(namespace)
+        return served[1] if served else None
+
+    # ---- what modules may ask of the house ----
+
+    async def _invoke(self, caller: Caller, tool: str, arguments: Json, meta: Json) -> Json:
+        view = self.catalogue.view(caller, "/mcp")
+        route = view.tools.get(tool) if view else None
+        params: Json = {"name": tool, "arguments": arguments, "_meta": meta}
+        given = correlation_id({}, meta) if meta else new_id()
+        call = Call(given, caller, "tools/call", params, Client(MODERN, {}), SilentWire(), Record(), route)
+        result = await self.path(call)
+        if isinstance(result, bytes):
+            raise UnknownName(f"Unknown tool: {tool}")
+        return result
+
+    async def _good(self, caller: Caller) -> bool:
+        tenant = self.tenants.get(caller.tenant)
+        if tenant is None or tenant.suspended:
+            return False
+        return self.settings.auth.mode == "none" or await self.keys.good(caller.credential)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(_logged(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _stop_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _stop_backends(self) -> None:
+        for _, backend in self._served.values():
+            await backend.close()
+
+
+class Front:
+    """`/mcp` is reached before FastAPI's own routing, which costs as much as a whole call."""
+
+    def __init__(self, door: Door, plain: FastAPI) -> None:
+        self._door = door
+        self._plain = plain
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            path: str = scope["path"]
+            if path == "/mcp" or path.startswith("/mcp/"):
+                await self._door(scope, receive, send)
+                return
+        await self._plain(scope, receive, send)
+
+
+def _endpoints(settings: Settings) -> dict[str, Endpoint]:
+    endpoints = {"/mcp": Endpoint("/mcp", "underscore")}
+    for namespace in settings.backends:
+        endpoints[f"/mcp/{namespace}"] = Endpoint(f"/mcp/{namespace}", "bare", (namespace,))
+    for name, server in settings.servers.items():
+        endpoints[f"/mcp/{name}"] = Endpoint(f"/mcp/{name}", server.names, server.backends)
+    return endpoints
+
+
+def _tenant(tenant: Any) -> Any:
+    return {"read_only": tenant.read_only, "backends": tenant.backends}
+
+
+def _correlate(headers: Mapping[str, str], meta: Any) -> tuple[str, dict[str, str]]:
+    known = cast("Json", meta) if isinstance(meta, dict) else None
+    trace = trace_context(headers, known)
+    return correlation_id(headers, known, trace), trace
+
+
+def _unrecorded(row: object) -> None:
+    """Where records go when nobody wants them."""
+
+
+def _call(function: Any) -> Any:
+    async def run() -> None:
+        function()
+
+    return run
+
+
+async def _logged(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except Exception:
+        # Nobody awaits such a task: what ends it must be seen at least here.
+        log.exception("a background task failed")

@@ -1,0 +1,183 @@
+"""Every backend's lists, and the views made of them. Listing never waits for a backend."""
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from gateway.catalogue.names import Mode
+from gateway.catalogue.snapshot import Snapshot, take
+from gateway.catalogue.view import Naming, View
+from gateway.contract import Backend, Caller, Change, Offer, Route
+from gateway.errors import Fault, ForeignError
+
+log = logging.getLogger("gatehouse.catalogue")
+
+MAX_VIEWS: Final = 1024
+REREAD_SECONDS: Final = 1.0
+FIRST_OFFER_SECONDS: Final = 3.0
+
+
+class Sight(Protocol):
+    """Which part of the catalogue a caller may see."""
+
+    def key(self, caller: Caller) -> Hashable:
+        """Equal for callers with the same view."""
+        ...
+
+    def sees(self, caller: Caller, route: Route) -> bool:
+        """Whether the name leads anywhere at all."""
+        ...
+
+    def lists(self, caller: Caller, route: Route) -> bool:
+        """Whether it is shown in lists as well."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One path: which backends it shows and how it names their tools."""
+
+    path: str
+    mode: Mode
+    namespaces: tuple[str, ...] | None = None
+    """None: all."""
+
+
+Listener = Callable[[str, Change], None]
+
+
+class Catalogue:
+    """The snapshots of all backends, swapped whole when one changes."""
+
+    def __init__(self, sight: Sight, naming: Naming) -> None:
+        self._sight = sight
+        self._naming = naming
+        self._snapshots: dict[str, Snapshot] = {}
+        self._endpoints: dict[str, Endpoint] = {}
+        self._views: OrderedDict[tuple[str, Hashable], View] = OrderedDict()
+        self._read_at: dict[str, float] = {}
+        self._listeners: list[Listener] = []
+        self._refreshing: set[asyncio.Task[None]] = set()
+
+    # ---- asked on every call ----
+
+    def view(self, caller: Caller, path: str) -> View | None:
+        """The caller's view at that path; None when there is no such endpoint, or nothing of it is theirs."""
+        key = (path, self._sight.key(caller))
+        view = self._views.get(key)
+        if view is None:
+            view = self._build(caller, path)
+            if view is None:
+                return None
+            self._views[key] = view
+            if len(self._views) > MAX_VIEWS:
+                self._views.popitem(last=False)
+        return view
+
+    async def reread(self, namespaces: Mapping[str, Snapshot]) -> bool:
+        """Read these backends' lists once more, each at most once a second; true when any was read."""
+        now = time.monotonic()
+        due = [ns for ns in namespaces if now - self._read_at.get(ns, 0.0) >= REREAD_SECONDS]
+        await asyncio.gather(*(self.refresh(self._snapshots[ns].backend) for ns in due if ns in self._snapshots))
+        return bool(due)
+
+    # ---- what is served ----
+
+    def serve(self, endpoints: Mapping[str, Endpoint]) -> None:
+        self._endpoints = dict(endpoints)
+        self._views.clear()
+
+    async def add(self, backend: Backend) -> None:
+        """Take a backend in, waiting a moment for its first lists."""
+        self._snapshots[backend.namespace] = take(backend, Offer())
+        backend.on_change(lambda change: self._changed(backend, change))
+        await self.refresh(backend)
+
+    def drop(self, namespace: str) -> None:
+        if self._snapshots.pop(namespace, None) is not None:
+            self._views.clear()
+            self._tell(namespace, _EVERYTHING)
+
+    async def refresh(self, backend: Backend, said: Change | None = None) -> None:
+        """Read its lists and tell what changed, and what the backend `said` did; on failure the last good ones stay."""
+        namespace = backend.namespace
+        self._read_at[namespace] = time.monotonic()
+        try:
+            async with asyncio.timeout(FIRST_OFFER_SECONDS):
+                snapshot = take(backend, await backend.offer(None))
+        except (Fault, ForeignError, TimeoutError) as exc:
+            log.warning("%s: its lists could not be read: %s", namespace, str(exc) or "no answer in time")
+            return
+        before = self._snapshots.get(namespace)
+        if before is None or before.backend is not backend:
+            return  # dropped or replaced meanwhile
+        for name in snapshot.quarantined.keys() - before.quarantined.keys():
+            log.warning("%s: %r is not served: %s", namespace, name, snapshot.quarantined[name])
+        self._snapshots[namespace] = snapshot
+        changes = _differences(before.offer, snapshot.offer)
+        if said is not None:
+            changes.add(said)
+        if before.offer != snapshot.offer:
+            self._views.clear()
+        self._tell(namespace, changes)
+
+    def on_change(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def forget_views(self) -> None:
+        """Policy, tenants or grants changed."""
+        self._views.clear()
+
+    @property
+    def snapshots(self) -> Mapping[str, Snapshot]:
+        return self._snapshots
+
+    # ---- inside ----
+
+    def _build(self, caller: Caller, path: str) -> View | None:
+        endpoint = self._endpoints.get(path)
+        if endpoint is None:
+            return None
+        names = self._snapshots if endpoint.namespaces is None else endpoint.namespaces
+        mine = [self._snapshots[ns] for ns in names if ns in self._snapshots and self._sees_any(caller, ns)]
+        if not mine and endpoint.namespaces is not None:
+            return None
+        sight = self._sight
+        return View(mine, endpoint.mode, self._naming, partial(sight.sees, caller), partial(sight.lists, caller))
+
+    def _sees_any(self, caller: Caller, namespace: str) -> bool:
+        backend = self._snapshots[namespace].backend
+        whole = Route(namespace, "*", f"{namespace}.*", "*", backend, {}, effect=0)
+        return self._sight.sees(caller, whole)
+
+    def _changed(self, backend: Backend, change: Change) -> None:
+        if change[0] == "resource":
+            self._tell(backend.namespace, {change})
+            return
+        task = asyncio.ensure_future(self.refresh(backend, change))
+        self._refreshing.add(task)
+        task.add_done_callback(self._refreshing.discard)
+
+    def _tell(self, namespace: str, changes: set[Change]) -> None:
+        for listener in self._listeners:
+            for change in sorted(changes):
+                listener(namespace, change)
+
+
+_EVERYTHING: Final[set[Change]] = {("tools", ""), ("prompts", ""), ("resources", "")}
+
+
+def _differences(before: Offer, after: Offer) -> set[Change]:
+    changes: set[Change] = set()
+    if before.tools != after.tools:
+        changes.add(("tools", ""))
+    if before.prompts != after.prompts:
+        changes.add(("prompts", ""))
+    if (before.resources, before.templates) != (after.resources, after.templates):
+        changes.add(("resources", ""))
+    return changes

@@ -1,0 +1,69 @@
+"""What one backend lists, checked and compiled once."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from mcp.shared.inbound import x_mcp_header_map
+
+from gateway.catalogue.intake import take_prompts, take_resources, take_templates, take_tools
+from gateway.catalogue.names import collisions
+from gateway.catalogue.schema import compile_check
+from gateway.contract import Backend, Json, Offer
+
+Check = Callable[[Json], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A backend's lists as they were when taken, without what cannot be served."""
+
+    backend: Backend
+    offer: Offer
+    quarantined: Mapping[str, str]
+    """Name -> why it is not served."""
+    checks: Mapping[str, Check]
+    headers: Mapping[str, Json]
+    """Input schemas of the tools that mirror arguments into headers."""
+    degraded: bool = False
+
+
+def take(backend: Backend, offer: Offer) -> Snapshot:
+    """Check every item by itself: one bad tool never breaks the list."""
+    tools, bad_tools = take_tools(list(offer.tools), trusted=backend.trusted)
+    prompts, bad_prompts = take_prompts(list(offer.prompts), trusted=backend.trusted)
+    resources, bad_resources = take_resources(list(offer.resources), trusted=backend.trusted)
+    templates, bad_templates = take_templates(list(offer.templates), trusted=backend.trusted)
+    twice = collisions(backend.namespace, [tool["name"] for tool in tools])
+    bad_tools |= dict.fromkeys(twice, "its prefixed name is another tool's own name")
+    tools = [tool for tool in tools if tool["name"] not in twice]
+    return Snapshot(
+        backend=backend,
+        offer=replace(
+            offer,
+            tools=tuple(tools),
+            prompts=tuple(prompts),
+            resources=tuple(resources),
+            templates=tuple(templates),
+        ),
+        quarantined={**bad_templates, **bad_resources, **bad_prompts, **bad_tools},
+        checks={tool["name"]: compile_check(tool["inputSchema"]) for tool in tools},
+        headers={tool["name"]: tool["inputSchema"] for tool in tools if x_mcp_header_map(tool["inputSchema"])},
+    )
+
+
+def effect_of(backend: Backend, tool: Json) -> int:
+    """0 to 3, as the operator or the module said; else by annotation, which a remote server may only raise."""
+    if (stated := backend.manifest.effects.get(tool["name"])) is not None:
+        return stated
+    hints = cast("Mapping[str, Any]", tool.get("annotations") or {})
+    if backend.trusted:
+        if hints.get("readOnlyHint") is True:
+            return 0
+        return 1 if hints.get("idempotentHint") is True and hints.get("destructiveHint") is False else 2
+    return 3 if hints.get("destructiveHint") is True else 2
+
+
+def timeout_of(backend: Backend, tool: str, default: float) -> float:
+    timeouts = backend.manifest.timeouts
+    return timeouts.get(tool) or timeouts.get("*") or default

@@ -1,0 +1,301 @@
+"""A caller's view of the catalogue: where each name leads, and the lists as finished bytes."""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as BadBase64
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from gateway.catalogue.flatten import flatten
+from gateway.catalogue.names import Mode, canonical, exposed
+from gateway.catalogue.snapshot import Snapshot, effect_of, timeout_of
+from gateway.catalogue.uris import rewrite_links, unwrap, wrap
+from gateway.contract import MODERN, Json, Route
+from gateway.errors import Fault, Kind
+
+SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
+CANONICAL: Final = "gatehouse/id"
+DEGRADED: Final = "gatehouse/degraded"
+MAX_INSTRUCTIONS: Final = 16_384
+
+LISTS: Final[Mapping[str, str]] = {
+    "tools/list": "tools",
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """How names are made, for every view."""
+
+    max_length: int = 64
+    client_prefix_budget: int = 16
+    deadline: float = 60.0
+    page_size: int = 100
+    ttl: float = 60.0
+    server_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    route: Route
+    item: Json
+
+
+class View:
+    """Built whole for one endpoint and one class of callers; its pages are encoded when first asked for."""
+
+    def __init__(
+        self,
+        snapshots: Iterable[Snapshot],
+        mode: Mode,
+        naming: Naming,
+        sees: Callable[[Route], bool],
+        lists: Callable[[Route], bool],
+    ) -> None:
+        self.tools: dict[str, Route] = {}
+        self.prompts: dict[str, Route] = {}
+        self.resources: dict[str, Route] = {}
+        self.templates: dict[str, Route] = {}
+        self.namespaces: dict[str, Snapshot] = {}
+        self._mode: Mode = mode
+        self._naming = naming
+        self._lists: dict[str, list[_Listed]] = {key: [] for key in LISTS.values()}
+        self._pages: dict[tuple[str, int, bool], bytes] = {}
+        for snapshot in snapshots:
+            self.namespaces[snapshot.backend.namespace] = snapshot
+            self._take(snapshot, sees, lists)
+
+    # ---- where a name leads ----
+
+    def resource(self, uri: str) -> Route | None:
+        """The listed resource of that URI, or one that its backend may know though it does not list it."""
+        if (listed := self.resources.get(uri)) is not None:
+            return listed
+        if self._mode == "bare":
+            return next((self._unlisted(each, uri, uri) for each in self.namespaces.values()), None)
+        if (unwrapped := unwrap(uri)) is not None and unwrapped[0] in self.namespaces:
+            return self._unlisted(self.namespaces[unwrapped[0]], unwrapped[1], uri)
+        for snapshot in self.namespaces.values():
+            if uri.startswith(snapshot.backend.manifest.owns or ("\0",)):
+                return self._unlisted(snapshot, uri, uri)
+        return None
+
+    def completable(self, ref: Json) -> tuple[Route, Json] | None:
+        """Where a completion's reference leads, and the reference as the backend knows it."""
+        if ref.get("type") == "ref/prompt":
+            route = self.prompts.get(str(ref.get("name")))
+            return (route, {**ref, "name": route.name}) if route else None
+        uri = str(ref.get("uri"))
+        route = self.templates.get(uri) or self.resource(uri)
+        return (route, {**ref, "uri": route.name}) if route else None
+
+    def _unlisted(self, snapshot: Snapshot, own: str, shown: str) -> Route | None:
+        if "resources" not in snapshot.offer.capabilities:
+            return None
+        return self._resource_route(snapshot, {"uri": own, "name": own}, own, shown)
+
+    # ---- the lists ----
+
+    def page(self, method: str, cursor: str | None, version: str) -> bytes:
+        """One page of a list, encoded. Raises `Fault` for a cursor that we did not give."""
+        number = _read_cursor(cursor)
+        listed = self._lists[LISTS[method]]
+        size = self._naming.page_size
+        if number and number * size >= len(listed):
+            raise Fault(Kind.INVALID_INPUT, "No such page; start again without a cursor.")
+        key = (method, number, version == MODERN)
+        if (encoded := self._pages.get(key)) is None:
+            encoded = self._pages[key] = self._encode(method, number, modern=version == MODERN)
+        return encoded
+
+    def _encode(self, method: str, number: int, *, modern: bool) -> bytes:
+        key, size = LISTS[method], self._naming.page_size
+        listed = self._lists[key]
+        shown = [each.item for each in listed[number * size : (number + 1) * size]]
+        result: Json = {key: shown if modern else [_for_handshake(item) for item in shown]}
+        if (number + 1) * size < len(listed):
+            result["nextCursor"] = _cursor(number + 1)
+        if modern:
+            result |= self.cache_hints()
+        return msgspec.json.encode(result)
+
+    def cache_hints(self) -> Json:
+        """What every cacheable result of 2026-07-28 carries; the view depends on the caller, so it is private."""
+        return {
+            "resultType": "complete",
+            "ttlMs": int(self._naming.ttl * 1000),
+            "cacheScope": "private",
+            "_meta": {SERVER_INFO: self._naming.server_info},
+        }
+
+    def capabilities(self) -> Json:
+        """The union of what the backends in view offer. Changes are told by the gateway, whatever the backend can."""
+        offered = [each.offer.capabilities for each in self.namespaces.values()]
+        union: Json = {"logging": {}}
+        for key in ("tools", "prompts"):
+            if any(key in each for each in offered):
+                union[key] = {"listChanged": True}
+        if any("resources" in each for each in offered):
+            subscribe = any((each.get("resources") or {}).get("subscribe") for each in offered)
+            union["resources"] = {"listChanged": True, "subscribe": subscribe}
+        if any("completions" in each for each in offered):
+            union["completions"] = {}
+        extensions: Json = {}
+        for each in offered:
+            extensions |= each.get("extensions") or {}
+        if extensions:
+            union["extensions"] = extensions
+        return union
+
+    def instructions(self) -> str:
+        """Each backend's own, headed by its namespace."""
+        said = [(ns, each.offer.instructions.strip()) for ns, each in self.namespaces.items()]
+        if self._mode == "bare":
+            return "\n\n".join(text for _, text in said if text)[:MAX_INSTRUCTIONS]
+        return "\n\n".join(f"## {ns}\n{text}" for ns, text in said if text)[:MAX_INSTRUCTIONS]
+
+    # ---- building ----
+
+    def _take(self, snapshot: Snapshot, sees: Callable[[Route], bool], lists: Callable[[Route], bool]) -> None:
+        offer = snapshot.offer
+        makers = (
+            ("tools", offer.tools, self._tool),
+            ("prompts", offer.prompts, self._prompt),
+            ("resources", offer.resources, self._resource),
+            ("resourceTemplates", offer.templates, self._template),
+        )
+        for key, items, make in makers:
+            for definition in items:
+                listed = make(snapshot, definition)
+                if sees(listed.route):
+                    self._index(key, listed.route)
+                    if lists(listed.route):
+                        self._lists[key].append(listed)
+
+    def _index(self, key: str, route: Route) -> None:
+        if key == "resources":
+            self.resources[route.exposed] = route
+        elif key == "resourceTemplates":
+            self.templates[route.exposed] = route
+        else:
+            names = self.tools if key == "tools" else self.prompts
+            # The shown name comes first; any other form of it may be called as well.
+            names[route.exposed] = route
+            for other in (route.canonical, self._exposed(route.namespace, route.name, "underscore")):
+                names.setdefault(other, route)
+
+    def _exposed(self, namespace: str, name: str, mode: Mode) -> str:
+        return exposed(namespace, name, mode, self._naming.max_length, self._naming.client_prefix_budget)
+
+    def _tool(self, snapshot: Snapshot, definition: Json) -> _Listed:
+        backend, name = snapshot.backend, definition["name"]
+        route = Route(
+            namespace=backend.namespace,
+            name=name,
+            canonical=canonical(backend.namespace, name),
+            exposed=self._exposed(backend.namespace, name, self._mode),
+            backend=backend,
+            definition=definition,
+            check=snapshot.checks.get(name),
+            header_schema=snapshot.headers.get(name),
+            rewrite=self._rewriter(snapshot),
+            effect=effect_of(backend, definition),
+            timeout=timeout_of(backend, name, self._naming.deadline),
+        )
+        item = {**definition, "name": route.exposed, "_meta": self._meta(snapshot, definition, route.canonical)}
+        item.pop("execution", None)  # of 2025-11-25's experimental tasks, which the gateway does not offer
+        if self._mode == "underscore":
+            item["inputSchema"] = flatten(definition["inputSchema"])
+        return _Listed(route, item)
+
+    def _prompt(self, snapshot: Snapshot, definition: Json) -> _Listed:
+        backend, name = snapshot.backend, definition["name"]
+        route = Route(
+            namespace=backend.namespace,
+            name=name,
+            canonical=canonical(backend.namespace, name),
+            exposed=self._exposed(backend.namespace, name, self._mode),
+            backend=backend,
+            definition=definition,
+            rewrite=self._rewriter(snapshot),
+            effect=0,
+            timeout=timeout_of(backend, "*", self._naming.deadline),
+        )
+        return _Listed(route, {**definition, "name": route.exposed})
+
+    def _resource(self, snapshot: Snapshot, definition: Json) -> _Listed:
+        shown = self._wrap(snapshot)(definition["uri"])
+        route = self._resource_route(snapshot, definition, definition["uri"], shown)
+        return _Listed(route, {**definition, "uri": shown})
+
+    def _template(self, snapshot: Snapshot, definition: Json) -> _Listed:
+        shown = self._wrap(snapshot)(definition["uriTemplate"])
+        route = self._resource_route(snapshot, definition, definition["uriTemplate"], shown)
+        return _Listed(route, {**definition, "uriTemplate": shown})
+
+    def _resource_route(self, snapshot: Snapshot, definition: Json, own: str, shown: str) -> Route:
+        backend = snapshot.backend
+        return Route(
+            namespace=backend.namespace,
+            name=own,
+            canonical=f"{backend.namespace}:{own}",
+            exposed=shown,
+            backend=backend,
+            definition=definition,
+            rewrite=self._rewriter(snapshot),
+            effect=0,
+            timeout=timeout_of(backend, "*", self._naming.deadline),
+        )
+
+    def _wrap(self, snapshot: Snapshot) -> Callable[[str], str]:
+        if self._mode == "bare":
+            return str
+        backend = snapshot.backend
+        return partial(_wrapped, backend.namespace, backend.manifest.owns)
+
+    def _rewriter(self, snapshot: Snapshot) -> Callable[[Json], Json] | None:
+        return None if self._mode == "bare" else partial(rewrite_links, wrap=self._wrap(snapshot))
+
+    def _meta(self, snapshot: Snapshot, definition: Json, canonical_id: str) -> Json:
+        meta: Json = {**(definition.get("_meta") or {}), CANONICAL: canonical_id}
+        if snapshot.degraded:
+            meta[DEGRADED] = True
+        ui = meta.get("ui")
+        if isinstance(ui, dict) and isinstance(ui.get("resourceUri"), str):  # pyright: ignore[reportUnknownMemberType]
+            meta["ui"] = {**ui, "resourceUri": self._wrap(snapshot)(ui["resourceUri"])}
+        return meta
+
+
+def _wrapped(namespace: str, owns: tuple[str, ...], uri: str) -> str:
+    return wrap(namespace, uri, owns)
+
+
+def _for_handshake(item: Json) -> Json:
+    """Clients of the handshake era refuse a whole list over an outputSchema that is not an object's."""
+    schema = item.get("outputSchema")
+    if schema is None or schema.get("type") == "object":
+        return item
+    return {key: value for key, value in item.items() if key != "outputSchema"}
+
+
+def _cursor(page: int) -> str:
+    return urlsafe_b64encode(b"page:%d" % page).decode()
+
+
+def _read_cursor(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    try:
+        word, _, number = urlsafe_b64decode(cursor.encode("ascii")).partition(b":")
+        page = int(number)
+    except (BadBase64, ValueError):
+        page, word = 0, b""
+    if word != b"page" or page < 1:
+        raise Fault(Kind.INVALID_INPUT, "That cursor is not one of ours; start again without a cursor.")
+    return page

@@ -1,0 +1,63 @@
+"""How a command fails: one line on standard error and an exit code that a script can tell apart."""
+
+import errno
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+from gateway.errors import Fault, Kind
+from gateway.settings import Settings
+
+FAILED: Final = 1
+BAD_SETTINGS: Final = 2
+UNAUTHENTICATED: Final = 3
+UNREACHABLE: Final = 4
+CALL_FAILED: Final = 5
+
+
+class Failure(Exception):
+    """Ends the command with `lines` and `code`."""
+
+    def __init__(self, *lines: str, code: int = FAILED) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+        self.code = code
+
+
+def say(line: str) -> None:
+    print(f"gatehouse: {' '.join(line.split())}", file=sys.stderr)
+
+
+@contextmanager
+def system_errors_explained(settings: Settings) -> Generator[None]:
+    """Turn what the operating system refuses into what to do about it."""
+    try:
+        yield
+    except OSError as exc:
+        raise Failure(_explanation(exc, settings)) from exc
+    except Fault as fault:
+        if fault.kind is not Kind.UNAVAILABLE:
+            raise
+        # What a client may not know and the operator must: where the data are.
+        raise Failure(f"{settings.data_dir.absolute()}: {fault.message}") from fault
+
+
+def _explanation(exc: OSError, settings: Settings) -> str:
+    # A refused file has a name, a refused socket has none.
+    if exc.filename is not None:
+        folder = settings.data_dir
+        return (
+            f"cannot use {os.fspath(exc.filename)}: {exc.strerror}; make {folder} yours and writable, or set data_dir"
+        )
+    address = f"{settings.server.host}:{settings.server.port}"
+    match exc.errno:
+        case errno.EADDRINUSE:
+            return f"{address} is in use; choose another with --port"
+        case errno.EACCES:
+            return f"{address} is not yours to open; choose a port above 1023 with --port"
+        case errno.EADDRNOTAVAIL:
+            return f"{address} is not an address of this machine; choose another with --host"
+        case _:
+            return f"cannot listen on {address}: {exc.strerror or exc}"

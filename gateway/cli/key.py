@@ -1,0 +1,169 @@
+"""`gatehouse key`: make, list and revoke API keys in the database itself; a running server notices at once."""
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gateway.auth.keys import DEFAULT_SCOPES, KeyInfo, Keys
+from gateway.cli.failure import Failure, system_errors_explained
+from gateway.cli.options import AsJson, Config
+from gateway.settings import Settings, load
+from gateway.state.database import Database
+from gateway.state.secrets import load_secret
+from gateway.state.tenants import Tenants
+
+T = TypeVar("T")
+
+app = typer.Typer(help="Make, list and revoke API keys.")
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """The keys, and the tenants they may belong to."""
+
+    keys: Keys
+    tenants: frozenset[str]
+
+    def check_tenant(self, name: str) -> None:
+        if name not in self.tenants:
+            known = ", ".join(sorted(self.tenants))
+            raise Failure(f"no tenant is named {name} (known: {known}); add it under tenants: in the settings")
+
+
+@app.callback(invoke_without_command=True)
+def _start(context: typer.Context) -> None:  # pyright: ignore[reportUnusedFunction] - typer calls it
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@app.command()
+def create(
+    tenant: Annotated[str, typer.Option("--tenant", help="Tenant the key belongs to.")] = "default",
+    subject: Annotated[str | None, typer.Option("--subject", help="User the key speaks for.")] = None,
+    service: Annotated[str | None, typer.Option("--service", help="Service account the key speaks for.")] = None,
+    scope: Annotated[list[str] | None, typer.Option("--scope", help="What it may do; may be repeated.")] = None,
+    expires: Annotated[str | None, typer.Option("--expires", help="When it ends, such as 12h or 30d.")] = None,
+    label: Annotated[str, typer.Option("--label", help="A note to recognise it by.")] = "",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key and print it: the only time it is shown."""
+    name, kind = _principal(subject, service)
+    ends = None if expires is None else time.time() + _seconds(expires)
+
+    async def make(ring: Ring) -> tuple[str, KeyInfo]:
+        ring.check_tenant(tenant)
+        scopes = scope or DEFAULT_SCOPES
+        return await ring.keys.create(tenant, name, kind=kind, scopes=scopes, expires=ends, label=label)
+
+    text, info = _with_ring(config, make)
+    print(json.dumps({"key": text, **_as_object(info)}) if as_json else text)
+
+
+def _principal(subject: str | None, service: str | None) -> tuple[str, Literal["user", "service"]]:
+    if subject and not service:
+        return subject, "user"
+    if service and not subject:
+        return service, "service"
+    raise Failure("say whose key it is: --subject for a user or --service for a service account", code=2)
+
+
+def _seconds(text: str) -> int:
+    found = re.fullmatch(r"([1-9][0-9]{0,5})([smhdw])", text)
+    if not found:
+        raise Failure("--expires is a number and a unit, s m h d or w, such as 30d", code=2)
+    return int(found[1]) * _UNITS[found[2]]
+
+
+@app.command("list")
+def list_keys(
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.")] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the keys, never their secrets."""
+
+    async def read(ring: Ring) -> list[KeyInfo]:
+        if tenant is not None:
+            ring.check_tenant(tenant)
+        return await ring.keys.list(tenant)
+
+    infos = _with_ring(config, read)
+    if as_json:
+        print(json.dumps([_as_object(info) for info in infos], indent=2))
+    else:
+        _show(infos)
+
+
+@app.command()
+def revoke(
+    key_id: Annotated[str, typer.Argument(metavar="KEYID", help="Id of the key, as `key list` shows it.")],
+    config: Config = None,
+) -> None:
+    """Revoke a key: it is refused from now on."""
+
+    async def end(ring: Ring) -> bool:
+        return await ring.keys.revoke(key_id)
+
+    if not _with_ring(config, end):
+        raise Failure(f"no live key has the id {key_id}; `gatehouse key list` shows them")
+
+
+def _with_ring(config: Path | None, work: Callable[[Ring], Awaitable[T]]) -> T:
+    settings = load(config)
+
+    async def run() -> T:
+        async with _ring(settings) as ring:
+            return await work(ring)
+
+    with system_errors_explained(settings):
+        return asyncio.run(run())
+
+
+@asynccontextmanager
+async def _ring(settings: Settings) -> AsyncGenerator[Ring]:
+    database = await Database.open(settings.data_dir)
+    try:
+        tenants = await Tenants.open(database)
+        pepper = load_secret(settings.data_dir / "secrets", "pepper")
+        names = frozenset(settings.tenants) | {tenant.name for tenant in tenants.all()}
+        yield Ring(Keys(database, pepper), names)
+    finally:
+        await database.close()
+
+
+def _as_object(info: KeyInfo) -> dict[str, Any]:
+    return asdict(info) | {"scopes": sorted(info.scopes), "groups": sorted(info.groups)}
+
+
+def _show(infos: list[KeyInfo]) -> None:
+    table = Table("id", "tenant", "for", "scopes", "expires", "state", "label", box=None, pad_edge=False)
+    for info in infos:
+        owner, scopes = f"{info.kind} {info.subject}", " ".join(sorted(info.scopes))
+        row = (info.id, info.tenant, owner, scopes, _day(info.expires), _state(info), info.label)
+        table.add_row(*map(escape, row))
+    Console().print(table)
+
+
+def _state(info: KeyInfo) -> str:
+    if info.revoked is not None:
+        return "revoked"
+    return "expired" if info.expires is not None and info.expires <= time.time() else "live"
+
+
+def _day(moment: float | None) -> str:
+    return "never" if moment is None else datetime.fromtimestamp(moment, UTC).date().isoformat()

@@ -1,0 +1,100 @@
+"""`gatehouse tools` and `gatehouse call`: use a running gateway, or any MCP server of the newest revision."""
+
+import json
+from typing import Annotated, Any, cast
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gateway.cli.client import Client, RpcError, refused
+from gateway.cli.failure import CALL_FAILED, Failure
+from gateway.cli.options import AsJson, Config
+from gateway.contract import Json
+
+Url = Annotated[str, typer.Option("--url", envvar="GATEHOUSE_URL", help="MCP endpoint.")]
+Token = Annotated[str | None, typer.Option("--token", envvar="GATEHOUSE_TOKEN", help="API key or access token.")]
+DEFAULT_URL = "http://127.0.0.1:8080/mcp"
+
+
+def list_tools(config: Config = None, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
+    """List the tools you may call."""
+    del config  # every command takes it; this one speaks to a server, whose settings are its own
+    with Client(url, token) as client:
+        try:
+            tools = client.tools()
+        except RpcError as exc:
+            raise refused(exc) from exc
+    if as_json:
+        print(json.dumps(tools, indent=2, ensure_ascii=False))
+    else:
+        _show(tools)
+
+
+def _show(tools: list[Json]) -> None:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("tool", overflow="fold")
+    table.add_column("effect")
+    table.add_column("description", overflow="ellipsis", no_wrap=True)
+    for tool in tools:
+        table.add_row(escape(tool["name"]), _effect(tool), escape(_first_line(tool.get("description") or "")))
+    Console().print(table)
+
+
+def _effect(tool: Json) -> str:
+    hints: Json = tool.get("annotations") or {}
+    return "read" if hints.get("readOnlyHint") else "write"
+
+
+def _first_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[0] if lines else ""
+
+
+def call(
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")],
+    arguments: Annotated[str, typer.Argument(metavar="[ARGUMENTS_JSON]", help="Its arguments, a JSON object.")] = "{}",
+    config: Config = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Call a tool and print what it answers."""
+    del config
+    with Client(url, token) as client:
+        try:
+            result = client.call(tool, _object(arguments))
+        except RpcError as exc:
+            if as_json:
+                print(json.dumps({"error": exc.error}, indent=2, ensure_ascii=False))
+            raise refused(exc) from exc
+    print(json.dumps(result, indent=2, ensure_ascii=False) if as_json else _text(result))
+    if result.get("resultType") == "input_required":
+        raise Failure(f"{tool} asks a question, which this command cannot put to you; use an MCP client")
+    if result.get("isError"):
+        raise Failure(f"{tool} failed; its answer is above", code=CALL_FAILED)
+
+
+def _object(text: str) -> Json:
+    try:
+        arguments: Any = json.loads(text)
+    except ValueError as exc:
+        raise Failure(f'arguments are not JSON: {exc}; write them as \'{{"name": "value"}}\'', code=2) from exc
+    if not isinstance(arguments, dict):
+        raise Failure('arguments must be a JSON object, such as \'{"name": "value"}\'', code=2)
+    return cast("Json", arguments)
+
+
+def _text(result: Json) -> str:
+    return "\n".join(map(_block, result.get("content") or []))
+
+
+def _block(block: Json) -> str:
+    match block.get("type"):
+        case "text":
+            return block["text"]
+        case "resource_link":
+            return f"[resource {block.get('uri')}]"
+        case kind:
+            return f"[{kind}: --json shows it]"

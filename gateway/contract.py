@@ -1,0 +1,405 @@
+"""The words of the house.
+
+The first half is what the rooms of the gateway say to each other; from `Manifest` on it is the whole of what a backend
+module may know of the gateway.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from gateway.errors import Kind
+
+if TYPE_CHECKING:
+    import httpx
+    from pydantic import BaseModel
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+Json = dict[str, Any]
+
+Result = Json | bytes
+"""What a call answers: an object in the newest revision's shape, or such an object already encoded."""
+
+MODERN = "2026-07-28"
+"""The revision without a handshake. Every earlier one is of the handshake era."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, as the credential says: never as a URL, header or argument says."""
+
+    tenant: str
+    subject: str
+    kind: Literal["user", "service"] = "user"
+    groups: frozenset[str] = frozenset()
+    scopes: frozenset[str] = frozenset()
+    credential: str = ""
+    """The key's or token family's id: for audit and revocation, never the secret."""
+    expires: float | None = None
+    """Unix time after which the credential, and every stream opened with it, is no longer good."""
+    resource: str = "/mcp"
+    """The endpoint the credential is good for; `/mcp` is good for all below it."""
+
+    @property
+    def principal(self) -> str:
+        return f"{self.tenant}/{self.kind}:{self.subject}"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """What the client at the other end speaks and can do."""
+
+    version: str
+    capabilities: Json
+    info: Json | None = None
+    log_level: str | None = None
+    """The lowest level of log message it wants; None: every level in the handshake era, none in the modern one."""
+    session: str | None = None
+    """Handshake era only: the digest that names the session in rows and keys, never the session id itself."""
+
+    @property
+    def modern(self) -> bool:
+        return self.version == MODERN
+
+
+@dataclass(frozen=True, slots=True)
+class Inbound:
+    """One HTTP request to an MCP endpoint, read whole and authenticated."""
+
+    verb: str
+    path: str
+    headers: Mapping[str, str]
+    """Lower-case names; values without surrounding white space."""
+    duplicate: str | None
+    """A routing header that came more than once."""
+    body: bytes
+    caller: Caller
+
+
+class Outlet(Protocol):
+    """Where the answer to one `Inbound` goes."""
+
+    async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        """The whole answer at once."""
+        ...
+
+    async def open(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Begin an answer that is written piece by piece."""
+        ...
+
+    async def write(self, chunk: bytes) -> None:
+        """Waits while the client reads slower than we write."""
+        ...
+
+    async def close(self) -> None: ...
+
+    def on_gone(self, callback: Callable[[], None]) -> None:
+        """Call back once if the client leaves before the answer is complete."""
+        ...
+
+
+class Wire(Protocol):
+    """The way back to the client while a call runs. Only the doors and `approve` open it."""
+
+    @property
+    def waited(self) -> float:
+        """Seconds so far in which the call waited for a person inside `ask`; the deadline does not count them."""
+        ...
+
+    async def notify(self, method: str, params: Json) -> None:
+        """Send a notification that belongs to this call: progress or a log message."""
+        ...
+
+    async def ask(self, requests: Mapping[str, Json]) -> dict[str, Json]:
+        """Put elicitation, sampling or roots requests (`{"method", "params"}`) to the client; answers by the same keys.
+
+        Raises `Fault` when the client cannot be asked or gives up.
+        """
+        ...
+
+    async def hang_up(self) -> None:
+        """End the response but not the call: a client that can resume comes back for the rest."""
+        ...
+
+
+class Record:
+    """The one thing stages write to; trace, audit and metrics read it when the call ends."""
+
+    __slots__ = ("decision", "marks", "notes", "outcome", "policies", "stage", "started")
+
+    def __init__(self) -> None:
+        self.started = perf_counter_ns()
+        self.stage = "edge"
+        self.marks: list[tuple[str, int]] = []
+        self.decision: Literal["allow", "deny", "none"] = "none"
+        self.policies: tuple[str, ...] = ()
+        self.outcome: str = "ok"
+        """`ok`, `tool_error` (a result with isError), or the kind of the fault."""
+        self.notes: dict[str, Any] = {}
+        """Small facts for the span and the log, such as `trace` and `http_status`; never arguments or secrets."""
+
+    def enter(self, stage: str) -> None:
+        self.stage = stage
+        self.marks.append((stage, perf_counter_ns()))
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a name in the caller's view leads."""
+
+    namespace: str
+    name: str
+    """The backend's own name or URI for it."""
+    canonical: str
+    """`namespace.tool`, as policy, audit and traces call it."""
+    exposed: str
+    backend: "Backend"
+    definition: Json
+    """As the backend listed it."""
+    check: Callable[[Json], None] | None = None
+    """Raises `Fault` for arguments that its input schema refuses; compiled once per catalogue version."""
+    header_schema: Json | None = None
+    """The input schema when it mirrors arguments into `Mcp-Param-*` headers, else None."""
+    rewrite: Callable[[Json], Json] | None = None
+    """Renames the backend's URIs in a result as this view shows them; None: they stay."""
+    effect: int = 2
+    timeout: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, complete. Built whole at the north door; nothing in it is filled in later but `record`."""
+
+    id: str
+    """The correlation id."""
+    caller: Caller
+    method: str
+    params: Json
+    client: Client
+    wire: Wire
+    record: Record
+    route: Route | None = None
+    endpoint: str = "/mcp"
+    """The path it came in by: which server's view it sees."""
+    request_id: str | int | None = None
+    body_bytes: int = 0
+    """Size of the message it came in: an upper bound for its arguments."""
+    trace: Mapping[str, str] = field(default_factory=dict[str, str])
+    """W3C trace context: traceparent, tracestate, baggage."""
+
+    @property
+    def arguments(self) -> Json:
+        return self.params.get("arguments") or {}
+
+    @property
+    def meta(self) -> Json:
+        return self.params.get("_meta") or {}
+
+
+Handler = Callable[[Call], Awaitable[Result]]
+Stage = Callable[[Call, Handler], Awaitable[Result]]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Everything a backend lists, as plain JSON in the newest revision's shape."""
+
+    tools: tuple[Json, ...] = ()
+    resources: tuple[Json, ...] = ()
+    templates: tuple[Json, ...] = ()
+    prompts: tuple[Json, ...] = ()
+    capabilities: Json = field(default_factory=dict[str, Any])
+    instructions: str = ""
+    info: Json = field(default_factory=dict[str, Any])
+
+
+Change = tuple[Literal["tools", "prompts", "resources", "resource"], str]
+"""What a backend says has changed: one of its lists, or the resource of that URI."""
+
+
+class Backend(Protocol):
+    """One way out of the house: a module in this process, a remote server, a child process."""
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def manifest(self) -> "Manifest": ...
+
+    @property
+    def trusted(self) -> bool:
+        """Whether its own annotations may lower an effect: true of modules, never of remote servers."""
+        ...
+
+    async def offer(self, caller: Caller | None) -> Offer:
+        """What it lists now, for this caller where its lists depend on one."""
+        ...
+
+    async def send(self, call: Call) -> Json:
+        """Carry the call out. Raises `Fault` or `ForeignError`; anything else is a defect of the backend."""
+        ...
+
+    def on_change(self, listener: Callable[[Change], None]) -> None:
+        """Tell `listener` whenever it says that something changed."""
+        ...
+
+    async def watch(self, uris: frozenset[str]) -> None:
+        """Have the backend report updates of exactly these resources from now on."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+# ---- what a backend module may know -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a module says of itself beside its server."""
+
+    faults: Literal["result", "protocol"] = "result"
+    """A failed call is a result with `isError`, or a JSON-RPC error."""
+    words: Mapping[Kind, str] = field(default_factory=dict[Kind, str])
+    """The contract's own code for each kind."""
+    dress: Callable[[Json, str, Json], Json] | None = None
+    """(error object, tool, arguments) -> structuredContent of a failed result; default `{"ok": false, "error": …}`."""
+    options: "type[BaseModel] | None" = None
+    store: str | None = None
+    """The name of its store, when it shares one; default: its namespace."""
+    owns: tuple[str, ...] = ()
+    """URI schemes or prefixes that are its own: its resources keep their URIs."""
+    effects: Mapping[str, int] = field(default_factory=dict[str, int])
+    """0 read, 1 idempotent write, 2 write, 3 destructive or leaving the organisation; by tool name."""
+    timeouts: Mapping[str, float] = field(default_factory=dict[str, float])
+    migrations: Path | None = None
+    """Folder of `NNNN_name.sql` files, applied in order to its store."""
+    executor: bool = False
+    """Works on files of this machine: several replicas need one shared `files_dir`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """The call in progress, as the module it reached may see it."""
+
+    caller: Caller
+    correlation_id: str
+    deadline: float
+    """When the gateway gives up, on the event loop's clock."""
+    meta: Json
+
+
+class Store(Protocol):
+    """A tenant's own tables of one store. No statement in it can see another tenant's rows."""
+
+    def transaction(self) -> "AbstractAsyncContextManager[AsyncConnection]":
+        """One transaction: committed when the block ends, rolled back when it raises."""
+        ...
+
+
+class Lease(Protocol):
+    """A right held by one holder at a time, for `ttl` seconds unless renewed."""
+
+    async def renew(self) -> bool:
+        """False when it was lost."""
+        ...
+
+    async def release(self) -> None: ...
+
+
+class Bus(Protocol):
+    """Messages between workers: in memory for one process, Redis for many."""
+
+    @property
+    def worker(self) -> str:
+        """This worker's name."""
+        ...
+
+    async def publish(self, topic: str, message: Json) -> None:
+        """To everybody subscribed right now; nobody else, ever."""
+        ...
+
+    def subscribe(self, topic: str) -> AbstractAsyncContextManager[AsyncIterator[Json]]: ...
+
+    async def ask(self, worker: str, topic: str, message: Json, timeout: float = 5.0) -> Json:
+        """What that worker's `answer` handler for the topic says. Raises `Fault(UNAVAILABLE)` if there is none."""
+        ...
+
+    def answer(self, topic: str, handler: Callable[[Json], Awaitable[Json]]) -> None: ...
+
+    async def push(self, queue: str, message: Json, ttl: float) -> None: ...
+
+    async def pop(self, queue: str, timeout: float) -> Json | None:
+        """The oldest message not yet expired, waiting up to `timeout` seconds for one."""
+        ...
+
+    async def lease(self, key: str, ttl: float) -> Lease | None:
+        """None when somebody else holds it."""
+        ...
+
+
+class Bridge(Protocol):
+    """Studios and editors that connected to the gateway from outside, each the peer of one tenant."""
+
+    def peers(self, caller: Caller) -> list[Json]:
+        """The caller's tenant's peers of this backend: `id`, `name`, `connected_at`, `last_seen`."""
+        ...
+
+    async def request(self, caller: Caller, peer: str | None, payload: Json, timeout: float) -> Json:
+        """Send to that peer (None: the only one, or the newest) and wait for its answer by `requestId`.
+
+        Raises `Fault(UNAVAILABLE)` with no peer, `Fault(TIMEOUT)` with no answer.
+        """
+        ...
+
+
+class Home(Protocol):
+    """Given to `server(home)`, once per entry of `backends:`."""
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def options(self) -> Any:
+        """The manifest's options model, validated."""
+        ...
+
+    @property
+    def bus(self) -> Bus: ...
+
+    @property
+    def bridge(self) -> Bridge: ...
+
+    @property
+    def http(self) -> "httpx.AsyncClient":
+        """Guarded against private targets."""
+        ...
+
+    @property
+    def loopback(self) -> bool:
+        """Whether the gateway serves this machine only."""
+        ...
+
+    def here(self) -> Here:
+        """The call in progress. Raises `LookupError` outside of one."""
+        ...
+
+    def store(self, caller: Caller) -> Store: ...
+
+    def folder(self, caller: Caller) -> Path:
+        """The tenant's own folder under `files_dir`; it exists."""
+        ...
+
+    async def invoke(self, caller: Caller, tool: str, arguments: Json, meta: Json) -> Json:
+        """Call another tool by canonical id, through the whole path. Raises `Fault` or `ForeignError`."""
+        ...
+
+    async def good(self, caller: Caller) -> bool:
+        """Whether the caller's credential, user and tenant are still good: asked before every step of long work."""
+        ...
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Work that outlives the call; cancelled at shutdown."""
+        ...

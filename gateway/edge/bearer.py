@@ -1,0 +1,114 @@
+"""From a bearer credential to a `Caller`, through a cache of what was verified."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from time import monotonic
+from typing import Final, TypeVar
+
+from gateway.contract import Caller
+from gateway.edge.address import neighbour
+from gateway.errors import Fault, Kind
+
+_BAD_FOR: Final = 1.0
+_ADDRESSES: Final = 10_000
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Bearer:
+    """Verified credentials are kept by their SHA-256 for `ttl` seconds at most, failures for one second."""
+
+    def __init__(
+        self,
+        verify: Callable[[str], Awaitable[Caller | None]],
+        ttl: float = 60,
+        size: int = 10_000,
+        failures: int = 20,
+        window: float = 60.0,
+    ) -> None:
+        self._verify = verify
+        self._ttl = ttl
+        self._size = size
+        self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
+        self._bad: OrderedDict[bytes, float] = OrderedDict()
+        self._guesses = _Guesses(failures, window)
+        self._generation = 0
+
+    async def caller(self, authorization: str | None, address: str = "") -> Caller:
+        """Whose credential the Authorization header holds; `address` is the client's.
+
+        Raises `Fault(UNAUTHENTICATED)` with `missing` or `invalid` as its `reason`, and `Fault(RATE_LIMITED)` for a
+        further invalid one from an address that guesses; a valid one passes from anywhere.
+        """
+        token = _token(authorization)
+        if not token:
+            raise Fault(Kind.UNAUTHENTICATED, "A bearer credential is needed.", details={"reason": "missing"})
+        digest = sha256(token.encode()).digest()
+        known = self._known.get(digest)
+        if known is not None:
+            if monotonic() < known[1]:
+                self._known.move_to_end(digest)
+                return known[0]
+            del self._known[digest]
+        caller = None if self._bad.get(digest, 0.0) > monotonic() else await self._check(digest, token)
+        if caller is None:
+            raise self._guesses.failed(address)
+        return caller
+
+    def forget(self) -> None:
+        """Verify everything anew: a key was made, changed or revoked."""
+        self._generation += 1
+        self._known.clear()
+        self._bad.clear()
+
+    async def _check(self, digest: bytes, token: str) -> Caller | None:
+        generation = self._generation
+        caller = await self._verify(token)
+        now, lasts = monotonic(), self._ttl
+        if caller is not None and caller.expires is not None:
+            left = caller.expires - time.time()
+            caller, lasts = (caller, min(lasts, left)) if left > 0 else (None, lasts)
+        if generation != self._generation:
+            # What was true when we asked may have been revoked since: good for this once, not for the cache.
+            return caller
+        if caller is None:
+            _keep(self._bad, digest, now + _BAD_FOR, self._size)
+        else:
+            _keep(self._known, digest, (caller, now + lasts), self._size)
+        return caller
+
+
+class _Guesses:
+    """Invalid credentials by address, in windows that begin with the first."""
+
+    def __init__(self, most: int, window: float) -> None:
+        self._most = most
+        self._window = window
+        self._counts: OrderedDict[str, tuple[int, float]] = OrderedDict()
+
+    def failed(self, address: str) -> Fault:
+        """Count one more, and say how it is answered."""
+        key, now = neighbour(address), monotonic()
+        count, ends = self._counts.get(key, (0, 0.0))
+        if now >= ends:
+            count, ends = 0, now + self._window
+        _keep(self._counts, key, (count + 1, ends), _ADDRESSES)
+        if count < self._most:
+            return Fault(Kind.UNAUTHENTICATED, "The credential is not valid.", details={"reason": "invalid"})
+        return Fault(Kind.RATE_LIMITED, "Too many invalid credentials.", retry_after=ends - now)
+
+
+def _token(authorization: str | None) -> str:
+    if authorization is None or authorization[:7].lower() != "bearer ":
+        return ""
+    return authorization[7:].strip()
+
+
+def _keep(kept: OrderedDict[K, V], key: K, value: V, most: int) -> None:
+    kept[key] = value
+    kept.move_to_end(key)
+    if len(kept) > most:
+        kept.popitem(last=False)

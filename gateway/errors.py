@@ -1,0 +1,135 @@
+"""One error model: every refusal and failure is a `Fault`, and one table says how each kind looks on each wire.
+
+`kind` is closed and means the same for every backend; `code` is the contract's own stable word.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final
+
+
+class Kind(StrEnum):
+    """What went wrong, in thirteen words."""
+
+    INVALID_INPUT = "invalid_input"
+    TOO_LARGE = "too_large"
+    UNAUTHENTICATED = "unauthenticated"
+    DENIED = "denied"
+    APPROVAL_REQUIRED = "approval_required"
+    NOT_FOUND = "not_found"
+    ILLEGAL_STATE = "illegal_state"
+    RATE_LIMITED = "rate_limited"
+    UNSUPPORTED = "unsupported"
+    UNAVAILABLE = "unavailable"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    INTERNAL = "internal"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How one kind looks: HTTP status, JSON-RPC code in each era, and what a client may do about it."""
+
+    http: int
+    handshake: int
+    modern: int
+    category: str
+    retryable: bool = False
+
+
+# The handshake column is the Gox contract's. 2026-07-28 forbids inventing codes between -32099 and -32020, so there
+# the number lies outside the reserved range and speaks HTTP.
+TABLE: Final[Mapping[Kind, Row]] = MappingProxyType(
+    {
+        Kind.INVALID_INPUT: Row(400, -32602, -32602, "client"),
+        Kind.TOO_LARGE: Row(413, -32602, -32602, "client"),
+        Kind.UNAUTHENTICATED: Row(401, -32043, 401, "policy"),
+        Kind.DENIED: Row(403, -32043, 403, "policy"),
+        Kind.APPROVAL_REQUIRED: Row(403, -32043, 403, "policy"),
+        Kind.NOT_FOUND: Row(404, -32044, 404, "client"),
+        Kind.ILLEGAL_STATE: Row(409, -32043, 409, "client"),
+        Kind.RATE_LIMITED: Row(429, -32043, 429, "policy", retryable=True),
+        Kind.UNSUPPORTED: Row(501, -32041, 501, "runtime"),
+        Kind.UNAVAILABLE: Row(503, -32603, 503, "platform", retryable=True),
+        Kind.TIMEOUT: Row(504, -32603, 504, "runtime", retryable=True),
+        Kind.CANCELLED: Row(499, -32800, 499, "client"),
+        Kind.INTERNAL: Row(500, -32603, -32603, "runtime"),
+    }
+)
+
+
+class Fault(Exception):
+    """A refusal or failure that a client may read: `message` never holds exception text, paths or secrets.
+
+    The cause, if any, is chained (`raise Fault(...) from exc`) and reaches only the log.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        message: str,
+        *,
+        code: str | None = None,
+        details: Mapping[str, Any] | None = None,
+        retryable: bool | None = None,
+        suggested_fix: str | None = None,
+        retry_after: float | None = None,
+        category: str | None = None,
+        stage: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        row = TABLE[kind]
+        self.kind = kind
+        self.message = message
+        self.code = code
+        self.details = dict(details) if details else {}
+        self.retryable = row.retryable if retryable is None else retryable
+        self.suggested_fix = suggested_fix
+        self.retry_after = retry_after
+        self.category = category or row.category
+        self.stage = stage
+
+    def as_object(self, *, correlation_id: str, origin: str, stage: str, words: Mapping[Kind, str]) -> dict[str, Any]:
+        """The error object, the same wherever it appears."""
+        # The two validation facts are fields of their own, wherever the fault was raised.
+        details = {key: value for key, value in self.details.items() if key not in _LIFTED}
+        shown: dict[str, Any] = {
+            "kind": self.kind.value,
+            "code": self.code or words.get(self.kind) or self.kind.value.upper(),
+            "category": self.category,
+            "message": self.message,
+            "retryable": self.retryable,
+            "correlation_id": correlation_id,
+            "origin": origin,
+            "stage": self.stage or stage,
+            "details": details,
+        }
+        shown |= {key: self.details[key] for key in _LIFTED if self.details.get(key) is not None}
+        if self.suggested_fix is not None:
+            shown["suggested_fix"] = self.suggested_fix
+        if self.retry_after is not None:
+            shown["retry_after"] = self.retry_after
+        return shown
+
+
+_LIFTED: Final = ("validation_path", "validation_rule", "payload_bytes", "max_bytes")
+
+
+class UnknownName(Fault):
+    """No such tool, prompt or resource in the caller's view: hidden and unknown are alike."""
+
+    def __init__(self, message: str, *, uri: str | None = None) -> None:
+        super().__init__(Kind.NOT_FOUND, message, details={"uri": uri} if uri is not None else None)
+        self.uri = uri
+
+
+class ForeignError(Exception):
+    """A JSON-RPC error that a backend answered with. It reaches the client as it is."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data

@@ -1,0 +1,73 @@
+"""Requests from the gateway to a client of the handshake era, and the answers it posts, wherever it posts them."""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+from uuid import uuid4
+
+from gateway.contract import Json
+from gateway.errors import Fault, ForeignError, Kind
+from gateway.protocol.answer import request_bytes
+from gateway.protocol.json import Message
+from gateway.protocol.rounds import missing_capabilities
+
+ANSWER_SECONDS: Final = 600.0
+
+
+class Asking:
+    """Each request carries the worker in its own id, so that an answer posted anywhere can find its call."""
+
+    def __init__(self, worker: str) -> None:
+        self._prefix = f"gth.{worker}."
+        self._numbers = itertools.count(1)
+        self._open: dict[str, tuple[str, asyncio.Future[Json]]] = {}
+
+    async def ask(
+        self, session: str, capabilities: Json, requests: Mapping[str, Json], send: Callable[[bytes], Awaitable[None]]
+    ) -> dict[str, Json]:
+        """All the answers. Raises `ForeignError` when the client refuses, `Fault` when it cannot or does not answer."""
+        missing = missing_capabilities(capabilities, dict(requests))
+        if missing:
+            raise Fault(Kind.UNSUPPORTED, f"The client cannot do {' and '.join(missing)}.")
+        loop = asyncio.get_running_loop()
+        ids = {key: f"{self._prefix}{next(self._numbers)}" for key in requests}
+        futures = {key: loop.create_future() for key in requests}
+        self._open |= {ids[key]: (session, futures[key]) for key in requests}
+        try:
+            for key, request in requests.items():
+                await send(request_bytes(ids[key], request["method"], _params(request)))
+            async with asyncio.timeout(ANSWER_SECONDS):
+                answers = await asyncio.gather(*futures.values())
+        except TimeoutError as exc:
+            raise Fault(Kind.TIMEOUT, "The client did not answer in time.") from exc
+        finally:
+            for id in ids.values():
+                self._open.pop(id, None)
+        return dict(zip(requests, answers, strict=True))
+
+    def answered(self, session: str, answer: Message) -> bool:
+        """Give a posted answer to whoever waits for it; false when nobody does."""
+        waiting = self._open.get(str(answer.id))
+        if waiting is None or waiting[0] != session or waiting[1].done():
+            return False
+        if answer.error is not None:
+            waiting[1].set_exception(_refused(answer.error))
+        else:
+            waiting[1].set_result(answer.result or {})
+        return True
+
+
+def _params(request: Json) -> Json:
+    params = dict(request.get("params") or {})
+    if request["method"] == "elicitation/create" and params.get("mode") == "url":
+        # This era's clients name each such request; the newer one has no such name.
+        params.setdefault("elicitationId", str(uuid4()))
+    return params
+
+
+def _refused(error: Json) -> ForeignError:
+    code: Any = error.get("code")
+    return ForeignError(
+        code if isinstance(code, int) else -32603, str(error.get("message", ""))[:1000], error.get("data")
+    )

@@ -1,0 +1,63 @@
+"""The north door: one URL for both eras."""
+
+from typing import Final
+
+from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from gateway.contract import Inbound, Outlet
+from gateway.protocol.answer import Headers, error_bytes, headers
+from gateway.protocol.faults import RpcError
+from gateway.protocol.legacy import Legacy
+from gateway.protocol.modern import Modern
+
+_HANDSHAKE: Final = frozenset(HANDSHAKE_PROTOCOL_VERSIONS)
+_INVALID_REQUEST: Final = -32600
+
+
+class Entry:
+    """Sends each request to its era: by the `MCP-Protocol-Version` header, and by nothing else."""
+
+    def __init__(self, modern: Modern, legacy: Legacy) -> None:
+        self._modern = modern
+        self._legacy = legacy
+
+    async def serve(self, inbound: Inbound, outlet: Outlet) -> None:
+        version = inbound.headers.get("mcp-protocol-version")
+        legacy = version is None or version in _HANDSHAKE
+        if inbound.verb == "POST":
+            refusal = _unacceptable(inbound, legacy=legacy)
+            if refusal is not None:
+                status, words = refusal
+                await _refuse(outlet, status, words)
+            elif legacy:
+                await self._legacy.post(inbound, outlet)
+            else:
+                await self._modern.post(inbound, outlet)
+        elif inbound.verb == "GET" and legacy:
+            if "text/event-stream" not in inbound.headers.get("accept", ""):
+                await _refuse(outlet, 406, "GET opens an event stream: accept text/event-stream.")
+            else:
+                await self._legacy.get(inbound, outlet)
+        elif inbound.verb == "DELETE" and legacy:
+            await self._legacy.delete(inbound, outlet)
+        else:
+            allow = b"GET, POST, DELETE" if legacy else b"POST"
+            await _refuse(outlet, 405, "This method is not allowed here.", [(b"allow", allow)])
+
+
+def _unacceptable(inbound: Inbound, *, legacy: bool) -> tuple[int, str] | None:
+    kind = inbound.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        return 415, "Send application/json."
+    accept = inbound.headers.get("accept", "*/*")
+    if "*/*" in accept:
+        return None
+    # Clients must name both; of the handshake era some real ones name only JSON, and can be served so.
+    wanted = ("application/json",) if legacy else ("application/json", "text/event-stream")
+    if not all(each in accept for each in wanted):
+        return 406, "Accept both application/json and text/event-stream."
+    return None
+
+
+async def _refuse(outlet: Outlet, status: int, words: str, more: Headers | None = None) -> None:
+    await outlet.answer(status, [*headers(""), *(more or [])], error_bytes(None, RpcError(_INVALID_REQUEST, words)))

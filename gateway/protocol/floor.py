@@ -1,0 +1,78 @@
+"""What both eras stand on: the two paths a call may walk, and where a name leads."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.view import LISTS, View
+from gateway.contract import Call, Handler, Inbound, Json, Result, Route
+from gateway.errors import Fault, Kind
+
+CARRIED: Final = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
+"""The methods that reach a backend."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    """Given to each era's door."""
+
+    catalogue: Catalogue
+    path: Handler
+    """For the methods that reach a backend."""
+    lists: Callable[[Handler], Handler]
+    """The short path around an end of its own: lists, discovery, subscriptions."""
+    correlate: Callable[[Mapping[str, str], Json | None], tuple[str, dict[str, str]]]
+    """Headers and `_meta` -> correlation id and trace context."""
+    server_info: Json
+
+    def view(self, inbound: Inbound) -> View | None:
+        return self.catalogue.view(inbound.caller, inbound.path)
+
+
+def find(view: View, method: str, params: Json) -> tuple[Route | None, Json]:
+    """Where the request leads, and its params as the backend should see them but for the name."""
+    if method == "tools/call":
+        return view.tools.get(params["name"]), params
+    if method == "prompts/get":
+        return view.prompts.get(params["name"]), params
+    if method == "resources/read":
+        return view.resource(params["uri"]), params
+    if (found := view.completable(params["ref"])) is None:
+        return None, params
+    return found[0], {**params, "ref": found[1]}
+
+
+class FindAgain:
+    """For `resolve`: the lists of the caller's backends are read once more before a name is called unknown."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+
+    async def __call__(self, call: Call) -> Route | None:
+        view = self._catalogue.view(call.caller, call.endpoint)
+        if view is None or not await self._catalogue.reread(view.namespaces):
+            return None
+        view = self._catalogue.view(call.caller, call.endpoint)
+        return find(view, call.method, call.params)[0] if view else None
+
+
+def list_end(catalogue: Catalogue) -> Handler:
+    """The end of the short path for the four lists."""
+
+    async def listed(call: Call) -> Result:
+        view = seen(catalogue, call)
+        return view.page(call.method, call.params.get("cursor"), call.client.version)
+
+    return listed
+
+
+def seen(catalogue: Catalogue, call: Call) -> View:
+    view = catalogue.view(call.caller, call.endpoint)
+    if view is None:
+        raise Fault(Kind.NOT_FOUND, "There is no such endpoint.")
+    return view
+
+
+Serve = Callable[[Inbound, Any], Awaitable[None]]
+IS_LIST: Final = frozenset(LISTS)

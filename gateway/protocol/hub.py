@@ -1,0 +1,95 @@
+"""Who wants to hear of which change: every open stream of this worker has an ear here."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable
+from typing import Final
+
+from gateway.contract import Backend, Change, Json
+
+log = logging.getLogger("gatehouse.hub")
+
+BACKLOG: Final = 256
+Target = tuple[str, str]
+"""A backend's namespace and its own URI for a resource."""
+Hears = Callable[[str, Change], tuple[str, Json] | None]
+"""The notification (method and params) that a change means to this listener; None: nothing."""
+
+LIST_CHANGED: Final = {
+    "tools": "notifications/tools/list_changed",
+    "prompts": "notifications/prompts/list_changed",
+    "resources": "notifications/resources/list_changed",
+}
+UPDATED: Final = "notifications/resources/updated"
+
+
+class Ear:
+    """A bounded queue of notifications; a stream whose client stopped reading is ended at the bound."""
+
+    def __init__(self, hears: Hears) -> None:
+        self.hears = hears
+        self._queue: asyncio.Queue[tuple[str, Json] | None] = asyncio.Queue(BACKLOG)
+
+    async def next(self) -> tuple[str, Json] | None:
+        """The next notification; None when the stream should end."""
+        return await self._queue.get()
+
+    def put(self, notification: tuple[str, Json]) -> None:
+        try:
+            self._queue.put_nowait(notification)
+        except asyncio.QueueFull:
+            self.end()
+
+    def end(self) -> None:
+        while self._queue.full():
+            self._queue.get_nowait()
+        self._queue.put_nowait(None)
+
+
+class Hub:
+    def __init__(self, backend: Callable[[str], Backend | None]) -> None:
+        self._backend = backend
+        self._ears: set[Ear] = set()
+        self._wants: dict[Hashable, frozenset[Target]] = {}
+        self._watching: dict[str, frozenset[str]] = {}
+
+    def attach(self, hears: Hears) -> Ear:
+        ear = Ear(hears)
+        self._ears.add(ear)
+        return ear
+
+    def detach(self, ear: Ear) -> None:
+        self._ears.discard(ear)
+
+    def changed(self, namespace: str, change: Change) -> None:
+        for ear in list(self._ears):
+            if (notification := ear.hears(namespace, change)) is not None:
+                ear.put(notification)
+
+    async def want(self, who: Hashable, targets: frozenset[Target]) -> None:
+        """From now on `who` wants updates of exactly these; backends are told of what is wanted in all."""
+        if targets:
+            self._wants[who] = targets
+        else:
+            self._wants.pop(who, None)
+        wanted: dict[str, set[str]] = {namespace: set() for namespace in self._watching}
+        for each in self._wants.values():
+            for namespace, uri in each:
+                wanted.setdefault(namespace, set()).add(uri)
+        for namespace, uris in wanted.items():
+            await self._watch(namespace, frozenset(uris))
+
+    async def _watch(self, namespace: str, uris: frozenset[str]) -> None:
+        backend = self._backend(namespace)
+        if backend is None or self._watching.get(namespace, frozenset()) == uris:
+            return
+        if uris:
+            self._watching[namespace] = uris
+        else:
+            self._watching.pop(namespace, None)
+        await backend.watch(uris)
+
+    def close(self) -> None:
+        """End every stream, as a server that stops should."""
+        for ear in self._ears:
+            ear.end()

@@ -1,0 +1,262 @@
+"""The handshake era at the north door (2024-11-05 to 2025-11-25): sessions that any replica can serve."""
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
+
+from gateway.catalogue.view import View
+from gateway.contract import Call, Client, Handler, Inbound, Json, Outlet, Record, Result, Route
+from gateway.errors import UnknownName
+from gateway.protocol.answer import error_bytes, headers
+from gateway.protocol.asking import Asking
+from gateway.protocol.downgrade import downgrade
+from gateway.protocol.faults import RpcError
+from gateway.protocol.floor import CARRIED, IS_LIST, Floor, find, list_end, seen
+from gateway.protocol.json import BadJson, Message, decode, message
+from gateway.protocol.legacy_wire import LegacyWire
+from gateway.protocol.params import check, check_level
+from gateway.protocol.seal import SESSION_SECONDS
+from gateway.protocol.session import Session, Sessions
+from gateway.protocol.standing import Standing
+from gateway.protocol.streams import Streams
+from gateway.protocol.turn import Outcome, Prepared, take_turn
+from gateway.protocol.wire import Pulse
+
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+SESSION_GONE: Final = -32001
+CANCELLED: Final = -32800
+
+
+class Legacy:
+    """Answers POST, GET and DELETE of the handshake era."""
+
+    def __init__(
+        self, floor: Floor, sessions: Sessions, streams: Streams, asking: Asking, standing: Standing, pulse: Pulse
+    ) -> None:
+        self._floor = floor
+        self._sessions = sessions
+        self._streams = streams
+        self._asking = asking
+        self._standing = standing
+        self._pulse = pulse
+        self._running: dict[tuple[str, str | int], asyncio.Task[Any]] = {}
+        self._cancelled: set[tuple[str, str | int]] = set()
+        self._ends: dict[str, Handler] = {
+            **dict.fromkeys(CARRIED, floor.path),
+            **dict.fromkeys(IS_LIST, floor.lists(list_end(floor.catalogue))),
+            "initialize": floor.lists(self._initialize),
+            "ping": floor.lists(_pong),
+            "logging/setLevel": floor.lists(self._set_level),
+            "resources/subscribe": floor.lists(self._subscribe),
+            "resources/unsubscribe": floor.lists(self._unsubscribe),
+        }
+
+    # ---- the three verbs ----
+
+    async def post(self, inbound: Inbound, outlet: Outlet) -> None:
+        try:
+            asked = message(decode(inbound.body))
+        except BadJson as exc:
+            await _refuse(outlet, 400, "", exc.id, RpcError(exc.code, exc.message))
+            return
+        correlation_id, trace = self._floor.correlate(inbound.headers, asked.params.get("_meta"))
+        view = self._floor.view(inbound)
+        if view is None:
+            error = RpcError(METHOD_NOT_FOUND, "There is no such endpoint.")
+            await _refuse(outlet, 404, correlation_id, asked.id, error)
+            return
+        if asked.method == "initialize" and asked.kind == "request":
+            await self._open(inbound, outlet, view, asked, correlation_id, trace)
+            return
+        session = await self._session(inbound, outlet, asked.id, correlation_id)
+        if session is None:
+            return
+        if asked.kind == "request":
+            await self._serve(inbound, outlet, view, session, asked, correlation_id, trace)
+            return
+        if asked.kind == "response":
+            self._asking.answered(session.digest, asked)
+        elif asked.method == "notifications/cancelled":
+            self._cancel(session, asked.params.get("requestId"))
+        await outlet.answer(202, headers(correlation_id), b"")
+
+    async def get(self, inbound: Inbound, outlet: Outlet) -> None:
+        correlation_id, _ = self._floor.correlate(inbound.headers, None)
+        session = await self._session(inbound, outlet, None, correlation_id)
+        if session is not None:
+            await self._standing.open(inbound, outlet, session, correlation_id)
+
+    async def delete(self, inbound: Inbound, outlet: Outlet) -> None:
+        correlation_id, _ = self._floor.correlate(inbound.headers, None)
+        session = await self._session(inbound, outlet, None, correlation_id)
+        if session is not None:
+            await self._sessions.end(session)
+            self._standing.end(session.digest)
+            await outlet.answer(204, headers(correlation_id), b"")
+
+    async def _session(
+        self, inbound: Inbound, outlet: Outlet, id: str | int | None, correlation_id: str
+    ) -> Session | None:
+        """The session the request belongs to; None after answering why there is none."""
+        given = inbound.headers.get("mcp-session-id")
+        if given is None:
+            error = RpcError(INVALID_REQUEST, "Missing Mcp-Session-Id header: begin with initialize.")
+            await _refuse(outlet, 400, correlation_id, id, error)
+            return None
+        session = self._sessions.find(inbound.caller, given)
+        if session is None:
+            error = RpcError(SESSION_GONE, "Session not found: begin again with initialize.")
+            await _refuse(outlet, 404, correlation_id, id, error)
+        return session
+
+    # ---- one request ----
+
+    async def _open(
+        self, inbound: Inbound, outlet: Outlet, view: View, asked: Message, correlation_id: str, trace: dict[str, str]
+    ) -> None:
+        params = asked.params
+        version = _negotiated(params.get("protocolVersion"))
+        capabilities: Any = params.get("capabilities")
+        info: Any = params.get("clientInfo")
+        client = Client(version, cast("Json", capabilities) if isinstance(capabilities, dict) else {}, info)
+        wire = LegacyWire(outlet, client, correlation_id, self._streams, self._asking)
+        outcome = await self._turn(inbound, view, asked, client, wire, correlation_id, trace)
+        more = outcome.headers
+        if outcome.code is None:
+            id = self._sessions.mint(inbound.caller, version, client.capabilities, info)
+            more = (*more, (b"mcp-session-id", id.encode()))
+        await wire.finish(200, outcome.body, *more)
+
+    async def _serve(
+        self,
+        inbound: Inbound,
+        outlet: Outlet,
+        view: View,
+        session: Session,
+        asked: Message,
+        correlation_id: str,
+        trace: dict[str, str],
+    ) -> None:
+        client = session.client
+        if (level := self._sessions.rows.log_level(session.digest)) is not None:
+            client = replace(client, log_level=level)
+        wire = LegacyWire(outlet, client, correlation_id, self._streams, self._asking)
+        task = asyncio.current_task()
+        assert task is not None
+        assert asked.id is not None
+        key = (session.digest, asked.id)
+        self._running[key] = task
+        self._pulse.add(wire)
+        try:
+            outcome = await self._turn(inbound, view, asked, client, wire, correlation_id, trace)
+        except asyncio.CancelledError:
+            if key not in self._cancelled:
+                raise
+            task.uncancel()
+            outcome = Outcome(error_bytes(asked.id, RpcError(CANCELLED, "The client cancelled this request.")))
+        finally:
+            self._pulse.discard(wire)
+            self._running.pop(key, None)
+            self._cancelled.discard(key)
+        await wire.finish(200, outcome.body, *outcome.headers)
+
+    async def _turn(
+        self,
+        inbound: Inbound,
+        view: View,
+        asked: Message,
+        client: Client,
+        wire: LegacyWire,
+        correlation_id: str,
+        trace: dict[str, str],
+    ) -> Outcome:
+        end = self._ends.get(asked.method)
+        if end is None:
+            error = RpcError(METHOD_NOT_FOUND, "Method not found", asked.method)
+            return Outcome(error_bytes(asked.id, error), METHOD_NOT_FOUND)
+        record = Record()
+
+        def prepare() -> Prepared:
+            check(asked.method, asked.params)
+            return find(view, asked.method, asked.params) if asked.method in CARRIED else (None, asked.params)
+
+        def build(route: Route | None, params: Json) -> Call:
+            return Call(
+                correlation_id,
+                inbound.caller,
+                asked.method,
+                params,
+                client,
+                wire,
+                record,
+                route,
+                inbound.path,
+                asked.id,
+                len(inbound.body),
+                trace,
+            )
+
+        return await take_turn(prepare, build, end, _finished, asked.params)
+
+    def _cancel(self, session: Session, id: Any) -> None:
+        key = (session.digest, id)
+        task = self._running.get(key) if isinstance(id, str | int) else None
+        if task is not None:
+            self._cancelled.add(key)
+            task.cancel()
+
+    # ---- what the gateway answers itself ----
+
+    async def _initialize(self, call: Call) -> Result:
+        view = seen(self._floor.catalogue, call)
+        capabilities = {key: value for key, value in view.capabilities().items() if key != "extensions"}
+        return {
+            "protocolVersion": call.client.version,
+            "capabilities": capabilities,
+            "serverInfo": self._floor.server_info,
+            "instructions": view.instructions(),
+        }
+
+    async def _set_level(self, call: Call) -> Result:
+        session = call.client.session or ""
+        await self._sessions.rows.set_log_level(session, check_level(call.params["level"]), _until())
+        return {}
+
+    async def _subscribe(self, call: Call) -> Result:
+        uri = cast("str", call.params["uri"])
+        if seen(self._floor.catalogue, call).resource(uri) is None:
+            raise UnknownName(f"Unknown resource: {uri[:128]}", uri=uri)
+        await self._sessions.rows.subscribe(call.client.session or "", uri, _until())
+        await self._standing.listen_for(call.caller, call.endpoint, call.client.session or "")
+        return {}
+
+    async def _unsubscribe(self, call: Call) -> Result:
+        await self._sessions.rows.unsubscribe(call.client.session or "", call.params["uri"])
+        await self._standing.listen_for(call.caller, call.endpoint, call.client.session or "")
+        return {}
+
+
+def _until() -> float:
+    return time.time() + SESSION_SECONDS
+
+
+async def _pong(call: Call) -> Result:
+    return {}
+
+
+def _finished(call: Call, result: Result) -> Result:
+    if isinstance(result, bytes) or call.method not in CARRIED:
+        return result
+    return downgrade(result, call.client.version, call.id)
+
+
+def _negotiated(asked: Any) -> str:
+    return asked if asked in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
+
+
+async def _refuse(outlet: Outlet, status: int, correlation_id: str, id: str | int | None, error: RpcError) -> None:
+    await outlet.answer(status, headers(correlation_id), error_bytes(id, error))

@@ -1,0 +1,76 @@
+"""The way back to a client of the handshake era: a stream that it may leave and resume, and that can ask."""
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from gateway.contract import Client, Json, Outlet
+from gateway.protocol.answer import Header, headers, notification_bytes
+from gateway.protocol.asking import Asking
+from gateway.protocol.params import loud_enough
+from gateway.protocol.streams import Stream, Streams
+
+_PRIMED_SINCE: Final = "2025-11-25"
+
+
+class LegacyWire:
+    """JSON at the end, unless something had to be said before: then a stream."""
+
+    def __init__(self, outlet: Outlet, client: Client, correlation_id: str, streams: Streams, asking: Asking) -> None:
+        self._outlet = outlet
+        self._client = client
+        self._correlation_id = correlation_id
+        self._streams = streams
+        self._asking = asking
+        self._stream: Stream | None = None
+        self._finished = False
+        self._waited = 0.0
+        self._asked_at: float | None = None
+        self.silent_since = time.monotonic()
+
+    @property
+    def waited(self) -> float:
+        now = self._waited
+        return now if self._asked_at is None else now + time.monotonic() - self._asked_at
+
+    async def notify(self, method: str, params: Json) -> None:
+        if method == "notifications/message":
+            lowest = self._client.log_level
+            if lowest is not None and not loud_enough(params.get("level"), lowest):
+                return
+        await self._send(notification_bytes(method, params))
+
+    async def ask(self, requests: Mapping[str, Json]) -> dict[str, Json]:
+        self._asked_at = time.monotonic()
+        try:
+            return await self._asking.ask(self._client.session or "", self._client.capabilities, requests, self._send)
+        finally:
+            self._waited += time.monotonic() - self._asked_at
+            self._asked_at = None
+
+    async def hang_up(self) -> None:
+        await (await self._opened()).hang_up()
+
+    async def keep_alive(self) -> None:
+        if not self._finished:
+            await (await self._opened()).keep_alive()
+            self.silent_since = time.monotonic()
+
+    async def finish(self, status: int, payload: bytes, *more: Header) -> None:
+        self._finished = True
+        if self._stream is None:
+            await self._outlet.answer(status, headers(self._correlation_id, *more), payload)
+            return
+        await self._stream.send(payload)
+        await self._stream.end()
+        self._streams.forget_later(self._stream)
+
+    async def _send(self, payload: bytes) -> None:
+        await (await self._opened()).send(payload)
+        self.silent_since = time.monotonic()
+
+    async def _opened(self) -> Stream:
+        if self._stream is None:
+            self._stream = self._streams.new(self._client.session or "", self._correlation_id)
+            await self._stream.attach(self._outlet, prime=self._client.version >= _PRIMED_SINCE)
+        return self._stream

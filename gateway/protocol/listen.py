@@ -1,0 +1,64 @@
+"""`subscriptions/listen`: one long answer that tells of changes until the client leaves."""
+
+from typing import Any, Final, cast
+
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.view import View
+from gateway.contract import Call, Change, Json, Result
+from gateway.protocol.floor import seen
+from gateway.protocol.hub import LIST_CHANGED, UPDATED, Hub, Target
+
+SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
+_FLAGS: Final = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
+
+
+class Listen:
+    """The end of the short path for a subscription."""
+
+    def __init__(self, catalogue: Catalogue, hub: Hub) -> None:
+        self._catalogue = catalogue
+        self._hub = hub
+
+    async def __call__(self, call: Call) -> Result:
+        view = seen(self._catalogue, call)
+        granted, targets = _grant(cast("Json", call.params["notifications"]), view)
+        meta: Json = {SUBSCRIPTION_ID: call.request_id}
+
+        def hears(namespace: str, change: Change) -> tuple[str, Json] | None:
+            kind, uri = change
+            if kind == "resource":
+                shown = targets.get((namespace, uri))
+                return (UPDATED, {"uri": shown, "_meta": meta}) if shown is not None else None
+            wanted = granted.get(_FLAGS[kind]) and namespace in self._namespaces(call)
+            return (LIST_CHANGED[kind], {"_meta": meta}) if wanted else None
+
+        # Attached before the acknowledgement is written: what changes meanwhile is not lost.
+        ear = self._hub.attach(hears)
+        try:
+            await self._hub.want(ear, frozenset(targets))
+            await call.wire.notify(
+                "notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": granted}
+            )
+            while (notification := await ear.next()) is not None:
+                await call.wire.notify(*notification)
+        finally:
+            self._hub.detach(ear)
+            await self._hub.want(ear, frozenset())
+        return {"_meta": meta}
+
+    def _namespaces(self, call: Call) -> set[str]:
+        view = self._catalogue.view(call.caller, call.endpoint)
+        return set(view.namespaces) if view else set()
+
+
+def _grant(wanted: Json, view: View) -> tuple[Json, dict[Target, str]]:
+    """What is acknowledged: only resources that are in the caller's view, under the URIs the client used."""
+    granted: Json = {flag: True for flag in _FLAGS.values() if wanted.get(flag) is True}
+    uris = cast("list[Any]", wanted.get("resourceSubscriptions") or [])
+    targets: dict[Target, str] = {}
+    for uri in uris:
+        if isinstance(uri, str) and (route := view.resource(uri)) is not None:
+            targets[(route.namespace, route.name)] = uri
+    if targets:
+        granted["resourceSubscriptions"] = list(targets.values())
+    return granted, targets

@@ -1,0 +1,172 @@
+"""2026-07-28 at the north door: no handshake, no session; every request stands alone."""
+
+import asyncio
+from typing import Any, Final, cast
+
+from mcp.shared.inbound import (
+    ERROR_CODE_HTTP_STATUS,
+    InboundLadderRejection,
+    classify_inbound_request,
+    unsupported_protocol_version_rejection,
+    validate_mcp_param_headers,
+)
+from mcp.types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY
+
+from gateway.catalogue.view import SERVER_INFO, View
+from gateway.contract import MODERN, Call, Client, Handler, Inbound, Json, Outlet, Record, Result, Route
+from gateway.errors import ForeignError
+from gateway.protocol.answer import error_bytes, headers
+from gateway.protocol.faults import RpcError
+from gateway.protocol.floor import CARRIED, IS_LIST, Floor, find, list_end, seen
+from gateway.protocol.json import BadJson, Message, decode, message
+from gateway.protocol.listen import Listen
+from gateway.protocol.params import LOG_LEVELS, check
+from gateway.protocol.rounds import MULTI_ROUND, Rounds
+from gateway.protocol.turn import Prepared, take_turn
+from gateway.protocol.wire import ModernWire, Pulse
+
+METHOD_NOT_FOUND: Final = -32601
+HEADER_MISMATCH: Final = -32020
+INVALID_PARAMS: Final = -32602
+INVALID_REQUEST: Final = -32600
+
+
+class Modern:
+    """Answers POSTs of the modern era: JSON, unless the call notifies or runs long, then an event stream."""
+
+    def __init__(self, floor: Floor, listen: Listen, rounds: Rounds, pulse: Pulse) -> None:
+        self._floor = floor
+        self._rounds = rounds
+        self._pulse = pulse
+        self._ends: dict[str, Handler] = {
+            **dict.fromkeys(CARRIED, floor.path),
+            **dict.fromkeys(IS_LIST, floor.lists(list_end(floor.catalogue))),
+            "server/discover": floor.lists(self._discover),
+            "subscriptions/listen": floor.lists(listen),
+        }
+
+    async def post(self, inbound: Inbound, outlet: Outlet) -> None:
+        try:
+            body = decode(inbound.body)
+            asked = message(body)
+        except BadJson as exc:
+            await _refuse(outlet, "", exc.id, RpcError(exc.code, exc.message))
+            return
+        correlation_id, trace = self._floor.correlate(inbound.headers, asked.params.get("_meta"))
+        refusal = self._climb(inbound, body, asked)
+        view = self._floor.view(inbound)
+        if refusal is None and view is None:
+            refusal = RpcError(METHOD_NOT_FOUND, "There is no such endpoint.")
+        if refusal is not None:
+            await _refuse(outlet, correlation_id, asked.id, refusal)
+        elif asked.kind == "notification":
+            await outlet.answer(202, headers(correlation_id), b"")
+        else:
+            assert view is not None
+            await self._serve(inbound, outlet, view, asked, correlation_id, trace)
+
+    def _climb(self, inbound: Inbound, body: Json, asked: Message) -> RpcError | None:
+        """The ladder: the first rung that fails says why."""
+        if inbound.duplicate is not None:
+            return RpcError(HEADER_MISMATCH, f"{inbound.duplicate} header appears more than once")
+        if asked.kind == "response":
+            return RpcError(INVALID_REQUEST, "This revision has no requests to the client, so no responses either.")
+        if asked.kind == "notification":
+            rung = unsupported_protocol_version_rejection(inbound.headers["mcp-protocol-version"])
+            return RpcError(rung.code, rung.message, rung.data) if rung else None
+        rung = classify_inbound_request(body, headers=inbound.headers)
+        if isinstance(rung, InboundLadderRejection):
+            return RpcError(rung.code, rung.message, rung.data)
+        if not isinstance(rung.client_capabilities, dict):
+            return RpcError(INVALID_PARAMS, "The client capabilities of the envelope must be an object.")
+        level = asked.params["_meta"].get(LOG_LEVEL_META_KEY)
+        if level is not None and level not in LOG_LEVELS:
+            return RpcError(INVALID_PARAMS, f"The log level must be one of {', '.join(LOG_LEVELS)}.")
+        if asked.method not in self._ends:
+            return RpcError(METHOD_NOT_FOUND, "Method not found", asked.method)
+        return None
+
+    async def _serve(
+        self, inbound: Inbound, outlet: Outlet, view: View, asked: Message, correlation_id: str, trace: dict[str, str]
+    ) -> None:
+        meta = cast("Json", asked.params["_meta"])
+        info: Any = meta.get(CLIENT_INFO_META_KEY)
+        client = Client(MODERN, meta[CLIENT_CAPABILITIES_META_KEY], info, meta.get(LOG_LEVEL_META_KEY))
+        wire = ModernWire(outlet, client, correlation_id)
+        record = Record()
+
+        def prepare() -> Prepared:
+            return self._prepared(inbound, view, asked)
+
+        def build(route: Route | None, params: Json) -> Call:
+            return Call(
+                correlation_id,
+                inbound.caller,
+                asked.method,
+                params,
+                client,
+                wire,
+                record,
+                route,
+                inbound.path,
+                asked.id,
+                len(inbound.body),
+                trace,
+            )
+
+        self._pulse.add(wire)
+        try:
+            outcome = await take_turn(prepare, build, self._ends[asked.method], self._finished, asked.params)
+            status = 200 if outcome.code is None else ERROR_CODE_HTTP_STATUS.get(outcome.code, 200)
+            await wire.finish(status, outcome.body, *outcome.headers)
+        except asyncio.CancelledError:
+            # The client closed its stream, which is how it cancels. Anything else is the server stopping.
+            task = asyncio.current_task()
+            if not wire.gone or task is None:
+                raise
+            task.uncancel()
+        finally:
+            self._pulse.discard(wire)
+
+    def _prepared(self, inbound: Inbound, view: View, asked: Message) -> Prepared:
+        method, params = asked.method, asked.params
+        check(method, params)
+        if method not in CARRIED:
+            return None, params
+        route, params = find(view, method, params)
+        if route is not None and route.header_schema is not None:
+            rung = validate_mcp_param_headers(route.header_schema, params.get("arguments") or {}, inbound.headers)
+            if rung is not None:
+                raise ForeignError(rung.code, rung.message, rung.data)
+        if "requestState" in params and method in MULTI_ROUND:
+            params = self._rounds.back(inbound.caller, method, params)
+        return route, params
+
+    def _finished(self, call: Call, result: Result) -> Result:
+        """The result with what this revision requires of every result. Lists come finished."""
+        if isinstance(result, bytes):
+            return result
+        own = cast("Json", result.get("_meta") or {})
+        meta = {**own, SERVER_INFO: self._floor.server_info, "correlation_id": call.id}
+        kind = result.get("resultType") or "complete"
+        finished = {**result, "resultType": kind, "_meta": meta}
+        if kind == "input_required":
+            return self._rounds.out(call, finished)
+        if call.method == "resources/read":
+            finished.setdefault("ttlMs", 0)
+            finished.setdefault("cacheScope", "private")
+        return finished
+
+    async def _discover(self, call: Call) -> Result:
+        view = seen(self._floor.catalogue, call)
+        return {
+            "supportedVersions": [MODERN],
+            "capabilities": view.capabilities(),
+            "instructions": view.instructions(),
+            **view.cache_hints(),
+        }
+
+
+async def _refuse(outlet: Outlet, correlation_id: str, id: str | int | None, error: RpcError) -> None:
+    status = ERROR_CODE_HTTP_STATUS.get(error.code, 200)
+    await outlet.answer(status, headers(correlation_id), error_bytes(id, error))

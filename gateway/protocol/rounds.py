@@ -1,0 +1,68 @@
+"""Requests of several rounds: a backend's state goes to the client sealed, and comes back only from the same caller."""
+
+from typing import Any, Final, cast
+
+from gateway.contract import Call, Caller, Json
+from gateway.errors import ForeignError
+from gateway.protocol.json import digest
+from gateway.protocol.seal import Seal, Unsealed, mint_state, read_state
+
+MULTI_ROUND: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
+_ASKS: Final = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
+_INVALID_PARAMS: Final = -32602
+_MISSING_CAPABILITY: Final = -32021
+
+
+class Rounds:
+    def __init__(self, seal: Seal) -> None:
+        self._seal = seal
+
+    def out(self, call: Call, result: Json) -> Json:
+        """An `input_required` result as the client gets it. Raises when it asks for what this client cannot give."""
+        requests = cast("dict[str, Any]", result.get("inputRequests") or {})
+        missing = missing_capabilities(call.client.capabilities, requests)
+        if missing:
+            needed = f"This call needs a client that can do {' and '.join(missing)}."
+            raise ForeignError(_MISSING_CAPABILITY, needed, {"requiredCapabilities": missing})
+        state = result.get("requestState")
+        if state is None:
+            return result
+        assert call.route is not None
+        target, arguments = _bound(call.params)
+        sealed = mint_state(
+            self._seal,
+            principal=call.caller.principal,
+            method=call.method,
+            target=target,
+            arguments_digest=arguments,
+            namespace=call.route.namespace,
+            state=str(state),
+        )
+        return {**result, "requestState": sealed}
+
+    def back(self, caller: Caller, method: str, params: Json) -> Json:
+        """The params with the backend's own state in place of ours."""
+        target, arguments = _bound(params)
+        try:
+            opened = read_state(
+                self._seal,
+                params["requestState"],
+                principal=caller.principal,
+                method=method,
+                target=target,
+                arguments_digest=arguments,
+            )
+        except Unsealed as exc:
+            data = {"reason": "invalid_request_state"}
+            raise ForeignError(_INVALID_PARAMS, "Invalid or expired requestState", data) from exc
+        return {**params, "requestState": opened.state}
+
+
+def missing_capabilities(capabilities: Json, requests: dict[str, Any]) -> dict[str, Json]:
+    """What the requests need and the client did not declare."""
+    needed = {_ASKS[each["method"]] for each in requests.values() if each.get("method") in _ASKS}
+    return {name: {} for name in sorted(needed) if name not in capabilities}
+
+
+def _bound(params: Json) -> tuple[str, str]:
+    return params.get("name") or params.get("uri") or "", digest(params.get("arguments") or {})

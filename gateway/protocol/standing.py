@@ -1,0 +1,98 @@
+"""The GET streams of the handshake era: changes as they happen, or the rest of a stream that was left."""
+
+import asyncio
+from typing import Final
+
+from gateway.catalogue.catalogue import Catalogue
+from gateway.contract import Caller, Change, Inbound, Json, Outlet
+from gateway.protocol.answer import error_bytes, headers, notification_bytes
+from gateway.protocol.faults import RpcError
+from gateway.protocol.hub import LIST_CHANGED, UPDATED, Ear, Hub, Target
+from gateway.protocol.session import Session, SessionRows
+from gateway.protocol.streams import KEPT_SECONDS, Stream, Streams
+from gateway.protocol.wire import Pulse
+
+_PRIMED_SINCE: Final = "2025-11-25"
+
+
+class Standing:
+    """At most one standing stream a session: a message is never sent twice."""
+
+    def __init__(self, catalogue: Catalogue, hub: Hub, streams: Streams, rows: SessionRows, pulse: Pulse) -> None:
+        self._catalogue = catalogue
+        self._hub = hub
+        self._streams = streams
+        self._rows = rows
+        self._pulse = pulse
+        self._pumps: dict[str, tuple[Ear, asyncio.Task[None]]] = {}
+
+    async def open(self, inbound: Inbound, outlet: Outlet, session: Session, correlation_id: str) -> None:
+        """Serve one GET until the client leaves or the stream is over."""
+        last = inbound.headers.get("last-event-id")
+        if last is None:
+            stream = await self._begin(inbound, session, correlation_id)
+            await stream.attach(outlet, prime=session.client.version >= _PRIMED_SINCE)
+        else:
+            found = self._streams.find(last, session.digest)
+            if found is None:
+                error = RpcError(-32001, "That stream is gone; make the request again.")
+                await outlet.answer(404, headers(correlation_id), error_bytes(None, error))
+                return
+            stream, after = found
+            await stream.attach(outlet, after=after)
+        self._pulse.add(stream)
+        try:
+            await stream.attended()
+        finally:
+            self._pulse.discard(stream)
+            asyncio.get_running_loop().call_later(KEPT_SECONDS, self._stop_if_alone, session.digest, stream)
+
+    async def listen_for(self, caller: Caller, endpoint: str, digest: str) -> None:
+        """Have the backends report what this session is subscribed to."""
+        await self._hub.want(("session", digest), frozenset(self._targets(caller, endpoint, digest)))
+
+    def end(self, digest: str) -> None:
+        """The session is over."""
+        pump = self._pumps.pop(digest, None)
+        if pump is not None:
+            pump[0].end()
+
+    async def _begin(self, inbound: Inbound, session: Session, correlation_id: str) -> Stream:
+        self.end(session.digest)
+        stream = self._streams.new(session.digest, correlation_id)
+
+        def hears(namespace: str, change: Change) -> tuple[str, Json] | None:
+            return self._meaning(inbound, session.digest, namespace, change)
+
+        ear = self._hub.attach(hears)
+        task = asyncio.create_task(self._pump(ear, stream), name="standing")
+        self._pumps[session.digest] = (ear, task)
+        await self.listen_for(inbound.caller, inbound.path, session.digest)
+        return stream
+
+    async def _pump(self, ear: Ear, stream: Stream) -> None:
+        try:
+            while (notification := await ear.next()) is not None:
+                await stream.send(notification_bytes(*notification))
+        finally:
+            self._hub.detach(ear)
+            await stream.end()
+            self._streams.forget_later(stream)
+
+    def _meaning(self, inbound: Inbound, digest: str, namespace: str, change: Change) -> tuple[str, Json] | None:
+        kind, uri = change
+        if kind == "resource":
+            shown = self._targets(inbound.caller, inbound.path, digest).get((namespace, uri))
+            return (UPDATED, {"uri": shown}) if shown is not None else None
+        view = self._catalogue.view(inbound.caller, inbound.path)
+        return (LIST_CHANGED[kind], {}) if view is not None and namespace in view.namespaces else None
+
+    def _targets(self, caller: Caller, endpoint: str, digest: str) -> dict[Target, str]:
+        view = self._catalogue.view(caller, endpoint)
+        routes = ((uri, view.resource(uri)) for uri in self._rows.subscriptions(digest)) if view else ()
+        return {(route.namespace, route.name): uri for uri, route in routes if route is not None}
+
+    def _stop_if_alone(self, digest: str, stream: Stream) -> None:
+        pump = self._pumps.get(digest)
+        if stream.alone and pump is not None:
+            self.end(digest)

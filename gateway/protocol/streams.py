@@ -1,0 +1,135 @@
+"""Event streams of the handshake era: a client may leave one and come back for what it missed."""
+
+import asyncio
+import secrets
+import time
+from collections import deque
+from typing import Final
+
+from gateway.contract import Outlet
+from gateway.protocol.answer import Header, stream_headers
+from gateway.protocol.sse import COMMENT, event, priming
+
+KEPT_BYTES: Final = 1 << 20
+KEPT_SECONDS: Final = 60.0
+RETRY_MS: Final = 1000
+MAX_STREAMS: Final = 10_000
+
+
+class Stream:
+    """Events in order, kept for a while, written to whoever is attached now."""
+
+    def __init__(self, id: str, owner: str, correlation_id: str) -> None:
+        self.id = id
+        self.owner = owner
+        self.silent_since = time.monotonic()
+        self._correlation_id = correlation_id
+        self._kept: deque[tuple[int, bytes]] = deque()
+        self._kept_bytes = 0
+        self._last = 0
+        self._outlet: Outlet | None = None
+        self._writing = asyncio.Lock()
+        self._over = asyncio.Event()
+        self._left = asyncio.Event()
+
+    async def attach(self, outlet: Outlet, *more: Header, after: int | None = None, prime: bool = False) -> None:
+        """Write to this outlet from now on, beginning with what came after event `after`."""
+        async with self._writing:
+            await outlet.open(stream_headers(self._correlation_id, *more))
+            if prime:
+                self._last += 1
+                await outlet.write(priming(self._name(self._last), RETRY_MS))
+            for number, chunk in list(self._kept) if after is not None else ():
+                if number > (after or 0):
+                    await outlet.write(chunk)
+            self._left = asyncio.Event()
+            self._outlet = outlet
+            outlet.on_gone(self._detach)
+        if self._over.is_set():
+            await self._close()
+
+    async def send(self, payload: bytes) -> None:
+        async with self._writing:
+            self._last += 1
+            chunk = event(payload, self._name(self._last))
+            self._keep(chunk)
+            if self._outlet is not None:
+                await self._outlet.write(chunk)
+        self.silent_since = time.monotonic()
+
+    async def hang_up(self) -> None:
+        """Let the client go; the stream itself goes on."""
+        async with self._writing:
+            await self._close()
+
+    async def end(self) -> None:
+        async with self._writing:
+            self._over.set()
+            await self._close()
+
+    async def attended(self) -> None:
+        """Until the stream is over, or its client has left."""
+        await self._left.wait()
+
+    async def keep_alive(self) -> None:
+        async with self._writing:
+            if self._outlet is not None:
+                await self._outlet.write(COMMENT)
+        self.silent_since = time.monotonic()
+
+    @property
+    def over(self) -> bool:
+        return self._over.is_set()
+
+    @property
+    def alone(self) -> bool:
+        return self._outlet is None
+
+    def _detach(self) -> None:
+        self._outlet = None
+        self._left.set()
+
+    async def _close(self) -> None:
+        outlet, self._outlet = self._outlet, None
+        if outlet is not None:
+            await outlet.close()
+        self._left.set()
+
+    def _name(self, number: int) -> str:
+        return f"{self.id}.{number}"
+
+    def _keep(self, chunk: bytes) -> None:
+        self._kept.append((self._last, chunk))
+        self._kept_bytes += len(chunk)
+        while self._kept_bytes > KEPT_BYTES:
+            self._kept_bytes -= len(self._kept.popleft()[1])
+
+
+class Streams:
+    """The streams of this worker, by id; each is kept a minute after its end, or after its client left."""
+
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+        self._streams: dict[str, Stream] = {}
+
+    def new(self, owner: str, correlation_id: str) -> Stream:
+        stream = Stream(f"{self._worker}.{secrets.token_hex(8)}", owner, correlation_id)
+        self._streams[stream.id] = stream
+        while len(self._streams) > MAX_STREAMS:
+            del self._streams[next(iter(self._streams))]
+        return stream
+
+    def find(self, event_id: str, owner: str) -> tuple[Stream, int] | None:
+        """The owner's stream that an event belongs to, and the event's number in it."""
+        id, _, number = event_id.rpartition(".")
+        stream = self._streams.get(id)
+        if stream is None or stream.owner != owner or not number.isascii() or not number.isdigit():
+            return None
+        return stream, int(number[:18])
+
+    def forget_later(self, stream: Stream) -> None:
+        asyncio.get_running_loop().call_later(KEPT_SECONDS, self._forget, stream)
+
+    def _forget(self, stream: Stream) -> None:
+        if stream.over or stream.alone:
+            self._streams.pop(stream.id, None)

@@ -1,0 +1,56 @@
+"""One request and its answer, in either era: prepared, walked, and dressed when it fails."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.contract import Call, Handler, Json, Result, Route
+from gateway.errors import Fault, ForeignError, Kind
+from gateway.protocol.answer import Header, error_bytes, result_bytes, retry_header
+from gateway.protocol.faults import RpcError, dress
+
+log = logging.getLogger("gatehouse.protocol")
+
+Prepared = tuple[Route | None, Json]
+"""Where the request leads, and its params as the backend should see them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The encoded answer; `code` is its JSON-RPC error code, if it is an error."""
+
+    body: bytes
+    code: int | None = None
+    retry_after: float | None = None
+
+    @property
+    def headers(self) -> tuple[Header, ...]:
+        return retry_header(self.retry_after)
+
+
+async def take_turn(
+    prepare: Callable[[], Prepared],
+    build: Callable[[Route | None, Json], Call],
+    end: Handler,
+    finish: Callable[[Call, Result], Result],
+    params: Json,
+) -> Outcome:
+    """Never raises but for cancellation: whatever goes wrong becomes an answer of the one error model."""
+    call: Call | None = None
+    try:
+        call = build(*prepare())
+        return Outcome(result_bytes(call.request_id, finish(call, await end(call))))
+    except (Fault, ForeignError) as exc:
+        return _failed(call or build(None, params), exc, finish)
+    except Exception:
+        call = call or build(None, params)
+        log.exception("%s failed in the gateway", call.method, extra={"correlation_id": call.id})
+        return _failed(call, Fault(Kind.INTERNAL, "The gateway failed to carry out this request."), finish)
+
+
+def _failed(call: Call, exc: Fault | ForeignError, finish: Callable[[Call, Result], Result]) -> Outcome:
+    retry_after = exc.retry_after if isinstance(exc, Fault) else None
+    answer = dress(exc, call)
+    if isinstance(answer, RpcError):
+        return Outcome(error_bytes(call.request_id, answer), answer.code, retry_after)
+    return Outcome(result_bytes(call.request_id, finish(call, answer)), None, retry_after)

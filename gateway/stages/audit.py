@@ -1,0 +1,67 @@
+"""Every call leaves a record: who, what, the decision, the outcome. Never arguments, never secrets."""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+import msgspec
+
+from gateway.contract import Call, Handler, Result
+from gateway.errors import Fault, ForeignError
+
+Row = tuple[Any, ...]
+
+
+class Audit:
+    """Notes the outcome, then hands one row to the log, which commits in groups off the hot path."""
+
+    def __init__(self, put: Callable[[Row], None]) -> None:
+        self._put = put
+
+    async def __call__(self, call: Call, call_next: Handler) -> Result:
+        record = call.record
+        try:
+            result = await call_next(call)
+            if isinstance(result, dict) and result.get("isError"):
+                record.outcome = "tool_error"
+            return result
+        except Fault as exc:
+            record.outcome = exc.kind.value
+            raise
+        except ForeignError as exc:
+            record.outcome = f"error:{exc.code}"
+            raise
+        except asyncio.CancelledError:
+            record.outcome = "cancelled"
+            raise
+        finally:
+            self._put(_row(call))
+
+
+def _row(call: Call) -> Row:
+    record, caller, route = call.record, call.caller, call.route
+    return (
+        time.time(),
+        caller.tenant,
+        caller.principal,
+        caller.credential,
+        call.id,
+        call.method,
+        route.canonical if route else str(call.params.get("name") or call.params.get("uri") or "")[:256],
+        route.effect if route else None,
+        record.decision,
+        ",".join(record.policies),
+        _digest(call.params.get("arguments")),
+        record.outcome,
+        (perf_counter_ns() - record.started) // 1000,
+        call.trace.get("traceparent", "")[3:35],
+    )
+
+
+def _digest(arguments: object) -> str:
+    if not arguments:
+        return ""
+    return hashlib.sha256(msgspec.json.encode(arguments, order="sorted")).hexdigest()

@@ -1,0 +1,27 @@
+"""Refuse a name that leads nowhere: what is hidden and what is unknown are alike."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from gateway.contract import Call, Handler, Result, Route
+from gateway.errors import UnknownName
+
+_NOUN = {"tools/call": ("tool", "name"), "prompts/get": ("prompt", "name"), "resources/read": ("resource", "uri")}
+
+
+class Resolve:
+    """`find_again` reads the lists once more (at most once a second) and looks the name up again."""
+
+    def __init__(self, find_again: Callable[[Call], Awaitable[Route | None]]) -> None:
+        self._find_again = find_again
+
+    async def __call__(self, call: Call, call_next: Handler) -> Result:
+        if call.route is not None:
+            return await call_next(call)
+        route = await self._find_again(call)
+        if route is None:
+            noun, key = _NOUN.get(call.method, ("reference", "ref"))
+            name = call.params.get(key)
+            uri = str(name) if noun == "resource" else None
+            raise UnknownName(f"Unknown {noun}: {str(name)[:128]}", uri=uri)
+        return await call_next(replace(call, route=route))

@@ -1,0 +1,187 @@
+"""The audit log: records are queued without waiting and committed in groups by a thread of its own.
+
+It has a file of its own, so that its commits neither wait for the gateway's tables nor look like a change of them.
+"""
+
+import asyncio
+import logging
+import sqlite3
+import threading
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from gateway.errors import Fault, Kind
+from gateway.state.migrations import migrate
+from gateway.state.sqlite import connect, open_engine, prepare_file
+
+FILE: Final = "audit.db"
+MIGRATIONS: Final = Path(__file__).with_name("migrations") / "audit"
+COLUMNS: Final = (
+    "at",
+    "tenant",
+    "principal",
+    "credential",
+    "correlation_id",
+    "method",
+    "target",
+    "effect",
+    "decision",
+    "policies",
+    "arguments_digest",
+    "outcome",
+    "duration_us",
+    "trace_id",
+)
+
+Row = tuple[float, str, str, str, str, str, str, int | None, str, str, str, str, int, str]
+"""One record, in the order of `COLUMNS`: `at` in Unix seconds, `target` a canonical id. Never arguments."""
+
+_GROUP: Final = 500
+_GATHER: Final = 0.05
+_FULL: Final = 10_000
+_BOUND: Final = 20_000
+_RETRY: Final = 1.0
+
+_INSERT: Final = f"INSERT INTO audit ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
+
+# What a single record can be guilty of; everything else is the file's or the disk's doing.
+_BAD_RECORD: Final = (
+    sqlite3.IntegrityError,
+    sqlite3.ProgrammingError,
+    sqlite3.InterfaceError,
+    sqlite3.DataError,
+    OverflowError,
+    UnicodeError,
+)
+
+_log = logging.getLogger(__name__)
+
+
+class AuditLog:
+    """Open it with `AuditLog.open`. `put` belongs to the event loop's thread; nothing put is dropped.
+
+    Whoever finds it `full` awaits `flush` before going on. A caller that must not answer before its record is safe
+    awaits `flush` every time.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._rows: deque[Row] = deque()
+        self._put = 0
+        self._written = 0
+        self._flushes: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._work = threading.Event()
+        self._hurry = threading.Event()
+        self._stopping = False
+        self._connection = connect(path)
+        self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    async def open(cls, data_dir: Path) -> "AuditLog":
+        """Make or open the log in this folder. Raises `Fault(UNAVAILABLE)` with what to do when that fails."""
+        path = data_dir / FILE
+        await asyncio.to_thread(prepare_file, path)
+        engine = open_engine(path, "write")
+        try:
+            async with engine.connect() as connection:
+                await migrate(connection, MIGRATIONS)
+        finally:
+            await engine.dispose()
+        return cls(path)
+
+    @property
+    def full(self) -> bool:
+        return len(self._rows) >= _FULL
+
+    def put(self, row: Row) -> None:
+        """Queue a record. Raises `Fault(UNAVAILABLE)` when twice as many wait as make the log `full`."""
+        if self._stopping or len(self._rows) >= _BOUND:
+            raise _unavailable()
+        self._rows.append(row)
+        self._put += 1
+        # Asked after the append: a writer that has just found the queue empty is woken, one still emptying it is not.
+        waiting = len(self._rows)
+        if waiting == 1:
+            self._work.set()
+        elif waiting == _GROUP:
+            self._hurry.set()
+
+    async def flush(self) -> None:
+        """Return when all that was put so far is committed. Raises `Fault(UNAVAILABLE)` when it cannot be."""
+        if self._written >= self._put:
+            return
+        flushed: asyncio.Future[None] = self._loop.create_future()
+        self._flushes.append((self._put, flushed))
+        self._hurry.set()
+        self._work.set()
+        await flushed
+
+    async def close(self) -> None:
+        """Commit all that was put, and stop."""
+        self._stopping = True
+        self._hurry.set()
+        self._work.set()
+        await asyncio.to_thread(self._thread.join)
+
+    # ---- on the writer's thread --------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while self._rows or not self._stopping:
+            self._work.wait()
+            self._hurry.wait(_GATHER)
+            self._work.clear()
+            self._hurry.clear()
+            while self._rows:
+                group = [self._rows.popleft() for _ in range(min(_GROUP, len(self._rows)))]
+                self._write(group)
+                self._written += len(group)
+            self._tell(None)
+        self._connection.close()
+
+    def _write(self, group: list[Row]) -> None:
+        while True:
+            try:
+                with self._connection:
+                    self._connection.execute("BEGIN IMMEDIATE")
+                    self._connection.executemany(_INSERT, group)
+            except _BAD_RECORD:
+                self._write_singly(group)
+            except sqlite3.Error:
+                _log.exception("%d audit records could not be committed", len(group))
+                self._tell(_unavailable())
+                if not self._stopping:
+                    self._hurry.clear()
+                    self._hurry.wait(_RETRY)
+                    continue
+            return
+
+    def _write_singly(self, group: list[Row]) -> None:
+        if len(group) > 1:
+            for row in group:
+                self._write([row])
+        else:
+            _log.exception("an audit record could not be written", extra={"correlation_id": group[0][4]})
+
+    def _tell(self, fault: Fault | None) -> None:
+        if self._flushes:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._settle, self._written, fault)
+
+    # ---- on the loop again -------------------------------------------------------------------------------------
+
+    def _settle(self, written: int, fault: Fault | None) -> None:
+        while self._flushes and (fault is not None or self._flushes[0][0] <= written):
+            _, flushed = self._flushes.popleft()
+            if flushed.done():
+                continue
+            if fault is not None:
+                flushed.set_exception(fault)
+            else:
+                flushed.set_result(None)
+
+
+def _unavailable() -> Fault:
+    return Fault(Kind.UNAVAILABLE, "The audit log cannot be written. Try again.", retry_after=1.0)

@@ -1,0 +1,93 @@
+"""Tenants: who may be served, with which backends. Kept in the database, read from memory."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from sqlalchemy import text
+
+from gateway.state.database import Database
+from gateway.state.names import checked
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    name: str
+    read_only: bool = False
+    """Either the settings or an operator said so."""
+    suspended: bool = False
+    backends: tuple[str, ...] = ("*",)
+
+
+class TenantChange(TypedDict, total=False):
+    """What to set; what it does not name stays as it is."""
+
+    read_only: bool
+    suspended: bool
+    backends: Sequence[str]
+
+
+class Tenants:
+    """Open it with `Tenants.open`; `get` and `all` are then lookups in memory, at most a second old."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._tenants: dict[str, Tenant] = {}
+        self._loading = asyncio.Lock()
+
+    @classmethod
+    async def open(cls, database: Database) -> "Tenants":
+        tenants = cls(database)
+        await database.follow(tenants._load)
+        return tenants
+
+    def get(self, name: str) -> Tenant | None:
+        return self._tenants.get(name)
+
+    def all(self) -> list[Tenant]:
+        return list(self._tenants.values())
+
+    async def apply(self, settings: Mapping[str, TenantChange]) -> None:
+        """Set what the settings say. Their `read_only` lifts only their own word, never an operator's."""
+        await self._write(settings, "read_only_by_settings")
+
+    async def change(self, name: str, change: TenantChange) -> None:
+        """Set what an operator says, making the tenant if need be."""
+        await self._write({name: change}, "read_only")
+
+    async def _write(self, changes: Mapping[str, TenantChange], read_only_column: str) -> None:
+        async with self._database.transaction() as connection:
+            for name, change in changes.items():
+                await connection.execute(_INSERT, {"name": checked(name, "tenant")})
+                for column, value in _columns(change, read_only_column).items():
+                    await connection.execute(
+                        text(f"UPDATE tenants SET {column} = :value WHERE name = :name"),  # noqa: S608 - our own columns
+                        {"value": value, "name": name},
+                    )
+        await self._load()
+
+    async def _load(self) -> None:
+        async with self._loading:  # or an older reading could come in last
+            async with self._database.reading() as connection:
+                rows = await connection.execute(_SELECT)
+            self._tenants = {
+                name: Tenant(name, bool(read_only), bool(suspended), tuple(json.loads(backends)))
+                for name, read_only, suspended, backends in rows
+            }
+
+
+_INSERT = text("INSERT INTO tenants (name) VALUES (:name) ON CONFLICT (name) DO NOTHING")
+_SELECT = text("SELECT name, read_only OR read_only_by_settings, suspended, backends FROM tenants ORDER BY name")
+
+
+def _columns(change: TenantChange, read_only_column: str) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    if "read_only" in change:
+        columns[read_only_column] = change["read_only"]
+    if "suspended" in change:
+        columns["suspended"] = change["suspended"]
+    if "backends" in change:
+        columns["backends"] = json.dumps(list(change["backends"]))
+    return columns

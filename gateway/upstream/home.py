@@ -1,0 +1,105 @@
+"""What a module gets: its `Home`, and the call in progress."""
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import httpx
+
+from gateway.contract import Bridge, Bus, Caller, Here, Json, Store
+from gateway.errors import Fault, Kind
+
+HERE: Final[ContextVar[Here]] = ContextVar("here")
+
+Invoke = Callable[[Caller, str, Json, Json], Awaitable[Json]]
+
+
+class Shelf(Protocol):
+    """Where stores come from."""
+
+    def store(self, tenant: str, name: str, migrations: Path | None) -> Store: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """What every module's home shares."""
+
+    stores: Shelf
+    files: Path
+    bus: Bus
+    http: httpx.AsyncClient
+    loopback: bool
+    invoke: Invoke
+    good: Callable[[Caller], Awaitable[bool]]
+    spawn: Callable[[Coroutine[Any, Any, None]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleHome:
+    """`gateway.contract.Home`, for one entry of `backends:`."""
+
+    namespace: str
+    options: Any
+    bridge: Bridge
+    store_name: str
+    migrations: Path | None
+    house: House
+
+    @property
+    def bus(self) -> Bus:
+        return self.house.bus
+
+    @property
+    def http(self) -> httpx.AsyncClient:
+        return self.house.http
+
+    @property
+    def loopback(self) -> bool:
+        return self.house.loopback
+
+    def here(self) -> Here:
+        return HERE.get()
+
+    def store(self, caller: Caller) -> Store:
+        return self.house.stores.store(caller.tenant, self.store_name, self.migrations)
+
+    def folder(self, caller: Caller) -> Path:
+        folder = self.house.files / caller.tenant / self.namespace
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return folder
+
+    async def invoke(self, caller: Caller, tool: str, arguments: Json, meta: Json) -> Json:
+        return await self.house.invoke(caller, tool, arguments, meta)
+
+    async def good(self, caller: Caller) -> bool:
+        return await self.house.good(caller)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self.house.spawn(work)
+
+
+class NoBridge:
+    """A bridge that no peer can reach: what a module has whose backend takes no connections from outside."""
+
+    def peers(self, caller: Caller) -> list[Json]:
+        return []
+
+    async def request(self, caller: Caller, peer: str | None, payload: Json, timeout: float) -> Json:
+        raise Fault(Kind.UNAVAILABLE, "Nothing is connected to this bridge.")
+
+
+class SilentWire:
+    """The wire of a call that the house itself makes: nobody is there to hear or be asked."""
+
+    waited = 0.0
+
+    async def notify(self, method: str, params: Json) -> None:
+        """Nobody hears it."""
+
+    async def ask(self, requests: Mapping[str, Json]) -> dict[str, Json]:
+        raise Fault(Kind.UNSUPPORTED, "Nobody is there to be asked.")
+
+    async def hang_up(self) -> None:
+        """Nobody is on the line."""

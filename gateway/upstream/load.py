@@ -1,0 +1,77 @@
+"""From an entry of `backends:` to a running in-process backend."""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from mcp.server import Server
+from mcp.server.mcpserver import MCPServer
+from pydantic import ValidationError
+
+from gateway.contract import Home, Json, Manifest
+from gateway.upstream.home import House, ModuleHome, NoBridge
+from gateway.upstream.local import LocalBackend
+
+
+class LoadError(Exception):
+    """A module that cannot be served, and why, in one line."""
+
+
+def load_module(
+    namespace: str, module: str, attribute: str, options: Json, overrides: Mapping[str, Any], house: House
+) -> LocalBackend:
+    """Import it, check its options, and make its server. Raises `LoadError`."""
+    try:
+        found = importlib.import_module(module)
+    except ImportError as exc:
+        raise LoadError(f"backends.{namespace}: {module} cannot be imported: {exc}") from exc
+    thing = getattr(found, attribute, None)
+    if thing is None:
+        raise LoadError(f"backends.{namespace}: {module} has no `{attribute}`")
+    manifest = getattr(found, "manifest", None)
+    if not isinstance(manifest, Manifest):
+        manifest = Manifest()
+    home = ModuleHome(
+        namespace=namespace,
+        options=_options(namespace, manifest, options),
+        bridge=NoBridge(),
+        store_name=manifest.store or namespace,
+        migrations=manifest.migrations,
+        house=house,
+    )
+    return LocalBackend(namespace, _server(namespace, thing, home), _overridden(manifest, overrides))
+
+
+def _options(namespace: str, manifest: Manifest, given: Json) -> Any:
+    if manifest.options is None:
+        if given:
+            raise LoadError(f"backends.{namespace}.options: this module takes none")
+        return None
+    try:
+        return manifest.options.model_validate(given)
+    except ValidationError as exc:
+        first = exc.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise LoadError(f"backends.{namespace}.options.{where}: {first['msg']}") from exc
+
+
+def _server(namespace: str, thing: Any, home: Home) -> "Server[Any] | MCPServer[Any]":
+    if callable(thing) and not isinstance(thing, Server | MCPServer):
+        thing = thing(home)
+    if isinstance(thing, Server | MCPServer):
+        return cast("Server[Any] | MCPServer[Any]", thing)
+    raise LoadError(f"backends.{namespace}: it must be an MCP server, or a function that makes one")
+
+
+def _overridden(manifest: Manifest, overrides: Mapping[str, Any]) -> Manifest:
+    """What the operator says wins over what the module says of itself."""
+    timeouts = {**manifest.timeouts, **overrides.get("timeouts", {})}
+    if (every := overrides.get("timeout")) is not None:
+        timeouts["*"] = every
+    return replace(
+        manifest,
+        faults=overrides.get("faults") or manifest.faults,
+        effects={**manifest.effects, **overrides.get("effects", {})},
+        timeouts=timeouts,
+    )

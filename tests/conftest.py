@@ -1,0 +1,142 @@
+"""A real gateway for tests: in this process, on a socket of its own, with an SDK client in either era."""
+
+import asyncio
+import io
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+import uvicorn
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from gateway.app import Gatehouse
+from gateway.auth.keys import DEFAULT_SCOPES
+from gateway.serving import config, listen
+from gateway.settings import Settings
+from gateway.telemetry.log import Lines
+
+MODERN = "2026-07-28"
+HANDSHAKE = "legacy"
+Json = dict[str, Any]
+
+
+class _QuietServer(uvicorn.Server):
+    """Leaves the process's signals alone."""
+
+    def capture_signals(self) -> Any:
+        return nullcontext()
+
+
+@dataclass(frozen=True)
+class Running:
+    """A gateway that listens. `key` is the default tenant's, with the default scopes."""
+
+    house: Gatehouse
+    base: str
+    key: str
+    log: io.StringIO
+
+    @property
+    def url(self) -> str:
+        return f"{self.base}/mcp"
+
+    async def new_key(self, tenant: str = "default", subject: str = "bob", scopes: Any = DEFAULT_SCOPES, **more: Any) -> str:
+        return (await self.house.keys.create(tenant, subject, scopes=scopes, **more))[0]
+
+    def as_(self, key: str) -> "Running":
+        return replace(self, key=key)
+
+    @asynccontextmanager
+    async def client(self, mode: str = MODERN, path: str = "/mcp", **more: Any) -> AsyncGenerator[Client]:
+        """The SDK's own client, over the socket."""
+        headers = {"authorization": f"Bearer {self.key}"}
+        async with httpx2.AsyncClient(headers=headers, timeout=30) as http:
+            transport = streamable_http_client(self.base + path, http_client=http)
+            async with Client(transport, mode=mode, cache=None, **more) as client:
+                yield client
+
+    async def post(self, method: str, params: Json | None = None, path: str = "/mcp", **headers: str) -> httpx.Response:
+        """One request of 2026-07-28, written by hand."""
+        params = dict(params or {})
+        params["_meta"] = {
+            "io.modelcontextprotocol/protocolVersion": MODERN,
+            "io.modelcontextprotocol/clientCapabilities": {},
+            **params.get("_meta", {}),
+        }
+        sent = {
+            "authorization": f"Bearer {self.key}",
+            "accept": "application/json, text/event-stream",
+            "mcp-protocol-version": MODERN,
+            "mcp-method": method,
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
+        if (name := params.get("name") or params.get("uri")) is not None:
+            sent.setdefault("mcp-name", name)
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        async with httpx.AsyncClient(timeout=30) as http:
+            return await http.post(self.base + path, json=body, headers=sent)
+
+    async def call(self, tool: str, arguments: Json | None = None, meta: Json | None = None, path: str = "/mcp") -> Json:
+        """The JSON-RPC answer to one `tools/call`."""
+        params: Json = {"name": tool, "arguments": arguments or {}}
+        if meta:
+            params["_meta"] = meta
+        return (await self.post("tools/call", params, path)).json()
+
+
+@asynccontextmanager
+async def run_gateway(folder: Path, **settings: Any) -> AsyncIterator[Running]:
+    """Serve these settings on a free port until the block ends."""
+    given: Json = {"data_dir": folder / "data", "log": {"format": "json"}, **settings}
+    given["server"] = {"port": 0, **given.get("server", {})}
+    parsed = Settings(**given)
+    log = io.StringIO()
+    house = await Gatehouse.open(parsed, Lines(log))
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(house.close)
+        bound = listen(parsed)
+        stack.callback(bound.close)
+        server = _QuietServer(config(house))
+        task = asyncio.create_task(server.serve(sockets=[bound]))
+        try:
+            while not server.started:
+                await asyncio.sleep(0.005)
+                if task.done():
+                    await task
+            key, _ = await house.keys.create("default", "alice")
+            yield Running(house, f"http://127.0.0.1:{bound.getsockname()[1]}", key, log)
+        finally:
+            server.should_exit = True
+            await task
+
+
+Start = Callable[..., AbstractAsyncContextManager[Running]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    """`async with start(backends={...}) as gateway:`"""
+
+    def starting(**settings: Any) -> AbstractAsyncContextManager[Running]:
+        return run_gateway(tmp_path, **settings)
+
+    return starting
+
+
+@pytest.fixture
+async def gateway(start: Start) -> AsyncIterator[Running]:
+    """The gateway with what it serves by default."""
+    async with start() as running:
+        yield running
+
+
+@pytest.fixture(params=[MODERN, HANDSHAKE])
+def era(request: pytest.FixtureRequest) -> str:
+    """Each of the two eras in turn."""
+    return request.param

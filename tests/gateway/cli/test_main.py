@@ -1,0 +1,55 @@
+"""The command as a whole: how it is started and how it fails."""
+
+import json
+from collections.abc import Callable
+from subprocess import CompletedProcess
+
+import pytest
+from typer.testing import Result
+
+from gateway.settings import SettingsError
+
+Run = Callable[..., Result]
+
+
+def test_version_is_one_line_or_an_object_for_scripts(run: Run) -> None:
+    assert run("version").stdout.startswith("gatehouse ")
+    assert json.loads(run("version", "--json").stdout)["protocol"] == "2026-07-28"
+
+
+@pytest.mark.parametrize("arguments", [(), ("key",)])
+def test_without_a_command_the_help_is_shown(run: Run, arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 0
+    assert "Commands" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("bogus",), "gatehouse: No such command 'bogus'."),
+        (("version", "--bogus"), "gatehouse: No such option: --bogus"),
+        (("call",), "gatehouse: Missing argument 'TOOL'."),
+    ],
+)
+def test_a_misspelt_command_is_one_line_and_exit_2(run: Run, arguments: tuple[str, ...], line: str) -> None:
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"{line}\n")
+
+
+@pytest.mark.parametrize("name", ["serve", "check", "version", "tools", "call", "key create", "key list", "key revoke"])
+def test_every_command_takes_a_settings_file(run: Run, name: str) -> None:
+    assert "--config" in run(*name.split(), "--help").stdout
+
+
+def test_a_failure_of_the_process_is_one_line_and_no_traceback(
+    command: Callable[..., CompletedProcess[str]],
+) -> None:
+    result = command("check", "--config", "nope.yaml")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "gatehouse: nope.yaml: cannot be read: No such file or directory\n"
+
+
+def test_whoever_asks_for_it_gets_the_exception_itself(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEHOUSE_DEBUG", "1")
+    assert isinstance(run("check", "--config", "nope.yaml").exception, SettingsError)

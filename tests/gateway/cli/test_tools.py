@@ -1,0 +1,173 @@
+"""`tools` and `call` against a peer that answers every way a server may, and against the SDK's own server."""
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import uvicorn
+from mcp.server import MCPServer
+from mcp.shared.inbound import encode_header_value
+from typer.testing import Result
+
+from gateway.cli.client import header_value
+
+from .conftest import Json, Peer, reply
+
+Run = Callable[..., Result]
+TEXT: Json = {"resultType": "complete", "content": [{"type": "text", "text": "hello"}], "isError": False}
+
+
+def test_a_call_is_one_post_with_the_headers_and_envelope_of_the_newest_revision(run: Run, peer: Peer) -> None:
+    peer.results(TEXT)
+    result = run("call", "core_ping", '{"a": 1}', "--url", peer.url, "--token", "gth_x")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "hello\n", "")
+    ((headers, message),) = peer.seen
+    assert headers["mcp-protocol-version"] == "2026-07-28"
+    assert (headers["mcp-method"], headers["mcp-name"]) == ("tools/call", "core_ping")
+    assert headers["authorization"] == "Bearer gth_x"
+    assert headers["accept"] == "application/json, text/event-stream"
+    meta = message["params"].pop("_meta")
+    assert message["params"] == {"name": "core_ping", "arguments": {"a": 1}}
+    assert meta["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
+    assert meta["io.modelcontextprotocol/clientCapabilities"] == {}
+
+
+def test_the_address_and_token_come_from_the_environment(run: Run, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEHOUSE_URL", peer.url)
+    monkeypatch.setenv("GATEHOUSE_TOKEN", "gth_env")
+    peer.results(TEXT)
+    assert run("call", "x").exit_code == 0
+    assert peer.seen[0][0]["authorization"] == "Bearer gth_env"
+
+
+def test_an_answer_in_a_stream_is_read_past_its_notifications(run: Run, peer: Peer) -> None:
+    def stream(message: Json) -> tuple[int, str, str]:
+        progress = '{"jsonrpc":"2.0","method":"notifications/progress","params":{}}'
+        first, second = json.dumps(json.loads(reply(message, TEXT)), indent=1).split("\n", 1)
+        data = "\n".join(f"data: {line}" for line in (first, *second.split("\n")))
+        return 200, "text/event-stream", f": hi\n\nevent: message\ndata: {progress}\n\nevent: message\n{data}\n\n"
+
+    peer.answer = stream
+    assert run("call", "x", "--url", peer.url).stdout == "hello\n"
+
+
+def test_json_shows_the_whole_result(run: Run, peer: Peer) -> None:
+    peer.results(TEXT)
+    assert json.loads(run("call", "x", "--json", "--url", peer.url).stdout) == TEXT
+
+
+def test_a_failed_call_prints_its_text_and_exits_5(run: Run, peer: Peer) -> None:
+    peer.results({**TEXT, "isError": True})
+    result = run("call", "x", "--url", peer.url)
+    assert (result.exit_code, result.stdout) == (5, "hello\n")
+    assert result.stderr == "gatehouse: x failed; its answer is above\n"
+
+
+def test_a_protocol_error_is_one_line_and_exits_5(run: Run, peer: Peer) -> None:
+    error = {"code": -32602, "message": "Unknown tool: x", "data": {"kind": "not_found"}}
+    peer.answer = lambda message: (
+        400,
+        "application/json",
+        json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}),
+    )
+    result = run("call", "x", "--url", peer.url)
+    assert (result.exit_code, result.stdout) == (5, "")
+    assert result.stderr == "gatehouse: Unknown tool: x (code -32602)\n"
+    assert json.loads(run("call", "x", "--url", peer.url, "--json").stdout) == {"error": error}
+
+
+def test_a_tool_that_asks_a_question_is_said_to_need_a_client(run: Run, peer: Peer) -> None:
+    peer.results({"resultType": "input_required", "inputRequests": {}})
+    result = run("call", "x", "--url", peer.url)
+    assert result.exit_code == 1
+    assert "use an MCP client" in result.stderr
+
+
+@pytest.mark.parametrize(("token", "advice"), [((), "give --token"), (("--token", "t"), "does not accept this token")])
+def test_an_unauthenticated_answer_says_how_to_get_a_key_and_exits_3(
+    run: Run, peer: Peer, token: tuple[str, ...], advice: str
+) -> None:
+    peer.answer = lambda message: (401, "application/json", "{}")
+    result = run("tools", "--url", peer.url, *token)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert advice in result.stderr
+    assert "gatehouse key create" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_server_that_is_not_there_says_what_to_start_and_exits_4(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/mcp"
+    result = run("tools", "--url", url)
+    assert result.exit_code == 4
+    assert result.stderr.startswith(f"gatehouse: cannot reach {url}: ")
+    assert "gatehouse serve" in result.stderr
+    assert run("tools", "--url", "nonsense").exit_code == 4
+
+
+def test_a_server_that_does_not_speak_mcp_is_named_and_exits_4(run: Run, peer: Peer) -> None:
+    for answer in (
+        (404, "text/html", "<p>"),
+        (200, "application/json", "[]"),
+        (200, "text/event-stream", "data: x\n\n"),
+    ):
+        peer.answer = lambda message, answer=answer: answer
+        result = run("tools", "--url", peer.url)
+        assert result.exit_code == 4
+        assert f"did not answer as an MCP server (HTTP {answer[0]})" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", ["{", "[1]", "5"])
+def test_arguments_that_are_no_object_are_refused_before_anything_is_sent(run: Run, peer: Peer, arguments: str) -> None:
+    result = run("call", "x", arguments, "--url", peer.url)
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1
+    assert peer.seen == []
+
+
+def test_tools_of_all_pages_are_shown_with_their_effect(run: Run, peer: Peer) -> None:
+    pages: list[Json] = [
+        {"tools": [{"name": "a_read", "annotations": {"readOnlyHint": True}, "description": "First.\nMore."}],
+         "nextCursor": "2"},
+        {"tools": [{"name": "b_write"}]},
+    ]  # fmt: skip
+    peer.results(*pages, *pages)
+    rows = [line.split() for line in run("tools", "--url", peer.url).stdout.splitlines()]
+    assert rows == [["tool", "effect", "description"], ["a_read", "read", "First."], ["b_write", "write"]]
+    assert [message["params"].get("cursor") for _, message in peer.seen] == [None, "2"]
+    shown = json.loads(run("tools", "--json", "--url", peer.url).stdout)
+    assert [tool["name"] for tool in shown] == ["a_read", "b_write"]
+
+
+@pytest.mark.parametrize("name", ["plain", " edge ", "ünïcode", "tab\t", "=?base64?eA==?=", ""])
+def test_a_name_is_carried_in_a_header_as_the_sdk_carries_it(name: str) -> None:
+    assert header_value(name) == encode_header_value(name)
+
+
+@pytest.fixture
+def sdk_url() -> Iterator[str]:
+    server = MCPServer("lab")
+
+    @server.tool()
+    def double(number: int) -> str:
+        """Twice the number."""
+        if number == 13:
+            raise ValueError("unlucky")
+        return str(2 * number)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        config = uvicorn.Config(server.streamable_http_app(), log_level="error")
+        running = uvicorn.Server(config)
+        thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]})
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+        running.should_exit = True
+        thread.join()
+
+
+def test_the_sdks_own_server_is_listed_and_called(run: Run, sdk_url: str) -> None:
+    assert [tool["name"] for tool in json.loads(run("tools", "--json", "--url", sdk_url).stdout)] == ["double"]
+    assert run("call", "double", '{"number": 21}', "--url", sdk_url).stdout == "42\n"
+    assert run("call", "double", '{"number": 13}', "--url", sdk_url).exit_code == 5

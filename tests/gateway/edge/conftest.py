@@ -1,0 +1,62 @@
+"""A real uvicorn server with the edge's protocol, on a free port of this machine."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.types import ASGIApp
+
+from gateway.edge.census import Census
+from gateway.edge.limits import EdgeLimits
+from gateway.edge.server import protocol_class
+from tests.gateway.edge.peer import Serve, Served
+
+
+class _Running:
+    def __init__(self, app: ASGIApp, limits: EdgeLimits, **options: Any) -> None:
+        census = Census(tick=0.05)
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        config = uvicorn.Config(
+            app,
+            http=protocol_class(limits, census),
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            timeout_graceful_shutdown=1,
+            **options,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]})
+        self._thread.start()
+        self.served = Served(self._socket.getsockname()[1], census)
+
+    def stop(self) -> None:
+        self._server.should_exit = self._server.force_exit = True
+
+    def join(self) -> None:
+        self._thread.join(10)
+        self._socket.close()
+
+
+@pytest.fixture(scope="module", params=["uvloop", "asyncio"])
+def serve(request: pytest.FixtureRequest) -> Iterator[Serve]:
+    """`serve(app, limits)`: listening when it returns; the same app with the same limits is the same server.
+
+    They are stopped together when the module ends, as each takes its time.
+    """
+    running: dict[tuple[ASGIApp, EdgeLimits], _Running] = {}
+
+    def start(app: ASGIApp, limits: EdgeLimits, **options: Any) -> Served:
+        key = (app, limits)
+        if key not in running:
+            running[key] = _Running(app, limits, loop=request.param, **options)
+        return running[key].served
+
+    yield start
+    for server in running.values():
+        server.stop()
+    for server in running.values():
+        server.join()

@@ -1,0 +1,94 @@
+"""A client that says exactly the bytes it is told to say."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from gateway.edge.census import Census
+
+
+@dataclass(frozen=True)
+class Served:
+    port: int
+    census: Census
+
+
+Serve = Callable[..., Served]
+"""`serve(app, limits, **uvicorn_options)`."""
+
+HOST = b"Host: 127.0.0.1\r\n"
+GET = b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"
+
+
+def post(body: bytes, *headers: bytes) -> bytes:
+    lines = [b"POST / HTTP/1.1", b"Host: 127.0.0.1", b"Content-Length: %d" % len(body), *headers]
+    return b"\r\n".join([*lines, b"", body])
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def error(self) -> dict[str, Any]:
+        return json.loads(self.body)["error"]
+
+
+class Peer:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def connect(cls, port: int) -> "Peer":
+        return cls(*await asyncio.open_connection("127.0.0.1", port))
+
+    async def say(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def answer(self) -> Answer:
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:-2])}
+        body = await self.reader.readexactly(int(headers.get("content-length", "0")))
+        return Answer(int(head[0].split()[1]), headers, body)
+
+    async def ask(self, data: bytes) -> Answer:
+        await self.say(data)
+        return await self.answer()
+
+    async def drip(self, data: bytes, every: float) -> None:
+        """One byte at a time until the other side has had enough."""
+        try:
+            for byte in data:
+                await self.say(bytes([byte]))
+                await asyncio.sleep(every)
+        except ConnectionError:
+            pass
+
+    async def drip_parts(self, part: bytes, times: int) -> None:
+        """The same part again and again until the other side has had enough."""
+        try:
+            for _ in range(times):
+                await self.say(part)
+                await asyncio.sleep(0.01)
+        except ConnectionError:
+            pass
+
+    async def until_closed(self) -> float:
+        """Seconds until the other side closed; whatever it says before is read."""
+        started = monotonic()
+        try:
+            while await self.reader.read(65536):
+                pass
+        except ConnectionError:
+            pass
+        return monotonic() - started
+
+    def close(self) -> None:
+        self.writer.close()

@@ -1,0 +1,130 @@
+"""Correlation ids and trace context."""
+
+import multiprocessing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.edge.correlation import correlation_id, new_id, trace_context
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+
+
+def test_the_id_is_the_first_that_is_well_formed() -> None:
+    headers = {"x-correlation-id": "header", "x-request-id": "request"}
+    trace = {"traceparent": PARENT}
+    assert correlation_id(headers, {"correlationId": "meta"}, trace, "argument") == "meta"
+    assert correlation_id(headers, {"correlationId": 7}, trace, "argument") == "argument"
+    assert correlation_id(headers, {}, trace, {"not": "text"}) == "header"
+    assert correlation_id({**headers, "x-correlation-id": "no good"}, None, trace) == "request"
+    assert correlation_id({}, None, trace) == TRACE
+    assert len(correlation_id({})) == 16
+
+
+@pytest.mark.parametrize("bad", ["", "a" * 65, "a\r\nSet-Cookie: x", "a\n", "a\x00", "naïve", "a b", "９", "a" * 9000])
+def test_threat_27_an_ill_formed_id_is_replaced(bad: str) -> None:
+    fresh = correlation_id({"x-correlation-id": bad, "x-request-id": bad}, {"correlationId": bad}, None, bad)
+    assert fresh != bad
+    assert len(fresh) == 16
+
+
+@given(st.text())
+def test_threat_27_no_text_gets_an_id_out_of_its_alphabet(text: str) -> None:
+    found = correlation_id({"x-request-id": text})
+    assert 1 <= len(found) <= 64
+    assert found.isascii()
+    assert found.replace(".", "").replace("_", "").replace("-", "").isalnum() or set(found) <= set("._-")
+
+
+def test_new_ids_do_not_repeat() -> None:
+    assert len({new_id() for _ in range(100_000)}) == 100_000
+
+
+def test_a_forked_process_has_its_own_ids() -> None:
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        batches = pool.map(_some_ids, range(8), chunksize=1)
+    ids = [one for batch in [*batches, _some_ids(0)] for one in batch]
+    assert len(set(ids)) == len(ids)
+
+
+def _some_ids(_: int) -> list[str]:
+    return [new_id() for _ in range(1000)]
+
+
+def test_the_trace_in_meta_comes_before_the_headers_whole() -> None:
+    headers = {"traceparent": PARENT, "tracestate": "a=header", "baggage": "k=header"}
+    other = PARENT.replace(TRACE, "1" * 32)
+    assert trace_context(headers) == headers
+    assert trace_context(headers, {"traceparent": other}) == {"traceparent": other, "baggage": "k=header"}
+    assert trace_context(headers, {"traceparent": "bad", "tracestate": "b=2"}) == headers
+    assert trace_context({"tracestate": "a=1"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("parent", "good"),
+    [
+        (PARENT, True),
+        (f"cc-{TRACE}-b7ad6b7169203331-01", True),
+        (f"cc-{TRACE}-b7ad6b7169203331-01-what-the-future-holds", True),
+        (f"{PARENT}-extra", False),
+        (f"cc-{TRACE}-b7ad6b7169203331-01.extra", False),
+        (f"ff-{TRACE}-b7ad6b7169203331-01", False),
+        (PARENT.upper(), False),
+        (f"00-{'0' * 32}-b7ad6b7169203331-01", False),
+        (f"00-{TRACE}-{'0' * 16}-01", False),
+        (PARENT[:-1], False),
+        (f" {PARENT}", False),
+        (f"{PARENT}\n", False),
+        (f"cc-{TRACE}-b7ad6b7169203331-01-\r\nX: y", False),
+        (7, False),
+        (None, False),
+    ],
+)
+def test_threat_27_a_traceparent_is_kept_only_when_well_formed(parent: object, good: bool) -> None:
+    assert trace_context({}, {"traceparent": parent}) == ({"traceparent": parent} if good else {})
+
+
+@pytest.mark.parametrize(
+    ("state", "good"),
+    [
+        ("foo=1,bar=2", True),
+        ("foo=1 , \tbar=2,,", True),
+        ("fw529a3039@dt=FfAAAaa==".replace("==", ""), True),
+        ("foo=" + "v" * 256, True),
+        ("", False),
+        (",", False),
+        ("foo", False),
+        ("foo=", False),
+        ("Foo=1", False),
+        ("foo=1,foo=2", False),
+        ("foo=1=2", False),
+        ("foo=1\r\nX: y", False),
+        ("foo=" + "v" * 257, False),
+        (",".join(f"k{n}=1" for n in range(33)), False),
+        ("foo=é", False),
+    ],
+)
+def test_threat_27_a_tracestate_is_kept_only_when_well_formed(state: str, good: bool) -> None:
+    assert ("tracestate" in trace_context({"traceparent": PARENT, "tracestate": state})) is good
+
+
+@pytest.mark.parametrize(
+    ("baggage", "good"),
+    [
+        ("userId=alice", True),
+        ("k1 = v1;p;q=2 , k2=%20", True),
+        ("k=", True),
+        ("k", False),
+        ("k=a b", False),
+        ('k="v"', False),
+        ("k=v\r\nX: y", False),
+        ("k=v;", False),
+        ("", False),
+        ("k=" + "v" * 8192, False),
+        (",".join(["k=v"] * 65), False),
+    ],
+)
+def test_threat_27_baggage_is_kept_only_when_well_formed(baggage: str, good: bool) -> None:
+    assert trace_context({"baggage": baggage}) == ({"baggage": baggage} if good else {})

@@ -1,0 +1,53 @@
+"""A database of the test's own, and a way to do things to it from another process."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+import gateway
+from gateway.state.database import Database
+
+ROOT = Path(gateway.__file__).parents[1]
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncGenerator[Database, None]:
+    opened = await Database.open(tmp_path / "data")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def second_database(database: Database, tmp_path: Path) -> AsyncGenerator[Database, None]:
+    opened = await Database.open(tmp_path / "data")
+    yield opened
+    await opened.close()
+
+
+Elsewhere = Callable[[str, Path], Awaitable[str]]
+
+
+@pytest.fixture
+def elsewhere() -> Elsewhere:
+    """Run the body of an `async def main(folder)` in another process; what it printed."""
+
+    async def run(body: str, folder: Path) -> str:
+        indented = "\n".join(f"    {line}" for line in body.splitlines())
+        script = f"import asyncio, sys\nfrom pathlib import Path\nasync def main(folder):\n{indented}\n"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            script + "asyncio.run(main(Path(sys.argv[1])))",
+            str(folder),
+            cwd=ROOT,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate()
+        assert process.returncode == 0, err.decode()
+        return out.decode()
+
+    return run

@@ -1,0 +1,219 @@
+import asyncio
+import logging
+import os
+import stat
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+
+from gateway.errors import Fault, Kind
+from gateway.state.database import FILE, MIGRATIONS, Database
+
+Elsewhere = Callable[[str, Path], Awaitable[str]]
+
+WRITE = """
+from sqlalchemy import text
+from gateway.state.database import Database
+database = await Database.open(folder)
+async with database.transaction() as connection:
+    await connection.execute(text("INSERT INTO tenants (name) VALUES ('elsewhere')"))
+print(__import__("time").time())
+await database.close()
+"""
+RACE = """
+import os, time
+from sqlalchemy import text
+from gateway.state.database import Database
+go = folder.parent / "go"
+(folder.parent / f"ready-{os.getpid()}").touch()
+while not go.exists():
+    time.sleep(0.001)
+for number, database in enumerate(await asyncio.gather(*(Database.open(folder) for _ in range(4)))):
+    async with database.transaction() as connection:
+        await connection.execute(text("INSERT INTO tenants (name) VALUES (:name)"), {"name": f"{os.getpid()}-{number}"})
+    await database.close()
+"""
+
+
+async def names(database: Database) -> set[str]:
+    async with database.reading() as connection:
+        return {name for (name,) in await connection.execute(text("SELECT name FROM tenants"))}
+
+
+async def insert(database: Database, name: str) -> None:
+    async with database.transaction() as connection:
+        await connection.execute(text("INSERT INTO tenants (name) VALUES (:name)"), {"name": name})
+
+
+async def test_folder_and_file_are_their_owners_alone(database: Database, tmp_path: Path) -> None:
+    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
+    for path in (tmp_path / "data").iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path.name
+
+
+async def test_a_file_open_to_others_is_closed_to_them(tmp_path: Path) -> None:
+    (tmp_path / FILE).touch(mode=0o666)
+    os.chmod(tmp_path / FILE, 0o666)
+    database = await Database.open(tmp_path)
+    await database.close()
+    assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
+
+
+async def test_the_journal_is_a_write_ahead_log_and_foreign_keys_hold(database: Database) -> None:
+    async with database.transaction() as connection:
+        assert (await connection.exec_driver_sql("PRAGMA journal_mode")).scalar_one() == "wal"
+        assert (await connection.exec_driver_sql("PRAGMA foreign_keys")).scalar_one() == 1
+        assert (await connection.exec_driver_sql("PRAGMA synchronous")).scalar_one() == 1
+        assert (await connection.exec_driver_sql("PRAGMA busy_timeout")).scalar_one() == 10_000
+
+
+async def test_a_block_that_raises_leaves_nothing_behind(database: Database) -> None:
+    async def fail_halfway() -> None:
+        async with database.transaction() as connection:
+            await connection.execute(text("INSERT INTO tenants (name) VALUES ('half')"))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail_halfway()
+    assert await names(database) == set()
+    await insert(database, "whole")
+    assert await names(database) == {"whole"}
+
+
+async def test_a_cancelled_block_leaves_nothing_behind_and_frees_the_lock(database: Database) -> None:
+    inside = asyncio.Event()
+
+    async def hang() -> None:
+        async with database.transaction() as connection:
+            await connection.execute(text("INSERT INTO tenants (name) VALUES ('half')"))
+            inside.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(hang())
+    await inside.wait()
+    waiting = asyncio.create_task(insert(database, "impatient"))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    task.cancel()
+    await asyncio.gather(task, waiting, return_exceptions=True)
+    await insert(database, "whole")
+    assert "half" not in await names(database)
+    assert "whole" in await names(database)
+
+
+async def test_writers_wait_for_each_other_and_readers_for_nobody(
+    database: Database, second_database: Database
+) -> None:
+    async with database.transaction() as connection:
+        await connection.execute(text("INSERT INTO tenants (name) VALUES ('first')"))
+        other = asyncio.create_task(insert(second_database, "second"))
+        assert await names(second_database) == set()
+        assert not other.done()
+    await other
+    assert await names(database) == {"first", "second"}
+
+
+async def test_a_reading_block_cannot_write(database: Database) -> None:
+    with pytest.raises(OperationalError, match="readonly"):
+        async with database.reading() as connection:
+            await connection.execute(text("INSERT INTO tenants (name) VALUES ('sly')"))
+
+
+async def test_own_commits_are_told_at_once_and_roll_backs_are_not(database: Database) -> None:
+    told: list[None] = []
+    database.on_change(lambda: told.append(None))
+    with pytest.raises(ZeroDivisionError):
+        async with database.transaction():
+            raise ZeroDivisionError
+    assert told == []
+    await insert(database, "mine")
+    assert told == [None]
+
+
+async def test_a_write_in_another_process_is_noticed_within_a_second(
+    database: Database, elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    noticed = asyncio.Event()
+    seen: list[float] = []
+
+    def notice() -> None:
+        seen.append(time.time())
+        noticed.set()
+
+    database.on_change(notice)
+    committed = float(await elsewhere(WRITE, tmp_path / "data"))
+    await asyncio.wait_for(noticed.wait(), 5)
+    assert seen[0] - committed < 1
+    assert await names(database) == {"elsewhere"}
+
+
+async def test_a_failing_listener_hides_the_change_from_nobody(
+    database: Database, second_database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = asyncio.Event()
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    database.on_change(fail)
+    database.on_change(told.set)
+    for name in ("first", "second"):
+        await insert(second_database, name)
+        await asyncio.wait_for(told.wait(), 5)
+        told.clear()
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_follower_that_failed_once_still_follows(database: Database, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+    runs = 0
+    recovered = asyncio.Event()
+
+    async def load() -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 2:
+            raise ZeroDivisionError
+        if runs > 2:
+            recovered.set()
+
+    await database.follow(load)
+    assert runs == 1
+    await insert(database, "change")
+    await asyncio.wait_for(recovered.wait(), 5)
+
+
+async def test_processes_that_open_one_new_folder_at_once_all_succeed(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    data, racers = tmp_path / "data", 2
+    runs = [asyncio.ensure_future(elsewhere(RACE, data)) for _ in range(racers)]
+    while len(list(tmp_path.glob("ready-*"))) < racers:
+        assert not any(run.done() for run in runs)
+        await asyncio.sleep(0.01)
+    (tmp_path / "go").touch()
+    await asyncio.gather(*runs)
+    database = await Database.open(data)
+    assert len(await names(database)) == racers * 4
+    async with database.reading() as connection:
+        applied = (await connection.execute(text("SELECT count(*) FROM migrations"))).scalar_one()
+    assert applied == len(list(MIGRATIONS.glob("*.sql")))
+    await database.close()
+
+
+async def test_a_folder_that_is_a_file_is_refused_with_advice(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    with pytest.raises(Fault, match="belong to the gateway's user") as caught:
+        await Database.open(tmp_path / "data")
+    assert caught.value.kind is Kind.UNAVAILABLE
+    assert str(tmp_path) not in caught.value.message
+
+
+async def test_a_file_that_is_no_database_is_refused_with_advice(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"not a database" * 1000)
+    with pytest.raises(Fault, match="restore it from a backup") as caught:
+        await Database.open(tmp_path)
+    assert caught.value.kind is Kind.UNAVAILABLE
+    assert (tmp_path / FILE).read_bytes() == b"not a database" * 1000

@@ -1,0 +1,102 @@
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from gateway.errors import Fault, Kind
+from gateway.state.migrations import migrate
+from gateway.state.sqlite import open_engine, prepare_file
+
+
+@pytest.fixture
+async def engine(tmp_path: Path) -> AsyncGenerator[AsyncEngine, None]:
+    prepare_file(tmp_path / "a.db")
+    engine = open_engine(tmp_path / "a.db", "write")
+    yield engine
+    await engine.dispose()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "migrations"
+    folder.mkdir()
+    (folder / "0001_first.sql").write_text("CREATE TABLE a (x TEXT);\nINSERT INTO a VALUES ('one;two'); -- done;\n")
+    return folder
+
+
+async def run(engine: AsyncEngine, folder: Path) -> None:
+    async with engine.connect() as connection:
+        await migrate(connection, folder)
+
+
+async def column(engine: AsyncEngine, sql: str) -> list[object]:
+    async with engine.begin() as connection:
+        return [value for (value,) in await connection.execute(text(sql))]
+
+
+async def test_each_migration_is_applied_once_in_order(engine: AsyncEngine, folder: Path) -> None:
+    (folder / "0002_second.sql").write_text("INSERT INTO a VALUES ('three')")
+    await run(engine, folder)
+    await run(engine, folder)
+    assert await column(engine, "SELECT x FROM a ORDER BY rowid") == ["one;two", "three"]
+    assert await column(engine, "SELECT name FROM migrations ORDER BY number") == ["first", "second"]
+
+
+async def test_a_later_one_is_applied_to_an_older_database(engine: AsyncEngine, folder: Path) -> None:
+    await run(engine, folder)
+    (folder / "0007_later.sql").write_text("INSERT INTO a VALUES ('later');")
+    await run(engine, folder)
+    assert await column(engine, "SELECT x FROM a ORDER BY rowid") == ["one;two", "later"]
+
+
+async def test_a_trigger_is_one_statement(engine: AsyncEngine, folder: Path) -> None:
+    (folder / "0002_trigger.sql").write_text(
+        "CREATE TABLE b (x TEXT);\n"
+        "CREATE TRIGGER t AFTER INSERT ON a BEGIN INSERT INTO b VALUES (new.x); DELETE FROM a; END;\n"
+        "INSERT INTO a VALUES ('moved');"
+    )
+    await run(engine, folder)
+    assert await column(engine, "SELECT x FROM b") == ["moved"]
+
+
+async def test_one_that_fails_leaves_nothing_of_itself(engine: AsyncEngine, folder: Path) -> None:
+    (folder / "0002_broken.sql").write_text("CREATE TABLE b (x TEXT); INSERT INTO nowhere VALUES (1);")
+    with pytest.raises(Fault, match="0002_broken failed"):
+        await run(engine, folder)
+    assert await column(engine, "SELECT name FROM sqlite_master WHERE name IN ('a', 'b')") == ["a"]
+    assert await column(engine, "SELECT number FROM migrations") == [1]
+
+
+async def test_an_applied_one_that_changed_is_refused(engine: AsyncEngine, folder: Path) -> None:
+    await run(engine, folder)
+    (folder / "0001_first.sql").write_text("CREATE TABLE other (x TEXT);")
+    with pytest.raises(Fault, match="0001_first was applied and has changed") as caught:
+        await run(engine, folder)
+    assert caught.value.kind is Kind.ILLEGAL_STATE
+
+
+async def test_an_applied_one_that_is_missing_is_refused(engine: AsyncEngine, folder: Path) -> None:
+    (folder / "0002_second.sql").write_text("CREATE TABLE b (x TEXT);")
+    await run(engine, folder)
+    (folder / "0002_second.sql").unlink()
+    with pytest.raises(Fault, match="0002_second was applied and is missing"):
+        await run(engine, folder)
+
+
+async def test_one_that_comes_too_late_for_its_number_is_refused(engine: AsyncEngine, folder: Path) -> None:
+    (folder / "0003_third.sql").write_text("CREATE TABLE b (x TEXT);")
+    await run(engine, folder)
+    (folder / "0002_second.sql").write_text("CREATE TABLE c (x TEXT);")
+    with pytest.raises(Fault, match="0002_second comes before"):
+        await run(engine, folder)
+
+
+@pytest.mark.parametrize(("name", "message"), [("1_a.sql", "not named"), ("0001_twin.sql", "has the number of")])
+async def test_a_file_whose_name_cannot_be_ordered_is_refused(
+    engine: AsyncEngine, folder: Path, name: str, message: str
+) -> None:
+    (folder / name).write_text("SELECT 1;")
+    with pytest.raises(Fault, match=message):
+        await run(engine, folder)

@@ -1,0 +1,71 @@
+import os
+import stat
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from gateway.errors import Fault, Kind
+from gateway.state.secrets import load_secret
+
+
+def test_a_secret_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
+    secret = load_secret(tmp_path / "data", "pepper")
+    assert len(secret) == 32
+    assert load_secret(tmp_path / "data", "pepper") == secret
+    assert load_secret(tmp_path / "data", "sessions") != secret
+    assert stat.S_IMODE((tmp_path / "data/pepper").stat().st_mode) == 0o600
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["pepper", "sessions"]
+
+
+async def test_other_processes_read_the_same_bytes(
+    elsewhere: Callable[[str, Path], Awaitable[str]], tmp_path: Path
+) -> None:
+    body = 'from gateway.state.secrets import load_secret\nprint(load_secret(folder, "pepper").hex())'
+    assert await elsewhere(body, tmp_path) == load_secret(tmp_path, "pepper").hex() + "\n"
+
+
+def test_those_who_race_to_make_it_get_the_same_bytes(tmp_path: Path) -> None:
+    racers = 8
+    for turn in range(20):
+        start = Barrier(racers)
+
+        def race(name: str, start: Barrier = start) -> bytes:
+            start.wait()
+            return load_secret(tmp_path, name)
+
+        with ThreadPoolExecutor(racers) as pool:
+            assert len(set(pool.map(race, [f"secret-{turn}"] * racers))) == 1
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o700, 0o666])
+def test_one_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> None:
+    load_secret(tmp_path, "pepper")
+    os.chmod(tmp_path / "pepper", mode)
+    with pytest.raises(Fault, match="set its mode to 0600") as caught:
+        load_secret(tmp_path, "pepper")
+    assert caught.value.kind is Kind.UNAVAILABLE
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 31, b"x" * 33])
+def test_one_that_is_not_whole_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "pepper").write_bytes(content)
+    os.chmod(tmp_path / "pepper", 0o600)
+    with pytest.raises(Fault, match="not 32 bytes"):
+        load_secret(tmp_path, "pepper")
+
+
+def test_a_link_in_its_place_is_refused(tmp_path: Path) -> None:
+    load_secret(tmp_path, "target")
+    (tmp_path / "pepper").symlink_to("target")
+    with pytest.raises(Fault, match="cannot be read or made"):
+        load_secret(tmp_path, "pepper")
+
+
+def test_a_name_that_could_leave_the_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Fault) as caught:
+        load_secret(tmp_path / "data", "../pepper")
+    assert caught.value.kind is Kind.INVALID_INPUT
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,134 @@
+import asyncio
+import time
+
+import pytest
+from sqlalchemy import text
+
+from gateway.errors import Fault, Kind
+from gateway.state.database import Database
+from gateway.state.sessions import Sessions
+
+LATER = time.time() + 3600
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def rows(database: Database) -> int:
+    async with database.reading() as connection:
+        return (await connection.execute(text("SELECT count(*) FROM session_facts"))).scalar_one()
+
+
+async def test_a_session_without_rows_is_simply_not_ended(database: Database) -> None:
+    sessions = await Sessions.open(database)
+    assert not sessions.ended("d")
+    assert sessions.log_level("d") is None
+    assert sessions.subscriptions("d") == frozenset()
+    assert await rows(database) == 0
+
+
+async def test_what_is_said_of_a_session_is_known_at_once(database: Database) -> None:
+    sessions = await Sessions.open(database)
+    await sessions.set_log_level("d", "debug", LATER)
+    await sessions.set_log_level("d", "error", LATER)
+    await sessions.subscribe("d", "a://1", LATER)
+    await sessions.subscribe("d", "a://2", LATER)
+    await sessions.unsubscribe("d", "a://1")
+    assert sessions.log_level("d") == "error"
+    assert sessions.subscriptions("d") == {"a://2"}
+    assert not sessions.ended("d")
+    assert sessions.log_level("other") is None
+
+
+async def test_an_ended_session_has_nothing_but_its_end(database: Database) -> None:
+    sessions = await Sessions.open(database)
+    await sessions.set_log_level("d", "debug", LATER)
+    await sessions.subscribe("d", "a://1", LATER)
+    await sessions.end("d", LATER)
+    await sessions.subscribe("d", "a://2", LATER)
+    assert sessions.ended("d")
+    assert sessions.log_level("d") is None
+    assert sessions.subscriptions("d") == frozenset()
+
+
+async def test_a_session_ended_in_one_process_is_ended_in_all_within_a_second(
+    database: Database, second_database: Database
+) -> None:
+    here, there = await Sessions.open(database), await Sessions.open(second_database)
+    await here.subscribe("d", "a://1", LATER)
+    # Known there or not yet, it is taken back.
+    await there.unsubscribe("d", "a://1")
+    await there.set_log_level("e", "debug", LATER)
+    await there.end("f", LATER)
+    committed = time.monotonic()
+    while not here.ended("f"):
+        assert time.monotonic() - committed < 1
+        await asyncio.sleep(0.01)
+    assert here.subscriptions("d") == frozenset()
+    assert here.log_level("e") == "debug"
+
+
+async def test_a_process_that_starts_later_knows_what_was_said_before(
+    database: Database, second_database: Database
+) -> None:
+    before = await Sessions.open(database)
+    await before.end("d", LATER)
+    await before.subscribe("e", "a://1", LATER)
+    after = await Sessions.open(second_database)
+    assert after.ended("d")
+    assert after.subscriptions("e") == {"a://1"}
+
+
+async def test_expired_rows_are_swept_from_the_table_and_from_memory(database: Database) -> None:
+    clock = Clock()
+    sessions = Sessions(database, clock=clock)
+    await sessions.end("old", clock.now + 10)
+    await sessions.end("long", clock.now + 10_000)
+    clock.now += 1000
+    await sessions.end("new", clock.now + 10)
+    assert not sessions.ended("old")
+    assert sessions.ended("long")
+    assert sessions.ended("new")
+    assert await rows(database) == 2
+
+
+async def test_no_number_of_sessions_fills_table_or_memory(database: Database) -> None:
+    sessions = Sessions(database, kept_rows=5)
+    for number in range(20):
+        await sessions.end(f"d{number}", LATER)
+    assert await rows(database) == 5
+    assert [number for number in range(20) if sessions.ended(f"d{number}")] == [15, 16, 17, 18, 19]
+
+
+async def test_only_what_is_new_is_read(database: Database) -> None:
+    sessions = await Sessions.open(database)
+    await sessions.end("d", LATER)
+    # A row taken in before is not read a second time: its change behind the sequence's back stays unseen.
+    async with database.transaction() as connection:
+        await connection.execute(text("UPDATE session_facts SET digest = 'changed'"))
+    await sessions.end("e", LATER)
+    assert sessions.ended("d")
+    assert sessions.ended("e")
+    assert not sessions.ended("changed")
+
+
+async def test_a_session_with_too_many_subscriptions_is_refused_the_next(database: Database) -> None:
+    sessions = await Sessions.open(database)
+    async with database.transaction() as connection:
+        for number in range(256):
+            await connection.execute(
+                text("INSERT INTO session_facts VALUES ('d', 'subscription', :uri, 'on', :later, :number)"),
+                {"uri": f"a://{number}", "later": LATER, "number": number + 1},
+            )
+        await connection.execute(text("UPDATE session_sequence SET last = 256"))
+    await sessions.load()
+    with pytest.raises(Fault) as caught:
+        await sessions.subscribe("d", "a://more", LATER)
+    assert caught.value.kind is Kind.TOO_LARGE
+    await sessions.subscribe("d", "a://7", LATER)
+    assert len(sessions.subscriptions("d")) == 256

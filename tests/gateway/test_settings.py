@@ -1,0 +1,405 @@
+"""Settings as tables: (file, environment) -> value or the lines that say what is wrong."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pydantic import BaseModel, SecretStr, ValidationError
+
+import backends
+from gateway.settings import (
+    CommandBackend,
+    ModuleBackend,
+    Section,
+    Settings,
+    SettingsError,
+    UrlBackend,
+    load,
+)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def read(text: str, **environ: str) -> Settings:
+    Path("g.yaml").write_text(text)
+    return load(Path("g.yaml"), environ)
+
+
+def lines(text: str, **environ: str) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        read(text, **environ)
+    assert str(caught.value) == "\n".join(caught.value.lines)
+    return list(caught.value.lines)
+
+
+def at(settings: Settings, dotted: str) -> Any:
+    value: Any = settings
+    for key in dotted.split("."):
+        value = cast("dict[str, Any]", value)[key] if isinstance(value, dict) else getattr(value, key)
+    return value
+
+
+ROBLOX = "backends: {roblox: {module: x.y}}\n"
+ADDRESS = "expected an address such as https://example.org, without query or fragment"
+FILES = "backends: {my-files: {command: npx}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "key", "value"),
+    [
+        ("", {}, "server.port", 8080),
+        ("", {}, "server.public_url", "http://127.0.0.1:8080"),
+        ("", {}, "files_dir", Path(".gatehouse/files")),
+        ("data_dir: /srv/g", {}, "files_dir", Path("/srv/g/files")),
+        ("files_dir: /srv/f", {}, "files_dir", Path("/srv/f")),
+        ("server: {port: 0}", {}, "server.port", 0),
+        ("server: {host: '::1', port: 9}", {}, "server.public_url", "http://[::1]:9"),
+        ("server: {public_url: 'https://g.example.org/'}", {}, "server.public_url", "https://g.example.org"),
+        ("server:\n", {}, "server.port", 8080),
+        ("server:\n  port: ${P:-81}", {}, "server.port", 81),
+        ("server:\n  port: ${P:-81}", {"P": "82"}, "server.port", 82),
+        ("server:\n  port: ${P:-81}", {"P": ""}, "server.port", 81),
+        ("server: {host: 'a${H}b'}", {"H": "-"}, "server.host", "a-b"),
+        ("server: {host: '$${H}'}", {}, "server.host", "${H}"),
+        ("server: {port: 1}", {"GATEHOUSE__SERVER__PORT": "9000"}, "server.port", 9000),
+        ("", {"gatehouse__server__Port": "9000"}, "server.port", 9000),
+        ("", {"GATEHOUSE__SERVER": '{"port": 7}'}, "server.port", 7),
+        ("", {"GATEHOUSE__SERVER__ALLOWED_HOSTS": '["a", "b"]'}, "server.allowed_hosts", ("a", "b")),
+        ("server: {ops_port: 9}", {"GATEHOUSE__SERVER__OPS_PORT": "null"}, "server.ops_port", None),
+        ("", {"GATEHOUSE__TENANTS__DEFAULT__READ_ONLY": "true"}, "tenants.default.read_only", True),
+        ("tenants: {a: {}}", {"READ_ONLY_MODE": "true"}, "tenants.a.read_only", True),
+        ("", {"READ_ONLY_MODE": "1"}, "tenants.default.read_only", True),
+        ("tenants: {a: {read_only: true}}", {"READ_ONLY_MODE": "false"}, "tenants.a.read_only", True),
+        (
+            ROBLOX,
+            {"GATEHOUSE__BACKENDS__ROBLOX__OPTIONS__BRIDGE_ENABLED": "true"},
+            "backends.roblox.options",
+            {"bridge_enabled": True},
+        ),
+        (ROBLOX, {"GATEHOUSE__BACKENDS__ROBLOX__OPTIONS__ROOTS": '["a"]'}, "backends.roblox.options", {"roots": ["a"]}),
+        (ROBLOX, {"GATEHOUSE__BACKENDS__ROBLOX__OPTIONS__PIN": "0123"}, "backends.roblox.options", {"pin": "0123"}),
+        (ROBLOX, {"GATEHOUSE__BACKENDS__ROBLOX__TIMEOUT": "5"}, "backends.roblox.timeout", 5.0),
+        (ROBLOX, {"GOX_BRIDGE_ENABLED": "true"}, "backends.roblox.options", {"bridge_enabled": True}),
+        (
+            ROBLOX,
+            {"GOX_BRIDGE_ENABLED": "true", "GATEHOUSE__BACKENDS__ROBLOX__OPTIONS__BRIDGE_ENABLED": "false"},
+            "backends.roblox.options",
+            {"bridge_enabled": False},
+        ),
+        (
+            "backends: {godot: {module: g, options: {roots: [p]}}}",
+            {"GODOT_PATH": "/g", "ALLOW_DANGEROUS_OPS": "1", "ALLOW_EXTERNAL_TOOLS": "no"},
+            "backends.godot.options",
+            {"roots": ["p"], "godot_path": "/g", "allow_dangerous_ops": True, "allow_external_tools": False},
+        ),
+        (FILES, {"GATEHOUSE__BACKENDS__MY_FILES__ARGS": '["-y"]'}, "backends.my-files.args", ("-y",)),
+        (
+            FILES,
+            {"GATEHOUSE__BACKENDS__MY_FILES__ENV__API_KEY": "12"},
+            "backends.my-files.env",
+            {"API_KEY": SecretStr("12")},
+        ),
+        ("backends: {a: {url: 'http://x/mcp', type: streamable-http}}", {}, "backends.a.transport", "http"),
+        ("backends: {a: {url: 'http://x/mcp', type: sse}}", {}, "backends.a.transport", "sse"),
+        ("backends: {a: {command: c, type: stdio}}", {}, "backends.a.isolation", "tenant"),
+        ("backends: {a: {module: p.m}}", {}, "backends.a.target", ("p.m", "server")),
+        ("backends: {a: {module: 'p.m:other'}}", {}, "backends.a.target", ("p.m", "other")),
+        ("limits: {calls: 10/second}", {}, "limits.calls", "10/second"),
+        ("", {}, "log.format", "json"),
+    ],
+)
+def test_a_setting_has_the_value_that_file_and_environment_give_it(
+    text: str, environ: dict[str, str], key: str, value: Any
+) -> None:
+    assert at(read(text, **environ), key) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "expected"),
+    [
+        ("server:\n  prot: 1\n", {}, "g.yaml:2:3: server.prot: unknown key; did you mean port?"),
+        ("servr: {}\n", {}, "g.yaml:1:1: servr: unknown key; did you mean server?"),
+        ("server:\n  port: abc\n", {}, "g.yaml:2:3: server.port: expected a whole number"),
+        ("server: {port: 65536}", {}, "g.yaml:1:10: server.port: expected a value less than or equal to 65535"),
+        ("server: {allowed_hosts: x}", {}, "g.yaml:1:10: server.allowed_hosts: expected a list"),
+        (
+            "server: {trusted_proxies: [x]}",
+            {},
+            "g.yaml:1:28: server.trusted_proxies.0: expected a network such as 10.0.0.0/8",
+        ),
+        ("server: 5", {}, "g.yaml:1:1: server: expected a mapping"),
+        ("audit: {enabled: perhaps}", {}, "g.yaml:1:9: audit.enabled: expected true or false"),
+        ("log: {level: loud}", {}, "g.yaml:1:7: log.level: expected 'debug', 'info', 'warning' or 'error'"),
+        ("limits: {calls: often}", {}, 'g.yaml:1:10: limits.calls: expected a rate such as "600/minute"'),
+        ("limits: {calls: 1/second;9/minute}", {}, 'g.yaml:1:10: limits.calls: expected a rate such as "600/minute"'),
+        ("server: {public_url: 'ftp://x'}", {}, "g.yaml:1:10: server.public_url: " + ADDRESS),
+        ("server: {public_url: 'http://x:y'}", {}, "g.yaml:1:10: server.public_url: " + ADDRESS),
+        (
+            "names: {client_prefix_budget: 60}",
+            {},
+            "g.yaml:1:9: names.client_prefix_budget: leaves fewer than 32 characters of max_length for the name",
+        ),
+        ("a: [1\nb: 2", {}, "g.yaml:2:2: not valid YAML: expected ',' or ']', but got ':'"),
+        ("- a", {}, "g.yaml:1:1: expected a mapping of settings"),
+        ("a: &x\n  b: *x\n", {}, "g.yaml:1:4: nested too deeply"),
+        ("a: !thing 1", {}, "g.yaml:1:4: a: not a value that YAML knows"),
+        ("server:\n  port: 1\n  port: 2\n", {}, "g.yaml:3:3: server.port: given twice; first at g.yaml:2:3"),
+        ("a: &a {b: 1}\nserver: {<<: *a}", {}, "g.yaml:2:10: server: expected a plain key"),
+        (
+            "server:\n  host: ${NOPE}\n",
+            {},
+            "g.yaml:2:9: server.host: NOPE is not set; set it or write ${NOPE:-default}",
+        ),
+        ("server: {host: '${a b}'}", {}, "g.yaml:1:16: server.host: expected ${NAME} or ${NAME:-default}"),
+        (
+            "",
+            {"GATEHOUSE__SERVER__PORT": "x"},
+            "environment GATEHOUSE__SERVER__PORT: server.port: expected a whole number",
+        ),
+        (
+            "server:\n  port: 1",
+            {"GATEHOUSE__SERVER__PORT": "x"},
+            "environment GATEHOUSE__SERVER__PORT: server.port: expected a whole number",
+        ),
+        (
+            "",
+            {"GATEHOUSE__SERVR__PORT": "1"},
+            "environment GATEHOUSE__SERVR__PORT: servr: unknown key; did you mean server?",
+        ),
+        (
+            "",
+            {"GATEHOUSE__SERVER__ALLOWED_HOSTS": "x"},
+            "environment GATEHOUSE__SERVER__ALLOWED_HOSTS: server.allowed_hosts: expected JSON",
+        ),
+        (ROBLOX, {"GOX_BRIDGE_ENABLED": "maybe"}, "environment GOX_BRIDGE_ENABLED: expected true or false"),
+        (
+            "backends: {Core: {module: a}}",
+            {},
+            "g.yaml:1:12: backends.Core: expected a lower-case letter, then at most 19 of a-z, 0-9 and hyphen",
+        ),
+        ("backends: {a: {module: 'a b'}}", {}, "g.yaml:1:16: backends.a.module: expected package.module[:attribute]"),
+        (
+            "backends: {a: {module: a, optins: {}}}",
+            {},
+            "g.yaml:1:27: backends.a.optins: unknown key; did you mean options?",
+        ),
+        (
+            "backends: {a: {module: a, url: 'http://x'}}",
+            {},
+            "g.yaml:1:12: backends.a: needs exactly one of module, url, command",
+        ),
+        ("backends: {a: {}}", {}, "g.yaml:1:12: backends.a: needs exactly one of module, url, command"),
+        (
+            "backends: {a: {module: a, effects: {t: 4}}}",
+            {},
+            "g.yaml:1:37: backends.a.effects.t: expected a value less than or equal to 3",
+        ),
+        (
+            "backends: {a: {module: a, timeouts: {t: 0}}}",
+            {},
+            "g.yaml:1:38: backends.a.timeouts.t: expected a value greater than 0",
+        ),
+        (
+            "backends: {a: {module: a, timeout: 3601}}",
+            {},
+            "g.yaml:1:27: backends.a.timeout: expected a value less than or equal to 3600",
+        ),
+        (
+            "tenants: {'../x': {}}",
+            {},
+            "g.yaml:1:11: tenants.../x: A tenant's name is 1 to 64 lower-case letters, digits and hyphens, "
+            "and does not start with a hyphen.",
+        ),
+        (
+            "backends: {a: {module: a}}\nservers: {a: {backends: [a]}}",
+            {},
+            "g.yaml:2:11: servers.a: a backend is named a too; rename one of them",
+        ),
+        (
+            "backends: {a: {module: a}, b: {module: b}}\nservers: {s: {backends: [a, b], names: bare}}",
+            {},
+            "g.yaml:2:33: servers.s.names: bare needs exactly one backend",
+        ),
+        (
+            "backends: {roblox: {module: a}}\nservers: {s: {backends: [robolx]}}",
+            {},
+            "g.yaml:2:26: servers.s.backends.0: unknown backend; did you mean roblox?",
+        ),
+        ("servers: {s: {backends: []}}", {}, "g.yaml:1:15: servers.s.backends: needs at least one"),
+        (
+            "auth: {mode: none}\nserver: {host: 0.0.0.0}",
+            {},
+            "g.yaml:2:10: server.host: auth.mode none serves loopback only; use 127.0.0.1 or another auth.mode",
+        ),
+        (
+            "server: {workers: 2}",
+            {},
+            "g.yaml:1:10: server.workers: more than one worker needs a shared bus (bus.url: redis://…); set workers: 1",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_with_its_place_and_what_was_expected(
+    text: str, environ: dict[str, str], expected: str
+) -> None:
+    assert lines(text, **environ) == [expected]
+
+
+def test_every_mistake_is_reported_at_once() -> None:
+    found = lines("server: {prot: 1, port: x}\nlog: {level: loud}\n")
+    assert sorted(line.split(": ")[1] for line in found) == ["log.level", "server.port", "server.prot"]
+
+
+def test_a_port_that_is_wrong_is_not_reported_as_a_wrong_public_url_too() -> None:
+    assert lines("server: {port: x}") == ["g.yaml:1:10: server.port: expected a whole number"]
+
+
+@pytest.mark.parametrize("name", ["GOX_BRIDGE_ENABLED", "ALLOW_DANGEROUS_OPS", "ALLOW_EXTERNAL_TOOLS", "GODOT_PATH"])
+def test_a_variable_of_a_backend_that_is_not_configured_is_ignored(name: str) -> None:
+    settings = read("backends: {a: {module: a}}", **{name: "true"})
+    assert list(settings.backends) == ["a"]
+    assert settings.backends["a"].options == {}
+
+
+def test_the_file_is_the_argument_else_the_variable_else_the_one_in_the_folder_else_none(elsewhere: Path) -> None:
+    assert load(None, {}).source is None
+    for port, name in enumerate(("gatehouse.yaml", "named.yaml", "given.yaml"), start=1):
+        (elsewhere / name).write_text(f"server: {{port: {port}}}")
+    named = {"GATEHOUSE_CONFIG": "named.yaml"}
+    assert load(None, {}).server.port == 1
+    assert load(None, named).server.port == 2
+    given = load(Path("given.yaml"), named)
+    assert (given.server.port, given.source) == (3, Path("given.yaml"))
+
+
+def test_a_file_that_is_not_there_or_not_text_is_one_line(elsewhere: Path) -> None:
+    (elsewhere / "binary.yaml").write_bytes(b"\xff\xfe\xff")
+    (elsewhere / "control.yaml").write_bytes(b"a: \x01")
+    cases = {
+        "nope.yaml": "nope.yaml: cannot be read: No such file or directory",
+        "binary.yaml": "binary.yaml: is not UTF-8 text",
+        "control.yaml": "control.yaml: not valid YAML: holds characters that are not text",
+    }
+    for name, expected in cases.items():
+        with pytest.raises(SettingsError) as caught:
+            load(Path(name), {})
+        assert caught.value.lines == (expected,)
+
+
+def test_the_kind_of_a_backend_follows_from_its_key() -> None:
+    backends = read("backends: {a: {module: a}, b: {url: 'http://x'}, c: {command: c}}").backends
+    assert [type(backend) for backend in backends.values()] == [ModuleBackend, UrlBackend, CommandBackend]
+
+
+def test_without_backends_the_shipped_modules_that_are_installed_are_served(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = elsewhere / "shipped"
+    shipped.mkdir()
+    for name in ("core.py", "workflow.py", "launch.py"):
+        (shipped / name).touch()
+    monkeypatch.setattr(backends, "__path__", [str(shipped)])
+    monkeypatch.setattr(sys, "path", [str(elsewhere), *sys.path])
+    served = load(None, {}).backends
+    assert {name: at(load(None, {}), f"backends.{name}.module") for name in served} == {
+        "core": "backends.core",
+        "project": "backends.core:project",
+        "workflow": "backends.workflow",
+    }
+    for name in ("tree_sitter.py", "hugo.py"):
+        (elsewhere / name).touch()
+    importlib.invalidate_caches()
+    assert list(load(None, {}).backends) == ["core", "project", "workflow", "launch"]
+    assert read("backends: {}").backends == {}
+    assert list(read("backends:\n  # nothing yet\n").backends) == ["core", "project", "workflow", "launch"]
+
+
+def test_settings_cannot_be_changed() -> None:
+    settings = load(None, {})
+    with pytest.raises(ValidationError):
+        settings.server.port = 1  # type: ignore[misc]
+    with pytest.raises(ValidationError):
+        settings.server = settings.server  # type: ignore[misc]
+
+
+def test_settings_built_in_code_do_not_read_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVER", '{"port": 1}')
+    monkeypatch.setenv("GATEHOUSE__SERVER__PORT", "1")
+    assert Settings().server.port == 8080
+    assert load().server.port == 1
+
+
+def test_the_public_address_follows_the_port_that_was_bound_unless_it_was_given() -> None:
+    assert read("server: {port: 0}").server.public_url_at(5001) == "http://127.0.0.1:5001"
+    assert read("server: {public_url: 'https://g.org'}").server.public_url_at(5001) == "https://g.org"
+
+
+class Vault(Section):
+    token: SecretStr | None = None
+    token_file: Path | None = None
+
+
+def test_a_secret_comes_from_its_file_stripped(elsewhere: Path) -> None:
+    (elsewhere / "token").write_text("  s3cret\n")
+    vault = Vault.model_validate({"token_file": "token"})
+    assert vault.token is not None
+    assert vault.token.get_secret_value() == "s3cret"
+    backend = read("backends: {a: {url: 'http://x', headers: {B: b}, headers_file: {A: token}}}").backends["a"]
+    assert isinstance(backend, UrlBackend)
+    assert {name: value.get_secret_value() for name, value in backend.headers.items()} == {"B": "b", "A": "s3cret"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        (
+            "headers: {A: hush}, headers_file: {A: token}",
+            "g.yaml:1:76: backends.a.headers_file.A: give it in headers or headers_file, not both",
+        ),
+        (
+            "headers_file: {A: nope}",
+            "g.yaml:1:56: backends.a.headers_file.A: cannot read that file: No such file or directory",
+        ),
+        ("headers: {A: [hush]}", "g.yaml:1:51: backends.a.headers.A: expected text"),
+    ],
+)
+def test_a_secret_given_wrongly_is_a_line_without_it(elsewhere: Path, entry: str, expected: str) -> None:
+    (elsewhere / "token").write_text("hush")
+    assert lines(f"backends: {{a: {{url: 'http://127.0.0.1', {entry}}}}}") == [expected]
+
+
+def test_both_a_secret_and_its_file_are_refused() -> None:
+    with pytest.raises(ValidationError, match="give token or token_file, not both"):
+        Vault.model_validate({"token": "hush", "token_file": "x"})
+
+
+def test_no_secret_shows_in_settings_or_errors() -> None:
+    text = "backends: {a: {command: c, env: {K: hush-1}}, b: {url: 'http://x', headers: {H: hush-2}}}\n"
+    settings = read(text)
+    assert "hush" not in f"{settings!r} {settings} {settings.model_dump_json()}"
+    found = lines(text + "log: {level: hush-3}\nserver: {port: hush-4}\n", GATEHOUSE__AUDIT__ENABLED="hush-5")
+    assert len(found) == 3
+    assert "hush" not in "\n".join(found)
+
+
+def every_model(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    yield model
+    for below in model.__subclasses__():
+        yield from every_model(below)
+
+
+def test_every_field_is_described_in_one_sentence() -> None:
+    fields = [
+        (f"{model.__name__}.{name}", field.description or "")
+        for model in (Settings, *every_model(Section))
+        if model.__module__ == "gateway.settings"
+        for name, field in model.model_fields.items()
+    ]
+    assert len(fields) > 60
+    assert [name for name, text in fields if not (text.endswith(".") and text.count(". ") == 0)] == []
