@@ -124,7 +124,6 @@ class Gatehouse:
             server_info=SERVER_INFO,
         )
         self.catalogue = Catalogue(policy, naming)
-        self.database.on_change(self.catalogue.forget_views)
         self.spans = Spans()
         shown = CallLines(lines.put, settings.log.format) if settings.log.level in ("debug", "info") else None
 
@@ -138,7 +137,7 @@ class Gatehouse:
         # the arguments before policy sees them; `guard` and `deadline` bound what the backend may give and take.
         begin: tuple[tuple[str, Stage], ...] = (
             ("trace", Trace(told)),
-            ("audit", Audit(audit.put if settings.audit.enabled else _unrecorded)),
+            ("audit", Audit(audit if settings.audit.enabled else None)),
             ("limit", Limit(limits.parse(settings.limits.calls))),
         )
         self.path = compose(
@@ -318,10 +317,6 @@ def _correlate(headers: Mapping[str, str], meta: Any) -> tuple[str, dict[str, st
     known = cast("Json", meta) if isinstance(meta, dict) else None
     trace = trace_context(headers, known)
     return correlation_id(headers, known, trace), trace
-
-
-def _unrecorded(row: object) -> None:
-    """Where records go when nobody wants them."""
 
 
 def _call(function: Any) -> Any:

@@ -46,7 +46,9 @@ class Running:
     def url(self) -> str:
         return f"{self.base}/mcp"
 
-    async def new_key(self, tenant: str = "default", subject: str = "bob", scopes: Any = DEFAULT_SCOPES, **more: Any) -> str:
+    async def new_key(
+        self, tenant: str = "default", subject: str = "bob", scopes: Any = DEFAULT_SCOPES, **more: Any
+    ) -> str:
         return (await self.house.keys.create(tenant, subject, scopes=scopes, **more))[0]
 
     def as_(self, key: str) -> "Running":
@@ -82,7 +84,9 @@ class Running:
         async with httpx.AsyncClient(timeout=30) as http:
             return await http.post(self.base + path, json=body, headers=sent)
 
-    async def call(self, tool: str, arguments: Json | None = None, meta: Json | None = None, path: str = "/mcp") -> Json:
+    async def call(
+        self, tool: str, arguments: Json | None = None, meta: Json | None = None, path: str = "/mcp"
+    ) -> Json:
         """The JSON-RPC answer to one `tools/call`."""
         params: Json = {"name": tool, "arguments": arguments or {}}
         if meta:

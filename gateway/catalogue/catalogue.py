@@ -129,10 +129,6 @@ class Catalogue:
     def on_change(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
-    def forget_views(self) -> None:
-        """Policy, tenants or grants changed."""
-        self._views.clear()
-
     @property
     def snapshots(self) -> Mapping[str, Snapshot]:
         return self._snapshots

@@ -12,7 +12,7 @@ import msgspec
 from gateway.catalogue.flatten import flatten
 from gateway.catalogue.names import Mode, canonical, exposed
 from gateway.catalogue.snapshot import Snapshot, effect_of, timeout_of
-from gateway.catalogue.uris import rewrite_links, unwrap, wrap
+from gateway.catalogue.uris import rewrite_links, rewrite_meta, unwrap, wrap, wrap_template
 from gateway.contract import MODERN, Json, Route
 from gateway.errors import Fault, Kind
 
@@ -20,6 +20,8 @@ SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 CANONICAL: Final = "gatehouse/id"
 DEGRADED: Final = "gatehouse/degraded"
 MAX_INSTRUCTIONS: Final = 16_384
+
+_NONE: Final[Json] = {}
 
 LISTS: Final[Mapping[str, str]] = {
     "tools/list": "tools",
@@ -142,7 +144,7 @@ class View:
             if any(key in each for each in offered):
                 union[key] = {"listChanged": True}
         if any("resources" in each for each in offered):
-            subscribe = any((each.get("resources") or {}).get("subscribe") for each in offered)
+            subscribe = any(each.get("resources", _NONE).get("subscribe") for each in offered)
             union["resources"] = {"listChanged": True, "subscribe": subscribe}
         if any("completions" in each for each in offered):
             union["completions"] = {}
@@ -208,7 +210,11 @@ class View:
             effect=effect_of(backend, definition),
             timeout=timeout_of(backend, name, self._naming.deadline),
         )
-        item = {**definition, "name": route.exposed, "_meta": self._meta(snapshot, definition, route.canonical)}
+        shown = rewrite_meta(definition, self._wrap(snapshot))
+        meta: Json = {**(shown.get("_meta") or {}), CANONICAL: route.canonical}
+        if snapshot.degraded:
+            meta[DEGRADED] = True
+        item = {**shown, "name": route.exposed, "_meta": meta}
         item.pop("execution", None)  # of 2025-11-25's experimental tasks, which the gateway does not offer
         if self._mode == "underscore":
             item["inputSchema"] = flatten(definition["inputSchema"])
@@ -235,8 +241,9 @@ class View:
         return _Listed(route, {**definition, "uri": shown})
 
     def _template(self, snapshot: Snapshot, definition: Json) -> _Listed:
-        shown = self._wrap(snapshot)(definition["uriTemplate"])
-        route = self._resource_route(snapshot, definition, definition["uriTemplate"], shown)
+        own, backend = definition["uriTemplate"], snapshot.backend
+        shown = own if self._mode == "bare" else wrap_template(backend.namespace, own, backend.manifest.owns)
+        route = self._resource_route(snapshot, definition, own, shown)
         return _Listed(route, {**definition, "uriTemplate": shown})
 
     def _resource_route(self, snapshot: Snapshot, definition: Json, own: str, shown: str) -> Route:
@@ -261,15 +268,6 @@ class View:
 
     def _rewriter(self, snapshot: Snapshot) -> Callable[[Json], Json] | None:
         return None if self._mode == "bare" else partial(rewrite_links, wrap=self._wrap(snapshot))
-
-    def _meta(self, snapshot: Snapshot, definition: Json, canonical_id: str) -> Json:
-        meta: Json = {**(definition.get("_meta") or {}), CANONICAL: canonical_id}
-        if snapshot.degraded:
-            meta[DEGRADED] = True
-        ui = meta.get("ui")
-        if isinstance(ui, dict) and isinstance(ui.get("resourceUri"), str):  # pyright: ignore[reportUnknownMemberType]
-            meta["ui"] = {**ui, "resourceUri": self._wrap(snapshot)(ui["resourceUri"])}
-        return meta
 
 
 def _wrapped(namespace: str, owns: tuple[str, ...], uri: str) -> str:

@@ -33,10 +33,11 @@ def list_tools(config: Config = None, url: Url = DEFAULT_URL, token: Token = Non
 
 
 def _show(tools: list[Json]) -> None:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("tool", overflow="fold")
-    table.add_column("effect")
-    table.add_column("description", overflow="ellipsis", no_wrap=True)
+    # A name is for copying: on a narrow terminal the description gives way, never the name.
+    table = Table(box=None, pad_edge=False, expand=True)
+    table.add_column("tool", no_wrap=True)
+    table.add_column("effect", no_wrap=True)
+    table.add_column("description", no_wrap=True, overflow="ellipsis", ratio=1)
     for tool in tools:
         table.add_row(escape(tool["name"]), _effect(tool), escape(_first_line(tool.get("description") or "")))
     Console().print(table)

@@ -13,8 +13,8 @@ CALL_SCOPE: Final = "mcp:call"
 WRITE_SCOPE: Final = "mcp:call:write"
 
 
-class Tenant(Protocol):
-    """What policy needs to know of a tenant."""
+class Tenant(Hashable, Protocol):
+    """What policy needs to know of a tenant; hashable, as it keys the views."""
 
     @property
     def read_only(self) -> bool: ...
@@ -42,8 +42,8 @@ class Policy:
         self._tenant = tenant
 
     def key(self, caller: Caller) -> Hashable:
-        tenant = self._tenant(caller.tenant)
-        return (caller.tenant, tenant.read_only) if tenant else None
+        # The row itself: when the tenant changes, so does its key, and with it every view.
+        return caller.tenant, self._tenant(caller.tenant)
 
     def sees(self, caller: Caller, route: Route) -> bool:
         """What a caller may never use is not in view; what only a scope or an approval decides is."""

@@ -144,7 +144,9 @@ class Legacy:
         client = session.client
         if (level := self._sessions.rows.log_level(session.digest)) is not None:
             client = replace(client, log_level=level)
-        wire = LegacyWire(outlet, client, correlation_id, self._streams, self._asking)
+        # A client that names event streams first gets one even for a single answer, and so can resume it.
+        likes_streams = inbound.headers.get("accept", "").startswith("text/event-stream")
+        wire = LegacyWire(outlet, client, correlation_id, self._streams, self._asking, likes_streams=likes_streams)
         task = asyncio.current_task()
         assert task is not None
         assert asked.id is not None

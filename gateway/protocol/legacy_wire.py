@@ -14,9 +14,19 @@ _PRIMED_SINCE: Final = "2025-11-25"
 
 
 class LegacyWire:
-    """JSON at the end, unless something had to be said before: then a stream."""
+    """JSON at the end, unless something had to be said before, or the client likes streams better: then a stream."""
 
-    def __init__(self, outlet: Outlet, client: Client, correlation_id: str, streams: Streams, asking: Asking) -> None:
+    def __init__(
+        self,
+        outlet: Outlet,
+        client: Client,
+        correlation_id: str,
+        streams: Streams,
+        asking: Asking,
+        *,
+        likes_streams: bool = False,
+    ) -> None:
+        self._likes_streams = likes_streams
         self._outlet = outlet
         self._client = client
         self._correlation_id = correlation_id
@@ -58,12 +68,13 @@ class LegacyWire:
 
     async def finish(self, status: int, payload: bytes, *more: Header) -> None:
         self._finished = True
-        if self._stream is None:
+        if self._stream is None and not self._likes_streams:
             await self._outlet.answer(status, headers(self._correlation_id, *more), payload)
             return
-        await self._stream.send(payload)
-        await self._stream.end()
-        self._streams.forget_later(self._stream)
+        stream = await self._opened()
+        await stream.send(payload)
+        await stream.end()
+        self._streams.forget_later(stream)
 
     async def _send(self, payload: bytes) -> None:
         await (await self._opened()).send(payload)

@@ -24,7 +24,9 @@ def check(method: str, params: Json) -> None:
         if not isinstance(value, kind) or (kind is str and not value):
             raise _wrong(key, word)
     if method == "prompts/get":
-        _strings(params.get("arguments"))
+        _all(params.get("arguments"), str, "arguments", "an object of strings")
+    if "inputResponses" in params:
+        _all(params["inputResponses"], dict, "inputResponses", "an object of objects")
 
 
 def check_level(level: Any) -> str:
@@ -37,9 +39,9 @@ def loud_enough(level: Any, lowest: str) -> bool:
     return level in LOG_LEVELS and LOG_LEVELS.index(level) >= LOG_LEVELS.index(lowest)
 
 
-def _strings(arguments: Json | None) -> None:
-    if arguments and not all(isinstance(value, str) for value in arguments.values()):
-        raise _wrong("arguments", "an object of strings")
+def _all(values: Json | None, kind: type, path: str, word: str) -> None:
+    if values and not all(isinstance(value, kind) for value in values.values()):
+        raise _wrong(path, word)
 
 
 def _wrong(path: str, word: str) -> Fault:

@@ -3,9 +3,8 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -15,11 +14,22 @@ from gateway.errors import Fault, ForeignError
 Row = tuple[Any, ...]
 
 
+class Log(Protocol):
+    """Where rows go. Whoever finds it full waits for it: nothing is dropped."""
+
+    @property
+    def full(self) -> bool: ...
+
+    def put(self, row: Row) -> None: ...
+
+    async def flush(self) -> None: ...
+
+
 class Audit:
     """Notes the outcome, then hands one row to the log, which commits in groups off the hot path."""
 
-    def __init__(self, put: Callable[[Row], None]) -> None:
-        self._put = put
+    def __init__(self, kept: Log | None) -> None:
+        self._log = kept
 
     async def __call__(self, call: Call, call_next: Handler) -> Result:
         record = call.record
@@ -38,7 +48,10 @@ class Audit:
             record.outcome = "cancelled"
             raise
         finally:
-            self._put(_row(call))
+            if self._log is not None:
+                if self._log.full:
+                    await self._log.flush()
+                self._log.put(_row(call))
 
 
 def _row(call: Call) -> Row:

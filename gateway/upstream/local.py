@@ -22,7 +22,7 @@ from mcp.types import CallToolRequestParams, CallToolResult, TextContent
 from pydantic import BaseModel, ValidationError
 
 from gateway.contract import MODERN, Call, Caller, Change, Here, Json, Manifest, Offer
-from gateway.errors import Fault, ForeignError, Kind
+from gateway.errors import Fault, ForeignError
 from gateway.upstream.channel import Standalone, session
 from gateway.upstream.home import HERE
 
@@ -111,7 +111,7 @@ class LocalBackend:
         try:
             typed = entry.params_type.model_validate(params, by_name=False)
         except ValidationError as exc:
-            raise Fault(Kind.INVALID_INPUT, "The request's parameters are malformed.") from exc
+            raise ForeignError(-32602, "Invalid request parameters") from exc
         meta = params.get("_meta")
         talk = session(call, self._standalone, meta)
         ctx = ServerRequestContext[Any, Any](

@@ -141,6 +141,16 @@ def test_tools_of_all_pages_are_shown_with_their_effect(run: Run, peer: Peer) ->
     assert [tool["name"] for tool in shown] == ["a_read", "b_write"]
 
 
+def test_a_narrow_terminal_cuts_the_description_not_the_name(
+    run: Run, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    peer.results({"tools": [{"name": "project_workspace_stats", "description": "Count " + "and count " * 20}]})
+    rows = run("tools", "--url", peer.url).stdout.splitlines()
+    assert len(rows) == 2
+    assert rows[1].startswith("project_workspace_stats  write   Count and count")
+
+
 @pytest.mark.parametrize("name", ["plain", " edge ", "ünïcode", "tab\t", "=?base64?eA==?=", ""])
 def test_a_name_is_carried_in_a_header_as_the_sdk_carries_it(name: str) -> None:
     assert header_value(name) == encode_header_value(name)

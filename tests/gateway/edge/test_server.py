@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from statistics import median
+from time import monotonic
 
 import httpx
 import pytest
@@ -37,6 +39,17 @@ async def test_a_kept_alive_connection_answers_request_after_request(serve: Serv
     peer = await Peer.connect(serve(echo, ROOMY).port)
     for body in (b"one", b"two", b""):
         assert (await peer.ask(post(body))).body == body
+    peer.close()
+
+
+async def test_an_answer_does_not_wait_for_an_acknowledgement(serve: Serve) -> None:
+    peer = await Peer.connect(serve(echo, ROOMY).port)
+    times: list[float] = []
+    for _ in range(15):
+        started = monotonic()
+        await peer.ask(post(b"x"))
+        times.append(monotonic() - started)
+    assert median(times) < 0.03
     peer.close()
 
 
