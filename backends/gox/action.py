@@ -1,7 +1,10 @@
 """Actions: one function each, run inside a record and answered in the envelope `{runId, output, diff}`."""
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -16,8 +19,9 @@ from mcp.types import (
     ToolAnnotations,
 )
 
-from backends.gox import runlog
-from gateway.contract import Home, Json
+from backends.gox import house, runlog
+from backends.gox.idempotency import Once, bridge_key
+from gateway.contract import Caller, Home, Json
 from gateway.errors import Fault, Kind
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
@@ -38,6 +42,10 @@ WORDS: Final[Mapping[Kind, str]] = {
 }
 """The contract's own code for each kind of fault."""
 
+MAX_AGE: Final = 3 * 24 * 3600.0
+"""How long the record of a run that ended is kept."""
+TIDY_EVERY: Final = 600.0
+
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 
 
@@ -50,6 +58,8 @@ class Request:
     correlation_id: str
     dry_run: bool
     approved: bool
+    idempotency_key: str | None = None
+    """The caller's own key, made nobody else's; only a write has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +79,17 @@ class Action:
         return 2 if self.side_effect == "write" else 0
 
 
-def action_server(home: Home, name: str, actions: Sequence[Action]) -> Server[Any]:
+def action_server(
+    home: Home,
+    name: str,
+    actions: Sequence[Action],
+    studios: Callable[[Caller], list[Json]] | None = None,
+    instructions: str | None = None,
+) -> Server[Any]:
     """A server whose tools are these actions, listed by name."""
     by_name = {action.name: action for action in sorted(actions, key=lambda action: action.name)}
     tools = [_tool(action) for action in by_name.values()]
+    runs = _Runs(home)
 
     async def list_tools(ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=tools)
@@ -81,33 +98,73 @@ def action_server(home: Home, name: str, actions: Sequence[Action]) -> Server[An
         action = by_name.get(params.name)
         if action is None:
             raise Fault(Kind.NOT_FOUND, f"action {params.name!r} is not registered")
-        return await _run(home, action, params.arguments or {})
+        return await runs.run(action, params.arguments or {})
 
-    server = Server[Any](name, on_list_tools=list_tools)
+    @asynccontextmanager
+    async def lifespan(server: Server[Any]) -> AsyncGenerator[None]:
+        async with house.joined(home, house.Part(home.namespace, frozenset(by_name), studios)):
+            yield
+
+    server = Server[Any](name, on_list_tools=list_tools, lifespan=lifespan, instructions=instructions)
     # Registered by hand: the handler answers a plain object, which the constructor's type does not admit.
     server.add_request_handler("tools/call", CallToolRequestParams, call_tool)
     return server
 
 
-async def _run(home: Home, action: Action, arguments: Json) -> Json:
-    here = home.here()
-    request = Request(
-        arguments,
-        actor=_text(here.meta.get("actor")),
-        correlation_id=here.correlation_id,
-        dry_run=_flag(here.meta.get("dryRun")),
-        approved=_flag(here.meta.get("approved")),
-    )
-    store, run_id = home.store(here.caller), runlog.new_run_id()
-    await runlog.start(store, run_id, here.correlation_id, "action", f"{home.namespace}.{action.name}")
-    try:
-        output = await action.run(request)
-    except Fault as fault:
-        await runlog.end(store, run_id, "failed", error_code=WORDS[fault.kind], error_message=fault.message)
-        raise
-    summary = output.get("diffSummary") or ""
-    await runlog.end(store, run_id, "succeeded", summary)
-    return envelope(run_id, output, summary)
+class _Runs:
+    """Runs actions, each inside its record; looks after the log of runs on the way."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._once = Once.of(home)
+        self._tidied: dict[str, float] = {}
+
+    async def run(self, action: Action, arguments: Json) -> Json:
+        meta = self._home.here().meta
+        key = meta.get("idempotencyKey") if action.side_effect == "write" else None
+        tool = f"{self._home.namespace}.{action.name}"
+        dry = flag(meta.get("dryRun"))
+        # A rehearsal and the deed are not the same call, though their arguments are.
+        asked = {"arguments": arguments, "dryRun": dry}
+        return await self._once(tool, key, asked, lambda: self._recorded(action, tool, arguments, dry, key))
+
+    async def _recorded(self, action: Action, tool: str, arguments: Json, dry_run: bool, key: object) -> Json:
+        here = self._home.here()
+        request = Request(
+            arguments,
+            actor=text_or_none(here.meta.get("actor")),
+            correlation_id=here.correlation_id,
+            dry_run=dry_run,
+            approved=flag(here.meta.get("approved")),
+            idempotency_key=bridge_key(here.caller, tool, key) if isinstance(key, str) else None,
+        )
+        store, run_id = self._home.store(here.caller), runlog.new_run_id()
+        await self._tidy(here.caller)
+        await runlog.start(store, run_id, here.correlation_id, "action", tool, self._home.bus.worker)
+        # What ends the action in any other way than below is a defect, or the caller left.
+        end: tuple[str, str, str | None, str | None] = ("failed", "", "INTERNAL_ERROR", "The action did not end.")
+        try:
+            output = await action.run(request)
+            end = ("succeeded", output.get("diffSummary") or "", None, None)
+        except Fault as fault:
+            end = ("failed", "", fault.code or WORDS[fault.kind], fault.message)
+            raise
+        except asyncio.CancelledError:
+            end = ("canceled", "", WORDS[Kind.CANCELLED], "The call was cancelled or ran out of time.")
+            raise
+        finally:
+            await asyncio.shield(runlog.end(store, run_id, *end))
+        return envelope(run_id, output, end[1])
+
+    async def _tidy(self, caller: Caller) -> None:
+        """Once in a while, and first of all: end what a dead worker left, forget what is old."""
+        due = self._tidied.get(caller.tenant, 0.0)
+        if time.monotonic() < due:
+            return
+        self._tidied[caller.tenant] = time.monotonic() + TIDY_EVERY
+        store = self._home.store(caller)
+        await house.end_orphans(self._home, store)
+        await runlog.prune(store, MAX_AGE)
 
 
 def envelope(run_id: str, output: Json, summary: str) -> Json:
@@ -156,9 +213,9 @@ def closed(properties: Json, required: Sequence[str] = (), **more: Any) -> Json:
     return {**schema, **more}
 
 
-def _flag(word: object) -> bool:
+def flag(word: object) -> bool:
     return word is True or (isinstance(word, str) and word in _TRUE)
 
 
-def _text(word: object) -> str | None:
+def text_or_none(word: object) -> str | None:
     return word if isinstance(word, str) else None

@@ -248,9 +248,6 @@ class _Edge(HttpToolsProtocol):
         silent = self._must_be_silent()
         self._phase, self._since = "over", monotonic()
         self.census.refusals[refused.status] += 1
-        if silent and self._unanswered:
-            self.transport.abort()
-            return
         self._lose_client()
         if not silent:
             self.transport.write(last_words(refused.status, refused.fault))

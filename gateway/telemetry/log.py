@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final, TextIO
 
 MAX_FIELD: Final = 1024
@@ -36,7 +37,10 @@ class Lines:
 
 def as_line(fields: dict[str, Any]) -> str:
     """One JSON object in ASCII: nothing in it can end the line or colour a terminal."""
-    return json.dumps(fields, default=str, separators=(",", ":"))
+    return _encode(fields)
+
+
+_encode: Final = json.JSONEncoder(default=str, separators=(",", ":")).encode
 
 
 class JsonFormatter(logging.Formatter):
@@ -91,4 +95,9 @@ def _printable(text: str) -> str:
 
 def stamp(at: float) -> str:
     whole = int(at)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{int((at - whole) * 1000):03d}Z"
+    return f"{_second(whole)}.{int((at - whole) * 1000):03d}Z"
+
+
+@lru_cache(maxsize=8)
+def _second(whole: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))

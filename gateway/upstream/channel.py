@@ -104,13 +104,24 @@ class Channel:
         await self.notify("notifications/progress", params)
 
 
-def session(call: Call | None, standalone: Standalone, meta: Any) -> ServerSession:
-    """A session for one request, with the client's own version and capabilities."""
-    connection = Connection(standalone, protocol_version=call.client.version if call else MODERN)
-    connection.initialized.set()
-    if call is not None:
-        _introduce(connection, call.client)
-    return ServerSession(Channel(call, standalone), connection, request_meta=meta)
+class Session(ServerSession):
+    """The SDK's session of one request, made only when a handler uses it: most never do."""
+
+    def __init__(self, call: Call | None, standalone: Standalone, meta: Any) -> None:
+        self._made_of = (call, standalone, meta)
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached only for what the SDK's own constructor would have set, before it has run.
+        if name == "_made_of" or "_made" in self.__dict__:
+            raise AttributeError(name)
+        call, standalone, meta = self._made_of
+        self._made = True
+        connection = Connection(standalone, protocol_version=call.client.version if call else MODERN)
+        connection.initialized.set()
+        if call is not None:
+            _introduce(connection, call.client)
+        super().__init__(Channel(call, standalone), connection, request_meta=meta)
+        return getattr(self, name)
 
 
 def _introduce(connection: Connection, client: Client) -> None:

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 
 from gateway.contract import MODERN, Call, Caller, Change, Here, Json, Manifest, Offer
 from gateway.errors import Fault, ForeignError
-from gateway.upstream.channel import Standalone, session
+from gateway.upstream.channel import Session, Standalone
 from gateway.upstream.home import HERE
 
 log = logging.getLogger("gatehouse.upstream")
@@ -113,23 +113,21 @@ class LocalBackend:
         except ValidationError as exc:
             raise ForeignError(-32602, "Invalid request parameters") from exc
         meta = params.get("_meta")
-        talk = session(call, self._standalone, meta)
-        ctx = ServerRequestContext[Any, Any](
-            session=talk,
+        ctx: ServerRequestContext[Any, Any] = ServerRequestContext(
+            session=Session(call, self._standalone, meta),
             lifespan_context=self._lifespan,
-            protocol_version=talk.protocol_version,
+            protocol_version=call.client.version if call else MODERN,
             method=method,
             params=params,
             request_id=(call.request_id if call else None) or 0,
             meta=meta,
             close_sse_stream=call.wire.hang_up if call else None,
         )
-        handle = partial(entry.handler, ctx, typed)
         middleware = [each for each in self._server.middleware if not isinstance(each, _OURS)]
-        if middleware:
-            handle = partial(_through(middleware, entry, typed), ctx)
         try:
-            return as_json(await handle())
+            if middleware:
+                return as_json(await _through(middleware, entry, typed)(ctx))
+            return as_json(await entry.handler(ctx, typed))
         except (MCPError, Exception) as exc:
             if (fault := fault_in(exc)) is not None:
                 raise fault from exc

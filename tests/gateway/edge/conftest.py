@@ -16,9 +16,11 @@ from tests.gateway.edge.peer import Serve, Served
 
 
 class _Running:
-    def __init__(self, app: ASGIApp, limits: EdgeLimits, **options: Any) -> None:
+    def __init__(self, app: ASGIApp, limits: EdgeLimits, send_buffer: int | None = None, **options: Any) -> None:
         census = Census(tick=0.05)
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        if send_buffer is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         config = uvicorn.Config(
             app,
             http=protocol_class(limits, census),

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
@@ -17,7 +18,7 @@ class Served:
 
 
 Serve = Callable[..., Served]
-"""`serve(app, limits, **uvicorn_options)`."""
+"""`serve(app, limits, send_buffer=None, **uvicorn_options)`."""
 
 HOST = b"Host: 127.0.0.1\r\n"
 GET = b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -45,8 +46,13 @@ class Peer:
         self.writer = writer
 
     @classmethod
-    async def connect(cls, port: int) -> "Peer":
-        return cls(*await asyncio.open_connection("127.0.0.1", port))
+    async def connect(cls, port: int, receive_buffer: int | None = None) -> "Peer":
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        if receive_buffer is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+        return cls(*await asyncio.open_connection(sock=sock))
 
     async def say(self, data: bytes) -> None:
         self.writer.write(data)

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from time import monotonic
 
 from starlette.types import Receive, Scope, Send
@@ -71,7 +72,7 @@ async def test_threat_24_slow_heads_on_many_sockets_are_cut_on_time(serve: Serve
 
 
 async def test_threat_24_a_slow_body_is_cut_by_its_rate(serve: Serve) -> None:
-    served = serve(app, LIMITS)
+    served = serve(app, replace(LIMITS, body_timeout=60))
     peer = await Peer.connect(served.port)
     started = monotonic()
     async with a_good_client(served.port):
@@ -125,21 +126,25 @@ async def test_threat_24_a_client_that_does_not_read_is_cut(serve: Serve) -> Non
 
 
 async def test_threat_24_a_short_answer_left_unread_does_not_keep_a_closed_connection(serve: Serve) -> None:
-    async def large(scope: Scope, receive: Receive, send: Send) -> None:
-        headers = [(b"content-length", b"%d" % (8 << 20)), (b"connection", b"close")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b"x" * (8 << 20)})
+    entered = threading.Event()
 
-    served = serve(large, LIMITS)
-    peer = await Peer.connect(served.port)
+    async def closing(scope: Scope, receive: Receive, send: Send) -> None:
+        # More than the kernel's small buffers take, and less than makes a transport pause.
+        headers = [(b"content-length", b"50000"), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"x" * 50_000})
+        entered.set()
+
+    served = serve(closing, LIMITS, send_buffer=4096)
+    peer = await Peer.connect(served.port, receive_buffer=4096)
     peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
     await peer.say(GET)
-    async with asyncio.timeout(5):
-        while not len(served.census):
-            await asyncio.sleep(0.01)
+    assert await asyncio.to_thread(entered.wait, 5)
+    started = monotonic()
     async with asyncio.timeout(LIMITS.write_timeout + IN_TIME):
         while len(served.census):
             await asyncio.sleep(0.02)
+    assert monotonic() - started > 0.4
     peer.close()
 
 

@@ -1,0 +1,92 @@
+"""One tenant's memory inside one transaction of its store."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from sqlalchemy import insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from backends.knowledge import ids, times
+from backends.knowledge.search.index import Index, Meaning
+from backends.knowledge.tables import clock
+from gateway.contract import Json
+
+EntityType = Literal["entry", "triple", "entity"]
+Op = Literal["CREATE", "UPDATE", "DELETE", "MERGE", "REVERT"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What happened to one row. A snapshot of None means that it is not there: not yet, or no longer."""
+
+    kind: EntityType
+    id: str
+    before: Json | None
+    after: Json | None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A transaction that is part of this one commit."""
+
+    id: str
+    op: Op
+    changes: tuple[Change, ...]
+
+
+@dataclass(slots=True)
+class _Hand:
+    last_id: str
+    last_number: int
+
+
+@dataclass(slots=True)
+class Book:
+    """What every operation on the memory works with."""
+
+    connection: AsyncConnection
+    index: Index
+    actor: str
+    """Who acts, unless an argument says otherwise."""
+    meaning: Meaning | None = None
+    written: list[Written] = field(default_factory=list[Written])
+    now: str = field(default_factory=times.now)
+    _hand: _Hand | None = None
+
+    async def begin_writing(self) -> None:
+        """Wait for the other writers of this tenant. Every change begins here, before it reads what it changes."""
+        # The update takes the row's lock where an engine lets writers run side by side.
+        claim = update(clock).values(one=1).returning(clock.c.last_id, clock.c.last_number)
+        row = (await self.connection.execute(claim)).first()
+        if row is None:
+            await self.connection.execute(insert(clock).values(one=1, last_id="", last_number=0))
+        self._hand = _Hand(row.last_id, row.last_number) if row else _Hand("", 0)
+
+    def new_id(self) -> str:
+        assert self._hand is not None
+        self._hand.last_id = ids.next_id(self._hand.last_id, time.time_ns() // 1_000_000)
+        return self._hand.last_id
+
+    def new_number(self) -> int:
+        """The next place in the order of rows, which the index knows them by."""
+        assert self._hand is not None
+        self._hand.last_number += 1
+        return self._hand.last_number
+
+    async def end_writing(self) -> None:
+        """Keep what the next writer needs to know."""
+        if self._hand is None:
+            return
+        values: Json = {"last_id": self._hand.last_id, "last_number": self._hand.last_number}
+        if self.written:
+            values["last_transaction"] = self.written[-1].id
+        await self.connection.execute(update(clock).values(values))
+
+    async def last_transaction(self) -> str | None:
+        """The newest transaction that this read sees."""
+        return (await self.connection.execute(select(clock.c.last_transaction))).scalar()
+
+
+MAX_PAGE_BYTES: Final = 512 * 1024
+"""About where a page ends early: an answer holds its items twice and may be at most 8 MiB."""

@@ -1,0 +1,98 @@
+"""Every change of the memory goes through here: rows, index and transaction in one commit."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import insert, select, update
+
+from backends.knowledge.book import Book, Change, EntityType, Op, Written
+from backends.knowledge.shelves import SHELVES
+from backends.knowledge.tables import touches, transactions
+from gateway.contract import Json
+from gateway.errors import Fault, Kind
+
+
+async def find(book: Book, kind: EntityType, id_: str) -> Json | None:
+    """The living thing of that id."""
+    row = await _row(book, kind, id_)
+    return SHELVES[kind].from_row(row) if row is not None and row.deleted_at is None else None
+
+
+async def get(book: Book, kind: EntityType, id_: str, expected_version: int | None = None) -> Json:
+    """The same, or `Fault(NOT_FOUND)`; `Fault(ILLEGAL_STATE)` when it is not the version that was expected."""
+    found = await find(book, kind, id_)
+    if found is None:
+        raise Fault(Kind.NOT_FOUND, f"There is no {kind} {id_[:64]!r}.", details={"id": id_[:64], "entity_type": kind})
+    if expected_version is not None and found["version"] != expected_version:
+        raise Fault(
+            Kind.ILLEGAL_STATE,
+            f"The {kind} has changed: it is at version {found['version']}, not {expected_version}.",
+            details={"id": id_, "version": found["version"], "expected_version": expected_version},
+            suggested_fix="Read it again and repeat the change on what it says now.",
+        )
+    return found
+
+
+async def record(
+    book: Book, op: Op, changes: list[Change], *, actor: str | None = None, reverts: str | None = None
+) -> Written:
+    """Carry the changes out, and write down that they were. The first one is what the transaction is about."""
+    for change in changes:
+        await _apply(book, change)
+    written = Written(book.new_id(), op, tuple(changes))
+    main = changes[0]
+    row: Json = {
+        "id": written.id,
+        "op": op,
+        "entity_type": main.kind,
+        "entity_id": main.id,
+        "actor": actor or book.actor,
+        "changes": json.dumps([asdict(change) for change in changes], ensure_ascii=False),
+        "reverts": reverts,
+        "reverted_by": None,
+        "recorded_at": book.now,
+    }
+    await book.connection.execute(insert(transactions), row)
+    touched = [{"entity_id": id_, "transaction_id": written.id} for id_ in {change.id for change in changes}]
+    await book.connection.execute(insert(touches), touched)
+    book.written.append(written)
+    return written
+
+
+async def _apply(book: Book, change: Change) -> None:
+    shelf = SHELVES[change.kind]
+    row = None if change.before is None and change.after and change.after["version"] == 1 else await _row_of(book, change)
+    number = book.new_number() if row is None else row.number
+    if change.before is not None:
+        await shelf.clear(book, number, change.before)
+    if row is None:
+        assert change.after is not None
+        values = {**shelf.to_row(change.after), "number": number, "deleted_at": None}
+        await book.connection.execute(insert(shelf.table), values)
+    else:
+        await book.connection.execute(update(shelf.table).where(shelf.table.c.id == change.id), _values(book, change, row))
+    if change.after is not None:
+        await shelf.lay_out(book, number, change.after)
+
+
+def _values(book: Book, change: Change, row: Any) -> Json:
+    if change.after is None:
+        return {"deleted_at": book.now, "version": row.version + 1}
+    return {**SHELVES[change.kind].to_row(change.after), "deleted_at": None}
+
+
+async def _row_of(book: Book, change: Change) -> Any:
+    row = await _row(book, change.kind, change.id)
+    assert row is not None
+    return row
+
+
+async def _row(book: Book, kind: EntityType, id_: str) -> Any:
+    shelf = SHELVES[kind]
+    return (await book.connection.execute(select(shelf.table).where(shelf.table.c.id == id_))).first()
+
+
+async def version_of(book: Book, kind: EntityType, id_: str) -> int:
+    """Also of what is deleted: versions only ever go up."""
+    return (await _row(book, kind, id_)).version

@@ -1,0 +1,12 @@
+"""Which index serves which engine."""
+
+from backends.knowledge.search.index import Index
+from backends.knowledge.search.sqlite import Fts5
+from gateway.errors import Fault, Kind
+
+
+def index_for(engine: str) -> Index:
+    """By the engine's name as SQLAlchemy has it. Raises `Fault(UNSUPPORTED)`."""
+    if engine == "sqlite":
+        return Fts5()
+    raise Fault(Kind.UNSUPPORTED, f"Full-text search is not available on {engine}.")

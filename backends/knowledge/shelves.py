@@ -1,0 +1,124 @@
+"""How each kind of thing lies in its tables: from snapshot to rows and back."""
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import TableClause, delete, insert, select
+
+from backends.knowledge.book import Book, EntityType
+from backends.knowledge.keys import digest, fold
+from backends.knowledge.tables import entities, entries, entry_tags, names, triples
+from gateway.contract import Json
+from gateway.errors import Fault, Kind
+
+_PROVENANCE: Final = ("source", "actor", "confidence", "valid_from", "valid_to", "version", "recorded_at", "updated_at")
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    table: TableClause
+    to_row: Callable[[Json], Json]
+    from_row: Callable[[Any], Json]
+    lay_out: Callable[[Book, int, Json], Awaitable[None]]
+    """Beside the row itself: index, tags, names."""
+    clear: Callable[[Book, int, Json], Awaitable[None]]
+
+
+# ---- entries ------------------------------------------------------------------------------------------------------
+
+
+def _entry_row(entry: Json) -> Json:
+    tags = json.dumps(entry["tags"], ensure_ascii=False)
+    row = {**entry, "tags": tags, "topic_key": fold(entry["topic"]), "content_digest": digest(entry["content"])}
+    row.pop("canonical_entity_id", None)
+    return row
+
+
+def entry_from(row: Any) -> Json:
+    entry: Json = {"id": row.id, "topic": row.topic, "content": row.content, "tags": json.loads(row.tags)}
+    return entry | {name: getattr(row, name) for name in _PROVENANCE}
+
+
+async def _lay_out_entry(book: Book, number: int, entry: Json) -> None:
+    await book.index.add_entry(book.connection, number, entry)
+    if entry["tags"]:
+        rows = [{"tag": tag, "entry_id": entry["id"]} for tag in entry["tags"]]
+        await book.connection.execute(insert(entry_tags), rows)
+
+
+async def _clear_entry(book: Book, number: int, entry: Json) -> None:
+    await book.index.remove_entry(book.connection, number, entry)
+    if entry["tags"]:
+        await book.connection.execute(delete(entry_tags).where(entry_tags.c.entry_id == entry["id"]))
+
+
+# ---- triples ------------------------------------------------------------------------------------------------------
+
+_PARTS: Final = ("subject", "predicate", "object")
+
+
+def _triple_row(triple: Json) -> Json:
+    keys = {f"{part}_key": fold(triple[part]) for part in _PARTS}
+    return {**triple, **keys, "multi": int(triple["multi"])}
+
+
+def triple_from(row: Any) -> Json:
+    triple: Json = {"id": row.id, **{part: getattr(row, part) for part in _PARTS}, "multi": bool(row.multi)}
+    return triple | {name: getattr(row, name) for name in _PROVENANCE}
+
+
+async def _lay_out_triple(book: Book, number: int, triple: Json) -> None:
+    await book.index.add_triple(book.connection, number, triple)
+
+
+async def _clear_triple(book: Book, number: int, triple: Json) -> None:
+    await book.index.remove_triple(book.connection, number, triple)
+
+
+# ---- entities -----------------------------------------------------------------------------------------------------
+
+
+def _entity_row(entity: Json) -> Json:
+    return {**entity, "aliases": json.dumps(entity["aliases"], ensure_ascii=False)}
+
+
+def entity_from(row: Any) -> Json:
+    return {
+        "id": row.id,
+        "name": row.name,
+        "aliases": json.loads(row.aliases),
+        "version": row.version,
+        "recorded_at": row.recorded_at,
+        "updated_at": row.updated_at,
+    }
+
+
+async def _lay_out_entity(book: Book, number: int, entity: Json) -> None:
+    keys = names_of(entity)
+    taken = await book.connection.execute(select(names).where(names.c.name_key.in_(keys)))
+    if (other := taken.first()) is not None:
+        raise Fault(
+            Kind.ILLEGAL_STATE,
+            f"The name {other.name_key[:100]!r} belongs to another entity.",
+            details={"entity_id": other.entity_id},
+            suggested_fix="Merge the two entities with merge_entities, or leave the name out.",
+        )
+    await book.connection.execute(insert(names), [{"name_key": key, "entity_id": entity["id"]} for key in keys])
+
+
+async def _clear_entity(book: Book, number: int, entity: Json) -> None:
+    await book.connection.execute(delete(names).where(names.c.entity_id == entity["id"]))
+
+
+def names_of(entity: Json) -> list[str]:
+    """Its own name and its aliases, as they are compared."""
+    return list(dict.fromkeys(map(fold, [entity["name"], *entity["aliases"]])))
+
+
+SHELVES: Final[dict[EntityType, Shelf]] = {
+    "entry": Shelf(entries, _entry_row, entry_from, _lay_out_entry, _clear_entry),
+    "triple": Shelf(triples, _triple_row, triple_from, _lay_out_triple, _clear_triple),
+    "entity": Shelf(entities, _entity_row, entity_from, _lay_out_entity, _clear_entity),
+}

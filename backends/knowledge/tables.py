@@ -1,0 +1,36 @@
+"""The tables of one tenant's memory."""
+
+from typing import Final
+
+from sqlalchemy import column, table
+
+_PROVENANCE: Final = ("source", "actor", "confidence", "valid_from", "valid_to")
+_LIFE: Final = ("version", "recorded_at", "updated_at", "deleted_at")
+
+clock = table("clock", *map(column, ("one", "last_id", "last_number", "last_transaction")))
+
+entries = table(
+    "entries",
+    *map(column, ("id", "number", "topic", "topic_key", "content", "content_digest", "tags", *_PROVENANCE, *_LIFE)),
+)
+entry_tags = table("entry_tags", column("tag"), column("entry_id"))
+triples = table(
+    "triples",
+    *map(column, ("id", "number", "subject", "subject_key", "predicate", "predicate_key", "object", "object_key")),
+    *map(column, ("multi", *_PROVENANCE, *_LIFE)),
+)
+entities = table("entities", *map(column, ("id", "number", "name", "aliases", "merged_into", *_LIFE)))
+names = table("names", column("name_key"), column("entity_id"))
+conflicts = table("conflicts", *map(column, ("id", "body", "resolution", "expires_at")))
+transactions = table(
+    "transactions",
+    *map(column, ("id", "op", "entity_type", "entity_id", "actor", "changes", "reverts", "reverted_by", "recorded_at")),
+)
+touches = table("touches", column("entity_id"), column("transaction_id"))
+rankings = table("rankings", *map(column, ("id", "digest", "ranked", "expires_at")))
+ingestions = table(
+    "ingestions",
+    *map(column, ("id", "status", "chunks", "about", "total", "processed", "stored", "skipped", "error")),
+    column("recorded_at"),
+    column("updated_at"),
+)

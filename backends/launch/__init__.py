@@ -1,0 +1,55 @@
+"""Documentation launches: from a product's repository to a validated Hugo site and its pull request, as runs."""
+
+from pathlib import Path
+from typing import Any
+
+from backends.launch.options import Options
+from backends.launch.words import WORDS, dress
+from gateway.contract import Home, Manifest
+
+manifest = Manifest(
+    words=WORDS,
+    dress=dress,
+    options=Options,
+    owns=("resource://run/",),
+    effects={
+        "launch_start_run": 2,
+        "launch_start_run_from_product_url": 2,
+        "launch_start_run_from_url": 2,
+        "launch_start_run_from_github_repo_url": 2,
+        "launch_get_status": 0,
+        "launch_get_artifact": 0,
+        "launch_validate": 1,
+        "launch_fix_next": 2,
+        "launch_resume": 1,
+        "launch_cancel": 1,
+        "launch_open_pr": 2,
+        "launch_list_runs": 0,
+        "get_run_telemetry": 0,
+    },
+    timeouts={
+        "launch_start_run": 300,
+        "launch_start_run_from_product_url": 300,
+        "launch_start_run_from_url": 300,
+        "launch_start_run_from_github_repo_url": 300,
+        "launch_get_status": 5,
+        "launch_get_artifact": 30,
+        "launch_validate": 600,
+        "launch_fix_next": 900,
+        "launch_resume": 300,
+        "launch_cancel": 10,
+        "launch_open_pr": 300,
+        "launch_list_runs": 10,
+        "get_run_telemetry": 10,
+    },
+    migrations=Path(__file__).parent / "migrations",
+    executor=True,
+)
+
+
+def server(home: Home) -> Any:
+    """The SDK server of the launch tools."""
+    # Here, not at the top: work items run in children that import this package and need no MCP server.
+    from backends.launch.door import launch_server
+
+    return launch_server(home)

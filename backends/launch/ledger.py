@@ -1,0 +1,71 @@
+"""The tenant's list of runs: an index over the run folders, and the keeper of idempotency keys."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import text
+
+from gateway.contract import Store
+
+LISTED: Final = 1000
+"""A list names at most so many runs, the newest."""
+
+_COLUMNS: Final = "run_id, idempotency_key, config_hash, product_slug, state, started_at, finished_at"
+# Without a target, so that it holds for whatever uniqueness the engine adds (the tenant, where rows share a table).
+_INSERT: Final = text(
+    f"INSERT INTO launch_runs ({_COLUMNS}) VALUES (:run_id, :idempotency_key, :config_hash, :product_slug, :state,"  # noqa: S608
+    " :started_at, :finished_at) ON CONFLICT DO NOTHING"
+)
+_BY_ID: Final = text(f"SELECT {_COLUMNS} FROM launch_runs WHERE run_id = :value")  # noqa: S608
+_BY_KEY: Final = text(f"SELECT {_COLUMNS} FROM launch_runs WHERE idempotency_key = :value")  # noqa: S608
+_SET_STATE: Final = text("UPDATE launch_runs SET state = :state, finished_at = :finished_at WHERE run_id = :run_id")
+_LIST: Final = text(
+    f"SELECT {_COLUMNS} FROM launch_runs WHERE (:product_slug = '' OR product_slug = :product_slug)"  # noqa: S608
+    f" ORDER BY started_at DESC, run_id DESC LIMIT {LISTED}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    run_id: str
+    idempotency_key: str | None
+    config_hash: str
+    product_slug: str
+    state: str
+    started_at: str
+    finished_at: str | None
+
+    def as_row(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+async def add(store: Store, entry: Entry) -> bool:
+    """False when another run has its idempotency key."""
+    async with store.transaction() as connection:
+        return (await connection.execute(_INSERT, entry.as_row())).rowcount == 1
+
+
+async def by_id(store: Store, run_id: str) -> Entry | None:
+    return await _one(store, _BY_ID, run_id)
+
+
+async def by_key(store: Store, key: str) -> Entry | None:
+    return await _one(store, _BY_KEY, key)
+
+
+async def set_state(store: Store, run_id: str, state: str, finished_at: str | None) -> None:
+    async with store.transaction() as connection:
+        await connection.execute(_SET_STATE, {"run_id": run_id, "state": state, "finished_at": finished_at})
+
+
+async def entries(store: Store, product_slug: str | None) -> list[Entry]:
+    """The newest first."""
+    async with store.transaction() as connection:
+        rows = await connection.execute(_LIST, {"product_slug": product_slug or ""})
+        return [Entry(*row) for row in rows]
+
+
+async def _one(store: Store, statement: Any, value: str) -> Entry | None:
+    async with store.transaction() as connection:
+        row = (await connection.execute(statement, {"value": value})).first()
+        return None if row is None else Entry(*row)

@@ -1,0 +1,40 @@
+"""What an operator may set for launches."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Options(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    remotes: tuple[str, ...] = Field(
+        default=("https://github.com/",), description="Beginnings of the https URLs that may be cloned."
+    )
+    local_roots: tuple[Path, ...] = Field(
+        default=(), description="Folders whose git repositories may be named by path or file:// URL."
+    )
+    site_repo_url: str = Field(
+        default="https://github.com/Aspose/aspose.org", description="The Hugo site that quick starts write to."
+    )
+    site_ref: str | None = Field(default=None, description="Its commit; by default HEAD at the time of cloning.")
+    github_api: str = Field(default="https://api.github.com", description="Where quick starts ask about repositories.")
+    github_clone_base: str = Field(
+        default="https://github.com", description="Where repositories that GitHub URLs name are cloned from."
+    )
+    github_token_env: str | None = Field(default=None, description="Environment variable with a token for that API.")
+    commit_service: Literal["embedded", "http"] = Field(
+        default="embedded", description="Commit with git on this machine, or through the run's commit service."
+    )
+    telemetry: Literal["local", "http"] = Field(
+        default="local", description="Keep telemetry with the run, or also post it to the run's endpoint."
+    )
+    token_envs: tuple[str, ...] = Field(
+        default=(), description="Environment variables that a run_config may name as a token for an endpoint."
+    )
+    work_seconds: float = Field(default=900, gt=0, description="The longest that one work item may take.")
+    max_repo_files: int = Field(default=20_000, gt=0, description="Files of a cloned repository that are read.")
+    max_file_bytes: int = Field(default=1_048_576, gt=0, description="Larger files of a repository are left out.")
+    max_repo_bytes: int = Field(default=134_217_728, gt=0, description="Bytes of one repository that are written out.")
+    confidence: float = Field(default=0.8, ge=0, le=1, description="What an inferred field must reach.")

@@ -1,0 +1,63 @@
+"""The contract's codes, and how its failures look."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gateway.contract import Json
+from gateway.errors import Fault, Kind
+
+WORDS: Final[Mapping[Kind, str]] = {
+    Kind.INVALID_INPUT: "INVALID_INPUT",
+    Kind.TOO_LARGE: "INVALID_INPUT",
+    Kind.NOT_FOUND: "RUN_NOT_FOUND",
+    Kind.ILLEGAL_STATE: "ILLEGAL_STATE",
+    Kind.UNSUPPORTED: "TOOLCHAIN_MISSING",
+    Kind.TIMEOUT: "TOOL_TIMEOUT",
+    Kind.CANCELLED: "CANCELLED",
+    Kind.INTERNAL: "INTERNAL",
+}
+
+RUN_ID: Final = re.compile(r"[A-Za-z0-9_-]{8,64}", re.ASCII)
+
+# The kind that each code of a work item is raised with.
+KINDS: Final[Mapping[str, Kind]] = {
+    "INVALID_INPUT": Kind.INVALID_INPUT,
+    "SCHEMA_VALIDATION_FAILED": Kind.INVALID_INPUT,
+    "TOOLCHAIN_MISSING": Kind.UNSUPPORTED,
+    "ALLOWED_PATHS_VIOLATION": Kind.DENIED,
+    "COMMIT_SERVICE_ERROR": Kind.UNAVAILABLE,
+    "REPO_NOT_FOUND": Kind.NOT_FOUND,
+    "FIX_EXHAUSTED": Kind.ILLEGAL_STATE,
+    "TOOL_TIMEOUT": Kind.TIMEOUT,
+}
+
+
+def dress(error: Json, tool: str, arguments: Json) -> Json:
+    """The standard error shape; `run_id` when the call named one, or the failure concerns one."""
+    details: Json = error["details"]
+    if error["kind"] == Kind.INTERNAL:
+        error = {**error, "details": {"cause_class": "GatewayFault", **details}}
+    shown: Json = {"ok": False, "error": error}
+    run_id: Any = details.get("run_id", arguments.get("run_id"))
+    if isinstance(run_id, str) and RUN_ID.fullmatch(run_id):
+        shown["run_id"] = run_id
+    return shown
+
+
+def run_not_found(run_id: str) -> Fault:
+    details = {"run_id": run_id} if RUN_ID.fullmatch(run_id) else None
+    return Fault(Kind.NOT_FOUND, "There is no such run.", code="RUN_NOT_FOUND", details=details)
+
+
+def illegal_state(run_id: str, current: str, message: str, **details: Any) -> Fault:
+    known = {"run_id": run_id, "current_state": current, **details}
+    return Fault(Kind.ILLEGAL_STATE, message, code="ILLEGAL_STATE", details=known)
+
+
+def cancelled(run_id: str) -> Fault:
+    return Fault(Kind.CANCELLED, "The run was cancelled.", code="CANCELLED", details={"run_id": run_id})
+
+
+def internal(exc: BaseException) -> Fault:
+    return Fault(Kind.INTERNAL, "The launch backend failed.", details={"cause_class": type(exc).__name__})

@@ -1,0 +1,164 @@
+"""The relay that a Studio speaks to: it can only make requests, so it polls for lines and posts its answers.
+
+In `app.py`: `bridges = Bridges(bus)`; `app.include_router(bridge_router(bridges, authenticate))`; and in `load_module`
+`bridge=bridges.for_backend(namespace)` in place of `NoBridge()`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from gateway.contract import Caller
+from gateway.edge.body import read_body
+from gateway.edge.headers import fold
+from gateway.edge.refusal import refusal
+from gateway.errors import TABLE, Fault, Kind
+
+Authenticate = Callable[[Mapping[str, str], str], Awaitable[Caller]]
+"""Headers and client address -> who calls. Raises `Fault`."""
+
+SCOPE: Final = "bridge:roblox"
+_PREFIX: Final = "/v1/bridge/session"
+_MAX_BODY: Final = 8 * 1024 * 1024
+_POLL: Final = 25.0
+
+T = TypeVar("T")
+
+
+class Relay(Protocol):
+    """Where the lines come from and go to. Every method raises `Fault(NOT_FOUND)` for another's session."""
+
+    async def open(self, namespace: str, caller: Caller, name: str) -> str: ...
+
+    async def read(self, caller: Caller, session_id: str, token: str, timeout: float) -> str | None: ...
+
+    async def write(self, caller: Caller, session_id: str, line: str) -> None: ...
+
+    async def close(self, caller: Caller, session_id: str) -> None: ...
+
+    def cut(self, session_id: str) -> None: ...
+
+
+class _Opening(msgspec.Struct):
+    clientName: str = "studio"
+
+
+class _Writing(msgspec.Struct):
+    line: str
+
+
+def bridge_router(relay: Relay, authenticate: Authenticate, namespace: str = "roblox") -> APIRouter:
+    """The four routes. The credential is a key or token with the scope `bridge:roblox`."""
+    router = APIRouter(prefix=_PREFIX, tags=["bridge"])
+    door = _Door(authenticate)
+
+    @router.post("")
+    async def open_session(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
+        async def answer(caller: Caller, token: str) -> Response:
+            body = await _body(request)
+            name = _decoded(body, _Opening).clientName.strip()[:100] if body else ""
+            return _json({"sessionId": await relay.open(namespace, caller, name or "studio")})
+
+        return await door(request, answer)
+
+    @router.get("/{session_id}/read")
+    async def read(request: Request, session_id: str) -> Response:  # pyright: ignore[reportUnusedFunction]
+        async def answer(caller: Caller, token: str) -> Response:
+            waiting = relay.read(caller, session_id, token, _timeout(request.query_params.get("timeout_ms")))
+            line = await _unless_gone(request, waiting, lambda: relay.cut(session_id))
+            return Response(status_code=204) if line is None else _json({"line": line})
+
+        return await door(request, answer)
+
+    @router.post("/{session_id}/write")
+    async def write(request: Request, session_id: str) -> Response:  # pyright: ignore[reportUnusedFunction]
+        async def answer(caller: Caller, token: str) -> Response:
+            await relay.write(caller, session_id, _decoded(await _body(request), _Writing).line)
+            return Response(status_code=204)
+
+        return await door(request, answer)
+
+    @router.delete("/{session_id}/close")
+    async def close(request: Request, session_id: str) -> Response:  # pyright: ignore[reportUnusedFunction]
+        async def answer(caller: Caller, token: str) -> Response:
+            await relay.close(caller, session_id)
+            return Response(status_code=204)
+
+        return await door(request, answer)
+
+    return router
+
+
+class _Door:
+    """No credential, no service; a fault is answered once, here."""
+
+    def __init__(self, authenticate: Authenticate) -> None:
+        self._authenticate = authenticate
+
+    async def __call__(self, request: Request, answer: Callable[[Caller, str], Awaitable[Response]]) -> Response:
+        try:
+            headers = fold(request.scope["headers"])
+            # The plugin's own header; it counts on these routes only.
+            if (token := headers.get("x-gox-auth")) is not None:
+                headers["authorization"] = f"Bearer {token}"
+            given = headers.get("authorization", "")
+            caller = await self._authenticate(headers, request.client.host if request.client else "")
+            if SCOPE not in caller.scopes:
+                raise Fault(Kind.DENIED, f"This credential lacks the scope {SCOPE}.")
+            return await answer(caller, given[7:].strip())
+        except Fault as fault:
+            return _refused(fault)
+
+
+async def _unless_gone(request: Request, waiting: Awaitable[str | None], cut: Callable[[], None]) -> str | None:
+    """What the poll gives; when the Studio hangs up first, the poll ends, so that it takes no line with it."""
+    poll = asyncio.ensure_future(waiting)
+    gone = asyncio.ensure_future(_hung_up(request))
+    try:
+        await asyncio.wait((poll, gone), return_when=asyncio.FIRST_COMPLETED)
+        if poll.done():
+            return poll.result()
+        cut()
+        return None
+    finally:
+        gone.cancel()
+        poll.cancel()
+        await asyncio.gather(poll, gone, return_exceptions=True)
+
+
+async def _hung_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _body(request: Request) -> bytes:
+    return await read_body(request.scope, request.receive, _MAX_BODY)
+
+
+def _decoded(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise Fault(Kind.INVALID_INPUT, "The body is not what this route takes.") from exc
+
+
+def _timeout(milliseconds: str | None) -> float:
+    if milliseconds is None or not milliseconds.isascii() or not milliseconds.isdigit():
+        return _POLL
+    return min(int(milliseconds[:9]) / 1000, _POLL)
+
+
+def _json(body: object) -> Response:
+    return Response(msgspec.json.encode(body), media_type="application/json", headers={"cache-control": "no-store"})
+
+
+def _refused(fault: Fault) -> Response:
+    headers, body = refusal(fault)
+    response = Response(body, int(fault.details.get("http_status", 0)) or TABLE[fault.kind].http)
+    response.raw_headers = headers
+    if fault.kind is Kind.UNAUTHENTICATED:
+        response.headers["www-authenticate"] = "Bearer"
+    return response
