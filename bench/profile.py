@@ -47,7 +47,7 @@ async def profile(candidate: Candidate, cores: Cores, folder: Path, console: Con
 
 async def _record(spy: str, pid: int, out: Path) -> str | None:
     """Sample the process into `out`; what py-spy said when it failed."""
-    argv = [spy, "record", "--pid", str(pid), "--duration", str(_SECONDS), "--rate", "400", "--function"]
+    argv = [spy, "record", "--pid", str(pid), "--duration", str(_SECONDS), "--rate", "400", "--function", "--gil"]
     argv += ["--format", "raw", "--output", str(out)]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*argv, stdout=pipe, stderr=asyncio.subprocess.STDOUT)

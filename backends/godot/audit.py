@@ -1,4 +1,4 @@
-"""A project's own record of calls: one JSON line each in `.godot_mcp/audit.log`, secrets removed, old logs set aside."""
+"""A project's own record of calls: one JSON line each in `.godot_mcp/audit.log`, secrets removed, rotated."""
 
 import json
 import logging
@@ -6,6 +6,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, cast
 
 from backends.godot import files
@@ -88,9 +89,9 @@ class AuditLog:
         for number in range(self.backups, 0, -1):
             older = self._place(project, f".{number}")
             newer = self._place(project, f".{number - 1}" if number > 1 else "")
-            for place, step in ((older, files.delete), (newer, lambda place: files.rename(place, older))):
+            for step in (partial(files.delete, older), partial(files.rename, newer, older)):
                 try:
-                    step(place)
+                    step()
                 except Fault as fault:
                     if fault.kind is not Kind.NOT_FOUND:
                         raise

@@ -21,16 +21,21 @@ from gateway.errors import Fault, Kind
 KEPT: Final = 24 * 3600.0
 MAX_KEY: Final = 255
 
-_WHERE: Final = " WHERE principal = :principal AND tool = :tool AND word = :word"
-_FIND: Final = text("SELECT digest, worker, answer FROM idempotency" + _WHERE)
+_FIND: Final = text(
+    "SELECT digest, worker, answer FROM idempotency WHERE principal = :principal AND tool = :tool AND word = :word"
+)
 _EXPIRE: Final = text("DELETE FROM idempotency WHERE made_at < :before")
 _CLAIM: Final = text(
     "INSERT INTO idempotency (principal, tool, word, digest, worker, made_at)"
     " VALUES (:principal, :tool, :word, :digest, :worker, :at)"
 )
-_TAKE_OVER: Final = text("UPDATE idempotency SET worker = :worker" + _WHERE)
-_KEEP: Final = text("UPDATE idempotency SET answer = :answer" + _WHERE)
-_FORGET: Final = text("DELETE FROM idempotency" + _WHERE)
+_TAKE_OVER: Final = text(
+    "UPDATE idempotency SET worker = :worker WHERE principal = :principal AND tool = :tool AND word = :word"
+)
+_KEEP: Final = text(
+    "UPDATE idempotency SET answer = :answer WHERE principal = :principal AND tool = :tool AND word = :word"
+)
+_FORGET: Final = text("DELETE FROM idempotency WHERE principal = :principal AND tool = :tool AND word = :word")
 
 _Place = tuple[str, str, str]
 
@@ -59,10 +64,15 @@ class Once:
             # In a task of its own: whoever asked first may leave while others still wait for the answer.
             task = asyncio.create_task(self._first(caller, place, digest, work))
             running = self._running[place] = (digest, task)
-            task.add_done_callback(lambda _: self._running.pop(place, None))
+            task.add_done_callback(lambda done: self._done(place, done))
         if running[0] != digest:
             raise _other_arguments()
         return await asyncio.shield(running[1])
+
+    def _done(self, place: _Place, task: "asyncio.Task[Json]") -> None:
+        self._running.pop(place, None)
+        if not task.cancelled():
+            task.exception()  # everybody who waited may have left
 
     async def _first(self, caller: Caller, place: _Place, digest: str, work: Callable[[], Awaitable[Json]]) -> Json:
         known = await self._claim(caller, place, digest)

@@ -1,7 +1,6 @@
 """Every change of the memory goes through here: rows, index and transaction in one commit."""
 
 import json
-from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import insert, select, update
@@ -35,20 +34,29 @@ async def get(book: Book, kind: EntityType, id_: str, expected_version: int | No
 
 
 async def record(
-    book: Book, op: Op, changes: list[Change], *, actor: str | None = None, reverts: str | None = None
+    book: Book,
+    op: Op,
+    changes: list[Change],
+    *,
+    actor: str | None = None,
+    about: str | None = None,
+    reverts: str | None = None,
 ) -> Written:
-    """Carry the changes out, and write down that they were. The first one is what the transaction is about."""
+    """Carry the changes out in order, and write down that they were.
+
+    `about` is the id that the transaction is listed under; by default that of the first change.
+    """
     for change in changes:
         await _apply(book, change)
     written = Written(book.new_id(), op, tuple(changes))
-    main = changes[0]
+    main = next((change for change in changes if change.id == about), changes[0])
     row: Json = {
         "id": written.id,
         "op": op,
         "entity_type": main.kind,
         "entity_id": main.id,
         "actor": actor or book.actor,
-        "changes": json.dumps([asdict(change) for change in changes], ensure_ascii=False),
+        "changes": json.dumps([_written_down(change) for change in changes], ensure_ascii=False),
         "reverts": reverts,
         "reverted_by": None,
         "recorded_at": book.now,
@@ -60,9 +68,15 @@ async def record(
     return written
 
 
+def _written_down(change: Change) -> Json:
+    return {"kind": change.kind, "id": change.id, "before": change.before, "after": change.after}
+
+
 async def _apply(book: Book, change: Change) -> None:
     shelf = SHELVES[change.kind]
-    row = None if change.before is None and change.after and change.after["version"] == 1 else await _row_of(book, change)
+    # Only what was never there has its first version to come.
+    new = change.before is None and change.after is not None and change.after["version"] == 1
+    row = None if new else await _row(book, change.kind, change.id)
     number = book.new_number() if row is None else row.number
     if change.before is not None:
         await shelf.clear(book, number, change.before)
@@ -71,7 +85,8 @@ async def _apply(book: Book, change: Change) -> None:
         values = {**shelf.to_row(change.after), "number": number, "deleted_at": None}
         await book.connection.execute(insert(shelf.table), values)
     else:
-        await book.connection.execute(update(shelf.table).where(shelf.table.c.id == change.id), _values(book, change, row))
+        values = _values(book, change, row)
+        await book.connection.execute(update(shelf.table).where(shelf.table.c.id == change.id).values(values))
     if change.after is not None:
         await shelf.lay_out(book, number, change.after)
 
@@ -80,12 +95,6 @@ def _values(book: Book, change: Change, row: Any) -> Json:
     if change.after is None:
         return {"deleted_at": book.now, "version": row.version + 1}
     return {**SHELVES[change.kind].to_row(change.after), "deleted_at": None}
-
-
-async def _row_of(book: Book, change: Change) -> Any:
-    row = await _row(book, change.kind, change.id)
-    assert row is not None
-    return row
 
 
 async def _row(book: Book, kind: EntityType, id_: str) -> Any:

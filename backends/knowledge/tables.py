@@ -19,7 +19,7 @@ triples = table(
     *map(column, ("id", "number", "subject", "subject_key", "predicate", "predicate_key", "object", "object_key")),
     *map(column, ("multi", *_PROVENANCE, *_LIFE)),
 )
-entities = table("entities", *map(column, ("id", "number", "name", "aliases", "merged_into", *_LIFE)))
+entities = table("entities", *map(column, ("id", "number", "name", "aliases", *_LIFE)))
 names = table("names", column("name_key"), column("entity_id"))
 conflicts = table("conflicts", *map(column, ("id", "body", "resolution", "expires_at")))
 transactions = table(

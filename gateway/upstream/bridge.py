@@ -9,7 +9,7 @@ import itertools
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -74,7 +74,7 @@ class _Session:
         return (self.caller.tenant, self.caller.credential) == (caller.tenant, caller.credential)
 
     @contextmanager
-    def polling(self, clock: Callable[[], float]) -> Iterator[None]:
+    def polling(self, clock: Callable[[], float]) -> Generator[None]:
         self.polls += 1
         self.polled += 1
         self.last_seen = clock()

@@ -66,7 +66,6 @@ CREATE TABLE entities (
   number BIGINT NOT NULL,
   name TEXT NOT NULL,
   aliases TEXT NOT NULL,
-  merged_into TEXT,
   version INTEGER NOT NULL,
   recorded_at TEXT NOT NULL,
   updated_at TEXT NOT NULL,

@@ -1,0 +1,506 @@
+# What the gateway asks of a headless engine: one JSON line in, one marked JSON line out, until the input ends.
+# Scenes are read as states and never instantiated, unless an operation says so: reading must not run their scripts.
+extends SceneTree
+
+const LINE := 1 << 22
+
+var _mark := ""
+var _failure := {}
+
+
+func _initialize() -> void:
+	_mark = OS.read_string_from_stdin(LINE).strip_edges()
+	while true:
+		var line := OS.read_string_from_stdin(LINE)
+		if line.is_empty():
+			break
+		# Standard error is never buffered, whatever the project's settings say.
+		printerr(_mark + JSON.stringify(_answer(line)))
+	quit(0)
+
+
+func _answer(line: String) -> Dictionary:
+	_failure = {}
+	var asked: Variant = JSON.parse_string(line)
+	if not asked is Dictionary or not has_method("op_" + str(asked.get("operation"))):
+		return {"ok": false, "kind": "unsupported", "message": "The engine does not know this operation."}
+	var value: Variant = call("op_" + str(asked["operation"]), asked.get("params", {}))
+	if not _failure.is_empty():
+		return _failure
+	return {"ok": true, "value": value}
+
+
+func _fail(kind: String, message: String, details := {}) -> Variant:
+	if _failure.is_empty():
+		_failure = {"ok": false, "kind": kind, "message": message, "details": details}
+	return null
+
+
+# ---- scenes -------------------------------------------------------------------------------------------------------
+
+
+func _state(path: String) -> SceneState:
+	if not FileAccess.file_exists(path):
+		_fail("not_found", "There is no scene %s." % path)
+		return null
+	var scene: Variant = ResourceLoader.load(path, "", ResourceLoader.CACHE_MODE_IGNORE)
+	if not scene is PackedScene:
+		_fail("invalid", "The engine cannot load %s as a scene." % path)
+		return null
+	return scene.get_state()
+
+
+func _index(state: SceneState, path: String) -> int:
+	for index in state.get_node_count():
+		var found := str(state.get_node_path(index)).trim_prefix("./")
+		if found == path:
+			return index
+	_fail("not_found", "There is no node %s in this scene." % path)
+	return -1
+
+
+func _stored(state: SceneState, index: int) -> Dictionary:
+	var stored := {}
+	for each in state.get_node_property_count(index):
+		stored[str(state.get_node_property_name(index, each))] = state.get_node_property_value(index, each)
+	return stored
+
+
+# The class and script of a node; those of an instance are those of the root that it instances.
+func _kind(state: SceneState, index: int) -> Dictionary:
+	var stored := _stored(state, index)
+	var script: Variant = stored.get("script")
+	var type := str(state.get_node_type(index))
+	var instance := state.get_node_instance(index)
+	if type.is_empty() and instance != null:
+		var inner := _kind(instance.get_state(), 0)
+		return {"class": inner["class"], "script": script if script is Script else inner["script"]}
+	return {"class": type if not type.is_empty() else "Node", "script": script if script is Script else null}
+
+
+func op_load_scene(params: Dictionary) -> Variant:
+	var state := _state(params["scene"])
+	if state == null:
+		return null
+	var nodes := []
+	for index in state.get_node_count():
+		nodes.append({"path": str(state.get_node_path(index)).trim_prefix("./"), "class": _kind(state, index)["class"]})
+	return {"nodes": nodes, "dependencies": _missing(params["scene"])}
+
+
+# What was asked to be stored against what the engine reads from the file.
+func op_read_back(params: Dictionary) -> Variant:
+	var state := _state(params["scene"])
+	if state == null:
+		return null
+	var wrong := []
+	for expected: Dictionary in params["nodes"]:
+		var index := _index(state, expected["path"])
+		if index < 0:
+			return null
+		var stored := _stored(state, index)
+		for name: String in expected["values"]:
+			if not stored.has(name) or _shown(stored[name]) != expected["values"][name]:
+				wrong.append("%s:%s" % [expected["path"], name])
+	return {"wrong": wrong, "nodes": state.get_node_count()}
+
+
+func _shown(value: Variant) -> String:
+	if value is Resource:
+		return value.resource_path if not "::" in value.resource_path else value.get_class()
+	return var_to_str(value)
+
+
+func op_node_properties(params: Dictionary) -> Variant:
+	var state := _state(params["scene"])
+	var index := _index(state, params["node"]) if state != null else -1
+	if index < 0:
+		return null
+	var kind := _kind(state, index)
+	var shown := {}
+	for name in _stored(state, index).keys():
+		shown[name] = _shown(_stored(state, index)[name])
+	return {"class": kind["class"], "properties": shown}
+
+
+func _missing(path: String) -> Array:
+	var missing := []
+	for each in ResourceLoader.get_dependencies(path):
+		var target := each.get_slice("::", 2) if "::" in each else each
+		if not ResourceLoader.exists(target):
+			missing.append(target)
+	return missing
+
+
+# Written beside the project's own files, for the gateway to put in place whole.
+func op_save_copy(params: Dictionary) -> Variant:
+	var scene: Variant = ResourceLoader.load(params["scene"], "", ResourceLoader.CACHE_MODE_IGNORE)
+	if not scene is Resource:
+		return _fail("invalid", "The engine cannot load %s." % params["scene"])
+	return _save(scene, params["output"])
+
+
+func _save(resource: Resource, path: String) -> Variant:
+	var code := ResourceSaver.save(resource, path)
+	if code != OK:
+		return _fail("internal", "The engine could not save: %s." % error_string(code))
+	return {"class": resource.get_class()}
+
+
+func op_mesh_library(params: Dictionary) -> Variant:
+	var scene: Variant = load(params["scene"])
+	if not scene is PackedScene:
+		return _fail("invalid", "The engine cannot load %s as a scene." % params["scene"])
+	var root: Node = scene.instantiate()
+	var library := MeshLibrary.new()
+	var wanted: Array = params.get("names", [])
+	for node in root.find_children("*", "MeshInstance3D", true, false):
+		if node.mesh == null or (not wanted.is_empty() and not str(node.name) in wanted):
+			continue
+		var id := library.get_last_unused_item_id()
+		library.create_item(id)
+		library.set_item_name(id, node.name)
+		library.set_item_mesh(id, node.mesh)
+	root.free()
+	if library.get_item_list().is_empty():
+		return _fail("not_found", "The scene has no such MeshInstance3D with a mesh.")
+	_save(library, params["output"])
+	return {"items": library.get_item_list().size()}
+
+
+# ---- values -------------------------------------------------------------------------------------------------------
+
+
+# Each value as the engine writes it, after it was set on an object of that class and read back.
+func op_values(params: Dictionary) -> Variant:
+	var type := str(params.get("class", ""))
+	var script: Variant = null
+	if params.has("scene"):
+		var state := _state(params["scene"])
+		var index := _index(state, params["node"]) if state != null else -1
+		if index < 0:
+			return null
+		var kind := _kind(state, index)
+		type = kind["class"]
+		script = kind["script"]
+	else:
+		var resolved: Variant = _resolve(type, params.get("base", "Node"))
+		if resolved == null:
+			return null
+		type = resolved["class"]
+		script = resolved["script"]
+	var object: Object = ClassDB.instantiate(type)
+	var values := {}
+	for name: String in params.get("properties", {}):
+		values[name] = _settle(object, script, name, params["properties"][name])
+	if object is Node:
+		object.free()
+	return {"class": type, "script": script.resource_path if script is Script else "", "values": values}
+
+
+# A class of the engine, or one that a script of the project names.
+func _resolve(type: String, base: String) -> Variant:
+	if ClassDB.class_exists(type):
+		if not ClassDB.is_parent_class(type, base) or not ClassDB.can_instantiate(type):
+			return _fail("invalid", "%s cannot be made as a %s." % [type, base])
+		return {"class": type, "script": null}
+	for each in ProjectSettings.get_global_class_list():
+		if str(each["class"]) == type:
+			var script: Variant = load(each["path"])
+			var native := str(script.get_instance_base_type()) if script is Script else ""
+			if ClassDB.is_parent_class(native, base):
+				return {"class": native, "script": script}
+	return _fail("invalid", "The engine has no class %s." % type, {"similar": _similar(type)})
+
+
+func _similar(type: String) -> Array:
+	var found := []
+	for name in ClassDB.get_class_list():
+		if name.similarity(type) > 0.6 and ClassDB.can_instantiate(name):
+			found.append(name)
+	return found.slice(0, 5)
+
+
+func _settle(object: Object, script: Variant, name: String, given: Variant) -> Variant:
+	var known: Variant = _property(object, script, name)
+	if known == null:
+		return _fail("invalid", "%s has no property %s." % [object.get_class(), name], {"property": name})
+	var value: Variant = _typed(given, known)
+	if not _failure.is_empty():
+		return null
+	if value is Resource:
+		if value.resource_path.is_empty():
+			return {"sub": value.get_class(), "properties": _changed(value)}
+		return {"resource": value.resource_path, "class": _saved_class(value), "uid": _uid(value.resource_path)}
+	if known["native"] and name in object:
+		object.set(name, value)
+		var stored: Variant = object.get(name)
+		if typeof(stored) != typeof(value) or (stored != value and var_to_str(stored) != var_to_str(value)):
+			if not _close(stored, value):
+				return _fail("invalid", "%s does not take this value." % name, {"property": name})
+		value = stored
+	return {"text": var_to_str(value)}
+
+
+func _close(stored: Variant, value: Variant) -> bool:
+	return (stored is float and value is float and is_equal_approx(stored, value)) or (
+		typeof(stored) == typeof(value) and typeof(stored) in [TYPE_VECTOR2, TYPE_VECTOR3, TYPE_COLOR]
+		and stored.is_equal_approx(value)
+	)
+
+
+func _saved_class(value: Resource) -> String:
+	if value is Script:
+		return "Script"
+	return "PackedScene" if value is PackedScene else ("Texture2D" if value is Texture2D else value.get_class())
+
+
+# Only what differs from a new object of the class.
+func _changed(value: Resource) -> Dictionary:
+	var fresh: Object = ClassDB.instantiate(value.get_class())
+	var changed := {}
+	for each in value.get_property_list():
+		var name := str(each["name"])
+		if not each["usage"] & PROPERTY_USAGE_STORAGE or name in ["script", "resource_local_to_scene", "resource_name"]:
+			continue
+		if value.get(name) != fresh.get(name) and not value.get(name) is Object:
+			changed[name] = var_to_str(value.get(name))
+	return changed
+
+
+func _property(object: Object, script: Variant, name: String) -> Variant:
+	if name.begins_with("metadata/"):
+		return {"type": TYPE_NIL, "class_name": "", "hint_string": "", "native": false}
+	if name == "script":
+		return {"type": TYPE_OBJECT, "class_name": "Script", "hint_string": "Script", "native": false}
+	for each in object.get_property_list():
+		if str(each["name"]) == name and not each["usage"] & PROPERTY_USAGE_READ_ONLY:
+			each["native"] = true
+			return each
+	if script is Script:
+		for each in script.get_script_property_list():
+			if str(each["name"]) == name:
+				each["native"] = false
+				return each
+	return null
+
+
+func _typed(given: Variant, known: Dictionary) -> Variant:
+	var type: int = known["type"]
+	if given is Dictionary and given.has("$type"):
+		given = _built(given)
+	elif given is Dictionary and given.has("$resource"):
+		return _resource(given, known)
+	elif given is String and type == TYPE_OBJECT:
+		return _resource({"$resource": given}, known)
+	if not _failure.is_empty():
+		return null
+	var value: Variant = _converted(given, type)
+	if type != TYPE_NIL and typeof(value) != type and not (value == null and type == TYPE_OBJECT):
+		return _fail(
+			"invalid",
+			"%s is a %s." % [known.get("name", "The property"), type_string(type)],
+			{"property": str(known.get("name", "")), "type": type_string(type)}
+		)
+	return value
+
+
+func _converted(given: Variant, type: int) -> Variant:
+	if typeof(given) == type:
+		return given
+	match type:
+		TYPE_NIL:
+			return _whole(given)
+		TYPE_INT:
+			return int(given) if given is float and given == floorf(given) else given
+		TYPE_STRING_NAME:
+			return StringName(given) if given is String else given
+		TYPE_NODE_PATH:
+			return NodePath(given) if given is String else given
+		TYPE_COLOR:
+			if given is String and (Color.html_is_valid(given) or Color.from_string(given, Color.TRANSPARENT) != Color.TRANSPARENT):
+				return Color.from_string(given, Color.TRANSPARENT)
+	if given is String:
+		var parsed: Variant = str_to_var(given)
+		return parsed if typeof(parsed) == type else given
+	if given is Dictionary and type in _PARTS:
+		return _built(given.merged({"$type": type_string(type)}))
+	if given is Array and type in _PARTS and given.size() == _PARTS[type].size():
+		var parts := {"$type": type_string(type)}
+		for index in given.size():
+			parts[_PARTS[type][index]] = given[index]
+		return _built(parts)
+	if given is Array:
+		return type_convert(given, type) if type >= TYPE_PACKED_BYTE_ARRAY else given
+	return given
+
+
+# JSON knows no whole numbers; where no type says otherwise, a number without a fraction is one.
+func _whole(given: Variant) -> Variant:
+	if given is float and given == floorf(given) and absf(given) < 9e15:
+		return int(given)
+	if given is Array:
+		return given.map(_whole)
+	if given is Dictionary:
+		var whole := {}
+		for key: Variant in given:
+			whole[key] = _whole(given[key])
+		return whole
+	return given
+
+
+const _PARTS := {
+	TYPE_VECTOR2: ["x", "y"], TYPE_VECTOR2I: ["x", "y"],
+	TYPE_VECTOR3: ["x", "y", "z"], TYPE_VECTOR3I: ["x", "y", "z"],
+	TYPE_VECTOR4: ["x", "y", "z", "w"], TYPE_VECTOR4I: ["x", "y", "z", "w"],
+	TYPE_QUATERNION: ["x", "y", "z", "w"], TYPE_COLOR: ["r", "g", "b", "a"],
+	TYPE_RECT2: ["x", "y", "width", "height"], TYPE_RECT2I: ["x", "y", "width", "height"],
+}
+
+
+func _built(given: Dictionary) -> Variant:
+	var type := str(given["$type"])
+	if type == "NodePath":
+		return NodePath(str(given.get("path", "")))
+	if type == "StringName":
+		return StringName(str(given.get("name", "")))
+	for known: int in _PARTS:
+		if type_string(known) != type:
+			continue
+		var numbers := []
+		for part: String in _PARTS[known]:
+			var number: Variant = given.get(part, 1.0 if part == "a" else 0.0)
+			if not (number is float or number is int):
+				return _fail("invalid", "A %s has numbers only." % type)
+			numbers.append(number)
+		return str_to_var("%s(%s)" % [type, ", ".join(numbers.map(func(number: Variant) -> String: return var_to_str(number)))])
+	return _fail("invalid", "There is no type %s here." % type)
+
+
+func _resource(given: Dictionary, known: Dictionary) -> Variant:
+	var named := str(given["$resource"])
+	if ClassDB.class_exists(named) and ClassDB.is_parent_class(named, "Resource") and ClassDB.can_instantiate(named):
+		var made: Resource = ClassDB.instantiate(named)
+		for name: String in given.get("props", {}):
+			var inner: Variant = _property(made, null, name)
+			if inner == null:
+				return _fail("invalid", "%s has no property %s." % [named, name], {"property": name})
+			made.set(name, _typed(given["props"][name], inner))
+		return _fitting(made, known)
+	if named.begins_with("uid://") or not ResourceLoader.exists(named):
+		return _fail("not_found", "There is no resource %s the engine can load." % named, {"property": str(known.get("name", ""))})
+	var loaded: Variant = ResourceLoader.load(named, "", ResourceLoader.CACHE_MODE_IGNORE)
+	if not loaded is Resource:
+		return _fail("invalid", "The engine cannot load %s." % named)
+	loaded.take_over_path(named)
+	return _fitting(loaded, known)
+
+
+func _fitting(resource: Resource, known: Dictionary) -> Variant:
+	var wanted := str(known.get("hint_string", ""))
+	if wanted.is_empty():
+		wanted = str(known.get("class_name", ""))
+	for each in wanted.split(",", false):
+		if resource.is_class(each) or not ClassDB.class_exists(each):
+			return resource
+	if wanted.is_empty():
+		return resource
+	return _fail("invalid", "%s takes a %s." % [known.get("name", "The property"), wanted])
+
+
+# ---- resources, identifiers, classes ------------------------------------------------------------------------------
+
+
+func op_create_resource(params: Dictionary) -> Variant:
+	var resolved: Variant = _resolve(str(params["type"]), "Resource")
+	if resolved == null:
+		return null
+	var made: Resource = ClassDB.instantiate(resolved["class"])
+	for name: String in params.get("properties", {}):
+		var known: Variant = _property(made, null, name)
+		if known == null:
+			return _fail("invalid", "%s has no property %s." % [resolved["class"], name], {"property": name})
+		var value: Variant = _typed(params["properties"][name], known)
+		if not _failure.is_empty():
+			return null
+		made.set(name, value)
+		if not value is Object and made.get(name) != value and not _close(made.get(name), value):
+			return _fail("invalid", "%s does not take this value." % name, {"property": name})
+	return _save(made, params["output"])
+
+
+func _uid(path: String) -> String:
+	var id := ResourceLoader.get_resource_uid(path)
+	return ResourceUID.id_to_text(id) if id != ResourceUID.INVALID_ID else ""
+
+
+func op_uid(params: Dictionary) -> Variant:
+	return {"uid": _uid(params["path"])}
+
+
+func op_new_uids(params: Dictionary) -> Variant:
+	var made := []
+	for _each in int(params["count"]):
+		made.append(ResourceUID.id_to_text(ResourceUID.create_id()))
+	return {"uids": made}
+
+
+func op_evaluate(params: Dictionary) -> Variant:
+	var names := PackedStringArray(params.get("names", []))
+	var expression := Expression.new()
+	if expression.parse(params["expression"], names) != OK:
+		return _fail("invalid", "The expression cannot be read: %s" % expression.get_error_text())
+	# Nothing to call methods on: only the values given and the engine's built-in functions are in reach.
+	var value: Variant = expression.execute(params.get("values", []), null, false, true)
+	if expression.has_execute_failed():
+		return _fail("invalid", "The expression failed: %s" % expression.get_error_text())
+	return {"value": var_to_str(value), "json": _plain(value), "type": type_string(typeof(value))}
+
+
+func _plain(value: Variant) -> Variant:
+	return value if value is bool or value is int or value is float or value is String or value == null else var_to_str(value)
+
+
+func op_describe(params: Dictionary) -> Variant:
+	var type := str(params["class"])
+	if not ClassDB.class_exists(type):
+		return _fail("not_found", "The engine has no class %s." % type, {"similar": _similar(type)})
+	var own := bool(params.get("own", false))
+	return {
+		"class": type,
+		"parent": str(ClassDB.get_parent_class(type)),
+		"instantiable": ClassDB.can_instantiate(type),
+		"properties": _named(ClassDB.class_get_property_list(type, own), "type"),
+		"methods": _named(ClassDB.class_get_method_list(type, own), ""),
+		"signals": _named(ClassDB.class_get_signal_list(type, own), ""),
+	}
+
+
+func _named(entries: Array, type: String) -> Array:
+	var shown := []
+	for each: Dictionary in entries:
+		if type.is_empty():
+			shown.append(str(each["name"]))
+		elif each["usage"] & PROPERTY_USAGE_STORAGE:
+			shown.append({"name": str(each["name"]), "type": type_string(each["type"])})
+	return shown
+
+
+func op_search_classes(params: Dictionary) -> Variant:
+	var wanted := str(params["query"]).to_lower()
+	var found := []
+	for name in ClassDB.get_class_list():
+		if wanted in name.to_lower():
+			found.append(name)
+	found.sort()
+	return {"classes": found}
+
+
+func op_setting(params: Dictionary) -> Variant:
+	if not ProjectSettings.has_setting(params["key"]):
+		return _fail("not_found", "There is no setting %s." % params["key"])
+	return {"value": var_to_str(ProjectSettings.get_setting(params["key"]))}
+
+
+func op_version(_params: Dictionary) -> Variant:
+	return Engine.get_version_info()

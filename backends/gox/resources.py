@@ -1,0 +1,81 @@
+"""The resources of the contract: `gox://status`, `gox://runs` and `gox://runs/{runId}`."""
+
+import json
+from importlib.metadata import version
+from typing import Any, Final
+
+from mcp.server import Server
+from mcp.server.context import ServerRequestContext
+from mcp.types import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    PaginatedRequestParams,
+    ReadResourceRequestParams,
+    Resource,
+    ResourceTemplate,
+)
+
+from backends.gox import house, runlog
+from gateway.contract import Home, Json
+from gateway.errors import UnknownName
+
+_JSON: Final = "application/json"
+_STATUS: Final = "gox://status"
+_RUNS: Final = "gox://runs"
+
+_RESOURCES: Final = [
+    Resource(uri=_STATUS, name="server_status", description="What is served, and which Studios.", mime_type=_JSON),
+    Resource(uri=_RUNS, name="runlog_list", description="The hundred latest runs, newest first.", mime_type=_JSON),
+]
+_TEMPLATES: Final = [
+    ResourceTemplate(
+        uri_template=f"{_RUNS}/{{runId}}", name="runlog_item", description="The record of one run.", mime_type=_JSON
+    )
+]
+
+
+def add_resources(server: Server[Any], home: Home) -> None:
+    """Let the server offer them."""
+
+    async def list_resources(
+        ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None
+    ) -> ListResourcesResult:
+        return ListResourcesResult(resources=_RESOURCES)
+
+    async def list_templates(
+        ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None
+    ) -> ListResourceTemplatesResult:
+        return ListResourceTemplatesResult(resource_templates=_TEMPLATES)
+
+    async def read(ctx: ServerRequestContext[Any], params: ReadResourceRequestParams) -> Json:
+        uri = str(params.uri)
+        text = json.dumps(await _read(home, uri), ensure_ascii=False)
+        return {"contents": [{"uri": uri, "mimeType": _JSON, "text": text}]}
+
+    server.add_request_handler("resources/list", PaginatedRequestParams, list_resources)
+    server.add_request_handler("resources/templates/list", PaginatedRequestParams, list_templates)
+    server.add_request_handler("resources/read", ReadResourceRequestParams, read)
+
+
+async def _read(home: Home, uri: str) -> Json:
+    store = home.store(home.here().caller)
+    if uri == _STATUS:
+        return _status(home)
+    if uri == _RUNS:
+        await house.end_orphans(home, store)
+        return {"runs": await runlog.recent(store)}
+    if uri.startswith(f"{_RUNS}/") and (record := await runlog.find(store, uri.removeprefix(f"{_RUNS}/"))):
+        return record
+    raise UnknownName(f"Unknown resource: {uri[:128]}", uri=uri)
+
+
+def _status(home: Home) -> Json:
+    status: Json = {
+        "version": version("gatehouse"),
+        "actionsCount": house.actions_count(home),
+        "serverTime": runlog.now(),
+    }
+    studios = house.studios(home, home.here().caller)
+    if studios is not None:
+        status["bridge"] = {"connected": any(studio["connected"] for studio in studios), "studios": studios}
+    return status

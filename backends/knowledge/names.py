@@ -1,0 +1,26 @@
+"""Which names mean the same: those of one entity, or else just the name itself."""
+
+from collections.abc import Iterable
+
+from sqlalchemy import select
+
+from backends.knowledge.book import Book
+from backends.knowledge.keys import fold
+from backends.knowledge.tables import names
+
+
+async def same(book: Book, name: str) -> set[str]:
+    """All names of what this name means, as they are compared."""
+    return await spread(book, [fold(name)])
+
+
+async def spread(book: Book, keys: Iterable[str]) -> set[str]:
+    """The keys with all other names of the entities they belong to."""
+    known = set(keys)
+    others = names.alias("others")
+    statement = (
+        select(others.c.name_key)
+        .select_from(names.join(others, others.c.entity_id == names.c.entity_id))
+        .where(names.c.name_key.in_(known))
+    )
+    return known | set((await book.connection.execute(statement)).scalars())

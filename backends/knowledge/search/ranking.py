@@ -1,0 +1,57 @@
+"""How well an entry fits: words, meaning and the graph, each from 0 to 1, weighed into one score."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.contract import Json
+
+NEIGHBOUR: Final = 0.5
+"""The graph score of an entry one triple away from a hit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    lexical: float
+    semantic: float
+    graph: float
+
+
+WITH_MEANING: Final = Weights(0.3, 0.5, 0.2)
+# Without embeddings their weight goes to the others, 60 to 40.
+WITHOUT_MEANING: Final = Weights(0.6, 0.0, 0.4)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    number: int
+    lexical: float
+    semantic: float
+    graph: float
+    total: float
+
+    def scores(self) -> Json:
+        return {
+            "score_lexical": self.lexical,
+            "score_semantic": self.semantic,
+            "score_graph": self.graph,
+            "score_total": self.total,
+            "graph_hops": 0 if self.lexical or self.semantic else 1,
+        }
+
+
+def rank(
+    lexical: Mapping[int, float], semantic: Mapping[int, float], neighbours: set[int], weights: Weights
+) -> list[Ranked]:
+    """Everything found by any way, the best first; equals in order of creation."""
+    ranked = [
+        _ranked(number, lexical.get(number, 0.0), semantic.get(number, 0.0), number in neighbours, weights)
+        for number in {*lexical, *semantic, *neighbours}
+    ]
+    return sorted(ranked, key=lambda each: (-each.total, each.number))
+
+
+def _ranked(number: int, lexical: float, semantic: float, near: bool, weights: Weights) -> Ranked:
+    graph = NEIGHBOUR if near else 0.0
+    total = weights.lexical * lexical + weights.semantic * semantic + weights.graph * graph
+    return Ranked(number, *(round(value, 6) for value in (lexical, semantic, graph, total)))

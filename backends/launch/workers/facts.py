@@ -1,0 +1,235 @@
+"""W2: what the repository says of the product, each claim with the lines that say it."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Final
+
+from backends.launch.canon import digest
+from backends.launch.workers import languages, markdown
+from backends.launch.workers.bench import Bench
+from gateway.contract import Json
+
+FORMATS: Final = frozenset(
+    "3DS 3MF AMF BMP CSV DAE DOC DOCX DRC DWG DXF EML EPUB FBX GIF GLB GLTF HTML ICO JPEG JPG JSON MD MHTML MSG OBJ ODP ODS"
+    " ODT PDF PLY PNG PPT PPTX PSD RTF RVM STL SVG TGA TIFF TSV U3D USD USDZ VRML WEBP XLS XLSX XML XPS YAML ZIP".split()
+)
+_HEADINGS: Final = (
+    (re.compile(r"limitation|known issue|not supported|unsupported", re.IGNORECASE), "limitation", "limitations"),
+    (re.compile(r"format", re.IGNORECASE), "format", "key_features"),
+    (re.compile(r"feature|capabilit|highlight|what it does|why ", re.IGNORECASE), "feature", "key_features"),
+    (re.compile(r"require|compatib|platform|prerequisite", re.IGNORECASE), "requirement", "compatibility_notes"),
+    (re.compile(r"usage|quick ?start|getting started|how to|workflow", re.IGNORECASE), "workflow", "workflow_claims"),
+)
+_INSTALL: Final = re.compile(r"install|setup|getting started|quick ?start", re.IGNORECASE)
+_COMMAND: Final = re.compile(
+    r"^\$?\s*((?:python3? -m )?pip3? install|npm (?:install|i)|yarn add|dotnet add|go get|cargo add|gem install|composer require"
+    r"|nuget install|mvn|brew install)\b.*$"
+)
+_PACKAGE: Final = (
+    (re.compile(r'^\s*"?version"?\s*[=:]\s*["\']([0-9][^"\']*)["\']'), "version"),
+    (re.compile(r'^\s*"?license"?\s*[=:]\s*["\']([^"\']+)["\']'), "license"),
+    (re.compile(r'^\s*(?:requires-python|python_requires)\s*=\s*["\']([^"\']+)["\']'), "python"),
+)
+_MAX_CLAIM: Final = 300
+_MAX_API: Final = 200
+_INFERRED: Final = re.compile(r"\b(probably|might|may be|should be able|seems?|presumably)\b", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class _Book:
+    """The claims so far. The same claim from two places is one claim with two citations."""
+
+    product: str
+    claims: dict[str, Json] = field(default_factory=dict[str, Json])
+    groups: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+    def add(self, text: str, kind: str, group: str | None, path: str, start: int, end: int) -> str | None:
+        text = markdown.plain(text)
+        if not 3 <= len(text) <= _MAX_CLAIM:
+            return None
+        identity = claim_id(text, kind, self.product)
+        status = "inference" if _INFERRED.search(text) else "fact"
+        new: Json = {
+            "claim_id": identity,
+            "claim_text": text,
+            "claim_kind": kind,
+            "truth_status": status,
+            "citations": [],
+        }
+        claim = self.claims.setdefault(identity, new)
+        cited = {"path": path, "start_line": start, "end_line": end}
+        if cited not in claim["citations"]:
+            claim["citations"].append(cited)
+        if group is not None and identity not in self.groups.setdefault(group, []):
+            self.groups[group].append(identity)
+        return identity
+
+
+def claim_id(text: str, kind: str, product: str) -> str:
+    """The same for the same statement, however it is spaced or capitalised."""
+    normal = " ".join(text.split()).lower().replace(product.lower(), "{product}")
+    return digest(f"{normal}|{kind}".encode())
+
+
+def run(bench: Bench) -> None:
+    inventory = bench.read("repo_inventory.json")
+    book = _Book(bench.config["product_name"])
+    about: Json = {}
+    tagline: tuple[str, str | None] = ("", None)
+    for name in inventory["doc_entrypoints"]:
+        text = _text(bench, name)
+        if not tagline[1]:
+            tagline = _positioning(book, name, text)
+        _statements(book, name, text)
+        _installation(book, name, text)
+    for name in inventory["package_files"]:
+        about |= _package(book, name, _text(bench, name))
+    api = _api(bench, book, inventory)
+    claims = list(book.claims.values())
+    if not bench.config["allow_inference"]:
+        claims = [claim for claim in claims if claim["truth_status"] == "fact"]
+    bench.write("product_facts.json", _facts(bench, inventory, book, claims, about, api, tagline))
+    bench.write("evidence_map.json", {"schema_version": "1.0", **_origin(inventory), "claims": claims})
+
+
+def _origin(inventory: Json) -> Json:
+    return {"repo_url": inventory["repo_url"], "repo_sha": inventory["repo_sha"]}
+
+
+def _facts(
+    bench: Bench,
+    inventory: Json,
+    book: _Book,
+    claims: list[Json],
+    about: Json,
+    api: Json,
+    tagline: tuple[str, str | None],
+) -> Json:
+    kept = {claim["claim_id"] for claim in claims}
+    names = (
+        "key_features",
+        "install_steps",
+        "quickstart_steps",
+        "workflow_claims",
+        "limitations",
+        "compatibility_notes",
+    )
+    groups = {name: [claim for claim in book.groups.get(name, []) if claim in kept] for name in names}
+    config = bench.config
+    return {
+        "schema_version": "1.0",
+        "product_name": config["product_name"],
+        "product_slug": config["product_slug"],
+        **_origin(inventory),
+        "positioning": {"tagline": tagline[0], "claim_id": tagline[1] if tagline[1] in kept else None},
+        "supported_platforms": [config["target_platform"]],
+        "claims": [{key: value for key, value in claim.items() if key != "citations"} for claim in claims],
+        "claim_groups": groups,
+        "supported_formats": _formats(claims),
+        "workflows": [_workflow(claim) for claim in claims if claim["claim_kind"] == "workflow"],
+        "api_surface_summary": api,
+        "example_inventory": inventory["example_paths"],
+        **about,
+    }
+
+
+def _formats(claims: list[Json]) -> list[Json]:
+    """A format is supported when a claim that is not a limitation names it."""
+    found: dict[str, str] = {}
+    for claim in claims:
+        if claim["claim_kind"] != "limitation":
+            for word in re.findall(r"\b[A-Z0-9]{2,5}\b", claim["claim_text"]):
+                if word in FORMATS:
+                    found.setdefault(word, claim["claim_id"])
+    return [{"format": word, "claim_id": found[word]} for word in sorted(found)]
+
+
+def _workflow(claim: Json) -> Json:
+    return {"name": claim["claim_text"][:80], "claim_id": claim["claim_id"], "snippet_tags": ["quickstart"]}
+
+
+def _positioning(book: _Book, name: str, text: str) -> tuple[str, str | None]:
+    """The first paragraph of prose."""
+    paragraph: list[markdown.Line] = []
+    for line in markdown.lines(text):
+        prose = not line.code and line.text.strip() and line.text.lstrip()[0].isalnum()
+        if prose:
+            paragraph.append(line)
+        elif paragraph:
+            break
+    if not paragraph:
+        return "", None
+    sentence = re.split(r"(?<=[.!?])\s", " ".join(line.text for line in paragraph))[0]
+    identity = book.add(sentence, "positioning", None, name, paragraph[0].number, paragraph[-1].number)
+    return (markdown.plain(sentence), identity) if identity else ("", None)
+
+
+def _statements(book: _Book, name: str, text: str) -> None:
+    for line in markdown.lines(text):
+        bullet = None if line.code else markdown.BULLET.match(line.text)
+        if bullet is None or markdown.LINK.fullmatch(bullet[1]):
+            continue
+        for pattern, kind, group in _HEADINGS:
+            if pattern.search(line.heading):
+                book.add(bullet[1], kind, group, name, line.number, line.number)
+                break
+
+
+def _installation(book: _Book, name: str, text: str) -> None:
+    for fence in markdown.fences(text):
+        if not _INSTALL.search(fence.heading):
+            continue
+        for offset, line in enumerate(fence.code.splitlines(), 1):
+            if _COMMAND.match(line.strip()):
+                command = line.strip().removeprefix("$").strip()
+                number = fence.start + offset
+                book.add(f"Install it with `{command}`.", "install", "install_steps", name, number, number)
+
+
+def _package(book: _Book, name: str, text: str) -> Json:
+    about: Json = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        for pattern, key in _PACKAGE:
+            if (found := pattern.match(line)) and key not in about:
+                about[key] = found[1][:100]
+                _said(book, key, about[key], name, number)
+    return {key: value for key, value in about.items() if key != "python"}
+
+
+def _said(book: _Book, key: str, value: str, name: str, number: int) -> None:
+    if key == "license":
+        book.add(f"Its licence is {value}.", "license", "compatibility_notes", name, number, number)
+    elif key == "python":
+        book.add(f"It needs Python {value}.", "requirement", "compatibility_notes", name, number, number)
+
+
+def _api(bench: Bench, book: _Book, inventory: Json) -> Json:
+    """The public names at the top of the sources in the platform's language."""
+    platform = bench.config["target_platform"]
+    language = languages.OF_PLATFORM.get(platform, platform)
+    types: list[str] = []
+    functions: list[str] = []
+    modules: list[str] = []
+    for path in _sources(inventory, language):
+        modules.append(path)
+        for found in languages.declared(language, _text(bench, path)):
+            names, word = (types, "type") if found.is_type else (functions, "function")
+            if found.name not in names and len(names) < _MAX_API:
+                names.append(found.name)
+                book.add(f"`{found.name}` is a public {word}.", "api", None, path, found.line, found.line)
+    return {"classes": sorted(types), "functions": sorted(functions), "modules": modules}
+
+
+def _sources(inventory: Json, language: str) -> Iterator[str]:
+    examples = set(inventory["example_paths"])
+    for file in inventory["paths"]:
+        parts = PurePosixPath(file["path"]).parts
+        tests = any(part.lower() in ("test", "tests", "spec") or part.startswith("test_") for part in parts)
+        if file.get("language") == language and file["path"] not in examples and not tests and len(parts) > 1:
+            yield file["path"]
+
+
+def _text(bench: Bench, path: str) -> str:
+    return bench.repo.joinpath(path).read_bytes().decode("utf-8", "replace")

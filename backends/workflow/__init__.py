@@ -1,0 +1,50 @@
+"""Workflows: steps over every backend, each through the whole path, in runs that outlive the call and the process."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcp.server import Server
+from mcp.server.context import ServerRequestContext
+from mcp.types import CallToolRequestParams, ListToolsResult, PaginatedRequestParams
+
+from backends.gox import house
+from backends.gox.action import MIGRATIONS, WORDS
+from backends.gox.resources import add_resources
+from backends.workflow.options import Options
+from backends.workflow.runner import Runner
+from backends.workflow.tools import Tools, listed
+from gateway.contract import Home, Json, Manifest
+
+manifest = Manifest(
+    faults="protocol",
+    words=WORDS,
+    options=Options,
+    store="gox",
+    owns=("gox://",),
+    effects={"run": 2, "cancel": 1, "status": 0, "list": 0, "logs": 0},
+    migrations=MIGRATIONS,
+)
+
+
+def server(home: Home) -> Server[Any]:
+    """`workflow`, and the resources of the contract."""
+    tools = Tools(home, Runner(home, home.options))
+
+    async def list_tools(ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None) -> ListToolsResult:
+        return ListToolsResult(tools=listed())
+
+    async def call_tool(ctx: ServerRequestContext[Any], params: CallToolRequestParams) -> Json:
+        return await tools.call(ctx, params.name, params.arguments or {})
+
+    @asynccontextmanager
+    async def lifespan(server: Server[Any]) -> AsyncGenerator[None]:
+        # Its tools are no actions: they count for nothing, and a step may name them.
+        async with house.joined(home, house.Part("", frozenset())):
+            yield
+
+    made = Server[Any]("workflow", on_list_tools=list_tools, lifespan=lifespan)
+    # Registered by hand: the handler answers a plain object, which the constructor's type does not admit.
+    made.add_request_handler("tools/call", CallToolRequestParams, call_tool)
+    add_resources(made, home)
+    return made

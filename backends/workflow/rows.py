@@ -1,0 +1,193 @@
+"""A tenant's workflow runs as rows: what is known of each run outlives the process that runs it."""
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from backends.gox import runlog
+from gateway.contract import Caller, Json, Store
+from gateway.errors import Fault, Kind
+
+_INSERT: Final = text(
+    "INSERT INTO workflow_runs (run_id, workflow_id, correlation_id, status, started_at, total_steps, definition,"
+    " control, worker) VALUES (:run_id, :workflow_id, :correlation_id, 'running', :at, :total, :definition, :control,"
+    " :worker)"
+)
+_COUNT: Final = text("SELECT COUNT(*) FROM workflow_runs WHERE status = 'running'")
+_ONE: Final = text("SELECT * FROM workflow_runs WHERE run_id = :run_id")
+_RUNNING: Final = text("SELECT * FROM workflow_runs WHERE status = 'running' ORDER BY started_at")
+_CLAIM: Final = text("UPDATE workflow_runs SET worker = :worker WHERE run_id = :run_id AND worker = :before")
+_CANCEL: Final = text("UPDATE workflow_runs SET cancel_requested = 1 WHERE run_id = :run_id AND status = 'running'")
+_COMPLETED: Final = text("UPDATE workflow_runs SET completed_steps = :completed WHERE run_id = :run_id")
+_END: Final = text(
+    "UPDATE workflow_runs SET status = :status, ended_at = :at, error_code = :code, error_message = :message"
+    " WHERE run_id = :run_id AND status = 'running'"
+)
+_STEP: Final = text(
+    "INSERT INTO workflow_steps (run_id, position, step_id, status, output)"
+    " VALUES (:run_id, :position, :step_id, :status, :output)"
+)
+_STEPS: Final = text("SELECT step_id, status, output FROM workflow_steps WHERE run_id = :run_id ORDER BY position")
+_STALE: Final = text(
+    "SELECT run_id FROM workflow_runs WHERE status <> 'running' AND (ended_at < :before OR run_id NOT IN"
+    " (SELECT run_id FROM (SELECT run_id FROM workflow_runs WHERE status <> 'running' ORDER BY started_at DESC,"
+    " run_id DESC LIMIT :most) AS newest))"
+)
+_FORGET: Final = tuple(
+    text(f"DELETE FROM {table} WHERE run_id = :run_id")  # noqa: S608  # only our own tables
+    for table in ("workflow_steps", "workflow_logs", "workflow_runs")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """On whose behalf a run works, and how; kept with it, but for any secret."""
+
+    caller: Caller
+    actor: str | None
+    dry_run: bool
+    approved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    run_id: str
+    workflow_id: str
+    correlation_id: str
+    status: str
+    started_at: str
+    ended_at: str | None
+    total_steps: int
+    completed_steps: int
+    cancel_requested: bool
+    error_code: str | None
+    error_message: str | None
+    definition: Json
+    control: Control
+    worker: str
+
+    def snapshot(self) -> Json:
+        shown: Json = {
+            "runId": self.run_id,
+            "workflowId": self.workflow_id,
+            "correlationId": self.correlation_id,
+            "status": self.status,
+            "startedAt": self.started_at,
+            "totalSteps": self.total_steps,
+            "completedSteps": self.completed_steps,
+            "cancelRequested": self.cancel_requested,
+        }
+        if self.ended_at is not None:
+            shown["endedAt"] = self.ended_at
+        if self.error_code is not None:
+            shown["lastError"] = {"code": self.error_code, "message": self.error_message or ""}
+        return shown
+
+
+async def insert(
+    store: Store,
+    run_id: str,
+    correlation_id: str,
+    definition: Json,
+    control: Control,
+    worker: str,
+    most: int,
+) -> None:
+    """Begin a run. Raises `Fault(RATE_LIMITED)` when as many run already as may."""
+    name: str = definition["id"].strip()
+    row: Json = {
+        "run_id": run_id,
+        "workflow_id": name,
+        "correlation_id": correlation_id,
+        "at": runlog.now(),
+        "total": len(definition["steps"]),
+        "definition": json.dumps(definition),
+        "control": json.dumps(_control_row(control)),
+        "worker": worker,
+    }
+    async with store.transaction() as connection:
+        if (await connection.execute(_COUNT)).scalar_one() >= most:
+            message = f"workflow concurrency limit reached (max {most})"
+            raise Fault(Kind.RATE_LIMITED, message, details={"max": most}, retry_after=1.0)
+        await runlog.start_in(connection, run_id, correlation_id, "workflow", name, worker)
+        await connection.execute(_INSERT, row)
+
+
+async def find(store: Store, run_id: str) -> Run | None:
+    async with store.transaction() as connection:
+        row = (await connection.execute(_ONE, {"run_id": run_id})).one_or_none()
+    return _run(row) if row is not None else None
+
+
+async def running(store: Store) -> list[Run]:
+    async with store.transaction() as connection:
+        return [_run(row) for row in await connection.execute(_RUNNING)]
+
+
+async def claim(store: Store, run: Run, worker: str) -> bool:
+    """Take over a run whose worker is gone; False when somebody else was faster."""
+    row = {"run_id": run.run_id, "before": run.worker, "worker": worker}
+    async with store.transaction() as connection:
+        return (await connection.execute(_CLAIM, row)).rowcount > 0
+
+
+async def request_cancel(store: Store, run_id: str) -> bool:
+    """False when the run is not running."""
+    async with store.transaction() as connection:
+        return (await connection.execute(_CANCEL, {"run_id": run_id})).rowcount > 0
+
+
+async def end(store: Store, run: Run, completed: int, status: str, code: str | None, message: str | None) -> None:
+    row = {"run_id": run.run_id, "status": status, "at": runlog.now(), "code": code, "message": message}
+    async with store.transaction() as connection:
+        await connection.execute(_END, row)
+        progress = f"steps={completed}/{run.total_steps}"
+        await runlog.end_in(connection, run.run_id, status, progress, code, message)
+
+
+async def add_step(
+    connection: AsyncConnection, run_id: str, position: int, step_id: str, status: str, output: Any
+) -> None:
+    """What a step came to; skipped ones count as completed."""
+    row = {"run_id": run_id, "position": position, "step_id": step_id, "status": status}
+    await connection.execute(_STEP, {**row, "output": json.dumps(output)})
+    await connection.execute(_COMPLETED, {"run_id": run_id, "completed": position + 1})
+
+
+async def outputs(store: Store, run_id: str) -> tuple[int, dict[str, Any]]:
+    """How many steps are done, and the outputs of those that were not skipped."""
+    async with store.transaction() as connection:
+        rows = (await connection.execute(_STEPS, {"run_id": run_id})).all()
+    return len(rows), {row.step_id: json.loads(row.output) for row in rows if row.status == "succeeded"}
+
+
+async def prune(store: Store, max_age: float, most: int) -> None:
+    """Forget runs that ended too long ago, and the oldest of too many; their records stay in the log of runs."""
+    async with store.transaction() as connection:
+        stale = (await connection.execute(_STALE, {"before": runlog.ago(max_age), "most": most})).scalars().all()
+        for run_id in stale:
+            for statement in _FORGET:
+                await connection.execute(statement, {"run_id": run_id})
+
+
+def _run(row: Row[Any]) -> Run:
+    known: Json = {name: getattr(row, name) for name in Run.__slots__}
+    known["control"] = _control(json.loads(row.control))
+    known["definition"] = json.loads(row.definition)
+    known["cancel_requested"] = bool(row.cancel_requested)
+    return Run(**known)
+
+
+def _control(row: Json) -> Control:
+    who: Json = row["caller"]
+    caller = replace(Caller(**who), groups=frozenset(who["groups"]), scopes=frozenset(who["scopes"]))
+    return Control(caller, row["actor"], row["dry_run"], row["approved"])
+
+
+def _control_row(control: Control) -> Json:
+    row = asdict(control)
+    row["caller"] |= {"groups": sorted(control.caller.groups), "scopes": sorted(control.caller.scopes)}
+    return row

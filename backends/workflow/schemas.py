@@ -1,0 +1,69 @@
+"""What the workflow tools take and give."""
+
+from typing import Any, Final
+
+from backends.gox.action import closed
+from backends.workflow.definition import SCHEMA as DEFINITION
+from gateway.contract import Json
+
+MAX_WAIT: Final = 50_000
+
+_WAIT: Final[Json] = {
+    "type": "integer",
+    "minimum": 0,
+    "maximum": MAX_WAIT,
+    "description": "Wait up to so many milliseconds for the run to end; progress is told meanwhile.",
+}
+_RUN_ID: Final[Json] = {"type": "string", "minLength": 1}
+_FLAG: Final[Json] = {"type": "boolean"}
+_TEXT: Final[Json] = {"type": "string"}
+_LIMIT: Final[Json] = {"type": "integer", "minimum": 1, "maximum": 1000}
+
+RUN: Final = closed(
+    {
+        "definition": DEFINITION,
+        "actor": _TEXT,
+        "correlationId": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"},
+        "dryRun": _FLAG,
+        "approved": _FLAG,
+        "waitMs": _WAIT,
+    },
+    required=("definition",),
+)
+STATUS: Final = closed({"runId": _RUN_ID, "waitMs": _WAIT}, required=("runId",))
+CANCEL: Final = closed({"runId": _RUN_ID}, required=("runId",))
+LIST: Final = closed({"status": _TEXT, "limit": _LIMIT, "cursor": _TEXT})
+LOGS: Final = closed(
+    {"runId": _RUN_ID, "limit": _LIMIT, "level": _TEXT, "stepId": _TEXT, "since": _TEXT}, required=("runId",)
+)
+
+
+def _object(properties: Json, required: tuple[str, ...], **more: Any) -> Json:
+    return {"type": "object", "properties": properties, "required": list(required), **more}
+
+
+_SNAPSHOT: Final[Json] = {
+    "runId": _TEXT,
+    "workflowId": _TEXT,
+    "correlationId": _TEXT,
+    "status": {"type": "string", "enum": ["running", "succeeded", "failed", "canceled"]},
+    "startedAt": _TEXT,
+    "endedAt": _TEXT,
+    "totalSteps": {"type": "integer"},
+    "completedSteps": {"type": "integer"},
+    "cancelRequested": _FLAG,
+    "lastError": _object({"code": _TEXT, "message": _TEXT}, ("code", "message")),
+}
+_ALWAYS: Final = (
+    *("runId", "workflowId", "correlationId", "status", "startedAt"),
+    *("totalSteps", "completedSteps", "cancelRequested"),
+)
+_LINE: Final = _object(
+    {"timestamp": _TEXT, "level": _TEXT, "message": _TEXT, "stepId": _TEXT, "actionId": _TEXT},
+    ("timestamp", "level", "message"),
+)
+
+SNAPSHOT: Final = _object(_SNAPSHOT, _ALWAYS)
+CANCELED: Final = _object({**_SNAPSHOT, "acknowledged": _FLAG}, (*_ALWAYS, "acknowledged"))
+RUNS: Final = _object({"runs": {"type": "array", "items": SNAPSHOT}, "nextCursor": _TEXT}, ("runs",))
+LINES: Final = _object({"runId": _TEXT, "logs": {"type": "array", "items": _LINE}}, ("runId", "logs"))
