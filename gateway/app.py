@@ -21,6 +21,7 @@ from gateway.edge.correlation import correlation_id, new_id, trace_context
 from gateway.edge.door import Authenticate, Door
 from gateway.edge.guard import Guard, defaults
 from gateway.edge.health import PATHS, health_router
+from gateway.edge.lane import Lane
 from gateway.errors import UnknownName
 from gateway.outbound import client as outbound_client
 from gateway.pipeline import compose
@@ -182,7 +183,9 @@ class Gatehouse:
             Legacy(floor, sessions, streams, Asking(bus.worker), standing, pulse),
         )
         door = Door(await self._authenticate(), entry.serve, settings.server.max_body_bytes)
-        self.asgi = self._guarded(Front(door, self._plain_routes()))
+        guard = self._guarded(Front(door, self._plain_routes()))
+        self.asgi = guard
+        self.lane = Lane(door, guard.host_allowed)
         leave(self._stop_backends)
         leave(self._stop_tasks)
         await self.apply(settings)

@@ -1,7 +1,8 @@
 """The words of the house.
 
 The first half is what the rooms of the gateway say to each other; from `Manifest` on it is the whole of what a backend
-module may know of the gateway.
+module may know of the gateway. What is made anew for each call is a frozen msgspec struct: as fixed as a frozen
+dataclass, and made in a fifth of the time.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -10,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from msgspec import Struct
 
 from gateway.errors import Kind
 
@@ -42,14 +45,14 @@ class Caller:
     """Unix time after which the credential, and every stream opened with it, is no longer good."""
     resource: str = "/mcp"
     """The endpoint the credential is good for; `/mcp` is good for all below it."""
+    principal: str = field(init=False)
+    """Tenant, kind and subject in one word: what limits, sessions and records are kept by."""
 
-    @property
-    def principal(self) -> str:
-        return f"{self.tenant}/{self.kind}:{self.subject}"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "principal", f"{self.tenant}/{self.kind}:{self.subject}")
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(Struct, frozen=True):
     """What the client at the other end speaks and can do."""
 
     version: str
@@ -65,8 +68,7 @@ class Client:
         return self.version == MODERN
 
 
-@dataclass(frozen=True, slots=True)
-class Inbound:
+class Inbound(Struct, frozen=True):
     """One HTTP request to an MCP endpoint, read whole and authenticated."""
 
     verb: str
@@ -100,6 +102,10 @@ class Outlet(Protocol):
         """Call back once if the client leaves before the answer is complete."""
         ...
 
+    def cancel(self) -> None:
+        """Cancel the task that serves this request."""
+        ...
+
 
 class Wire(Protocol):
     """The way back to the client while a call runs. Only the doors and `approve` open it."""
@@ -128,12 +134,12 @@ class Wire(Protocol):
 class Record:
     """The one thing stages write to; trace, audit and metrics read it when the call ends."""
 
-    __slots__ = ("decision", "marks", "notes", "outcome", "policies", "stage", "started")
+    __slots__ = ("decision", "marks", "notes", "outcome", "policies", "started")
 
     def __init__(self) -> None:
         self.started = perf_counter_ns()
-        self.stage = "edge"
         self.marks: list[tuple[str, int]] = []
+        """The stages in the order they were entered, each with its time."""
         self.decision: Literal["allow", "deny", "none"] = "none"
         self.policies: tuple[str, ...] = ()
         self.outcome: str = "ok"
@@ -141,9 +147,10 @@ class Record:
         self.notes: dict[str, Any] = {}
         """Small facts for the span and the log, such as `trace` and `http_status`; never arguments or secrets."""
 
-    def enter(self, stage: str) -> None:
-        self.stage = stage
-        self.marks.append((stage, perf_counter_ns()))
+    @property
+    def stage(self) -> str:
+        """The stage entered last."""
+        return self.marks[-1][0] if self.marks else "edge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +176,7 @@ class Route:
     timeout: float = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """One request, complete. Built whole at the north door; nothing in it is filled in later but `record`."""
 
     id: str
@@ -187,7 +193,7 @@ class Call:
     request_id: str | int | None = None
     body_bytes: int = 0
     """Size of the message it came in: an upper bound for its arguments."""
-    trace: Mapping[str, str] = field(default_factory=dict[str, str])
+    trace: Mapping[str, str] = {}
     """W3C trace context: traceparent, tracestate, baggage."""
 
     @property
@@ -280,8 +286,7 @@ class Manifest:
     """Works on files of this machine: several replicas need one shared `files_dir`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Here:
+class Here(Struct, frozen=True):
     """The call in progress, as the module it reached may see it."""
 
     caller: Caller

@@ -82,7 +82,7 @@ def config(house: Gatehouse) -> uvicorn.Config:
     )
     return uvicorn.Config(
         house.asgi,
-        http=protocol_class(limits, Census()),
+        http=protocol_class(limits, Census(), house.lane),
         ws="none",
         lifespan="off",
         access_log=False,

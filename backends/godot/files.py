@@ -130,7 +130,7 @@ def already(place: Place) -> Fault:
 
 
 @contextmanager
-def _parent(place: Place, what: str, *, make: bool = False, parts: tuple[str, ...] | None = None) -> Iterator[int]:
+def _parent(place: Place, what: str, *, make: bool = False, parts: tuple[str, ...] | None = None) -> Generator[int]:
     """The folder a place lies in, reached from the project's own without following a link."""
     try:
         handle = os.open(place.root, _FOLDER)

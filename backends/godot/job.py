@@ -91,9 +91,12 @@ class Action:
 
     name: str
     written: str
-    run: Run
+    run: Run | None = None
+    """None: only an editor can do it."""
+    editor: str = ""
+    """The method of a connected editor that does the same."""
     operation: str = ""
-    """What the gate of dangerous operations knows it as; its own name unless given."""
+    """What the gate of dangerous operations knows it as, where it has to pass it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,8 @@ class Tool:
     actions: Sequence[Action] = ()
     common: str = ""
     """Parameters that every action of a manager takes."""
+    editor: str = ""
+    """The method of a connected editor that does the same."""
     destructive: bool = False
     dangerous: bool = False
     """Whether it needs ALLOW_DANGEROUS_OPS."""

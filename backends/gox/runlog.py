@@ -62,10 +62,12 @@ async def start(store: Store, run_id: str, correlation_id: str, kind: str, name:
 
 async def start_in(
     connection: AsyncConnection, run_id: str, correlation_id: str, kind: str, name: str, worker: str
-) -> None:
-    """The same, as part of a larger transaction."""
+) -> str:
+    """The same, as part of a larger transaction; when it was."""
     row = {"run_id": run_id, "correlation_id": correlation_id, "type": kind, "name": name, "worker": worker}
-    await connection.execute(_START, {**row, "at": now()})
+    started = now()
+    await connection.execute(_START, {**row, "at": started})
+    return started
 
 
 async def end(
@@ -87,17 +89,19 @@ async def end_in(
     diff_summary: str = "",
     error_code: str | None = None,
     error_message: str | None = None,
-) -> None:
-    """The same, as part of a larger transaction."""
+) -> str:
+    """The same, as part of a larger transaction; when it was."""
+    ended = now()
     row = {
         "run_id": run_id,
         "status": status,
-        "at": now(),
+        "at": ended,
         "diff_summary": diff_summary,
         "error_code": error_code,
         "error_message": error_message,
     }
     await connection.execute(_END, row)
+    return ended
 
 
 async def find(store: Store, run_id: str) -> Json | None:

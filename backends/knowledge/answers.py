@@ -46,7 +46,9 @@ def triple_line(triple: Json) -> str:
 def transaction_line(item: Json) -> str:
     undone = ", undone" if item["reverted_by"] else ""
     actor = f" by {item['actor']}" if item["actor"] else ""
-    return f"{item['id']} {item['op']} {item['entity_type']} {item['entity_id']}{actor} at {item['recorded_at']}{undone}"
+    return (
+        f"{item['id']} {item['op']} {item['entity_type']} {item['entity_id']}{actor} at {item['recorded_at']}{undone}"
+    )
 
 
 def clipped(text: str) -> str:
@@ -55,7 +57,6 @@ def clipped(text: str) -> str:
 
 
 def uri_with(base: str, asked: Json) -> str:
-    """The address that a read of gives the same items."""
-    pairs = [(name, value) for name, value in asked.items() if value not in (None, "", [])]
-    flat = [(name, each) for name, value in pairs for each in (value if isinstance(value, list) else [value])]
-    return f"{base}?{urlencode(flat)}" if flat else base
+    """The address whose read gives the same items."""
+    given = {name: value for name, value in asked.items() if value not in (None, "", [])}
+    return f"{base}?{urlencode(given, doseq=True)}" if given else base

@@ -62,9 +62,7 @@ async def resolve(book: Book, arguments: Json) -> Json:
         )
     if conflict["resolution"] is not None:
         raise Fault(Kind.ILLEGAL_STATE, f"That conflict was resolved before: {conflict['resolution']}.")
-    await book.connection.execute(
-        update(conflicts).where(conflicts.c.id == conflict_id).values(resolution=strategy)
-    )
+    await book.connection.execute(update(conflicts).where(conflicts.c.id == conflict_id).values(resolution=strategy))
     triple, replaced = await _carry_out(book, conflict["incoming"], strategy, arguments.get("actor"))
     return {
         "conflict_id": conflict_id,
@@ -74,9 +72,7 @@ async def resolve(book: Book, arguments: Json) -> Json:
     }
 
 
-async def _carry_out(
-    book: Book, incoming: Json, strategy: str, actor: str | None
-) -> tuple[Json | None, list[Json]]:
+async def _carry_out(book: Book, incoming: Json, strategy: str, actor: str | None) -> tuple[Json | None, list[Json]]:
     if strategy == "reject":
         return None, []
     # The id it was refused under stays unused: the order of ids is the order of creation.

@@ -13,7 +13,8 @@ from gateway.errors import Fault, Kind
 
 async def upsert(book: Book, arguments: Json) -> Json:
     """The entity of that name, with these aliases too, and whether it is new."""
-    aliases = [alias.strip() for alias in arguments.get("aliases") or []]
+    given: list[str] = arguments.get("aliases") or []
+    aliases = [alias.strip() for alias in given]
     provenance.check_filled({"name": arguments["name"], **{f"aliases.{n}": alias for n, alias in enumerate(aliases)}})
     await book.begin_writing()
     before = await _named(book, arguments["name"])
@@ -21,14 +22,16 @@ async def upsert(book: Book, arguments: Json) -> Json:
         return await _create(book, arguments, aliases)
     after = _with_aliases(book, before, aliases)
     if after is not before:
-        await ledger.record(book, "UPDATE", [Change("entity", before["id"], before, after)], actor=arguments.get("actor"))
+        await ledger.record(
+            book, "UPDATE", [Change("entity", before["id"], before, after)], actor=arguments.get("actor")
+        )
     return {**after, "created": False}
 
 
 async def _create(book: Book, arguments: Json, aliases: list[str]) -> Json:
     bare: Json = {"id": book.new_id(), "name": arguments["name"].strip(), "aliases": []}
     bare |= {"version": 1, "recorded_at": book.now, "updated_at": book.now}
-    entity = {**_with_aliases(book, bare, aliases), "version": 1}
+    entity: Json = {**_with_aliases(book, bare, aliases), "version": 1}
     await ledger.record(book, "CREATE", [Change("entity", entity["id"], None, entity)], actor=arguments.get("actor"))
     return {**entity, "created": True}
 

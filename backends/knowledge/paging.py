@@ -66,7 +66,7 @@ def bad_cursor() -> Fault:
     return Fault(
         Kind.INVALID_INPUT,
         "That cursor is not one that this search or list gave.",
-        details={"validation_path": "arguments.cursor", "validation_rule": "cursor"},
+        details={"validation_path": "input.cursor", "validation_rule": "cursor"},
         suggested_fix="Start again without a cursor.",
     )
 

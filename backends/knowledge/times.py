@@ -25,7 +25,7 @@ def parse(given: str, argument: str) -> str:
         raise Fault(
             Kind.INVALID_INPUT,
             f"{argument} is not an ISO 8601 date or time.",
-            details={"validation_path": f"arguments.{argument}", "validation_rule": "format"},
+            details={"validation_path": f"input.{argument}", "validation_rule": "format"},
             suggested_fix="Write it as 2026-02-10 or 2026-02-10T14:30:00Z.",
         ) from exc
 
@@ -42,7 +42,7 @@ def check_order(valid_from: str | None, valid_to: str | None) -> None:
         raise Fault(
             Kind.INVALID_INPUT,
             "valid_to is before valid_from.",
-            details={"validation_path": "arguments.valid_to", "validation_rule": "order"},
+            details={"validation_path": "input.valid_to", "validation_rule": "order"},
         )
 
 

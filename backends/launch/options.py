@@ -19,7 +19,14 @@ class Options(BaseModel):
         default="https://github.com/Aspose/aspose.org", description="The Hugo site that quick starts write to."
     )
     site_ref: str | None = Field(default=None, description="Its commit; by default HEAD at the time of cloning.")
-    github_api: str = Field(default="https://api.github.com", description="Where quick starts ask about repositories.")
+    product_repo_url: str = Field(
+        default="https://github.com/aspose-{family}-foss/Aspose.{Family}-FOSS-for-{Platform}",
+        description="The repository of a product that a quick start names only by its page.",
+    )
+    github_api: str | None = Field(
+        default="https://api.github.com",
+        description="Where quick starts ask about repositories; null: they clone to find out.",
+    )
     github_clone_base: str = Field(
         default="https://github.com", description="Where repositories that GitHub URLs name are cloned from."
     )
@@ -29,6 +36,9 @@ class Options(BaseModel):
     )
     telemetry: Literal["local", "http"] = Field(
         default="local", description="Keep telemetry with the run, or also post it to the run's endpoint."
+    )
+    endpoints: tuple[str, ...] = Field(
+        default=(), description="Addresses of commit and telemetry services that may be private or plain http."
     )
     token_envs: tuple[str, ...] = Field(
         default=(), description="Environment variables that a run_config may name as a token for an endpoint."

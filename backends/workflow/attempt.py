@@ -10,6 +10,7 @@ from gateway.errors import Fault, ForeignError, Kind
 _ENVELOPE: Final = frozenset({"runId", "output", "diff"})
 _INVALID_PARAMS: Final = -32602
 _MAX_MESSAGE: Final = 2000
+_KINDS: Final = {kind.value: kind for kind in Kind}
 
 
 async def attempt(home: Home, caller: Caller, step: Step, arguments: Json, meta: Json) -> Any:
@@ -41,9 +42,8 @@ def output_of(result: Json) -> Any:
 def _failure(structured: Any, result: Json) -> Fault:
     error: Any = cast("Json", structured).get("error") if isinstance(structured, dict) else None
     said = cast("Json", error) if isinstance(error, dict) else {}
-    kind = said.get("kind")
     return Fault(
-        Kind(kind) if isinstance(kind, str) and kind in Kind else Kind.INTERNAL,
+        _KINDS.get(str(said.get("kind")), Kind.INTERNAL),
         str(said.get("message") or _text(result) or "the tool failed")[:_MAX_MESSAGE],
         retryable=said.get("retryable") is True,
     )

@@ -102,7 +102,6 @@ async def insert(
         "run_id": run_id,
         "workflow_id": name,
         "correlation_id": correlation_id,
-        "at": runlog.now(),
         "total": len(definition["steps"]),
         "definition": json.dumps(definition),
         "control": json.dumps(_control_row(control)),
@@ -112,7 +111,7 @@ async def insert(
         if (await connection.execute(_COUNT)).scalar_one() >= most:
             message = f"workflow concurrency limit reached (max {most})"
             raise Fault(Kind.RATE_LIMITED, message, details={"max": most}, retry_after=1.0)
-        await runlog.start_in(connection, run_id, correlation_id, "workflow", name, worker)
+        row["at"] = await runlog.start_in(connection, run_id, correlation_id, "workflow", name, worker)
         await connection.execute(_INSERT, row)
 
 
@@ -141,11 +140,11 @@ async def request_cancel(store: Store, run_id: str) -> bool:
 
 
 async def end(store: Store, run: Run, completed: int, status: str, code: str | None, message: str | None) -> None:
-    row = {"run_id": run.run_id, "status": status, "at": runlog.now(), "code": code, "message": message}
+    progress = f"steps={completed}/{run.total_steps}"
     async with store.transaction() as connection:
+        at = await runlog.end_in(connection, run.run_id, status, progress, code, message)
+        row = {"run_id": run.run_id, "status": status, "at": at, "code": code, "message": message}
         await connection.execute(_END, row)
-        progress = f"steps={completed}/{run.total_steps}"
-        await runlog.end_in(connection, run.run_id, status, progress, code, message)
 
 
 async def add_step(

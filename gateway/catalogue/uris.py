@@ -62,6 +62,8 @@ _ENCODED: Final = re.compile(r"[A-Za-z0-9_.~%-]*")
 
 def rewrite_links(result: Json, wrap: Wrap) -> Json:
     """The result of `tools/call`, `resources/read` or `prompts/get` with its URIs wrapped; itself when it has none."""
+    if _only_text(result):
+        return result
     changed: Json = {}
     for member, rewrite in _LINKED.items():
         items = result.get(member)
@@ -71,6 +73,17 @@ def rewrite_links(result: Json, wrap: Wrap) -> Json:
             if after is not before:
                 changed[member] = after
     return {**result, **changed} if changed else result
+
+
+def _only_text(result: Json) -> bool:
+    """The common result of a tool: nothing in it can be a link."""
+    content = result.get("content")
+    if not isinstance(content, list):
+        return False
+    for block in cast("list[Any]", content):
+        if not isinstance(block, dict) or cast("Json", block).get("type") != "text":
+            return False
+    return "contents" not in result and "messages" not in result
 
 
 def rewrite_meta(definition: Json, wrap: Wrap) -> Json:

@@ -47,7 +47,7 @@ class Guard:
         health_paths: Iterable[str] = (),
     ) -> None:
         self._app = app
-        self._host_allowed = AllowedHosts(allowed_hosts).allows
+        self.host_allowed = AllowedHosts(allowed_hosts).allows
         self._origin_allowed = AllowedOrigins(allowed_origins).allows
         self._health_paths = frozenset(health_paths)
 
@@ -60,7 +60,7 @@ class Guard:
         host, origin = named.get(b"host"), named.get(b"origin")
         if len(named) != len(headers):
             host, origin = _joined(headers, b"host"), _joined(headers, b"origin")
-        if (host is None or not self._host_allowed(host)) and scope["path"] not in self._health_paths:
+        if (host is None or not self.host_allowed(host)) and scope["path"] not in self._health_paths:
             await _refuse(scope, send, 421, _WRONG_HOST)
         elif origin is None:
             await self._app(scope, receive, send)

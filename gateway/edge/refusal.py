@@ -20,7 +20,6 @@ def refusal(fault: Fault) -> tuple[Headers, bytes]:
     body = _encode({"error": shown})
     headers = [
         (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
         (b"cache-control", b"no-store"),
         (b"x-correlation-id", correlation_id.encode()),
     ]
@@ -34,11 +33,12 @@ def last_words(status: int, fault: Fault) -> bytes:
     headers, body = refusal(fault)
     lines = [b"HTTP/1.1 %d %s" % (status, HTTPStatus(status).phrase.encode())]
     lines += [name + b": " + value for name, value in headers]
-    return b"\r\n".join([*lines, b"connection: close", b"", body])
+    return b"\r\n".join([*lines, b"content-length: %d" % len(body), b"connection: close", b"", body])
 
 
 async def answer(send: Send, status: int, fault: Fault) -> None:
     """The same through ASGI."""
     headers, body = refusal(fault)
+    headers.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

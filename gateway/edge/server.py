@@ -7,7 +7,7 @@ import asyncio
 import socket
 from collections import deque
 from time import monotonic
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import httptools
 from uvicorn.config import Config
@@ -26,15 +26,16 @@ from gateway.edge.bounds import (
 )
 from gateway.edge.census import Census
 from gateway.edge.gone import EXTENSION, Gone
+from gateway.edge.lane import Exchange, Lane
 from gateway.edge.limits import EdgeLimits
 from gateway.edge.refusal import last_words
 from gateway.edge.upgrade import plain_head
 from gateway.errors import Fault, Kind
 
 
-def protocol_class(limits: EdgeLimits, census: Census) -> type[HttpToolsProtocol]:
+def protocol_class(limits: EdgeLimits, census: Census, lane: Lane | None = None) -> type[HttpToolsProtocol]:
     """For uvicorn's `http=`. In each request's scope, `extensions["gatehouse.gone"]` is a `Gone`."""
-    return type("EdgeProtocol", (_Edge,), {"limits": limits, "census": census})
+    return type("EdgeProtocol", (_Edge,), {"limits": limits, "census": census, "lane": lane})
 
 
 _Phase = Literal["fresh", "head", "body", "answer", "idle", "over", "upgraded"]
@@ -47,6 +48,7 @@ Once it is `over`, what still arrives is thrown away; once `upgraded`, another p
 class _Edge(HttpToolsProtocol):
     limits: ClassVar[EdgeLimits]
     census: ClassVar[Census]
+    lane: ClassVar[Lane | None]
     parser: httptools.HttpRequestParser
 
     def __init__(
@@ -61,7 +63,9 @@ class _Edge(HttpToolsProtocol):
         self._since = monotonic()
         self._stuck: float | None = None
         """Since when the client has not read what was written."""
-        self._unanswered: deque[tuple[RequestResponseCycle, Gone]] = deque()
+        self._unanswered: deque[tuple[RequestResponseCycle | Exchange, Gone]] = deque()
+        self._exchange: Exchange | None = None
+        """The request that takes the direct lane now."""
         self._read = 0
         """Size of the last read."""
         self._held = 0
@@ -131,7 +135,10 @@ class _Edge(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._phase, self._since, self._held = "head", monotonic(), 0
-        super().on_message_begin()
+        self.url, self.headers, self.expect_100_continue = b"", [], False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade() and not self._should_upgrade():
@@ -146,6 +153,11 @@ class _Edge(HttpToolsProtocol):
         if b"content-length" in named:
             check_length(named[b"content-length"], limits)
         gone, before = Gone(), self.cycle
+        if self._may_take_lane(named):
+            self._take_lane(gone)
+            return
+        self._exchange = None
+        self._begin_scope(named)
         self.scope["extensions"] = {EXTENSION: gone}  # pyright: ignore[reportGeneralTypeIssues]  # typed for dicts
         super().on_headers_complete()
         self._phase, self._since, self._held, self._body_bytes = "body", monotonic(), 0, 0
@@ -154,12 +166,44 @@ class _Edge(HttpToolsProtocol):
             # The parser reports trailers as headers: they must not join those the app was given.
             self.headers = []
 
+    def _may_take_lane(self, named: dict[bytes, bytes]) -> bool:
+        if self.lane is None or self.parser.get_method() != b"POST" or self.parser.get_http_version() != "1.1":
+            return False
+        return not self._unanswered and self.lane.takes(self.url, named)
+
+    def _take_lane(self, gone: Gone) -> None:
+        exchange = Exchange(
+            self.url.decode(),
+            self.headers,
+            self.client[0] if self.client else "",
+            self.transport,
+            self.flow,
+            gone,
+            self.parser.should_keep_alive(),
+            self.server_state.default_headers,
+            self.on_response_complete,
+        )
+        self._exchange, self.cycle = exchange, cast("RequestResponseCycle", exchange)
+        self._unanswered.append((exchange, gone))
+        self._phase, self._since, self._held, self._body_bytes = "body", monotonic(), 0, 0
+        self.headers = []  # as below, for trailers
+
+    def _begin_scope(self, named: dict[bytes, bytes]) -> None:
+        """What uvicorn does when a message begins, put off until it is known to be needed."""
+        url, headers = self.url, self.headers
+        super().on_message_begin()
+        self.url, self.headers, self.scope["headers"] = url, headers, headers
+        self.expect_100_continue = named.get(b"expect", b"").lower() == b"100-continue"
+
     def on_body(self, body: bytes) -> None:
         self._held = 0
         self._body_bytes += len(body)
         if self._body_bytes > self.limits.max_body_bytes:
             raise Refused(413, body_too_large(self.limits.max_body_bytes))
-        super().on_body(body)
+        if self._exchange is not None:
+            self._exchange.body += body
+        else:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         if self._phase == "head":
@@ -168,7 +212,16 @@ class _Edge(HttpToolsProtocol):
             self._phase = "answer"
         else:
             self._phase, self._since = "idle", monotonic()
-        super().on_message_complete()
+        if self._exchange is not None:
+            self._run_lane(self._exchange)
+        else:
+            super().on_message_complete()
+
+    def _run_lane(self, exchange: Exchange) -> None:
+        assert self.lane is not None
+        exchange.task = task = self.loop.create_task(self.lane.run(exchange))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     def on_response_complete(self) -> None:
         # Not uvicorn's own, which sets and cancels a keep-alive timer for each request.

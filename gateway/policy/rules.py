@@ -13,8 +13,8 @@ CALL_SCOPE: Final = "mcp:call"
 WRITE_SCOPE: Final = "mcp:call:write"
 
 
-class Tenant(Hashable, Protocol):
-    """What policy needs to know of a tenant; hashable, as it keys the views."""
+class Tenant(Protocol):
+    """What policy needs to know of a tenant."""
 
     @property
     def read_only(self) -> bool: ...
@@ -42,8 +42,9 @@ class Policy:
         self._tenant = tenant
 
     def key(self, caller: Caller) -> Hashable:
-        # The row itself: when the tenant changes, so does its key, and with it every view.
-        return caller.tenant, self._tenant(caller.tenant)
+        tenant = self._tenant(caller.tenant)
+        # When the tenant changes, so does its key, and with it every view.
+        return (caller.tenant, tenant.read_only, tenant.suspended, tenant.backends) if tenant else None
 
     def sees(self, caller: Caller, route: Route) -> bool:
         """What a caller may never use is not in view; what only a scope or an approval decides is."""

@@ -2,10 +2,10 @@
 
 import asyncio
 import time
-from dataclasses import replace
 from typing import Any, Final, cast
 
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
+from msgspec.structs import replace
 
 from gateway.catalogue.view import View
 from gateway.contract import Call, Client, Handler, Inbound, Json, Outlet, Record, Result, Route

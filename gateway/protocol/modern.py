@@ -1,16 +1,18 @@
 """2026-07-28 at the north door: no handshake, no session; every request stands alone."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from mcp.shared.inbound import (
     ERROR_CODE_HTTP_STATUS,
+    NAME_BEARING_METHODS,
     InboundLadderRejection,
     classify_inbound_request,
     unsupported_protocol_version_rejection,
     validate_mcp_param_headers,
 )
-from mcp.types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY
+from mcp.types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY, PROTOCOL_VERSION_META_KEY
 
 from gateway.catalogue.view import SERVER_INFO, View
 from gateway.contract import MODERN, Call, Client, Handler, Inbound, Json, Outlet, Record, Result, Route
@@ -74,12 +76,14 @@ class Modern:
         if asked.kind == "notification":
             rung = unsupported_protocol_version_rejection(inbound.headers["mcp-protocol-version"])
             return RpcError(rung.code, rung.message, rung.data) if rung else None
-        rung = classify_inbound_request(body, headers=inbound.headers)
-        if isinstance(rung, InboundLadderRejection):
-            return RpcError(rung.code, rung.message, rung.data)
-        if not isinstance(rung.client_capabilities, dict):
+        if not _plainly_right(inbound.headers, asked):
+            rung = classify_inbound_request(body, headers=inbound.headers)
+            if isinstance(rung, InboundLadderRejection):
+                return RpcError(rung.code, rung.message, rung.data)
+        meta = asked.params["_meta"]
+        if not isinstance(meta[CLIENT_CAPABILITIES_META_KEY], dict):
             return RpcError(INVALID_PARAMS, "The client capabilities of the envelope must be an object.")
-        level = asked.params["_meta"].get(LOG_LEVEL_META_KEY)
+        level = meta.get(LOG_LEVEL_META_KEY)
         if level is not None and level not in LOG_LEVELS:
             return RpcError(INVALID_PARAMS, f"The log level must be one of {', '.join(LOG_LEVELS)}.")
         if asked.method not in self._ends:
@@ -165,6 +169,23 @@ class Modern:
             "instructions": view.instructions(),
             **view.cache_hints(),
         }
+
+
+def _plainly_right(headers: Mapping[str, str], asked: Message) -> bool:
+    """Whether envelope and headers agree word for word. The SDK's ladder judges, and words, all that do not."""
+    given = asked.params.get("_meta")
+    meta = cast("Json", given) if isinstance(given, dict) else {}
+    if CLIENT_CAPABILITIES_META_KEY not in meta:
+        return False
+    if meta.get(PROTOCOL_VERSION_META_KEY) != MODERN or headers.get("mcp-protocol-version") != MODERN:
+        return False
+    if headers.get("mcp-method") != asked.method:
+        return False
+    key = NAME_BEARING_METHODS.get(asked.method)
+    if key is None:
+        return True
+    name = headers.get("mcp-name", "")
+    return name == asked.params.get(key) and not name.startswith("=?")
 
 
 async def _refuse(outlet: Outlet, correlation_id: str, id: str | int | None, error: RpcError) -> None:

@@ -59,13 +59,11 @@ class ModernWire:
         self._finished = False
         self.gone = False
         self.silent_since = time.monotonic()
-        self._task = asyncio.current_task()
         outlet.on_gone(self._lost)
 
     def _lost(self) -> None:
         self.gone = True
-        if self._task is not None:
-            self._task.cancel()
+        self._outlet.cancel()
 
     async def notify(self, method: str, params: Json) -> None:
         if method == "notifications/message":

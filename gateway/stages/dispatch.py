@@ -1,8 +1,9 @@
 """The end of the path: the backend carries the call out."""
 
 import logging
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from gateway.contract import Call, Json, Result
 from gateway.errors import Fault, ForeignError, Kind

@@ -1,7 +1,8 @@
 """Refuse a name that leads nowhere: what is hidden and what is unknown are alike."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gateway.contract import Call, Handler, Result, Route
 from gateway.errors import UnknownName

@@ -186,9 +186,11 @@ class Bridges:
         while not session.closed:
             left = until - asyncio.get_running_loop().time()
             message = await self._bus.pop(session.queue, max(left, 0.0))
-            if message is None or message.get("requestId") == session.expects:
+            if message is None or "wake" in message:
+                return None
+            if message["requestId"] == session.expects:
                 return message
-            pending = self._pending.get(str(message.get("requestId")))
+            pending = self._pending.get(message["requestId"])
             if pending is not None:
                 pending.delivered = True
                 return message
@@ -245,6 +247,7 @@ class Bridges:
                 # Its plugin was loaded anew under the same session.
                 session.state = "new"
                 session.ready.clear()
+                await self._wake(session)
                 answer = await self._ask(session, payload, timeout)
         except Fault as fault:
             session.failed(self._clock(), fault.message)
@@ -323,8 +326,12 @@ class Bridges:
 
     async def _end(self, session: _Session, reason: str) -> None:
         self._forget(session, reason)
+        await self._wake(session)
+
+    async def _wake(self, session: _Session) -> None:
+        """End the polls that wait, so that the Studio comes back at once."""
         for _ in range(session.polls):
-            await self._bus.push(session.queue, {"closed": True}, _GREETING)  # wakes a poll that waits
+            await self._bus.push(session.queue, {"wake": True}, _GREETING)
 
     def _forget(self, session: _Session, reason: str) -> None:
         session.closed = True

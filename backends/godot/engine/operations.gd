@@ -107,7 +107,8 @@ func op_read_back(params: Dictionary) -> Variant:
 
 func _shown(value: Variant) -> String:
 	if value is Resource:
-		return value.resource_path if not "::" in value.resource_path else value.get_class()
+		var inner: bool = value.resource_path.is_empty() or "::" in value.resource_path
+		return value.get_class() if inner else value.resource_path
 	return var_to_str(value)
 
 
@@ -130,6 +131,13 @@ func _missing(path: String) -> Array:
 		if not ResourceLoader.exists(target):
 			missing.append(target)
 	return missing
+
+
+func op_load_resource(params: Dictionary) -> Variant:
+	var found: Variant = ResourceLoader.load(params["path"], "", ResourceLoader.CACHE_MODE_IGNORE)
+	if not found is Resource:
+		return _fail("invalid", "The engine cannot load %s." % params["path"])
+	return {"class": found.get_class()}
 
 
 # Written beside the project's own files, for the gateway to put in place whole.
@@ -447,6 +455,10 @@ func op_new_uids(params: Dictionary) -> Variant:
 
 func op_evaluate(params: Dictionary) -> Variant:
 	var names := PackedStringArray(params.get("names", []))
+	var bare := RegEx.create_from_string("\"(?:[^\"\\\\]|\\\\.)*\"").sub(params["expression"], "", true)
+	for word in RegEx.create_from_string("[A-Za-z_]\\w*").search_all(bare):
+		if Engine.has_singleton(word.get_string()) and not word.get_string() in names:
+			return _fail("denied", "An expression may not use %s." % word.get_string())
 	var expression := Expression.new()
 	if expression.parse(params["expression"], names) != OK:
 		return _fail("invalid", "The expression cannot be read: %s" % expression.get_error_text())

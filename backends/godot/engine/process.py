@@ -86,10 +86,10 @@ def environment(home: Path, *, windowed: bool = False) -> dict[str, str]:
 
 @asynccontextmanager
 async def started(
-    command: Sequence[str], folder: Path, home: Path, *, stdin: bool = False
+    command: Sequence[str], folder: Path, home: Path, *, windowed: bool = False
 ) -> AsyncGenerator[Process, None]:
     """Running until the block ends, with everything it started itself."""
-    process = await launch(command, folder, home, stdin=stdin)
+    process = await launch(command, folder, home, windowed=windowed)
     try:
         yield process
     finally:
@@ -129,9 +129,11 @@ async def finish(
     home: Path,
     timeout: float,
     on_line: Callable[[str], None] | None = None,
+    *,
+    windowed: bool = False,
 ) -> Finished:
     """Run to its end. Raises `Fault(TIMEOUT)` once it was killed for taking too long."""
-    async with started(command, folder, home) as process:
+    async with started(command, folder, home, windowed=windowed) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         try:

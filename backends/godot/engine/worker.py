@@ -87,6 +87,7 @@ class _Worker:
         self._mark = ""
         self._settings_seen: object = None
         self._used = time.monotonic()
+        self._drain: asyncio.Task[None] | None = None
 
     @property
     def busy(self) -> bool:

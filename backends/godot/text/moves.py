@@ -49,10 +49,9 @@ def reparent(scene: Scene, given: str, new_parent: str, index: int | None = None
         raise Fault(Kind.DENIED, f"There is a node {node.name!r} there already.", suggested_fix="Rename one first.")
     path = node.name if parent.path == ROOT else f"{parent.path}/{node.name}"
     moved = _moved(node.path, path)
-    block = "".join(
-        "\n\n" + _block(scene, each, parent.path if each is node else moved(each.parent)) for each in family
-    )
-    at = _behind(scene, parent, [each for each in family], index)
+    parents = [parent.path, *(moved(each.parent) for each in family[1:])]
+    block = "".join(f"\n\n{_block(scene, each, above)}" for each, above in zip(family, parents, strict=True))
+    at = _behind(scene, parent, family, index)
     edits = [cut(scene.text, each.section) for each in family]
     edits += _repointed(scene, moved, exclude=node, nodes=False)
     return scene.edited([*edits, (at, at, block)])

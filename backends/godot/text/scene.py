@@ -194,10 +194,8 @@ class Scene:
 
 def _node(section: Section) -> Node:
     name, parent = section.string("name") or "", section.string("parent")
-    if parent is None:
-        path = ROOT
-    else:
-        path = name if parent == ROOT else f"{parent}/{name}"
+    below = name if parent == ROOT else f"{parent}/{name}"
+    path = ROOT if parent is None else below
     return Node(section, path, name, section.string("type"), parent)
 
 

@@ -15,7 +15,8 @@ ANY_TIME = "any"
 def of_entries(book: Book, arguments: Json) -> ColumnElement[bool]:
     """Living, valid at the time asked about, and with all of the tags."""
     conditions = [entries.c.deleted_at.is_(None), *valid(book, entries, arguments)]
-    if tags := sorted(set(arguments.get("tags") or ())):
+    given: list[str] = arguments.get("tags") or []
+    if tags := sorted(set(given)):
         conditions.append(entries.c.id.in_(_tagged(tags)))
     return and_(*conditions)
 

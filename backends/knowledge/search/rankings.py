@@ -49,7 +49,7 @@ async def open_at(book: Book, arguments: Json, cursor: str) -> tuple[str, list[R
         raise Fault(
             Kind.INVALID_INPUT,
             "That cursor has expired.",
-            details={"validation_path": "arguments.cursor", "validation_rule": "cursor"},
+            details={"validation_path": "input.cursor", "validation_rule": "cursor"},
             suggested_fix="Search again without a cursor.",
         )
     if row.digest != _digest(arguments):

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sqlalchemy import ColumnElement, column, literal_column, select, table, text
+from sqlalchemy import ColumnElement, Double, column, literal_column, select, table, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backends.knowledge.keys import fold
@@ -45,7 +45,7 @@ _vocabulary: Final = table("entry_vocabulary", column("term"), column("doc"))
 _MATCH_ENTRY: Final = text("entry_words MATCH :match")
 _MATCH_TRIPLE: Final = text("triple_parts MATCH :match")
 # A word of the topic says most of what an entry is about, then a tag.
-_RANK: Final = literal_column("bm25(entry_words, 4.0, 1.0, 2.0)").label("fit")
+_RANK: Final = literal_column("bm25(entry_words, 4.0, 1.0, 2.0)", Double).label("fit")
 _ENTRIES_EVER: Final = text("SELECT COUNT(*) FROM entry_words_docsize")
 
 

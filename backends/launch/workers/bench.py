@@ -23,6 +23,8 @@ class Bench:
     """What was left: `name`, `path`, `sha256`, `schema_id` each."""
     news: list[Json] = field(default_factory=list[Json])
     """Events to be recorded with the work: `type` and `payload`."""
+    result: Json = field(default_factory=dict[str, Any])
+    """What the one who asked for the work wants to know."""
 
     @property
     def site(self) -> Path:

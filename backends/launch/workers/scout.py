@@ -41,13 +41,15 @@ _READERS: Final[dict[str, Callable[[str], Any]]] = {
     ".json": json.loads,
 }
 _SAMPLED: Final = 50
+HEAD: Final = "0" * 40
+"""As a commit: the newest one, which is pinned here."""
 
 
 def run(bench: Bench) -> None:
     work, config = bench.folder / "work", bench.config
     git.mirror(config["github_repo_url"], work / "repo.git", bench.limits)
     git.mirror(config["site_repo_url"], work / "site.git", bench.limits)
-    repo_sha = git.commit(work / "repo.git", config["github_ref"])
+    repo_sha = git.commit(work / "repo.git", "HEAD" if config["github_ref"] == HEAD else config["github_ref"])
     site_sha = git.commit(work / "site.git", config.get("site_ref") or "HEAD")
     bench.say("INPUTS_CLONED", repo_sha=repo_sha, site_sha=site_sha)
     taken, left_out = _choose(git.blobs(work / "repo.git", repo_sha), bench, _excluded(config))

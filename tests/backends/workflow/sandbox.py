@@ -1,6 +1,7 @@
 """A backend for workflows to work on: it counts, fails on demand, and waits until it is let go."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 from mcp.server.mcpserver import MCPServer
@@ -14,6 +15,11 @@ gates: dict[str, asyncio.Event] = {}
 
 def gate(name: str) -> asyncio.Event:
     return gates.setdefault(name, asyncio.Event())
+
+
+def forget() -> None:
+    calls.clear()
+    gates.clear()
 
 
 @server.tool()
@@ -39,3 +45,14 @@ async def wait(name: str) -> dict[str, Any]:
     gate(f"{name}:begun").set()
     await gate(name).wait()
     return {"waited": name}
+
+
+@server.tool()
+async def hold(folder: str) -> dict[str, Any]:
+    """The same for a test in another process: says that it began in one file, and waits for another."""
+    begun = Path(folder) / "begun"
+    with begun.open("a") as file:
+        file.write("x")
+    while not (Path(folder) / "go").exists():
+        await asyncio.sleep(0.02)
+    return {"begun": len(begun.read_text())}

@@ -1,53 +1,19 @@
 """Settings as tables: (file, environment) -> value or the lines that say what is wrong."""
 
-import importlib
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import SecretStr
 
-import backends
-from gateway.settings import (
-    CommandBackend,
-    ModuleBackend,
-    Section,
-    Settings,
-    SettingsError,
-    UrlBackend,
-    load,
-)
+from gateway.settings import SettingsError, load
 
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def read(text: str, **environ: str) -> Settings:
-    Path("g.yaml").write_text(text)
-    return load(Path("g.yaml"), environ)
-
-
-def lines(text: str, **environ: str) -> list[str]:
-    with pytest.raises(SettingsError) as caught:
-        read(text, **environ)
-    assert str(caught.value) == "\n".join(caught.value.lines)
-    return list(caught.value.lines)
-
-
-def at(settings: Settings, dotted: str) -> Any:
-    value: Any = settings
-    for key in dotted.split("."):
-        value = cast("dict[str, Any]", value)[key] if isinstance(value, dict) else getattr(value, key)
-    return value
-
+from .conftest import at, lines, read
 
 ROBLOX = "backends: {roblox: {module: x.y}}\n"
+
 ADDRESS = "expected an address such as https://example.org, without query or fragment"
+
 FILES = "backends: {my-files: {command: npx}}\n"
 
 
@@ -290,116 +256,3 @@ def test_a_file_that_is_not_there_or_not_text_is_one_line(elsewhere: Path) -> No
         with pytest.raises(SettingsError) as caught:
             load(Path(name), {})
         assert caught.value.lines == (expected,)
-
-
-def test_the_kind_of_a_backend_follows_from_its_key() -> None:
-    backends = read("backends: {a: {module: a}, b: {url: 'http://x'}, c: {command: c}}").backends
-    assert [type(backend) for backend in backends.values()] == [ModuleBackend, UrlBackend, CommandBackend]
-
-
-def test_without_backends_the_shipped_modules_that_are_installed_are_served(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shipped = elsewhere / "shipped"
-    shipped.mkdir()
-    for name in ("core.py", "workflow.py", "launch.py"):
-        (shipped / name).touch()
-    monkeypatch.setattr(backends, "__path__", [str(shipped)])
-    monkeypatch.setattr(sys, "path", [str(elsewhere), *sys.path])
-    served = load(None, {}).backends
-    assert {name: at(load(None, {}), f"backends.{name}.module") for name in served} == {
-        "core": "backends.core",
-        "project": "backends.core:project",
-        "workflow": "backends.workflow",
-    }
-    for name in ("tree_sitter.py", "hugo.py"):
-        (elsewhere / name).touch()
-    importlib.invalidate_caches()
-    assert list(load(None, {}).backends) == ["core", "project", "workflow", "launch"]
-    assert read("backends: {}").backends == {}
-    assert list(read("backends:\n  # nothing yet\n").backends) == ["core", "project", "workflow", "launch"]
-
-
-def test_settings_cannot_be_changed() -> None:
-    settings = load(None, {})
-    with pytest.raises(ValidationError):
-        settings.server.port = 1  # type: ignore[misc]
-    with pytest.raises(ValidationError):
-        settings.server = settings.server  # type: ignore[misc]
-
-
-def test_settings_built_in_code_do_not_read_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SERVER", '{"port": 1}')
-    monkeypatch.setenv("GATEHOUSE__SERVER__PORT", "1")
-    assert Settings().server.port == 8080
-    assert load().server.port == 1
-
-
-def test_the_public_address_follows_the_port_that_was_bound_unless_it_was_given() -> None:
-    assert read("server: {port: 0}").server.public_url_at(5001) == "http://127.0.0.1:5001"
-    assert read("server: {public_url: 'https://g.org'}").server.public_url_at(5001) == "https://g.org"
-
-
-class Vault(Section):
-    token: SecretStr | None = None
-    token_file: Path | None = None
-
-
-def test_a_secret_comes_from_its_file_stripped(elsewhere: Path) -> None:
-    (elsewhere / "token").write_text("  s3cret\n")
-    vault = Vault.model_validate({"token_file": "token"})
-    assert vault.token is not None
-    assert vault.token.get_secret_value() == "s3cret"
-    backend = read("backends: {a: {url: 'http://x', headers: {B: b}, headers_file: {A: token}}}").backends["a"]
-    assert isinstance(backend, UrlBackend)
-    assert {name: value.get_secret_value() for name, value in backend.headers.items()} == {"B": "b", "A": "s3cret"}
-
-
-@pytest.mark.parametrize(
-    ("entry", "expected"),
-    [
-        (
-            "headers: {A: hush}, headers_file: {A: token}",
-            "g.yaml:1:76: backends.a.headers_file.A: give it in headers or headers_file, not both",
-        ),
-        (
-            "headers_file: {A: nope}",
-            "g.yaml:1:56: backends.a.headers_file.A: cannot read that file: No such file or directory",
-        ),
-        ("headers: {A: [hush]}", "g.yaml:1:51: backends.a.headers.A: expected text"),
-    ],
-)
-def test_a_secret_given_wrongly_is_a_line_without_it(elsewhere: Path, entry: str, expected: str) -> None:
-    (elsewhere / "token").write_text("hush")
-    assert lines(f"backends: {{a: {{url: 'http://127.0.0.1', {entry}}}}}") == [expected]
-
-
-def test_both_a_secret_and_its_file_are_refused() -> None:
-    with pytest.raises(ValidationError, match="give token or token_file, not both"):
-        Vault.model_validate({"token": "hush", "token_file": "x"})
-
-
-def test_no_secret_shows_in_settings_or_errors() -> None:
-    text = "backends: {a: {command: c, env: {K: hush-1}}, b: {url: 'http://x', headers: {H: hush-2}}}\n"
-    settings = read(text)
-    assert "hush" not in f"{settings!r} {settings} {settings.model_dump_json()}"
-    found = lines(text + "log: {level: hush-3}\nserver: {port: hush-4}\n", GATEHOUSE__AUDIT__ENABLED="hush-5")
-    assert len(found) == 3
-    assert "hush" not in "\n".join(found)
-
-
-def every_model(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    yield model
-    for below in model.__subclasses__():
-        yield from every_model(below)
-
-
-def test_every_field_is_described_in_one_sentence() -> None:
-    fields = [
-        (f"{model.__name__}.{name}", field.description or "")
-        for model in (Settings, *every_model(Section))
-        if model.__module__ == "gateway.settings"
-        for name, field in model.model_fields.items()
-    ]
-    assert len(fields) > 60
-    assert [name for name, text in fields if not (text.endswith(".") and text.count(". ") == 0)] == []

@@ -1,0 +1,48 @@
+"""Editors that are connected: which of them has a project open, and how to ask it."""
+
+from typing import Any
+
+from backends.godot.paths import Project
+from gateway.contract import Caller, Home, Json
+from gateway.errors import Fault, Kind
+
+_KINDS = {
+    "not_found": Kind.NOT_FOUND,
+    "invalid": Kind.INVALID_INPUT,
+    "denied": Kind.DENIED,
+    "unsupported": Kind.UNSUPPORTED,
+    "no_scene": Kind.ILLEGAL_STATE,
+}
+
+
+class Editors:
+    """A peer's name is the path of the project that it announced."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def connected(self, caller: Caller) -> list[Json]:
+        return self._home.bridge.peers(caller)
+
+    def of(self, caller: Caller, project: Project) -> str | None:
+        """The newest editor that has this project open."""
+        peers = [peer for peer in self.connected(caller) if peer.get("name") == str(project.root)]
+        return str(max(peers, key=_connected_at)["id"]) if peers else None
+
+    async def ask(self, caller: Caller, project: Project | None, method: str, params: Json, timeout: float) -> Json:
+        """Raises `Fault(UNAVAILABLE)` when no editor is there for it."""
+        peer = self.of(caller, project) if project is not None else None
+        if project is not None and peer is None:
+            raise Fault(Kind.UNAVAILABLE, "No editor has this project open.")
+        payload: Json = {"method": method, "params": params}
+        answer = await self._home.bridge.request(caller, peer, payload, timeout)
+        if answer.get("ok"):
+            result: Any = answer.get("result")
+            return result if isinstance(result, dict) else {"value": result}
+        error: Json = answer.get("error") or {}
+        kind = _KINDS.get(str(error.get("code")), Kind.INTERNAL)
+        raise Fault(kind, str(error.get("message") or "The editor could not do it."), details=error.get("details"))
+
+
+def _connected_at(peer: Json) -> str:
+    return str(peer.get("connected_at"))

@@ -1,0 +1,109 @@
+"""The backend's server: tools from the tables, each call confined, recorded and answered in the envelope."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from time import perf_counter
+from typing import Any
+
+from mcp.server import Server
+from mcp.server.context import ServerRequestContext
+from mcp.types import CallToolRequestParams, PaginatedRequestParams
+
+from backends.godot.desk import Desk
+from backends.godot.envelope import DURATION, Outcome, answer, meta_of
+from backends.godot.dispatch import perform
+from backends.godot.job import Job, Tool
+from backends.godot.paths import Project
+from backends.godot.rows import TOOLS
+from gateway.contract import Home, Json
+from gateway.errors import Fault, Kind
+
+
+def make(home: Home) -> Server[Any]:
+    desk = Desk(home, TOOLS)
+    listed = [tool.definition() for tool in TOOLS.values()]
+
+    async def list_tools(ctx: ServerRequestContext[Any], params: PaginatedRequestParams) -> Json:
+        return {"tools": listed}
+
+    async def call_tool(ctx: ServerRequestContext[Any], params: CallToolRequestParams) -> Json:
+        tool = TOOLS.get(params.name)
+        if tool is None:
+            raise Fault(Kind.UNSUPPORTED, f"There is no tool {params.name!r}.")
+
+        async def report(progress: float, total: float | None, message: str) -> None:
+            await ctx.session.report_progress(progress, total, message)
+
+        arguments = params.arguments or {}
+        return await _Recorded(desk, tool, arguments).call(report)
+
+    @asynccontextmanager
+    async def lifespan(server: Server[Any]) -> AsyncGenerator[Desk, None]:
+        sweep = asyncio.create_task(desk.workers.sweep())
+        try:
+            yield desk
+        finally:
+            sweep.cancel()
+            await desk.close()
+
+    server = Server[Any]("godot", lifespan=lifespan)
+    server.add_request_handler("tools/list", PaginatedRequestParams, list_tools)
+    server.add_request_handler("tools/call", CallToolRequestParams, call_tool)
+    return server
+
+
+class _Recorded:
+    """One call, from its project's path to the line in its project's log."""
+
+    def __init__(self, desk: Desk, tool: Tool, arguments: Json) -> None:
+        here = desk.home.here()
+        self._desk = desk
+        self._tool = tool
+        self._arguments = arguments
+        self._caller = here.caller
+        self._id = here.correlation_id
+        self._started = perf_counter()
+        self._project: Project | None = None
+
+    async def call(self, report: Any) -> Json:
+        try:
+            outcome = await self._carry_out(report)
+        except Fault as fault:
+            fault.details[DURATION] = self._took()
+            await self._record({"ok": False, "summary": fault.message, "error": {"kind": fault.kind.value}})
+            raise
+        except asyncio.CancelledError:
+            # Written by a thread of its own: this task may not wait any more.
+            self._desk.home.spawn(self._record({"ok": False, "summary": "It was ended.", "error": {"kind": "timeout"}}))
+            raise
+        await self._record({"ok": True, "summary": outcome.summary})
+        meta = meta_of(self._tool.name, self._action(), self._id, self._took())
+        return answer(outcome, meta)
+
+    async def _carry_out(self, report: Any) -> Outcome:
+        tool, arguments, desk = self._tool, self._arguments, self._desk
+        if (given := arguments.get("projectPath")) is not None:
+            self._project = await asyncio.to_thread(desk.project, self._caller, given)
+            if tool.needs_project:
+                self._project.check()
+        action = tool.chosen(arguments.get("action"))
+        job = Job(tool.name, action.name if action else None, arguments, self._caller, desk, report, self._project)
+        async with AsyncExitStack() as stack:
+            if self._project is not None and tool.locks and tool.effect:
+                await stack.enter_async_context(desk.lock(self._project))
+            return await perform(tool, action, job)
+
+    async def _record(self, end: Json) -> None:
+        project = self._project
+        if project is not None and (project.root / "project.godot").is_file():
+            await asyncio.to_thread(
+                self._desk.audit.write, project, self._id, self._tool.name, self._arguments, end
+            )
+
+    def _action(self) -> str | None:
+        action = self._arguments.get("action")
+        return action if isinstance(action, str) else None
+
+    def _took(self) -> int:
+        return round((perf_counter() - self._started) * 1000)

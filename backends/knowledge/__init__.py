@@ -1,0 +1,117 @@
+"""`knowledge`: a shared memory that can be trusted, corrected and undone."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from mcp.server import Server
+from mcp.server.context import ServerRequestContext
+from mcp.types import (
+    CallToolRequestParams,
+    CompleteRequestParams,
+    GetPromptRequestParams,
+    PaginatedRequestParams,
+    ReadResourceRequestParams,
+    SubscribeRequestParams,
+    UnsubscribeRequestParams,
+)
+
+from backends.knowledge import prompts, resources
+from backends.knowledge.desk import Desk
+from backends.knowledge.options import Options
+from backends.knowledge.tools import TOOLS
+from backends.knowledge.visit import Library, visit
+from gateway.contract import Home, Json, Manifest
+from gateway.errors import Kind
+
+WORDS: Final[Mapping[Kind, str]] = {
+    Kind.INVALID_INPUT: "validation",
+    Kind.TOO_LARGE: "validation",
+    Kind.UNAUTHENTICATED: "policy",
+    Kind.DENIED: "policy",
+    Kind.APPROVAL_REQUIRED: "policy",
+    Kind.NOT_FOUND: "not_found",
+    Kind.ILLEGAL_STATE: "conflict",
+    Kind.RATE_LIMITED: "policy",
+    Kind.UNSUPPORTED: "dependency",
+    Kind.UNAVAILABLE: "dependency",
+    Kind.TIMEOUT: "dependency",
+    Kind.CANCELLED: "internal",
+    Kind.INTERNAL: "internal",
+}
+"""The contract's own code for each kind of fault."""
+
+
+def _dress(error: Json, tool: str, arguments: Json) -> Json:
+    return {"ok": False, "error": error}
+
+
+manifest = Manifest(
+    words=WORDS,
+    dress=_dress,
+    options=Options,
+    owns=("knowledge://",),
+    effects={tool.name: tool.effect for tool in TOOLS},
+    timeouts={"ingest": 600.0},
+    migrations=Path(__file__).parent / "migrations",
+)
+
+_INSTRUCTIONS: Final = (
+    "A memory shared by everybody in this organisation. Before you store, query; correct an entry with update instead "
+    "of storing it again; state relations with relate. Every change is in the history and can be undone."
+)
+
+Ctx = ServerRequestContext[Any, Any]
+
+
+def server(home: Home) -> Server[Any]:
+    library = Library(home)
+    desk = Desk(library)
+
+    async def list_tools(ctx: Ctx, params: PaginatedRequestParams | None) -> Json:
+        return {"tools": [tool.definition() for tool in TOOLS]}
+
+    async def call_tool(ctx: Ctx, params: CallToolRequestParams) -> Json:
+        return await desk.call(visit(library, ctx), params.name, params.arguments or {})
+
+    async def list_resources(ctx: Ctx, params: PaginatedRequestParams | None) -> Json:
+        return {"resources": list(resources.RESOURCES)}
+
+    async def list_templates(ctx: Ctx, params: PaginatedRequestParams | None) -> Json:
+        return {"resourceTemplates": list(resources.TEMPLATES)}
+
+    async def read_resource(ctx: Ctx, params: ReadResourceRequestParams) -> Json:
+        async with visit(library, ctx).open() as book:
+            return await resources.read(book, str(params.uri))
+
+    async def subscribe(ctx: Ctx, params: SubscribeRequestParams) -> Json:
+        library.announcer.watch(str(params.uri))
+        return {}
+
+    async def unsubscribe(ctx: Ctx, params: UnsubscribeRequestParams) -> Json:
+        library.announcer.unwatch(str(params.uri))
+        return {}
+
+    async def list_prompts(ctx: Ctx, params: PaginatedRequestParams | None) -> Json:
+        return {"prompts": [prompt.definition() for prompt in prompts.PROMPTS.values()]}
+
+    async def get_prompt(ctx: Ctx, params: GetPromptRequestParams) -> Json:
+        return prompts.get(params.name, params.arguments or {})
+
+    async def complete(ctx: Ctx, params: CompleteRequestParams) -> Json:
+        async with visit(library, ctx).open() as book:
+            return await prompts.complete(book, params.argument.name, params.argument.value)
+
+    made = Server[Any]("knowledge", instructions=_INSTRUCTIONS)
+    # Registered by hand: the handlers answer plain objects, which the constructor's types do not admit.
+    made.add_request_handler("tools/list", PaginatedRequestParams, list_tools)
+    made.add_request_handler("tools/call", CallToolRequestParams, call_tool)
+    made.add_request_handler("resources/list", PaginatedRequestParams, list_resources)
+    made.add_request_handler("resources/templates/list", PaginatedRequestParams, list_templates)
+    made.add_request_handler("resources/read", ReadResourceRequestParams, read_resource)
+    made.add_request_handler("resources/subscribe", SubscribeRequestParams, subscribe)
+    made.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, unsubscribe)
+    made.add_request_handler("prompts/list", PaginatedRequestParams, list_prompts)
+    made.add_request_handler("prompts/get", GetPromptRequestParams, get_prompt)
+    made.add_request_handler("completion/complete", CompleteRequestParams, complete)
+    return made

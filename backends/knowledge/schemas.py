@@ -1,0 +1,198 @@
+"""The shapes of arguments and answers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from gateway.contract import Json
+
+MAX_TOPIC: Final = 1_000
+MAX_CONTENT: Final = 100_000
+MAX_PART: Final = 2_000
+
+
+def text(limit: int, description: str) -> Json:
+    return {"type": "string", "maxLength": limit, "description": description}
+
+
+def optional(schema: Json) -> Json:
+    """The same, or null to clear it."""
+    return {**schema, "type": [schema["type"], "null"]}
+
+
+def whole(low: int, high: int, description: str, default: int | None = None) -> Json:
+    schema: Json = {"type": "integer", "minimum": low, "maximum": high, "description": description}
+    return schema if default is None else {**schema, "default": default}
+
+
+def closed(properties: Mapping[str, Json], required: Sequence[str] = ()) -> Json:
+    schema: Json = {"type": "object", "properties": dict(properties), "additionalProperties": False}
+    return {**schema, "required": list(required)} if required else schema
+
+
+TOPIC: Final = text(MAX_TOPIC, "What it is about, in a few words.")
+CONTENT: Final = text(MAX_CONTENT, "What is known.")
+TAGS: Final[Json] = {
+    "type": "array",
+    "items": text(100, "A tag."),
+    "maxItems": 50,
+    "description": "Labels for finding it again.",
+}
+ID: Final = text(64, "Its id.")
+ACTOR: Final = text(200, "Who says so; by default the caller.")
+CURSOR: Final = text(200, "next_cursor of the page before.")
+EXPECTED: Final = whole(1, 2**31 - 1, "Refuse with `conflict` unless it is at this version.")
+PROVENANCE: Final[dict[str, Json]] = {
+    "source": text(2_000, "Where it comes from."),
+    "actor": ACTOR,
+    "confidence": {"type": "number", "minimum": 0, "maximum": 1, "description": "How sure it is, 0 to 1."},
+}
+VALIDITY: Final[dict[str, Json]] = {
+    "valid_from": text(64, "From when on it holds, ISO 8601."),
+    "valid_to": text(64, "Until when it holds, ISO 8601, or `forever`."),
+}
+AS_OF: Final = text(64, "Only what holds at this time, ISO 8601; by default now, `any` for all times.")
+
+
+def changed(fields: Mapping[str, Json]) -> dict[str, Json]:
+    """Provenance and validity of an update: null clears."""
+    own = {**PROVENANCE, **VALIDITY}
+    return {**fields, **{name: schema if name == "actor" else optional(schema) for name, schema in own.items()}}
+
+
+# ---- answers ------------------------------------------------------------------------------------------------------
+
+_STRING: Final[Json] = {"type": "string"}
+_NULLABLE: Final[Json] = {"type": ["string", "null"]}
+_COUNT: Final[Json] = {"type": "integer", "minimum": 0}
+_FLAG: Final[Json] = {"type": "boolean"}
+_STRINGS: Final[Json] = {"type": "array", "items": _STRING}
+_SCORE: Final[Json] = {"type": "number", "minimum": 0, "maximum": 1}
+_SCORES: Final = ("score_lexical", "score_semantic", "score_graph", "score_total")
+_LIFE: Final[dict[str, Json]] = {
+    "source": _NULLABLE,
+    "actor": _NULLABLE,
+    "confidence": {"type": ["number", "null"]},
+    "valid_from": _NULLABLE,
+    "valid_to": _NULLABLE,
+    "version": {"type": "integer", "minimum": 1},
+    "recorded_at": _STRING,
+    "updated_at": _STRING,
+}
+
+
+def _object(properties: Mapping[str, Json], required: Sequence[str]) -> Json:
+    return {"type": "object", "properties": dict(properties), "required": list(required)}
+
+
+_ENTRY_FIELDS: Final[dict[str, Json]] = {
+    "id": _STRING,
+    "topic": _STRING,
+    "content": _STRING,
+    "tags": _STRINGS,
+    **_LIFE,
+    "canonical_entity_id": _NULLABLE,
+}
+_TRIPLE_FIELDS: Final[dict[str, Json]] = {
+    "id": _STRING,
+    "subject": _STRING,
+    "predicate": _STRING,
+    "object": _STRING,
+    "multi": _FLAG,
+    **_LIFE,
+}
+_ENTITY_FIELDS: Final[dict[str, Json]] = {
+    "id": _STRING,
+    "name": _STRING,
+    "aliases": _STRINGS,
+    **{name: _LIFE[name] for name in ("version", "recorded_at", "updated_at")},
+}
+ENTRY: Final = _object(_ENTRY_FIELDS, tuple(_ENTRY_FIELDS))
+TRIPLE: Final = _object(_TRIPLE_FIELDS, tuple(_TRIPLE_FIELDS))
+ENTITY: Final = _object({**_ENTITY_FIELDS, "created": _FLAG}, (*_ENTITY_FIELDS, "created"))
+MADE_TRIPLE: Final = _object({**_TRIPLE_FIELDS, "created": _FLAG}, (*_TRIPLE_FIELDS, "created"))
+CONFLICT: Final = _object(
+    {
+        "conflict_id": _STRING,
+        "scope": _STRING,
+        "existing": TRIPLE,
+        "others": {"type": "array", "items": TRIPLE},
+        "incoming": TRIPLE,
+        "candidate_resolutions": _STRINGS,
+        "expires_at": _STRING,
+    },
+    ("conflict_id", "scope", "existing", "others", "incoming", "candidate_resolutions", "expires_at"),
+)
+RESOLVED: Final = _object(
+    {
+        "conflict_id": _STRING,
+        "strategy": _STRING,
+        "triple": {"anyOf": [TRIPLE, {"type": "null"}]},
+        "replaced_ids": _STRINGS,
+    },
+    ("conflict_id", "strategy", "triple", "replaced_ids"),
+)
+DELETED: Final = _object(
+    {"id": _STRING, "entity_type": _STRING, "deleted": {"const": True}}, ("id", "entity_type", "deleted")
+)
+MERGED: Final = _object(
+    {
+        **_ENTITY_FIELDS,
+        "merged_id": _STRING,
+        "merged_count": _COUNT,
+        "linked": _object({"entries": _COUNT, "triples": _COUNT}, ("entries", "triples")),
+        "dry_run": _FLAG,
+    },
+    (*_ENTITY_FIELDS, "merged_id", "merged_count", "linked", "dry_run"),
+)
+UNDONE: Final = _object({"reverted": _STRINGS, "revert_ids": _STRINGS}, ("reverted", "revert_ids"))
+TASK: Final = _object(
+    {
+        "task_id": _STRING,
+        "status": {"enum": ["pending", "processing", "completed", "failed"]},
+        **dict.fromkeys(("total", "processed", "stored", "skipped"), _COUNT),
+        "error": _NULLABLE,
+        "recorded_at": _STRING,
+        "updated_at": _STRING,
+    },
+    ("task_id", "status", "total", "processed", "stored", "skipped", "error", "recorded_at", "updated_at"),
+)
+_SNAPSHOTS: Final[dict[str, Json]] = {
+    "entity_type": {"enum": ["entry", "triple", "entity"]},
+    "entity_id": _STRING,
+    "before_snapshot": {"type": ["object", "null"]},
+    "after_snapshot": {"type": ["object", "null"]},
+}
+_TRANSACTION_FIELDS: Final[dict[str, Json]] = {
+    "id": _STRING,
+    "op": {"enum": ["CREATE", "UPDATE", "DELETE", "MERGE", "REVERT"]},
+    **_SNAPSHOTS,
+    "actor": _NULLABLE,
+    "recorded_at": _STRING,
+    "reverts": _NULLABLE,
+    "reverted_by": _NULLABLE,
+    "related": {"type": "array", "items": _object(_SNAPSHOTS, tuple(_SNAPSHOTS))},
+}
+TRANSACTION: Final = _object(_TRANSACTION_FIELDS, tuple(_TRANSACTION_FIELDS))
+FOUND_ENTRY: Final = _object(
+    {**_ENTRY_FIELDS, **dict.fromkeys(_SCORES, _SCORE), "graph_hops": _COUNT}, tuple(_ENTRY_FIELDS)
+)
+
+
+def page_of(item: Json, **more: Json) -> Json:
+    properties: Json = {"items": {"type": "array", "items": item}, "next_cursor": _NULLABLE, **more}
+    return _object(properties, ("items", "next_cursor", *more))
+
+
+_ERROR: Final[Json] = _object(
+    {"kind": _STRING, "code": _STRING, "message": _STRING, "retryable": _FLAG},
+    ("kind", "code", "message", "retryable"),
+)
+
+
+def answer(*forms: Json) -> Json:
+    """One of the forms, or the failure that every tool may answer with."""
+    properties: dict[str, Any] = {"ok": {"const": False}, "error": _ERROR}
+    for form in forms:
+        properties |= form["properties"]
+    choices = [{"required": form["required"]} for form in forms]
+    return {"type": "object", "properties": properties, "anyOf": [*choices, {"required": ["ok", "error"]}]}

@@ -1,0 +1,58 @@
+"""Front matter is there and complete, and the text is clean Markdown."""
+
+import importlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+from backends.launch.gates.subject import Finding, Subject
+from backends.launch.workers.frontmatter import split
+from gateway.errors import Fault, Kind
+
+# Long lines, comments in the text (the claim markers) and a title in the front matter are how these pages are made.
+_OFF: Final = ("md013", "md033", "md041")
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    required = subject.bench.read("frontmatter_contract.json")["sections"]
+    linter = markdown_linter()
+    for page in subject.plan:
+        path = page["output_path"]
+        text = subject.pages.get(path)
+        if text is None:
+            yield Finding("GATE_FRONTMATTER_PAGE_MISSING", "The planned page is not there.", "blocker", path)
+            continue
+        yield from _front_matter(path, text, required[page["section"]]["required_keys"])
+        for failure in linter.scan_string(text).scan_failures:
+            words = f"{failure.rule_id.upper()} {failure.rule_name}: {failure.rule_description}"
+            yield Finding("GATE_MARKDOWN_LINT", words, "error", path, failure.line_number)
+
+
+def _front_matter(path: str, text: str, required: list[str]) -> Iterator[Finding]:
+    try:
+        matter, _ = split(text)
+    except ValueError as exc:
+        yield Finding("GATE_FRONTMATTER_INVALID_YAML", f"{exc}".capitalize() + ".", "blocker", path, 1)
+        return
+    if matter is None:
+        yield Finding("GATE_FRONTMATTER_MISSING", "The page has no front matter.", "blocker", path, 1)
+        return
+    for key in required:
+        if not matter.get(key):
+            yield Finding("GATE_FRONTMATTER_KEY_MISSING", f"The front matter has no `{key}`.", "error", path, 1)
+
+
+def markdown_linter() -> Any:
+    try:
+        api: Any = importlib.import_module("pymarkdown.api")
+    except ImportError as exc:
+        raise Fault(
+            Kind.UNSUPPORTED,
+            "The Markdown linter is not installed.",
+            code="TOOLCHAIN_MISSING",
+            details={"tool": "pymarkdownlnt"},
+            suggested_fix="Install the `launch` extra.",
+        ) from exc
+    linter = api.PyMarkdownApi().set_boolean_property("extensions.front-matter.enabled", True)
+    for rule in _OFF:
+        linter = linter.disable_rule_by_identifier(rule)
+    return linter

@@ -1,0 +1,39 @@
+"""The two HTTP clients of this backend: the guarded one, and a plain one for addresses that the operator vouches for."""
+
+import os
+
+import httpx
+
+from backends.launch.options import Options
+from gateway.contract import Home, Json
+from gateway.errors import Fault, Kind
+
+
+class Outward:
+    def __init__(self, home: Home) -> None:
+        options: Options = home.options
+        self._home = home
+        self._vouched = tuple(each.rstrip("/") + "/" for each in (*options.endpoints, options.github_api or "") if each)
+        self._tokens = frozenset(options.token_envs)
+        self._plain = httpx.AsyncClient(timeout=60, follow_redirects=False, trust_env=False)
+
+    def client(self, url: str) -> httpx.AsyncClient:
+        """For a URL of a run: guarded, unless the operator named it."""
+        return self._plain if url.startswith(self._vouched) else self._home.http
+
+    def bearer(self, variable: str | None) -> Json:
+        """The header for a token in an environment variable that the operator lets runs name."""
+        if variable is None:
+            return {}
+        if variable not in self._tokens or variable not in os.environ:
+            raise Fault(
+                Kind.DENIED,
+                "The run names a token that the operator does not provide.",
+                code="INVALID_INPUT",
+                details={"variable": variable[:100]},
+                suggested_fix="Have the operator add it to `token_envs` of the backend's options.",
+            )
+        return {"authorization": f"Bearer {os.environ[variable]}"}
+
+    async def close(self) -> None:
+        await self._plain.aclose()

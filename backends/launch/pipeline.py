@@ -1,0 +1,53 @@
+"""The order of a launch: which work takes a run from one state to the next, and what each piece reads."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from backends.launch.states import State
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One worker's part. It is done again only when something it read has changed."""
+
+    worker: str
+    title: str
+    inputs: tuple[str, ...] = ()
+    """Artifacts by name; `drafts/` stands for all drafts."""
+    per_section: bool = False
+    always: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    target: State
+    works: tuple[Work, ...] = ()
+
+
+SCOUT: Final = Work("scout", "W1.RepoScout")
+FACTS: Final = Work("facts", "W2.FactsBuilder", ("repo_inventory.json",))
+SNIPPETS: Final = Work("snippets", "W3.SnippetCurator", ("repo_inventory.json",))
+PLAN: Final = Work("plan", "W4.IAPlanner", ("product_facts.json", "snippet_catalog.json", "site_context.json"))
+DRAFT: Final = Work(
+    "draft",
+    "W5.SectionWriter",
+    ("page_plan.json", "product_facts.json", "snippet_catalog.json", "frontmatter_contract.json"),
+    per_section=True,
+)
+LINK: Final = Work("link", "W6.LinkerAndPatcher", ("page_plan.json", "site_context.json", "drafts/"))
+VALIDATE: Final = Work("validate", "W7.Validator", always=True)
+FIX: Final = Work("fix", "W8.Fixer", always=True)
+PUBLISH: Final = Work("publish", "W9.PRManager", always=True)
+
+STEPS: Final[Mapping[State, Step]] = {
+    State.CREATED: Step(State.CLONED_INPUTS, (SCOUT,)),
+    State.CLONED_INPUTS: Step(State.INGESTED),
+    State.INGESTED: Step(State.FACTS_READY, (FACTS, SNIPPETS)),
+    State.FACTS_READY: Step(State.PLAN_READY, (PLAN,)),
+    State.PLAN_READY: Step(State.DRAFTING),
+    State.DRAFTING: Step(State.DRAFT_READY, (DRAFT,)),
+    State.DRAFT_READY: Step(State.LINKING, (LINK,)),
+    State.LINKING: Step(State.VALIDATING, (VALIDATE,)),
+}
+"""From each state that a run leaves by itself."""

@@ -1,0 +1,1 @@
+"""Quick starts: from one URL to a whole run_config."""

@@ -1,0 +1,60 @@
+"""The addresses of product pages, and what they say."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from backends.launch.quickstart.vocabulary import FAMILIES, URL_PLATFORMS
+from gateway.errors import Fault, Kind
+
+_SITES: Final = frozenset(f"{name}.aspose.org" for name in ("products", "docs", "kb", "reference", "blog"))
+_LOCALE: Final = re.compile(r"[a-z]{2}(-[a-z]{2,4})?")
+_SLUG: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    site: str
+    family: str
+    locale: str
+    platform: str
+
+
+def parse(url: str) -> Product:
+    """Raises `INVALID_URL` or `UNSUPPORTED_SITE`."""
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").lower(), parts.port
+    except ValueError as exc:
+        raise invalid() from exc
+    if parts.scheme != "https" or not host or port is not None or parts.username or parts.query or parts.fragment:
+        raise invalid()
+    if host not in _SITES:
+        raise Fault(
+            Kind.INVALID_INPUT,
+            "This site is not one that launches know.",
+            code="UNSUPPORTED_SITE",
+            details={"supported_sites": sorted(_SITES)},
+        )
+    return _of_path(host, [part for part in parts.path.lower().split("/") if part])
+
+
+def _of_path(host: str, parts: list[str]) -> Product:
+    blog = host.startswith("blog.")
+    locale = "en"
+    if blog and parts and parts[0] not in FAMILIES and _LOCALE.fullmatch(parts[0]):
+        locale, parts = parts[0], parts[1:]
+    elif not blog and len(parts) >= 2:
+        locale, parts = parts[1], [parts[0], *parts[2:]]
+    whole = len(parts) == 2 or (len(parts) == 3 and not host.startswith(("products.", "reference.")))
+    if not whole or not all(_SLUG.fullmatch(part) for part in parts) or not _LOCALE.fullmatch(locale):
+        raise invalid()
+    family, platform = parts[0], URL_PLATFORMS.get(parts[1])
+    if family not in FAMILIES or platform is None:
+        raise invalid()
+    return Product(host, family, locale, platform)
+
+
+def invalid() -> Fault:
+    return Fault(Kind.INVALID_INPUT, "The URL is not one of a product's page.", code="INVALID_URL")

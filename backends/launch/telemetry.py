@@ -1,0 +1,125 @@
+"""Telemetry of tool calls and steps: kept with the run first, then sent, so that a dead endpoint loses nothing."""
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from backends.launch.events import Span, now
+from backends.launch.outward import Outward
+from backends.launch.run import Run
+from gateway.contract import Home, Json
+from gateway.errors import Fault
+
+log = logging.getLogger("gatehouse.launch")
+
+OUTBOX: Final = "telemetry_outbox.jsonl"
+_CAP: Final = 10 * 1024 * 1024
+_DELAYS: Final = (1.0, 2.0, 4.0)
+
+
+class Telemetry:
+    def __init__(self, home: Home, outward: Outward, delays: Sequence[float] = _DELAYS) -> None:
+        self._home = home
+        self._outward = outward
+        self._delays = delays
+
+    async def tool(self, folder: Path, tool: str, span: Span, about: Json) -> None:
+        """One tool call: `status`, `duration_ms`, `run_id` if it has one, and names, never values, of its arguments."""
+        run_id = about.pop("run_id", None) or "none"
+        await asyncio.to_thread(_append, folder / OUTBOX, _record("mcp_tool_call", tool, run_id, span, about))
+
+    async def work(self, run: Run, span: Span, node: str, target: str) -> None:
+        about: Json = {"status": "success", "target": target}
+        record = _record("orchestrator_node", node, run.run_id, span.child(), about)
+        await asyncio.to_thread(_append, run.folder / OUTBOX, record)
+
+    async def flush(self, run: Run) -> None:
+        """Send what is kept, in the background."""
+        if self._home.options.telemetry == "http":
+            self._home.spawn(self.deliver(run))
+
+    async def deliver(self, run: Run) -> None:
+        """Send what is kept with the run; what cannot be sent stays."""
+        outbox = run.folder / OUTBOX
+        about = (await asyncio.to_thread(lambda: run.config))["telemetry"]
+        try:
+            headers = self._outward.bearer(about.get("auth_token_env"))
+        except Fault as fault:
+            log.warning("telemetry of %s is not sent: %s", run.run_id, fault.message)
+            return
+        for record in await asyncio.to_thread(_records, outbox):
+            if not await self._post(about["endpoint_url"], headers, record):
+                return
+            await asyncio.to_thread(_forget, outbox, record["event_id"])
+
+    async def _post(self, endpoint: str, headers: Json, record: Json) -> bool:
+        url = f"{endpoint.rstrip('/')}/api/v1/runs"
+        for delay in (*self._delays, None):
+            try:
+                response = await self._outward.client(url).post(url, json=record, headers=headers, timeout=10)
+            except (httpx.HTTPError, Fault) as exc:
+                log.info("telemetry endpoint: %s", type(exc).__name__)
+            else:
+                if response.status_code < 500:
+                    # A record that the endpoint will never take is not kept for ever.
+                    return True
+            if delay is not None:
+                await asyncio.sleep(delay)
+        return False
+
+
+def _record(job_type: str, name: str, run_id: str, span: Span, about: Json) -> Json:
+    stamp = now()
+    context: Json = {"trace_id": span.trace_id, "span_id": span.span_id, "name": name, **about}
+    if span.parent_span_id:
+        context["parent_span_id"] = span.parent_span_id
+    return {
+        "event_id": str(uuid.uuid4()),
+        "run_id": run_id,
+        "agent_name": "gatehouse-launch",
+        "job_type": job_type,
+        "start_time": about.get("started_at", stamp),
+        "end_time": stamp,
+        "status": about.get("status", "success"),
+        "context_json": context,
+    }
+
+
+def _append(path: Path, record: Json) -> None:
+    line = json.dumps(record, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+    with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if file.tell() + len(line) <= _CAP:
+            file.write(line)
+
+
+def _records(path: Path) -> list[Json]:
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    return [record for line in lines if (record := _parsed(line)) is not None]
+
+
+def _forget(path: Path, event_id: str) -> None:
+    """Take one record out, under the lock that those who append hold too."""
+    with path.open("r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        kept = [line for line in file.read().splitlines(keepends=True) if event_id.encode() not in line]
+        file.seek(0)
+        file.write(b"".join(kept))
+        file.truncate()
+        os.fsync(file.fileno())
+
+
+def _parsed(line: bytes) -> Json | None:
+    try:
+        record: Any = json.loads(line)
+    except ValueError:
+        return None
+    return record

@@ -1,0 +1,39 @@
+"""What the operator decided: `gatehouse.yaml`, overridden by the environment, checked whole before anything starts.
+
+The only reader of settings files and of the environment. `load` raises `SettingsError`, one line for each mistake.
+"""
+
+from gateway.settings.backends import Backend, CommandBackend, ModuleBackend, UrlBackend
+from gateway.settings.environment import PREFIX
+from gateway.settings.gathered import SettingsError
+from gateway.settings.reader import FILE, load
+from gateway.settings.section import Section
+from gateway.settings.sections import Audit, Auth, Calls, Catalogue, Limits, Log, Names, Tenant, VirtualServer
+from gateway.settings.server import Server
+from gateway.settings.settings import Settings
+from gateway.settings.values import http_address, is_loopback
+
+__all__ = [
+    "FILE",
+    "PREFIX",
+    "Audit",
+    "Auth",
+    "Backend",
+    "Calls",
+    "Catalogue",
+    "CommandBackend",
+    "Limits",
+    "Log",
+    "ModuleBackend",
+    "Names",
+    "Section",
+    "Server",
+    "Settings",
+    "SettingsError",
+    "Tenant",
+    "UrlBackend",
+    "VirtualServer",
+    "http_address",
+    "is_loopback",
+    "load",
+]

@@ -1,0 +1,116 @@
+"""`backends:`, the three kinds of entry, and what is served without one."""
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AliasChoices, BeforeValidator, Discriminator, Field, SecretStr, Tag
+
+from gateway.settings.section import Section
+from gateway.settings.values import CallSeconds, Effect, ModuleName, Tree, WebAddress
+
+
+class _Backend(Section):
+    options: Tree = Field(default={}, description="The module's own settings, checked by the module.")
+    effects: dict[str, Effect] = Field(
+        default={},
+        description="Effect by tool: 0 reads, 1 writes idempotently, 2 writes, 3 destroys or leaves the house.",
+    )
+    timeouts: dict[str, CallSeconds] = Field(default={}, description="Deadline by tool, in seconds.")
+    timeout: CallSeconds | None = Field(
+        default=None, description="Deadline of every tool not named in timeouts, in seconds."
+    )
+    faults: Literal["result", "protocol"] | None = Field(
+        default=None, description="Whether a failed call is a result with isError or a JSON-RPC error."
+    )
+    enabled: bool = Field(default=True, description="Whether it is served.")
+
+
+class ModuleBackend(_Backend):
+    """A backend in this process."""
+
+    module: ModuleName = Field(
+        description="Python module and attribute, package.module[:attribute]; the attribute is `server` unless given."
+    )
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """The module's name and the attribute in it."""
+        module, _, attribute = self.module.partition(":")
+        return module, attribute or "server"
+
+
+def _transport(text: Any) -> Any:
+    return "http" if text in ("streamable-http", "streamableHttp") else text
+
+
+class UrlBackend(_Backend):
+    """A remote MCP server."""
+
+    url: WebAddress = Field(description="Address of the server's MCP endpoint.")
+    transport: Annotated[Literal["http", "sse"], BeforeValidator(_transport)] = Field(
+        default="http",
+        validation_alias=AliasChoices("transport", "type"),
+        description="Streamable HTTP or the older SSE; may be written as `type`, as clients' own files do.",
+    )
+    headers: dict[str, SecretStr] = Field(default={}, description="Headers sent with every request.")
+    headers_file: dict[str, Path] = Field(default={}, description="Files that hold headers' values, by header.")
+    allow_private: bool = Field(default=False, description="Whether the address may lie in a private network.")
+
+
+class CommandBackend(_Backend):
+    """An MCP server run as a child process."""
+
+    command: str = Field(min_length=1, description="Program to run.")
+    type: Literal["stdio"] = Field(default="stdio", description="Accepted because clients' own files write it.")
+    args: tuple[str, ...] = Field(default=(), description="Arguments of the program.")
+    env: dict[str, SecretStr] = Field(default={}, description="Environment of the program, beside a clean one.")
+    env_file: dict[str, Path] = Field(default={}, description="Files that hold variables' values, by variable.")
+    cwd: Path | None = Field(default=None, description="Folder the program runs in.")
+    isolation: Literal["shared", "tenant", "user"] = Field(
+        default="tenant", description="Whether one process serves everybody, one tenant or one user."
+    )
+
+
+KINDS: Final[Mapping[str, type[_Backend]]] = {"module": ModuleBackend, "url": UrlBackend, "command": CommandBackend}
+
+
+def _kind(entry: Any) -> str | None:
+    given = [kind for kind, model in KINDS.items() if isinstance(entry, model) or _names(entry, kind)]
+    return given[0] if len(given) == 1 else None
+
+
+def _names(entry: Any, key: str) -> bool:
+    return isinstance(entry, dict) and key in entry
+
+
+Backend = Annotated[
+    Annotated[ModuleBackend, Tag("module")]
+    | Annotated[UrlBackend, Tag("url")]
+    | Annotated[CommandBackend, Tag("command")],
+    Discriminator(_kind, custom_error_type="kind", custom_error_message="needs exactly one of module, url, command"),
+]
+
+_SHIPPED: Final = (  # namespace, module, packages of the extra it needs
+    ("core", "backends.core", ()),
+    ("project", "backends.core:project", ()),
+    ("workflow", "backends.workflow", ()),
+    ("knowledge", "backends.knowledge", ()),
+    ("launch", "backends.launch", ("tree_sitter", "hugo")),
+)
+
+
+def default_backends() -> "dict[str, Backend]":
+    return {
+        namespace: ModuleBackend(module=module)
+        for namespace, module, packages in _SHIPPED
+        if all(map(_installed, (module.partition(":")[0], *packages)))
+    }
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

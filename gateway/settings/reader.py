@@ -1,0 +1,42 @@
+"""From a file and the environment to settings."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from gateway.settings.environment import read_environment
+from gateway.settings.explain import explain
+from gateway.settings.file import read_file
+from gateway.settings.gathered import Gathered, SettingsError
+from gateway.settings.settings import Settings
+
+FILE: Final = "gatehouse.yaml"
+
+
+def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings of `path`, else of `GATEHOUSE_CONFIG`, else of ./gatehouse.yaml if it exists, else the defaults."""
+    environ = os.environ if environ is None else environ
+    gathered = Gathered()
+    source = _locate(path, environ)
+    if source is not None:
+        read_file(source, environ, gathered)
+    read_environment(environ, gathered)
+    if gathered.problems:
+        raise SettingsError(*gathered.problems)
+    try:
+        settings = Settings(**gathered.tree)
+    except ValidationError as exc:
+        # Not chained: the original may show values.
+        raise SettingsError(*(line for error in exc.errors() for line in explain(error, gathered))) from None
+    return settings.read_from(source)
+
+
+def _locate(path: Path | None, environ: Mapping[str, str]) -> Path | None:
+    if path is not None:
+        return path
+    if named := environ.get("GATEHOUSE_CONFIG"):
+        return Path(named)
+    return Path(FILE) if Path(FILE).exists() else None

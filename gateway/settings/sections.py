@@ -1,0 +1,89 @@
+"""The smaller sections, each a few plain fields."""
+
+import sys
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from gateway.settings.section import Section
+from gateway.settings.values import CallSeconds, Count, Seconds, problems, rate
+
+
+class Auth(Section):
+    """Who may call."""
+
+    mode: Literal["embedded", "external", "none"] = Field(
+        default="embedded",
+        description="Keys and tokens of our own, tokens of an identity provider, or nobody is asked.",
+    )
+
+
+class Tenant(Section):
+    """What one tenant may see."""
+
+    backends: tuple[str, ...] = Field(default=("*",), description="Namespaces the tenant may use; * is all of them.")
+    read_only: bool = Field(default=False, description="Whether tools that write are withheld.")
+
+
+class VirtualServer(Section):
+    """Some backends under an address of their own, /mcp/{name}."""
+
+    backends: tuple[str, ...] = Field(min_length=1, description="Namespaces it serves.")
+    names: Literal["underscore", "dotted", "bare"] = Field(
+        default="underscore", description="How tools are named: namespace_tool, namespace.tool, or tool."
+    )
+
+
+class Names(Section):
+    """The names that clients see."""
+
+    max_length: int = Field(default=64, ge=32, description="Longest name that clients accept.")
+    client_prefix_budget: int = Field(
+        default=16, ge=0, description="Part of max_length left for prefixes that clients add."
+    )
+
+    @model_validator(mode="after")
+    def _room(self) -> "Names":
+        if self.max_length - self.client_prefix_budget < 32:
+            raise problems((("client_prefix_budget",), "leaves fewer than 32 characters of max_length for the name"))
+        return self
+
+
+class Limits(Section):
+    """How much one principal may ask for."""
+
+    calls: Annotated[str, AfterValidator(rate)] = Field(default="600/minute", description="Calls of one principal.")
+
+
+class Catalogue(Section):
+    """What is remembered of the backends' lists."""
+
+    ttl: Seconds = Field(default=60, description="Seconds until a backend's lists are read again.")
+    page_size: Count = Field(default=100, description="Entries in one page of a list.")
+    keep_stale: float = Field(default=86400, ge=0, description="Seconds a dead backend's tools stay listed.")
+
+
+class Calls(Section):
+    """Bounds of one call."""
+
+    deadline: CallSeconds = Field(default=60, description="Seconds a call may take unless its tool says otherwise.")
+    max_arguments_bytes: Count = Field(default=1024 * 1024, description="Largest arguments.")
+    max_result_bytes: Count = Field(default=8 * 1024 * 1024, description="Largest result.")
+
+
+class Audit(Section):
+    """The record of who did what."""
+
+    enabled: bool = Field(default=True, description="Whether calls are recorded.")
+
+
+class Log(Section):
+    """What the process says of itself on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least severe message shown."
+    )
+    format: Literal["json", "text"] = Field(
+        default_factory=lambda: "text" if sys.stderr.isatty() else "json",
+        description="One JSON object a line, or text; text by default when standard error is a terminal.",
+    )

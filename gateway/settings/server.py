@@ -1,0 +1,38 @@
+"""`server:`, where and how the gateway listens."""
+
+from pydantic import Field, IPvAnyNetwork
+
+from gateway.settings.section import Section
+from gateway.settings.values import Count, Port, Seconds, WebAddress, http_address
+
+
+class Server(Section):
+    """Where and how the gateway listens."""
+
+    host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
+    port: Port = Field(default=8080, description="Port to listen on; 0 takes any free one.")
+    public_url: WebAddress = Field(
+        default_factory=lambda data: http_address(data["host"], data["port"]),
+        description="Address that clients reach the gateway by; derived from host and port unless given.",
+    )
+    ops_port: Port | None = Field(default=None, description="Port of their own for health, metrics, API and console.")
+    allowed_hosts: tuple[str, ...] = Field(default=(), description="Host headers accepted beside those of public_url.")
+    allowed_origins: tuple[str, ...] = Field(default=(), description="Origins whose pages may call the gateway.")
+    trusted_proxies: tuple[IPvAnyNetwork, ...] = Field(
+        default=(), description="Networks whose forwarded headers are believed."
+    )
+    max_body_bytes: Count = Field(default=4 * 1024 * 1024, description="Largest request body.")
+    header_timeout: Seconds = Field(default=10, description="Seconds a client may take to send its headers.")
+    body_timeout: Seconds = Field(default=30, description="Seconds a client may take to send its body.")
+    min_body_rate: int = Field(default=1024, ge=0, description="Bytes a second below which a body is cut off.")
+    idle_timeout: Seconds = Field(default=60, description="Seconds an unused connection stays open.")
+    write_timeout: Seconds = Field(default=30, description="Seconds a client may leave an answer unread.")
+    max_connections: Count = Field(default=4096, description="Connections open at one time.")
+    max_connections_per_ip: int = Field(default=1024, ge=0, description="Connections from one address; 0 is no limit.")
+    max_header_bytes: Count = Field(default=32768, description="Size of all headers of a request together.")
+    max_headers: Count = Field(default=100, description="Number of headers of a request.")
+    workers: Count = Field(default=1, description="Processes that serve.")
+
+    def public_url_at(self, port: int) -> str:
+        """The public address once the port is known that was bound for port 0."""
+        return self.public_url if "public_url" in self.model_fields_set else http_address(self.host, port)

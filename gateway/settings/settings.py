@@ -1,0 +1,87 @@
+"""All sections together, and what they must agree on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import Field, PrivateAttr, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from gateway.settings.backends import Backend, default_backends
+from gateway.settings.sections import Audit, Auth, Calls, Catalogue, Limits, Log, Names, Tenant, VirtualServer
+from gateway.settings.server import Server
+from gateway.settings.values import Namespace, Problem, TenantName, is_loopback, problems
+from gateway.settings.words import nearest
+
+
+class Settings(BaseSettings):
+    """Everything an operator can decide. Immutable, complete, and true of itself."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    server: Server = Field(default=Server(), description="Where and how the gateway listens.")
+    data_dir: Path = Field(default=Path(".gatehouse"), description="Folder of the database and keys.")
+    files_dir: Path = Field(
+        default_factory=lambda data: data["data_dir"] / "files",
+        description="Folder of what backends must keep as files; inside data_dir unless given.",
+    )
+    auth: Auth = Field(default=Auth(), description="Who may call.")
+    tenants: dict[TenantName, Tenant] = Field(default={"default": Tenant()}, description="Tenants set at every start.")
+    backends: dict[Namespace, Backend] = Field(
+        default_factory=default_backends, description="What is served, by namespace; the shipped set unless given."
+    )
+    servers: dict[Namespace, VirtualServer] = Field(default={}, description="Virtual servers, by name.")
+    names: Names = Field(default=Names(), description="The names that clients see.")
+    limits: Limits = Field(default=Limits(), description="How much one principal may ask for.")
+    catalogue: Catalogue = Field(default=Catalogue(), description="What is remembered of the backends' lists.")
+    calls: Calls = Field(default=Calls(), description="Bounds of one call.")
+    audit: Audit = Field(default=Audit(), description="The record of who did what.")
+    log: Log = Field(default_factory=Log, description="What the process says of itself.")
+
+    _source: Path | None = PrivateAttr(None)
+
+    @property
+    def source(self) -> Path | None:
+        """The file these were read from, if any."""
+        return self._source
+
+    def read_from(self, source: Path | None) -> "Settings":
+        copy = self.model_copy()
+        copy._source = source
+        return copy
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # Only `load` reads the environment: settings built in code are what the code says.
+        return (init_settings,)
+
+    @model_validator(mode="after")
+    def _agree(self) -> "Settings":
+        if found := [*self._server_problems(), *self._virtual_server_problems()]:
+            raise problems(*found)
+        return self
+
+    def _server_problems(self) -> Iterator[Problem]:
+        if self.auth.mode == "none" and not is_loopback(self.server.host):
+            yield ("server", "host"), "auth.mode none serves loopback only; use 127.0.0.1 or another auth.mode"
+        if self.server.workers > 1:
+            yield ("server", "workers"), "more than one worker needs a shared bus (bus.url: redis://…); set workers: 1"
+
+    def _virtual_server_problems(self) -> Iterator[Problem]:
+        for name, server in self.servers.items():
+            if name in self.backends:
+                yield ("servers", name), f"a backend is named {name} too; rename one of them"
+            if server.names == "bare" and len(server.backends) != 1:
+                yield ("servers", name, "names"), "bare needs exactly one backend"
+            for position, namespace in enumerate(server.backends):
+                if namespace not in self.backends:
+                    yield (
+                        ("servers", name, "backends", position),
+                        f"unknown backend{nearest(namespace, self.backends)}",
+                    )

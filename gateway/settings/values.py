@@ -1,0 +1,84 @@
+"""The kinds of value that settings are made of, and how a mistake in one is reported."""
+
+import ipaddress
+import re
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from limits import parse_many as parse_rates
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+from gateway.errors import Fault
+from gateway.state.names import checked
+
+Tree = dict[str, Any]
+Where = tuple[str | int, ...]
+Problem = tuple[Where, str]
+
+
+def problems(*found: Problem) -> PydanticCustomError:
+    """What a validator raises to report several mistakes, each at its place below the section that found it."""
+    return PydanticCustomError("problems", "{problems}", {"problems": found})
+
+
+def _web_address(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or "?" in text or "#" in text:
+        raise ValueError("expected an address such as https://example.org, without query or fragment")
+    return text.rstrip("/")
+
+
+def rate(text: str) -> str:
+    try:
+        good = len(parse_rates(text)) == 1
+    except ValueError:
+        good = False
+    if not good:
+        raise ValueError('expected a rate such as "600/minute"')
+    return text
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a server bound to `host` can be reached from this machine only."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def http_address(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _tenant_name(text: str) -> str:
+    try:
+        return checked(text, "tenant")
+    except Fault as fault:
+        raise ValueError(fault.message) from None
+
+
+def _spelled(pattern: str, expected: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"expected {expected}")
+        return text
+
+    return AfterValidator(check)
+
+
+Namespace = Annotated[
+    str, _spelled("[a-z][a-z0-9-]{0,19}", "a lower-case letter, then at most 19 of a-z, 0-9 and hyphen")
+]
+TenantName = Annotated[str, AfterValidator(_tenant_name)]
+ModuleName = Annotated[str, _spelled(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*)?", "package.module[:attribute]")]
+WebAddress = Annotated[str, AfterValidator(_web_address)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+Seconds = Annotated[float, Field(gt=0)]
+CallSeconds = Annotated[float, Field(gt=0, le=3600)]
+Count = Annotated[int, Field(gt=0)]
+Effect = Annotated[int, Field(ge=0, le=3)]

@@ -1,0 +1,37 @@
+"""A gateway with workflows over three backends."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from tests.backends.workflow import sandbox
+
+BACKENDS = {
+    "core": {"module": "backends.core"},
+    "project": {"module": "backends.core:project"},
+    "workflow": {"module": "backends.workflow"},
+    "sandbox": {"module": "tests.backends.workflow.sandbox"},
+}
+
+
+@pytest.fixture(autouse=True)
+def clean_sandbox() -> None:
+    sandbox.forget()
+
+
+@pytest.fixture
+def serving(start: Any) -> Callable[..., Any]:
+    """`async with serving(max_steps=2) as gateway`: the options are the workflow backend's."""
+
+    def starting(**options: Any) -> Any:
+        workflow = {"module": "backends.workflow", "options": options}
+        return start(backends={**BACKENDS, "workflow": workflow}, tenants={"default": {}, "other": {}})
+
+    return starting
+
+
+@pytest.fixture
+async def gateway(serving: Callable[..., Any]) -> AsyncIterator[Any]:
+    async with serving() as running:
+        yield running

@@ -1,0 +1,130 @@
+"""Runs outlive the process: after a stop or a kill they go on, or say that they failed."""
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from gateway.auth.keys import Keys
+from gateway.state.database import Database
+from gateway.state.secrets import load_secret
+from tests.backends.workflow import sandbox
+from tests.backends.workflow.conftest import BACKENDS
+from tests.backends.workflow.steps import ended, lines, messages, run, step
+
+
+async def test_a_run_goes_on_at_the_step_that_was_interrupted(serving: Any) -> None:
+    async with serving() as gateway:
+        steps = (step("sandbox.echo", {"value": 1}, id="e"), step("sandbox.wait", {"name": "w"}), step("core.ping"))
+        begun = await run(gateway, *steps, wait=0)
+        await sandbox.gate("w:begun").wait()
+        key = gateway.key
+    sandbox.gate("w").set()
+    async with serving() as gateway:
+        done = await ended(gateway.as_(key), begun["runId"])
+        assert (done["status"], done["completedSteps"]) == ("succeeded", 3)
+        assert [call["tool"] for call in sandbox.calls] == ["echo", "wait", "wait"]
+        assert "workflow resumed after a restart" in await messages(gateway, begun["runId"])
+
+
+async def test_by_option_an_interrupted_run_has_failed(serving: Any) -> None:
+    async with serving() as gateway:
+        begun = await run(gateway, step("core.ping"), step("sandbox.wait", {"name": "w"}), wait=0)
+        await sandbox.gate("w:begun").wait()
+    async with serving(on_restart="fail") as gateway:
+        done = await ended(gateway, begun["runId"])
+        assert (done["status"], done["completedSteps"]) == ("failed", 1)
+        assert done["lastError"] == {"code": "INTERNAL_ERROR", "message": "The gateway stopped while this ran."}
+
+
+async def test_a_cancel_that_nobody_carried_out_is_carried_out_after_the_restart(serving: Any) -> None:
+    async with serving() as gateway:
+        begun = await run(gateway, step("sandbox.wait", {"name": "w"}), wait=0)
+        await sandbox.gate("w:begun").wait()
+        store = gateway.house._house.stores.store("default", "gox", None)
+        async with store.transaction() as connection:
+            await connection.exec_driver_sql("UPDATE workflow_runs SET cancel_requested = 1")
+    async with serving() as gateway:
+        assert (await ended(gateway, begun["runId"]))["status"] == "canceled"
+
+
+def _steps(folder: Path) -> list[dict[str, Any]]:
+    return [
+        step("core.ping", id="ping"),
+        step("sandbox.flaky", {"name": "f", "fails": 1}, id="flaky", retry={"maxAttempts": 2}),
+        step("sandbox.hold", {"folder": str(folder)}, id="hold"),
+        step("sandbox.echo", {"value": 1}, id="skipped", when={"stepId": "ping", "path": "ok", "equals": False}),
+        step("project.workspace_stats", id="stats", when={"stepId": "ping", "path": "ok", "equals": True}),
+    ]
+
+
+@asynccontextmanager
+async def _process(config: Path, port: int) -> Any:
+    arguments = ("-m", "gateway", "serve", "--config", str(config))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        async with httpx.AsyncClient() as http:
+            while True:
+                try:
+                    await http.get(f"http://127.0.0.1:{port}/healthz")
+                    break
+                except httpx.ConnectError:
+                    assert process.returncode is None, "the gateway did not start"
+                    await asyncio.sleep(0.05)
+        yield process
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGKILL)
+        await process.wait()
+
+
+async def test_a_five_step_workflow_over_three_backends_ends_the_same_after_kill_9_in_the_middle(
+    tmp_path: Path, unused_tcp_port: int, serving: Any
+) -> None:
+    port = unused_tcp_port
+    data, held = tmp_path / "killed", tmp_path / "held"
+    held.mkdir()
+    settings = {"data_dir": str(data), "server": {"port": port}, "backends": BACKENDS}
+    config = tmp_path / "gatehouse.yaml"
+    config.write_text(yaml.safe_dump(settings))
+    async with serving() as gateway:  # the same without a kill, to compare with
+        undisturbed = tmp_path / "undisturbed"
+        undisturbed.mkdir()
+        (undisturbed / "go").touch()
+        whole = await run(gateway, *_steps(undisturbed))
+        said = await messages(gateway, whole["runId"])
+    async with _process(config, port) as process:
+        gateway = await _client(gateway, data, port)
+        begun = await run(gateway, *_steps(held), wait=0)
+        while not (held / "begun").exists():
+            await asyncio.sleep(0.02)
+        os.kill(process.pid, signal.SIGKILL)
+        await process.wait()
+    (held / "go").touch()
+    async with _process(config, port):
+        done = await ended(gateway, begun["runId"])
+        own = ("runId", "correlationId", "startedAt", "endedAt")
+        assert {k: v for k, v in done.items() if k not in own} == {k: v for k, v in whole.items() if k not in own}
+        after = await messages(gateway, begun["runId"])
+        resumed = after.index("workflow resumed after a restart")
+        assert [*after[:resumed], *after[resumed + 2 :]] == said
+        assert after[resumed + 1] == "step started (attempt 1/1)"
+        assert (await lines(gateway, begun["runId"]))[resumed + 1]["stepId"] == "hold"
+
+
+async def _client(gateway: Any, data: Path, port: int) -> Any:
+    database = await Database.open(data)
+    try:
+        key, _ = await Keys(database, load_secret(data / "secrets", "pepper")).create("default", "dave")
+    finally:
+        await database.close()
+    return replace(gateway, base=f"http://127.0.0.1:{port}", key=key)

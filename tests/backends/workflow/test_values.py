@@ -1,0 +1,82 @@
+"""Conditions and references over whatever JSON a step may give."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.workflow.attempt import output_of
+from backends.workflow.definition import When
+from backends.workflow.values import at_path, filled, holds
+from gateway.errors import Fault
+
+KEYS = st.text("abc", min_size=1, max_size=3)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(st.lists(KEYS, max_size=4), JSON)
+def test_a_value_is_found_where_it_was_put_and_equals_itself(path: list[str], value: Any) -> None:
+    nested = value
+    for key in reversed(path):
+        nested = {key: nested}
+    assert at_path(nested, ".".join(path)) is value
+    assert holds(When("s", ".".join(path), json.loads(json.dumps(value))), {"s": nested})
+
+
+@given(JSON, JSON)
+def test_equality_is_that_of_json(one: Any, other: Any) -> None:
+    alike = one == other and json.dumps(one, sort_keys=True).lower() == json.dumps(other, sort_keys=True).lower()
+    if alike:
+        assert holds(When("s", "", other), {"s": one})
+    elif one != other:
+        assert not holds(When("s", "", other), {"s": one})
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"), [(1, 1.0, True), (1, True, False), (None, False, False), ("1", 1, False)]
+)
+def test_numbers_are_one_kind_and_nothing_else_is(one: Any, other: Any, equal: bool) -> None:
+    assert holds(When("s", "", other), {"s": one}) is equal
+
+
+@given(st.dictionaries(KEYS, JSON.filter(lambda value: "${" not in json.dumps(value))))
+def test_arguments_without_references_stay_as_they_are(arguments: dict[str, Any]) -> None:
+    assert filled(arguments, {}) == arguments
+
+
+@given(JSON)
+def test_a_reference_that_is_the_whole_text_keeps_the_type(value: Any) -> None:
+    assert filled({"x": ["${steps.s.output.v}"]}, {"s": {"v": value}}) == {"x": [value]}
+
+
+@pytest.mark.parametrize("reference", ["${steps.t.output}", "${steps.s.output.x}", "<${steps.s.output.v.w}>"])
+def test_a_reference_to_nothing_is_refused(reference: str) -> None:
+    with pytest.raises(Fault, match="leads to nothing"):
+        filled({"x": reference}, {"s": {"v": 1}})
+
+
+@pytest.mark.parametrize(
+    ("result", "output"),
+    [
+        ({"structuredContent": {"runId": "r", "output": {"a": 1}, "diff": None}}, {"a": 1}),
+        ({"structuredContent": {"a": 1}}, {"a": 1}),
+        ({"content": [{"type": "text", "text": "hi"}, {"type": "image"}]}, {"text": "hi"}),
+    ],
+)
+def test_the_output_of_any_tool_is_found(result: dict[str, Any], output: Any) -> None:
+    assert output_of(result) == output
+
+
+def test_a_failed_result_is_a_fault_with_its_own_words() -> None:
+    error = {"kind": "denied", "message": "no", "retryable": False}
+    with pytest.raises(Fault, match="no") as caught:
+        output_of({"isError": True, "structuredContent": {"ok": False, "error": error}})
+    assert caught.value.kind.value == "denied"
+    with pytest.raises(Fault, match="broken"):
+        output_of({"isError": True, "content": [{"type": "text", "text": "broken"}]})

@@ -1,0 +1,38 @@
+// The TypeScript SDK's v1 client on a journey through the gateway: node journey_v1.mjs FOLDER URL KEY
+// What it met is printed as one JSON object.
+import { createRequire } from "node:module";
+import { join } from "node:path";
+
+const [folder, url, key] = process.argv.slice(2);
+const require = createRequire(join(folder, "journey.cjs"));
+const { Client } = require("@modelcontextprotocol/sdk/client/index.js");
+const { StreamableHTTPClientTransport } = require("@modelcontextprotocol/sdk/client/streamableHttp.js");
+const { ElicitRequestSchema } = require("@modelcontextprotocol/sdk/types.js");
+
+const client = new Client({ name: "journey", version: "1" }, { capabilities: { elicitation: {} } });
+const met = { asked: [], progress: [] };
+client.setRequestHandler(ElicitRequestSchema, async (request) => {
+  met.asked.push(request.params.message);
+  return { action: "accept", content: { name: "Ada" } };
+});
+
+const caught = (error) => ({ name: error.name, code: error.code, message: error.message, data: error.data });
+const headers = { Authorization: `Bearer ${key}` };
+const transport = new StreamableHTTPClientTransport(new URL(url), { requestInit: { headers } });
+await client.connect(transport);
+met.server = client.getServerVersion();
+met.version = transport.protocolVersion;
+met.tools = (await client.listTools()).tools;
+met.echo = await client.callTool({ name: "plain_echo", arguments: { text: "grüße" } });
+met.count = await client.callTool({ name: "plain_count", arguments: { to: 3 } }, undefined, {
+  onprogress: (step) => met.progress.push(step),
+});
+met.greet = await client.callTool({ name: "plain_greet", arguments: {} });
+met.fail = await client.callTool({ name: "plain_fail", arguments: { text: "secret words" } });
+met.refuse = await client.callTool({ name: "strict_refuse", arguments: {} }).catch(caught);
+met.crash = await client.callTool({ name: "strict_crash", arguments: {} }).catch(caught);
+met.invalid = await client.callTool({ name: "strict_double", arguments: { number: "two" } }).catch(caught);
+met.unknown = await client.callTool({ name: "strict_nothing", arguments: {} }).catch(caught);
+await transport.terminateSession();
+await client.close();
+process.stdout.write(JSON.stringify(met));
