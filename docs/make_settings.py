@@ -16,7 +16,7 @@ NOTES: Final = {
     "server.ops_port": "Without effect in this release.",
     "server.trusted_proxies": "Without effect in this release.",
     "server.workers": "This release accepts 1 only.",
-    "catalogue.ttl": "In this release it is what lists tell clients as `ttlMs`; a module says itself when its lists change.",
+    "catalogue.ttl": "In this release only the `ttlMs` that lists tell clients; a module says when its lists change.",
     "catalogue.keep_stale": "Without effect in this release.",
     "auth.mode": "In this release `embedded` means API keys, and `external` is the same.",
 }
@@ -25,8 +25,8 @@ NOTES: Final = {
 ENTRIES: Final[tuple[tuple[str, str, type[BaseModel]], ...]] = (
     (
         "`tenants.NAME`",
-        "What one tenant may see and do. With no `tenants:` there is one, `default`. What the settings name they set at "
-        "every start; a tenant that they no longer name stays as it was.",
+        "What one tenant may see and do. With no `tenants:` there is one, `default`. What the settings name they set "
+        "at every start; a tenant that they no longer name stays as it was.",
         Tenant,
     ),
     ("`servers.NAME`", "Some backends under an address of their own, `/mcp/NAME`.", VirtualServer),
@@ -60,24 +60,24 @@ Every setting has a default that is right for most. They are read from the first
 3. `gatehouse.yaml` in the working folder,
 4. none: the defaults.
 
-The environment is laid over the file. `GATEHOUSE__SERVER__PORT=9000` sets `server.port`: the prefix `GATEHOUSE__`, then the
-path in capitals with `__` between its parts; a hyphen in the name of a backend or virtual server is written `_`. Lists and
-mappings are written as JSON, and `null` unsets.
+The environment is laid over the file. `GATEHOUSE__SERVER__PORT=9000` sets `server.port`: the prefix `GATEHOUSE__`,
+then the path in capitals with `__` between its parts; a hyphen in the name of a backend or virtual server is written
+`_`. Lists and mappings are written as JSON, and `null` unsets.
 
-In the file, `${NAME}` is the environment variable of that name and must be set; `${NAME:-default}` need not be; `$${` is a
-plain `${`. Relative paths count from the working folder.
+In the file, `${NAME}` is the environment variable of that name and must be set; `${NAME:-default}` need not be; `$${`
+is a plain `${`. Relative paths count from the working folder.
 
-An unknown key, a value of the wrong kind or a key given twice is one line with its file, line and column (or its variable),
-and nothing starts. `gatehouse check` looks without starting.
+An unknown key, a value of the wrong kind or a key given twice is one line with its file, line and column (or its
+variable), and nothing starts. `gatehouse check` looks without starting.
 
-While the gateway runs, a change of the file or `SIGHUP` applies `backends`, `servers` and `tenants` without dropping a call;
-all else is read at the start. A file with a mistake changes nothing but the log. A setting whose name ends in `_file` names
-files that hold the values, so that secrets need not stand in this one.
+While the gateway runs, a change of the file or `SIGHUP` applies `backends`, `servers` and `tenants` without dropping
+a call; all else is read at the start. A file with a mistake changes nothing but the log. A setting whose name ends in
+`_file` names files that hold the values, so that secrets need not stand in this one.
 
-Some variables are older than Gatehouse and work as they did: `READ_ONLY_MODE=true` makes every tenant read-only that the
-settings name; `GOX_BRIDGE_ENABLED` sets `bridge_enabled` of a backend `roblox`, and `GODOT_PATH`, `ALLOW_DANGEROUS_OPS` and
-`ALLOW_EXTERNAL_TOOLS` set `godot_path`, `allow_dangerous_ops` and `allow_external_tools` of a backend `godot`, where the
-settings have one.
+Some variables are older than Gatehouse and work as they did: `READ_ONLY_MODE=true` makes every tenant read-only that
+the settings name; `GOX_BRIDGE_ENABLED` sets `bridge_enabled` of a backend `roblox`, and `GODOT_PATH`,
+`ALLOW_DANGEROUS_OPS` and `ALLOW_EXTERNAL_TOOLS` set `godot_path`, `allow_dangerous_ops` and `allow_external_tools` of
+a backend `godot`, where the settings have one.
 """
 
 

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import Any, Final, cast
 
 import limits
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.auth.keys import DEFAULT_SCOPES, Keys
@@ -17,6 +17,7 @@ from gateway.catalogue.catalogue import Catalogue, Endpoint
 from gateway.catalogue.view import Naming
 from gateway.contract import MODERN, Backend, Call, Caller, Client, Json, Record, Stage
 from gateway.edge.bearer import Bearer
+from gateway.edge.bridge import bridge_router
 from gateway.edge.correlation import correlation_id, new_id, trace_context
 from gateway.edge.door import Authenticate, Door
 from gateway.edge.guard import Guard, defaults
@@ -39,7 +40,7 @@ from gateway.protocol.session import Sessions
 from gateway.protocol.standing import Standing
 from gateway.protocol.streams import Streams
 from gateway.protocol.wire import Pulse
-from gateway.settings import ModuleBackend, Settings, is_loopback
+from gateway.settings import ModuleBackend, Settings, Tenant, is_loopback
 from gateway.stages.approve import Approve
 from gateway.stages.audit import Audit
 from gateway.stages.authorize import Authorize
@@ -56,9 +57,10 @@ from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from gateway.state.sessions import Sessions as SessionRows
 from gateway.state.store import Stores
-from gateway.state.tenants import Tenants
+from gateway.state.tenants import TenantChange, Tenants
 from gateway.telemetry.calls import CallLines, Spans
 from gateway.telemetry.log import Lines
+from gateway.upstream.bridge import Bridges
 from gateway.upstream.home import House, SilentWire
 from gateway.upstream.load import load_module
 from gateway.upstream.local import LocalBackend
@@ -91,8 +93,13 @@ class Gatehouse:
             raise
         return house
 
+    def drain(self) -> None:
+        """Say that we are leaving, and end the streams that would never end by themselves."""
+        self.draining = True
+        self._hub.close()
+
     async def close(self) -> None:
-        """End every stream, finish what is under way, write down what is left."""
+        """Finish what is under way, and write down what is left."""
         self.draining = True
         await self._exit.aclose()
 
@@ -114,6 +121,7 @@ class Gatehouse:
         http = outbound_client()
         leave(http.aclose)
         bus = MemoryBus()
+        bridges = Bridges(bus)
 
         policy = Policy(self.tenants.get)
         naming = Naming(
@@ -162,13 +170,13 @@ class Gatehouse:
             bus=bus,
             http=http,
             loopback=is_loopback(settings.server.host),
+            bridge=bridges.for_backend,
             invoke=self._invoke,
             good=self._good,
             spawn=self._spawn,
         )
-        hub = Hub(self._backend)
+        self._hub = hub = Hub(self._backend)
         self.catalogue.on_change(hub.changed)
-        leave(_call(hub.close))
         floor = Floor(
             catalogue=self.catalogue, path=self.path, lists=short, correlate=_correlate, server_info=SERVER_INFO
         )
@@ -182,8 +190,9 @@ class Gatehouse:
             Modern(floor, Listen(self.catalogue, hub), Rounds(seal), pulse),
             Legacy(floor, sessions, streams, Asking(bus.worker), standing, pulse),
         )
-        door = Door(await self._authenticate(), entry.serve, settings.server.max_body_bytes)
-        guard = self._guarded(Front(door, self._plain_routes()))
+        authenticate = await self._authenticate()
+        door = Door(authenticate, entry.serve, settings.server.max_body_bytes)
+        guard = self._guarded(Front(door, self._plain_routes(bridge_router(bridges, authenticate))))
         self.asgi = guard
         self.lane = Lane(door, guard.host_allowed)
         leave(self._stop_backends)
@@ -209,9 +218,11 @@ class Gatehouse:
 
         return authenticate
 
-    def _plain_routes(self) -> FastAPI:
+    def _plain_routes(self, *routers: APIRouter) -> FastAPI:
         app = FastAPI(title="Gatehouse", version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
         app.include_router(health_router(lambda: "draining" if self.draining else None))
+        for router in routers:
+            app.include_router(router)
         return app
 
     def _guarded(self, app: ASGIApp) -> Guard:
@@ -312,21 +323,15 @@ def _endpoints(settings: Settings) -> dict[str, Endpoint]:
     return endpoints
 
 
-def _tenant(tenant: Any) -> Any:
-    return {"read_only": tenant.read_only, "backends": tenant.backends}
+def _tenant(tenant: Tenant) -> TenantChange:
+    """What the settings name they set; the rest stays as an operator left it."""
+    return cast("TenantChange", tenant.model_dump(include=tenant.model_fields_set))
 
 
 def _correlate(headers: Mapping[str, str], meta: Any) -> tuple[str, dict[str, str]]:
     known = cast("Json", meta) if isinstance(meta, dict) else None
     trace = trace_context(headers, known)
     return correlation_id(headers, known, trace), trace
-
-
-def _call(function: Any) -> Any:
-    async def run() -> None:
-        function()
-
-    return run
 
 
 async def _logged(work: Coroutine[Any, Any, None]) -> None:

@@ -5,7 +5,9 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Final
 
@@ -41,7 +43,7 @@ def listen(settings: Settings) -> socket.socket:
 
 async def serve(house: Gatehouse, bound: socket.socket, reload: Callable[[], Settings] | None = None) -> None:
     """Until a signal stops it. SIGHUP, or a change of the settings file, applies new settings without a restart."""
-    server = uvicorn.Server(config(house))
+    server = _Server(house)
     loop = asyncio.get_running_loop()
     changed = asyncio.Event()
     watching: list[asyncio.Task[None]] = []
@@ -57,6 +59,18 @@ async def serve(house: Gatehouse, bound: socket.socket, reload: Callable[[], Set
         for task in watching:
             task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
+
+
+class _Server(uvicorn.Server):
+    """Lets the house end its streams before it waits for the connections to finish."""
+
+    def __init__(self, house: Gatehouse) -> None:
+        super().__init__(config(house))
+        self._house = house
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._house.drain()
+        await super().shutdown(sockets)
 
 
 def _calm_collector() -> None:
@@ -82,7 +96,7 @@ def config(house: Gatehouse) -> uvicorn.Config:
     )
     return uvicorn.Config(
         house.asgi,
-        http=protocol_class(limits, Census(), house.lane),
+        http=protocol_class(limits, Census(exempt=partial(_within, server.trusted_proxies)), house.lane),
         ws="none",
         lifespan="off",
         access_log=False,
@@ -91,6 +105,14 @@ def config(house: Gatehouse) -> uvicorn.Config:
         proxy_headers=False,
         timeout_graceful_shutdown=DRAIN_SECONDS,
     )
+
+
+def _within(networks: Iterable[IPv4Network | IPv6Network], address: str) -> bool:
+    try:
+        place = ip_address(address)
+    except ValueError:
+        return False
+    return any(place in network for network in networks)
 
 
 async def _watch(source: Path, changed: asyncio.Event) -> None:

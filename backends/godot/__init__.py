@@ -1,1 +1,26 @@
 """Godot projects: scenes, scripts, resources and settings, by a connected editor, a headless engine, or their files."""
+
+from typing import Any
+
+from mcp.server import Server
+
+from backends.godot.envelope import WORDS, dress
+from backends.godot.options import Options
+from backends.godot.rows import TOOLS
+from backends.godot.server import make
+from gateway.contract import Home, Manifest
+
+manifest = Manifest(
+    words=WORDS,
+    dress=dress,
+    options=Options,
+    owns=("godot://", "godot-template://"),
+    effects={tool.name: tool.effect for tool in TOOLS.values()},
+    timeouts={tool.name: tool.timeout for tool in TOOLS.values() if tool.timeout is not None},
+    executor=True,
+)
+
+
+def server(home: Home) -> Server[Any]:
+    """`godot`."""
+    return make(home)

@@ -1,6 +1,6 @@
 """Editors that are connected: which of them has a project open, and how to ask it."""
 
-from typing import Any
+from typing import Any, cast
 
 from backends.godot.paths import Project
 from gateway.contract import Caller, Home, Json
@@ -38,7 +38,7 @@ class Editors:
         answer = await self._home.bridge.request(caller, peer, payload, timeout)
         if answer.get("ok"):
             result: Any = answer.get("result")
-            return result if isinstance(result, dict) else {"value": result}
+            return cast("Json", result) if isinstance(result, dict) else {"value": result}
         error: Json = answer.get("error") or {}
         kind = _KINDS.get(str(error.get("code")), Kind.INTERNAL)
         raise Fault(kind, str(error.get("message") or "The editor could not do it."), details=error.get("details"))

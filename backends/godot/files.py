@@ -4,7 +4,7 @@ after a path was checked leads nowhere; what is written appears whole or not at 
 import errno
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -130,7 +130,9 @@ def already(place: Place) -> Fault:
 
 
 @contextmanager
-def _parent(place: Place, what: str, *, make: bool = False, parts: tuple[str, ...] | None = None) -> Generator[int]:
+def _parent(
+    place: Place, what: str, *, make: bool = False, parts: tuple[str, ...] | None = None
+) -> Generator[int, None, None]:
     """The folder a place lies in, reached from the project's own without following a link."""
     try:
         handle = os.open(place.root, _FOLDER)

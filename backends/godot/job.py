@@ -95,6 +95,8 @@ class Action:
     """None: only an editor can do it."""
     editor: str = ""
     """The method of a connected editor that does the same."""
+    exactly: str = ""
+    """Parameters, blanks between, of which there must be one and only one."""
     operation: str = ""
     """What the gate of dangerous operations knows it as, where it has to pass it."""
 
@@ -173,7 +175,10 @@ def _managed(tool: Tool) -> Json:
         properties |= {name: schema for name, schema in own.items() if name not in properties}
         allowed: Json = {"action": {"const": action.name}, **dict.fromkeys(own, True)}
         needed = ["action", *required]
-        branches.append({"properties": allowed, "required": needed, "additionalProperties": False})
+        branch: Json = {"properties": allowed, "required": needed, "additionalProperties": False}
+        if action.exactly:
+            branch["oneOf"] = [{"required": [name]} for name in action.exactly.split()]
+        branches.append(branch)
     return {
         "type": "object",
         "properties": properties,

@@ -29,7 +29,9 @@ class Run:
         self.lines: deque[str] = deque(maxlen=keep)
         self.seen = 0
         self._process = process
-        self._readers = [asyncio.create_task(self._read(stream)) for stream in (process.stdout, process.stderr) if stream]
+        self._readers = [
+            asyncio.create_task(self._read(stream)) for stream in (process.stdout, process.stderr) if stream
+        ]
 
     async def _read(self, stream: asyncio.StreamReader) -> None:
         async for line in lines(stream):

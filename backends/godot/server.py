@@ -11,8 +11,8 @@ from mcp.server.context import ServerRequestContext
 from mcp.types import CallToolRequestParams, PaginatedRequestParams
 
 from backends.godot.desk import Desk
-from backends.godot.envelope import DURATION, Outcome, answer, meta_of
 from backends.godot.dispatch import perform
+from backends.godot.envelope import DURATION, Outcome, answer, meta_of
 from backends.godot.job import Job, Tool
 from backends.godot.paths import Project
 from backends.godot.rows import TOOLS
@@ -97,9 +97,7 @@ class _Recorded:
     async def _record(self, end: Json) -> None:
         project = self._project
         if project is not None and (project.root / "project.godot").is_file():
-            await asyncio.to_thread(
-                self._desk.audit.write, project, self._id, self._tool.name, self._arguments, end
-            )
+            await asyncio.to_thread(self._desk.audit.write, project, self._id, self._tool.name, self._arguments, end)
 
     def _action(self) -> str | None:
         action = self._arguments.get("action")

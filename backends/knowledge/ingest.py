@@ -20,7 +20,7 @@ MAX_BYTES: Final = 900_000
 _AT_ONCE_CHARACTERS: Final = 5000
 _BATCH: Final = 20
 _ABOUT: Final = ("topic", "tags", "source", "actor", "confidence", "valid_from", "valid_to")
-_SHOWN: Final = ("id", "status", "total", "processed", "stored", "skipped", "error", "recorded_at", "updated_at")
+_SHOWN: Final = ("id", "status", "total", "processed", "stored", "skipped", "failure", "recorded_at", "updated_at")
 _UNFINISHED: Final = ("pending", "processing")
 
 
@@ -131,7 +131,7 @@ def _entry(about: Json, chunk: str) -> Json:
 
 async def _fail(visit: Visit, task_id: str, why: str) -> None:
     async with visit.open() as book:
-        values = {"status": "failed", "error": why, "chunks": "[]", "updated_at": book.now}
+        values = {"status": "failed", "failure": why, "chunks": "[]", "updated_at": book.now}
         unfinished = ingestions.c.status.in_(_UNFINISHED)
         await book.connection.execute(update(ingestions).where(ingestions.c.id == task_id, unfinished).values(values))
 
@@ -151,7 +151,7 @@ async def _create(book: Book, chunks: list[str], about: Json) -> str:
         "processed": 0,
         "stored": 0,
         "skipped": 0,
-        "error": None,
+        "failure": None,
         "recorded_at": book.now,
         "updated_at": book.now,
     }

@@ -150,11 +150,11 @@ TASK: Final = _object(
         "task_id": _STRING,
         "status": {"enum": ["pending", "processing", "completed", "failed"]},
         **dict.fromkeys(("total", "processed", "stored", "skipped"), _COUNT),
-        "error": _NULLABLE,
+        "failure": _NULLABLE,
         "recorded_at": _STRING,
         "updated_at": _STRING,
     },
-    ("task_id", "status", "total", "processed", "stored", "skipped", "error", "recorded_at", "updated_at"),
+    ("task_id", "status", "total", "processed", "stored", "skipped", "failure", "recorded_at", "updated_at"),
 )
 _SNAPSHOTS: Final[dict[str, Json]] = {
     "entity_type": {"enum": ["entry", "triple", "entity"]},

@@ -30,7 +30,7 @@ touches = table("touches", column("entity_id"), column("transaction_id"))
 rankings = table("rankings", *map(column, ("id", "digest", "ranked", "expires_at")))
 ingestions = table(
     "ingestions",
-    *map(column, ("id", "status", "chunks", "about", "total", "processed", "stored", "skipped", "error")),
+    *map(column, ("id", "status", "chunks", "about", "total", "processed", "stored", "skipped", "failure")),
     column("recorded_at"),
     column("updated_at"),
 )

@@ -18,7 +18,7 @@ from backends.launch.states import STABLE, TERMINAL, State
 from backends.launch.telemetry import Telemetry
 from backends.launch.words import internal
 from backends.launch.workshop import Workshop
-from gateway.contract import Caller, Home, Json, Lease
+from gateway.contract import Caller, Home, Lease
 from gateway.errors import Fault, Kind
 
 log = logging.getLogger("gatehouse.launch")

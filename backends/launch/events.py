@@ -96,7 +96,7 @@ def _parsed(line: bytes) -> Json | None:
         event = json.loads(line)
     except ValueError:
         return None
-    return event if isinstance(event, dict) and _KEYS <= event.keys() else None  # pyright: ignore[reportUnknownVariableType]
+    return event if isinstance(event, dict) and event.keys() >= _KEYS else None  # pyright: ignore[reportUnknownVariableType]
 
 
 _KEYS: Final = frozenset(

@@ -190,5 +190,9 @@ def _blocked(report: Json, snapshot: Json) -> list[str]:
     """The sections that hold a page with an issue."""
     paths = [issue.get("location", {}).get("path", "") for issue in report["issues"] if issue["severity"] != "info"]
     drafts = [name for name in snapshot["artifacts_index"] if name.startswith("drafts/")]
-    held = {name.split("/")[1] for name in drafts if any(name.endswith(path.removeprefix("work/site/")) for path in paths if path)}
+    held = {
+        name.split("/")[1]
+        for name in drafts
+        if any(name.endswith(path.removeprefix("work/site/")) for path in paths if path)
+    }
     return [name for name in SECTIONS if name in held]

@@ -88,7 +88,15 @@ class Launches:
                 details={"missing_fields": missing, "suggested_values": suggested},
             )
         config = run_config(self._options, sure["family"], sure["target_platform"], "en", found.url, found.sha)
-        names = ("family", "target_platform", "locales", "layout_mode", "allow_inference", "github_repo_url", "github_ref")
+        names = (
+            "family",
+            "target_platform",
+            "locales",
+            "layout_mode",
+            "allow_inference",
+            "github_repo_url",
+            "github_ref",
+        )
         derived = {name: config[name] for name in names}
         return {**await self._start(ask, config), "derived_config": derived}
 
@@ -140,7 +148,9 @@ class Launches:
         return {"runs": [each for each in shown if each["state"] == wanted.get("state", each["state"])]}
 
     async def _listed(self, caller: Caller, entry: Entry) -> Json:
-        shown = {name: getattr(entry, name) for name in ("run_id", "product_slug", "state", "started_at", "finished_at")}
+        shown = {
+            name: getattr(entry, name) for name in ("run_id", "product_slug", "state", "started_at", "finished_at")
+        }
         if entry.state not in _FINAL:
             # The journal is the truth; the index may be a crash behind it.
             known = await asyncio.to_thread(self._run(caller, entry.run_id).events)
@@ -279,4 +289,6 @@ def _validatable(run: Run) -> State:
 def _ready(run: Run) -> None:
     state, report = run.state(), read_report(run)
     if state is not State.READY_FOR_PR or report is None or not report["ok"]:
-        raise illegal_state(run.run_id, state, "Only a run that is READY_FOR_PR, with a report that is ok, has a pull request.")
+        raise illegal_state(
+            run.run_id, state, "Only a run that is READY_FOR_PR, with a report that is ok, has a pull request."
+        )

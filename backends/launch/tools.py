@@ -20,7 +20,7 @@ _URL: Final[Json] = {"type": "string", "minLength": 1, "maxLength": 2000}
 _STATE: Final[Json] = {"enum": [state.value for state in State]}
 _ISSUE_HEAD: Final[Json] = {
     "type": "object",
-    "properties": {name: _TEXT for name in ("issue_id", "severity", "gate", "title")},
+    "properties": dict.fromkeys(("issue_id", "severity", "gate", "title"), _TEXT),
     "required": ["issue_id", "severity", "gate", "title"],
 }
 _ARTIFACT_HEAD: Final[Json] = {
@@ -81,7 +81,15 @@ def _inlined(schema: Any, definitions: Json) -> Any:
 
 
 def _tool(
-    name: str, title: str, description: str, given: Json, answer: Json, *, read: bool = False, again: bool = False, away: bool = False
+    name: str,
+    title: str,
+    description: str,
+    given: Json,
+    answer: Json,
+    *,
+    read: bool = False,
+    again: bool = False,
+    away: bool = False,
 ) -> Tool:
     return Tool(
         name=name,
@@ -132,7 +140,9 @@ def tools() -> list[Tool]:
     pull: Json = {"run_id": _TEXT, "pr_url": _TEXT, "branch": _TEXT, "commit_sha": _TEXT}
     github = _input({"github_repo_url": _URL, **start}, "github_repo_url")
     github_config: Json = {"type": "object", "required": ["family", "target_platform", "github_repo_url", "github_ref"]}
-    one_artifact = _input({"run_id": _RUN_ID, "artifact_name": {"type": "string", "maxLength": 300}}, "run_id", "artifact_name")
+    one_artifact = _input(
+        {"run_id": _RUN_ID, "artifact_name": {"type": "string", "maxLength": 300}}, "run_id", "artifact_name"
+    )
     summary: Json = {"type": "object", "required": list(_FACTS)}
     events: Json = {"type": "array", "items": {"type": "object"}}
     return [

@@ -34,7 +34,13 @@ class Workshop:
         process = self._process or await self._start()
         assert process.stdin is not None
         assert process.stdout is not None
-        item = {"run_id": self._run.run_id, "worker": worker, "scope": scope, "limits": self._limits, "given": given or {}}
+        item = {
+            "run_id": self._run.run_id,
+            "worker": worker,
+            "scope": scope,
+            "limits": self._limits,
+            "given": given or {},
+        }
         try:
             async with asyncio.timeout(self._seconds):
                 process.stdin.write(json.dumps(item).encode() + b"\n")
@@ -42,12 +48,17 @@ class Workshop:
                 line = await process.stdout.readline()
         except TimeoutError as exc:
             self.kill()
-            raise Fault(Kind.TIMEOUT, "A work item took too long.", code="TOOL_TIMEOUT", details={"worker": worker}) from exc
+            raise Fault(
+                Kind.TIMEOUT, "A work item took too long.", code="TOOL_TIMEOUT", details={"worker": worker}
+            ) from exc
         except (ConnectionError, BrokenPipeError):
             line = b""
         if not line:
             raise Fault(
-                Kind.INTERNAL, "The worker ended before its work did.", retryable=True, details={"cause_class": "WorkerDied"}
+                Kind.INTERNAL,
+                "The worker ended before its work did.",
+                retryable=True,
+                details={"cause_class": "WorkerDied"},
             )
         return json.loads(line)
 
@@ -84,7 +95,8 @@ class Workshop:
 def limits(options: Options) -> Json:
     """The options that bound the work, as the child gets them."""
     bounds: dict[str, Any] = options.model_dump(
-        mode="json", include={"remotes", "local_roots", "github_clone_base", "max_repo_files", "max_file_bytes", "max_repo_bytes"}
+        mode="json",
+        include={"remotes", "local_roots", "github_clone_base", "max_repo_files", "max_file_bytes", "max_repo_bytes"},
     )
     return bounds
 

@@ -1,7 +1,4 @@
-"""API keys: `gth_<id>_<secret>_<check>`, shown once, stored as a keyed digest of the secret.
-
-The check lets a typo be seen, and a leaked key be found, without asking anybody.
-"""
+"""API keys: shown once, stored as a keyed digest of the secret."""
 
 import asyncio
 import hashlib
@@ -9,10 +6,7 @@ import hmac
 import json
 import logging
 import re
-import secrets
-import string
 import time
-import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -20,6 +14,7 @@ from typing import Any, Final, Literal
 from sqlalchemy import Row, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from gateway.auth.key_text import new_id, new_secret, parse, spell
 from gateway.contract import Caller
 from gateway.errors import Fault, Kind
 from gateway.state.database import Database
@@ -27,12 +22,6 @@ from gateway.state.names import checked
 
 DEFAULT_SCOPES: Final = ("mcp:list", "mcp:call", "mcp:call:write")
 
-_ID_CHARACTERS: Final = string.ascii_lowercase + string.digits
-_CHECK_CHARACTERS: Final = string.digits + string.ascii_letters
-_ID_LENGTH: Final = 12
-_CHECK_LENGTH: Final = 6
-# By length, not by separator: base64url has underscores of its own.
-_KEY: Final = re.compile(r"gth_([a-z0-9]{12})_([A-Za-z0-9_-]{43})_([A-Za-z0-9]{6})", re.ASCII)
 _WORDS: Final = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
 _SCOPE: Final = re.compile(r"[!#-\[\]-~]{1,128}", re.ASCII)
 _NOTE_EVERY: Final = 60.0
@@ -69,7 +58,7 @@ class Keys:
         self._database = database
         self._pepper = pepper
         self._clock = clock
-        self._nobody = self._digest(secrets.token_urlsafe(32))
+        self._nobody = self._digest(new_secret())
         self._notes: dict[str, float] = {}
         self._noting: asyncio.Task[None] | None = None
         self._next_note = time.monotonic()
@@ -87,7 +76,7 @@ class Keys:
         """A new key's text, which is nowhere kept, and what is. Raises `Fault(INVALID_INPUT)`."""
         now = self._clock()
         info = KeyInfo(
-            id="".join(secrets.choice(_ID_CHARACTERS) for _ in range(_ID_LENGTH)),
+            id=new_id(),
             tenant=checked(tenant, "tenant"),
             subject=subject,
             kind=kind,
@@ -102,10 +91,10 @@ class Keys:
         _check_words(info)
         if expires is not None and not expires > now:
             raise Fault(Kind.INVALID_INPUT, "A key's expiry must lie in the future.")
-        secret = secrets.token_urlsafe(32)
+        secret = new_secret()
         async with self._database.transaction() as connection:
             await connection.execute(_INSERT, _as_row(info, self._digest(secret)))
-        return _spell(info.id, secret), info
+        return spell(info.id, secret), info
 
     async def list(self, tenant: str | None = None) -> _Infos:
         """All keys, of one tenant if it is named: revoked and expired ones too."""
@@ -124,7 +113,7 @@ class Keys:
 
     async def verify(self, key: str) -> Caller | None:
         """Whose key it is; None when it is not a key, unknown, revoked or expired. Raises only `Fault(UNAVAILABLE)`."""
-        parts = _parse(key)
+        parts = parse(key)
         if parts is None:
             return None
         keyid, secret = parts
@@ -197,28 +186,6 @@ class Keys:
         notes, self._notes = self._notes, {}
         async with self._database.transaction() as connection:
             await connection.execute(_USED, [{"id": keyid, "at": at} for keyid, at in notes.items()])
-
-
-def _spell(keyid: str, secret: str) -> str:
-    stem = f"gth_{keyid}_{secret}"
-    return f"{stem}_{_check(stem)}"
-
-
-def _parse(key: str) -> tuple[str, str] | None:
-    match = _KEY.fullmatch(key)
-    if match is None:
-        return None
-    keyid, secret, check = match.groups()
-    return (keyid, secret) if check == _check(f"gth_{keyid}_{secret}") else None
-
-
-def _check(stem: str) -> str:
-    """CRC-32 in base 62, most significant digit first."""
-    rest, check = zlib.crc32(stem.encode("ascii")), ""
-    for _ in range(_CHECK_LENGTH):
-        rest, digit = divmod(rest, len(_CHECK_CHARACTERS))
-        check = _CHECK_CHARACTERS[digit] + check
-    return check
 
 
 def _check_words(info: KeyInfo) -> None:

@@ -109,7 +109,8 @@ class Catalogue:
         self._read_at[namespace] = time.monotonic()
         try:
             async with asyncio.timeout(FIRST_OFFER_SECONDS):
-                snapshot = take(backend, await backend.offer(None))
+                # Checked off the loop: a hostile schema may take a while.
+                snapshot = await asyncio.to_thread(take, backend, await backend.offer(None))
         except (Fault, ForeignError, TimeoutError) as exc:
             log.warning("%s: its lists could not be read: %s", namespace, str(exc) or "no answer in time")
             return

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from mcp.shared.inbound import x_mcp_header_map
 
+from gateway.catalogue.flatten import flatten
 from gateway.catalogue.intake import take_prompts, take_resources, take_templates, take_tools
 from gateway.catalogue.names import collisions
 from gateway.catalogue.schema import compile_check
@@ -25,6 +26,8 @@ class Snapshot:
     checks: Mapping[str, Check]
     headers: Mapping[str, Json]
     """Input schemas of the tools that mirror arguments into headers."""
+    flat: Mapping[str, Json]
+    """Input schemas as clients see them whose models refuse a choice at the root."""
     degraded: bool = False
 
 
@@ -48,6 +51,7 @@ def take(backend: Backend, offer: Offer) -> Snapshot:
         ),
         quarantined={**bad_templates, **bad_resources, **bad_prompts, **bad_tools},
         checks={tool["name"]: compile_check(tool["inputSchema"]) for tool in tools},
+        flat={tool["name"]: flatten(tool["inputSchema"]) for tool in tools},
         headers={tool["name"]: tool["inputSchema"] for tool in tools if x_mcp_header_map(tool["inputSchema"])},
     )
 

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.catalogue.flatten import flatten
 from gateway.catalogue.names import Mode, canonical, exposed
 from gateway.catalogue.snapshot import Snapshot, effect_of, timeout_of
 from gateway.catalogue.uris import rewrite_links, rewrite_meta, unwrap, wrap, wrap_template
@@ -217,7 +216,7 @@ class View:
         item = {**shown, "name": route.exposed, "_meta": meta}
         item.pop("execution", None)  # of 2025-11-25's experimental tasks, which the gateway does not offer
         if self._mode == "underscore":
-            item["inputSchema"] = flatten(definition["inputSchema"])
+            item["inputSchema"] = snapshot.flat[name]
         return _Listed(route, item)
 
     def _prompt(self, snapshot: Snapshot, definition: Json) -> _Listed:

@@ -1,8 +1,4 @@
-"""The relay that a Studio speaks to: it can only make requests, so it polls for lines and posts its answers.
-
-In `app.py`: `bridges = Bridges(bus)`; `app.include_router(bridge_router(bridges, authenticate))`; and in `load_module`
-`bridge=bridges.for_backend(namespace)` in place of `NoBridge()`.
-"""
+"""The relay that a Studio speaks to: it can only make requests, so it polls for lines and posts its answers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

@@ -9,7 +9,7 @@ from uuid import uuid4
 from gateway.contract import Json
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.answer import request_bytes
-from gateway.protocol.json import Message
+from gateway.protocol.message import Message
 from gateway.protocol.rounds import missing_capabilities
 
 ANSWER_SECONDS: Final = 600.0

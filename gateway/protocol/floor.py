@@ -1,16 +1,22 @@
 """What both eras stand on: the two paths a call may walk, and where a name leads."""
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.view import LISTS, View
 from gateway.contract import Call, Handler, Inbound, Json, Result, Route
 from gateway.errors import Fault, Kind
+from gateway.protocol.json import decode
 
 CARRIED: Final = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
 """The methods that reach a backend."""
+IS_LIST: Final = frozenset(LISTS)
+
+
+LARGE: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +34,11 @@ class Floor:
 
     def view(self, inbound: Inbound) -> View | None:
         return self.catalogue.view(inbound.caller, inbound.path)
+
+
+async def read(body: bytes) -> Json:
+    """The object in a body. A large one is read in a thread, so that others are served meanwhile."""
+    return decode(body) if len(body) < LARGE else await asyncio.to_thread(decode, body)
 
 
 def find(view: View, method: str, params: Json) -> tuple[Route | None, Json]:
@@ -72,7 +83,3 @@ def seen(catalogue: Catalogue, call: Call) -> View:
     if view is None:
         raise Fault(Kind.NOT_FOUND, "There is no such endpoint.")
     return view
-
-
-Serve = Callable[[Inbound, Any], Awaitable[None]]
-IS_LIST: Final = frozenset(LISTS)

@@ -1,13 +1,11 @@
-"""Strict JSON and the shape of JSON-RPC messages: one parse, and what goes on is what was checked.
+"""Strict JSON: one parse, and what goes on is what was checked.
 
-What other parsers read differently (duplicate members, other case, NaN, lone surrogates) is refused.
+What other parsers read differently (duplicate members, NaN, lone surrogates) is refused.
 """
 
 import json
 import re
 from array import array
-from dataclasses import dataclass, field
-from functools import cache
 from hashlib import sha256
 from itertools import accumulate
 from typing import Any, Final, Literal, cast
@@ -22,17 +20,6 @@ INVALID_REQUEST: Final = -32600
 MAX_DEPTH: Final = 64
 MAX_DIGITS: Final = 308
 """The longest integer that is certainly a finite double: a peer that reads numbers as doubles sees no infinity."""
-MAX_ID_CHARS: Final = 256
-
-ENVELOPE: Final = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
-PARAMS: Final = frozenset(
-    {
-        *("_meta", "name", "arguments", "uri", "cursor", "inputResponses", "requestState", "task", "taskId"),
-        *("ref", "argument", "context", "level", "protocolVersion", "capabilities", "clientInfo", "notifications"),
-        *("requestId", "reason", "progressToken", "progress", "total", "message"),
-    }
-)
-"""Every member that some revision gives to the params of a message from the client."""
 
 
 class BadJson(Exception):
@@ -43,18 +30,6 @@ class BadJson(Exception):
         self.code = code
         self.message = message
         self.id = id
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One JSON-RPC message. `params` is empty when absent; a response has either `result` or `error`."""
-
-    kind: Literal["request", "notification", "response"]
-    id: str | int | None = None
-    method: str = ""
-    params: Json = field(default_factory=dict[str, Any])
-    result: Json | None = None
-    error: Json | None = None
 
 
 # ---- bytes to an object -------------------------------------------------------------------------------------------
@@ -147,85 +122,6 @@ _INFINITE: Final = (float("inf"), float("-inf"))
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+', re.DOTALL)
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
-
-
-# ---- an object to a message ---------------------------------------------------------------------------------------
-
-
-def message(body: Json) -> Message:
-    """What `body` is in JSON-RPC 2.0 as MCP narrows it. Raises `BadJson` when it is nothing."""
-    id = body.get("id")
-    known_id = _is_id(id)
-    try:
-        if not known_id and "id" in body:
-            raise BadJson(INVALID_REQUEST, "id must be a string of at most 256 characters or a 64-bit integer.")
-        if body.get("jsonrpc") != "2.0":
-            raise BadJson(INVALID_REQUEST, 'jsonrpc must be "2.0".')
-        if not body.keys() <= ENVELOPE:
-            _refuse_shadows(body, ENVELOPE)
-        return _asked(body) if "method" in body else _answered(body)
-    except BadJson as refusal:
-        refusal.id = id if known_id else None
-        raise
-
-
-def _asked(body: Json) -> Message:
-    method = body["method"]
-    if type(method) is not str:
-        raise BadJson(INVALID_REQUEST, "method must be a string.")
-    if "result" in body or "error" in body:
-        raise BadJson(INVALID_REQUEST, "A message has either a method or an answer.")
-    params: Any = body.get("params", {})
-    if not isinstance(params, dict):
-        raise BadJson(INVALID_REQUEST, "params must be an object.")
-    members = cast("Json", params)
-    if not members.keys() <= PARAMS:
-        _refuse_shadows(members, PARAMS)
-    if "id" in body:
-        return Message("request", body["id"], method, members)
-    return Message("notification", None, method, members)
-
-
-def _answered(body: Json) -> Message:
-    if "id" not in body:
-        raise BadJson(INVALID_REQUEST, "A message needs a method, or an id with a result or error.")
-    if ("result" in body) == ("error" in body):
-        raise BadJson(INVALID_REQUEST, "A response has exactly one of result and error.")
-    if "params" in body:
-        raise BadJson(INVALID_REQUEST, "A response has no params.")
-    if "error" in body:
-        return Message("response", body["id"], error=_error(body["error"]))
-    if not isinstance(body["result"], dict):
-        raise BadJson(INVALID_REQUEST, "result must be an object.")
-    return Message("response", body["id"], result=cast("Json", body["result"]))
-
-
-def _error(error: Any) -> Json:
-    if not isinstance(error, dict):
-        raise BadJson(INVALID_REQUEST, "error must be an object.")
-    members = cast("Json", error)
-    if type(members.get("code")) is not int or type(members.get("message")) is not str:
-        raise BadJson(INVALID_REQUEST, "error needs an integer code and a message.")
-    return members
-
-
-def _is_id(id: object) -> bool:
-    if type(id) is int:
-        return -(2**63) <= id < 2**63
-    return type(id) is str and len(id) <= MAX_ID_CHARS
-
-
-def _refuse_shadows(members: Json, known: frozenset[str]) -> None:
-    """A peer that ignores case, as Go's parser does, must not read another member than we did."""
-    folded = _folded(known)
-    for name in members.keys() - known:
-        if name.casefold() in folded:
-            raise BadJson(INVALID_REQUEST, "A member's name differs from a known one only in case.")
-
-
-@cache
-def _folded(known: frozenset[str]) -> frozenset[str]:
-    return frozenset(name.casefold() for name in known)
 
 
 # ---- values to bytes ----------------------------------------------------------------------------------------------

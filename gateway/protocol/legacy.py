@@ -14,9 +14,10 @@ from gateway.protocol.answer import error_bytes, headers
 from gateway.protocol.asking import Asking
 from gateway.protocol.downgrade import downgrade
 from gateway.protocol.faults import RpcError
-from gateway.protocol.floor import CARRIED, IS_LIST, Floor, find, list_end, seen
-from gateway.protocol.json import BadJson, Message, decode, message
+from gateway.protocol.floor import CARRIED, IS_LIST, Floor, find, list_end, read, seen
+from gateway.protocol.json import BadJson
 from gateway.protocol.legacy_wire import LegacyWire
+from gateway.protocol.message import Message, message
 from gateway.protocol.params import check, check_level
 from gateway.protocol.seal import SESSION_SECONDS
 from gateway.protocol.session import Session, Sessions
@@ -59,7 +60,7 @@ class Legacy:
 
     async def post(self, inbound: Inbound, outlet: Outlet) -> None:
         try:
-            asked = message(decode(inbound.body))
+            asked = message(await read(inbound.body))
         except BadJson as exc:
             await _refuse(outlet, 400, "", exc.id, RpcError(exc.code, exc.message))
             return

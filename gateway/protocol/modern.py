@@ -19,9 +19,10 @@ from gateway.contract import MODERN, Call, Client, Handler, Inbound, Json, Outle
 from gateway.errors import ForeignError
 from gateway.protocol.answer import error_bytes, headers
 from gateway.protocol.faults import RpcError
-from gateway.protocol.floor import CARRIED, IS_LIST, Floor, find, list_end, seen
-from gateway.protocol.json import BadJson, Message, decode, message
+from gateway.protocol.floor import CARRIED, IS_LIST, Floor, find, list_end, read, seen
+from gateway.protocol.json import BadJson
 from gateway.protocol.listen import Listen
+from gateway.protocol.message import Message, message
 from gateway.protocol.params import LOG_LEVELS, check
 from gateway.protocol.rounds import MULTI_ROUND, Rounds
 from gateway.protocol.turn import Prepared, take_turn
@@ -49,7 +50,7 @@ class Modern:
 
     async def post(self, inbound: Inbound, outlet: Outlet) -> None:
         try:
-            body = decode(inbound.body)
+            body = await read(inbound.body)
             asked = message(body)
         except BadJson as exc:
             await _refuse(outlet, "", exc.id, RpcError(exc.code, exc.message))

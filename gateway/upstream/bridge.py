@@ -98,6 +98,7 @@ class _Session:
             "owner": self.caller.subject,
             "connected": self.state == "ready" and (self.polls > 0 or now - self.last_seen < _SEEN),
             "state": self.state,
+            "polling": self.polls > 0,
             "connected_at": self.connected_at,
             "last_seen": self.last_seen,
             "capabilities": self.capabilities,

@@ -31,6 +31,8 @@ class House:
     bus: Bus
     http: httpx.AsyncClient
     loopback: bool
+    bridge: Callable[[str], Bridge]
+    """The bridge of a backend, by namespace."""
     invoke: Invoke
     good: Callable[[Caller], Awaitable[bool]]
     spawn: Callable[[Coroutine[Any, Any, None]], None]
@@ -78,16 +80,6 @@ class ModuleHome:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self.house.spawn(work)
-
-
-class NoBridge:
-    """A bridge that no peer can reach: what a module has whose backend takes no connections from outside."""
-
-    def peers(self, caller: Caller) -> list[Json]:
-        return []
-
-    async def request(self, caller: Caller, peer: str | None, payload: Json, timeout: float) -> Json:
-        raise Fault(Kind.UNAVAILABLE, "Nothing is connected to this bridge.")
 
 
 class SilentWire:

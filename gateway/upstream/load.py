@@ -10,7 +10,7 @@ from mcp.server.mcpserver import MCPServer
 from pydantic import ValidationError
 
 from gateway.contract import Home, Json, Manifest
-from gateway.upstream.home import House, ModuleHome, NoBridge
+from gateway.upstream.home import House, ModuleHome
 from gateway.upstream.local import LocalBackend
 
 
@@ -35,7 +35,7 @@ def load_module(
     home = ModuleHome(
         namespace=namespace,
         options=_options(namespace, manifest, options),
-        bridge=NoBridge(),
+        bridge=house.bridge(namespace),
         store_name=manifest.store or namespace,
         migrations=manifest.migrations,
         house=house,

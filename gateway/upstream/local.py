@@ -32,6 +32,7 @@ log = logging.getLogger("gatehouse.upstream")
 _OURS = (OpenTelemetryMiddleware, RequestStateBoundary)
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _MAX_PAGES = 100
+CLOSE_SECONDS = 3600.0
 
 
 class LocalBackend:
@@ -49,6 +50,9 @@ class LocalBackend:
         self._standalone = Standalone(self._changed)
         self._watched: frozenset[str] = frozenset()
         self._listening: asyncio.Task[None] | None = None
+        self._active = 0
+        self._closing = False
+        self._idle = asyncio.Event()
 
     async def open(self) -> None:
         """Enter the server's lifespan, once, and begin to hear of its changes."""
@@ -56,7 +60,14 @@ class LocalBackend:
         self._listen()
 
     async def close(self) -> None:
+        """Once its last call is done, or after a while: a backend that is taken out drops no call."""
         await self._stop_listening()
+        self._closing = True
+        if not self._active:
+            self._idle.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._idle.wait()
         await self._exit.aclose()
 
     # ---- what it lists ----
@@ -102,10 +113,14 @@ class LocalBackend:
             if (key := _NAMED.get(call.method)) is not None:
                 params = {**params, key: route.name}
         token = HERE.set(Here(call.caller, call.id, until, call.meta))
+        self._active += 1
         try:
             return await self._run(entry, call, call.method, params)
         finally:
             HERE.reset(token)
+            self._active -= 1
+            if self._closing and not self._active:
+                self._idle.set()
 
     async def _run(self, entry: HandlerEntry[Any], call: Call | None, method: str, params: Json) -> Json:
         try:

@@ -11,7 +11,8 @@ _AT: Final = re.compile(r"^\s+at: (?P<where>.*)$")
 _PLACE: Final = re.compile(r"\((?P<file>res://[^:)]+):(?P<line>\d+)\)")
 # Said at the end of a run that went well.
 _HARMLESS: Final = re.compile(
-    r"leaked|RID allocations|ObjectDB instances|resources? still in use at exit|Pages in use exist at exit|BUG: Unreferenced",
+    r"leaked|RID allocations|ObjectDB instances|resources? still in use at exit|Pages in use exist at exit"
+    r"|BUG: Unreferenced",
     re.I,
 )
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -39,10 +40,12 @@ def messages(lines: list[str]) -> list[Message]:
         if (head := _HEAD.match(line)) is not None:
             severity: Literal["error", "warning"] = "error" if head[2] == "ERROR" else "warning"
             found.append(Message(severity, head["text"]))
-        elif (at := _AT.match(line)) is not None and found and found[-1].file is None:
-            if (place := _PLACE.search(at["where"])) is not None:
-                last = found.pop()
-                found.append(Message(last.severity, last.text, place["file"], int(place["line"])))
+            continue
+        at = _AT.match(line)
+        place = _PLACE.search(at["where"]) if at else None
+        if place is not None and found and found[-1].file is None:
+            last = found.pop()
+            found.append(Message(last.severity, last.text, place["file"], int(place["line"])))
     return [each for each in found if not _HARMLESS.search(each.text)]
 
 

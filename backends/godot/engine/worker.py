@@ -9,7 +9,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from backends.godot.engine.messages import errors
 from backends.godot.engine.process import Engine, kill, launch, lines
@@ -196,7 +196,7 @@ def _done(answer: Json, said: list[str]) -> Done:
     found = errors(said)
     if answer.get("ok"):
         value: Any = answer.get("value")
-        return Done(value if isinstance(value, dict) else {"value": value}, tuple(each.text for each in found))
+        return Done(cast("Json", value) if isinstance(value, dict) else {"value": value}, tuple(each.text for each in found))
     details: Json = dict(answer.get("details") or {})
     if found:
         details["logs"] = [each.text for each in found]

@@ -4,7 +4,7 @@ import asyncio
 import fnmatch
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -39,7 +39,12 @@ def listing(job: Job) -> Outcome:
     suffixes = ALL if wanted == "all" else CATEGORIES[wanted]
     found = files.walk(job.project, job.place("directory", "."), suffixes, recursive=job.get("recursive", True))
     assets = [
-        {"path": place.res, "category": category(place), "bytes": place.path.stat().st_size, "imported": imported(place)}
+        {
+            "path": place.res,
+            "category": category(place),
+            "bytes": place.path.stat().st_size,
+            "imported": imported(place),
+        }
         for place in found
     ]
     return Outcome(f"There are {len(assets)} assets.", {"assets": assets[:_MAX_FOUND], "total": len(assets)})
@@ -117,7 +122,9 @@ def bring_in(job: Job) -> Outcome:
     else:
         source = job.place("sourcePath")
     if category(source) is None:
-        raise Fault(Kind.UNSUPPORTED, f"{source.path.suffix or 'A file without a suffix'} is no asset the engine imports.")
+        raise Fault(
+            Kind.UNSUPPORTED, f"{source.path.suffix or 'A file without a suffix'} is no asset the engine imports."
+        )
     data = files.read(source, "The asset", limit=64 * 1024 * 1024)
     size = files.write(target, data, overwrite=bool(job.get("overwrite", False)))
     details = {"destinationPath": target.res, "category": category(target)}
@@ -150,14 +157,14 @@ async def import_all(job: Job) -> Outcome:
     done = await job.desk.run(job.caller, job.project, ("--import",), _IMPORT_SECONDS, program)
     found = errors(done.lines)
     if done.code:
-        raise Fault(
-            Kind.INTERNAL, "The import failed.", details={"errors": [each.as_json() for each in found][:20]}
-        )
+        raise Fault(Kind.INTERNAL, "The import failed.", details={"errors": [each.as_json() for each in found][:20]})
     await job.report(1, 1, "Imported.")
     start = job.project.inside(".")
     places = await asyncio.to_thread(lambda: list(files.walk(job.project, start, ALL)))
     details: Json = {"assets": len(places), "imported": sum(map(imported, places)), "exitCode": done.code}
-    return Outcome(f"Imported {details['imported']} of {len(places)} assets.", details, warnings=tuple(e.text for e in found))
+    return Outcome(
+        f"Imported {details['imported']} of {len(places)} assets.", details, warnings=tuple(e.text for e in found)
+    )
 
 
 async def import_check(job: Job) -> Outcome:
@@ -185,13 +192,10 @@ def make_folder(job: Job) -> Outcome:
 def search(job: Job) -> Outcome:
     """By a pattern with * and ? over the whole path."""
     pattern = job.text("pattern")
-    matches: Callable[[str], bool] = lambda path: fnmatch.fnmatch(path, pattern) or fnmatch.fnmatch(  # noqa: E731
-        path.rpartition("/")[2], pattern
-    )
     found = [
         place.res
         for place in files.walk(job.project, job.place("directory", "."), None, recursive=job.get("recursive", True))
-        if matches(place.relative)
+        if fnmatch.fnmatch(place.relative, pattern) or fnmatch.fnmatch(place.path.name, pattern)
     ]
     most = int(job.get("maxResults", 200))
     return Outcome(f"{len(found)} files match.", {"files": found[:most], "total": len(found)})

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from backends.godot import files
 from backends.godot.envelope import Outcome
@@ -57,32 +57,39 @@ async def typed(job: Job, properties: Json, *, kind: str = "", at: tuple[Place, 
 def _confine(job: Job, name: str, value: Any) -> None:
     """No value may name a resource outside the project."""
     if isinstance(value, dict):
-        for key, held in value.items():  # pyright: ignore[reportUnknownVariableType]
+        for key, held in cast("Json", value).items():
             _confine(job, name, held)
-            if key in ("$resource", "path") and isinstance(held, str) and ("/" in held or "\\" in held):
+            if key == "$resource" and isinstance(held, str) and ("/" in held or "\\" in held):
                 job.project.inside(held, name)
     elif isinstance(value, list):
-        for held in value:  # pyright: ignore[reportUnknownVariableType]
+        for held in cast("list[Any]", value):
             _confine(job, name, held)
     elif isinstance(value, str) and value.startswith(("res://", "user://", "uid://", "file://")):
         job.project.inside(value, name)
 
 
+def _resource_named(value: Any) -> str | None:
+    """The path of a `{"$resource": path}`; a class there is none."""
+    named: Any = cast("Json", value).get("$resource") if isinstance(value, dict) else None
+    return named if isinstance(named, str) and "/" in named else None
+
+
 def _at_home(job: Job, value: Any) -> Any:
     """Resources named by a path in the project, as the engine names them."""
-    if isinstance(value, dict) and isinstance(value.get("$resource"), str) and "/" in value["$resource"]:  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-        return {**value, "$resource": job.project.inside(value["$resource"]).res}  # pyright: ignore[reportUnknownArgumentType]
-    return value
+    named = _resource_named(value)
+    return {**cast("Json", value), "$resource": job.project.inside(named).res} if named else value
 
 
 def _unaided(job: Job, value: Any) -> Json:
-    named: Any = value.get("$resource") if isinstance(value, dict) else value  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    if isinstance(named, str) and named.startswith("res://"):
-        place = job.project.inside(named)
-        if not files.exists(place):
-            raise Fault(Kind.NOT_FOUND, f"There is no resource {place.res}.")
-        return {"resource": place.res, "class": resource_class(place), "uid": ""}
-    return {"text": literal(value)}
+    named = _resource_named(value)
+    if named is None and isinstance(value, str) and value.startswith("res://"):
+        named = value
+    if named is None:
+        return {"text": literal(value)}
+    place = job.project.inside(named)
+    if not files.exists(place):
+        raise Fault(Kind.NOT_FOUND, f"There is no resource {place.res}.")
+    return {"resource": place.res, "class": resource_class(place), "uid": ""}
 
 
 def resource_class(place: Place) -> str:

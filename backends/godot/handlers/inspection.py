@@ -43,24 +43,20 @@ async def query(job: Job) -> Outcome:
 
 
 def _matches(job: Job, scene: Scene, node: Node) -> bool:
-    tests = (
-        (job.get("name"), lambda wanted: node.name == wanted),
-        (job.get("nameContains"), lambda wanted: str(wanted).lower() in node.name.lower()),
-        (job.get("className"), lambda wanted: node.type == wanted),
-        (job.get("group"), lambda wanted: wanted in scene.groups(node)),
-    )
-    return all(test(wanted) for wanted, test in tests if wanted is not None) and (
-        job.get("includeRoot", True) or node.path != "."
-    )
+    facts: dict[str, bool] = {
+        "name": node.name == job.get("name"),
+        "nameContains": job.text("nameContains").lower() in node.name.lower(),
+        "className": node.type == job.get("className"),
+        "group": job.get("group") in scene.groups(node),
+    }
+    asked = all(held for name, held in facts.items() if job.get(name) is not None)
+    return asked and (job.get("includeRoot", True) or node.path != ".")
 
 
 async def connections(job: Job) -> Outcome:
     scene = await load(job, job.scene())
     source = scene.find(job.text("sourceNodePath", ".")).path
     found = [
-        each
-        for each in scene.connections()
-        if each["from"] == source and job.get("signal") in (None, each["signal"])
+        each for each in scene.connections() if each["from"] == source and job.get("signal") in (None, each["signal"])
     ]
     return Outcome(f"{source} has {len(found)} connections.", {"connections": found})
-

@@ -181,9 +181,7 @@ async def _known_signal(job: Job, place: Place, scene: Scene, path: str, signal:
         return
     known = await job.desk.ask(job.caller, job.project, "describe", {"class": node.type})
     if signal not in known.value["signals"]:
-        raise Fault(
-            Kind.NOT_FOUND, f"{node.type} has no signal {signal}.", details={"signals": known.value["signals"]}
-        )
+        raise Fault(Kind.NOT_FOUND, f"{node.type} has no signal {signal}.", details={"signals": known.value["signals"]})
 
 
 async def disconnect(job: Job) -> Outcome:
@@ -217,7 +215,9 @@ async def groups(job: Job) -> Outcome:
 async def attach_script(job: Job) -> Outcome:
     place, script = job.scene(), job.place("scriptPath")
     if not files.exists(script) or resource_class(script) != "Script":
-        raise Fault(Kind.NOT_FOUND, f"There is no script {script.res}.", suggested_fix="Make it with write_script first.")
+        raise Fault(
+            Kind.NOT_FOUND, f"There is no script {script.res}.", suggested_fix="Make it with write_script first."
+        )
     scene = await load(job, place)
     node = scene.find(job.text("nodePath"))
     after, reference = scene.with_external("Script", script.res)
@@ -235,3 +235,38 @@ async def detach_script(job: Job) -> Outcome:
         raise Fault(Kind.NOT_FOUND, f"{node.path} has no script.")
     after = scene.without_property(node.path, "script")
     return await save(job, place, scene, after, {}, f"Detached the script of {node.path}.", {"nodePath": node.path})
+
+
+async def attach_components(job: Job) -> Outcome:
+    """Each component is a node below this one: a class, or a scene to instance."""
+    items: list[Json] = []
+    for each in job.get("components"):
+        given: Json = {"nodeType": each} if isinstance(each, str) else each
+        name = given.get("nodeName") or given.get("name") or given.get("nodeType")
+        items.append({**given, "nodeName": name, "parentNodePath": job.text("nodePath")})
+    return await add_many(job.with_(items=items))
+
+
+async def collision(job: Job) -> Outcome:
+    names = {"collisionLayer": "collision_layer", "collisionMask": "collision_mask"}
+    values = {own: job.get(name) for name, own in names.items() if job.get(name) is not None}
+    if not values:
+        raise Fault(Kind.INVALID_INPUT, "collisionLayer or collisionMask is needed.")
+    return await edit(job.with_(properties=values, props=None))
+
+
+async def apply_shader(job: Job) -> Outcome:
+    """A new ShaderMaterial of its own for the node."""
+    shader = job.place("shaderPath")
+    if not files.exists(shader):
+        raise Fault(Kind.NOT_FOUND, f"There is no shader {shader.res}.")
+    place = job.scene()
+    scene = await load(job, place)
+    node = scene.find(job.text("nodePath"))
+    after, reference = scene.with_external("Shader", shader.res)
+    after, material = after.with_sub_resource("ShaderMaterial", {"shader": reference})
+    name = job.text("materialProperty", "material")
+    after = after.with_properties(node.path, {name: material})
+    details = {"nodePath": node.path, "shaderPath": shader.res, "materialProperty": name}
+    expected = {node.path: {name: "ShaderMaterial"}}
+    return await save(job, place, scene, after, expected, f"Applied {shader.res} to {node.path}.", details)

@@ -69,7 +69,7 @@ def info(job: Job) -> Outcome:
     project = job.project
     values = settings.values(files.read_text(place_of(project)))
     start = project.inside(".")
-    counts = dict.fromkeys(("scenes", "scripts", "resources", "other"), 0)
+    counts: dict[str, int] = {"scenes": 0, "scripts": 0, "resources": 0, "other": 0}
     for place in files.walk(project, start, None):
         counts[_kind(place.path.suffix.lower())] += 1
     application = values.get("application", {})

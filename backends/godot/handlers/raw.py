@@ -71,9 +71,7 @@ async def operation(job: Job) -> Outcome:
 
 async def _operate(job: Job, name: str, params: Json) -> Outcome:
     if name not in OPERATIONS:
-        raise Fault(
-            Kind.UNSUPPORTED, f"There is no operation {name!r}.", details={"operations": sorted(OPERATIONS)}
-        )
+        raise Fault(Kind.UNSUPPORTED, f"There is no operation {name!r}.", details={"operations": sorted(OPERATIONS)})
     job.desk.permit_danger(name)
     target, _, action = OPERATIONS[name].partition(":")
     tool = job.desk.tools[target]
@@ -122,7 +120,9 @@ async def batch(job: Job) -> Outcome:
             results.append({"operation": step["operation"], "ok": True, "result": done.details})
         except Fault as fault:
             code = fault.code or WORDS[fault.kind]
-            results.append({"operation": step["operation"], "ok": False, "error": {"code": code, "message": fault.message}})
+            results.append(
+                {"operation": step["operation"], "ok": False, "error": {"code": code, "message": fault.message}}
+            )
             if job.get("stopOnError", True):
                 break
         await job.report(index + 1, len(steps), step["operation"])

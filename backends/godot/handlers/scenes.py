@@ -141,7 +141,9 @@ def duplicate(job: Job) -> Outcome:
     if scene.sections[0].attribute("uid") is not None:
         scene = scene.edited([scene.with_attribute(scene.sections[0], "uid", None)])
     size = files.write_text(target, scene.text, overwrite=False)
-    return Outcome(f"Copied {source.res} to {target.res}.", {"scenePath": target.res}, files=(target.described("scene", size),))
+    return Outcome(
+        f"Copied {source.res} to {target.res}.", {"scenePath": target.res}, files=(target.described("scene", size),)
+    )
 
 
 def rename(job: Job) -> Outcome:
@@ -150,7 +152,9 @@ def rename(job: Job) -> Outcome:
     if not files.exists(source):
         raise Fault(Kind.NOT_FOUND, f"There is no scene {source.res}.")
     files.rename(source, target)
-    told = [place.res for place in files.walk(job.project, job.project.inside("."), _HELD) if _retold(place, source, target)]
+    told = [
+        place.res for place in files.walk(job.project, job.project.inside("."), _HELD) if _retold(place, source, target)
+    ]
     return Outcome(f"Renamed {source.res} to {target.res}.", {"scenePath": target.res, "updated": told})
 
 
@@ -161,7 +165,7 @@ def _retold(place: Place, source: Place, target: Place) -> bool:
 def repointed(place: Place, old: str, new: str) -> int:
     """How many external resources of a text file led to `old` and lead to `new` now."""
     scene = Scene(files.read_text(place))
-    edits = []
+    edits: list[tuple[int, int, str]] = []
     for section in scene.external():
         if section.string("path") == old:
             edits.append(scene.with_attribute(section, "path", quoted(new)))

@@ -19,14 +19,29 @@ TEMPLATES: Final[Mapping[str, str]] = {
     "basic_node": "extends Node\n{name}\n\nfunc _ready() -> void:\n\tpass\n",
     "basic_node2d": "extends Node2D\n{name}\n\nfunc _process(_delta: float) -> void:\n\tpass\n",
     "character_2d": (
-        "extends CharacterBody2D\n{name}\n@export var speed := 200.0\n\n\nfunc _physics_process(_delta: float) -> void:\n"
+        "extends CharacterBody2D\n{name}\n@export var speed := 200.0\n\n\n"
+        "func _physics_process(_delta: float) -> void:\n"
         '\tvelocity = Input.get_vector("ui_left", "ui_right", "ui_up", "ui_down") * speed\n\tmove_and_slide()\n'
     ),
     "resource": "extends Resource\n{name}\n",
 }
 _CLASS_NAME: Final = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
 _TEXT: Final = frozenset(
-    {".gd", ".cs", ".tscn", ".tres", ".gdshader", ".gdshaderinc", ".cfg", ".json", ".md", ".txt", ".csv", ".godot", ".import"}
+    {
+        ".gd",
+        ".cs",
+        ".tscn",
+        ".tres",
+        ".gdshader",
+        ".gdshaderinc",
+        ".cfg",
+        ".json",
+        ".md",
+        ".txt",
+        ".csv",
+        ".godot",
+        ".import",
+    }
 )
 _SHOWN: Final = 400
 
@@ -200,7 +215,9 @@ def write_binary(job: Job) -> Outcome:
     except binascii.Error as exc:
         raise Fault(Kind.INVALID_INPUT, "base64 is not base64.") from exc
     size = files.write(place, data, overwrite=bool(job.get("overwrite", False)))
-    return Outcome(f"Wrote {place.res}.", {"filePath": place.res, "bytes": size}, files=(place.described("file", size),))
+    return Outcome(
+        f"Wrote {place.res}.", {"filePath": place.res, "bytes": size}, files=(place.described("file", size),)
+    )
 
 
 def read_text(job: Job) -> Outcome:
@@ -211,4 +228,6 @@ def read_text(job: Job) -> Outcome:
 def write_text(job: Job) -> Outcome:
     place = _editable(job)
     size = files.write_text(place, job.text("content"), overwrite=bool(job.get("overwrite", False)))
-    return Outcome(f"Wrote {place.res}.", {"filePath": place.res, "bytes": size}, files=(place.described("file", size),))
+    return Outcome(
+        f"Wrote {place.res}.", {"filePath": place.res, "bytes": size}, files=(place.described("file", size),)
+    )

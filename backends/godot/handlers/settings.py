@@ -68,7 +68,9 @@ def get(job: Job) -> Outcome:
         section = job.text("section")
         if section not in values:
             raise Fault(Kind.NOT_FOUND, f"project.godot has no section {section}.")
-        return Outcome(f"{section} has {len(values[section])} settings.", {"section": section, "settings": values[section]})
+        return Outcome(
+            f"{section} has {len(values[section])} settings.", {"section": section, "settings": values[section]}
+        )
     return Outcome(f"project.godot has {len(values)} sections.", {"settings": values})
 
 
@@ -166,7 +168,9 @@ def _event(event: Json) -> str:
             return f'Object(InputEventJoypadMotion,"device":-1,"axis":{axis},"axis_value":{value},"script":null)'
         case kind:
             shape = "InputEventMouseButton" if kind == "mouse_button" else "InputEventJoypadButton"
-            return f'Object({shape},"device":-1,"button_index":{int(event.get("button", 0))},"pressed":true,"script":null)'
+            return (
+                f'Object({shape},"device":-1,"button_index":{int(event.get("button", 0))},"pressed":true,"script":null)'
+            )
 
 
 def _key(word: str) -> int:

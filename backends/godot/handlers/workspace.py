@@ -142,7 +142,9 @@ def server_info(job: Job) -> Outcome:
 
 def search_tools(job: Job) -> Outcome:
     words = set(re.findall(r"\w+", f"{job.text('query')} {job.text('context')}".lower()))
-    scored = sorted(((_score(tool, words), tool) for tool in job.desk.tools.values()), key=lambda each: (-each[0], each[1].name))
+    scored = sorted(
+        ((_score(tool, words), tool) for tool in job.desk.tools.values()), key=lambda each: (-each[0], each[1].name)
+    )
     found = [
         {"name": tool.name, "title": tool.title, "description": tool.description} for score, tool in scored if score
     ]

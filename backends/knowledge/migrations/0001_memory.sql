@@ -125,7 +125,7 @@ CREATE TABLE ingestions (
   processed INTEGER NOT NULL,
   stored INTEGER NOT NULL,
   skipped INTEGER NOT NULL,
-  error TEXT,
+  failure TEXT,
   recorded_at TEXT NOT NULL,
   updated_at TEXT NOT NULL
 );

@@ -16,7 +16,10 @@ def check(subject: Subject) -> Iterator[Finding]:
     facts, config = subject.facts, subject.config
     if facts["product_name"] != config["product_name"]:
         yield Finding(
-            "GATE_CONSISTENCY_PRODUCT_NAME", "The facts name another product.", "blocker", "artifacts/product_facts.json"
+            "GATE_CONSISTENCY_PRODUCT_NAME",
+            "The facts name another product.",
+            "blocker",
+            "artifacts/product_facts.json",
         )
     for page in subject.plan:
         path = page["output_path"]

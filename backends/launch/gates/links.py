@@ -35,4 +35,3 @@ def _roots(subject: Subject) -> list[Path]:
     if not public.is_dir():
         return []
     return [public, *sorted(child for child in public.iterdir() if child.is_dir())]
-

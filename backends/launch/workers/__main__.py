@@ -64,7 +64,14 @@ def _left(bench: Bench) -> Json:
 
 
 def _shown(fault: Fault) -> Json:
-    return {"kind": fault.kind, "code": fault.code, "message": fault.message, "details": fault.details, "retryable": fault.retryable, "suggested_fix": fault.suggested_fix}
+    return {
+        "kind": fault.kind,
+        "code": fault.code,
+        "message": fault.message,
+        "details": fault.details,
+        "retryable": fault.retryable,
+        "suggested_fix": fault.suggested_fix,
+    }
 
 
 def _answer(answers: TextIO, answer: Json) -> None:

@@ -12,8 +12,7 @@ from backends.launch.workers.bench import Bench
 from gateway.contract import Json
 
 FORMATS: Final = frozenset(
-    "3DS 3MF AMF BMP CSV DAE DOC DOCX DRC DWG DXF EML EPUB FBX GIF GLB GLTF HTML ICO JPEG JPG JSON MD MHTML MSG OBJ ODP ODS"
-    " ODT PDF PLY PNG PPT PPTX PSD RTF RVM STL SVG TGA TIFF TSV U3D USD USDZ VRML WEBP XLS XLSX XML XPS YAML ZIP".split()
+    ["3DS", "3MF", "AMF", "BMP", "CSV", "DAE", "DOC", "DOCX", "DRC", "DWG", "DXF", "EML", "EPUB", "FBX", "GIF", "GLB", "GLTF", "HTML", "ICO", "JPEG", "JPG", "JSON", "MD", "MHTML", "MSG", "OBJ", "ODP", "ODS", "ODT", "PDF", "PLY", "PNG", "PPT", "PPTX", "PSD", "RTF", "RVM", "STL", "SVG", "TGA", "TIFF", "TSV", "U3D", "USD", "USDZ", "VRML", "WEBP", "XLS", "XLSX", "XML", "XPS", "YAML", "ZIP"]
 )
 _HEADINGS: Final = (
     (re.compile(r"limitation|known issue|not supported|unsupported", re.IGNORECASE), "limitation", "limitations"),

@@ -39,13 +39,11 @@ _GRAMMARS: Final = {
     "bash": ("tree_sitter_bash", "language"),
 }
 _TYPES: Final = frozenset(
-    "class_definition class_declaration interface_declaration struct_declaration enum_declaration class class_specifier"
-    " struct_specifier struct_item enum_item trait_item type_spec record_declaration".split()
+    ["class_definition", "class_declaration", "interface_declaration", "struct_declaration", "enum_declaration", "class", "class_specifier", "struct_specifier", "struct_item", "enum_item", "trait_item", "type_spec", "record_declaration"]
 )
-_FUNCTIONS: Final = frozenset("function_definition function_declaration function_item method".split())
+_FUNCTIONS: Final = frozenset(["function_definition", "function_declaration", "function_item", "method"])
 _INSIDE: Final = frozenset(
-    "module program source_file translation_unit compilation_unit namespace_declaration file_scoped_namespace_declaration"
-    " declaration_list export_statement decorated_definition type_declaration namespace_definition".split()
+    ["module", "program", "source_file", "translation_unit", "compilation_unit", "namespace_declaration", "file_scoped_namespace_declaration", "declaration_list", "export_statement", "decorated_definition", "type_declaration", "namespace_definition"]
 )
 
 

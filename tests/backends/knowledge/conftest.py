@@ -1,30 +1,96 @@
-"""A gateway with the knowledge backend alone, and a caller whose every answer is held to the listed schemas."""
+"""One gateway with the knowledge backend alone, a fresh tenant for each test, and every answer held to its schema."""
 
+import asyncio
+import itertools
 import json
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+import threading
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import httpx
 import jsonschema_rs
 import pytest
 
+from tests.conftest import MODERN, Running, run_gateway
+
 Json = dict[str, Any]
-SETTINGS: Json = {
-    "backends": {"knowledge": {"module": "backends.knowledge"}},
-    "limits": {"calls": "1000000/minute"},
-}
+TENANTS = 600
+
+
+class Served:
+    """A gateway on a thread and loop of its own, so that tests with loops of theirs can share it."""
+
+    def __init__(self, folder: Any) -> None:
+        self._folder = folder
+        self._ready: Future[Running] = Future()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self._thread.start()
+        self.gateway = self._ready.result(timeout=60)
+
+    async def _serve(self) -> None:
+        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        settings: Json = {
+            "backends": {"knowledge": {"module": "backends.knowledge"}},
+            "limits": {"calls": "1000000/minute"},
+            "tenants": {name: {} for name in ("default", *(f"t{n}" for n in range(TENANTS)))},
+        }
+        try:
+            async with run_gateway(self._folder, **settings) as gateway:
+                self._ready.set_result(gateway)
+                await self._over.wait()
+        except BaseException as exc:
+            if not self._ready.done():
+                self._ready.set_exception(exc)
+            raise
+
+    async def key(self, tenant: str, subject: str) -> str:
+        made = asyncio.run_coroutine_threadsafe(self.gateway.new_key(tenant, subject), self._loop)
+        return await asyncio.wrap_future(made)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join()
 
 
 @dataclass(frozen=True)
 class Memory:
     """One caller's hand on the memory."""
 
-    gateway: Any
+    served: Served
+    http: httpx.AsyncClient
+    tenant: str
+    key: str
     schemas: dict[str, Any] = field(default_factory=dict)
 
-    async def result(self, tool: str, **arguments: Any) -> Json:
+    @property
+    def gateway(self) -> Running:
+        return self.served.gateway.as_(self.key)
+
+    async def post(self, method: str, params: Json | None = None) -> Json:
+        """The JSON-RPC answer to one request of 2026-07-28."""
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": MODERN,
+            "io.modelcontextprotocol/clientCapabilities": {},
+            **(params or {}).get("_meta", {}),
+        }
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**(params or {}), "_meta": meta}}
+        headers = {
+            "authorization": f"Bearer {self.key}",
+            "accept": "application/json, text/event-stream",
+            "mcp-protocol-version": MODERN,
+            "mcp-method": method,
+        }
+        if (name := body["params"].get("name") or body["params"].get("uri")) is not None:
+            headers["mcp-name"] = name
+        return (await self.http.post(self.gateway.url, json=body, headers=headers)).json()
+
+    async def result(self, tool: str, arguments: Json, meta: Json | None = None) -> Json:
         """The whole result of a call."""
-        answer = await self.gateway.call(f"knowledge_{tool}", arguments)
+        answer = await self.post(
+            "tools/call", {"name": f"knowledge_{tool}", "arguments": arguments, "_meta": meta or {}}
+        )
         assert "result" in answer, answer
         result = answer["result"]
         await self._check(tool, result["structuredContent"])
@@ -32,7 +98,7 @@ class Memory:
 
     async def __call__(self, tool: str, **arguments: Any) -> Json:
         """What a call that succeeds answers, structured."""
-        result = await self.result(tool, **arguments)
+        result = await self.result(tool, arguments)
         assert not result["isError"], result
         (text, resource) = result["content"]
         assert text["type"] == "text"
@@ -42,13 +108,13 @@ class Memory:
 
     async def error(self, tool: str, **arguments: Any) -> Json:
         """The error object of a call that fails."""
-        result = await self.result(tool, **arguments)
+        result = await self.result(tool, arguments)
         assert result["isError"], result
         assert result["content"][0]["text"] == result["structuredContent"]["error"]["message"]
         return result["structuredContent"]["error"]
 
     async def read(self, uri: str) -> Json:
-        answer = (await self.gateway.post("resources/read", {"uri": uri})).json()
+        answer = await self.post("resources/read", {"uri": uri})
         assert "result" in answer, answer
         (content,) = answer["result"]["contents"]
         assert content["mimeType"] == "application/json"
@@ -69,26 +135,34 @@ class Memory:
     async def contents(self, **arguments: Any) -> list[str]:
         return [item["content"] for item in (await self("query", **arguments))["items"]]
 
-    async def as_tenant(self, tenant: str, subject: str = "carol") -> "Memory":
-        key = await self.gateway.new_key(tenant, subject)
-        return Memory(self.gateway.as_(key), self.schemas)
-
     async def as_subject(self, subject: str) -> "Memory":
-        return await self.as_tenant("default", subject)
+        return replace(self, key=await self.served.key(self.tenant, subject))
+
+    async def elsewhere(self) -> "Memory":
+        """Somebody of the same name in another tenant."""
+        tenant = f"t{next(_numbers)}"
+        return replace(self, tenant=tenant, key=await self.served.key(tenant, "alice"))
 
     async def _check(self, tool: str, structured: Json) -> None:
         if not self.schemas:
-            listed = (await self.gateway.post("tools/list")).json()["result"]["tools"]
+            listed = (await self.post("tools/list"))["result"]["tools"]
             self.schemas.update({each["name"]: jsonschema_rs.validator_for(each["outputSchema"]) for each in listed})
         self.schemas[f"knowledge_{tool}"].validate(structured)
 
 
-@pytest.fixture
-async def memory(start: Any) -> AsyncIterator[Memory]:
-    async with start(**SETTINGS, tenants={"default": {}, "other": {}}) as gateway:
-        yield Memory(gateway)
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    served = Served(tmp_path_factory.mktemp("knowledge"))
+    yield served
+    served.close()
 
 
 @pytest.fixture
-def settings() -> Json:
-    return SETTINGS
+async def memory(served: Served) -> AsyncIterator[Memory]:
+    tenant = f"t{next(_numbers)}"
+    # Nothing here is encrypted, and reading the machine's certificates takes longer than a call.
+    async with httpx.AsyncClient(timeout=30, verify=False) as http:
+        yield Memory(served, http, tenant, await served.key(tenant, "alice"))

@@ -25,8 +25,8 @@ async def test_a_stored_entry_comes_back_whole(memory: Any) -> None:
 
 async def test_without_an_actor_the_caller_is_the_actor(memory: Any) -> None:
     assert (await memory("store", topic="a", content="b"))["actor"] == "alice"
-    named = await memory.gateway.call("knowledge_store", {"topic": "a", "content": "b"}, meta={"actor": "agent-1"})
-    assert named["result"]["structuredContent"]["actor"] == "agent-1"
+    named = await memory.result("store", {"topic": "a", "content": "b"}, meta={"actor": "agent-1"})
+    assert named["structuredContent"]["actor"] == "agent-1"
 
 
 async def test_ids_are_in_order_of_creation(memory: Any) -> None:

@@ -9,7 +9,7 @@ async def test_the_best_hit_has_a_lexical_score_of_one(memory: Any) -> None:
     await memory("store", topic="rollback", content="How to roll back a deployment within five minutes.")
     best = await memory("store", topic="deployment", content="A deployment is a release.")
     items = (await memory("query", topic="deployment"))["items"]
-    assert [item["id"] for item in items][0] == best["id"]
+    assert items[0]["id"] == best["id"]
     assert items[0]["score_lexical"] == 1.0
     assert items[0]["score_total"] == 0.6
     assert 0 < items[1]["score_lexical"] < 1

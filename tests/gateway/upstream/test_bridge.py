@@ -47,6 +47,10 @@ class Relay:
     bridges: Bridges
     bridge: BackendBridge
 
+    async def polling(self, yes: bool) -> None:
+        while self.bridge.peers(ALICE)[0]["polling"] is not yes:
+            await asyncio.sleep(0.005)
+
     async def ask(self, caller: Caller = ALICE, peer: str | None = None, timeout: float = 10, **payload: Any) -> Json:
         return await self.bridge.request(caller, peer, {"operation": "x.y", "payload": payload}, timeout)
 
@@ -160,6 +164,7 @@ async def test_killing_the_studio_in_mid_call_is_unavailable_and_the_call_after_
         while not studio.asked:
             await studio.arrived.wait()
             studio.arrived.clear()
+        await relay.polling(True)
         await studio.vanish()
         with pytest.raises(Fault, match="connection was lost") as caught:
             await asking
@@ -174,6 +179,7 @@ async def test_a_poll_that_breaks_and_comes_back_loses_nothing(relay: Relay) -> 
         session = await _greet(http)
         with pytest.raises(httpx.ReadTimeout):
             await http.get(f"/v1/bridge/session/{session}/read", timeout=0.05)
+        await relay.polling(False)
         asking = asyncio.create_task(relay.ask())
         line = (await http.get(f"/v1/bridge/session/{session}/read")).json()["line"]
         await _write(http, session, {"requestId": json.loads(line)["requestId"], "success": True, "payload": {}})

@@ -1,0 +1,1 @@
+CREATE TABLE notes (note TEXT NOT NULL);

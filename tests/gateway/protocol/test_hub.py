@@ -1,0 +1,105 @@
+"""Who hears of which change, and what backends are asked to watch."""
+
+import asyncio
+
+import pytest
+
+from gateway.contract import Change
+from gateway.protocol.hub import BACKLOG, Hub
+from tests.gateway.fakes import FakeBackend, until
+
+
+def everything(namespace: str, change: Change) -> tuple[str, dict[str, str]]:
+    return change[0], {"ns": namespace}
+
+
+async def test_each_ear_hears_what_the_change_means_to_it() -> None:
+    hub = Hub({}.get)
+    all_of_it = hub.attach(everything)
+    prompts = hub.attach(lambda ns, change: ("p", {}) if change[0] == "prompts" else None)
+    hub.changed("a", ("tools", ""))
+    hub.changed("a", ("prompts", ""))
+    assert await all_of_it.next() == ("tools", {"ns": "a"})
+    assert await all_of_it.next() == ("prompts", {"ns": "a"})
+    assert await prompts.next() == ("p", {})
+
+
+async def test_a_detached_ear_hears_nothing() -> None:
+    hub = Hub({}.get)
+    ear = hub.attach(everything)
+    hub.detach(ear)
+    hub.changed("a", ("tools", ""))
+    ear.end()
+    assert await ear.next() is None
+
+
+async def test_an_ear_that_is_not_emptied_is_ended_and_what_it_holds_is_bounded() -> None:
+    hub = Hub({}.get)
+    ear = hub.attach(everything)
+    for _ in range(BACKLOG * 4):
+        hub.changed("a", ("tools", ""))
+    heard = 0
+    while await ear.next() is not None:
+        heard += 1
+    assert heard < BACKLOG
+
+
+async def test_closing_ends_every_ear() -> None:
+    hub = Hub({}.get)
+    ears = [hub.attach(everything) for _ in range(3)]
+    hub.close()
+    assert [await ear.next() for ear in ears] == [None] * 3
+
+
+async def test_backends_watch_what_is_wanted_in_all_and_are_told_only_of_changes() -> None:
+    a, b = FakeBackend("a"), FakeBackend("b")
+    hub = Hub({"a": a, "b": b}.get)
+    await hub.want("one", frozenset({("a", "x"), ("b", "y")}))
+    await hub.want("two", frozenset({("a", "x")}))
+    await hub.want("two", frozenset({("a", "z")}))
+    assert (a.watches, b.watches) == ([{"x"}, {"x", "z"}], [{"y"}])
+    await hub.want("one", frozenset())
+    assert (a.watches[-1], b.watches[-1]) == ({"z"}, frozenset())
+    await hub.want("two", frozenset())
+    assert a.watches[-1] == frozenset()
+    assert (hub._wants, hub._watching) == ({}, {})
+
+
+async def test_a_backend_that_is_gone_is_asked_nothing() -> None:
+    await Hub({}.get).want("one", frozenset({("a", "x")}))
+
+
+class Slow(FakeBackend):
+    """Takes a moment to begin to watch."""
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__(namespace)
+        self.gate = asyncio.Event()
+
+    async def watch(self, uris: frozenset[str]) -> None:
+        await super().watch(uris)
+        await self.gate.wait()
+
+
+@pytest.mark.xfail(strict=True, reason="what is wanted is added up before the wait: an older sum overwrites a newer one")
+async def test_two_who_want_at_once_both_get_what_they_want() -> None:
+    slow, quick = Slow("a"), FakeBackend("b")
+    hub = Hub({"a": slow, "b": quick}.get)
+    first = asyncio.create_task(hub.want("one", frozenset({("a", "x"), ("b", "y")})))
+    await until(lambda: slow.watches)
+    await hub.want("two", frozenset({("a", "x"), ("b", "y"), ("b", "z")}))
+    slow.gate.set()
+    await first
+    assert quick.watches[-1] == {"y", "z"}
+
+
+@pytest.mark.xfail(strict=True, reason="the hub remembers what the old backend watched: the new one is never told")
+async def test_a_backend_that_replaced_another_watches_what_was_wanted_of_it() -> None:
+    old, new = FakeBackend("a"), FakeBackend("a")
+    serving = {"a": old}
+    hub = Hub(serving.get)
+    await hub.want("one", frozenset({("a", "x")}))
+    serving["a"] = new
+    hub.changed("a", ("resources", ""))
+    await hub.want("two", frozenset({("a", "x")}))
+    assert new.watches == [{"x"}]
