@@ -51,7 +51,7 @@ ENTRIES: Final[tuple[tuple[str, str, type[BaseModel]], ...]] = (
 HEAD: Final = """\
 # Settings
 
-<!-- Written by `python docs/make_settings.py`; change the descriptions in `gateway/settings.py`, not this page. -->
+<!-- Written by `python docs/make_settings.py`; change the descriptions in `gateway/settings/`, not this page. -->
 
 Every setting has a default that is right for most. They are read from the first of these that there is:
 

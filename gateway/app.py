@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.auth.keys import DEFAULT_SCOPES, Keys
 from gateway.catalogue.catalogue import Catalogue, Endpoint
 from gateway.catalogue.view import Naming
-from gateway.contract import MODERN, Backend, Call, Caller, Client, Json, Record, Stage
+from gateway.contract import MODERN, Backend, Call, Caller, Client, Json, Manifest, Record, Stage
 from gateway.edge.bearer import Bearer
 from gateway.edge.bridge import bridge_router
 from gateway.edge.correlation import correlation_id, new_id, trace_context
@@ -40,7 +40,7 @@ from gateway.protocol.session import Sessions
 from gateway.protocol.standing import Standing
 from gateway.protocol.streams import Streams
 from gateway.protocol.wire import Pulse
-from gateway.settings import ModuleBackend, Settings, Tenant, is_loopback
+from gateway.settings import ModuleBackend, Settings, Tenant, UrlBackend, is_loopback
 from gateway.stages.approve import Approve
 from gateway.stages.audit import Audit
 from gateway.stages.authorize import Authorize
@@ -62,13 +62,18 @@ from gateway.telemetry.calls import CallLines, Spans
 from gateway.telemetry.log import Lines
 from gateway.upstream.bridge import Bridges
 from gateway.upstream.home import House, SilentWire
-from gateway.upstream.load import load_module
+from gateway.upstream.http.backend import HttpBackend
+from gateway.upstream.http.make import http_backend
+from gateway.upstream.load import load_module, overridden
 from gateway.upstream.local import LocalBackend
 
 log = logging.getLogger("gatehouse")
 
 VERSION: Final = version("gatehouse")
 SERVER_INFO: Final[Json] = {"name": "gatehouse", "title": "Gatehouse", "version": VERSION}
+
+
+Served = ModuleBackend | UrlBackend
 
 
 class Gatehouse:
@@ -80,7 +85,7 @@ class Gatehouse:
         self.settings = settings
         self.draining = False
         self._exit = AsyncExitStack()
-        self._served: dict[str, tuple[ModuleBackend, LocalBackend]] = {}
+        self._served: dict[str, tuple[Served, LocalBackend | HttpBackend]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -183,6 +188,7 @@ class Gatehouse:
         seal = Seal([load_secret(secrets, "seal")])
         pulse = Pulse()
         self._spawn(pulse.run())
+        self._spawn(self.catalogue.keep_fresh(settings.catalogue.ttl))
         streams = Streams(bus.worker)
         standing = Standing(self.catalogue, hub, streams, rows, pulse)
         sessions = Sessions(seal, rows)
@@ -234,20 +240,19 @@ class Gatehouse:
 
     async def apply(self, settings: Settings) -> None:
         """Serve what these settings say from now on, without dropping a call. Raises `LoadError`, changing nothing."""
-        wanted = {ns: entry for ns, entry in settings.backends.items() if entry.enabled}
-        later = [ns for ns, entry in wanted.items() if not isinstance(entry, ModuleBackend)]
-        for namespace in later:
-            log.warning("backends.%s: only `module:` backends are served in this release", namespace)
-        modules = {ns: entry for ns, entry in wanted.items() if isinstance(entry, ModuleBackend)}
-        fresh = {ns: entry for ns, entry in modules.items() if self._served.get(ns, (None,))[0] != entry}
+        enabled = {ns: entry for ns, entry in settings.backends.items() if entry.enabled}
+        for namespace in [ns for ns, entry in enabled.items() if not isinstance(entry, Served)]:
+            log.warning("backends.%s: `command:` backends are not served in this release", namespace)
+        wanted = {ns: entry for ns, entry in enabled.items() if isinstance(entry, Served)}
+        fresh = {ns: entry for ns, entry in wanted.items() if self._served.get(ns, (None,))[0] != entry}
         made = {ns: (entry, self._load(ns, entry)) for ns, entry in fresh.items()}
         await self.tenants.apply({name: _tenant(each) for name, each in settings.tenants.items()})
-        stale = [ns for ns in self._served if ns in made or ns not in modules]
+        stale = [ns for ns in self._served if ns in made or ns not in wanted]
         retired = [self._served.pop(ns)[1] for ns in stale]
         for namespace, (entry, backend) in made.items():
             await backend.open()
             self._served[namespace] = (entry, backend)
-            await self.catalogue.add(backend)
+        await asyncio.gather(*(self.catalogue.add(backend) for _, backend in made.values()))
         for namespace in stale:
             if namespace not in self._served:
                 self.catalogue.drop(namespace)
@@ -255,10 +260,20 @@ class Gatehouse:
         for backend in retired:
             self._spawn(backend.close())
 
-    def _load(self, namespace: str, entry: ModuleBackend) -> LocalBackend:
-        module, attribute = entry.target
+    def _load(self, namespace: str, entry: "Served") -> LocalBackend | HttpBackend:
         overrides = entry.model_dump(include={"effects", "timeouts", "timeout", "faults"})
-        return load_module(namespace, module, attribute, entry.options, overrides, self._house)
+        if isinstance(entry, ModuleBackend):
+            module, attribute = entry.target
+            return load_module(namespace, module, attribute, entry.options, overrides, self._house)
+        return http_backend(
+            namespace,
+            entry.url,
+            {name: value.get_secret_value() for name, value in entry.headers.items()},
+            overridden(Manifest(), overrides),
+            allow_private=entry.allow_private,
+            max_bytes=self.settings.calls.max_result_bytes,
+            info=SERVER_INFO,
+        )
 
     def _backend(self, namespace: str) -> Backend | None:
         served = self._served.get(namespace)

@@ -34,15 +34,25 @@ class Editors:
         peer = self.of(caller, project) if project is not None else None
         if project is not None and peer is None:
             raise Fault(Kind.UNAVAILABLE, "No editor has this project open.")
-        payload: Json = {"method": method, "params": params}
-        answer = await self._home.bridge.request(caller, peer, payload, timeout)
-        if answer.get("ok"):
-            result: Any = answer.get("result")
+        if not self.connected(caller):
+            raise Fault(Kind.UNAVAILABLE, "This needs an editor, and none is connected.")
+        payload: Json = {"operation": method, "payload": params, "correlationId": self._home.here().correlation_id}
+        try:
+            answer = await self._home.bridge.request(caller, peer, payload, timeout)
+        except Fault as fault:
+            if fault.kind is not Kind.UNAVAILABLE:
+                raise
+            raise Fault(Kind.UNAVAILABLE, "The editor's connection was lost.") from fault
+        result: Any = answer.get("payload")
+        if answer.get("success"):
             return cast("Json", result) if isinstance(result, dict) else {"value": result}
         error: Json = answer.get("error") or {}
         kind = _KINDS.get(str(error.get("code")), Kind.INTERNAL)
-        raise Fault(kind, str(error.get("message") or "The editor could not do it."), details=error.get("details"))
+        details: Any = error.get("details")
+        raise Fault(
+            kind, str(error.get("message")), details=cast("Json", details) if isinstance(details, dict) else None
+        )
 
 
-def _connected_at(peer: Json) -> str:
-    return str(peer.get("connected_at"))
+def _connected_at(peer: Json) -> float:
+    return float(peer.get("connected_at") or 0)

@@ -44,12 +44,11 @@ class Run:
 
     async def ended(self, timeout: float) -> bool:
         """Whether it came to its end by itself within that time."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                await asyncio.gather(*self._readers)
-                await self._process.wait()
-                return True
-        return False
+        _, unread = await asyncio.wait(self._readers, timeout=timeout)
+        if unread:
+            return False
+        await self._process.wait()
+        return True
 
     async def stop(self) -> None:
         """Asked first, killed after a short grace; its last words are read."""

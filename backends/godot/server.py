@@ -12,7 +12,7 @@ from mcp.types import CallToolRequestParams, PaginatedRequestParams
 
 from backends.godot.desk import Desk
 from backends.godot.dispatch import perform
-from backends.godot.envelope import DURATION, Outcome, answer, meta_of
+from backends.godot.envelope import DURATION, TIMEOUT, WORDS, Outcome, answer, meta_of
 from backends.godot.job import Job, Tool
 from backends.godot.paths import Project
 from backends.godot.rows import TOOLS
@@ -71,11 +71,13 @@ class _Recorded:
             outcome = await self._carry_out(report)
         except Fault as fault:
             fault.details[DURATION] = self._took()
-            await self._record({"ok": False, "summary": fault.message, "error": {"kind": fault.kind.value}})
+            await self._record(
+                {"ok": False, "summary": fault.message, "error": {"code": fault.code or WORDS[fault.kind]}}
+            )
             raise
         except asyncio.CancelledError:
             # Written by a thread of its own: this task may not wait any more.
-            self._desk.home.spawn(self._record({"ok": False, "summary": "It was ended.", "error": {"kind": "timeout"}}))
+            self._desk.home.spawn(self._record({"ok": False, "summary": "It was ended.", "error": {"code": TIMEOUT}}))
             raise
         await self._record({"ok": True, "summary": outcome.summary})
         meta = meta_of(self._tool.name, self._action(), self._id, self._took())

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
@@ -112,7 +112,7 @@ class Conductor:
                 answer.set_result(result)
 
     @asynccontextmanager
-    async def _job(self, caller: Caller, run: Run, span: Span, progress: Progress) -> AsyncIterator[Job]:
+    async def _job(self, caller: Caller, run: Run, span: Span, progress: Progress) -> AsyncGenerator[Job]:
         key = _key(caller, run)
         turn = self._turns.setdefault(key, asyncio.Lock())
         async with turn, self._leased(key):
@@ -129,7 +129,7 @@ class Conductor:
                 await self._telemetry.flush(run)
 
     @asynccontextmanager
-    async def _leased(self, key: str) -> AsyncIterator[None]:
+    async def _leased(self, key: str) -> AsyncGenerator[None]:
         """The run's lease among all workers of the gateway."""
         lease = await self._home.bus.lease(f"launch:{key}", _LEASE)
         if lease is None:

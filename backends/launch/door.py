@@ -1,10 +1,11 @@
 """The server of the launch tools: every call in one envelope, in telemetry, and in one form of failure."""
 
+import asyncio
 import json
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -13,10 +14,14 @@ from mcp.server.context import ServerRequestContext
 from mcp.types import CallToolRequestParams, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams
 
 from backends.launch import resources
+from backends.launch.ask import Ask
 from backends.launch.conductor import Conductor
 from backends.launch.events import News, Span, now
-from backends.launch.launches import Ask, Launches
+from backends.launch.launches import Launches
 from backends.launch.outward import Outward
+from backends.launch.publishing import Publishing
+from backends.launch.shelf import Shelf
+from backends.launch.starting import Starting
 from backends.launch.telemetry import Telemetry
 from backends.launch.tools import tools
 from backends.launch.words import WORDS, internal
@@ -24,6 +29,8 @@ from gateway.contract import Here, Home, Json
 from gateway.errors import Fault, Kind
 
 log = logging.getLogger("gatehouse.launch")
+
+Handler = Callable[[Ask], Awaitable[Json]]
 
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _INSTRUCTIONS: Final = (
@@ -36,8 +43,9 @@ _QUIET: Final = frozenset({"launch_get_status", "launch_get_artifact", "launch_l
 def launch_server(home: Home) -> Server[Any]:
     outward = Outward(home)
     telemetry = Telemetry(home, outward)
-    launches = Launches(home, Conductor(home, telemetry), outward)
-    door = _Door(home, launches, telemetry)
+    shelf, conductor = Shelf(home), Conductor(home, telemetry)
+    launches = Launches(home, shelf, conductor, Publishing(home, outward))
+    door = _Door(home, shelf, telemetry, {**_starters(Starting(home, shelf, conductor, outward)), **_others(launches)})
     listed = tools()
 
     async def list_tools(ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None) -> ListToolsResult:
@@ -47,10 +55,10 @@ def launch_server(home: Home) -> Server[Any]:
         return await door.call(ctx, params.name, params.arguments or {})
 
     async def read_resource(ctx: ServerRequestContext[Any], params: ReadResourceRequestParams) -> Json:
-        return await resources.read(launches, home.here().caller, str(params.uri))
+        return await resources.read(shelf, home.here().caller, str(params.uri))
 
     @asynccontextmanager
-    async def lifespan(server: Server[Any]) -> AsyncIterator[None]:
+    async def lifespan(server: Server[Any]) -> AsyncGenerator[None]:
         try:
             yield
         finally:
@@ -70,26 +78,35 @@ def launch_server(home: Home) -> Server[Any]:
     return server
 
 
+def _starters(starting: Starting) -> dict[str, Handler]:
+    return {
+        "launch_start_run": starting.start_run,
+        "launch_start_run_from_product_url": starting.start_from_product_url,
+        "launch_start_run_from_url": starting.start_from_product_url,
+        "launch_start_run_from_github_repo_url": starting.start_from_github,
+    }
+
+
+def _others(launches: Launches) -> dict[str, Handler]:
+    return {
+        "launch_get_status": launches.get_status,
+        "launch_get_artifact": launches.get_artifact,
+        "launch_validate": launches.validate,
+        "launch_fix_next": launches.fix_next,
+        "launch_resume": launches.resume,
+        "launch_cancel": launches.cancel,
+        "launch_open_pr": launches.open_pr,
+        "launch_list_runs": launches.list_runs,
+        "get_run_telemetry": launches.telemetry,
+    }
+
+
 class _Door:
-    def __init__(self, home: Home, launches: Launches, telemetry: Telemetry) -> None:
+    def __init__(self, home: Home, shelf: Shelf, telemetry: Telemetry, handlers: dict[str, Handler]) -> None:
         self._home = home
-        self._launches = launches
+        self._shelf = shelf
         self._telemetry = telemetry
-        self._tools: dict[str, Callable[[Ask], Awaitable[Json]]] = {
-            "launch_start_run": launches.start_run,
-            "launch_start_run_from_product_url": launches.start_from_product_url,
-            "launch_start_run_from_url": launches.start_from_product_url,
-            "launch_start_run_from_github_repo_url": launches.start_from_github,
-            "launch_get_status": launches.get_status,
-            "launch_get_artifact": launches.get_artifact,
-            "launch_validate": launches.validate,
-            "launch_fix_next": launches.fix_next,
-            "launch_resume": launches.resume,
-            "launch_cancel": launches.cancel,
-            "launch_open_pr": launches.open_pr,
-            "launch_list_runs": launches.list_runs,
-            "get_run_telemetry": launches.telemetry,
-        }
+        self._handlers = handlers
 
     async def call(self, ctx: ServerRequestContext[Any], name: str, arguments: Json) -> Json:
         here = self._home.here()
@@ -112,7 +129,7 @@ class _Door:
         return {"content": [block], "structuredContent": structured, "isError": False}
 
     async def _carry_out(self, name: str, ask: Ask) -> Json:
-        tool = self._tools.get(name)
+        tool = self._handlers.get(name)
         if tool is None:
             raise Fault(Kind.NOT_FOUND, "There is no such tool.", code="INVALID_INPUT")
         try:
@@ -128,7 +145,7 @@ class _Door:
         """To the tenant's outbox, or to the run's with a line in its journal when the call was to change it."""
         folder = self._home.folder(ask.caller)
         try:
-            run = await self._launches.known(ask.caller, str(about.get("run_id")))
+            run = await self._shelf.known(ask.caller, str(about.get("run_id")))
         except Fault:
             about.pop("run_id", None)
             await self._telemetry.tool(folder, name, ask.span, about)
@@ -136,7 +153,7 @@ class _Door:
         if name not in _QUIET:
             kind = "MCP_TOOL_FINISHED" if about.get("status") == "success" else "MCP_TOOL_FAILED"
             payload = {key: about[key] for key in ("tool", "correlation_id", "error", "duration_ms") if key in about}
-            await self._launches.note(run, News(kind, payload, ask.span))
+            await asyncio.to_thread(run.record, [News(kind, payload, ask.span)])
         await self._telemetry.tool(run.folder, name, ask.span, about)
 
 

@@ -47,11 +47,12 @@ class Job:
             return {}
         known = {"work_item_id": item["work_item_id"]}
         await self._tell([News("WORK_ITEM_QUEUED", item, span), News("WORK_ITEM_STARTED", known, span)])
+        outcome: Json = {"written": [], "news": [], "result": {}}
         try:
             outcome = await self.workshop.do(work.worker, scope, given)
             failure = _failure(outcome)
         except Fault as fault:
-            outcome, failure = {"written": [], "news": [], "result": {}}, fault
+            failure = fault
         left = [News(each["type"], each["payload"], span) for each in outcome["news"]]
         left += [News("ARTIFACT_WRITTEN", {**each, "writer_worker": work.title}, span) for each in outcome["written"]]
         if failure is not None:

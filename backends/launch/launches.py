@@ -1,141 +1,40 @@
-"""What the tools do. Each answers its success payload without `ok`, or raises."""
+"""What the tools for a run that exists do. Each answers its success payload without `ok`, or raises."""
 
 import asyncio
-import secrets
-import shutil
 from collections import Counter
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from backends.launch import artifacts, ledger, shapes
-from backends.launch.canon import canonical, digest
+from backends.launch import artifacts, ledger
+from backends.launch.ask import Ask
 from backends.launch.conductor import Conductor
-from backends.launch.events import News, Span, now
-from backends.launch.job import Job, Progress, read_report
+from backends.launch.job import Job, read_report
 from backends.launch.ledger import Entry
-from backends.launch.mending import fix_next
-from backends.launch.options import Options
-from backends.launch.outward import Outward
+from backends.launch.mending import fix_next, to_be_mended
 from backends.launch.publishing import Publishing
-from backends.launch.quickstart import github, product_url
-from backends.launch.quickstart.derived import run_config
-from backends.launch.quickstart.inference import infer
-from backends.launch.quickstart.vocabulary import NAMES, shown_family
-from backends.launch.run import Run, new_run_id, times
+from backends.launch.run import Run, times
+from backends.launch.shelf import Shelf
 from backends.launch.states import TERMINAL, VALIDATABLE, State
-from backends.launch.words import RUN_ID, illegal_state, run_not_found
-from backends.launch.workers.scout import HEAD
+from backends.launch.words import illegal_state
 from gateway.contract import Caller, Home, Json
-from gateway.errors import Fault, Kind
 
 _FINAL: Final = frozenset(state.value for state in TERMINAL)
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One call of a tool."""
-
-    caller: Caller
-    arguments: Json
-    span: Span
-    progress: Progress
-
-    @property
-    def run_id(self) -> str:
-        return self.arguments["run_id"]
-
-
 class Launches:
-    def __init__(self, home: Home, conductor: Conductor, outward: Outward) -> None:
+    def __init__(self, home: Home, shelf: Shelf, conductor: Conductor, publishing: Publishing) -> None:
         self._home = home
-        self._options: Options = home.options
+        self._shelf = shelf
         self._conductor = conductor
-        self._outward = outward
-        self._publishing = Publishing(home, outward)
-
-    # ---- starting ----
-
-    async def start_run(self, ask: Ask) -> Json:
-        return await self._start(ask, ask.arguments["run_config"])
-
-    async def start_from_product_url(self, ask: Ask) -> Json:
-        product = product_url.parse(ask.arguments["url"])
-        words = {"family": product.family, "platform": product.platform}
-        repo = self._options.product_repo_url.format(
-            **words, Family=shown_family(product.family), Platform=NAMES[product.platform]
-        )
-        config = run_config(self._options, product.family, product.platform, product.locale, repo, HEAD)
-        derived = {
-            "site": product.site,
-            "product_slug": product.family,
-            "platform": product.platform,
-            "locale": product.locale,
-        }
-        return {**await self._start(ask, config), "derived_config": derived}
-
-    async def start_from_github(self, ask: Ask) -> Json:
-        url = ask.arguments["github_repo_url"]
-        found = await github.look_up(url, self._options, self._outward, self._home.folder(ask.caller))
-        inferred = infer(found.evidence)
-        sure = inferred.sure(self._options.confidence)
-        missing = [name for name in ("family", "target_platform") if name not in sure]
-        if missing:
-            suggested = {name: inferred.suggested()[name] for name in missing}
-            raise Fault(
-                Kind.INVALID_INPUT,
-                "Could not unambiguously infer required fields",
-                details={"missing_fields": missing, "suggested_values": suggested},
-            )
-        config = run_config(self._options, sure["family"], sure["target_platform"], "en", found.url, found.sha)
-        names = (
-            "family",
-            "target_platform",
-            "locales",
-            "layout_mode",
-            "allow_inference",
-            "github_repo_url",
-            "github_ref",
-        )
-        derived = {name: config[name] for name in names}
-        return {**await self._start(ask, config), "derived_config": derived}
-
-    async def _start(self, ask: Ask, config: Json) -> Json:
-        config = _completed(config, self._options)
-        key, hashed = ask.arguments.get("idempotency_key"), digest(canonical(config))
-        store = self._home.store(ask.caller)
-        if key is not None and (known := await ledger.by_key(store, key)) is not None:
-            return await self._same(ask.caller, known, hashed)
-        stamp = now()
-        run_id = new_run_id(stamp, secrets.token_hex(4))
-        run = await asyncio.to_thread(Run.create, run_id, self._folder(ask.caller, run_id), config, ask.span)
-        entry = Entry(run_id, key, hashed, config["product_slug"], State.CREATED, stamp, None)
-        if not await ledger.add(store, entry):
-            # Another start with this key was faster: ours never was.
-            await asyncio.to_thread(shutil.rmtree, run.folder)
-            known = await ledger.by_key(store, str(key))
-            assert known is not None
-            return await self._same(ask.caller, known, hashed)
-        self._conductor.start(ask.caller, run, ask.span)
-        return {"run_id": run_id, "state": State.CREATED}
-
-    async def _same(self, caller: Caller, known: Entry, hashed: str) -> Json:
-        if known.config_hash != hashed:
-            raise Fault(
-                Kind.INVALID_INPUT,
-                "The idempotency key belongs to a run with another run_config.",
-                details={"run_id": known.run_id},
-            )
-        return {"run_id": known.run_id, "state": await asyncio.to_thread(self._run(caller, known.run_id).state)}
+        self._publishing = publishing
 
     # ---- looking ----
 
     async def get_status(self, ask: Ask) -> Json:
-        run = await self._known(ask)
+        run = await self._shelf.known(ask.caller, ask.run_id)
         return {"run_id": run.run_id, "status": await asyncio.to_thread(status, run)}
 
     async def get_artifact(self, ask: Ask) -> Json:
-        run = await self._known(ask)
+        run = await self._shelf.known(ask.caller, ask.run_id)
         return {
             "run_id": run.run_id,
             "artifact": await asyncio.to_thread(artifacts.read, run, ask.arguments["artifact_name"]),
@@ -153,13 +52,13 @@ class Launches:
         }
         if entry.state not in _FINAL:
             # The journal is the truth; the index may be a crash behind it.
-            known = await asyncio.to_thread(self._run(caller, entry.run_id).events)
-            shown["state"] = await asyncio.to_thread(self._run(caller, entry.run_id).state)
+            known = await asyncio.to_thread(self._shelf.run(caller, entry.run_id).events)
+            shown["state"] = await asyncio.to_thread(self._shelf.run(caller, entry.run_id).state)
             shown["finished_at"] = times(known)[1]
         return shown
 
     async def telemetry(self, ask: Ask) -> Json:
-        run = await self._known(ask)
+        run = await self._shelf.known(ask.caller, ask.run_id)
         events = await asyncio.to_thread(run.events)
         kinds = Counter(event["type"] for event in events)
         summary = {
@@ -173,7 +72,7 @@ class Launches:
     # ---- moving ----
 
     async def validate(self, ask: Ask) -> Json:
-        run = await self._known(ask)
+        run = await self._shelf.known(ask.caller, ask.run_id)
         await asyncio.to_thread(_validatable, run)
 
         async def work(job: Job) -> Json:
@@ -191,12 +90,13 @@ class Launches:
         return {"run_id": run.run_id, "validation_report": report}
 
     async def fix_next(self, ask: Ask) -> Json:
-        run = await self._known(ask)
+        run = await self._shelf.known(ask.caller, ask.run_id)
+        await asyncio.to_thread(to_be_mended, run)
         fixed = await self._conductor.together(ask.caller, run, ask.span, ask.progress, fix_next)
         return {"run_id": run.run_id, **fixed}
 
     async def resume(self, ask: Ask) -> Json:
-        run = await self._known(ask)
+        run = await self._shelf.known(ask.caller, ask.run_id)
         state = await asyncio.to_thread(run.state)
         if state in TERMINAL:
             raise illegal_state(run.run_id, state, f"The run has ended as {state}.")
@@ -204,14 +104,14 @@ class Launches:
         return {"run_id": run.run_id, "status": await asyncio.to_thread(status, run)}
 
     async def cancel(self, ask: Ask) -> Json:
-        run = await self._known(ask)
+        run = await self._shelf.known(ask.caller, ask.run_id)
         await asyncio.to_thread(run.cancel, ask.span)
         self._conductor.stop(ask.caller, run)
         await self._conductor.index(ask.caller, run)
         return {"run_id": run.run_id, "cancelled": True, "state": State.CANCELLED}
 
     async def open_pr(self, ask: Ask) -> Json:
-        run = await self._known(ask)
+        run = await self._shelf.known(ask.caller, ask.run_id)
         await asyncio.to_thread(_ready, run)
 
         async def work(job: Job) -> Json:
@@ -220,27 +120,6 @@ class Launches:
 
         pull = await self._conductor.together(ask.caller, run, ask.span, ask.progress, work)
         return {"run_id": run.run_id, **pull}
-
-    # ---- where runs are ----
-
-    async def known(self, caller: Caller, run_id: str) -> Run:
-        """Raises `RUN_NOT_FOUND`; an id that could not be one never reaches a file or a table."""
-        if RUN_ID.fullmatch(run_id) is None or await ledger.by_id(self._home.store(caller), run_id) is None:
-            raise run_not_found(run_id)
-        return self._run(caller, run_id)
-
-    async def note(self, run: Run, news: News) -> None:
-        """A line in the run's journal."""
-        await asyncio.to_thread(run.record, [news])
-
-    async def _known(self, ask: Ask) -> Run:
-        return await self.known(ask.caller, ask.run_id)
-
-    def _run(self, caller: Caller, run_id: str) -> Run:
-        return Run(run_id, self._folder(caller, run_id))
-
-    def _folder(self, caller: Caller, run_id: str) -> Path:
-        return self._home.folder(caller) / "runs" / run_id
 
 
 def status(run: Run) -> Json:
@@ -261,22 +140,6 @@ def status(run: Run) -> Json:
             if index[name]["path"].startswith(("artifacts/", "reports/"))
         ],
     }
-
-
-def _completed(config: Json, options: Options) -> Json:
-    """The config as the run keeps it. Raises `SCHEMA_VALIDATION_FAILED`."""
-    wrong = shapes.problems("run_config", config)
-    both = {"locale", "locales"} <= config.keys()
-    if not wrong and both and config["locales"] != [config["locale"]]:
-        wrong = [{"path": "locales", "message": "locale and locales differ"}]
-    if wrong:
-        raise Fault(
-            Kind.INVALID_INPUT,
-            "The run_config is not what its schema says.",
-            code="SCHEMA_VALIDATION_FAILED",
-            details={"errors": wrong},
-        )
-    return {"site_repo_url": options.site_repo_url, **config}
 
 
 def _validatable(run: Run) -> State:

@@ -6,6 +6,7 @@ from backends.launch.events import News
 from backends.launch.gates.judge import failing
 from backends.launch.job import Job, read_report
 from backends.launch.pipeline import FIX
+from backends.launch.run import Run
 from backends.launch.states import State
 from backends.launch.words import illegal_state
 from gateway.contract import Json
@@ -15,10 +16,8 @@ from gateway.errors import Fault, Kind
 async def fix_next(job: Job) -> Json:
     """Raises `ILLEGAL_STATE` when there is nothing to mend, `FIX_EXHAUSTED` when there is no way to."""
     run = job.run
+    report = await asyncio.to_thread(to_be_mended, run)
     snapshot = await job.snapshot()
-    state, report = State(snapshot["run_state"]), await asyncio.to_thread(read_report, run)
-    if state is not State.VALIDATING or report is None or report["ok"]:
-        raise illegal_state(run.run_id, state, "Only a run in VALIDATING, with a report that is not ok, can be mended.")
     config = await asyncio.to_thread(lambda: run.config)
     attempts = sum(item["worker"] == FIX.title and item["status"] == "finished" for item in snapshot["work_items"])
     if attempts >= config["max_fix_attempts"]:
@@ -38,6 +37,14 @@ async def fix_next(job: Job) -> Json:
         "remaining_blockers": len(counted),
         "validation_report": after,
     }
+
+
+def to_be_mended(run: Run) -> Json:
+    """The report of a run that can be mended."""
+    state, report = run.state(), read_report(run)
+    if state is not State.VALIDATING or report is None or report["ok"]:
+        raise illegal_state(run.run_id, state, "Only a run in VALIDATING, with a report that is not ok, can be mended.")
+    return report
 
 
 def _new_blockers(before: Json, after: Json, fixed: str) -> list[str]:

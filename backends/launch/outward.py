@@ -1,4 +1,4 @@
-"""The two HTTP clients of this backend: the guarded one, and a plain one for addresses that the operator vouches for."""
+"""The HTTP clients of this backend: the guarded one, and a plain one for addresses the operator vouches for."""
 
 import os
 

@@ -8,7 +8,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.types import ListResourcesResult, ListResourceTemplatesResult, PaginatedRequestParams, ResourceTemplate
 
 from backends.launch import artifacts
-from backends.launch.launches import Launches
+from backends.launch.shelf import Shelf
 from gateway.contract import Caller, Json
 from gateway.errors import Fault, UnknownName
 
@@ -41,12 +41,12 @@ async def list_templates(
     return ListResourceTemplatesResult(resource_templates=found)
 
 
-async def read(launches: Launches, caller: Caller, uri: str) -> Json:
+async def read(shelf: Shelf, caller: Caller, uri: str) -> Json:
     found = _URI.fullmatch(uri)
     if found is None:
         raise UnknownName("There is no such resource.", uri=uri)
     try:
-        run = await launches.known(caller, found[1])
+        run = await shelf.known(caller, found[1])
         artifact = await asyncio.to_thread(artifacts.read, run, found[2])
     except Fault as exc:
         raise UnknownName("There is no such resource.", uri=uri) from exc

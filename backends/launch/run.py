@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,7 +112,7 @@ class Run:
         return after
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self) -> Generator[None]:
         """One writer at a time, among all processes."""
         with (self.folder / ".lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -5,7 +5,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -113,6 +113,7 @@ class Catalogue:
                 snapshot = await asyncio.to_thread(take, backend, await backend.offer(None))
         except (Fault, ForeignError, TimeoutError) as exc:
             log.warning("%s: its lists could not be read: %s", namespace, str(exc) or "no answer in time")
+            self._degrade(namespace)
             return
         before = self._snapshots.get(namespace)
         if before is None or before.backend is not backend:
@@ -123,9 +124,16 @@ class Catalogue:
         changes = _differences(before.offer, snapshot.offer)
         if said is not None:
             changes.add(said)
-        if before.offer != snapshot.offer:
+        if before.offer != snapshot.offer or before.degraded:
             self._views.clear()
         self._tell(namespace, changes)
+
+    async def keep_fresh(self, seconds: float) -> None:
+        """Read the lists of remote backends again and again; a module says itself when its lists change."""
+        while True:
+            await asyncio.sleep(seconds)
+            remote = [each.backend for each in self._snapshots.values() if not each.backend.trusted]
+            await asyncio.gather(*(self.refresh(backend) for backend in remote))
 
     def on_change(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -151,6 +159,13 @@ class Catalogue:
         backend = self._snapshots[namespace].backend
         whole = Route(namespace, "*", f"{namespace}.*", "*", backend, {}, effect=0)
         return self._sight.sees(caller, whole)
+
+    def _degrade(self, namespace: str) -> None:
+        """Its tools stay listed, and say that it is not well."""
+        before = self._snapshots.get(namespace)
+        if before is not None and not before.degraded:
+            self._snapshots[namespace] = replace(before, degraded=True)
+            self._views.clear()
 
     def _changed(self, backend: Backend, change: Change) -> None:
         if change[0] == "resource":

@@ -4,13 +4,14 @@ import importlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gateway.cli.configured import make_importable, read_settings
 from gateway.cli.failure import BAD_SETTINGS, Failure, say
-from gateway.cli.options import AsJson, Config, read_settings
 from gateway.settings import Backend, CommandBackend, ModuleBackend, Settings, UrlBackend
 
 
@@ -24,12 +25,12 @@ class Entry:
     enabled: bool
 
 
-def command(config: Config = None, as_json: AsJson = False) -> None:
-    """Check the settings and say what they would serve."""
+def check(config: Path | None, as_json: bool) -> None:
     settings = read_settings(config)
+    make_importable(settings)
     entries = [_entry(namespace, backend) for namespace, backend in settings.backends.items()]
     warnings = list(_warnings(settings))
-    errors = list(_errors(settings))
+    errors = list(module_problems(settings))
     if as_json:
         print(json.dumps(_as_object(settings, entries, warnings, errors), indent=2))
     else:
@@ -69,7 +70,8 @@ def _warnings(settings: Settings) -> Iterator[str]:
                 yield f"tenants.{name}: no backend is named {namespace}"
 
 
-def _errors(settings: Settings) -> Iterator[str]:
+def module_problems(settings: Settings) -> Iterator[str]:
+    """A line for each module that cannot be imported or lacks what it should have."""
     for namespace, backend in settings.backends.items():
         if isinstance(backend, ModuleBackend) and backend.enabled and (reason := _import_problem(*backend.target)):
             yield f"backends.{namespace}: {backend.target[0]} {reason}"

@@ -5,10 +5,12 @@ import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.errors import Fault, Kind
-from gateway.settings import Settings
+
+if TYPE_CHECKING:
+    from gateway.settings import Settings
 
 FAILED: Final = 1
 BAD_SETTINGS: Final = 2
@@ -31,7 +33,7 @@ def say(line: str) -> None:
 
 
 @contextmanager
-def system_errors_explained(settings: Settings) -> Generator[None]:
+def system_errors_explained(settings: "Settings") -> Generator[None]:
     """Turn what the operating system refuses into what to do about it."""
     try:
         yield
@@ -44,7 +46,7 @@ def system_errors_explained(settings: Settings) -> Generator[None]:
         raise Failure(f"{settings.data_dir.absolute()}: {fault.message}") from fault
 
 
-def _explanation(exc: OSError, settings: Settings) -> str:
+def _explanation(exc: OSError, settings: "Settings") -> str:
     # A refused file has a name, a refused socket has none.
     if exc.filename is not None:
         folder = settings.data_dir

@@ -4,29 +4,26 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
-import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from gateway.auth.keys import DEFAULT_SCOPES, KeyInfo, Keys
+from gateway.cli.configured import read_settings
 from gateway.cli.failure import Failure, system_errors_explained
-from gateway.cli.options import AsJson, Config
-from gateway.settings import Settings, load
+from gateway.settings import Settings
 from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import Tenants
 
 T = TypeVar("T")
-
-app = typer.Typer(help="Make, list and revoke API keys.")
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -44,31 +41,23 @@ class Ring:
             raise Failure(f"no tenant is named {name} (known: {known}); add it under tenants: in the settings")
 
 
-@app.callback(invoke_without_command=True)
-def _start(context: typer.Context) -> None:  # pyright: ignore[reportUnusedFunction] - typer calls it
-    if context.invoked_subcommand is None:
-        print(context.get_help())
-
-
-@app.command()
 def create(
-    tenant: Annotated[str, typer.Option("--tenant", help="Tenant the key belongs to.")] = "default",
-    subject: Annotated[str | None, typer.Option("--subject", help="User the key speaks for.")] = None,
-    service: Annotated[str | None, typer.Option("--service", help="Service account the key speaks for.")] = None,
-    scope: Annotated[list[str] | None, typer.Option("--scope", help="What it may do; may be repeated.")] = None,
-    expires: Annotated[str | None, typer.Option("--expires", help="When it ends, such as 12h or 30d.")] = None,
-    label: Annotated[str, typer.Option("--label", help="A note to recognise it by.")] = "",
-    config: Config = None,
-    as_json: AsJson = False,
+    tenant: str,
+    subject: str | None,
+    service: str | None,
+    scopes: Iterable[str] | None,
+    expires: str | None,
+    label: str,
+    config: Path | None,
+    as_json: bool,
 ) -> None:
-    """Make a key and print it: the only time it is shown."""
     name, kind = _principal(subject, service)
     ends = None if expires is None else time.time() + _seconds(expires)
 
     async def make(ring: Ring) -> tuple[str, KeyInfo]:
         ring.check_tenant(tenant)
-        scopes = scope or DEFAULT_SCOPES
-        return await ring.keys.create(tenant, name, kind=kind, scopes=scopes, expires=ends, label=label)
+        wanted = scopes or DEFAULT_SCOPES
+        return await ring.keys.create(tenant, name, kind=kind, scopes=wanted, expires=ends, label=label)
 
     text, info = _with_ring(config, make)
     print(json.dumps({"key": text, **_as_object(info)}) if as_json else text)
@@ -89,14 +78,7 @@ def _seconds(text: str) -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
-@app.command("list")
-def list_keys(
-    tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.")] = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the keys, never their secrets."""
-
+def list_keys(tenant: str | None, config: Path | None, as_json: bool) -> None:
     async def read(ring: Ring) -> list[KeyInfo]:
         if tenant is not None:
             ring.check_tenant(tenant)
@@ -109,13 +91,7 @@ def list_keys(
         _show(infos)
 
 
-@app.command()
-def revoke(
-    key_id: Annotated[str, typer.Argument(metavar="KEYID", help="Id of the key, as `key list` shows it.")],
-    config: Config = None,
-) -> None:
-    """Revoke a key: it is refused from now on."""
-
+def revoke(key_id: str, config: Path | None) -> None:
     async def end(ring: Ring) -> bool:
         return await ring.keys.revoke(key_id)
 
@@ -124,7 +100,7 @@ def revoke(
 
 
 def _with_ring(config: Path | None, work: Callable[[Ring], Awaitable[T]]) -> T:
-    settings = load(config)
+    settings = read_settings(config)
 
     async def run() -> T:
         async with _ring(settings) as ring:

@@ -1,23 +1,17 @@
 """The `gatehouse` command: its groups, and the one place where a failure becomes a line and an exit code."""
 
-import json
 import os
-import platform
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version as installed_version
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
 
-from gateway.cli import check, key, serve, tools
-from gateway.cli.failure import BAD_SETTINGS, FAILED, Failure, say
-from gateway.cli.options import AsJson, Config
-from gateway.contract import MODERN
+from gateway.cli import commands
+from gateway.cli.failure import FAILED, Failure, say
 from gateway.errors import Fault
-from gateway.settings import SettingsError
 
 
 class Gatehouse(TyperGroup):
@@ -45,8 +39,6 @@ def _report(exc: Exception) -> int:
     match exc:
         case Failure():
             lines, code = exc.lines, exc.code
-        case SettingsError():
-            lines, code = exc.lines, BAD_SETTINGS
         case TyperException():
             lines, code = (exc.format_message(),), exc.exit_code
         case Fault():
@@ -61,27 +53,22 @@ def _report(exc: Exception) -> int:
 
 
 app = typer.Typer(cls=Gatehouse, add_completion=False, help="One MCP endpoint for a whole organisation.")
+keys = typer.Typer(help="Make, list and revoke API keys.")
 
 
 @app.callback(invoke_without_command=True)
+@keys.callback(invoke_without_command=True)
 def _start(context: typer.Context) -> None:  # pyright: ignore[reportUnusedFunction] - typer calls it
     if context.invoked_subcommand is None:
         print(context.get_help())
 
 
-@app.command()
-def version(config: Config = None, as_json: AsJson = False) -> None:
-    """Say which Gatehouse this is."""
-    del config  # every command takes it; this one needs nothing from it
-    gatehouse, python = installed_version("gatehouse"), platform.python_version()
-    if as_json:
-        print(json.dumps({"gatehouse": gatehouse, "python": python, "protocol": MODERN}))
-    else:
-        print(f"gatehouse {gatehouse} (MCP {MODERN}, Python {python})")
-
-
-app.command("serve")(serve.command)
-app.command("check")(check.command)
-app.command("tools")(tools.list_tools)
-app.command("call")(tools.call)
-app.add_typer(key.app, name="key")
+app.command()(commands.version)
+app.command()(commands.serve)
+app.command()(commands.check)
+app.command()(commands.tools)
+app.command()(commands.call)
+keys.command("create")(commands.create_key)
+keys.command("list")(commands.list_keys)
+keys.command("revoke")(commands.revoke_key)
+app.add_typer(keys, name="key")

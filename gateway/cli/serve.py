@@ -5,74 +5,62 @@ import os
 import socket
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from pathlib import Path
 
-import typer
 import uvloop
 from rich.console import Console
 
 from gateway.app import Gatehouse
-from gateway.cli.failure import Failure, system_errors_explained
-from gateway.cli.options import Config, make_importable
+from gateway.cli.check import module_problems
+from gateway.cli.configured import make_importable, read_settings
+from gateway.cli.failure import BAD_SETTINGS, Failure, system_errors_explained
+from gateway.cli.welcome import Welcome
 from gateway.serving import listen
 from gateway.serving import serve as serve_on
 from gateway.settings import PREFIX, Settings, load
 from gateway.telemetry.log import Lines, set_up
 from gateway.upstream.load import LoadError
 
-Host = Annotated[str | None, typer.Option("--host", help="Address to listen on, instead of server.host.")]
-Port = Annotated[
-    int | None, typer.Option("--port", min=0, max=65535, help="Port to listen on, instead of server.port; 0: any free.")
-]
 
-
-def command(config: Config = None, host: Host = None, port: Port = None) -> None:
-    """Serve what the settings say, until stopped."""
+def serve(config: Path | None, host: str | None, port: int | None) -> None:
     given = {"HOST": host, "PORT": port}
     overrides = {f"{PREFIX}SERVER__{name}": str(value) for name, value in given.items() if value is not None}
 
-    def read() -> Settings:
+    def reload() -> Settings:
         return load(config, {**os.environ, **overrides})
 
-    settings = read()
+    settings = read_settings(config, {**os.environ, **overrides})
     make_importable(settings)
+    if problems := list(module_problems(settings)):
+        raise Failure(*problems, code=BAD_SETTINGS)
     set_up(settings.log.level, settings.log.format)
     with system_errors_explained(settings):
         bound = listen(settings)
         try:
-            uvloop.run(_serve(settings, bound, read))
+            uvloop.run(_serve(settings, bound, reload))
         except LoadError as exc:
-            raise Failure(str(exc)) from exc
+            raise Failure(str(exc), code=BAD_SETTINGS) from exc
         finally:
             bound.close()
 
 
-async def _serve(settings: Settings, bound: socket.socket, read: Callable[[], Settings]) -> None:
+async def _serve(settings: Settings, bound: socket.socket, reload: Callable[[], Settings]) -> None:
     loop = asyncio.get_running_loop()
     lines = Lines(sys.stderr, loop.call_later)
     house = await Gatehouse.open(settings, lines)
     try:
-        await _announce(house, bound.getsockname()[1])
-        await serve_on(house, bound, read)
+        (await _welcome(house, bound.getsockname()[1])).show(Console(highlight=False))
+        await serve_on(house, bound, reload)
     finally:
         await house.close()
         lines.flush()
 
 
-async def _announce(house: Gatehouse, port: int) -> None:
-    """Where it is, and how to reach it; the first time also a key, which is never shown again."""
+async def _welcome(house: Gatehouse, port: int) -> Welcome:
+    """The first time also makes a key, which is never shown again."""
     settings = house.settings
-    url = f"{settings.server.public_url_at(port)}/mcp"
-    console = Console(stderr=False, highlight=False, soft_wrap=True)
-    console.print(f"[bold]Gatehouse[/] serves [bold cyan]{url}[/]")
-    if settings.auth.mode == "none":
-        console.print("Nobody is asked for a credential (auth.mode: none).")
-        console.print(f"  claude mcp add --transport http gatehouse {url}")
-        return
-    if await house.keys.list():
-        console.print("A further key: gatehouse key create --tenant default --subject NAME")
-        return
-    key, _ = await house.keys.create("default", "owner", label="made at the first start")
-    console.print(f"Your key, shown this once:  [bold]{key}[/]")
-    console.print("Connect a client:")
-    console.print(f"  claude mcp add --transport http gatehouse {url} --header 'Authorization: Bearer {key}'")
+    asked = settings.auth.mode != "none"
+    key = None
+    if asked and not await house.keys.list():
+        key, _ = await house.keys.create("default", "owner", label="made at the first start")
+    return Welcome(f"{settings.server.public_url_at(port)}/mcp", asked, key, settings.source, settings.data_dir)

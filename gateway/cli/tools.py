@@ -1,26 +1,18 @@
 """`gatehouse tools` and `gatehouse call`: use a running gateway, or any MCP server of the newest revision."""
 
 import json
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
-import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from gateway.cli.client import Client, RpcError, refused
 from gateway.cli.failure import CALL_FAILED, Failure
-from gateway.cli.options import AsJson, Config
 from gateway.contract import Json
 
-Url = Annotated[str, typer.Option("--url", envvar="GATEHOUSE_URL", help="MCP endpoint.")]
-Token = Annotated[str | None, typer.Option("--token", envvar="GATEHOUSE_TOKEN", help="API key or access token.")]
-DEFAULT_URL = "http://127.0.0.1:8080/mcp"
 
-
-def list_tools(config: Config = None, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
-    """List the tools you may call."""
-    del config  # every command takes it; this one speaks to a server, whose settings are its own
+def list_tools(url: str, token: str | None, as_json: bool) -> None:
     with Client(url, token) as client:
         try:
             tools = client.tools()
@@ -53,16 +45,7 @@ def _first_line(text: str) -> str:
     return lines[0] if lines else ""
 
 
-def call(
-    tool: Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")],
-    arguments: Annotated[str, typer.Argument(metavar="[ARGUMENTS_JSON]", help="Its arguments, a JSON object.")] = "{}",
-    config: Config = None,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    as_json: AsJson = False,
-) -> None:
-    """Call a tool and print what it answers."""
-    del config
+def call(tool: str, arguments: str, url: str, token: str | None, as_json: bool) -> None:
     with Client(url, token) as client:
         try:
             result = client.call(tool, _object(arguments))

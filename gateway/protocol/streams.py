@@ -8,7 +8,7 @@ from typing import Final
 
 from gateway.contract import Outlet
 from gateway.protocol.answer import Header, stream_headers
-from gateway.protocol.sse import COMMENT, event, priming
+from gateway.sse import COMMENT, event, priming
 
 KEPT_BYTES: Final = 1 << 20
 KEPT_SECONDS: Final = 60.0

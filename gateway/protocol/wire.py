@@ -9,7 +9,7 @@ from gateway.contract import Client, Json, Outlet
 from gateway.errors import Fault, Kind
 from gateway.protocol.answer import Header, headers, notification_bytes, stream_headers
 from gateway.protocol.params import loud_enough
-from gateway.protocol.sse import COMMENT, event
+from gateway.sse import COMMENT, event
 
 QUIET_SECONDS: Final = 15.0
 

@@ -40,7 +40,7 @@ def load_module(
         migrations=manifest.migrations,
         house=house,
     )
-    return LocalBackend(namespace, _server(namespace, thing, home), _overridden(manifest, overrides))
+    return LocalBackend(namespace, _server(namespace, thing, home), overridden(manifest, overrides))
 
 
 def _options(namespace: str, manifest: Manifest, given: Json) -> Any:
@@ -64,7 +64,7 @@ def _server(namespace: str, thing: Any, home: Home) -> "Server[Any] | MCPServer[
     raise LoadError(f"backends.{namespace}: it must be an MCP server, or a function that makes one")
 
 
-def _overridden(manifest: Manifest, overrides: Mapping[str, Any]) -> Manifest:
+def overridden(manifest: Manifest, overrides: Mapping[str, Any]) -> Manifest:
     """What the operator says wins over what the module says of itself."""
     timeouts = {**manifest.timeouts, **overrides.get("timeouts", {})}
     if (every := overrides.get("timeout")) is not None:

@@ -1,6 +1,6 @@
 """The official MCP conformance suite, through the gateway or, for reference, against the SDK's own server.
 
-`python -m tests.conformance [--alone] [--version 2025-11-25|2026-07-28] [--scenario NAME]`
+`python -m tests.conformance [--alone | --remote] [--version 2025-11-25|2026-07-28] [--scenario NAME]`
 """
 
 import argparse
@@ -14,7 +14,7 @@ from typing import Final
 
 from tests.conformance import suite
 from tests.conformance.suite import Check, SuiteError
-from tests.conformance.target import LOG, TargetError, alone, gateway, tail
+from tests.conformance.target import LOG, TargetError, alone, gateway, remote, tail
 
 REFERENCE: Final = {"2025-11-25": 84, "2026-07-28": 152}
 """Checks that the SDK's own server passes with this fixture; the gateway may not pass fewer."""
@@ -26,7 +26,7 @@ async def main(arguments: argparse.Namespace) -> int:
     assert this is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     versions = [arguments.version] if arguments.version else list(REFERENCE)
-    target = alone if arguments.alone else gateway
+    target = alone if arguments.alone else remote if arguments.remote else gateway
     await suite.install()
     with tempfile.TemporaryDirectory(prefix="conformance-") as name:
         folder = Path(name)
@@ -63,6 +63,7 @@ def report(version: str, checks: list[Check], only: str | None = None) -> bool:
 def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     parser.add_argument("--alone", action="store_true", help="the SDK's own server in place of the gateway")
+    parser.add_argument("--remote", action="store_true", help="through the gateway to the SDK's own server")
     parser.add_argument("--version", choices=list(REFERENCE), help="only this protocol version")
     parser.add_argument("--scenario", help="only this scenario")
     return parser.parse_args(words)

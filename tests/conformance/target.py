@@ -42,11 +42,23 @@ async def alone(folder: Path) -> AsyncGenerator[str]:
 
 
 @asynccontextmanager
-async def gateway(folder: Path) -> AsyncGenerator[str]:
-    """The fixture as a module of the gateway, reached through the proxy with a key of its own; the proxy's URL."""
+async def remote(folder: Path) -> AsyncGenerator[str]:
+    """The gateway in front of the fixture under the SDK's own HTTP server; the proxy's URL."""
+    behind = folder / "behind"
+    behind.mkdir()
+    async with alone(behind) as url, gateway(folder, {"url": url, "allow_private": True}) as front:
+        yield front
+
+
+@asynccontextmanager
+async def gateway(folder: Path, entry: dict[str, object] | None = None) -> AsyncGenerator[str]:
+    """The fixture as a backend of the gateway, reached through the proxy with a key of its own; the proxy's URL.
+
+    Without an `entry` it is a module.
+    """
     port, front = free_port(), free_port()
     config = folder / "gatehouse.yaml"
-    config.write_text(yaml.safe_dump(_settings(folder, port, front)))
+    config.write_text(yaml.safe_dump(_settings(folder, port, front, entry or {"module": "tests.conformance.fixture"})))
     command = str(Path(sys.prefix) / "bin" / "gatehouse")
     log = folder / LOG
     with log.open("wb") as printed:
@@ -69,11 +81,11 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def _settings(folder: Path, port: int, front: int) -> dict[str, object]:
+def _settings(folder: Path, port: int, front: int, entry: dict[str, object]) -> dict[str, object]:
     return {
         "server": {"host": "127.0.0.1", "port": port, "public_url": f"http://127.0.0.1:{front}"},
         "data_dir": str(folder / "data"),
-        "backends": {"fixture": {"module": "tests.conformance.fixture"}},
+        "backends": {"fixture": entry},
         "servers": {_SERVER: {"backends": ["fixture"], "names": "bare"}},
         "limits": {"calls": "1000000/minute"},
     }

@@ -106,11 +106,12 @@ def test_a_call_in_flight_finishes_although_its_backend_is_gone(served: Served, 
         assert "result" in finish()
 
 
-@pytest.mark.xfail(strict=True, reason="a retired backend's lifespan is left at once, under the calls still in it")
 def test_a_call_in_flight_keeps_its_backends_lifespan_to_its_end(served: Served, tmp_path: Path) -> None:
     change(served, CORE | PATIENT)
     with held_call(served, tmp_path) as finish:
         change(served, CORE)
+        for _ in range(5):
+            served.tool_names()  # whatever the gateway does about the retired backend at once, it has done by now
         assert finish()["result"]["structuredContent"] == {"result": "the door is open"}
 
 
@@ -192,7 +193,7 @@ def test_both_eras_hear_that_a_backend_is_gone(served: Served) -> None:
 
 
 BROKEN = {
-    "no-yaml": ("backends: {core: [", "line 1"),
+    "no-yaml": ("backends: {core: [", "not valid YAML"),
     "unknown-key": (yaml.safe_dump({"backendz": {}}), "backendz"),
     "no-such-module": (yaml.safe_dump({"backends": {"x": {"module": "no_such_module"}}}), "no_such_module"),
 }
@@ -208,15 +209,35 @@ def test_a_broken_edit_changes_nothing_and_is_said(served: Served, text: str, wo
     change(served, CORE | PLAIN)
 
 
+UNLOADABLE = {
+    "no_python": "def server(:\n",
+    "no_import": "raise RuntimeError('not today')\n",
+    "no_server": "def server(home):\n    raise RuntimeError('not today')\n",
+    "no_start": """
+from contextlib import asynccontextmanager
+from mcp.server import MCPServer
+
+@asynccontextmanager
+async def lifespan(server):
+    raise RuntimeError("not today")
+    yield
+
+server = MCPServer("no_start", lifespan=lifespan)
+""",
+}
+
+
 @pytest.mark.xfail(strict=True, reason="only ImportError is expected of a module; anything else ends the watching task")
 def test_a_module_that_cannot_be_loaded_changes_nothing_and_is_said(tmp_path: Path) -> None:
     write_settings(tmp_path, backends=CORE)
     with serving(tmp_path) as served:
-        for name, source in (("no_python", "def server(:\n"), ("no_luck", "raise RuntimeError('not today')\n")):
+        for name, source in UNLOADABLE.items():
+            before = len(refusals(served, "core"))
             (tmp_path / f"{name}.py").write_text(source)
-            write_settings(tmp_path, backends=CORE | {"broken": {"module": name}})
+            write_settings(tmp_path, backends={"core": {"module": name}})
             served.process.send_signal(signal.SIGHUP)
-            until(lambda name=name: refusals(served, name), "the refusal is in the log", 3)
+            until(lambda n=before: len(refusals(served, "core")) > n, "the refusal is in the log", 3)
+            assert served.call("core_ping")["result"]["structuredContent"]["output"]["ok"] is True
         change(served, CORE | PLAIN)
 
 

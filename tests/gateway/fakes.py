@@ -38,7 +38,7 @@ from gateway.protocol.modern import Modern
 from gateway.protocol.rounds import Rounds
 from gateway.protocol.seal import Seal
 from gateway.protocol.session import Sessions
-from gateway.protocol.sse import Event, Parser
+from gateway.sse import Event, Parser
 from gateway.protocol.standing import Standing
 from gateway.protocol.streams import Streams
 from gateway.protocol.wire import Pulse

@@ -196,7 +196,9 @@ def _done(answer: Json, said: list[str]) -> Done:
     found = errors(said)
     if answer.get("ok"):
         value: Any = answer.get("value")
-        return Done(cast("Json", value) if isinstance(value, dict) else {"value": value}, tuple(each.text for each in found))
+        return Done(
+            cast("Json", value) if isinstance(value, dict) else {"value": value}, tuple(each.text for each in found)
+        )
     details: Json = dict(answer.get("details") or {})
     if found:
         details["logs"] = [each.text for each in found]

@@ -1,8 +1,7 @@
 """Nodes of a scene: add, edit, remove, rename, move, duplicate, instance, connect, group, script."""
 
-from backends.godot import files
 from backends.godot.envelope import Outcome
-from backends.godot.handlers.change import Typed, load, new_node, resource_class, save, settle, typed
+from backends.godot.handlers.change import Typed, load, new_node, save, settle, typed
 from backends.godot.job import Job
 from backends.godot.paths import Place
 from backends.godot.text import moves
@@ -83,13 +82,6 @@ async def edit(job: Job) -> Outcome:
     after = after.with_properties(node.path, literals)
     details = {"nodePath": node.path, "properties": sorted(properties)}
     return await save(job, place, scene, after, {node.path: expected}, f"Set {len(properties)} properties.", details)
-
-
-async def load_sprite(job: Job) -> Outcome:
-    texture = job.place("texturePath")
-    if not files.exists(texture):
-        raise Fault(Kind.NOT_FOUND, f"There is no texture {texture.res}.")
-    return await edit(job.with_(properties={"texture": texture.res}, props=None))
 
 
 async def set_property(job: Job) -> Outcome:
@@ -212,31 +204,6 @@ async def groups(job: Job) -> Outcome:
     return await save(job, place, scene, after, {}, f"{node.path} is in {len(wanted)} groups.", details)
 
 
-async def attach_script(job: Job) -> Outcome:
-    place, script = job.scene(), job.place("scriptPath")
-    if not files.exists(script) or resource_class(script) != "Script":
-        raise Fault(
-            Kind.NOT_FOUND, f"There is no script {script.res}.", suggested_fix="Make it with write_script first."
-        )
-    scene = await load(job, place)
-    node = scene.find(job.text("nodePath"))
-    after, reference = scene.with_external("Script", script.res)
-    after = after.with_properties(node.path, {"script": reference})
-    details = {"nodePath": node.path, "scriptPath": script.res}
-    expected = {node.path: {"script": script.res}}
-    return await save(job, place, scene, after, expected, f"Attached {script.res} to {node.path}.", details)
-
-
-async def detach_script(job: Job) -> Outcome:
-    place = job.scene()
-    scene = await load(job, place)
-    node = scene.find(job.text("nodePath"))
-    if node.section.property("script") is None:
-        raise Fault(Kind.NOT_FOUND, f"{node.path} has no script.")
-    after = scene.without_property(node.path, "script")
-    return await save(job, place, scene, after, {}, f"Detached the script of {node.path}.", {"nodePath": node.path})
-
-
 async def attach_components(job: Job) -> Outcome:
     """Each component is a node below this one: a class, or a scene to instance."""
     items: list[Json] = []
@@ -245,28 +212,3 @@ async def attach_components(job: Job) -> Outcome:
         name = given.get("nodeName") or given.get("name") or given.get("nodeType")
         items.append({**given, "nodeName": name, "parentNodePath": job.text("nodePath")})
     return await add_many(job.with_(items=items))
-
-
-async def collision(job: Job) -> Outcome:
-    names = {"collisionLayer": "collision_layer", "collisionMask": "collision_mask"}
-    values = {own: job.get(name) for name, own in names.items() if job.get(name) is not None}
-    if not values:
-        raise Fault(Kind.INVALID_INPUT, "collisionLayer or collisionMask is needed.")
-    return await edit(job.with_(properties=values, props=None))
-
-
-async def apply_shader(job: Job) -> Outcome:
-    """A new ShaderMaterial of its own for the node."""
-    shader = job.place("shaderPath")
-    if not files.exists(shader):
-        raise Fault(Kind.NOT_FOUND, f"There is no shader {shader.res}.")
-    place = job.scene()
-    scene = await load(job, place)
-    node = scene.find(job.text("nodePath"))
-    after, reference = scene.with_external("Shader", shader.res)
-    after, material = after.with_sub_resource("ShaderMaterial", {"shader": reference})
-    name = job.text("materialProperty", "material")
-    after = after.with_properties(node.path, {name: material})
-    details = {"nodePath": node.path, "shaderPath": shader.res, "materialProperty": name}
-    expected = {node.path: {name: "ShaderMaterial"}}
-    return await save(job, place, scene, after, expected, f"Applied {shader.res} to {node.path}.", details)

@@ -169,7 +169,7 @@ async def script_errors(job: Job, path: str) -> list[Json]:
     done = await job.desk.run(
         job.caller, job.project, ("--check-only", "--script", path), job.desk.options.task_timeout
     )
-    found = errors(done.err.splitlines())
+    found = [each for each in errors(done.err.splitlines()) if not each.text.startswith("Failed to load script")]
     if done.code and not found:
         return [{"severity": "error", "file": path, "message": "The engine could not check it."}]
     return [{"file": path, **each.as_json()} for each in found if each.file in (None, path) and done.code]

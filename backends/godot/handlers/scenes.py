@@ -52,12 +52,24 @@ async def resave(job: Job) -> Outcome:
     finally:
         if files.exists(scratch):
             await asyncio.to_thread(files.delete, scratch)
+    after = _known_again(before, after)
     uid = before.sections[0].string("uid") if target == place else None
     value = quoted(uid) if uid else None
     if value or after.sections[0].attribute("uid"):
         after = after.edited([after.with_attribute(after.sections[0], "uid", value)])
     earlier = before if target == place else None
     return await save(job, target, earlier, after, {}, f"Saved {target.res}.", {"savedPath": target.res})
+
+
+def _known_again(before: Scene, after: Scene) -> Scene:
+    """An engine without the editor's index writes no identifiers: those of what a scene uses are put back."""
+    known = {section.string("path"): section.string("uid") for section in before.external()}
+    edits: list[tuple[int, int, str]] = []
+    for section in after.external():
+        uid = known.get(section.string("path"))
+        if uid and section.attribute("uid") is None:
+            edits.append(after.with_attribute(section, "uid", quoted(uid)))
+    return after.edited(edits)
 
 
 def listing(job: Job) -> Outcome:

@@ -6,7 +6,18 @@
 
 from typing import Final
 
-from backends.godot.handlers import assets, inspection, nodes, projects, running, scenes, scripts, settings, workspace
+from backends.godot.handlers import (
+    assets,
+    inspection,
+    nodes,
+    outfit,
+    projects,
+    running,
+    scenes,
+    scripts,
+    settings,
+    workspace,
+)
 from backends.godot.job import READ, WRITE, Action, Tool
 
 _TIMEOUT = "timeoutMs:int>=1<=60000"
@@ -37,7 +48,7 @@ _SCENE: Final = (
     Action("create", "nodeType* nodeName* parentNodePath props:object properties:object ensureUniqueName:bool=true", nodes.add, editor="add_node"),
     Action("update", "nodePath* props:object properties:object", nodes.edit, editor="edit_node"),
     Action("batch_create", "items*:items stopOnError:bool=true", nodes.add_many, editor="add_nodes"),
-    Action("attach_script", "nodePath* scriptPath*", nodes.attach_script, editor="attach_script"),
+    Action("attach_script", "nodePath* scriptPath*", outfit.attach_script, editor="attach_script"),
     Action("attach_components", "nodePath* components*:components", nodes.attach_components),
     Action("rename", "nodePath* newName*", nodes.rename, editor="rename_node", operation="rename_node"),
     Action("move", "nodePath* index*:int>=0", nodes.move, editor="move_node", operation="move_node"),
@@ -68,11 +79,11 @@ _INSPECTOR: Final = (
     Action("groups.get", "nodePath*", nodes.groups),
     Action("groups.add", "nodePath* groupName*", nodes.groups),
     Action("groups.remove", "nodePath* groupName*", nodes.groups),
-    Action("set_collision_layer", "nodePath* collisionLayer:int>=0 collisionMask:int>=0", nodes.collision),
+    Action("set_collision_layer", "nodePath* collisionLayer:int>=0 collisionMask:int>=0", outfit.collision),
 )
 
 _ASSET: Final = (
-    Action("load_texture", "P S nodePath* texturePath*", nodes.load_sprite),
+    Action("load_texture", "P S nodePath* texturePath*", outfit.load_sprite),
     Action("get_uid", "P filePath*", scenes.get_uid),
     Action("uid_convert", "P filePath*", scenes.get_uid),
     Action("file_exists", "P filePath*", assets.exists),
@@ -92,10 +103,10 @@ _ASSET: Final = (
 _CODE: Final = (
     Action("script.create", "P scriptPath* content template=basic_node className overwrite:bool=false", scripts.create),
     Action("script.read", "P scriptPath* maxChars:int>=1=12000", scripts.read),
-    Action("script.attach", "P s nodePath* scriptPath*", nodes.attach_script, editor="attach_script"),
+    Action("script.attach", "P s nodePath* scriptPath*", outfit.attach_script, editor="attach_script"),
     Action("gdscript.eval_restricted", "P expression code vars:object variables:object", scripts.evaluate, exactly="expression code"),
     Action("shader.create", "P shaderPath* content* overwrite:bool=false", scripts.shader),
-    Action("shader.apply", "P s nodePath* shaderPath* materialProperty=material", nodes.apply_shader),
+    Action("shader.apply", "P s nodePath* shaderPath* materialProperty=material", outfit.apply_shader),
     Action("file.read", "P filePath*", scripts.read_text),
     Action("file.write", "P filePath* content* overwrite:bool=false", scripts.write_text),
     Action("file.edit", "P filePath* find* replace* regex:bool=false maxReplacements:int>=1=50 dryRun:bool=false", scripts.edit),

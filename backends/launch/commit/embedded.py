@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -84,18 +84,20 @@ def _write(here: tuple[str, str], request: Json, base: str) -> str:
     """The commit object for the request, on no branch yet."""
     with tempfile.TemporaryDirectory(prefix="launch-index-") as folder:
         index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
-        git.git(*here, "read-tree", base, **index)
+        git.git(*here, "read-tree", base, environment=index)
         for patch in request["patch_bundle"]["patches"]:
             after = _after(here, base, patch, Path(folder) / "tree", request["allowed_paths"])
             if after is None:
-                git.git(*here, "update-index", "--force-remove", "--", patch["path"], **index)
+                git.git(*here, "update-index", "--force-remove", "--", patch["path"], environment=index)
             else:
                 blob = git.git(*here, "hash-object", "-w", "--stdin", "--no-filters", data=after).decode().strip()
-                git.git(*here, "update-index", "--add", "--cacheinfo", f"100644,{blob},{patch['path']}", **index)
-        tree = git.git(*here, "write-tree", **index).decode().strip()
+                git.git(
+                    *here, "update-index", "--add", "--cacheinfo", f"100644,{blob},{patch['path']}", environment=index
+                )
+        tree = git.git(*here, "write-tree", environment=index).decode().strip()
     message = f"{request['commit_message']}\n\n{request['commit_body']}\n".encode()
     people = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in _AUTHOR.items()}
-    return git.git(*here, "commit-tree", tree, "-p", base, "-F", "-", data=message, **people).decode().strip()
+    return git.git(*here, "commit-tree", tree, "-p", base, "-F", "-", data=message, environment=people).decode().strip()
 
 
 def _after(here: tuple[str, str], base: str, patch: Json, root: Path, allowed: list[str]) -> bytes | None:
@@ -112,7 +114,7 @@ def _after(here: tuple[str, str], base: str, patch: Json, root: Path, allowed: l
 
 
 def _target(request: Json, limits: Json, service: Path, run: Path) -> Path:
-    """The repository that gets the branch: the site itself where it is on this machine, else the tenant's copy of it."""
+    """The repository that gets the branch: the site itself if it is on this machine, else the tenant's copy."""
     address, protocol = git.source(request["repo_url"], limits)
     if protocol == "file":
         place = Path(address.removeprefix("file://"))
@@ -153,7 +155,7 @@ def _check(name: str, request: Json) -> None:
 
 
 @contextmanager
-def _locked(service: Path) -> Iterator[None]:
+def _locked(service: Path) -> Generator[None]:
     service.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle = os.open(service / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     with os.fdopen(handle) as file:

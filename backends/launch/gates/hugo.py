@@ -26,6 +26,9 @@ _FENCE: Final = {
     "HUGO_DISABLEFASTRENDER": "true",
     "PATH": "/nonexistent",
 }
+_FOLDERS: Final = (
+    "contentdir", "layoutdir", "staticdir", "datadir", "assetdir", "archetypedir", "themesdir", "i18ndir",
+)  # fmt: skip
 _WHERE: Final = re.compile(r'"?([^\s":]+\.md)(?::(\d+):\d+)?"?')
 
 
@@ -114,17 +117,23 @@ def _failures(log: str) -> Iterator[Finding]:
 
 def _outside(settings: Json) -> Iterator[str]:
     lowered = {key.lower(): value for key, value in settings.items()}
-    module = lowered.get("module") or {}
-    for mount in cast("list[Any]", module.get("mounts", [])) if isinstance(module, dict) else []:
-        source = str(mount.get("source", "")) if isinstance(mount, dict) else ""  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-        if _leaves(source):
-            yield source
-    for key in ("contentdir", "layoutdir", "staticdir", "datadir", "assetdir", "archetypedir", "themesdir", "i18ndir"):
-        for value in lowered[key] if isinstance(lowered.get(key), list) else [lowered.get(key, "")]:
-            if _leaves(str(value)):
-                yield str(value)
-    if isinstance(module, dict) and module.get("imports"):  # pyright: ignore[reportUnknownMemberType]
+    module = _object(lowered.get("module"))
+    mounts = [_object(mount).get("source", "") for mount in _list(module.get("mounts"))]
+    named = [value for key in _FOLDERS for value in _list(lowered.get(key))]
+    yield from (str(source) for source in (*mounts, *named) if _leaves(str(source)))
+    if module.get("imports"):
         yield "module imports"
+
+
+def _object(value: Any) -> Json:
+    return cast("Json", value) if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    """A setting that may be one or many."""
+    if value is None:
+        return []
+    return cast("list[Any]", value) if isinstance(value, list) else [value]
 
 
 def _leaves(source: str) -> bool:

@@ -1,7 +1,7 @@
 """W7: run the gates in order, each within its time, and write the report. The worktree is only read."""
 
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -105,7 +105,7 @@ def _report(subject: Subject, gates: list[Json], issues: list[Json]) -> Json:
 
 
 @contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
+def _alarm(seconds: float) -> Generator[None]:
     def ring(number: int, frame: FrameType | None) -> None:
         raise _TimeIsUp
 

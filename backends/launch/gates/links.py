@@ -15,7 +15,9 @@ def check(subject: Subject) -> Iterator[Finding]:
     for path in subject.pages:
         text, above = subject.body(path)
         for line in markdown.lines(text):
-            for link in [] if line.code else markdown.LINK.finditer(line.text):
+            if line.code:
+                continue
+            for link in markdown.LINK.finditer(line.text):
                 if not leads_somewhere(link[2], urls[path], roots):
                     message = f"The link to {link[2]} leads nowhere."
                     yield Finding("GATE_LINK_BROKEN", message, "error", path, line.number + above)

@@ -1,7 +1,9 @@
 """Front matter is there and complete, and the text is clean Markdown."""
 
 import importlib
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from backends.launch.gates.subject import Finding, Subject
@@ -14,16 +16,26 @@ _OFF: Final = ("md013", "md033", "md041")
 
 def check(subject: Subject) -> Iterator[Finding]:
     required = subject.bench.read("frontmatter_contract.json")["sections"]
-    linter = markdown_linter()
     for page in subject.plan:
         path = page["output_path"]
         text = subject.pages.get(path)
         if text is None:
             yield Finding("GATE_FRONTMATTER_PAGE_MISSING", "The planned page is not there.", "blocker", path)
-            continue
-        yield from _front_matter(path, text, required[page["section"]]["required_keys"])
-        for failure in linter.scan_string(text).scan_failures:
+        else:
+            yield from _front_matter(path, text, required[page["section"]]["required_keys"])
+    yield from _lint(subject.pages)
+
+
+def _lint(pages: Mapping[str, str]) -> Iterator[Finding]:
+    """All pages in one scan: each scan sets up every rule anew."""
+    with tempfile.TemporaryDirectory(prefix="launch-lint-") as folder:
+        by_name = {f"{number:05}.md": path for number, path in enumerate(pages)}
+        for name, path in by_name.items():
+            Path(folder, name).write_text(pages[path], encoding="utf-8")
+        scan = markdown_linter().scan_path(folder)
+        for failure in scan.scan_failures:
             words = f"{failure.rule_id.upper()} {failure.rule_name}: {failure.rule_description}"
+            path = by_name[Path(failure.scan_file).name]
             yield Finding("GATE_MARKDOWN_LINT", words, "error", path, failure.line_number)
 
 

@@ -56,12 +56,12 @@ class _Api:
 
     async def read(self, address: str, name: str) -> Repository:
         await self._get("")
-        head = await self._get("/commits/HEAD")
+        head: Any = await self._get("/commits/HEAD")
         listed = await self._get("/contents/")
         entries = cast("list[Json]", listed) if isinstance(listed, list) else []
         files = [str(entry.get("name", "")) for entry in entries if entry.get("type") == "file"]
         readme = await self._readme() if any(file.lower().startswith("readme") for file in files) else ""
-        sha = str(head.get("sha", "")) if isinstance(head, dict) else ""
+        sha = str(cast("Json", head).get("sha", "")) if isinstance(head, dict) else ""
         if re.fullmatch(r"[0-9a-f]{40}", sha) is None:
             raise _unavailable()
         return Repository(address, sha, Evidence(name, readme, files))

@@ -20,7 +20,8 @@ _PACKAGES: Final = (
     ("pyproject.toml", "python"), ("setup.py", "python"), ("setup.cfg", "python"), ("pom.xml", "java"),
     ("build.gradle", "java"), ("build.gradle.kts", "kotlin"), ("*.csproj", "dotnet"), ("*.sln", "dotnet"),
     ("go.mod", "go"), ("Cargo.toml", "rust"), ("composer.json", "php"), ("Gemfile", "ruby"), ("*.gemspec", "ruby"),
-    ("CMakeLists.txt", "cpp"), ("Package.swift", "swift"), ("tsconfig.json", "typescript"), ("package.json", "javascript"),
+    ("CMakeLists.txt", "cpp"), ("Package.swift", "swift"), ("tsconfig.json", "typescript"),
+    ("package.json", "javascript"),
 )  # fmt: skip
 _FAMILY: Final = re.compile(r"\baspose[.\s-]+([a-z0-9]+)", re.IGNORECASE)
 _BY_NAME: Final = 0.9

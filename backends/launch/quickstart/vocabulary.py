@@ -3,10 +3,10 @@
 import re
 from typing import Final
 
-FAMILIES: Final = tuple(
-    ["3d", "barcode", "cad", "cells", "diagram", "email", "finance", "font", "gis", "html", "imaging", "note", "ocr", "page", "pdf", "psd", "slides", "svg", "tasks", "tex", "words", "zip"]
+FAMILIES: Final = (
+    "3d", "barcode", "cad", "cells", "diagram", "email", "finance", "font", "gis", "html", "imaging", "note", "ocr",
+    "page", "pdf", "psd", "slides", "svg", "tasks", "tex", "words", "zip",
 )  # fmt: skip
-PLATFORMS: Final = tuple(["python", "typescript", "javascript", "java", "dotnet", "cpp", "go", "ruby", "php", "kotlin", "swift", "rust"])
 URL_PLATFORMS: Final = {
     **{name: name for name in ("python", "typescript", "javascript", "java", "dotnet", "cpp", "go", "ruby", "php")},
     **{name: name for name in ("kotlin", "swift", "rust")},
@@ -29,9 +29,8 @@ NAMES: Final = {
 }  # fmt: skip
 _UPPER: Final = frozenset({"3d", "cad", "gis", "html", "ocr", "pdf", "psd", "svg", "zip"})
 
-MENTION: Final = re.compile(
-    r"(?<![\w.])(?:" + "|".join(map(re.escape, sorted(_SPOKEN, key=len, reverse=True))) + r")(?![\w+#])"
-)
+_WORDS: Final = "|".join(map(re.escape, sorted(_SPOKEN, key=len, reverse=True)))
+MENTION: Final = re.compile(rf"(?<![\w.])(?:{_WORDS})(?![\w+#])")
 
 
 def platform(word: str) -> str | None:

@@ -11,9 +11,14 @@ from backends.launch.workers import languages, markdown
 from backends.launch.workers.bench import Bench
 from gateway.contract import Json
 
-FORMATS: Final = frozenset(
-    ["3DS", "3MF", "AMF", "BMP", "CSV", "DAE", "DOC", "DOCX", "DRC", "DWG", "DXF", "EML", "EPUB", "FBX", "GIF", "GLB", "GLTF", "HTML", "ICO", "JPEG", "JPG", "JSON", "MD", "MHTML", "MSG", "OBJ", "ODP", "ODS", "ODT", "PDF", "PLY", "PNG", "PPT", "PPTX", "PSD", "RTF", "RVM", "STL", "SVG", "TGA", "TIFF", "TSV", "U3D", "USD", "USDZ", "VRML", "WEBP", "XLS", "XLSX", "XML", "XPS", "YAML", "ZIP"]
-)
+FORMATS: Final = frozenset({
+    "3DS", "3MF", "AMF", "BMP", "CSV", "DAE", "DOC", "DOCX", "DRC", "DWG", "DXF", "EML", "EPUB", "FBX", "GIF", "GLB",
+    "GLTF", "HTML", "ICO", "JPEG", "JPG", "JSON", "MHTML", "MSG", "OBJ", "ODP", "ODS", "ODT", "PDF", "PLY", "PNG",
+    "PPT", "PPTX", "PSD", "RTF", "RVM", "STL", "SVG", "TGA", "TIFF", "TSV", "U3D", "USD", "USDZ", "VRML", "WEBP",
+    "XLS", "XLSX", "XML", "XPS", "YAML", "ZIP",
+})  # fmt: skip
+"""Names of file formats, as products claim to read and write them."""
+
 _HEADINGS: Final = (
     (re.compile(r"limitation|known issue|not supported|unsupported", re.IGNORECASE), "limitation", "limitations"),
     (re.compile(r"format", re.IGNORECASE), "format", "key_features"),
@@ -23,8 +28,8 @@ _HEADINGS: Final = (
 )
 _INSTALL: Final = re.compile(r"install|setup|getting started|quick ?start", re.IGNORECASE)
 _COMMAND: Final = re.compile(
-    r"^\$?\s*((?:python3? -m )?pip3? install|npm (?:install|i)|yarn add|dotnet add|go get|cargo add|gem install|composer require"
-    r"|nuget install|mvn|brew install)\b.*$"
+    r"^\$?\s*((?:python3? -m )?pip3? install|npm (?:install|i)|yarn add|dotnet add|go get|cargo add|gem install"
+    r"|composer require|nuget install|mvn|brew install)\b.*$"
 )
 _PACKAGE: Final = (
     (re.compile(r'^\s*"?version"?\s*[=:]\s*["\']([0-9][^"\']*)["\']'), "version"),
@@ -207,7 +212,7 @@ def _said(book: _Book, key: str, value: str, name: str, number: int) -> None:
 def _api(bench: Bench, book: _Book, inventory: Json) -> Json:
     """The public names at the top of the sources in the platform's language."""
     platform = bench.config["target_platform"]
-    language = languages.OF_PLATFORM.get(platform, platform)
+    language: str = languages.OF_PLATFORM.get(platform) or platform
     types: list[str] = []
     functions: list[str] = []
     modules: list[str] = []

@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -44,7 +44,9 @@ class Blob:
     path: str
 
 
-def git(*arguments: str, data: bytes | None = None, protocol: str = "none", **environment: str) -> bytes:
+def git(
+    *arguments: str, data: bytes | None = None, protocol: str = "none", environment: Mapping[str, str] | None = None
+) -> bytes:
     """One git command behind the fence. Raises `CalledProcessError`."""
     return subprocess.run(  # noqa: S603  # an argument list, never a shell
         [*_command(protocol), *arguments],
@@ -53,7 +55,7 @@ def git(*arguments: str, data: bytes | None = None, protocol: str = "none", **en
         capture_output=True,
         check=True,
         timeout=_SECONDS,
-        env=_environment(environment),
+        env=_environment(environment or {}),
     ).stdout
 
 
@@ -163,7 +165,7 @@ def _command(protocol: str) -> list[str]:
     return [executable, *(part for setting in settings for part in ("-c", setting))]
 
 
-def _environment(more: dict[str, str]) -> dict[str, str]:
+def _environment(more: Mapping[str, str]) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "SSL_CERT_FILE", "SSL_CERT_DIR") if name in os.environ}
     return {**kept, **_QUIET, **more}
 

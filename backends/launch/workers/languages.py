@@ -9,14 +9,14 @@ from typing import Any, Final
 from gateway.errors import Fault, Kind
 
 LANGUAGES: Final = {
-    ".py": "python", ".pyi": "python", ".ts": "typescript", ".tsx": "typescript", ".js": "javascript", ".mjs": "javascript",
-    ".java": "java", ".cs": "csharp", ".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp", ".h": "cpp", ".hpp": "cpp", ".go": "go",
-    ".rb": "ruby", ".php": "php", ".kt": "kotlin", ".swift": "swift", ".rs": "rust",
+    ".py": "python", ".pyi": "python", ".ts": "typescript", ".tsx": "typescript", ".js": "javascript",
+    ".mjs": "javascript", ".java": "java", ".cs": "csharp", ".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp", ".h": "cpp",
+    ".hpp": "cpp", ".go": "go", ".rb": "ruby", ".php": "php", ".kt": "kotlin", ".swift": "swift", ".rs": "rust",
 }  # fmt: skip
 FENCES: Final = {
-    "py": "python", "python3": "python", "ts": "typescript", "js": "javascript", "node": "javascript", "cs": "csharp",
-    "c#": "csharp", "dotnet": "csharp", "c++": "cpp", "golang": "go", "rb": "ruby", "kt": "kotlin", "rs": "rust", "sh": "bash",
-    "shell": "bash", "console": "bash",
+    "py": "python", "python3": "python", "ts": "typescript", "js": "javascript", "node": "javascript",
+    "cs": "csharp", "c#": "csharp", "dotnet": "csharp", "c++": "cpp", "golang": "go", "rb": "ruby", "kt": "kotlin",
+    "rs": "rust", "sh": "bash", "shell": "bash", "console": "bash",
 }  # fmt: skip
 """Other words for a language after a fence."""
 
@@ -38,13 +38,17 @@ _GRAMMARS: Final = {
     "rust": ("tree_sitter_rust", "language"),
     "bash": ("tree_sitter_bash", "language"),
 }
-_TYPES: Final = frozenset(
-    ["class_definition", "class_declaration", "interface_declaration", "struct_declaration", "enum_declaration", "class", "class_specifier", "struct_specifier", "struct_item", "enum_item", "trait_item", "type_spec", "record_declaration"]
-)
-_FUNCTIONS: Final = frozenset(["function_definition", "function_declaration", "function_item", "method"])
-_INSIDE: Final = frozenset(
-    ["module", "program", "source_file", "translation_unit", "compilation_unit", "namespace_declaration", "file_scoped_namespace_declaration", "declaration_list", "export_statement", "decorated_definition", "type_declaration", "namespace_definition"]
-)
+_TYPES: Final = frozenset({
+    "class_definition", "class_declaration", "interface_declaration", "struct_declaration", "enum_declaration", "class",
+    "class_specifier", "struct_specifier", "struct_item", "enum_item", "trait_item", "type_spec", "record_declaration",
+})  # fmt: skip
+_FUNCTIONS: Final = frozenset({"function_definition", "function_declaration", "function_item", "method"})
+_INSIDE: Final = frozenset({
+    "module", "program", "source_file", "translation_unit", "compilation_unit", "namespace_declaration",
+    "file_scoped_namespace_declaration", "declaration_list", "export_statement", "decorated_definition",
+    "type_declaration", "namespace_definition",
+})  # fmt: skip
+"""Where declarations at the top of a file may lie."""
 
 
 def spoken(word: str) -> str:

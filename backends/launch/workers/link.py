@@ -12,7 +12,7 @@ from gateway.errors import Fault, Kind
 def run(bench: Bench) -> None:
     pages = bench.read("page_plan.json")["pages"]
     _refuse_outside(bench, [page["output_path"] for page in pages])
-    earlier = bench.read("patch_bundle.json")["patches"] if bench.has("patch_bundle.json") else []
+    earlier: list[Json] = bench.read("patch_bundle.json")["patches"] if bench.has("patch_bundle.json") else []
     base.restore(bench, sorted({page["output_path"] for page in pages} | {patch["path"] for patch in earlier}))
     bundle: list[Json] = []
     for number, page in enumerate(pages, 1):
@@ -86,7 +86,7 @@ def diff_report(bench: Bench, bundle: list[Json]) -> str:
     for path in sorted({patch["path"] for patch in bundle}):
         before = (base.base_file(bench, path) or b"").decode("utf-8", "replace").splitlines()
         target = bench.site / path
-        after = target.read_bytes().decode("utf-8", "replace").splitlines() if target.is_file() else []
+        after = (target.read_bytes() if target.is_file() else b"").decode("utf-8", "replace").splitlines()
         diff = difflib.unified_diff(before, after, f"a/{path}", f"b/{path}", lineterm="")
         parts.append(f"## {path}\n\n````diff\n" + "\n".join(diff) + "\n````\n")
     return "\n".join(parts)

@@ -28,7 +28,7 @@ def apply(patch: Json, root: Path, allowed: Iterable[str]) -> Outcome:
         return "applied"
     after = _after(patch, (before or b"").decode("utf-8", "replace"))
     if after in _CONFLICTS:
-        return after
+        return _CONFLICTS[after]
     data = after.encode()
     if digest(data) != patch["content_hash"]:
         return "hash_mismatch"

@@ -35,7 +35,7 @@ def locales(config: Json) -> list[str]:
 def usable(bench: Bench) -> list[Json]:
     """The snippets in the platform's language that parse."""
     platform = bench.config["target_platform"]
-    language = languages.OF_PLATFORM.get(platform, platform)
+    language: str = languages.OF_PLATFORM.get(platform) or platform
     catalog = bench.read("snippet_catalog.json")["snippets"]
     return [each for each in catalog if each["language"] == language and each["validation"]["syntax_ok"]]
 

@@ -114,22 +114,23 @@ def _repo_url(subject: Subject, issue: Json, path: str, page: str) -> str:
 
 def _as_patched(subject: Subject, issue: Json, path: str, page: str) -> str | None:
     """As the last patch left it."""
-    bundle = subject.bench.read("patch_bundle.json")["patches"]
-    return next((patch.get("content") for patch in reversed(bundle) if patch["path"] == path), None)
+    bundle: list[Json] = subject.bench.read("patch_bundle.json")["patches"]
+    contents = [patch.get("content") for patch in bundle if patch["path"] == path]
+    return contents[-1] if contents else None
 
 
 def _on_line(page: str, issue: Json, change: Callable[[str], str | None]) -> str:
     """The page with one line changed, or gone; no two blank lines are left where it was."""
     lines = page.splitlines(keepends=True)
-    at = issue["location"].get("line", 1) - 1
+    at: int = issue["location"].get("line", 1) - 1
     if not 0 <= at < len(lines):
         return page
     after = change(lines[at])
     if after is not None:
         return "".join([*lines[:at], after if after.endswith("\n") else after + "\n", *lines[at + 1 :]])
     before, behind = lines[:at], lines[at + 1 :]
-    if before and not before[-1].strip() and behind and not behind[0].strip():
-        behind = behind[1:]
+    if before and not before[-1].strip() and not (behind and behind[0].strip()):
+        before = before[:-1]
     return "".join([*before, *behind])
 
 

@@ -210,7 +210,7 @@ def _hugo_facts(site: Path, files: list[str]) -> Json:
     for name in files:
         merged |= {key.lower(): value for key, value in read_config(site / name).items()}
     languages = merged.get("languages")
-    theme = merged.get("theme") or []
+    theme: Any = merged.get("theme") or []
     return {
         "schema_version": "1.0",
         "config_files": files,

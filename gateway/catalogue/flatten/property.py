@@ -19,7 +19,7 @@ def narrow(one: Any, other: Any) -> Any:
         one, other = cast("Json", one), cast("Json", other)
         shared = one.keys() & other.keys() - _ANNOTATIONS
         plain = other.keys() <= _MERGED or one.keys() <= _MERGED
-        if plain and all(same(one[key], other[key]) for key in shared):
+        if plain and all(_same(one[key], other[key]) for key in shared):
             return other | one
         values, others = values_of(one), values_of(other)
         if values is not None and others is not None and one.keys() | other.keys() <= _MERGED:
@@ -34,7 +34,7 @@ def widen(definitions: list[Any]) -> Any:
     spread = [part for definition in definitions for part in _alternatives(definition)]
     kinds: list[Any] = []
     for definition in spread:
-        if definition is not False and not any(same(_bare(definition), _bare(kind)) for kind in kinds):
+        if definition is not False and not any(_same(_bare(definition), _bare(kind)) for kind in kinds):
             kinds.append(definition)
     if len(kinds) < 2:
         return kinds[0] if kinds else False
@@ -43,7 +43,7 @@ def widen(definitions: list[Any]) -> Any:
         return {"anyOf": kinds}
     enum: list[Any] = []
     for value in (value for values in listed for value in values or ()):
-        if not any(same(value, known) for known in enum):
+        if not any(_same(value, known) for known in enum):
             enum.append(value)
     merged = {key: kind[key] for kind in reversed(kinds) for key in ("title", "description") if key in kind}
     types = [kind.get("type") for kind in kinds]
@@ -68,6 +68,6 @@ def _bare(definition: Any) -> Any:
     return {key: value for key, value in cast("Json", definition).items() if key not in _ANNOTATIONS}
 
 
-def same(one: Any, other: Any) -> bool:
+def _same(one: Any, other: Any) -> bool:
     """Equal as JSON: in Python alone True is 1, also inside a list or an object."""
     return one == other and repr(one) == repr(other)

@@ -60,6 +60,7 @@ class Memory:
 
     served: Served
     http: httpx.AsyncClient
+    url: str
     tenant: str
     key: str
     schemas: dict[str, Any] = field(default_factory=dict)
@@ -84,7 +85,7 @@ class Memory:
         }
         if (name := body["params"].get("name") or body["params"].get("uri")) is not None:
             headers["mcp-name"] = name
-        return (await self.http.post(self.gateway.url, json=body, headers=headers)).json()
+        return (await self.http.post(self.url, json=body, headers=headers)).json()
 
     async def result(self, tool: str, arguments: Json, meta: Json | None = None) -> Json:
         """The whole result of a call."""
@@ -153,7 +154,7 @@ class Memory:
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     served = Served(tmp_path_factory.mktemp("knowledge"))
     yield served
@@ -165,4 +166,4 @@ async def memory(served: Served) -> AsyncIterator[Memory]:
     tenant = f"t{next(_numbers)}"
     # Nothing here is encrypted, and reading the machine's certificates takes longer than a call.
     async with httpx.AsyncClient(timeout=30, verify=False) as http:
-        yield Memory(served, http, tenant, await served.key(tenant, "alice"))
+        yield Memory(served, http, served.gateway.url, tenant, await served.key(tenant, "alice"))

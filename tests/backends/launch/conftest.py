@@ -90,7 +90,9 @@ class Launching:
         for _ in range(400):
             answer = await self.call("get_status", run_id=run_id)
             if answer["status"]["state"] in (*states, "FAILED"):
-                assert answer["status"]["state"] in states, self.folder(run_id).joinpath("events.ndjson").read_text()[-3000:]
+                assert answer["status"]["state"] in states, (
+                    self.folder(run_id).joinpath("events.ndjson").read_text()[-3000:]
+                )
                 return answer["status"]
             await self.moved()
         raise AssertionError(f"the run stays in {answer['status']['state']}")
@@ -110,7 +112,9 @@ class Launching:
 
     def page(self, run_id: str, ending: str) -> Path:
         """A page of the run's worktree."""
-        return next(path for path in (self.folder(run_id) / "work/site/content").rglob("*.md") if str(path).endswith(ending))
+        return next(
+            path for path in (self.folder(run_id) / "work/site/content").rglob("*.md") if str(path).endswith(ending)
+        )
 
 
 Launch = Callable[..., Any]

@@ -1,12 +1,17 @@
 """The command as a whole: how it is started and how it fails."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 from typer.testing import Result
 
+from gateway.cli.failure import Failure
 from gateway.settings import SettingsError
 
 Run = Callable[..., Result]
@@ -52,4 +57,41 @@ def test_a_failure_of_the_process_is_one_line_and_no_traceback(
 
 def test_whoever_asks_for_it_gets_the_exception_itself(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATEHOUSE_DEBUG", "1")
-    assert isinstance(run("check", "--config", "nope.yaml").exception, SettingsError)
+    raised = run("check", "--config", "nope.yaml").exception
+    assert isinstance(raised, Failure)
+    assert isinstance(raised.__cause__, SettingsError)
+
+
+WITNESS = """
+import sys
+from gateway.cli.main import app
+try:
+    app(sys.argv[2:])
+except SystemExit:
+    pass
+print("loaded:", *(name for name in sys.argv[1].split() if name in sys.modules))
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unneeded"),
+    [
+        ("version", "gateway.app gateway.settings gateway.state mcp fastapi sqlalchemy httpx rich.table"),
+        ("--help", "gateway.app gateway.settings gateway.state mcp fastapi sqlalchemy httpx"),
+        ("key create --help", "gateway.app gateway.settings gateway.state mcp fastapi sqlalchemy httpx"),
+        ("key list", "gateway.app mcp fastapi httpx"),
+        ("check", "gateway.app gateway.state.database mcp fastapi sqlalchemy httpx"),
+        ("tools --url http://127.0.0.1:1/mcp", "gateway.app gateway.settings mcp fastapi sqlalchemy"),
+    ],
+)
+def test_a_command_loads_only_what_it_needs(tmp_path: Path, arguments: str, unneeded: str) -> None:
+    (tmp_path / "gatehouse.yaml").write_text("backends: {}\n")
+    ended = subprocess.run(
+        [sys.executable, "-c", WITNESS, unneeded, *arguments.split()],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.stdout.splitlines()[-1].strip() == "loaded:"

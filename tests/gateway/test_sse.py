@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.protocol.sse import COMMENT, Event, Oversize, Parser, event, priming
+from gateway.sse import COMMENT, Event, Oversize, Parser, event, priming
 
 fuzzed = settings(deadline=None)
 lines = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_size=20)

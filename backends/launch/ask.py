@@ -1,0 +1,19 @@
+"""One call of a tool, as the tools see it."""
+
+from dataclasses import dataclass
+
+from backends.launch.events import Span
+from backends.launch.job import Progress
+from gateway.contract import Caller, Json
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    caller: Caller
+    arguments: Json
+    span: Span
+    progress: Progress
+
+    @property
+    def run_id(self) -> str:
+        return self.arguments["run_id"]

@@ -1,0 +1,121 @@
+"""How runs begin: from a run_config, a product's page or a GitHub repository; one run for one idempotency key."""
+
+import asyncio
+import secrets
+import shutil
+
+from backends.launch import ledger, shapes
+from backends.launch.ask import Ask
+from backends.launch.canon import canonical, digest
+from backends.launch.conductor import Conductor
+from backends.launch.events import now
+from backends.launch.ledger import Entry
+from backends.launch.options import Options
+from backends.launch.outward import Outward
+from backends.launch.quickstart import github, product_url
+from backends.launch.quickstart.derived import run_config
+from backends.launch.quickstart.inference import infer
+from backends.launch.quickstart.vocabulary import NAMES, shown_family
+from backends.launch.run import Run, new_run_id
+from backends.launch.shelf import Shelf
+from backends.launch.states import State
+from backends.launch.workers.scout import HEAD
+from gateway.contract import Caller, Home, Json
+from gateway.errors import Fault, Kind
+
+
+class Starting:
+    def __init__(self, home: Home, shelf: Shelf, conductor: Conductor, outward: Outward) -> None:
+        self._home = home
+        self._options: Options = home.options
+        self._shelf = shelf
+        self._conductor = conductor
+        self._outward = outward
+
+    async def start_run(self, ask: Ask) -> Json:
+        return await self._start(ask, ask.arguments["run_config"])
+
+    async def start_from_product_url(self, ask: Ask) -> Json:
+        product = product_url.parse(ask.arguments["url"])
+        words = {"family": product.family, "platform": product.platform}
+        repo = self._options.product_repo_url.format(
+            **words, Family=shown_family(product.family), Platform=NAMES[product.platform]
+        )
+        config = run_config(self._options, product.family, product.platform, product.locale, repo, HEAD)
+        derived = {
+            "site": product.site,
+            "product_slug": product.family,
+            "platform": product.platform,
+            "locale": product.locale,
+        }
+        return {**await self._start(ask, config), "derived_config": derived}
+
+    async def start_from_github(self, ask: Ask) -> Json:
+        url = ask.arguments["github_repo_url"]
+        found = await github.look_up(url, self._options, self._outward, self._home.folder(ask.caller))
+        inferred = infer(found.evidence)
+        sure = inferred.sure(self._options.confidence)
+        missing = [name for name in ("family", "target_platform") if name not in sure]
+        if missing:
+            suggested = {name: inferred.suggested()[name] for name in missing}
+            raise Fault(
+                Kind.INVALID_INPUT,
+                "Could not unambiguously infer required fields",
+                details={"missing_fields": missing, "suggested_values": suggested},
+            )
+        config = run_config(self._options, sure["family"], sure["target_platform"], "en", found.url, found.sha)
+        names = (
+            "family",
+            "target_platform",
+            "locales",
+            "layout_mode",
+            "allow_inference",
+            "github_repo_url",
+            "github_ref",
+        )
+        derived = {name: config[name] for name in names}
+        return {**await self._start(ask, config), "derived_config": derived}
+
+    async def _start(self, ask: Ask, config: Json) -> Json:
+        config = _completed(config, self._options)
+        key, hashed = ask.arguments.get("idempotency_key"), digest(canonical(config))
+        store = self._home.store(ask.caller)
+        if key is not None and (known := await ledger.by_key(store, key)) is not None:
+            return await self._same(ask.caller, known, hashed)
+        stamp = now()
+        run_id = new_run_id(stamp, secrets.token_hex(4))
+        run = await asyncio.to_thread(Run.create, run_id, self._shelf.folder(ask.caller, run_id), config, ask.span)
+        entry = Entry(run_id, key, hashed, config["product_slug"], State.CREATED, stamp, None)
+        if not await ledger.add(store, entry):
+            # Another start with this key was faster: ours never was.
+            await asyncio.to_thread(shutil.rmtree, run.folder)
+            known = await ledger.by_key(store, str(key))
+            assert known is not None
+            return await self._same(ask.caller, known, hashed)
+        self._conductor.start(ask.caller, run, ask.span)
+        return {"run_id": run_id, "state": State.CREATED}
+
+    async def _same(self, caller: Caller, known: Entry, hashed: str) -> Json:
+        if known.config_hash != hashed:
+            raise Fault(
+                Kind.INVALID_INPUT,
+                "The idempotency key belongs to a run with another run_config.",
+                details={"run_id": known.run_id},
+            )
+        return {"run_id": known.run_id, "state": await asyncio.to_thread(self._shelf.run(caller, known.run_id).state)}
+
+
+def _completed(config: Json, options: Options) -> Json:
+    """The config as the run keeps it. Raises `SCHEMA_VALIDATION_FAILED`."""
+    wrong = shapes.problems("run_config", config)
+    both = {"locale", "locales"} <= config.keys()
+    if not wrong and both and config["locales"] != [config["locale"]]:
+        wrong = [{"path": "locales", "message": "locale and locales differ"}]
+    if wrong:
+        raise Fault(
+            Kind.INVALID_INPUT,
+            "The run_config is not what its schema says.",
+            code="SCHEMA_VALIDATION_FAILED",
+            details={"errors": wrong},
+        )
+    return {"site_repo_url": options.site_repo_url, **config}

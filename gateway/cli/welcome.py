@@ -1,0 +1,88 @@
+"""What `serve` says when it has started: where it is, how to reach it, and where its things are."""
+
+import json
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+_UNKNOWN_KEY = "YOUR_KEY"
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The facts of one start."""
+
+    url: str
+    asked: bool
+    """Whether callers are asked for a credential."""
+    key: str | None
+    """A key made just now: it is shown here and nowhere else."""
+    source: Path | None
+    data: Path
+
+    def show(self, console: Console) -> None:
+        say = _Paper(console)
+        say.line(("Gatehouse", "bold"), " serves ", (self.url, "bold cyan"))
+        say.line()
+        if self.key is not None:
+            say.fact("Your key", (self.key, "bold green"))
+            say.fact("", ("shown this once; keep it", "dim"))
+        elif self.asked:
+            say.fact("A key", self._make_a_key())
+        else:
+            say.fact("Keys", "nobody is asked for one (auth.mode: none)")
+        say.fact("Settings", str(self.source.absolute()) if self.source else "the defaults")
+        say.fact("Data", str(self.data.absolute()))
+        say.line()
+        say.line(("Connect a client", "bold"))
+        say.step("Claude Code", self._claude_code())
+        say.step("Cursor, in ~/.cursor/mcp.json", self._cursor())
+        say.step("VS Code", self._vs_code())
+        say.line()
+        say.line(("Ctrl-C stops it.", "dim"))
+
+    def _make_a_key(self) -> str:
+        config = f" --config {shlex.quote(str(self.source))}" if self.source else ""
+        return f"gatehouse key create{config} --tenant default --subject NAME"
+
+    def _headers(self) -> dict[str, Any]:
+        return {"headers": {"Authorization": self._bearer()}} if self.asked else {}
+
+    def _bearer(self) -> str:
+        return f"Bearer {self.key or _UNKNOWN_KEY}"
+
+    def _claude_code(self) -> str:
+        header = f" --header {shlex.quote(f'Authorization: {self._bearer()}')}" if self.asked else ""
+        return f"claude mcp add --transport http gatehouse {shlex.quote(self.url)}{header}"
+
+    def _cursor(self) -> str:
+        return _compact({"mcpServers": {"gatehouse": {"url": self.url, **self._headers()}}})
+
+    def _vs_code(self) -> str:
+        entry = {"name": "gatehouse", "type": "http", "url": self.url, **self._headers()}
+        return f"code --add-mcp {shlex.quote(_compact(entry))}"
+
+
+class _Paper:
+    """Lines as they are: nothing in them is markup, and none is broken, so that what is copied is whole."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def line(self, *parts: str | tuple[str, str]) -> None:
+        self._console.print(Text.assemble(*parts), soft_wrap=True)
+
+    def fact(self, name: str, value: str | tuple[str, str]) -> None:
+        self.line(f"  {name:<10}", value)
+
+    def step(self, name: str, value: str) -> None:
+        self.line(f"  {name}")
+        self.line("    ", (value, "cyan"))
+
+
+def _compact(value: dict[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

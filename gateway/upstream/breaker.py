@@ -1,0 +1,51 @@
+"""A backend that keeps failing is left alone for a while: callers are told at once instead of waiting."""
+
+import time
+from collections.abc import Callable
+from typing import Final, Literal
+
+from gateway.errors import Fault, Kind
+
+FAILURES: Final = 5
+PAUSE_SECONDS: Final = 10.0
+
+
+class Breaker:
+    """Closed, open for a while after so many failures in a row, then half open: one call may try."""
+
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._name = name
+        self._clock = clock
+        self._failures = 0
+        self._until = 0.0
+        self._trying = False
+
+    @property
+    def state(self) -> Literal["closed", "open", "half-open"]:
+        if self._failures < FAILURES:
+            return "closed"
+        return "open" if self._clock() < self._until else "half-open"
+
+    def enter(self) -> None:
+        """Raises `Fault(UNAVAILABLE)` while it is open, or while another call tries."""
+        if self._failures < FAILURES:
+            return
+        left = self._until - self._clock()
+        if left > 0 or self._trying:
+            wait = max(1.0, round(left, 1))
+            raise Fault(Kind.UNAVAILABLE, f"{self._name} keeps failing; it is left alone for now.", retry_after=wait)
+        self._trying = True
+
+    def succeeded(self) -> None:
+        self._failures = 0
+        self._trying = False
+
+    def failed(self) -> None:
+        self._failures += 1
+        self._trying = False
+        if self._failures >= FAILURES:
+            self._until = self._clock() + PAUSE_SECONDS
+
+    def left(self) -> None:
+        """The call ended in a way that says nothing of the backend."""
+        self._trying = False

@@ -1,0 +1,1 @@
+"""Remote MCP servers over HTTP, in either era."""

@@ -1,0 +1,224 @@
+"""One keep-alive HTTP/1.1 connection to a server, one exchange at a time, on httptools.
+
+Our own client: on the hot path it takes a fifth of the time of the fastest library, and it can tell when a request
+was certainly not read.
+"""
+
+import asyncio
+from collections import deque
+from typing import Final, cast
+
+import httptools
+
+from gateway.errors import Fault, Kind
+
+READ_AHEAD: Final = 256 * 1024
+"""Bytes of a stream that may wait unread before the server is made to wait."""
+
+
+class Unread(Exception):
+    """The connection went away before one byte of an answer came: it was closed while it stood idle."""
+
+
+class Response:
+    """An answer: whole when `body` is set, else a stream to be read by `chunk`."""
+
+    __slots__ = ("_chunks", "_connection", "_error", "_over", "_pending", "_waiter", "body", "headers", "status")
+
+    def __init__(self, connection: "Connection", status: int, headers: dict[str, str]) -> None:
+        self.status = status
+        self.headers = headers
+        self.body: bytes | None = None
+        self._connection = connection
+        self._chunks: deque[bytes] = deque()
+        self._pending = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: Fault | None = None
+        self._over = False
+
+    async def chunk(self) -> bytes:
+        """The next piece of a stream; empty at its end. Raises `Fault` when it broke off."""
+        while not self._chunks:
+            if self._error is not None:
+                raise self._error
+            if self._over:
+                return b""
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        piece = self._chunks.popleft()
+        self._pending -= len(piece)
+        if self._pending < READ_AHEAD // 2:
+            self._connection.resume()
+        return piece
+
+    def close(self) -> None:
+        """Read no further. A stream that is not over takes its connection with it."""
+        if not self._over:
+            self._connection.abort()
+
+    def feed(self, piece: bytes) -> None:
+        self._chunks.append(piece)
+        self._pending += len(piece)
+        if self._pending > READ_AHEAD:
+            self._connection.pause()
+        self._wake()
+
+    def end(self, error: Fault | None = None) -> None:
+        self._over, self._error = error is None, error
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Connection(asyncio.Protocol):
+    """Callbacks of the transport and of the parser; `exchange` is what the pool calls."""
+
+    def __init__(self, name: str, max_bytes: int) -> None:
+        self._name = name
+        self._max_bytes = max_bytes
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._answer: asyncio.Future[Response] | None = None
+        self._response: Response | None = None
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._size = 0
+        self._streaming = False
+        self._touched = False
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self.reusable = True
+        self.used = False
+
+    # ---- for the pool ----
+
+    async def exchange(self, request: bytes) -> Response:
+        """Send a request and wait for the answer, or for the head of one that streams.
+
+        Raises `Unread` when the server had closed the connection, `Fault(UNAVAILABLE)` when it broke off later.
+        """
+        if self._transport is None or self._transport.is_closing():
+            raise Unread
+        self._touched = self._streaming = False
+        self._size = 0
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        if not self._writable.is_set():
+            await self._writable.wait()
+        try:
+            return await self._answer
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+        finally:
+            self._answer = None
+            self.used = True
+
+    @property
+    def open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def abort(self) -> None:
+        self.reusable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def pause(self) -> None:
+        if self._transport is not None and self._transport.is_reading():
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._transport is not None and not self._transport.is_closing() and not self._transport.is_reading():
+            self._transport.resume_reading()
+
+    # ---- from the transport ----
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by class
+
+    def data_received(self, data: bytes) -> None:
+        if self._answer is None and self._response is None:
+            self.abort()  # nobody asked
+            return
+        self._touched = True
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._fail(Fault(Kind.UNAVAILABLE, f"{self._name} did not answer in HTTP."))
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.reusable = False
+        self._writable.set()
+        if not self._touched and self._answer is not None and not self._answer.done():
+            self._answer.set_exception(Unread())
+            return
+        self._fail(Fault(Kind.UNAVAILABLE, f"{self._name} closed the connection before its answer was complete."))
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    # ---- from the parser ----
+
+    def on_message_begin(self) -> None:
+        self._headers = {}
+        self._body = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self._headers) < 200:
+            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:
+            return
+        self._response = Response(self, status, self._headers)
+        self._streaming = self._headers.get("content-type", "").startswith("text/event-stream")
+        if self._headers.get("content-encoding", "identity") != "identity":
+            self._fail(Fault(Kind.UNAVAILABLE, f"{self._name} compressed its answer though it was asked not to."))
+            self.abort()
+        elif self._streaming:
+            self._settle(self._response)
+
+    def on_body(self, piece: bytes) -> None:
+        if self._response is None:
+            return
+        if self._streaming:
+            self._response.feed(piece)
+            return
+        self._size += len(piece)
+        if self._size > self._max_bytes:
+            details = {"max_bytes": self._max_bytes}
+            self._fail(Fault(Kind.TOO_LARGE, f"{self._name}'s answer exceeds the limit.", details=details))
+            self.abort()
+        else:
+            self._body.append(piece)
+
+    def on_message_complete(self) -> None:
+        response = self._response
+        if response is None:
+            return
+        self._response = None
+        self.reusable = self.reusable and self._parser.should_keep_alive()
+        if self._streaming:
+            response.end()
+        else:
+            response.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+            response.end()
+            self._settle(response)
+
+    def _settle(self, response: Response) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(response)
+
+    def _fail(self, fault: Fault) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(fault)
+        if self._response is not None:
+            self._response.end(fault)
+            self._response = None

@@ -1,0 +1,72 @@
+"""Following a remote server's changes: one long request, made again whenever it ends."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from gateway.contract import Change, Json
+from gateway.errors import Fault, ForeignError
+from gateway.upstream.talk import Nobody
+
+log = logging.getLogger("gatehouse.upstream")
+
+FIRST_PAUSE: Final = 1.0
+LONGEST_PAUSE: Final = 30.0
+_CHANGES: Final[Mapping[str, Change]] = {
+    "notifications/tools/list_changed": ("tools", ""),
+    "notifications/prompts/list_changed": ("prompts", ""),
+    "notifications/resources/list_changed": ("resources", ""),
+}
+
+
+class Hearing(Nobody):
+    """Turns what the server notifies into changes."""
+
+    def __init__(self, changed: Callable[[Change], None]) -> None:
+        self._changed = changed
+
+    async def notified(self, method: str, params: Json) -> None:
+        if method in _CHANGES:
+            self._changed(_CHANGES[method])
+        elif method == "notifications/resources/updated":
+            self._changed(("resource", str(params.get("uri"))))
+
+
+class Follower:
+    """Keeps `listen` running; between two attempts it waits longer and longer."""
+
+    def __init__(self, name: str, listen: Callable[[], Awaitable[Any]]) -> None:
+        self._name = name
+        self._listen = listen
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"follow:{self._name}")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def restart(self) -> None:
+        await self.stop()
+        self.start()
+
+    async def _run(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            began = asyncio.get_running_loop().time()
+            try:
+                await self._listen()
+            except ForeignError as exc:
+                log.info("%s does not tell of its changes: %s", self._name, exc.message)
+                return
+            except Fault as fault:
+                log.debug("%s cannot be followed: %s", self._name, fault.message)
+            lasted = asyncio.get_running_loop().time() - began
+            pause = FIRST_PAUSE if lasted > LONGEST_PAUSE else min(pause * 2, LONGEST_PAUSE)
+            await asyncio.sleep(pause)

@@ -1,0 +1,42 @@
+"""The head of a request as bytes; what never changes is joined once."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from gateway.outbound import Target
+
+_FIELD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*").fullmatch
+_OURS: Final = frozenset({"host", "content-length", "transfer-encoding", "connection", "accept", "accept-encoding"})
+
+
+class Head:
+    """For one URL and one set of fixed headers. Raises `ValueError` for a header that cannot be sent."""
+
+    def __init__(self, target: Target, fixed: Mapping[str, str]) -> None:
+        default = 443 if target.scheme == "https" else 80
+        host = f"[{target.host}]" if ":" in target.host else target.host
+        authority = host if target.port == default else f"{host}:{target.port}"
+        lines = [
+            f"host: {authority}",
+            "user-agent: gatehouse",
+            "accept: application/json, text/event-stream",
+            "accept-encoding: identity",
+        ]
+        lines += [f"{name}: {value}" for name, value in fixed.items() if name.lower() not in _OURS]
+        if bad := [line.partition(":")[0] for line in lines if not _FIELD(line)]:
+            raise ValueError(f"the header {bad[0]!r} cannot be sent")
+        self._path = target.path
+        self._fixed = "\r\n".join(lines)
+        self._post = f"POST {target.path} HTTP/1.1\r\n{self._fixed}\r\ncontent-type: application/json\r\n".encode(
+            "latin-1"
+        )
+
+    def post(self, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
+        fields = "".join([f"{name}: {value}\r\n" for name, value in headers])
+        return b"%b%bcontent-length: %d\r\n\r\n%b" % (self._post, fields.encode("latin-1"), len(body), body)
+
+    def bare(self, verb: str, headers: Iterable[tuple[str, str]]) -> bytes:
+        """A request without a body."""
+        fields = "".join([f"{name}: {value}\r\n" for name, value in headers])
+        return f"{verb} {self._path} HTTP/1.1\r\n{self._fixed}\r\n{fields}\r\n".encode("latin-1")

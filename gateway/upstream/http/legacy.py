@@ -1,0 +1,214 @@
+"""The handshake era over HTTP: a session for each principal, made when needed and again when the server forgot it."""
+
+import asyncio
+import itertools
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
+
+from gateway.contract import Json
+from gateway.errors import Fault, ForeignError, Kind
+from gateway.upstream.http.answers import BrokeOff, Reply, hear_all, read_answer, status_fault
+from gateway.upstream.http.head import Head
+from gateway.upstream.http.pool import Leased, Pool
+from gateway.upstream.talk import Nobody, Talk
+
+MAX_SESSIONS: Final = 1024
+RETRY_MS: Final = 1000
+_encode: Final = msgspec.json.Encoder().encode
+_NOBODY: Final = Nobody()
+
+Who = tuple[str, frozenset[str]]
+"""A principal and the names of what its client can do: no session is ever shared beyond that."""
+
+
+class Forgotten(Exception):
+    """The server does not know the session any more; it did not carry the request out."""
+
+
+class Session:
+    """One session with the server."""
+
+    def __init__(self) -> None:
+        self.id: str | None = None
+        self.version = LATEST_HANDSHAKE_VERSION
+        self.greeting: Json | None = None
+        """The server's answer to `initialize`."""
+        self.level: str | None = None
+        self.opening = asyncio.Lock()
+
+    def headers(self) -> list[tuple[str, str]]:
+        headers = [("mcp-protocol-version", self.version)]
+        if self.id is not None:
+            headers.append(("mcp-session-id", self.id))
+        return headers
+
+
+class LegacyHttp:
+    """One server, asked in the handshake era."""
+
+    def __init__(self, name: str, pool: Pool, head: Head, max_bytes: int, info: Json) -> None:
+        self._name = name
+        self._pool = pool
+        self._head = head
+        self._max_bytes = max_bytes
+        self._info = info
+        self._ids = itertools.count(1)
+        self._sessions: OrderedDict[Who, Session] = OrderedDict()
+        self._aside: set[asyncio.Task[None]] = set()
+
+    async def request(
+        self,
+        who: Who,
+        capabilities: Json,
+        method: str,
+        params: Json,
+        talk: Talk,
+        more: Mapping[str, str],
+        level: str | None = None,
+    ) -> Json:
+        """The result, in that principal's session. A session the server forgot is made anew, once."""
+        for last in (False, True):
+            session = await self.session(who, capabilities)
+            try:
+                if level is not None and level != session.level:
+                    await self._exchange(session, "logging/setLevel", {"level": level}, _NOBODY, more)
+                    session.level = level
+                return await self._exchange(session, method, params, talk, more)
+            except Forgotten as exc:
+                self._sessions.pop(who, None)
+                if last:
+                    raise Fault(Kind.UNAVAILABLE, f"{self._name} forgets its sessions.") from exc
+        raise AssertionError
+
+    async def session(self, who: Who, capabilities: Json) -> Session:
+        session = self._sessions.get(who)
+        if session is None:
+            session = self._sessions[who] = Session()
+            self._make_room()
+        self._sessions.move_to_end(who)
+        if session.greeting is None:
+            async with session.opening:
+                if session.greeting is None:
+                    await self._open(session, capabilities)
+        return session
+
+    async def close(self) -> None:
+        """Tell the server that our sessions are over, as far as it can be reached."""
+        for session in self._sessions.values():
+            if session.id is not None:
+                with suppress(Fault, TimeoutError):
+                    async with asyncio.timeout(2):
+                        (await self._pool.exchange(self._head.bare("DELETE", session.headers()))).release()
+        self._sessions.clear()
+
+    async def _open(self, session: Session, capabilities: Json) -> None:
+        params: Json = {
+            "protocolVersion": LATEST_HANDSHAKE_VERSION,
+            "capabilities": capabilities,
+            "clientInfo": self._info,
+        }
+        id = next(self._ids)
+        leased = await self._post([], {"jsonrpc": "2.0", "id": id, "method": "initialize", "params": params})
+        try:
+            greeting = await self._answer(leased, session, id, _NOBODY)
+            session.id = leased.response.headers.get("mcp-session-id")
+        finally:
+            leased.release()
+        version: Any = greeting.get("protocolVersion")
+        if version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            raise Fault(Kind.UNAVAILABLE, f"{self._name} speaks no protocol version that the gateway knows.")
+        session.version = version
+        await self._tell(session, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+        session.greeting = greeting
+
+    async def _exchange(self, session: Session, method: str, params: Json, talk: Talk, more: Mapping[str, str]) -> Json:
+        id = next(self._ids)
+        headers = [*session.headers(), *more.items()]
+        leased = await self._post(headers, {"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+        try:
+            if leased.response.status == 404 and session.id is not None:
+                raise Forgotten
+            return await self._answer(leased, session, id, talk)
+        except asyncio.CancelledError:
+            # In this era a closed stream cancels nothing: the server has to be told.
+            self._tell_aside(session, "notifications/cancelled", {"requestId": id})
+            raise
+        finally:
+            leased.release()
+
+    async def _answer(self, leased: Leased, session: Session, id: int, talk: Talk) -> Json:
+        async def reply(answer: Json) -> None:
+            await self._tell(session, answer)
+
+        try:
+            return await read_answer(self._name, leased.response, id, talk, reply, self._max_bytes)
+        except BrokeOff as broken:
+            return await self._resumed(session, broken, id, talk, reply)
+
+    async def _resumed(self, session: Session, broken: BrokeOff, id: int, talk: Talk, reply: Reply) -> Json:
+        """A server may hang up in the middle and be asked for the rest, as often as it likes."""
+        if broken.last_id:
+            await talk.hung_up()
+        while broken.last_id:
+            await asyncio.sleep((broken.retry_ms or RETRY_MS) / 1000)
+            headers = [*session.headers(), ("last-event-id", broken.last_id)]
+            leased = await self._pool.exchange(self._head.bare("GET", headers))
+            try:
+                if leased.response.status != 200:
+                    break
+                return await read_answer(self._name, leased.response, id, talk, reply, self._max_bytes)
+            except BrokeOff as again:
+                again.last_id = again.last_id or broken.last_id
+                broken = again
+            finally:
+                leased.release()
+        raise broken
+
+    async def listen(self, who: Who, talk: Talk) -> None:
+        """What the server says outside of any request, until its stream ends. Raises `ForeignError` if it has none."""
+        session = await self.session(who, {})
+
+        async def reply(answer: Json) -> None:
+            await self._tell(session, answer)
+
+        leased = await self._pool.exchange(self._head.bare("GET", session.headers()))
+        try:
+            if leased.response.status == 404 and session.id is not None:
+                self._sessions.pop(who, None)
+            elif leased.response.body is not None:
+                raise ForeignError(-32601, f"HTTP {leased.response.status}")
+            else:
+                await hear_all(self._name, leased.response, talk, reply, self._max_bytes)
+        finally:
+            leased.release()
+
+    async def _post(self, headers: list[tuple[str, str]], message: Json) -> Leased:
+        return await self._pool.exchange(self._head.post(headers, _encode(message)))
+
+    async def _tell(self, session: Session, message: Json) -> None:
+        """A notification, or our answer to a request: nothing comes back but a status."""
+        leased = await self._post(session.headers(), message)
+        try:
+            if leased.response.status >= 400:
+                raise status_fault(self._name, leased.response)
+        finally:
+            leased.release()
+
+    def _tell_aside(self, session: Session, method: str, params: Json) -> None:
+        async def tell() -> None:
+            with suppress(Fault, TimeoutError):
+                async with asyncio.timeout(5):
+                    await self._tell(session, {"jsonrpc": "2.0", "method": method, "params": params})
+
+        task = asyncio.create_task(tell())
+        self._aside.add(task)
+        task.add_done_callback(self._aside.discard)
+
+    def _make_room(self) -> None:
+        while len(self._sessions) > MAX_SESSIONS:
+            self._sessions.popitem(last=False)

@@ -1,0 +1,175 @@
+"""Scenes edited by span: what was asked changes, and every other byte stays."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.godot.text import moves
+from backends.godot.text.scene import Scene, checked_name
+from gateway.errors import Fault, Kind
+from tests.backends.godot.conftest import SCENE
+
+NAMES = st.from_regex(r"[A-Z][a-z]{0,5}[0-9]?", fullmatch=True)
+
+
+def paths(scene: Scene) -> list[str]:
+    return [node.path for node in scene.nodes]
+
+
+def test_nodes_are_found_by_every_way_of_naming_the_root() -> None:
+    scene = Scene(SCENE)
+    for given_path in (
+        "Player/Sword",
+        "./Player/Sword",
+        "root/Player/Sword",
+        "Main/Player/Sword",
+        "/root/Player/Sword",
+    ):
+        assert scene.find(given_path).path == "Player/Sword"
+    for root in (".", "root", "Main", ""):
+        assert scene.find(root).path == "."
+    with pytest.raises(Fault) as caught:
+        scene.find("Player/Shield")
+    assert caught.value.kind is Kind.NOT_FOUND
+
+
+def test_a_property_is_changed_where_it_stands_and_nothing_else_is() -> None:
+    after = Scene(SCENE).with_properties("Player", {"position": "Vector2(7, 8)"})
+    assert after.text == SCENE.replace("Vector2(1, 2)", "Vector2(7, 8)")
+
+
+def test_a_new_property_goes_behind_the_last_of_its_node() -> None:
+    after = Scene(SCENE).with_properties("Player", {"rotation": "1.5"})
+    assert after.text == SCENE.replace('"a": NodePath("b")\n}]', '"a": NodePath("b")\n}]\nrotation = 1.5')
+
+
+def test_a_property_taken_away_leaves_the_text_as_it_was_without_it() -> None:
+    with_one = Scene(SCENE).with_properties("Player/Sword", {"visible": "false"})
+    assert with_one.without_property("Player/Sword", "visible").text.split() == SCENE.split()
+
+
+def test_a_new_node_goes_behind_the_last_below_its_parent() -> None:
+    after = Scene(SCENE).with_node("Player", "Shield", 'type="Node2D"', {"visible": "false"})
+    assert paths(after) == [".", "Player", "Player/Sword", "Player/Shield"]
+    assert without_new_ids(after.text).replace(
+        '\n\n[node name="Shield" type="Node2D" parent="Player"]\nvisible = false', ""
+    ) == without_new_ids(SCENE)
+
+
+def without_new_ids(text: str) -> str:
+    return re.sub(r" unique_id=\d+", "", text)
+
+
+def test_a_new_node_gets_an_id_only_where_others_have_one() -> None:
+    assert "unique_id" in Scene(SCENE).with_node(".", "A", 'type="Node"', {}).text.split('name="A"')[1].split("]")[0]
+    plain = without_new_ids(SCENE)
+    assert "unique_id" not in Scene(plain).with_node(".", "A", 'type="Node"', {}).text
+
+
+def test_a_resource_used_twice_is_named_once() -> None:
+    scene, first = Scene(SCENE).with_external("Script", "res://a.gd")
+    again, second = scene.with_external("Script", "res://a.gd")
+    assert first == second
+    assert again.text == scene.text
+    other, third = scene.with_external("Texture2D", "res://b.png", "uid://abc")
+    assert third != first
+    assert [section.string("path") for section in other.external()] == ["res://a.gd", "res://b.png"]
+    assert scene.resource_path(first) == "res://a.gd"
+
+
+def test_removing_a_node_takes_its_children_and_connections_and_leaves_comments() -> None:
+    after, count = moves.remove(Scene(SCENE), "Player")
+    assert count == 2
+    assert paths(after) == ["."]
+    assert after.connections() == []
+    assert "; a comment of the author's" in after.text
+
+
+def test_renaming_moves_children_and_connections_along() -> None:
+    after = moves.rename(Scene(SCENE), "Player", "Hero")
+    assert after.text == (
+        SCENE.replace('name="Player"', 'name="Hero"')
+        .replace('parent="Player"', 'parent="Hero"')
+        .replace('from="Player"', 'from="Hero"')
+    )
+
+
+def test_renaming_the_root_changes_its_name_only() -> None:
+    assert moves.rename(Scene(SCENE), ".", "Top").text == SCENE.replace('name="Main"', 'name="Top"')
+
+
+def test_a_node_put_below_another_parent_and_back_keeps_its_properties() -> None:
+    scene = Scene(SCENE)
+    after = moves.reparent(scene, "Player/Sword", ".")
+    assert sorted(paths(after)) == [".", "Player", "Sword"]
+    back = moves.reparent(after, "Sword", "Player")
+    assert sorted(paths(back)) == sorted(paths(scene))
+    assert back.find("Player").section.property("metadata/keep").value == (  # type: ignore[union-attr]
+        scene.find("Player").section.property("metadata/keep").value  # type: ignore[union-attr]
+    )
+
+
+def test_a_node_cannot_go_below_itself_or_beside_its_namesake() -> None:
+    scene = Scene(SCENE)
+    with pytest.raises(Fault, match="below itself"):
+        moves.reparent(scene, "Player", "Player/Sword")
+    twin = scene.with_node(".", "Sword", 'type="Node"', {})
+    with pytest.raises(Fault, match="already"):
+        moves.reparent(twin, "Sword", "Player")
+
+
+def test_an_index_says_where_among_its_siblings_a_node_goes() -> None:
+    scene = Scene(SCENE)
+    for name in ("A", "B"):
+        scene = scene.with_node(".", name, 'type="Node"', {})
+    assert [node.name for node in moves.reparent(scene, "B", ".", 0).children(".")] == ["B", "Player", "A"]
+    assert [node.name for node in moves.reparent(scene, "Player", ".", 1).children(".")] == ["A", "Player", "B"]
+
+
+def test_a_copy_has_the_properties_but_not_the_id() -> None:
+    after, path = moves.duplicate(Scene(SCENE), "Player", None)
+    assert path == "Player2"
+    assert paths(after)[-2:] == ["Player2", "Player2/Sword"]
+    assert after.text.count("unique_id=1335629582") == 1
+    assert after.text.count("Array[int]([1, 2])") == 2
+
+
+def test_a_connection_is_made_once_and_taken_away_again() -> None:
+    scene = Scene(SCENE)
+    after = moves.connect(scene, "Player/Sword", "draw", ".", "hide", 3)
+    assert {"signal": "draw", "from": "Player/Sword", "to": ".", "method": "hide"} in after.connections()
+    with pytest.raises(Fault, match="already"):
+        moves.connect(after, "Player/Sword", "draw", ".", "hide", None)
+    assert moves.disconnect(after, "Player/Sword", "draw", ".", "hide").text == SCENE
+
+
+def test_groups_are_set_and_the_last_one_takes_the_attribute_with_it() -> None:
+    scene = Scene(SCENE)
+    both = moves.regroup(scene, "Player", ["heroes", 'odd "one"'])
+    assert both.groups(both.find("Player")) == ["heroes", 'odd "one"']
+    none = moves.regroup(both, "Player", [])
+    assert none.text == SCENE.replace(' groups=["heroes"]', "")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a.b", 'a"b', "a:b", "a@b", "a%b", "a\nb"])
+def test_names_that_the_engine_would_change_are_refused(name: str) -> None:
+    with pytest.raises(Fault):
+        checked_name(name)
+
+
+@given(st.lists(NAMES, min_size=1, max_size=6, unique=True), st.data())
+def test_any_walk_of_edits_and_its_way_back_leaves_the_rest_alone(names: list[str], data: st.DataObject) -> None:
+    scene = Scene(SCENE)
+    kept = scene.find("Player").section.property("metadata/keep").value  # type: ignore[union-attr]
+    for name in names:
+        parent = data.draw(st.sampled_from(paths(scene)))
+        if name in {node.name for node in scene.children(parent)}:
+            continue
+        scene = scene.with_node(parent, name, 'type="Node2D"', {"visible": "false"})
+    added = [path for path in paths(scene) if path not in (".", "Player", "Player/Sword")]
+    for path in sorted(added, key=len, reverse=True):
+        scene, _ = moves.remove(scene, path)
+    assert scene.text == SCENE
+    assert scene.find("Player").section.property("metadata/keep").value == kept  # type: ignore[union-attr]

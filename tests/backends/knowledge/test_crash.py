@@ -1,0 +1,122 @@
+"""A gateway that is killed in the middle of a change loses nothing that it had answered."""
+
+import asyncio
+import copy
+import multiprocessing
+import random
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from gateway.__main__ import main
+from tests.backends.knowledge.model import Driver, Model, outcome_of, random_op
+
+
+class Killable:
+    """`gatehouse serve` as a process of its own, started again and again on the same data."""
+
+    def __init__(self, folder: Path, memory: Any) -> None:
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            base = f"http://127.0.0.1:{found.getsockname()[1]}"
+        self._base = base
+        self._config = folder / "gatehouse.yaml"
+        self.memory = replace(memory, url=f"{base}/mcp", tenant="default", key="none", schemas={})
+        given = {
+            "server": {"port": int(base.rpartition(":")[2]), "public_url": base},
+            "data_dir": str(folder / "data"),
+            "auth": {"mode": "none"},
+            "limits": {"calls": "1000000/minute"},
+            "backends": {"knowledge": {"module": "backends.knowledge"}},
+        }
+        self._config.write_text(yaml.safe_dump(given))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Any]:
+        process = FORKS.Process(target=serve, args=(str(self._config),))
+        process.start()
+        try:
+            await asyncio.wait_for(self._ready(process), 60)
+            yield process
+        finally:
+            process.kill()
+            process.join()
+
+    async def _ready(self, process: Any) -> None:
+        while process.is_alive():
+            try:
+                if (await self.memory.http.get(f"{self._base}/readyz")).status_code == 200:
+                    return
+            except httpx.TransportError:
+                await asyncio.sleep(0.02)
+        pytest.fail(f"the gateway ended with {process.exitcode}")
+
+
+def serve(config: str) -> None:
+    """`gatehouse serve`, in the process that calls it."""
+    sys.argv = ["gatehouse", "serve", "--config", config]
+    main()
+
+
+# Processes of their own that need not import everything anew.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["gateway.__main__", "gateway.app", "backends.knowledge"])
+
+
+async def kill_during(process: Any, driver: Driver, model: Model, chance: random.Random) -> list[Model]:
+    """Kill the gateway at some point of one more op; the models that may be true afterwards."""
+    called = None
+    while called is None:
+        op = random_op(chance)
+        called = await driver.call(model, op)
+    after = copy.deepcopy(model)
+    expected = after.apply(op)
+    answer = asyncio.create_task(driver.memory.result(called[0], called[1]))
+    await asyncio.sleep(chance.uniform(0, 0.02))
+    process.kill()
+    try:
+        structured = (await answer)["structuredContent"]
+    except (httpx.TransportError, ValueError):
+        return [model, after]
+    assert outcome_of(structured) == expected
+    return [after]
+
+
+async def test_after_a_kill_the_memory_has_all_that_was_answered(memory: Any, tmp_path: Path) -> None:
+    chance = random.Random(7)
+    killable = Killable(tmp_path, memory)
+    driver, possible = Driver(killable.memory), [Model()]
+    for _ in range(2):
+        async with killable.running() as process:
+            found = await driver.look()
+            (model, *_) = [each for each in possible if (each.now, each.ops) == found]
+            for _ in range(chance.randrange(8, 12)):
+                await driver.step(model, random_op(chance))
+            possible = await kill_during(process, driver, model, chance)
+    async with killable.running():
+        found = await driver.look()
+        (model, *_) = [each for each in possible if (each.now, each.ops) == found]
+        await driver.compare(model)
+
+
+async def test_an_ingestion_goes_on_after_a_kill_and_stores_each_chunk_once(memory: Any, tmp_path: Path) -> None:
+    killable = Killable(tmp_path, memory)
+    text = "\n\n".join(f"Paragraph {n}\n" + "word " * 90 for n in range(400))
+    async with killable.running() as process:
+        task = await killable.memory("ingest", content=text)
+        process.kill()
+    assert task["status"] in ("pending", "processing")
+    async with killable.running():
+        while task["status"] in ("pending", "processing"):
+            task = await killable.memory("ingestion_status", task_id=task["task_id"])
+        assert (task["status"], task["stored"], task["skipped"]) == ("completed", 400, 0)
+        found = [item["topic"] for page in await killable.memory.pages("query", limit=200) for item in page]
+        assert sorted(found) == sorted(f"Paragraph {n}" for n in range(400))

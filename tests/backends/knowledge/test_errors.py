@@ -1,0 +1,76 @@
+"""Every code of the contract, with whether trying again may help, and nothing of the inside."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def store_of(memory: Any) -> Path:
+    settings = memory.served.gateway.house.settings
+    return settings.files_dir / "stores" / memory.tenant / "knowledge.db"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "code", "retryable"),
+    [
+        ("store", {"topic": "t"}, "validation", False),
+        ("store", {"topic": "t", "content": 1}, "validation", False),
+        ("store", {"topic": "t", "content": "c", "confidence": 1.5}, "validation", False),
+        ("store", {"topic": "t" * 1001, "content": "c"}, "validation", False),
+        ("store", {"topic": "t", "content": "c" * 100_001}, "validation", False),
+        ("store", {"topic": "t", "content": "a\0b"}, "validation", False),
+        ("store", {"topic": "t", "content": "c", "tags": ["a\0"]}, "validation", False),
+        ("relate", {"subject": "s", "predicate": "p" * 2001, "object": "o"}, "validation", False),
+        ("query", {"limit": 201}, "validation", False),
+        ("history", {"limit": 101}, "validation", False),
+        ("store", {"topic": " ", "content": "c"}, "policy", False),
+        ("store", {"topic": "t", "content": "\n"}, "policy", False),
+        ("relate", {"subject": "s", "predicate": "", "object": "o"}, "policy", False),
+        ("upsert_entity", {"name": "n", "aliases": [" "]}, "policy", False),
+        ("update", {"id": "nope", "content": "c"}, "not_found", False),
+        ("delete", {"id": "nope"}, "not_found", False),
+    ],
+)
+async def test_us_002_002_a_failure_has_a_stable_code_and_says_whether_to_retry(
+    memory: Any, tool: str, arguments: Any, code: str, retryable: bool
+) -> None:
+    error = await memory.error(tool, **arguments)
+    assert (error["code"], error["retryable"]) == (code, retryable)
+    assert error["message"]
+    assert error["correlation_id"]
+
+
+async def test_us_002_002_a_store_that_cannot_be_opened_is_a_dependency_to_retry(memory: Any) -> None:
+    path = store_of(memory)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"this is no database " * 1000)
+    error = await memory.error("store", topic="t", content="c")
+    assert (error["code"], error["retryable"]) == ("dependency", True)
+    assert str(path.parent) not in str(error)
+
+
+async def test_a_defect_is_internal_and_tells_nothing_of_the_inside(memory: Any) -> None:
+    await memory("store", topic="t", content="c")
+    with closing(sqlite3.connect(store_of(memory))) as connection:
+        connection.execute("UPDATE entries SET tags = 'no JSON'")
+        connection.commit()
+    error = await memory.error("query")
+    assert (error["code"], error["retryable"]) == ("internal", False)
+    assert not any(word in str(error) for word in ("JSON", "sqlite", "Traceback", "Expecting", "tags"))
+
+
+async def test_a_required_confidence_is_a_policy(start: Any) -> None:
+    backend = {"module": "backends.knowledge", "options": {"min_confidence": 0.5}}
+    async with start(backends={"knowledge": backend}) as gateway:
+
+        async def call(tool: str, **arguments: Any) -> Any:
+            return (await gateway.call(f"knowledge_{tool}", arguments))["result"]
+
+        refused = await call("store", topic="t", content="c", confidence=0.4)
+        assert refused["structuredContent"]["error"]["code"] == "policy"
+        assert not (await call("store", topic="t", content="c", confidence=0.5))["isError"]
+        assert not (await call("store", topic="t", content="c"))["isError"]
+        assert (await call("relate", subject="s", predicate="p", object="o", confidence=0))["isError"]

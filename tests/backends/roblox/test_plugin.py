@@ -1,0 +1,350 @@
+"""The plugin's own Luau files in a real Luau VM, through the relay and the gateway: every tool, every refusal."""
+
+import asyncio
+import os
+import signal
+from typing import Any
+
+import pytest
+
+MODULE = """
+local M = {}
+function M.add(a, b) return a + b end
+function M.nothing() end
+function M.boom() error("bang") end
+function M.loop() while true do end end
+function M.part() return workspace:FindFirstChild("Part") end
+function M.deep() return {1, {2, {3, {4, {5, {6}}}}}} end
+function M.many() local t = {} for i = 1, 200 do t["k" .. i] = i end return t end
+function M.odd() return {inf = 1 / 0, f = print, nested = {a = true}} end
+function M.recordings() return _G.recordings end
+return M
+"""
+
+
+async def _module(desk: Any, source: str = MODULE, name: str = "M", kind: str = "ModuleScript") -> str:
+    made = await desk.output(
+        "script_create",
+        {"parentPath": "ServerScriptService", "name": name, "scriptType": kind, "source": source},
+    )
+    return made["instanceId"]
+
+
+async def _execute(desk: Any, function: str, *args: Any, **more: Any) -> dict[str, Any]:
+    given = {"scriptPath": "ServerScriptService.M", "functionName": function, "args": list(args)}
+    return await desk.output("script_execute", {**given, **more})
+
+
+async def test_scripts_from_creation_to_deletion(desk: Any) -> None:
+    await desk.luau()
+    assert await desk.output("bridge_ping") == {"ok": True, "placeId": 0, "studio": True}
+    made = await desk.output(
+        "script_create",
+        {"parentPath": "game.ServerScriptService", "name": "Main", "scriptType": "Script", "source": "return 1"},
+    )
+    assert made == {
+        "created": True,
+        "className": "Script",
+        "path": "ServerScriptService.Main",
+        "instanceId": made["instanceId"],
+        "diffSummary": "create Script ServerScriptService.Main",
+    }
+    by_id = {"scriptId": made["instanceId"]}
+    source = await desk.output("script_get_source", by_id)
+    assert source == {
+        "path": "ServerScriptService.Main",
+        "instanceId": made["instanceId"],
+        "className": "Script",
+        "source": "return 1",
+    }
+    updated = await desk.output("script_update", {**by_id, "source": ""})
+    assert (updated["updated"], updated["path"]) == (True, "ServerScriptService.Main")
+    assert (await desk.output("script_get_source", by_id))["source"] == ""
+    deleted = await desk.output("script_delete", {"scriptPath": "ServerScriptService.Main"})
+    assert deleted == {
+        "deleted": True,
+        "path": "ServerScriptService.Main",
+        "diffSummary": "delete ServerScriptService.Main",
+    }
+    assert (await desk.refusal("script_get_source", by_id))["code"] == "NOT_FOUND"
+
+
+async def test_executing_a_module(desk: Any) -> None:
+    await desk.luau()
+    identity = await _module(desk)
+    done = await _execute(desk, "add", 2, 40)
+    assert done == {
+        "executed": True,
+        "called": True,
+        "path": "ServerScriptService.M",
+        "instanceId": identity,
+        "returnValue": 42,
+    }
+    assert "returnValue" not in await _execute(desk, "nothing")
+    only = await desk.output("script_execute", {"scriptId": identity})
+    assert (only["executed"], only["called"]) == (True, False)
+    await desk.output("instance_create", {"parentPath": "Workspace", "className": "Part", "name": "Part"})
+    assert (await _execute(desk, "part"))["returnValue"]["path"] == "Workspace.Part"
+    assert (await _execute(desk, "deep"))["returnValue"] == [1, [2, [3, [4, [5, "<max-depth>"]]]]]
+    many = (await _execute(desk, "many"))["returnValue"]
+    assert (len(many), many["__truncated"]) == (129, True)
+    odd = (await _execute(desk, "odd"))["returnValue"]
+    assert (odd["inf"], odd["nested"]) == ("inf", {"a": True})
+    assert odd["f"].startswith("function")
+
+
+async def test_what_goes_wrong_in_a_script_is_told_by_its_code(desk: Any) -> None:
+    await desk.luau()
+    identity = await _module(desk)
+    at = {"scriptId": identity}
+    expected = await desk.refusal("script_execute", {**at, "functionName": "nothing", "expectReturn": True})
+    assert (expected["code"], expected["kind"]) == ("VALIDATION_ERROR", "invalid_input")
+    absent = await desk.refusal("script_execute", {**at, "functionName": "nope"})
+    assert (absent["code"], absent["details"]["functionName"]) == ("NOT_FOUND", "nope")
+    thrown = await desk.refusal("script_execute", {**at, "functionName": "boom"})
+    assert (thrown["code"], thrown["retryable"], thrown["category"]) == ("INTERNAL_ERROR", True, "runtime")
+    assert thrown["details"]["error"].endswith(":9: bang") or "bang" in thrown["details"]["error"]
+    bad = await _module(desk, "error('at load')", "Bad")
+    loading = await desk.refusal("script_execute", {"scriptId": bad})
+    assert (loading["code"], loading["retryable"]) == ("INTERNAL_ERROR", True)
+    assert "at load" in loading["details"]["error"]
+    unparsed = await _module(desk, "local = 1", "Unparsed")
+    assert (await desk.refusal("script_execute", {"scriptId": unparsed}))["code"] == "INTERNAL_ERROR"
+    workspace = await desk.refusal("script_execute", {"scriptPath": "Workspace"})
+    assert (workspace["code"], workspace["message"]) == ("VALIDATION_ERROR", "target is not a script")
+
+
+async def test_a_plain_script_runs_as_a_copy_that_leaves_no_trace(desk: Any) -> None:
+    await desk.luau()
+    identity = await _module(desk, "return 7", "Plain", "Script")
+    assert (await desk.output("script_execute", {"scriptId": identity}))["returnValue"] == 7
+    children = await desk.output("instance_list_children", {"parentPath": "ServerScriptService"})
+    assert [child["name"] for child in children["children"]] == ["Plain"]
+
+
+async def test_a_module_is_cached_unless_it_is_forced(desk: Any) -> None:
+    await desk.luau()
+    identity = await _module(desk, "_G.count = (_G.count or 0) + 1 return _G.count")
+    at = {"scriptId": identity}
+    assert [(await desk.output("script_execute", at))["returnValue"] for _ in range(2)] == [1, 1]
+    assert (await desk.output("script_execute", {**at, "forceRequire": True}))["returnValue"] == 2
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "output"),
+    [
+        (
+            "script_create",
+            {"name": "S", "scriptType": "Script", "source": "x"},
+            {"dryRun": True, "diffSummary": "create Script Workspace.S"},
+        ),
+        (
+            "instance_create",
+            {"name": "P", "className": "Part"},
+            {"dryRun": True, "diffSummary": "create Part Workspace.P"},
+        ),
+    ],
+)
+async def test_a_dry_run_with_only_the_parents_id_does_nothing(
+    desk: Any, tool: str, arguments: dict[str, Any], output: dict[str, Any]
+) -> None:
+    await desk.luau()
+    parent = (await desk.output("instance_get", {"instancePath": "Workspace"}))["instance"]
+    given = {"parentId": parent["instanceId"], **arguments}
+    answer = await desk.call(tool, given, dryRun="true")
+    assert answer["result"]["structuredContent"]["output"] == output
+    assert answer["result"]["structuredContent"]["diff"] == {"summary": output["diffSummary"], "entries": []}
+    assert (await desk.output("instance_get", {"instancePath": "Workspace"}))["instance"]["childCount"] == 0
+
+
+async def test_dry_runs_of_every_other_write_change_nothing(desk: Any) -> None:
+    await desk.luau()
+    identity = await _module(desk, "return 1")
+    at = {"scriptId": identity}
+    rehearsals = [
+        ("script_update", {**at, "source": "return 2"}),
+        ("script_delete", at),
+        ("instance_delete", {"instanceId": identity}),
+        ("instance_set_property", {"instanceId": identity, "propertyName": "Name", "value": "N"}),
+    ]
+    for tool, arguments in rehearsals:
+        assert (await desk.output(tool, arguments, dryRun=True))["dryRun"] is True
+    executed = await desk.output("script_execute", at, dryRun=True)
+    path = "ServerScriptService.M"
+    assert executed == {"dryRun": True, "path": path, "instanceId": identity, "diffSummary": f"execute {path}"}
+    assert (await desk.output("script_get_source", at))["source"] == "return 1"
+
+
+async def test_instances_from_creation_to_deletion(desk: Any) -> None:
+    await desk.luau()
+    made = await desk.output("instance_create", {"parentPath": "Workspace", "className": "Folder", "name": "F"})
+    inner = await desk.output(
+        "instance_create", {"parentId": made["instanceId"], "className": "Part", "name": "with.dots"}
+    )
+    got = (await desk.output("instance_get", {"instanceId": inner["instanceId"]}))["instance"]
+    assert got == {
+        "instanceId": inner["instanceId"],
+        "name": "with.dots",
+        "className": "Part",
+        "path": "Workspace.F.with.dots",
+        "parentPath": "Workspace.F",
+        "childCount": 0,
+    }
+    assert (await desk.refusal("instance_get", {"instancePath": "Workspace.F.with.dots"}))["code"] == "NOT_FOUND"
+    both = {"instanceId": "inst-999", "instancePath": "Workspace.F"}
+    assert (await desk.output("instance_get", both))["instance"]["name"] == "F"
+    deleted = await desk.output("instance_delete", {"instanceId": made["instanceId"]})
+    assert deleted == {"deleted": True, "path": "Workspace.F", "diffSummary": "delete Workspace.F"}
+    for gone in (made["instanceId"], inner["instanceId"]):
+        assert (await desk.refusal("instance_get", {"instanceId": gone}))["code"] == "NOT_FOUND"
+    nonsense = {"parentPath": "Workspace", "className": "Nonsense", "name": "N"}
+    assert (await desk.refusal("instance_create", nonsense))["code"] == "VALIDATION_ERROR"
+    assert (await desk.refusal("instance_delete", {"instancePath": "Workspace"}))["code"] == "VALIDATION_ERROR"
+
+
+async def test_lists_of_children_come_in_pages_of_at_most_500(desk: Any) -> None:
+    await desk.luau()
+    filler = "for i = 1, 600 do local p = Instance.new('Folder') p.Name = 'c' .. i p.Parent = workspace end return true"
+    await desk.output("script_execute", {"scriptId": await _module(desk, filler)})
+    first = await desk.output("instance_list_children", {"parentPath": "Workspace"})
+    assert (first["limit"], first["count"], first["total"], first["nextOffset"]) == (100, 100, 600, 100)
+    most = await desk.output("instance_list_children", {"parentPath": "Workspace", "limit": 5000})
+    assert (most["limit"], most["count"], most["hasMore"]) == (500, 500, True)
+    last = await desk.output("instance_list_children", {"parentPath": "Workspace", "offset": 590})
+    assert (last["count"], last["hasMore"]) == (10, False)
+    assert "nextOffset" not in last
+    found = await desk.output("instance_find", {"rootPath": "game", "nameContains": "c60", "className": "Folder"})
+    assert [match["name"] for match in found["matches"]] == ["c60", "c600"]
+    page = await desk.output("instance_find", {"rootPath": "Workspace", "className": "Folder", "maxResults": 3})
+    assert (page["limit"], page["count"], page["truncated"], page["nextOffset"]) == (3, 3, True, 3)
+
+
+TYPED = [
+    ("Part", "Size", {"_type": "Vector3", "x": 1, "y": 2, "z": 3}, "1, 2, 3"),
+    ("Part", "Color", {"_type": "Color3", "r": 255, "g": 0, "b": 0}, "1, 0, 0"),
+    ("Part", "Color", {"_type": "Color3Float", "r": 0.5}, "0.5, 0, 0"),
+    ("Part", "CFrame", {"_type": "CFrame", "x": 1, "y": 2}, "1, 2, 0"),
+    ("Part", "CFrame", {"_type": "CFrame", "components": [5, 6, 7, 1, 0, 0, 0, 1, 0, 0, 0, 1]}, "5, 6, 7"),
+    ("Part", "BrickColor", {"_type": "BrickColor", "name": "Bright red"}, "Bright red"),
+    ("Part", "Material", {"_type": "Enum", "enum": "Material", "value": "Neon"}, "Neon"),
+    ("Part", "Material", {"_type": "Enum", "enum": "Material", "value": 288}, "Neon"),
+    ("Part", "Anchored", True, "true"),
+    ("Part", "Transparency", 0.5, "0.5"),
+    ("Part", "CustomPhysicalProperties", {"_type": "PhysicalProperties"}, "0.7, 0.3, 0.5, 1, 1"),
+    ("StringValue", "Value", "text", "text"),
+    ("ObjectValue", "Value", {"_type": "Ref", "path": "Workspace"}, "Workspace"),
+    ("RayValue", "Value", {"_type": "Ray", "oy": 1, "dz": 2}, "0, 1, 0, 0, 0, 2"),
+    ("Frame", "AnchorPoint", {"_type": "Vector2", "x": 0.5}, "0.5, 0"),
+    ("Frame", "Size", {"_type": "UDim2", "sx": 1, "oy": 20}, "1, 0, 0, 20"),
+    ("UICorner", "CornerRadius", {"_type": "UDim", "offset": 8}, "0, 8"),
+    ("ImageLabel", "SliceCenter", {"_type": "Rect", "x1": 4, "y1": 5}, "0, 0, 4, 5"),
+    ("ImageLabel", "SliceCenter", {"_type": "RectFloat", "maxX": 4.5}, "0, 0, 4.5, 0"),
+    ("ParticleEmitter", "Lifetime", {"_type": "NumberRange", "min": 1, "max": 2}, "1, 2"),
+    ("ParticleEmitter", "Size", {"_type": "NumberSequence", "keypoints": [{"time": 0}, {"time": 1, "value": 2}]}, ""),
+    ("ParticleEmitter", "Color", {"_type": "ColorSequence", "keypoints": [{"time": 0}, {"time": 1, "r": 9}]}, ""),
+    ("ArcHandles", "Axes", {"_type": "Axes", "x": True}, ""),
+    ("Handles", "Faces", {"_type": "Faces", "top": True, "front": True}, ""),
+]
+REFUSED = [
+    ("Part", "Size", {"_type": "Vector4"}, "value coercion failed: unknown _type Vector4"),
+    ("Part", "Size", {"x": 1}, "value coercion failed: unknown _type nil"),
+    ("Part", "Size", {"_type": "Vector3", "x": "1"}, "value coercion failed: x must be a number"),
+    ("Part", "Size", [1, 2, 3], "value coercion failed: unknown _type nil"),
+    ("Part", "Size", {"_type": "Vector2"}, "failed to set property"),
+    ("Part", "Size", "big", "failed to set property"),
+    ("Part", "Nonsense", 1, "failed to set property"),
+    ("Part", "ClassName", "Model", "failed to set property"),
+    (
+        "Part",
+        "Material",
+        {"_type": "Enum", "enum": "Material", "value": "No"},
+        "value coercion failed: no Enum.Material.No",
+    ),
+    ("Part", "Material", {"_type": "Enum", "enum": "No", "value": "No"}, "value coercion failed: no Enum.No.No"),
+    ("Part", "BrickColor", {"_type": "BrickColor"}, "value coercion failed: name is required"),
+    ("Part", "BrickColor", {"_type": "BrickColor", "name": "No"}, "value coercion failed: no BrickColor is named No"),
+    ("Part", "CFrame", {"_type": "CFrame", "components": [1]}, "value coercion failed: components must be 12 numbers"),
+    ("Handles", "Faces", {"_type": "Faces"}, "value coercion failed: at least one flag must be true"),
+    ("ObjectValue", "Value", {"_type": "Ref", "path": "No"}, "value coercion failed: Ref names no instance"),
+    ("ParticleEmitter", "Size", {"_type": "NumberSequence"}, "value coercion failed: keypoints is required"),
+    ("Part", "Size", None, "value is required"),
+]
+
+
+async def test_every_typed_value_is_set_or_refused_as_studio_would(desk: Any) -> None:
+    await desk.luau()
+    reader = "return {show = function(c, p) return tostring(workspace:FindFirstChild(c)[p]) end}"
+    await _module(desk, reader)
+    for name in dict.fromkeys(row[0] for row in (*TYPED, *REFUSED)):
+        await desk.output("instance_create", {"parentPath": "Workspace", "className": name, "name": name})
+    for name, prop, value, shown in TYPED:
+        given = {"instancePath": f"Workspace.{name}", "propertyName": prop, "value": value}
+        output = await desk.output("instance_set_property", given)
+        assert (output["updated"], output["propertyName"], output["path"]) == (True, prop, f"Workspace.{name}")
+        assert (await _execute(desk, "show", name, prop))["returnValue"] == shown, (name, prop)
+    for name, prop, value, message in REFUSED:
+        given = {"instancePath": f"Workspace.{name}", "propertyName": prop, "value": value}
+        refusal = await desk.refusal("instance_set_property", given)
+        assert (refusal["code"], refusal["message"]) == ("VALIDATION_ERROR", message), (name, prop, value)
+
+
+async def test_every_write_is_one_recording_and_a_failed_one_is_cancelled(desk: Any) -> None:
+    await desk.luau()
+    await _module(desk)
+    await desk.output("instance_create", {"parentPath": "Workspace", "className": "Part", "name": "P"})
+    bad = {"instancePath": "Workspace.P", "propertyName": "Size", "value": "big"}
+    assert (await desk.refusal("instance_set_property", bad))["code"] == "VALIDATION_ERROR"
+    await desk.output("instance_delete", {"instancePath": "Workspace.P"}, dryRun=True)
+    assert (await _execute(desk, "recordings"))["returnValue"] == [
+        {"name": "Gatehouse: create ModuleScript ServerScriptService.M", "operation": "Commit"},
+        {"name": "Gatehouse: create Part Workspace.P", "operation": "Commit"},
+        {"name": "Gatehouse: set Workspace.P.Size", "operation": "Cancel"},
+    ]
+
+
+async def test_an_endless_loop_is_a_timeout_and_the_studio_comes_back(opening: Any) -> None:
+    async with opening(execute_timeout=1) as desk:
+        await desk.luau(patience=3)
+        await _module(desk)
+        before = (await desk.studios())[0]["studioId"]
+        refusal = await desk.refusal("script_execute", {"scriptPath": "ServerScriptService.M", "functionName": "loop"})
+        assert (refusal["code"], refusal["kind"], refusal["retryable"]) == ("INTERNAL_ERROR", "timeout", True)
+        async with asyncio.timeout(30):  # it is killed, started anew, and connects by itself
+            while [studio["studioId"] for studio in await desk.studios() if studio["connected"]] in ([], [before]):
+                await asyncio.sleep(0.05)
+        assert (await desk.output("bridge_ping"))["ok"] is True
+
+
+async def test_killing_the_studio_in_mid_call_is_unavailable_and_the_call_after_its_return_works(desk: Any) -> None:
+    process = await desk.luau()
+    await _module(desk, "task.wait(60) return 1")
+    asking = asyncio.create_task(desk.refusal("script_execute", {"scriptPath": "ServerScriptService.M"}))
+    async with asyncio.timeout(10):
+        while not await _running(desk):
+            await asyncio.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    refusal = await asking
+    assert (refusal["code"], refusal["kind"], refusal["category"]) == ("INTERNAL_ERROR", "unavailable", "platform")
+    await desk.luau()
+    assert (await desk.output("bridge_ping"))["ok"] is True
+
+
+async def _running(desk: Any) -> bool:
+    """Whether the Studio has the script under way: it answers others meanwhile, after it took that one."""
+    runs = await desk.gateway.post("resources/read", {"uri": "gox://runs"})
+    if '"status": "running"' not in runs.json()["result"]["contents"][0]["text"]:
+        return False
+    return (await desk.output("bridge_ping"))["ok"]
+
+
+async def test_two_studios_of_two_tenants_never_see_each_others_instances(desk: Any) -> None:
+    await desk.luau("red")
+    await desk.luau("blue", tenant="other", subject="bob")
+    blue = desk.as_(await desk.gateway.new_key("other", "bob"))
+    await desk.output("instance_create", {"parentPath": "Workspace", "className": "Part", "name": "Red"})
+    find = {"rootPath": "game", "className": "Part"}
+    assert (await blue.output("instance_find", find))["matches"] == []
+    assert [each["name"] for each in (await desk.output("instance_find", find))["matches"]] == ["Red"]
+    red = (await desk.studios())[0]["studioId"]
+    assert red not in [each["studioId"] for each in await blue.studios()]
+    assert (await blue.refusal("bridge_ping", {"studioId": red}))["code"] == "NOT_FOUND"

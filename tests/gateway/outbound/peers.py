@@ -1,0 +1,98 @@
+"""The far side of the guarded client: names that answer as told, a network that takes notes, a real server."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import httpcore
+
+PUBLIC = "93.184.215.14"
+
+
+LOOPBACK = frozenset({"127.0.0.1"})
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Names:
+    """A resolver that answers each question with the next of its answers, the last one for ever."""
+
+    def __init__(self, *answers: Sequence[str]) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, int]] = []
+
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
+        self.asked.append((host, port))
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+class Network(httpcore.AsyncMockBackend):
+    """Notes which addresses it was told to connect to; those in `dead` do not answer."""
+
+    def __init__(self, answer: bytes = OK, dead: Iterable[str] = ()) -> None:
+        super().__init__([answer])
+        self.dead = frozenset(dead)
+        self.connected: list[tuple[str, int]] = []
+        self.seconds: list[float | None] = []
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        self.connected.append((host, port))
+        self.seconds.append(timeout)
+        if host in self.dead:
+            raise httpcore.ConnectError
+        return await super().connect_tcp(host, port)
+
+
+Reply = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+@dataclass
+class Peer:
+    """A real HTTP server that answers every request with the same bytes and remembers the requests."""
+
+    reply: bytes | Reply = OK
+    port: int = 0
+    heads: list[bytes] = field(default_factory=list[bytes])
+    connections: int = 0
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/"
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                self.heads.append(await reader.readuntil(b"\r\n\r\n"))
+                await self._answer(writer)
+        writer.close()
+        self.gone.set()
+
+    async def _answer(self, writer: asyncio.StreamWriter) -> None:
+        if isinstance(self.reply, bytes):
+            writer.write(self.reply)
+            await writer.drain()
+        else:
+            await self.reply(writer)
+
+
+@asynccontextmanager
+async def peer(reply: bytes | Reply = OK, tls: ssl.SSLContext | None = None) -> AsyncGenerator[Peer]:
+    here = Peer(reply)
+    server = await asyncio.start_server(here.serve, "127.0.0.1", 0, ssl=tls)
+    here.port = server.sockets[0].getsockname()[1]
+    try:
+        yield here
+    finally:
+        server.close()

@@ -1,0 +1,91 @@
+"""The README works as written: its commands are run, its files used, its outputs compared."""
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.house.documents import README, ROOT, Block, blocks, marked
+
+Gateways = Callable[[str], Any]
+
+_CHANGING = (
+    (r"[0-9a-f]{8}-\d{8}T\d{6}\.\d+Z-\d+", "RUN"),
+    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", "TIME"),
+    (r"\b[0-9a-f]{16}\b", "ID"),
+)
+
+
+def settled(text: str) -> str:
+    """Without what differs from call to call."""
+    for pattern, name in _CHANGING:
+        text = re.sub(pattern, name, text)
+    return text.strip()
+
+
+def test_make_run_starts_what_these_tests_start() -> None:
+    recipe = (ROOT / "Makefile").read_text("utf-8").partition("\nrun:")[2].splitlines()[1]
+    assert recipe.strip() == "@$(VENV)/bin/gatehouse serve"
+
+
+@pytest.mark.parametrize("block", blocks(README, "tested"), ids=lambda block: block.name)
+def test_a_block_marked_as_tested_runs_and_says_what_stands_below_it(block: Block, gateways: Gateways) -> None:
+    ended = gateways(block.name).run(block.text)
+    assert ended.returncode == block.exit
+    for expected in blocks(README, "output"):
+        if expected.name == block.name:
+            assert settled(ended.stdout) == settled(expected.text)
+
+
+def test_every_output_in_the_readme_belongs_to_a_block_that_is_run() -> None:
+    assert {block.name for block in blocks(README, "output")} <= {block.name for block in blocks(README, "tested")}
+
+
+def test_a_key_made_while_the_gateway_runs_is_good_at_once_and_refused_once_revoked(gateways: Gateways) -> None:
+    served = gateways("make run")
+    made = json.loads(served.run("gatehouse key create --subject carol --json").stdout)
+    asking = f"GATEHOUSE_TOKEN={made['key']} gatehouse call core_ping"
+    assert served.run(asking).returncode == 0
+    assert served.run(f"gatehouse key revoke {made['id']}").returncode == 0
+    eventually(lambda: served.run(asking).returncode == 3)
+
+
+def test_the_namespace_of_the_one_file_backend_has_an_address_with_bare_names(gateways: Gateways) -> None:
+    served = gateways("words")
+    assert names(served, "/mcp/words") == ["count"]
+    assert names(served, "/mcp") == ["words_count"]
+
+
+def test_the_virtual_server_is_there_within_a_moment_of_saving_the_file(gateways: Gateways) -> None:
+    served = gateways("words")
+    file: Path = served.terminal.folder / "gatehouse.yaml"
+    before = file.read_text("utf-8")
+    file.write_text(marked(README, "file", "virtual.yaml").text, "utf-8")
+    eventually(lambda: names(served, "/mcp/desk") == ["core.ping", "words.count"])
+    file.write_text(before, "utf-8")
+    eventually(lambda: names(served, "/mcp") == ["words_count"])
+
+
+@pytest.mark.parametrize("program", ["cursor", "vscode"])
+def test_a_client_s_file_is_json_with_the_address_and_the_key(program: str) -> None:
+    shown = [json.loads(block.text) for block in blocks(README) if block.language == "json" and not block.mark]
+    entries = {"cursor": shown[0]["mcpServers"], "vscode": shown[1]["servers"]}[program]
+    assert entries["gatehouse"]["url"] == "http://127.0.0.1:8080/mcp"
+    assert entries["gatehouse"]["headers"]["Authorization"].startswith("Bearer ")
+
+
+def names(served: Any, path: str) -> list[str]:
+    ended: subprocess.CompletedProcess[str] = served.run(f"gatehouse tools --json --url {served.base}{path} || true")
+    return sorted(tool["name"] for tool in json.loads(ended.stdout or "[]"))
+
+
+def eventually(fact: Callable[[], bool]) -> None:
+    """Each look is a command of its own, which is pause enough."""
+    until = time.monotonic() + 10
+    while not fact():
+        assert time.monotonic() < until
