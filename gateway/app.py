@@ -34,6 +34,7 @@ from gateway.protocol.hub import Hub
 from gateway.protocol.legacy import Legacy
 from gateway.protocol.listen import Listen
 from gateway.protocol.modern import Modern
+from gateway.protocol.parked import Parking
 from gateway.protocol.rounds import Rounds
 from gateway.protocol.seal import Seal
 from gateway.protocol.session import Sessions
@@ -193,7 +194,7 @@ class Gatehouse:
         standing = Standing(self.catalogue, hub, streams, rows, pulse)
         sessions = Sessions(seal, rows)
         entry = Entry(
-            Modern(floor, Listen(self.catalogue, hub), Rounds(seal), pulse),
+            Modern(floor, Listen(self.catalogue, hub), Rounds(seal), pulse, Parking(bus.worker)),
             Legacy(floor, sessions, streams, Asking(bus.worker), standing, pulse),
         )
         authenticate = await self._authenticate()

@@ -7,6 +7,7 @@ for scenePath, both required; in lower case, both optional. What is nested is na
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from gateway.contract import Json
@@ -99,6 +100,13 @@ def parameters(written: str) -> tuple[dict[str, Json], tuple[str, ...]]:
         if token["required"]:
             required.append(name)
     return properties, tuple(required)
+
+
+@lru_cache(maxsize=512)
+def defaults(written: str) -> Mapping[str, Any]:
+    """The values of what a caller leaves out."""
+    properties, _ = parameters(written)
+    return {name: schema["default"] for name, schema in properties.items() if "default" in schema}
 
 
 def _schema(name: str, written: str, default: str | None) -> Json:

@@ -14,6 +14,7 @@ from backends.godot.desk import Desk
 from backends.godot.dispatch import perform
 from backends.godot.envelope import DURATION, TIMEOUT, WORDS, Outcome, answer, meta_of
 from backends.godot.job import Job, Tool
+from backends.godot.notation import defaults
 from backends.godot.paths import Project
 from backends.godot.rows import TOOLS
 from gateway.contract import Home, Json
@@ -90,6 +91,8 @@ class _Recorded:
             if tool.needs_project:
                 self._project.check()
         action = tool.chosen(arguments.get("action"))
+        written = f"{tool.common} {action.written}" if action else tool.written
+        arguments = {**defaults(written), **arguments}
         job = Job(tool.name, action.name if action else None, arguments, self._caller, desk, report, self._project)
         async with AsyncExitStack() as stack:
             if self._project is not None and tool.locks and tool.effect:

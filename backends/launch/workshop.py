@@ -76,7 +76,7 @@ class Workshop:
     async def _start(self) -> Process:
         folder = self._run.folder
         environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
-        environment |= {"PYTHONPATH": _home_of_packages(), "HOME": str(folder / "work"), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment |= {"PYTHONPATH": _home_of_packages(), "HOME": str(folder / "work")}
         with (folder / "logs" / "worker.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,

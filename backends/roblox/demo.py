@@ -35,7 +35,7 @@ async def install(home: Path = _HOME) -> Path:
     modules = home / "node_modules"
     if all((modules / name / "package.json").exists() for name in PACKAGES):
         return modules
-    home.mkdir(parents=True, exist_ok=True)
+    await asyncio.to_thread(home.mkdir, parents=True, exist_ok=True)
     wanted = [f"{name}@{version}" for name, version in PACKAGES.items()]
     options = ("install", "--prefix", str(home), "--no-save", "--no-package-lock", "--ignore-scripts", "--no-audit")
     npm = await asyncio.create_subprocess_exec(program("npm"), *options, *wanted, stdout=PIPE, stderr=STDOUT)

@@ -1,4 +1,4 @@
-"""The Studio plugin as one file: `python -m backends.roblox.package Gatehouse.rbxmx` goes into Studio's plugin folder."""
+"""The Studio plugin as one file for Studio's plugin folder: `python -m backends.roblox.package Gatehouse.rbxmx`."""
 
 import sys
 from pathlib import Path

@@ -116,7 +116,7 @@ class Exchange:
     async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
         if self._flow.write_paused:
             await self._flow.drain()
-        if self.disconnected:
+        if self.disconnected or self.response_started:
             return
         head = self._head(status, headers)
         if status != 204:
@@ -127,7 +127,7 @@ class Exchange:
         self._complete()
 
     async def open(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        if self.disconnected:
+        if self.disconnected or self.response_started:
             return
         head = self._head(200, headers)
         head.append(b"transfer-encoding: chunked\r\n\r\n")

@@ -9,6 +9,7 @@ from gateway.protocol.json import encode
 Header = tuple[bytes, bytes]
 Headers = list[Header]
 
+_HEAD: Final = b'{"jsonrpc":"2.0","id":'
 JSON: Final[Header] = (b"content-type", b"application/json")
 NO_STORE: Final[Header] = (b"cache-control", b"no-store")
 EVENT_STREAM: Final[tuple[Header, ...]] = (
@@ -20,11 +21,16 @@ EVENT_STREAM: Final[tuple[Header, ...]] = (
 
 def result_bytes(id: str | int | None, result: Result) -> bytes:
     body = result if isinstance(result, bytes) else encode(result)
-    return b'{"jsonrpc":"2.0","id":' + encode(id) + b',"result":' + body + b"}"
+    return _HEAD + encode(id) + b',"result":' + body + b"}"
 
 
 def error_bytes(id: str | int | None, error: RpcError) -> bytes:
-    return encode({"jsonrpc": "2.0", "id": id, "error": error.as_json()})
+    return _HEAD + encode(id) + b',"error":' + encode(error.as_json()) + b"}"
+
+
+def readdressed(answer: bytes, id: str | int | None, to: str | int | None) -> bytes:
+    """The same answer to another request."""
+    return _HEAD + encode(to) + answer[len(_HEAD) + len(encode(id)) :]
 
 
 def notification_bytes(method: str, params: object) -> bytes:

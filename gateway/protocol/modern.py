@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, cast
 
 from mcp.shared.inbound import (
@@ -15,16 +16,17 @@ from mcp.shared.inbound import (
 from mcp.types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY, PROTOCOL_VERSION_META_KEY
 
 from gateway.catalogue.view import SERVER_INFO, View
-from gateway.contract import MODERN, Call, Client, Handler, Inbound, Json, Outlet, Record, Result, Route
-from gateway.errors import ForeignError
-from gateway.protocol.answer import error_bytes, headers
-from gateway.protocol.faults import RpcError
+from gateway.contract import MODERN, Call, Caller, Client, Handler, Inbound, Json, Outlet, Record, Result, Route
+from gateway.errors import Fault, ForeignError, Kind
+from gateway.protocol.answer import error_bytes, headers, readdressed, result_bytes
+from gateway.protocol.faults import RpcError, number
 from gateway.protocol.floor import CARRIED, IS_LIST, Floor, find, list_end, read, seen
 from gateway.protocol.json import BadJson
 from gateway.protocol.listen import Listen
 from gateway.protocol.message import Message, message
 from gateway.protocol.params import LOG_LEVELS, check
-from gateway.protocol.rounds import MULTI_ROUND, Rounds
+from gateway.protocol.parked import Parked, Parking, is_parked
+from gateway.protocol.rounds import MULTI_ROUND, Rounds, missing_capabilities, without_elicitation_id
 from gateway.protocol.turn import Prepared, take_turn
 from gateway.protocol.wire import ModernWire, Pulse
 
@@ -37,10 +39,11 @@ INVALID_REQUEST: Final = -32600
 class Modern:
     """Answers POSTs of the modern era: JSON, unless the call notifies or runs long, then an event stream."""
 
-    def __init__(self, floor: Floor, listen: Listen, rounds: Rounds, pulse: Pulse) -> None:
+    def __init__(self, floor: Floor, listen: Listen, rounds: Rounds, pulse: Pulse, parking: Parking) -> None:
         self._floor = floor
         self._rounds = rounds
         self._pulse = pulse
+        self._parking = parking
         self._ends: dict[str, Handler] = {
             **dict.fromkeys(CARRIED, floor.path),
             **dict.fromkeys(IS_LIST, floor.lists(list_end(floor.catalogue))),
@@ -97,7 +100,9 @@ class Modern:
         meta = cast("Json", asked.params["_meta"])
         info: Any = meta.get(CLIENT_INFO_META_KEY)
         client = Client(MODERN, meta[CLIENT_CAPABILITIES_META_KEY], info, meta.get(LOG_LEVEL_META_KEY))
-        wire = ModernWire(outlet, client, correlation_id)
+        if "requestState" in asked.params and await self._went_on(inbound, outlet, asked, correlation_id):
+            return
+        wire = ModernWire(outlet, client, correlation_id, asked.id, partial(self._park, inbound.caller, asked, client))
         record = Record()
 
         def prepare() -> Prepared:
@@ -123,7 +128,8 @@ class Modern:
         try:
             outcome = await take_turn(prepare, build, self._ends[asked.method], self._finished, asked.params)
             status = 200 if outcome.code is None else ERROR_CODE_HTTP_STATUS.get(outcome.code, 200)
-            await wire.finish(status, outcome.body, *outcome.headers)
+            body = outcome.body if wire.request_id == asked.id else readdressed(outcome.body, asked.id, wire.request_id)
+            await wire.finish(status, body, *outcome.headers)
         except asyncio.CancelledError:
             # The client closed its stream, which is how it cancels. Anything else is the server stopping.
             task = asyncio.current_task()
@@ -132,6 +138,58 @@ class Modern:
             task.uncancel()
         finally:
             self._pulse.discard(wire)
+            wire.let_go()
+
+    # ---- calls that wait for their client ----
+
+    async def _park(
+        self, caller: Caller, asked: Message, client: Client, wire: ModernWire, requests: Mapping[str, Json]
+    ) -> dict[str, Json]:
+        """End the answer under way with what is asked, and wait for the request that brings the answers."""
+        missing = missing_capabilities(client.capabilities, dict(requests))
+        if missing:
+            raise Fault(Kind.UNSUPPORTED, f"The client cannot do {' and '.join(missing)}.")
+        parked = Parked({key: without_elicitation_id(request) for key, request in requests.items()})
+        state = self._parking.put(parked, wire)
+        try:
+            await self._say_input_required(wire, caller, asked, parked.requests, state)
+            return await parked.answers()
+        finally:
+            self._parking.forget(state)
+
+    async def _went_on(self, inbound: Inbound, outlet: Outlet, asked: Message, correlation_id: str) -> bool:
+        """Whether the request belonged to a waiting call: then it is answered by that call."""
+        try:
+            state = self._rounds.back(inbound.caller, asked.method, asked.params)["requestState"]
+            if not is_parked(state):
+                return False
+            parked, wire = self._parking.find(state)
+        except (ForeignError, Fault) as exc:
+            if isinstance(exc, ForeignError):
+                return False  # said again, and answered, where every other request is judged
+            error = RpcError(number(exc.kind, modern=True), exc.message)
+            await _refuse(outlet, correlation_id, asked.id, error)
+            return True
+        assert isinstance(wire, ModernWire)
+        answered = await wire.resume(outlet, asked.id)
+        missing = parked.take(cast("dict[str, Json]", asked.params.get("inputResponses") or {}))
+        if missing:
+            await self._say_input_required(wire, inbound.caller, asked, missing, state)
+        await answered.wait()
+        return True
+
+    async def _say_input_required(
+        self, wire: ModernWire, caller: Caller, asked: Message, requests: Mapping[str, Json], state: str
+    ) -> None:
+        result: Json = {
+            "resultType": "input_required",
+            "inputRequests": dict(requests),
+            "requestState": self._rounds.sealed(caller, asked.method, asked.params, "", state),
+            "_meta": {SERVER_INFO: self._floor.server_info},
+        }
+        await wire.finish(200, result_bytes(wire.request_id, result))
+
+    # ---- what goes in and what comes out ----
 
     def _prepared(self, inbound: Inbound, view: View, asked: Message) -> Prepared:
         method, params = asked.method, asked.params

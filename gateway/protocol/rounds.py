@@ -28,17 +28,23 @@ class Rounds:
         if state is None:
             return result
         assert call.route is not None
-        target, arguments = _bound(call.params)
-        sealed = mint_state(
+        return {
+            **result,
+            "requestState": self.sealed(call.caller, call.method, call.params, call.route.namespace, str(state)),
+        }
+
+    def sealed(self, caller: Caller, method: str, params: Json, namespace: str, state: str) -> str:
+        """A state that only this caller can bring back, with this very request."""
+        target, arguments = _bound(params)
+        return mint_state(
             self._seal,
-            principal=call.caller.principal,
-            method=call.method,
+            principal=caller.principal,
+            method=method,
             target=target,
             arguments_digest=arguments,
-            namespace=call.route.namespace,
-            state=str(state),
+            namespace=namespace,
+            state=state,
         )
-        return {**result, "requestState": sealed}
 
     def back(self, caller: Caller, method: str, params: Json) -> Json:
         """The params with the backend's own state in place of ours."""
@@ -62,6 +68,15 @@ def missing_capabilities(capabilities: Json, requests: dict[str, Any]) -> dict[s
     """What the requests need and the client did not declare."""
     needed = {_ASKS[each["method"]] for each in requests.values() if each.get("method") in _ASKS}
     return {name: {} for name in sorted(needed) if name not in capabilities}
+
+
+def without_elicitation_id(request: Json) -> Json:
+    """Older servers name their URL requests; this revision has no such name."""
+    params = request.get("params")
+    if not isinstance(params, dict) or "elicitationId" not in params:
+        return request
+    known = cast("Json", params)
+    return {**request, "params": {key: value for key, value in known.items() if key != "elicitationId"}}
 
 
 def _bound(params: Json) -> tuple[str, str]:

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol
 
 from gateway.contract import Client, Json, Outlet
 from gateway.errors import Fault, Kind
@@ -47,23 +47,44 @@ class Pulse:
 
 
 class ModernWire:
-    """JSON at the end, unless something had to be said before: then an event stream."""
+    """JSON at the end, unless something had to be said before: then an event stream.
 
-    waited = 0.0
+    A call that has to ask is parked: this answer ends with what is asked, and the next request's takes its place.
+    """
 
-    def __init__(self, outlet: Outlet, client: Client, correlation_id: str) -> None:
+    def __init__(
+        self,
+        outlet: Outlet,
+        client: Client,
+        correlation_id: str,
+        request_id: str | int | None = None,
+        ask: "Callable[[ModernWire, Mapping[str, Json]], Awaitable[dict[str, Json]]] | None" = None,
+    ) -> None:
         self._outlet = outlet
         self._client = client
         self._correlation_id = correlation_id
+        self._ask = ask
         self._streaming: asyncio.Lock | None = None
         self._finished = False
+        self._answered: asyncio.Event | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._waited = 0.0
+        self._asked_at: float | None = None
+        self.request_id = request_id
         self.gone = False
         self.silent_since = time.monotonic()
         outlet.on_gone(self._lost)
 
+    @property
+    def waited(self) -> float:
+        return self._waited if self._asked_at is None else self._waited + time.monotonic() - self._asked_at
+
     def _lost(self) -> None:
         self.gone = True
-        self._outlet.cancel()
+        if self._task is not None:
+            self._task.cancel()
+        else:
+            self._outlet.cancel()
 
     async def notify(self, method: str, params: Json) -> None:
         if method == "notifications/message":
@@ -74,17 +95,26 @@ class ModernWire:
         await self.write(event(notification_bytes(method, params)))
 
     async def ask(self, requests: Mapping[str, Json]) -> dict[str, Json]:
-        raise Fault(Kind.UNSUPPORTED, "This revision has no requests to the client; answer with input_required.")
+        if self._ask is None:
+            raise Fault(Kind.UNSUPPORTED, "This client cannot be asked.")
+        self._asked_at = time.monotonic()
+        self._task = asyncio.current_task()
+        try:
+            return await self._ask(self, requests)
+        finally:
+            self._waited += time.monotonic() - self._asked_at
+            self._asked_at = None
 
     async def hang_up(self) -> None:
         """Nothing to resume in this era: the stream stays."""
 
     async def keep_alive(self) -> None:
-        if not self._finished:
-            await self.write(COMMENT)
+        await self.write(COMMENT)
 
     async def write(self, chunk: bytes) -> None:
-        """One piece of the stream, in order, after opening it if need be."""
+        """One piece of the stream, in order, after opening it if need be; while the call is parked, nobody hears it."""
+        if self._finished:
+            return
         if self._streaming is None:
             self._streaming = asyncio.Lock()
             async with self._streaming:
@@ -96,10 +126,27 @@ class ModernWire:
         self.silent_since = time.monotonic()
 
     async def finish(self, status: int, payload: bytes, *more: Header) -> None:
+        if self._finished:
+            return  # parked, and the client did not come back
         self._finished = True
         if self._streaming is None:
             await self._outlet.answer(status, headers(self._correlation_id, *more), payload)
-            return
-        async with self._streaming:
-            await self._outlet.write(event(payload))
-            await self._outlet.close()
+        else:
+            async with self._streaming:
+                await self._outlet.write(event(payload))
+                await self._outlet.close()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Whoever waits for the answer to be complete need wait no longer."""
+        if self._answered is not None:
+            self._answered.set()
+
+    async def resume(self, outlet: Outlet, request_id: str | int | None) -> "asyncio.Event":
+        """Answer to this request from now on; the event is set when that is done."""
+        self._outlet, self.request_id = outlet, request_id
+        self._streaming, self._finished, self.gone = None, False, False
+        self._answered = asyncio.Event()
+        self.silent_since = time.monotonic()
+        outlet.on_gone(self._lost)
+        return self._answered

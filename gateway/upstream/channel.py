@@ -65,7 +65,7 @@ class Channel:
 
     @property
     def can_send_request(self) -> bool:
-        return self._call is not None and not self._call.client.modern
+        return self._call is not None
 
     @property
     def cancel_requested(self) -> anyio.Event:
@@ -75,7 +75,7 @@ class Channel:
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
-        if self._call is None or not self.can_send_request:
+        if self._call is None:
             raise NoBackChannelError(method)
         try:
             answers = await self._call.wire.ask({"it": {"method": method, "params": dict(params or {})}})

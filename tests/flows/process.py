@@ -34,7 +34,10 @@ _ADDRESS: Final = re.compile(r"serves (http://\S+)/mcp")
 def environment(**more: str) -> dict[str, str]:
     """This process's, without what it says of a gateway; the tree is importable."""
     clean = {name: value for name, value in os.environ.items() if not name.upper().startswith("GATEHOUSE")}
-    return {**clean, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **more}
+    # Compiling everything anew would be most of what a command costs; some machines forbid bytecode beside the source.
+    clean.pop("PYTHONDONTWRITEBYTECODE", None)
+    bytecode = str(Path(sys.prefix) / "bytecode")
+    return {**clean, "PYTHONPYCACHEPREFIX": bytecode, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **more}
 
 
 def run(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:

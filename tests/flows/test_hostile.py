@@ -1,9 +1,11 @@
 """Whatever is sent to the public endpoint, the answer is an answer, and the process goes on."""
 
+import gzip
 import json
 import os
 import re
 from collections.abc import Iterator
+from time import monotonic
 from typing import Final
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.flows import hostile
 from tests.flows.conftest import BACKENDS
-from tests.flows.process import Served, modern, serving, write_settings
+from tests.flows.process import HANDSHAKE, MODERN, Served, modern, serving, write_settings
 from tests.flows.rawhttp import Answer, exchange, request
 
 LONG: Final = os.environ.get("GATEHOUSE_LONG") == "1"
@@ -33,7 +35,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("hostile")
     write_settings(
         folder,
-        backends=BACKENDS,
+        backends={**BACKENDS, "evil": {"module": "tests.flows.fixtures.evil"}},
         limits={"calls": "100000000/minute"},
         server={"header_timeout": 2, "body_timeout": 2, "idle_timeout": 2},
     )
@@ -103,3 +105,85 @@ def test_threat_28_every_line_of_the_log_is_one_json_object_and_no_failure_of_ou
     assert not any(ord(character) < 32 for character in text.replace("\n", ""))
     assert [line for line in lines if "cause" in line or line["level"] in ("error", "critical")] == []
     assert target.key not in text
+
+
+def post(target: Served, body: bytes, *more: tuple[bytes, bytes], era: str = MODERN) -> Answer:
+    """A POST of this body with everything else as it should be."""
+    headers = [
+        (b"host", b"127.0.0.1"),
+        (b"authorization", b"Bearer " + target.key.encode()),
+        (b"accept", b"application/json, text/event-stream"),
+        (b"content-type", b"application/json"),
+        (b"mcp-protocol-version", era.encode()),
+        (b"mcp-method", b"tools/call"),
+        (b"mcp-name", b"plain_echo"),
+        (b"content-length", b"%d" % len(body)),
+        *more,
+    ]
+    answer = exchange(target.port, request(b"POST", b"/mcp", headers, body))
+    check(answer)
+    return answer
+
+
+def nested(depth: int) -> bytes:
+    return b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":' + b'{"a":' * depth + b"1" + b"}" * depth + b"}"
+
+
+HEAVY: Final = {
+    "a body of 5 MiB": (b" " * (5 << 20), 413),
+    "a string of 10 MB": (b'{"a":"' + b"x" * 10_000_000 + b'"}', 413),
+    "100,000 levels of objects": (nested(100_000), 400),
+    "100,000 levels of arrays": (b"[" * 100_000, 400),
+    "100,000 keys": (json.dumps({f"k{n}": n for n in range(100_000)}).encode(), 400),
+    "a number of a million digits": (b'{"jsonrpc":"2.0","id":' + b"9" * 1_000_000 + b"}", 400),
+}
+
+
+@pytest.mark.parametrize("era", [MODERN, HANDSHAKE])
+@pytest.mark.parametrize(("body", "status"), HEAVY.values(), ids=HEAVY)
+def test_threat_23_a_heavy_body_is_refused_at_once_and_leaves_nothing(
+    target: Served, body: bytes, status: int, era: str
+) -> None:
+    post(target, body, era=era)
+    before = target.rss()
+    answer = post(target, body, era=era)
+    assert answer.status == status
+    assert answer.seconds < AT_ONCE
+    assert target.rss() - before < 10 * len(body)
+
+
+def test_threat_23_a_body_over_the_limit_names_the_limit(target: Served) -> None:
+    error = json.loads(post(target, b" " * (5 << 20)).body)["error"]
+    assert (error["kind"], error["max_bytes"]) == ("too_large", 4 << 20)
+
+
+@pytest.mark.parametrize("encoding", [b"gzip", b"deflate", b"br", b"zstd", b"identity, gzip"])
+def test_threat_33_a_gzip_bomb_is_refused_at_once_and_never_unpacked(target: Served, encoding: bytes) -> None:
+    bomb = gzip.compress(b" " * (64 << 20), 9)
+    before = target.rss()
+    answer = post(target, bomb, (b"content-encoding", encoding))
+    assert answer.status == 415
+    assert answer.seconds < AT_ONCE
+    assert target.rss() - before < 10 << 20
+
+
+@pytest.mark.parametrize("era", [MODERN, HANDSHAKE, "2025-03-26"])
+@pytest.mark.parametrize("size", [0, 1, 10_000])
+def test_threat_26_a_batch_of_any_size_is_refused_at_once(target: Served, era: str, size: int) -> None:
+    batch = json.dumps([modern("tools/call", {"name": "plain_echo", "arguments": {"text": "x"}})] * size).encode()
+    answer = post(target, batch, era=era)
+    assert answer.status == 400
+    assert json.loads(answer.body)["error"]["code"] == -32600
+    assert answer.seconds < AT_ONCE
+
+
+def test_threat_21_a_backends_hostile_schemas_cost_nobody_anything(target: Served) -> None:
+    assert {name for name in target.tool_names() if name.startswith("evil_")} == {"evil_pattern", "evil_harmless"}
+    for tool, kind in (("evil_pattern", "invalid_input"), ("evil_laughs", "not_found"), ("evil_remote", "not_found")):
+        started = monotonic()
+        answer = target.call(tool, {"text": "a" * 40 + "!"})
+        assert monotonic() - started < AT_ONCE
+        assert f'"{kind}"' in json.dumps(answer), answer
+    assert target.call("evil_harmless", {"text": "x"})["result"]["content"][0]["text"] == "reached"
+    said = [line["message"] for line in target.logged("is not served")]
+    assert len(said) == 3

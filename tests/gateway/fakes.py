@@ -35,6 +35,7 @@ from gateway.protocol.hub import Hub
 from gateway.protocol.legacy import Legacy
 from gateway.protocol.listen import Listen
 from gateway.protocol.modern import Modern
+from gateway.protocol.parked import Parking
 from gateway.protocol.rounds import Rounds
 from gateway.protocol.seal import Seal
 from gateway.protocol.session import Sessions
@@ -104,6 +105,7 @@ class Paper:
         """Whether anything was written after the answer was complete."""
         self.task: asyncio.Task[None] | None = None
         self._gone: list[Callable[[], None]] = []
+        self._left = False
 
     async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
         self.over_again |= self.closed or self.opened
@@ -126,16 +128,21 @@ class Paper:
         self.closed = True
 
     def on_gone(self, callback: Callable[[], None]) -> None:
-        self._gone.append(callback)
+        if self._left:
+            callback()
+        else:
+            self._gone.append(callback)
 
     def cancel(self) -> None:
         if self.task is not None:
             self.task.cancel()
 
     def leave(self) -> None:
-        if not self.closed:
-            for callback in self._gone:
-                callback()
+        if self.closed or self._left:
+            return
+        self._left = True
+        for callback in self._gone:
+            callback()
 
     @property
     def json(self) -> Json:
@@ -356,7 +363,7 @@ class Rig:
         seal = Seal([b"k" * 32])
         self.standing = Standing(self.catalogue, self.hub, self.streams, self.rows, self.pulse)
         self.entry = Entry(
-            Modern(floor, Listen(self.catalogue, self.hub), Rounds(seal), self.pulse),
+            Modern(floor, Listen(self.catalogue, self.hub), Rounds(seal), self.pulse, Parking("here")),
             Legacy(floor, Sessions(seal, self.rows), self.streams, self.asking, self.standing, self.pulse),
         )
         self._endpoints = {each.path: each for each in (Endpoint("/mcp", "underscore"), *endpoints)}

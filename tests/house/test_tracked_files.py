@@ -20,7 +20,7 @@ REGISTRIES = [
     "ghcr" + r"\.io",
     "quay" + r"\.io",
     "gcr" + r"\.io",
-    "artifactory",
+    "artifact" + "ory",
 ]
 PLACES = (re.escape(str(ROOT)), *("/" + folder + "/[a-z.]" for folder in ("root", "home", "Users")))
 LOCAL_PATHS = [rf"(^|[^A-Za-z0-9_.{{}}/-]){place}" for place in PLACES]

@@ -79,7 +79,7 @@ async def _export(job: Job, flag: str) -> Outcome:
 
 def _failed(done: Finished, what: str) -> Fault:
     found = [each.text for each in errors(done.lines)]
-    templates = any("template" in text.lower() for text in found)
+    templates = any("no export template" in line.lower() for line in done.lines)
     return Fault(
         Kind.UNSUPPORTED if templates else Kind.INTERNAL,
         f"{what} needs export templates that are not installed." if templates else f"{what} failed.",

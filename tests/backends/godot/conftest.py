@@ -70,7 +70,7 @@ class Studio:
         (folder / "main.tscn").write_text(SCENE)
         return folder
 
-    async def call(self, tool: str, **arguments: Any) -> Json:
+    async def call(self, tool: str, /, **arguments: Any) -> Json:
         """The envelope of a call; `projectPath` is the project's unless given (None: none)."""
         arguments.setdefault("projectPath", str(self.project))
         if arguments["projectPath"] is None:
@@ -103,13 +103,13 @@ class Studio:
         events = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: ")]
         return json.loads(events[-1])
 
-    async def good(self, tool: str, **arguments: Any) -> Json:
+    async def good(self, tool: str, /, **arguments: Any) -> Json:
         """What a call that must succeed answers as its result."""
         envelope = await self.call(tool, **arguments)
         assert envelope["ok"], envelope["error"]
         return envelope["result"]
 
-    async def code(self, tool: str, **arguments: Any) -> str:
+    async def code(self, tool: str, /, **arguments: Any) -> str:
         """The code of a call that must fail."""
         envelope = await self.call(tool, **arguments)
         assert not envelope["ok"], envelope

@@ -174,7 +174,19 @@ class Driver:
             return
         structured = (await self.memory.result(called[0], called[1]))["structuredContent"]
         assert outcome_of(structured) == expected, (op, structured)
-        await self.look()
+        if op[0] == "undo":
+            await self.look()
+        else:
+            self._note(structured)
+
+    def _note(self, item: dict[str, Any]) -> None:
+        """The id of what was made, by what the model knows it as."""
+        if "topic" in item:
+            self.ids[item["topic"]] = item["id"]
+        elif "predicate" in item:
+            self.ids[(item["subject"], item["predicate"], item["object"])] = item["id"]
+        elif "aliases" in item:
+            self.ids[("entity", item["name"])] = item["id"]
 
     async def look(self) -> tuple[State, list[str]]:
         """The real memory as a state of the model, and the ops of its history, oldest first."""
@@ -184,14 +196,12 @@ class Driver:
         entities = (await self.memory.read("knowledge://graph/entities?limit=200"))["items"]
         for item in entries:
             found.entries[item["topic"]] = (item["content"], tuple(item["tags"]))
-            self.ids[item["topic"]] = item["id"]
         for item in triples:
-            parts = (item["subject"], item["predicate"], item["object"])
-            found.triples.add(parts)
-            self.ids[parts] = item["id"]
+            found.triples.add((item["subject"], item["predicate"], item["object"]))
         for item in entities:
             found.entities[item["name"]] = item["aliases"]
-            self.ids[("entity", item["name"])] = item["id"]
+        for item in (*entries, *triples, *entities):
+            self._note(item)
         history = [item["op"] for page in await self.memory.pages("history", limit=100) for item in page]
         return found, history[::-1]
 

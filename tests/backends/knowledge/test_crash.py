@@ -5,7 +5,6 @@ import copy
 import multiprocessing
 import random
 import socket
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -16,7 +15,7 @@ import httpx
 import pytest
 import yaml
 
-from gateway.__main__ import main
+from tests.backends.knowledge.killed import serve
 from tests.backends.knowledge.model import Driver, Model, outcome_of, random_op
 
 
@@ -60,15 +59,11 @@ class Killable:
         pytest.fail(f"the gateway ended with {process.exitcode}")
 
 
-def serve(config: str) -> None:
-    """`gatehouse serve`, in the process that calls it."""
-    sys.argv = ["gatehouse", "serve", "--config", config]
-    main()
-
-
 # Processes of their own that need not import everything anew.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["gateway.__main__", "gateway.app", "backends.knowledge"])
+FORKS.set_forkserver_preload(
+    ["tests.backends.knowledge.killed", "gateway.app", "gateway.cli.serve", "backends.knowledge"]
+)
 
 
 async def kill_during(process: Any, driver: Driver, model: Model, chance: random.Random) -> list[Model]:

@@ -60,13 +60,15 @@ async def _journey(folder: Path, era: str) -> Told:
                 told.wrong.append(f"{word}: isError and ok agree")
             if not result.is_error and json.loads(result.content[0].text) != answer:
                 told.wrong.append(f"{word}: the text is not the structured content")
-            jsonschema.validate(answer, told.tools[tool].output_schema)
+            jsonschema.Draft202012Validator(told.tools[tool].output_schema).validate(answer)
             told[word] = answer
             return answer
 
         async def until(run_id: str, *states: str) -> None:
-            while (await call("status", "launch_get_status", run_id=run_id))["status"]["state"] not in states:
-                await asyncio.sleep(0.2)
+            snapshot = folder / "data" / "files" / "default" / "launch" / "runs" / run_id / "snapshot.json"
+            while json.loads(snapshot.read_bytes())["run_state"] not in states:
+                await asyncio.sleep(0.05)
+            await call("status", "launch_get_status", run_id=run_id)
 
         await call("start", "launch_start_run", run_config=config, idempotency_key="one")
         run_id = told["start"]["run_id"]

@@ -122,9 +122,9 @@ def opening(start: Any, bridged: None) -> Callable[..., Any]:
             "roblox": {"module": "backends.roblox", "options": {"bridge_enabled": True, **options}},
         }
         limits = {"calls": "100000/minute"}
-        async with start(backends=backends, tenants={"default": {}, "other": {}}, limits=limits) as gateway:
-            async with AsyncExitStack() as stack:
-                yield Desk(gateway, stack, _modules)
+        serving = start(backends=backends, tenants={"default": {}, "other": {}}, limits=limits)
+        async with serving as gateway, AsyncExitStack() as stack:
+            yield Desk(gateway, stack, _modules)
 
     return open_desk
 

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.protocol.hub import BACKLOG
 from gateway.protocol.streams import KEPT_SECONDS
-from tests.gateway.fakes import Clock, FakeBackend, Paper, Rig, until
+from tests.gateway.fakes import Clock, FakeBackend, Rig, until
 
 CHANGED = "notifications/tools/list_changed"
 
@@ -56,7 +56,7 @@ async def test_what_changes_while_the_client_is_away_waits_for_it() -> None:
         changed(rig)
         await until(lambda: first.events)
         first.leave()
-        await waiting
+        await asyncio.wait_for(waiting, 5)
         changed(rig)
         rig.hub.changed("lab", ("prompts", ""))
         await asyncio.sleep(0)
@@ -91,7 +91,7 @@ async def test_a_stream_that_nobody_came_back_to_is_given_up_after_a_minute() ->
         stream, waiting = rig.begin_get(await rig.session())
         await until(lambda: stream.opened)
         stream.leave()
-        await waiting
+        await asyncio.wait_for(waiting, 5)
         await clock.forward(KEPT_SECONDS - 1)
         assert len(rig.hub._ears) == 1
         await clock.forward(2)
@@ -107,7 +107,7 @@ async def test_the_stream_that_replaced_another_lives_on_when_the_others_minute_
         first, waiting = rig.begin_get(session)
         await until(lambda: first.opened)
         second, _ = rig.begin_get(session)
-        await waiting
+        await asyncio.wait_for(waiting, 5)
         await until(lambda: second.opened)
         await clock.forward(KEPT_SECONDS + 1)
         await asyncio.sleep(0)
@@ -128,29 +128,11 @@ async def test_a_resumed_call_does_not_end_the_standing_stream() -> None:
         headers = {"accept": "text/event-stream, application/json"}
         called = await rig.legacy(session, "tools/call", {"name": "lab_echo"}, headers=headers)
         _, waiting = rig.begin_get(session, called.events[0].id)
-        await waiting
+        await asyncio.wait_for(waiting, 5)
         await clock.forward(KEPT_SECONDS + 1)
         for _ in range(3):
             await asyncio.sleep(0)
         assert not standing.closed
-
-
-class Stuck(Paper):
-    """A client that opened a stream and does not read."""
-
-    async def write(self, chunk: bytes) -> None:
-        await asyncio.Event().wait()
-
-
-async def test_a_client_that_does_not_read_cannot_fill_the_memory() -> None:
-    async with Rig(FakeBackend()) as rig:
-        ear = rig.hub.attach(lambda namespace, change: (CHANGED, {}))
-        for _ in range(BACKLOG * 3):
-            changed(rig)
-        told = 0
-        while await ear.next() is not None:
-            told += 1
-        assert told < BACKLOG
 
 
 @pytest.mark.xfail(strict=True, reason="a stream that ended by itself stays in `_pumps` until its session opens another")

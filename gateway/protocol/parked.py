@@ -1,0 +1,78 @@
+"""Calls of the modern era that wait for their client: an older server asked something in the middle of its work.
+
+The client gets `input_required`; its next request, on any connection, brings the answers and goes on with the call.
+"""
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final
+
+from gateway.contract import Json
+from gateway.errors import Fault, Kind
+
+PARKED_SECONDS: Final = 600.0
+MAX_PARKED: Final = 1000
+_MARK: Final = "\x00parked"
+
+
+class Parked:
+    """One waiting call: what it asked, and what has been answered so far."""
+
+    def __init__(self, requests: Mapping[str, Json]) -> None:
+        self.requests = dict(requests)
+        self._answers: dict[str, Json] = {}
+        self._all: asyncio.Future[dict[str, Json]] = asyncio.get_running_loop().create_future()
+
+    async def answers(self) -> dict[str, Json]:
+        """All the answers. Raises `Fault` when the client does not come back, or has to make room."""
+        try:
+            async with asyncio.timeout(PARKED_SECONDS):
+                return await self._all
+        except TimeoutError as exc:
+            raise Fault(Kind.TIMEOUT, "The client did not come back with an answer.") from exc
+
+    def take(self, given: Mapping[str, Json]) -> dict[str, Json]:
+        """Note the answers; what is still open. Unknown keys mean nothing."""
+        self._answers |= {key: given[key] for key in self.requests if key in given}
+        missing = {key: request for key, request in self.requests.items() if key not in self._answers}
+        if not missing and not self._all.done():
+            self._all.set_result(self._answers)
+        return missing
+
+    def give_up(self) -> None:
+        if not self._all.done():
+            self._all.set_exception(Fault(Kind.UNAVAILABLE, "Too many calls wait for their clients."))
+
+
+class Parking:
+    """The waiting calls of this worker, by a name that only a sealed `requestState` holds."""
+
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+        self._parked: OrderedDict[str, tuple[Parked, object]] = OrderedDict()
+
+    def put(self, parked: Parked, owner: object) -> str:
+        """The state to seal. `owner` is what `find` gives back: the call's wire."""
+        name = secrets.token_hex(16)
+        self._parked[name] = (parked, owner)
+        while len(self._parked) > MAX_PARKED:
+            self._parked.popitem(last=False)[1][0].give_up()
+        return f"{_MARK} {self._worker} {name}"
+
+    def find(self, state: str) -> tuple[Parked, object]:
+        """Raises `Fault(UNAVAILABLE)` when its worker is another, or it is gone."""
+        _, worker, name = state.split(" ")
+        found = self._parked.get(name) if worker == self._worker else None
+        if found is None:
+            raise Fault(Kind.UNAVAILABLE, "The call that asked is gone; make it again.")
+        return found
+
+    def forget(self, state: str) -> None:
+        self._parked.pop(state.rpartition(" ")[2], None)
+
+
+def is_parked(state: object) -> bool:
+    """Whether an opened request state is of a waiting call, not of a backend."""
+    return isinstance(state, str) and state.startswith(_MARK)

@@ -1,0 +1,74 @@
+"""A result of the newest revision, for clients of each earlier one."""
+
+from typing import Any
+
+import pytest
+
+from gateway.contract import Json
+from gateway.protocol.downgrade import downgrade
+from tests.gateway.fakes import HANDSHAKE
+
+TEXT: Json = {"type": "text", "text": "x"}
+LINK: Json = {"type": "resource_link", "uri": "x:y", "name": "Y"}
+AUDIO: Json = {"type": "audio", "mimeType": "audio/wav", "data": "AA=="}
+
+
+def shown(version: str, **result: Any) -> Json:
+    return downgrade(result, version, "cid")
+
+
+@pytest.mark.parametrize("version", HANDSHAKE)
+def test_what_only_the_newest_revision_knows_is_left_out(version: str) -> None:
+    result = shown(version, resultType="complete", ttlMs=1, cacheScope="private", content=[TEXT], isError=False)
+    assert result == {"content": [TEXT], "isError": False, "_meta": {"correlation_id": "cid"}}
+
+
+@pytest.mark.parametrize("version", HANDSHAKE)
+def test_the_original_is_left_alone(version: str) -> None:
+    before: Json = {"content": [LINK], "structuredContent": {"a": 1}, "_meta": {"own": 1}, "resultType": "complete"}
+    kept = {key: list(value) if isinstance(value, list) else value for key, value in before.items()}
+    assert downgrade(before, version, "cid")["_meta"] == {"own": 1, "correlation_id": "cid"}
+    assert before == kept
+
+
+@pytest.mark.parametrize(
+    ("version", "structured", "kept"),
+    [
+        ("2024-11-05", {"a": 1}, False),
+        ("2025-03-26", {"a": 1}, False),
+        ("2025-06-18", {"a": 1}, True),
+        ("2025-11-25", {"a": None}, True),
+        ("2025-11-25", [1], False),
+        ("2025-11-25", "x", False),
+        ("2025-11-25", 0, False),
+    ],
+)
+def test_structured_content_is_shown_where_it_is_known_and_an_object(version: str, structured: Any, kept: bool) -> None:
+    assert ("structuredContent" in shown(version, content=[TEXT], structuredContent=structured)) is kept
+
+
+@pytest.mark.parametrize(
+    ("version", "kinds"),
+    [
+        ("2024-11-05", ["text", "text", "text"]),
+        ("2025-03-26", ["text", "text", "audio"]),
+        ("2025-06-18", ["text", "resource_link", "audio"]),
+        ("2025-11-25", ["text", "resource_link", "audio"]),
+    ],
+)
+def test_blocks_that_a_version_does_not_know_become_text(version: str, kinds: list[str]) -> None:
+    blocks = shown(version, content=[TEXT, LINK, AUDIO])["content"]
+    assert [each["type"] for each in blocks] == kinds
+    assert "x:y" in str(blocks[1])
+
+
+def test_unknown_fields_and_odd_blocks_pass() -> None:
+    result = shown("2024-11-05", content=[7, None, {"type": "hologram"}], custom={"a": 1})
+    assert (result["content"], result["custom"]) == ([7, None, {"type": "hologram"}], {"a": 1})
+
+
+@pytest.mark.parametrize("block", [LINK, AUDIO])
+@pytest.mark.xfail(strict=True, reason="only `content` is looked at: a prompt's messages keep blocks an old client refuses")
+def test_a_prompts_messages_are_brought_down_as_well(block: Json) -> None:
+    result = shown("2024-11-05", messages=[{"role": "user", "content": block}])
+    assert result["messages"][0]["content"]["type"] == "text"
