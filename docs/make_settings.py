@@ -14,10 +14,10 @@ PAGE: Final = Path(__file__).with_name("settings.md")
 
 NOTES: Final = {
     "server.ops_port": "Without effect in this release.",
-    "server.trusted_proxies": "Without effect in this release.",
+    "server.trusted_proxies": "In this release only their connections are not limited by address.",
     "server.workers": "This release accepts 1 only.",
-    "catalogue.ttl": "In this release only the `ttlMs` that lists tell clients; a module says when its lists change.",
     "catalogue.keep_stale": "Without effect in this release.",
+    "transport": "This release speaks `http` only.",
     "auth.mode": "In this release `embedded` means API keys, and `external` is the same.",
 }
 """What is true of this release beside what the setting is for."""
@@ -37,12 +37,12 @@ ENTRIES: Final[tuple[tuple[str, str, type[BaseModel]], ...]] = (
     ),
     (
         "`backends.NAMESPACE`, with `url`",
-        "A remote MCP server. This release reads and checks such an entry, and does not serve it.",
+        "A remote MCP server.",
         UrlBackend,
     ),
     (
         "`backends.NAMESPACE`, with `command`",
-        "A child process. This release reads and checks such an entry, and does not serve it.",
+        "A program that speaks MCP on its standard streams, run as a child process.",
         CommandBackend,
     ),
 )

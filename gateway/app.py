@@ -41,7 +41,7 @@ from gateway.protocol.session import Sessions
 from gateway.protocol.standing import Standing
 from gateway.protocol.streams import Streams
 from gateway.protocol.wire import Pulse
-from gateway.settings import ModuleBackend, Settings, Tenant, UrlBackend, is_loopback
+from gateway.settings import CommandBackend, ModuleBackend, Settings, Tenant, UrlBackend, is_loopback
 from gateway.stages.approve import Approve
 from gateway.stages.audit import Audit
 from gateway.stages.authorize import Authorize
@@ -63,10 +63,12 @@ from gateway.telemetry.calls import CallLines, Spans
 from gateway.telemetry.log import Lines
 from gateway.upstream.bridge import Bridges
 from gateway.upstream.home import House, SilentWire
-from gateway.upstream.http.backend import HttpBackend
 from gateway.upstream.http.make import http_backend
 from gateway.upstream.load import load_module, overridden
 from gateway.upstream.local import LocalBackend
+from gateway.upstream.remote import RemoteBackend
+from gateway.upstream.stdio.link import StdioLink
+from gateway.upstream.stdio.process import Program
 
 log = logging.getLogger("gatehouse")
 
@@ -74,7 +76,7 @@ VERSION: Final = version("gatehouse")
 SERVER_INFO: Final[Json] = {"name": "gatehouse", "title": "Gatehouse", "version": VERSION}
 
 
-Served = ModuleBackend | UrlBackend
+Served = ModuleBackend | UrlBackend | CommandBackend
 
 
 class Gatehouse:
@@ -86,7 +88,7 @@ class Gatehouse:
         self.settings = settings
         self.draining = False
         self._exit = AsyncExitStack()
-        self._served: dict[str, tuple[Served, LocalBackend | HttpBackend]] = {}
+        self._served: dict[str, tuple[Served, LocalBackend | RemoteBackend]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -241,10 +243,7 @@ class Gatehouse:
 
     async def apply(self, settings: Settings) -> None:
         """Serve what these settings say from now on, without dropping a call. Raises `LoadError`, changing nothing."""
-        enabled = {ns: entry for ns, entry in settings.backends.items() if entry.enabled}
-        for namespace in [ns for ns, entry in enabled.items() if not isinstance(entry, Served)]:
-            log.warning("backends.%s: `command:` backends are not served in this release", namespace)
-        wanted = {ns: entry for ns, entry in enabled.items() if isinstance(entry, Served)}
+        wanted = {ns: entry for ns, entry in settings.backends.items() if entry.enabled}
         fresh = {ns: entry for ns, entry in wanted.items() if self._served.get(ns, (None,))[0] != entry}
         made = {ns: (entry, self._load(ns, entry)) for ns, entry in fresh.items()}
         await self.tenants.apply({name: _tenant(each) for name, each in settings.tenants.items()})
@@ -261,11 +260,21 @@ class Gatehouse:
         for backend in retired:
             self._spawn(backend.close())
 
-    def _load(self, namespace: str, entry: "Served") -> LocalBackend | HttpBackend:
+    def _load(self, namespace: str, entry: "Served") -> LocalBackend | RemoteBackend:
         overrides = entry.model_dump(include={"effects", "timeouts", "timeout", "faults"})
         if isinstance(entry, ModuleBackend):
             module, attribute = entry.target
             return load_module(namespace, module, attribute, entry.options, overrides, self._house)
+        if isinstance(entry, CommandBackend):
+            program = Program(
+                namespace=namespace,
+                command=entry.command,
+                args=entry.args,
+                env={name: value.get_secret_value() for name, value in entry.env.items()},
+                cwd=entry.cwd,
+            )
+            link = StdioLink(program, entry.isolation, SERVER_INFO)
+            return RemoteBackend(namespace, overridden(Manifest(), overrides), link, SERVER_INFO)
         return http_backend(
             namespace,
             entry.url,

@@ -84,6 +84,12 @@ class Running:
         async with httpx.AsyncClient(timeout=30) as http:
             return await http.post(self.base + path, json=body, headers=sent)
 
+    async def listed(self, tool: str, seconds: float = 30) -> None:
+        """Until the tool is in the list: a slow server's tools come when they come."""
+        async with asyncio.timeout(seconds):
+            while tool not in (await self.post("tools/list")).text:
+                await asyncio.sleep(0.05)
+
     async def call(
         self, tool: str, arguments: Json | None = None, meta: Json | None = None, path: str = "/mcp"
     ) -> Json:

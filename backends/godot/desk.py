@@ -45,6 +45,16 @@ class Desk:
     def project(self, caller: Caller, given: str) -> Project:
         return self.roots.project(caller, self.folder(caller), given)
 
+    def project_or_editors(self, caller: Caller, given: str) -> Project:
+        """A project on this machine, or one that a connected editor of the tenant's announced by this very path."""
+        try:
+            return self.project(caller, given)
+        except Fault:
+            announced = {peer.get("name") for peer in self.editors.connected(caller)}
+            if given not in announced:
+                raise
+            return Project(Path(given), remote=True)
+
     def lock(self, project: Project) -> asyncio.Lock:
         """Held while a project is changed: reading, editing and writing a file is one step."""
         return self._locks.setdefault(project.root, asyncio.Lock())

@@ -23,6 +23,8 @@ async def perform(tool: Tool, action: Action | None, job: Job) -> Outcome:
         return await by_editor(job, method)
     if run is None:
         raise Fault(Kind.UNAVAILABLE, "This needs an editor, and none is connected.")
+    if job.given is not None and job.given.remote:
+        raise Fault(Kind.UNSUPPORTED, "The project is on another machine, and its editor cannot do this.")
     if action is not None and action.operation:
         job.desk.permit_danger(action.operation)
     return await carry_out(run, job)

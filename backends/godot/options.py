@@ -24,6 +24,10 @@ class Options(BaseModel):
         default=False, description="Whether a caller may name another engine by godotPath."
     )
     windowed: bool = Field(default=False, description="Whether games and editors open windows on this machine.")
+    bridge_url: str = Field(
+        default="ws://127.0.0.1:8080/bridge/godot",
+        description="Where editors connect to; written into the settings of the add-on.",
+    )
     max_workers: int = Field(default=4, ge=1, le=16, description="Engines kept warm, one for each project in use.")
     max_queue: int = Field(default=50, ge=1, description="Operations that may wait for one project's engine.")
     task_timeout: float = Field(default=30, gt=0, le=3600, description="Seconds one engine operation may take.")

@@ -55,10 +55,17 @@ class Project:
     """A project of the caller's tenant; `root` is resolved."""
 
     root: Path
+    remote: bool = False
+    """Whether only a connected editor can reach it: its path means nothing on this machine."""
 
     def inside(self, given: str, what: str = "The path") -> Place:
         """Raises `Fault(DENIED)` for whatever would leave the project."""
         plain = _plain(given, what)
+        if self.remote:
+            path = self.root / PurePosixPath(plain)
+            if not path.is_relative_to(self.root):
+                raise refused(what, "leaves the project")
+            return Place(self.root, path)
         if plain.startswith("/"):
             path = Path(plain)
             if not path.is_relative_to(self.root):
@@ -71,7 +78,7 @@ class Project:
         return Place(self.root, real)
 
     def check(self) -> "Project":
-        if not (self.root / PROJECT_FILE).is_file():
+        if not self.remote and not (self.root / PROJECT_FILE).is_file():
             raise Fault(
                 Kind.NOT_FOUND,
                 "There is no Godot project at projectPath: it has no project.godot.",

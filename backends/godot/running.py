@@ -66,13 +66,15 @@ class Run:
         kept = list(self.lines)
         first = self.seen - len(kept)
         new = kept[max(since - first, 0) :]
+        found = messages(new)
         return {
             "running": self.running,
             "exitCode": self._process.returncode,
             "kind": self.kind,
             "project": str(self.project.root),
             "output": new,
-            "errors": [each.as_json() for each in messages(new)],
+            "errors": [each.as_json() for each in found if each.severity == "error"],
+            "warnings": [each.as_json() for each in found if each.severity == "warning"],
             "cursor": self.seen,
         }
 

@@ -8,8 +8,14 @@ from typing import Any
 
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
-from mcp.types import CallToolRequestParams, PaginatedRequestParams
+from mcp.types import (
+    CallToolRequestParams,
+    GetPromptRequestParams,
+    PaginatedRequestParams,
+    ReadResourceRequestParams,
+)
 
+from backends.godot import prompts, views
 from backends.godot.desk import Desk
 from backends.godot.dispatch import perform
 from backends.godot.envelope import DURATION, TIMEOUT, WORDS, Outcome, answer, meta_of
@@ -39,6 +45,21 @@ def make(home: Home) -> Server[Any]:
         arguments = params.arguments or {}
         return await _Recorded(desk, tool, arguments).call(report)
 
+    async def list_resources(ctx: ServerRequestContext[Any], params: PaginatedRequestParams) -> Json:
+        return {"resources": views.listed()}
+
+    async def list_templates(ctx: ServerRequestContext[Any], params: PaginatedRequestParams) -> Json:
+        return {"resourceTemplates": views.templates()}
+
+    async def read_resource(ctx: ServerRequestContext[Any], params: ReadResourceRequestParams) -> Json:
+        return await views.read(desk, home.here().caller, str(params.uri))
+
+    async def list_prompts(ctx: ServerRequestContext[Any], params: PaginatedRequestParams) -> Json:
+        return {"prompts": prompts.listed()}
+
+    async def get_prompt(ctx: ServerRequestContext[Any], params: GetPromptRequestParams) -> Json:
+        return prompts.get(params.name, params.arguments or {})
+
     @asynccontextmanager
     async def lifespan(server: Server[Any]) -> AsyncGenerator[Desk, None]:
         sweep = asyncio.create_task(desk.workers.sweep())
@@ -51,6 +72,11 @@ def make(home: Home) -> Server[Any]:
     server = Server[Any]("godot", lifespan=lifespan)
     server.add_request_handler("tools/list", PaginatedRequestParams, list_tools)
     server.add_request_handler("tools/call", CallToolRequestParams, call_tool)
+    server.add_request_handler("resources/list", PaginatedRequestParams, list_resources)
+    server.add_request_handler("resources/templates/list", PaginatedRequestParams, list_templates)
+    server.add_request_handler("resources/read", ReadResourceRequestParams, read_resource)
+    server.add_request_handler("prompts/list", PaginatedRequestParams, list_prompts)
+    server.add_request_handler("prompts/get", GetPromptRequestParams, get_prompt)
     return server
 
 
@@ -87,7 +113,7 @@ class _Recorded:
     async def _carry_out(self, report: Any) -> Outcome:
         tool, arguments, desk = self._tool, self._arguments, self._desk
         if (given := arguments.get("projectPath")) is not None:
-            self._project = await asyncio.to_thread(desk.project, self._caller, given)
+            self._project = await asyncio.to_thread(desk.project_or_editors, self._caller, given)
             if tool.needs_project:
                 self._project.check()
         action = tool.chosen(arguments.get("action"))
@@ -101,7 +127,7 @@ class _Recorded:
 
     async def _record(self, end: Json) -> None:
         project = self._project
-        if project is not None and (project.root / "project.godot").is_file():
+        if project is not None and not project.remote and (project.root / "project.godot").is_file():
             await asyncio.to_thread(self._desk.audit.write, project, self._id, self._tool.name, self._arguments, end)
 
     def _action(self) -> str | None:

@@ -30,11 +30,16 @@ async def newest_first(
     from_row: Callable[[Any], Json],
     limit: int,
     cursor: str | None,
+    order: ColumnElement[Any] | None = None,
 ) -> Page:
-    """Ids are in order of commit, so what others write meanwhile lands before the first page, never between two."""
+    """Ids are in order of commit, so what others write meanwhile lands before the first page, never between two.
+
+    `order` is another column in that same order, where the statement has one that costs less.
+    """
     if cursor is not None:
         statement = statement.where(_before(table, cursor))
-    rows = await book.connection.execute(statement.order_by(table.c.id.desc()).limit(limit + 1))
+    newest = (table.c.id if order is None else order).desc()
+    rows = await book.connection.execute(statement.order_by(newest).limit(limit + 1))
     found = [from_row(row) for row in rows]
     shown = fitting(found[:limit])
     more = len(found) > len(shown)

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from backends.launch import ledger
 from backends.launch.canon import write_whole
-from backends.launch.events import Span
+from backends.launch.events import News, Span
 from backends.launch.job import Job, Progress, read_report
 from backends.launch.pipeline import STEPS
 from backends.launch.run import Run, times
@@ -25,7 +25,7 @@ log = logging.getLogger("gatehouse.launch")
 
 T = TypeVar("T")
 _LEASE: Final = 30.0
-_STAYS: Final = frozenset({"TOOLCHAIN_MISSING", "CANCELLED"})
+_STAYS: Final = frozenset({"TOOLCHAIN_MISSING"})
 """Faults that leave a run where it is, as all that a retry can help do."""
 
 
@@ -146,8 +146,11 @@ class Conductor:
     async def _failed(self, run: Run, span: Span, fault: Fault) -> None:
         """A fault that no retry can help ends the run, with a report of why."""
         state = await asyncio.to_thread(run.state)
-        own = fault.code == "ILLEGAL_STATE" or fault.kind is Kind.CANCELLED
-        if own or fault.retryable or fault.code in _STAYS or state in TERMINAL or state is State.READY_FOR_PR:
+        if fault.code == "ILLEGAL_STATE" or state in TERMINAL:
+            return
+        if fault.retryable or fault.code in _STAYS or state is State.READY_FOR_PR:
+            pause = News("RUN_PAUSED", {"state": state, "code": fault.code or fault.kind.upper()}, span)
+            await asyncio.to_thread(run.record, [pause])
             return
         summary = f"# The run failed\n\n- State: {state}\n- Code: {fault.code or fault.kind}\n\n{fault.message}\n"
         await asyncio.to_thread(write_whole, run.folder / "reports" / "failure_summary.md", summary.encode())

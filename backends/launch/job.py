@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from backends.launch.canon import canonical, digest
+from backends.launch.canon import digest
 from backends.launch.events import News, Span
 from backends.launch.pipeline import VALIDATE, Step, Work
 from backends.launch.run import Run
@@ -37,15 +37,11 @@ class Job:
 
     async def do(self, work: Work, scope: str = "run", given: Json | None = None) -> Json:
         """One work item; what it answers. Raises the `Fault` that it failed with."""
-        before = await self.snapshot()
-        inputs = _inputs(work, before, digest(canonical(self.run.config)))
-        item = _item(self.run.run_id, work, scope, before, inputs)
-        span = self.span.child()
-        if not work.always and self._still_good(work, scope, before, inputs):
-            known = {"work_item_id": item["work_item_id"]}
+        item, done = await asyncio.to_thread(self._look, work, scope)
+        span, known = self.span.child(), {"work_item_id": item["work_item_id"]}
+        if done:
             await self._tell([News("WORK_ITEM_QUEUED", item, span), News("WORK_ITEM_SKIPPED", known, span)])
             return {}
-        known = {"work_item_id": item["work_item_id"]}
         await self._tell([News("WORK_ITEM_QUEUED", item, span), News("WORK_ITEM_STARTED", known, span)])
         outcome: Json = {"written": [], "news": [], "result": {}}
         try:
@@ -100,6 +96,13 @@ class Job:
     async def _tell(self, news: Sequence[News]) -> None:
         if news:
             await asyncio.to_thread(self.run.record_if_alive, news)
+
+    def _look(self, work: Work, scope: str) -> tuple[Json, bool]:
+        """The work item to be, and whether what it would do is done already."""
+        before = self.run.snapshot()
+        inputs = _inputs(work, before, digest((self.run.folder / "run_config.yaml").read_bytes()))
+        item = _item(self.run.run_id, work, scope, before, inputs)
+        return item, not work.always and self._still_good(work, scope, before, inputs)
 
     def _scopes(self, work: Work, snapshot: Json) -> list[str]:
         return [name for name in SECTIONS if name in snapshot["section_states"]] if work.per_section else ["run"]

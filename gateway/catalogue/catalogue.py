@@ -4,10 +4,10 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from gateway.catalogue.names import Mode
 from gateway.catalogue.snapshot import Snapshot, take
@@ -20,6 +20,7 @@ log = logging.getLogger("gatehouse.catalogue")
 MAX_VIEWS: Final = 1024
 REREAD_SECONDS: Final = 1.0
 FIRST_OFFER_SECONDS: Final = 3.0
+OFFER_SECONDS: Final = 30.0
 
 
 class Sight(Protocol):
@@ -96,7 +97,8 @@ class Catalogue:
         """Take a backend in, waiting a moment for its first lists."""
         self._snapshots[backend.namespace] = take(backend, Offer())
         backend.on_change(lambda change: self._changed(backend, change))
-        await self.refresh(backend)
+        # Waited for, not given up: a slow server's tools are listed as soon as it answers.
+        await asyncio.wait({self._start(self.refresh(backend))}, timeout=FIRST_OFFER_SECONDS)
 
     def drop(self, namespace: str) -> None:
         if self._snapshots.pop(namespace, None) is not None:
@@ -108,7 +110,7 @@ class Catalogue:
         namespace = backend.namespace
         self._read_at[namespace] = time.monotonic()
         try:
-            async with asyncio.timeout(FIRST_OFFER_SECONDS):
+            async with asyncio.timeout(OFFER_SECONDS):
                 # Checked off the loop: a hostile schema may take a while.
                 snapshot = await asyncio.to_thread(take, backend, await backend.offer(None))
         except (Fault, ForeignError, TimeoutError) as exc:
@@ -171,9 +173,13 @@ class Catalogue:
         if change[0] == "resource":
             self._tell(backend.namespace, {change})
             return
-        task = asyncio.ensure_future(self.refresh(backend, change))
+        self._start(self.refresh(backend, change))
+
+    def _start(self, refreshing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(refreshing)
         self._refreshing.add(task)
         task.add_done_callback(self._refreshing.discard)
+        return task
 
     def _tell(self, namespace: str, changes: set[Change]) -> None:
         for listener in self._listeners:

@@ -24,7 +24,8 @@ def load_module(
     """Import it, check its options, and make its server. Raises `LoadError`."""
     try:
         found = importlib.import_module(module)
-    except ImportError as exc:
+    except Exception as exc:
+        # A module may fail in any way while it is imported; none may end the gateway, or the watch over its settings.
         raise LoadError(f"backends.{namespace}: {module} cannot be imported: {exc}") from exc
     thing = getattr(found, attribute, None)
     if thing is None:

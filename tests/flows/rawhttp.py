@@ -3,7 +3,6 @@
 import json
 import socket
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any, Final
 
 Json = dict[str, Any]
@@ -20,7 +19,6 @@ class Answer:
     status: int | None
     headers: dict[str, str]
     body: bytes
-    seconds: float
 
     def messages(self) -> list[Any]:
         """The JSON in it: the body, or each event of a stream."""
@@ -39,7 +37,6 @@ def request(verb: bytes, path: bytes, headers: Headers, body: bytes = b"") -> by
 
 def exchange(port: int, sent: bytes, *, whole: bool = True) -> Answer:
     """Send the bytes and read the first answer. When they are no whole request, nothing more will come from here."""
-    started = monotonic()
     with socket.create_connection(("127.0.0.1", port), PATIENCE) as sock:
         try:
             sock.sendall(sent)
@@ -48,7 +45,7 @@ def exchange(port: int, sent: bytes, *, whole: bool = True) -> Answer:
         except ConnectionError:
             pass  # refused before it was all said: the answer is there to read
         status, headers, body = _read(sock, bodiless=sent.startswith(b"HEAD "))
-    return Answer(status, headers, body, monotonic() - started)
+    return Answer(status, headers, body)
 
 
 def _read(sock: socket.socket, *, bodiless: bool) -> tuple[int | None, dict[str, str], bytes]:

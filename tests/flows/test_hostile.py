@@ -5,8 +5,9 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from time import monotonic
-from typing import Final
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -20,14 +21,16 @@ from tests.flows.rawhttp import Answer, exchange, request
 LONG: Final = os.environ.get("GATEHOUSE_LONG") == "1"
 CASES: Final = 10_000 if LONG else 200
 GROWTH: Final = 2 * 1024 * 1024
-AT_ONCE: Final = 0.5
-"""Milliseconds are meant; the rest is patience with a busy machine."""
+AT_ONCE: Final = 0.1
+"""Seconds of processor time; its clock ticks in hundredths."""
 
 LEAKS: Final = re.compile(
     rb'Traceback|File "|\.py\b|site-packages|\b[A-Z]\w*(Error|Exception)\b|NoneType|object has no attribute|'
     rb"unhashable|positional argument|codec can't|not supported between|KeyError|0x[0-9a-f]{8}"
 )
 INTERNAL: Final = -32603
+CORPUS: Final = Path(__file__).parents[1] / "corpus" / "messages"
+Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +89,29 @@ def test_no_request_gets_a_500_a_traceback_or_an_exceptions_text(target: Served)
         assert target.rss() - half <= GROWTH, (half, target.rss())
 
 
+def corpus() -> Iterator[Any]:
+    for file in sorted(CORPUS.glob("*.json")):
+        case = json.loads(file.read_text())
+        defect = case.pop("defect", None)
+        marks = [pytest.mark.xfail(strict=True, reason=defect)] if defect else []
+        yield pytest.param(case, id=file.stem, marks=marks)
+
+
+@pytest.mark.parametrize("case", corpus())
+def test_a_message_of_the_corpus_is_refused_as_it_should_be(target: Served, case: Json) -> None:
+    headers = [
+        (b"host", b"127.0.0.1"),
+        (b"authorization", b"Bearer " + target.key.encode()),
+        (b"accept", b"application/json, text/event-stream"),
+        (b"content-type", b"application/json"),
+        *((name.encode(), value.encode()) for name, value in case["headers"].items()),
+    ]
+    body = json.dumps(case["body"]).encode()
+    answer = exchange(target.port, request(b"POST", b"/mcp", [*headers, (b"content-length", b"%d" % len(body))], body))
+    check(answer)
+    assert (answer.status, json.loads(answer.body)["error"]["code"]) == (case["status"], case["code"])
+
+
 def test_threat_28_every_line_of_the_log_is_one_json_object_and_no_failure_of_ours(target: Served) -> None:
     for name in ("\r\nforged", "\x1b[31mred", "\u2028line", '{"level":"error"}', "\x00", "x" * 9000):
         body = json.dumps(modern("tools/call", {"name": name})).encode()
@@ -125,30 +151,38 @@ def post(target: Served, body: bytes, *more: tuple[bytes, bytes], era: str = MOD
     return answer
 
 
+@contextmanager
+def at_once(target: Served, seconds: float = AT_ONCE) -> Iterator[None]:
+    """What happens in the block costs the gateway next to nothing."""
+    before = target.cpu()
+    yield
+    assert target.cpu() - before <= seconds
+
+
 def nested(depth: int) -> bytes:
     return b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":' + b'{"a":' * depth + b"1" + b"}" * depth + b"}"
 
 
 HEAVY: Final = {
-    "a body of 5 MiB": (b" " * (5 << 20), 413),
-    "a string of 10 MB": (b'{"a":"' + b"x" * 10_000_000 + b'"}', 413),
-    "100,000 levels of objects": (nested(100_000), 400),
-    "100,000 levels of arrays": (b"[" * 100_000, 400),
-    "100,000 keys": (json.dumps({f"k{n}": n for n in range(100_000)}).encode(), 400),
-    "a number of a million digits": (b'{"jsonrpc":"2.0","id":' + b"9" * 1_000_000 + b"}", 400),
+    "a body of 5 MiB": (b" " * (5 << 20), 413, AT_ONCE),
+    "a string of 10 MB": (b'{"a":"' + b"x" * 10_000_000 + b'"}', 413, AT_ONCE),
+    "100,000 levels of objects": (nested(100_000), 400, AT_ONCE),
+    "100,000 levels of arrays": (b"[" * 100_000, 400, AT_ONCE),
+    # Good JSON of 1.7 MB: it has to be read before it can be refused.
+    "100,000 keys": (json.dumps({f"k{n}": n for n in range(100_000)}).encode(), 400, 4 * AT_ONCE),
+    "a number of a million digits": (b'{"jsonrpc":"2.0","id":' + b"9" * 1_000_000 + b"}", 400, AT_ONCE),
 }
 
 
 @pytest.mark.parametrize("era", [MODERN, HANDSHAKE])
-@pytest.mark.parametrize(("body", "status"), HEAVY.values(), ids=HEAVY)
+@pytest.mark.parametrize(("body", "status", "seconds"), HEAVY.values(), ids=HEAVY)
 def test_threat_23_a_heavy_body_is_refused_at_once_and_leaves_nothing(
-    target: Served, body: bytes, status: int, era: str
+    target: Served, body: bytes, status: int, seconds: float, era: str
 ) -> None:
-    post(target, body, era=era)
     before = target.rss()
-    answer = post(target, body, era=era)
+    with at_once(target, seconds):
+        answer = post(target, body, era=era)
     assert answer.status == status
-    assert answer.seconds < AT_ONCE
     assert target.rss() - before < 10 * len(body)
 
 
@@ -159,11 +193,11 @@ def test_threat_23_a_body_over_the_limit_names_the_limit(target: Served) -> None
 
 @pytest.mark.parametrize("encoding", [b"gzip", b"deflate", b"br", b"zstd", b"identity, gzip"])
 def test_threat_33_a_gzip_bomb_is_refused_at_once_and_never_unpacked(target: Served, encoding: bytes) -> None:
-    bomb = gzip.compress(b" " * (64 << 20), 9)
+    bomb = gzip.compress(b" " * (16 << 20))
     before = target.rss()
-    answer = post(target, bomb, (b"content-encoding", encoding))
+    with at_once(target):
+        answer = post(target, bomb, (b"content-encoding", encoding))
     assert answer.status == 415
-    assert answer.seconds < AT_ONCE
     assert target.rss() - before < 10 << 20
 
 
@@ -171,18 +205,17 @@ def test_threat_33_a_gzip_bomb_is_refused_at_once_and_never_unpacked(target: Ser
 @pytest.mark.parametrize("size", [0, 1, 10_000])
 def test_threat_26_a_batch_of_any_size_is_refused_at_once(target: Served, era: str, size: int) -> None:
     batch = json.dumps([modern("tools/call", {"name": "plain_echo", "arguments": {"text": "x"}})] * size).encode()
-    answer = post(target, batch, era=era)
+    with at_once(target):
+        answer = post(target, batch, era=era)
     assert answer.status == 400
     assert json.loads(answer.body)["error"]["code"] == -32600
-    assert answer.seconds < AT_ONCE
 
 
 def test_threat_21_a_backends_hostile_schemas_cost_nobody_anything(target: Served) -> None:
     assert {name for name in target.tool_names() if name.startswith("evil_")} == {"evil_pattern", "evil_harmless"}
     for tool, kind in (("evil_pattern", "invalid_input"), ("evil_laughs", "not_found"), ("evil_remote", "not_found")):
-        started = monotonic()
-        answer = target.call(tool, {"text": "a" * 40 + "!"})
-        assert monotonic() - started < AT_ONCE
+        with at_once(target):
+            answer = target.call(tool, {"text": "a" * 40 + "!"})
         assert f'"{kind}"' in json.dumps(answer), answer
     assert target.call("evil_harmless", {"text": "x"})["result"]["content"][0]["text"] == "reached"
     said = [line["message"] for line in target.logged("is not served")]

@@ -39,10 +39,10 @@ from gateway.protocol.parked import Parking
 from gateway.protocol.rounds import Rounds
 from gateway.protocol.seal import Seal
 from gateway.protocol.session import Sessions
-from gateway.sse import Event, Parser
 from gateway.protocol.standing import Standing
 from gateway.protocol.streams import Streams
 from gateway.protocol.wire import Pulse
+from gateway.sse import Event, Parser
 from gateway.stages.approve import Approve
 from gateway.stages.audit import Audit, Row
 from gateway.stages.authorize import Authorize
@@ -293,7 +293,12 @@ def a_route(backend: Any = None, definition: Json | None = None, **more: Any) ->
     backend = backend or FakeBackend()
     name = (definition or ECHO)["name"]
     route = Route(
-        backend.namespace, name, f"{backend.namespace}.{name}", f"{backend.namespace}_{name}", backend, definition or ECHO
+        backend.namespace,
+        name,
+        f"{backend.namespace}.{name}",
+        f"{backend.namespace}_{name}",
+        backend,
+        definition or ECHO,
     )
     return replace(route, **more)
 
@@ -479,9 +484,7 @@ class Rig:
         body = json.dumps({"jsonrpc": "2.0", **answer}).encode()
         return await self.request(body, {"mcp-session-id": session}, **more)
 
-    def begin_get(
-        self, session: str, last: str | None = None, **more: Any
-    ) -> tuple[Paper, "asyncio.Task[None]"]:
+    def begin_get(self, session: str, last: str | None = None, **more: Any) -> tuple[Paper, "asyncio.Task[None]"]:
         headers = {"mcp-session-id": session, "last-event-id": last, "accept": "text/event-stream"}
         return self.begin(b"", headers, verb="GET", **more)
 

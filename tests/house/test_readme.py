@@ -4,7 +4,8 @@ import json
 import re
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +64,21 @@ def test_the_namespace_of_the_one_file_backend_has_an_address_with_bare_names(ga
 
 def test_the_virtual_server_is_there_within_a_moment_of_saving_the_file(gateways: Gateways) -> None:
     served = gateways("words")
-    file: Path = served.terminal.folder / "gatehouse.yaml"
-    before = file.read_text("utf-8")
-    file.write_text(marked(README, "file", "virtual.yaml").text, "utf-8")
-    eventually(lambda: names(served, "/mcp/desk") == ["core.ping", "words.count"])
-    file.write_text(before, "utf-8")
+    with saved(served, marked(README, "file", "virtual.yaml").text):
+        eventually(lambda: names(served, "/mcp/desk") == ["core.ping", "words.count"])
     eventually(lambda: names(served, "/mcp") == ["words_count"])
+
+
+def test_the_remote_server_of_the_readme_is_served_under_its_namespace(gateways: Gateways) -> None:
+    served, remote = gateways("words"), gateways("make run")
+    # As written, but for the address and the token of a server that there is.
+    text = marked(README, "file", "remote.yaml").text.partition("  files:")[0]
+    text = text.replace("https://mcp.example.org", remote.base)
+    text = text.replace("${TRACKER_TOKEN}", remote.terminal.environment["GATEHOUSE_TOKEN"])
+    with saved(served, f"{text}    allow_private: true\n"):
+        eventually(lambda: "tracker_core_ping" in names(served, "/mcp"))
+        ended = served.run("gatehouse call tracker_core_ping --json")
+        assert json.loads(ended.stdout)["structuredContent"]["output"]["ok"] is True
 
 
 @pytest.mark.parametrize("program", ["cursor", "vscode"])
@@ -77,6 +87,18 @@ def test_a_client_s_file_is_json_with_the_address_and_the_key(program: str) -> N
     entries = {"cursor": shown[0]["mcpServers"], "vscode": shown[1]["servers"]}[program]
     assert entries["gatehouse"]["url"] == "http://127.0.0.1:8080/mcp"
     assert entries["gatehouse"]["headers"]["Authorization"].startswith("Bearer ")
+
+
+@contextmanager
+def saved(served: Any, text: str) -> Iterator[None]:
+    """The gateway's settings file with this in it, while the block runs."""
+    file: Path = served.terminal.folder / "gatehouse.yaml"
+    before = file.read_text("utf-8")
+    file.write_text(text, "utf-8")
+    try:
+        yield
+    finally:
+        file.write_text(before, "utf-8")
 
 
 def names(served: Any, path: str) -> list[str]:

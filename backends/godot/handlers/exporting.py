@@ -89,14 +89,15 @@ def _failed(done: Finished, what: str) -> Fault:
 
 
 async def documents(job: Job) -> Outcome:
-    """The class reference of the engine and the project's own scripts."""
+    """The reference of the project's own scripts; of the engine's classes where it has none."""
     place = job.place("outputPath", "docs/api")
     if job.text("format", "xml") != "xml":
         raise Fault(Kind.UNSUPPORTED, "The engine writes its reference as XML only.")
     await asyncio.to_thread(files.make_folder, place)
-    done = await job.desk.run(
-        job.caller, job.project, ("--doctool", str(place.path), "--gdscript-docs", "res://"), _SECONDS
-    )
+    start = job.project.inside(".")
+    own = await asyncio.to_thread(lambda: any(files.walk(job.project, start, frozenset({".gd"}))))
+    about = ("--gdscript-docs", "res://") if own else ()
+    done = await job.desk.run(job.caller, job.project, ("--doctool", str(place.path), *about), _SECONDS)
     written = await asyncio.to_thread(lambda: list(files.walk(job.project, place, frozenset({".xml"}))))
     if done.code:
         raise _failed(done, "The documentation")

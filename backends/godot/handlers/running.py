@@ -132,6 +132,18 @@ async def stream_status(job: Job) -> Outcome:
     )
 
 
+async def stream_read(job: Job) -> Outcome:
+    """What was said since it was read last, while the stream is on."""
+    runs = job.desk.runs
+    since, run = runs.streaming(job.caller), runs.latest(job.caller)
+    if since is None:
+        return Outcome("The debug stream is off.", {"active": False, "output": []})
+    if run is None:
+        return Outcome("Nothing has run yet.", {"active": True, "output": []})
+    runs.stream(job.caller, on=True)
+    return Outcome("What is new.", {"active": True, **run.shown(since)})
+
+
 async def status(job: Job) -> Outcome:
     desk = job.desk
     runs = [

@@ -105,6 +105,7 @@ def sync_addon(job: Job) -> Outcome:
         place = Place(job.project.root, job.project.root / OURS / "bridge.cfg")
         text = files.read_text(place) if files.exists(place) else ""
         text = settings.put(text, "bridge", "token", quoted(token))
+        text = settings.put(text, "bridge", "url", quoted(job.desk.options.bridge_url))
         files.write_text(place, text)
         place.path.chmod(0o600)
     details = {"addon": f"res://{_HOME}", "enabled": job.get("enablePlugin", True), "tokenStored": bool(token)}

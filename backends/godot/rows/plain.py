@@ -48,7 +48,7 @@ PLAIN: Final = (
     Tool("manage_input_actions", "Manage input actions", "Add, remove or list actions of the input map.", SET, "P action*:(add|remove|list) name events:events deadzone:num>=0<=1=0.5", settings.input_actions),
     Tool("convert_3to4", "Convert 3 to 4", "Convert a project of Godot 3 to Godot 4.", WRITE, "sourcePath* targetPath noConvertSign:bool=false", exporting.convert, dangerous=True, timeout=_EXPORT, open_world=True),
     Tool("validate_conversion_3to4", "Validate conversion", "What converting a project of Godot 3 would change.", READ, "sourcePath*", exporting.validate_conversion, timeout=_EXPORT),
-    Tool("generate_docs", "Generate docs", "The class reference of the engine and the project's scripts, as XML.", WRITE, "P outputPath format:(xml|rst)=xml", exporting.documents, timeout=_EXPORT),
+    Tool("generate_docs", "Generate docs", "The reference of the project's scripts as XML; of the engine where it has none.", WRITE, "P outputPath format:(xml|rst)=xml", exporting.documents, timeout=_EXPORT),
     Tool("list_export_presets", "List export presets", "The export presets of the project.", READ, "P", exporting.presets),
     Tool("export_project", "Export project", "Build the project with one of its export presets.", READ, "P preset* outputPath* mode:(release|debug)=release", exporting.project, read_only=False, open_world=True, timeout=_EXPORT),
     Tool("export_pack", "Export pack", "Pack the project's data with one of its export presets.", READ, "P preset* outputPath*", exporting.pack, read_only=False, open_world=True, timeout=_EXPORT),

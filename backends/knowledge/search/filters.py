@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, TableClause, and_, func, or_, select
+from sqlalchemy import ColumnElement, Select, TableClause, and_, exists, or_, select
 
 from backends.knowledge import times
 from backends.knowledge.book import Book
@@ -14,11 +14,27 @@ ANY_TIME = "any"
 
 def of_entries(book: Book, arguments: Json) -> ColumnElement[bool]:
     """Living, valid at the time asked about, and with all of the tags."""
-    conditions = [entries.c.deleted_at.is_(None), *valid(book, entries, arguments)]
+    return and_(_alive(book, arguments), *map(_tagged, tags_of(arguments)))
+
+
+def listed(book: Book, arguments: Json) -> tuple[Select[Any], ColumnElement[Any]]:
+    """All entries that meet the same conditions, and the column that puts them in order of creation."""
+    statement, tags = select(entries).where(_alive(book, arguments)), tags_of(arguments)
+    if not tags:
+        return statement, entries.c.id
+    # The tag's own rows are in order already: a page reads no more of them than it shows.
+    first = statement.select_from(entry_tags.join(entries, entries.c.id == entry_tags.c.entry_id))
+    first = first.where(entry_tags.c.tag == tags[0], *map(_tagged, tags[1:]))
+    return first, entry_tags.c.entry_id
+
+
+def tags_of(arguments: Json) -> list[str]:
     given: list[str] = arguments.get("tags") or []
-    if tags := sorted(set(given)):
-        conditions.append(entries.c.id.in_(_tagged(tags)))
-    return and_(*conditions)
+    return list(dict.fromkeys(given))
+
+
+def _alive(book: Book, arguments: Json) -> ColumnElement[bool]:
+    return and_(entries.c.deleted_at.is_(None), *valid(book, entries, arguments))
 
 
 def valid(book: Book, table: TableClause, arguments: Json) -> list[ColumnElement[bool]]:
@@ -33,6 +49,6 @@ def valid(book: Book, table: TableClause, arguments: Json) -> list[ColumnElement
     ]
 
 
-def _tagged(tags: list[str]) -> Any:
-    found = select(entry_tags.c.entry_id).where(entry_tags.c.tag.in_(tags))
-    return found.group_by(entry_tags.c.entry_id).having(func.count() == len(tags))
+def _tagged(tag: str) -> ColumnElement[bool]:
+    other = entry_tags.alias()
+    return exists().where(other.c.tag == tag, other.c.entry_id == entries.c.id)

@@ -26,10 +26,9 @@ async def query_graph(book: Book, arguments: Json) -> Page:
             names = sorted(await same(book, key) - {key}) if part != "predicate" else []
             wanted[f"{part}_key"] = [key, *names]
             statement = statement.where(_matches(triples.c[f"{part}_key"], key, names))
-    if wanted and (narrowed := book.index.narrow(wanted)) is not None:
-        statement = statement.where(narrowed)
+    statement, order = book.index.narrow(statement, wanted)
     limit = arguments.get("limit", _LIMIT)
-    return await newest_first(book, statement, triples, triple_from, limit, arguments.get("cursor"))
+    return await newest_first(book, statement, triples, triple_from, limit, arguments.get("cursor"), order)
 
 
 def _matches(column: ColumnElement[str], key: str, names: list[str]) -> ColumnElement[bool]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from sqlalchemy import ColumnElement
+from sqlalchemy import ColumnElement, Select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.contract import Json
@@ -42,10 +42,13 @@ class Index(Protocol):
         """Entries with any of the words in topic, content or tags that meet the condition, the best first."""
         ...
 
-    def narrow(self, wanted: Mapping[str, Sequence[str]]) -> ColumnElement[bool] | None:
-        """A condition on `triples` that every triple meets whose columns each contain one of the wanted texts.
+    def narrow(
+        self, statement: Select[Any], wanted: Mapping[str, Sequence[str]]
+    ) -> tuple[Select[Any], ColumnElement[Any]]:
+        """The statement on `triples`, helped by the index, and the column that puts it in order of creation.
 
-        It may let others through: the caller checks. None when the index cannot help.
+        Every triple whose columns each contain one of the wanted texts is still found; others may be, too: the
+        statement itself says what is wanted.
         """
         ...
 

@@ -10,7 +10,7 @@ from backends.knowledge.entries import with_entities
 from backends.knowledge.keys import fold, words
 from backends.knowledge.paging import Page, fitting, newest_first
 from backends.knowledge.search import rankings
-from backends.knowledge.search.filters import of_entries
+from backends.knowledge.search.filters import listed, of_entries
 from backends.knowledge.search.graph import neighbours
 from backends.knowledge.search.index import Hit
 from backends.knowledge.search.ranking import WITH_MEANING, WITHOUT_MEANING, Ranked, rank
@@ -42,9 +42,9 @@ def asked(arguments: Json) -> str:
 
 
 async def _listed(book: Book, arguments: Json) -> Page:
-    statement = select(entries).where(of_entries(book, arguments))
+    statement, order = listed(book, arguments)
     limit = arguments.get("limit", _LISTED)
-    page = await newest_first(book, statement, entries, entry_from, limit, arguments.get("cursor"))
+    page = await newest_first(book, statement, entries, entry_from, limit, arguments.get("cursor"), order)
     return Page(await with_entities(book, page.items), page.next_cursor)
 
 

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Double, column, literal_column, select, table, text
+from sqlalchemy import ColumnElement, Double, Select, column, literal_column, select, table, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backends.knowledge.keys import fold
@@ -13,8 +14,12 @@ from backends.knowledge.tables import entries, triples
 from gateway.contract import Json
 
 _TRIGRAM: Final = 3
-_COMMON: Final = 0.2
-"""The part of all entries from which on a word tells so little that a search goes by its other words."""
+_BUDGET: Final = 12_000
+"""How many entries one search scores: about a microsecond each."""
+_NEWEST: Final = 5_000
+"""Of entries that only share words with very many others, the newest so many are looked at."""
+_SPARE: Final = 100
+_WORD: Final = 10
 
 _SCHEMA: Final = (
     "CREATE VIRTUAL TABLE IF NOT EXISTS entry_words USING fts5("
@@ -45,15 +50,19 @@ _vocabulary: Final = table("entry_vocabulary", column("term"), column("doc"))
 _MATCH_ENTRY: Final = text("entry_words MATCH :match")
 _MATCH_TRIPLE: Final = text("triple_parts MATCH :match")
 # A word of the topic says most of what an entry is about, then a tag.
-_RANK: Final = literal_column("bm25(entry_words, 4.0, 1.0, 2.0)", Double).label("fit")
-_ENTRIES_EVER: Final = text("SELECT COUNT(*) FROM entry_words_docsize")
+_WEIGHTS: Final = "INSERT INTO entry_words (entry_words, rank) VALUES ('rank', 'bm25(4.0, 1.0, 2.0)')"
+_RANK: Final = literal_column("rank", Double)
 
 
 class Fts5:
     """`Index`, for SQLite."""
 
+    def __init__(self, budget: int = _BUDGET, newest: int = _NEWEST) -> None:
+        self._budget = budget
+        self._newest = newest
+
     async def prepare(self, connection: AsyncConnection) -> None:
-        for statement in _SCHEMA:
+        for statement in (*_SCHEMA, _WEIGHTS):
             await connection.exec_driver_sql(statement)
 
     async def add_entry(self, connection: AsyncConnection, number: int, entry: Json) -> None:
@@ -71,44 +80,107 @@ class Fts5:
     async def lexical(
         self, connection: AsyncConnection, words: Sequence[str], condition: ColumnElement[bool], limit: int
     ) -> list[Hit]:
-        telling = await _telling(connection, words)
-        if not telling:
-            return []
-        statement = (
-            select(entries.c.number, entries.c.topic_key, _RANK)
-            .select_from(_words.join(entries, entries.c.number == _words.c.rowid))
-            .where(_MATCH_ENTRY.bindparams(match=" OR ".join(map(_quoted, telling))), condition)
-            .order_by(literal_column("fit"), entries.c.number)
-            .limit(limit)
-        )
-        rows = (await connection.execute(statement)).all()
-        best = rows[0].fit if rows else -1.0
-        return [Hit(row.number, row.topic_key, row.fit / best) for row in rows]
+        search = _Search(connection, condition, limit, self._budget, self._newest)
+        found = await connection.execute(select(_vocabulary).where(_vocabulary.c.term.in_(words)))
+        held = sorted((row.doc, row.term) for row in found)
+        if sum(count for count, _ in held) <= self._budget:
+            return _hits(await search.rows([word for _, word in held], held) if held else [])
+        return _hits(await search.among_very_many(held))
 
-    def narrow(self, wanted: Mapping[str, Sequence[str]]) -> ColumnElement[bool] | None:
+    def narrow(
+        self, statement: Select[Any], wanted: Mapping[str, Sequence[str]]
+    ) -> tuple[Select[Any], ColumnElement[Any]]:
         parts = [
-            f"{name} : ({' OR '.join(map(_quoted, texts))})"
+            f"{name} : ({' OR '.join(map(_piece, texts))})"
             for name, texts in wanted.items()
             if all(len(each) >= _TRIGRAM for each in texts)
         ]
         if not parts:
-            return None
-        match = _MATCH_TRIPLE.bindparams(match=" AND ".join(parts))
-        return triples.c.number.in_(select(_parts.c.rowid).where(match))
+            return statement, triples.c.id
+        joined = statement.select_from(_parts.join(triples, triples.c.number == _parts.c.rowid))
+        # The index gives its rows in this order at no cost, so that a page is read and no more.
+        return joined.where(_MATCH_TRIPLE.bindparams(match=" AND ".join(parts))), _parts.c.rowid
 
 
-async def _telling(connection: AsyncConnection, words: Sequence[str]) -> list[str]:
-    """The words without those that nearly every entry has, unless there are no others.
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """One search for words."""
 
-    bm25 gives such words next to no weight, but would score every entry for them.
-    """
-    found = await connection.execute(select(_vocabulary).where(_vocabulary.c.term.in_(words)))
-    held = {row.term: row.doc for row in found}
-    if not held or len(words) == 1:
-        return list(words) if held else []
-    total = (await connection.execute(_ENTRIES_EVER)).scalar_one()
-    rarer = [word for word in words if 0 < held.get(word, 0) <= max(_COMMON * total, 100)]
-    return rarer or [min(held, key=lambda word: held[word])]
+    connection: AsyncConnection
+    condition: ColumnElement[bool]
+    limit: int
+    budget: int
+    newest: int
+
+    async def among_very_many(self, held: list[tuple[int, str]]) -> list[Any]:
+        """All entries with a telling word; of those with a common one, who has it in the topic or is new.
+
+        A word that every other entry has says little, and scoring every other entry would take longer than anybody
+        wants to wait.
+        """
+        telling: list[str] = []
+        left = self.budget
+        for count, word in held:
+            if (left := left - count) >= 0:
+                telling.append(word)
+        common = [word for _, word in held if word not in telling]
+        any_common = _either(common)
+        best: dict[int, Any] = {}
+        if telling:
+            rare = _either(telling)
+            best = {
+                row.number: row for row in await self._rows(f"({rare}) AND ({rare} OR {any_common})", total=_BUDGET)
+            }
+        if len(best) < self.limit:
+            oldest = await self._oldest_of_the_newest()
+            titled = await self._rows(f"topic : ({any_common})", total=held[-1][0])
+            recent = await self._rows(any_common, _words.c.rowid > oldest, total=self.newest)
+            for row in (*titled, *recent):
+                best.setdefault(row.number, row)
+        return sorted(best.values(), key=lambda row: (row.fit, row.number))[: self.limit]
+
+    async def rows(self, words: Sequence[str], held: list[tuple[int, str]]) -> list[Any]:
+        return await self._rows(_either(words), total=sum(count for count, _ in held))
+
+    async def _rows(self, match: str, *bounds: ColumnElement[bool], total: int) -> list[Any]:
+        """The best first. `total` is how many there are at most before the condition leaves some out."""
+        found = select(_words.c.rowid, _RANK.label("fit")).where(_MATCH_ENTRY.bindparams(match=match), *bounds)
+        most = self.limit + _SPARE
+        # The index sorts its own rows faster than rows that were joined, and the condition seldom leaves many out.
+        rows = await self._kept(found.order_by(_RANK).limit(most))
+        if len(rows) >= self.limit or total <= most:
+            return rows
+        return await self._kept(found)
+
+    async def _kept(self, found: Any) -> list[Any]:
+        best = found.subquery("best")
+        statement = (
+            select(entries.c.number, entries.c.topic_key, best.c.fit)
+            .select_from(best.join(entries, entries.c.number == best.c.rowid))
+            .where(self.condition)
+            .order_by(best.c.fit, entries.c.number)
+            .limit(self.limit)
+        )
+        return list(await self.connection.execute(statement))
+
+    async def _oldest_of_the_newest(self) -> int:
+        statement = select(entries.c.number).order_by(entries.c.number.desc()).offset(self.newest).limit(1)
+        return (await self.connection.execute(statement)).scalar() or 0
+
+
+def _hits(rows: list[Any]) -> list[Hit]:
+    best = rows[0].fit if rows else -1.0
+    return [Hit(row.number, row.topic_key, row.fit / best) for row in rows]
+
+
+def _either(words: Sequence[str]) -> str:
+    return " OR ".join(map(_quoted, words))
+
+
+def _piece(text: str) -> str:
+    """Enough of a long text to find the few triples that may hold all of it."""
+    longest = max(text.split(), key=len)
+    return _quoted(longest[:_WORD] if len(text) > _WORD and len(longest) >= _TRIGRAM else text)
 
 
 def _quoted(text: str) -> str:

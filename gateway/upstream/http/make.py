@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from gateway.contract import Json, Manifest
 from gateway.errors import Fault
 from gateway.outbound import target
-from gateway.upstream.http.backend import HttpBackend
 from gateway.upstream.http.head import Head
 from gateway.upstream.http.legacy import LegacyHttp
+from gateway.upstream.http.link import HttpLink
 from gateway.upstream.http.modern import ModernHttp
 from gateway.upstream.http.pool import Pool
 from gateway.upstream.load import LoadError
+from gateway.upstream.remote import RemoteBackend
 
 
 def http_backend(
@@ -25,7 +26,7 @@ def http_backend(
     info: Json,
     max_connections: int = 64,
     max_waiting: int = 256,
-) -> HttpBackend:
+) -> RemoteBackend:
     """Raises `LoadError` for an address or a header that cannot be used."""
     try:
         there = target(url, allow_private=allow_private)
@@ -40,4 +41,4 @@ def http_backend(
     )
     modern = ModernHttp(namespace, pool, head, max_bytes)
     handshake = LegacyHttp(namespace, pool, head, max_bytes, info)
-    return HttpBackend(namespace, manifest, modern, handshake, info, pool.close)
+    return RemoteBackend(namespace, manifest, HttpLink(modern, handshake, info, pool.close), info)

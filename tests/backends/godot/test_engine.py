@@ -9,10 +9,17 @@ from typing import Any
 from backends.godot.text.scene import Scene
 
 S = {"scenePath": "main.tscn"}
+ENDLESS = """extends Sprite2D
+static var x := forever()
+static func forever() -> int:
+	while true:
+		pass
+	return 1
+"""
 
 
-def engines_of(project: Path) -> list[int]:
-    """The processes whose command line names this project."""
+def engines_of(project: Path, *more: str) -> list[int]:
+    """The processes whose command line names this project, and what else is given."""
     found: list[int] = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -20,7 +27,7 @@ def engines_of(project: Path) -> list[int]:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if str(project).encode() in words:
+            if all(each.encode() in words for each in (str(project), *more)):
                 found.append(int(entry.name))
     return found
 
@@ -74,17 +81,16 @@ async def test_reading_a_scene_does_not_run_its_scripts(real: Any) -> None:
 
 async def test_an_endless_script_is_ended_and_the_next_call_works(studio_with: Any, engine: Path) -> None:
     async with studio_with(godot_path=str(engine), task_timeout=4) as studio:
-        endless = "extends Sprite2D\nstatic var x := forever()\nstatic func forever() -> int:\n\twhile true:\n\t\tpass\n\treturn 1\n"
-        (studio.project / "endless.gd").write_text(endless)
+        (studio.project / "endless.gd").write_text(ENDLESS)
         before = (studio.project / "main.tscn").read_bytes()
         envelope = await studio.call("attach_script", **S, nodePath="Player", scriptPath="endless.gd")
         assert envelope["error"]["code"] == "E_TIMEOUT"
         assert envelope["error"]["retryable"] is True
         assert (studio.project / "main.tscn").read_bytes() == before
-        assert engines_of(studio.project) == []
-        assert (await studio.good("edit_node", **S, nodePath="Player", properties={"rotation": 1}))[
-            "nodePath"
-        ] == "Player"
+        assert len(engines_of(studio.project)) <= 1  # the one that came after it
+        await studio.good("edit_node", **S, nodePath="Player", properties={"rotation": 1})
+        project = studio.project
+    assert engines_of(project) == []
 
 
 async def test_a_crash_of_the_engine_is_told_and_the_next_call_gets_a_new_one(real: Any) -> None:
@@ -94,7 +100,6 @@ async def test_a_crash_of_the_engine_is_told_and_the_next_call_gets_a_new_one(re
     before = (real.project / "main.tscn").read_bytes()
     assert await real.code("attach_script", **S, nodePath="Player", scriptPath="crash.gd") == "E_INTERNAL"
     assert (real.project / "main.tscn").read_bytes() == before
-    assert await real.good("get_uid", filePath="main.tscn") if False else True
     await real.good("edit_node", **S, nodePath="Player", properties={"rotation": 1})
 
 
@@ -139,7 +144,7 @@ async def test_a_smoke_test_of_an_endless_game_ends_in_time_and_reports_errors(r
     await real.good("attach_script", **S, nodePath=".", scriptPath="loop.gd")
     result = await real.good("godot_workspace_manager", action="smoke_test", scene="main.tscn", waitMs=200)
     assert result["endedByItself"] is False
-    assert engines_of(real.project) == [] or all(Path(f"/proc/{pid}").exists() for pid in engines_of(real.project))
+    assert engines_of(real.project, "res://main.tscn") == []
 
 
 async def test_the_engine_sees_nothing_of_the_gateways_environment(real: Any, monkeypatch: Any) -> None:

@@ -301,9 +301,10 @@ def furnish(project: Path) -> None:
 async def test_every_tool_and_action_does_what_its_row_says(studio_with: Any, engine: Path) -> None:
     async with studio_with(godot_path=str(engine), allow_dangerous_ops=True) as studio:
         furnish(studio.project)
-        await walk(studio, ROWS)
+        await walk(studio, ROWS[:-1])
         checked = await studio.good("validate_project")
         assert checked["valid"], checked["issues"]
+        await walk(studio, ROWS[-1:])
 
 
 @pytest.mark.skipif(

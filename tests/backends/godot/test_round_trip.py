@@ -15,7 +15,7 @@ COUNT = 110
 MAKER = r"""
 extends SceneTree
 
-const KINDS := ["Node", "Node2D", "Sprite2D", "Label", "Timer", "Node3D", "Button", "AudioStreamPlayer", "Area2D", "Camera2D"]
+const KINDS := ["Node", "Node2D", "Sprite2D", "Label", "Timer", "Node3D", "Button", "Area2D", "Camera2D"]
 
 func _initialize() -> void:
 	seed(7)

@@ -1,5 +1,7 @@
 """A gateway with the launch backend, over a product and a site made for the test."""
 
+import asyncio
+import json
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable
@@ -67,35 +69,34 @@ class Launching:
     gateway: Any
     place: Place
     data: Path
+    client: Any
 
-    def as_(self, key: str) -> "Launching":
-        return Launching(self.gateway.as_(key), self.place, self.data)
+    @asynccontextmanager
+    async def as_(self, key: str) -> AsyncIterator["Launching"]:
+        gateway = self.gateway.as_(key)
+        async with gateway.client() as client:
+            yield Launching(gateway, self.place, self.data, client)
 
     async def call(self, tool: str, **arguments: Any) -> Json:
         """The structured content of a tool's answer, failed or not."""
-        name = tool if tool.startswith(("launch_", "get_")) else f"launch_{tool}"
-        answer = await self.gateway.call(name if name.startswith("launch_") else f"launch_{name}", arguments)
-        assert "result" in answer, answer
-        result = answer["result"]
-        assert result["isError"] is not result["structuredContent"]["ok"]
-        return result["structuredContent"]
+        result = await self.client.call_tool(f"launch_{tool}", arguments)
+        assert result.is_error is not result.structured_content["ok"]
+        return result.structured_content
 
     async def start(self, **more: Any) -> str:
         started = await self.call("start_run", run_config=self.place.config(**more))
         assert started["ok"], started
         return started["run_id"]
 
+    def state(self, run_id: str) -> str:
+        return json.loads((self.folder(run_id) / "snapshot.json").read_bytes())["run_state"]
+
     async def until(self, run_id: str, *states: str) -> Json:
-        """The status once the run has come to rest in one of these states."""
-        for _ in range(400):
-            answer = await self.call("get_status", run_id=run_id)
-            if answer["status"]["state"] in (*states, "FAILED"):
-                assert answer["status"]["state"] in states, (
-                    self.folder(run_id).joinpath("events.ndjson").read_text()[-3000:]
-                )
-                return answer["status"]
+        """The status once the run has come to one of these states."""
+        while (state := self.state(run_id)) not in states:
+            assert state != "FAILED", (self.folder(run_id) / "events.ndjson").read_text()[-3000:]
             await self.moved()
-        raise AssertionError(f"the run stays in {answer['status']['state']}")
+        return (await self.call("get_status", run_id=run_id))["status"]
 
     async def ready(self, **more: Any) -> str:
         run_id = await self.start(**more)
@@ -103,18 +104,16 @@ class Launching:
         return run_id
 
     async def moved(self) -> None:
-        import asyncio
-
-        await asyncio.sleep(0.05)
+        """A moment, while the run is at work in another process."""
+        await asyncio.sleep(0.02)
 
     def folder(self, run_id: str, tenant: str = "default") -> Path:
-        return next(self.data.glob(f"**/{tenant}/launch/runs/{run_id}"))
+        return self.data / "files" / tenant / "launch" / "runs" / run_id
 
     def page(self, run_id: str, ending: str) -> Path:
         """A page of the run's worktree."""
-        return next(
-            path for path in (self.folder(run_id) / "work/site/content").rglob("*.md") if str(path).endswith(ending)
-        )
+        pages = (self.folder(run_id) / "work/site/content").rglob("*.md")
+        return next(path for path in pages if str(path).endswith(ending))
 
 
 Launch = Callable[..., Any]
@@ -127,7 +126,7 @@ def launch(start: Any, place: Place, tmp_path: Path) -> Launch:
     @asynccontextmanager
     async def launching(settings: Json | None = None, **options: Any) -> AsyncIterator[Launching]:
         entry = {"module": "backends.launch", "options": {**place.options, **options}}
-        async with start(backends={"launch": entry}, **(settings or {})) as gateway:
-            yield Launching(gateway, place, tmp_path / "data")
+        async with start(backends={"launch": entry}, **(settings or {})) as gateway, gateway.client() as client:
+            yield Launching(gateway, place, tmp_path / "data", client)
 
     return launching

@@ -79,7 +79,7 @@ def test_a_page_broken_by_hand_fails_the_right_gate_and_is_mended(
     assert _findings(bench, gate) == []
     _edit(bench, path, change)
     found = [finding for finding in _findings(bench, gate) if finding.severity in ("error", "blocker")]
-    assert [finding.code for finding in found] == [code]
+    assert {finding.code for finding in found} == {code}
     assert found[0].path == path
     issue = found[0].as_issue(gate)
     assert shapes.problems("issue", issue) == []
@@ -197,7 +197,9 @@ def test_a_change_by_hand_is_only_noted_unless_it_is_allowed(linked: Bench, tmp_
 
 
 @pytest.mark.parametrize(("profile", "severity"), [("ci", "warn"), ("prod", "blocker")])
-def test_without_rollback_metadata_there_is_no_release(linked: Bench, tmp_path: Path, profile: str, severity: str) -> None:
+def test_without_rollback_metadata_there_is_no_release(
+    linked: Bench, tmp_path: Path, profile: str, severity: str
+) -> None:
     released = copied(linked, tmp_path / "released", validation_profile=profile)
     assert _findings(released, "rollback") == []
     (released.folder / "artifacts" / "rollback_metadata.json").unlink()

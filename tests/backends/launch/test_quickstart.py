@@ -166,7 +166,9 @@ async def test_a_repository_that_says_too_little_is_refused_with_candidates_and_
     unclear = place.root / "someone" / "thing"
     sample.repository(unclear, {"README.md": "Aspose.Cells and Aspose.3D, in Java.\n", "setup.py": "", "pom.xml": ""})
     async with launch() as launching:
-        refused = await launching.call("start_run_from_github_repo_url", github_repo_url="https://github.com/someone/thing")
+        refused = await launching.call(
+            "start_run_from_github_repo_url", github_repo_url="https://github.com/someone/thing"
+        )
         assert refused["error"]["code"] == "INVALID_INPUT"
         assert refused["error"]["retryable"] is False
         details = refused["error"]["details"]
@@ -221,7 +223,9 @@ async def test_the_api_tells_head_readme_and_files(tmp_path: Path) -> None:
 
 @respx.mock
 @pytest.mark.parametrize(("status", "retryable"), [(404, False), (403, False), (500, True), (502, True)])
-async def test_a_retry_is_offered_only_where_the_api_itself_failed(tmp_path: Path, status: int, retryable: bool) -> None:
+async def test_a_retry_is_offered_only_where_the_api_itself_failed(
+    tmp_path: Path, status: int, retryable: bool
+) -> None:
     respx.get(url__startswith="https://api.github.test/").respond(status)
     with pytest.raises(Fault) as refused:
         await _look(tmp_path)
@@ -234,4 +238,3 @@ async def test_an_api_that_answers_nonsense_starts_nothing(tmp_path: Path) -> No
     with pytest.raises(Fault) as refused:
         await _look(tmp_path)
     assert refused.value.code == "REPO_NOT_FOUND"
-

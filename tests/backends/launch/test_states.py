@@ -11,10 +11,7 @@ from backends.launch.run import Run
 from backends.launch.states import FORWARD, REWIND, STABLE, TERMINAL, State, may_move
 from gateway.errors import Fault
 
-LINE = (
-    "CREATED CLONED_INPUTS INGESTED FACTS_READY PLAN_READY DRAFTING DRAFT_READY LINKING VALIDATING"
-    " READY_FOR_PR PR_OPENED DONE"
-).split()
+LINE = ["CREATED", "CLONED_INPUTS", "INGESTED", "FACTS_READY", "PLAN_READY", "DRAFTING", "DRAFT_READY", "LINKING", "VALIDATING", "READY_FOR_PR", "PR_OPENED", "DONE"]
 
 
 def test_the_way_of_a_run_that_nothing_holds_up_is_in_the_table() -> None:

@@ -164,9 +164,13 @@ def test_a_tool_with_an_output_schema_has_its_error_in_text_and_meta() -> None:
 
 def test_the_two_facts_of_a_check_and_of_a_size_stand_at_the_top() -> None:
     facts = {"validation_path": "input.a", "validation_rule": "type", "payload_bytes": 9, "max_bytes": 1, "more": 2}
-    shown = dress(Fault(Kind.TOO_LARGE, "Big.", details=facts, suggested_fix="Less.", retry_after=3), a_call(route=None))
+    shown = dress(
+        Fault(Kind.TOO_LARGE, "Big.", details=facts, suggested_fix="Less.", retry_after=3), a_call(route=None)
+    )
     assert isinstance(shown, RpcError)
-    assert {key: shown.data[key] for key in facts if key != "more"} == {key: facts[key] for key in facts if key != "more"}
+    assert {key: shown.data[key] for key in facts if key != "more"} == {
+        key: facts[key] for key in facts if key != "more"
+    }
     assert (shown.data["suggested_fix"], shown.data["retry_after"], shown.data["details"]) == ("Less.", 3, {"more": 2})
 
 
@@ -189,7 +193,9 @@ def test_a_backends_own_error_passes_but_for_the_number_of_an_unknown_resource(
     assert ((error.code, error.data), error.message) == (shown, "Its words.")
 
 
-@pytest.mark.xfail(strict=True, reason="-32002 becomes -32602 without the `data.uri` that tells it from a bad parameter")
+@pytest.mark.xfail(
+    strict=True, reason="-32002 becomes -32602 without the `data.uri` that tells it from a bad parameter"
+)
 def test_an_unknown_resource_of_an_old_backend_names_its_uri_to_a_new_client() -> None:
     call = a_call("resources/read", {"uri": "x:y"}, route=a_route(definition={"name": "x:y", "uri": "x:y"}))
     error = dress(ForeignError(-32002, "Resource not found"), call)

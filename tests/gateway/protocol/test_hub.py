@@ -81,7 +81,9 @@ class Slow(FakeBackend):
         await self.gate.wait()
 
 
-@pytest.mark.xfail(strict=True, reason="what is wanted is added up before the wait: an older sum overwrites a newer one")
+@pytest.mark.xfail(
+    strict=True, reason="what is wanted is added up before the wait: an older sum overwrites a newer one"
+)
 async def test_two_who_want_at_once_both_get_what_they_want() -> None:
     slow, quick = Slow("a"), FakeBackend("b")
     hub = Hub({"a": slow, "b": quick}.get)

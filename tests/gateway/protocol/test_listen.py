@@ -31,7 +31,11 @@ async def listening(rig: Rig, wanted: Json, **more: Any) -> tuple[Paper, "asynci
 async def test_the_first_frame_acknowledges_exactly_what_was_granted() -> None:
     async with Rig(backend()) as rig:
         a, _ = await uris(rig)
-        wanted = {"toolsListChanged": True, "promptsListChanged": False, "resourceSubscriptions": [a, "gatehouse://no/x"]}
+        wanted = {
+            "toolsListChanged": True,
+            "promptsListChanged": False,
+            "resourceSubscriptions": [a, "gatehouse://no/x"],
+        }
         paper, _ = await listening(rig, wanted)
     assert paper.messages == [
         {

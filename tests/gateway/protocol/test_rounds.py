@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from gateway.catalogue.catalogue import Endpoint
 from gateway.contract import MODERN, Client, Json
 from gateway.errors import ForeignError
 from gateway.protocol.rounds import Rounds, missing_capabilities
@@ -89,10 +90,10 @@ def test_asking_for_what_is_missing_names_it() -> None:
     assert (refused.value.code, refused.value.data) == (-32021, {"requiredCapabilities": {"sampling": {}}})
 
 
-@pytest.mark.xfail(strict=True, reason="the namespace is in the token but nobody looks: at bare endpoints names are shared")
+@pytest.mark.xfail(
+    strict=True, reason="the namespace is in the token but nobody looks: at bare endpoints names are shared"
+)
 async def test_the_state_of_one_backend_never_reaches_another() -> None:
-    from gateway.catalogue.catalogue import Endpoint
-
     async def answer(call: Any) -> Json:
         return asking(FORM, requestState=f"of {call.route.namespace}")
 
@@ -100,7 +101,9 @@ async def test_the_state_of_one_backend_never_reaches_another() -> None:
     endpoints = [Endpoint(f"/mcp/{name}", "bare", (name,)) for name in ("one", "two")]
     async with Rig(one, two, endpoints=endpoints) as rig:
         more: Json = {"capabilities": {"elicitation": {}}}
-        state = (await rig.modern("tools/call", {"name": "echo"}, path="/mcp/one", **more)).json["result"]["requestState"]
+        state = (await rig.modern("tools/call", {"name": "echo"}, path="/mcp/one", **more)).json["result"][
+            "requestState"
+        ]
         await rig.modern("tools/call", {"name": "echo", "requestState": state}, path="/mcp/two", **more)
     assert [each.params.get("requestState") for each in two.calls] != ["of one"]
 

@@ -99,7 +99,9 @@ async def test_a_stream_that_nobody_came_back_to_is_given_up_after_a_minute() ->
         assert rig.standing._pumps == {}
 
 
-@pytest.mark.xfail(strict=True, reason="a minute after a stream was left, the session's NEW stream is ended in its place")
+@pytest.mark.xfail(
+    strict=True, reason="a minute after a stream was left, the session's NEW stream is ended in its place"
+)
 async def test_the_stream_that_replaced_another_lives_on_when_the_others_minute_is_over() -> None:
     clock = Clock()
     async with Rig(FakeBackend()) as rig:
@@ -135,7 +137,9 @@ async def test_a_resumed_call_does_not_end_the_standing_stream() -> None:
         assert not standing.closed
 
 
-@pytest.mark.xfail(strict=True, reason="a stream that ended by itself stays in `_pumps` until its session opens another")
+@pytest.mark.xfail(
+    strict=True, reason="a stream that ended by itself stays in `_pumps` until its session opens another"
+)
 async def test_nothing_is_kept_of_a_stream_that_was_ended_for_not_being_read() -> None:
     async with Rig(FakeBackend()) as rig:
         stream, waiting = rig.begin_get(await rig.session())

@@ -70,7 +70,9 @@ async def test_a_resume_that_cannot_bring_all_that_was_missed_is_not_found() -> 
     assert streams.find(f"{stream.id}.1", "s") is None
 
 
-@pytest.mark.xfail(strict=True, reason="an event over 1 MiB throws itself out: its answer is lost when the client resumes")
+@pytest.mark.xfail(
+    strict=True, reason="an event over 1 MiB throws itself out: its answer is lost when the client resumes"
+)
 async def test_an_answer_larger_than_the_bound_is_not_lost_in_silence() -> None:
     streams = Streams("w1")
     stream = streams.new("s", "cid")
@@ -129,7 +131,9 @@ async def test_the_connection_that_a_client_resumed_from_is_closed() -> None:
     assert old.closed
 
 
-@pytest.mark.xfail(strict=True, reason="`attended` waits on an event that the new attachment replaced: its task never ends")
+@pytest.mark.xfail(
+    strict=True, reason="`attended` waits on an event that the new attachment replaced: its task never ends"
+)
 async def test_whoever_attended_the_old_connection_is_let_go_when_it_is_resumed() -> None:
     stream = Stream("w1.x", "s", "cid")
     await attached(stream)
@@ -150,7 +154,16 @@ async def test_a_stream_is_found_by_its_events_and_only_by_its_owner() -> None:
     stream = streams.new("s", "cid")
     assert streams.find(f"{stream.id}.12", "s") == (stream, 12)
     assert streams.find(f"{stream.id}.12", "t") is None
-    for bad in ("", ".", "x.1", stream.id, f"{stream.id}.", f"{stream.id}.-1", f"{stream.id}.\u0661", f"{stream.id}.1e3"):
+    for bad in (
+        "",
+        ".",
+        "x.1",
+        stream.id,
+        f"{stream.id}.",
+        f"{stream.id}.-1",
+        f"{stream.id}.\u0661",
+        f"{stream.id}.1e3",
+    ):
         assert streams.find(bad, "s") is None
 
 

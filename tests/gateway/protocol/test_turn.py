@@ -45,7 +45,9 @@ async def test_bytes_pass_as_they_are() -> None:
 async def test_a_fault_says_when_to_come_back_in_a_header() -> None:
     outcome = await turn(raising(Fault(Kind.RATE_LIMITED, "Slow.", retry_after=2.6)))
     assert outcome.headers == ((b"retry-after", b"3"),)
-    assert (await turn(raising(Fault(Kind.RATE_LIMITED, "Slow.", retry_after=0.1)))).headers == ((b"retry-after", b"1"),)
+    assert (await turn(raising(Fault(Kind.RATE_LIMITED, "Slow.", retry_after=0.1)))).headers == (
+        (b"retry-after", b"1"),
+    )
 
 
 async def test_an_exception_becomes_an_internal_fault_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
@@ -87,7 +89,9 @@ async def test_a_result_that_is_not_json_is_an_internal_fault() -> None:
     assert b"internal" in (await turn(end)).body
 
 
-@pytest.mark.xfail(strict=True, reason="details that are not JSON escape from the answer to a failure: no answer at all")
+@pytest.mark.xfail(
+    strict=True, reason="details that are not JSON escape from the answer to a failure: no answer at all"
+)
 async def test_a_fault_whose_details_are_not_json_is_still_answered() -> None:
     outcome = await turn(raising(Fault(Kind.NOT_FOUND, "No file.", details={"path": Path("x")})), route=None)
     assert json.loads(outcome.body)["error"]

@@ -1,0 +1,97 @@
+"""A small game from an empty folder, by tool calls alone: what a newcomer is shown, and what the tests play."""
+
+from typing import Final
+
+from gateway.contract import Json
+
+MAIN: Final = "main.tscn"
+COIN: Final = "coin.tscn"
+
+_PLAYER: Final = """extends CharacterBody2D
+
+@export var speed := 220.0
+
+
+func _physics_process(_delta: float) -> void:
+\tvelocity = Input.get_vector("ui_left", "ui_right", "ui_up", "ui_down") * speed
+\tmove_and_slide()
+"""
+_COIN: Final = """extends Area2D
+
+signal taken
+
+
+func _on_body_entered(_body: Node2D) -> void:
+\ttaken.emit()
+\tqueue_free()
+"""
+_GAME: Final = """extends Node2D
+
+var score := 0
+
+
+func _ready() -> void:
+\tfor coin in $Coins.get_children():
+\t\tcoin.taken.connect(_on_coin_taken)
+\tprint("ready: %d coins" % $Coins.get_child_count())
+
+
+func _on_coin_taken() -> void:
+\tscore += 1
+\t$Score.text = "Coins: %d" % score
+"""
+
+
+def steps(project: str) -> list[tuple[str, Json]]:
+    """(tool, arguments), in order."""
+
+    def on(scene: str, **arguments: object) -> Json:
+        return {"projectPath": project, "scenePath": scene, **arguments}
+
+    def node(scene: str, kind: str, name: str, parent: str = ".", **properties: object) -> tuple[str, Json]:
+        return "add_node", on(scene, nodeType=kind, nodeName=name, parentNodePath=parent, properties=properties)
+
+    def script(path: str, content: str) -> tuple[str, Json]:
+        return "write_script", {"projectPath": project, "scriptPath": path, "content": content}
+
+    circle = {"$resource": "CircleShape2D", "props": {"radius": 12}}
+    round_body = {"$resource": "GradientTexture2D", "props": {"width": 24, "height": 24, "fill": 1}}
+    coins = [
+        ("instance_scene", on(MAIN, instancePath=COIN, parentNodePath="Coins", instanceName=f"Coin{number}"))
+        for number in (1, 2, 3)
+    ]
+    placed = [
+        ("edit_node", on(MAIN, nodePath=f"Coins/Coin{number}", properties={"position": [120 * number, 160]}))
+        for number in (1, 2, 3)
+    ]
+    return [
+        ("create_project", {"projectPath": project, "name": "Coins"}),
+        script("player.gd", _PLAYER),
+        script("coin.gd", _COIN),
+        script("game.gd", _GAME),
+        ("create_scene", on(COIN, rootNodeType="Area2D")),
+        node(COIN, "CollisionShape2D", "Shape", shape=circle),
+        node(COIN, "Sprite2D", "Picture", texture=round_body, modulate="gold"),
+        ("attach_script", on(COIN, nodePath=".", scriptPath="coin.gd")),
+        (
+            "connect_signal",
+            on(COIN, fromNodePath=".", signal="body_entered", toNodePath=".", method="_on_body_entered"),
+        ),
+        ("create_scene", on(MAIN, rootNodeType="Node2D")),
+        node(MAIN, "CharacterBody2D", "Player", position=[60, 160]),
+        node(MAIN, "CollisionShape2D", "Shape", "Player", shape=circle),
+        node(MAIN, "Sprite2D", "Picture", "Player", texture=round_body, modulate="cyan"),
+        ("attach_script", on(MAIN, nodePath="Player", scriptPath="player.gd")),
+        node(MAIN, "Node2D", "Coins"),
+        *coins,
+        *placed,
+        node(MAIN, "Label", "Score", text="Coins: 0", position=[16, 12]),
+        ("attach_script", on(MAIN, nodePath=".", scriptPath="game.gd")),
+        (
+            "set_project_setting",
+            {"projectPath": project, "key": "application/run/main_scene", "value": f"res://{MAIN}"},
+        ),
+        ("validate_project", {"projectPath": project}),
+        ("godot_workspace_manager", {"action": "smoke_test", "projectPath": project, "waitMs": 1000}),
+        ("get_node_tree", on(MAIN)),
+    ]

@@ -1,0 +1,104 @@
+"""The door of Godot editors: each holds one WebSocket open, hears requests on it and answers them by their id."""
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from gateway.contract import Caller
+from gateway.edge.bridge import Authenticate, Relay
+from gateway.edge.headers import fold
+from gateway.errors import Fault, Kind
+
+PATH: Final = "/bridge/godot"
+SCOPE: Final = "bridge:godot"
+_POLL: Final = 25.0
+_MAX_NAME: Final = 500
+_REFUSED: Final = 1008
+_GOING: Final = 1001
+
+
+def godot_bridge(relay: Relay, authenticate: Authenticate, namespace: str = "godot") -> WebSocketRoute:
+    """The route. The credential is a key or token with the scope `bridge:godot`; `?project=` names what is open."""
+
+    async def endpoint(socket: WebSocket) -> None:
+        try:
+            caller, token = await _caller(socket, authenticate)
+            project = _project(socket)
+        except Fault as fault:
+            await socket.close(_REFUSED, fault.message)
+            return
+        await socket.accept()
+        session = await relay.open(namespace, caller, project)
+        try:
+            await _talk(socket, relay, caller, session, token)
+        finally:
+            with suppress(Fault):  # another connection of the same editor has taken its place
+                await relay.close(caller, session)
+
+    return WebSocketRoute(PATH, endpoint)
+
+
+async def _caller(socket: WebSocket, authenticate: Authenticate) -> tuple[Caller, str]:
+    headers = fold(socket.scope["headers"])
+    caller = await authenticate(headers, socket.client.host if socket.client else "")
+    if SCOPE not in caller.scopes:
+        raise Fault(Kind.DENIED, f"This credential lacks the scope {SCOPE}.")
+    return caller, headers.get("authorization", "")[7:].strip()
+
+
+def _project(socket: WebSocket) -> str:
+    project = socket.query_params.get("project", "").rstrip("/")
+    if not project or len(project) > _MAX_NAME or not project.isprintable():
+        raise Fault(Kind.INVALID_INPUT, "The editor must name the project that it has open.")
+    return project
+
+
+async def _talk(socket: WebSocket, relay: Relay, caller: Caller, session: str, token: str) -> None:
+    """Until either side leaves, the session is replaced, or the credential is no longer good."""
+    both = [
+        asyncio.create_task(_down(socket, relay, caller, session, token)),
+        asyncio.create_task(_up(socket, relay, caller, session)),
+    ]
+    left = None if caller.expires is None else max(caller.expires - time.time(), 0)
+    try:
+        await asyncio.wait(both, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in both:
+            task.cancel()
+        ends = await asyncio.gather(*both, return_exceptions=True)
+    with suppress(RuntimeError):  # it is closed already
+        await socket.close(_GOING)
+    for end in ends:
+        if isinstance(end, Exception) and not isinstance(end, Fault | WebSocketDisconnect):
+            raise end
+
+
+async def _down(socket: WebSocket, relay: Relay, caller: Caller, session: str, token: str) -> None:
+    while True:
+        line = await relay.read(caller, session, token, _POLL)
+        if line is not None:
+            await socket.send_text(line)
+
+
+async def _up(socket: WebSocket, relay: Relay, caller: Caller, session: str) -> None:
+    while True:
+        line = await socket.receive_text()
+        if not _is_event(line):
+            await relay.write(caller, session, line)
+
+
+class _Event(msgspec.Struct):
+    event: str
+
+
+def _is_event(line: str) -> bool:
+    """What the editor tells without being asked has no request id, and nobody waits for it."""
+    try:
+        return bool(msgspec.json.decode(line, type=_Event).event)
+    except (msgspec.DecodeError, RecursionError):
+        return False

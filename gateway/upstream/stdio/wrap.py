@@ -1,0 +1,40 @@
+"""Run as a program: bound this process, tie its life to its parent's, and become the server.
+
+`python -I wrap.py MEMORY_MB CPU_SECONDS PARENT -- COMMAND ARGUMENTS…`; a limit of 0 is none.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def main(words: list[str]) -> None:
+    memory, cpu, parent = (int(word) for word in words[:3])
+    command = words[4:]
+    if sys.platform == "linux":
+        # Whatever kills the gateway, the server goes with it.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            sys.exit(1)  # it was gone before we could ask
+    if memory:
+        _lower(resource.RLIMIT_AS, memory * 1024 * 1024)
+    if cpu:
+        _lower(resource.RLIMIT_CPU, cpu)
+    _lower(resource.RLIMIT_CORE, 0)
+    try:
+        os.execvp(command[0], command)  # noqa: S606  # this is what it is for; the command is the operator's
+    except OSError as exc:
+        sys.exit(f"cannot run {command[0]}: {exc.strerror}")
+
+
+def _lower(what: int, limit: int) -> None:
+    _, hard = resource.getrlimit(what)
+    resource.setrlimit(what, (limit, limit) if hard == resource.RLIM_INFINITY or limit < hard else (hard, hard))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,98 @@
+"""One URL, two eras: which door a request goes to, and what neither takes."""
+
+import json
+
+import pytest
+
+from gateway.contract import MODERN, Json
+from tests.gateway.fakes import HANDSHAKE, FakeBackend, Rig
+
+LIST = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("version", "era"),
+    [
+        (None, "legacy"),
+        *((each, "legacy") for each in HANDSHAKE),
+        (MODERN, "modern"),
+        ("2099-01-01", "modern"),
+        ("", "modern"),
+    ],
+)
+async def test_the_version_header_alone_decides(version: str | None, era: str) -> None:
+    async with Rig(FakeBackend()) as rig:
+        paper = await rig.request(LIST, {"mcp-protocol-version": version, "mcp-method": "tools/list"})
+    words = paper.json["error"]["message"]
+    assert paper.status == 400
+    assert ("Mcp-Session-Id" in words) is (era == "legacy")
+
+
+@pytest.mark.parametrize("version", [None, *HANDSHAKE, MODERN])
+@pytest.mark.parametrize("verb", ["PUT", "PATCH", "HEAD", "OPTIONS"])
+async def test_other_verbs_are_not_allowed(version: str | None, verb: str) -> None:
+    async with Rig(FakeBackend()) as rig:
+        paper = await rig.request(verb=verb, headers={"mcp-protocol-version": version})
+    assert paper.status == 405
+    assert paper.headers["allow"] == ("POST" if version == MODERN else "GET, POST, DELETE")
+
+
+@pytest.mark.parametrize("verb", ["GET", "DELETE"])
+async def test_the_newest_revision_has_neither_stream_nor_session_to_end(verb: str) -> None:
+    async with Rig(FakeBackend()) as rig:
+        paper = await rig.request(verb=verb, headers={"mcp-protocol-version": MODERN})
+    assert (paper.status, paper.headers["allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize("kind", [None, "", "text/plain", "application/json-seq", "text/json"])
+@pytest.mark.parametrize("version", [None, MODERN])
+async def test_only_json_is_taken(version: str | None, kind: str | None) -> None:
+    async with Rig(FakeBackend()) as rig:
+        paper = await rig.request(LIST, {"mcp-protocol-version": version, "content-type": kind})
+    assert paper.status == 415
+
+
+@pytest.mark.parametrize("kind", ["application/json", "APPLICATION/JSON", "application/json; charset=utf-8"])
+async def test_json_is_known_in_any_spelling(kind: str) -> None:
+    async with Rig(FakeBackend()) as rig:
+        assert (await rig.modern("tools/list", headers={"content-type": kind})).status == 200
+
+
+@pytest.mark.parametrize(
+    ("accept", "modern", "legacy"),
+    [
+        ("application/json, text/event-stream", True, True),
+        ("text/event-stream,application/json;q=0.5", True, True),
+        ("*/*", True, True),
+        (None, True, True),
+        ("application/json", False, True),
+        ("text/event-stream", False, False),
+        ("text/html", False, False),
+    ],
+)
+async def test_what_a_client_must_accept(accept: str | None, modern: bool, legacy: bool) -> None:
+    async with Rig(FakeBackend()) as rig:
+        session = await rig.session()
+        new = await rig.modern("tools/list", headers={"accept": accept})
+        old = await rig.legacy(session, "tools/list", headers={"accept": accept})
+    assert (new.status == 200, old.status == 200) == (modern, legacy)
+    assert {new.status, old.status} <= {200, 406}
+
+
+async def test_a_stream_needs_a_client_that_takes_streams() -> None:
+    async with Rig(FakeBackend()) as rig:
+        headers: Json = {"mcp-session-id": await rig.session(), "accept": "application/json"}
+        assert (await rig.request(verb="GET", headers=headers)).status == 406
+
+
+async def test_every_refusal_is_a_json_rpc_error() -> None:
+    async with Rig(FakeBackend()) as rig:
+        for headers, verb in (
+            ({"content-type": "x"}, "POST"),
+            ({"accept": "x"}, "POST"),
+            ({}, "PUT"),
+            ({"accept": "x"}, "GET"),
+        ):
+            paper = await rig.request(LIST, headers, verb=verb)
+            assert paper.json["error"]["code"] == -32600
+            assert paper.json["id"] is None

@@ -1,0 +1,113 @@
+"""Deadlines: ours alone says timeout, and waiting for a person does not count."""
+
+import asyncio
+
+import pytest
+
+from gateway.contract import Call, Json, Manifest, Result
+from gateway.errors import Fault, Kind
+from gateway.stages.deadline import Deadline
+from tests.gateway.fakes import Clock, FakeBackend, FakeWire, Rig, a_call, a_route, until
+
+
+async def forever(call: Call) -> Result:
+    await asyncio.Event().wait()
+    return {}
+
+
+def begin(call: Call, end: object = forever) -> "asyncio.Task[Result]":
+    return asyncio.create_task(Deadline()(call, end))  # type: ignore[arg-type]
+
+
+async def started(task: "asyncio.Task[Result]") -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_a_call_past_its_time_is_cancelled_and_says_so() -> None:
+    clock = Clock()
+    stopped = asyncio.Event()
+
+    async def end(call: Call) -> Result:
+        try:
+            return await forever(call)
+        finally:
+            stopped.set()
+
+    task = begin(a_call(route=a_route(timeout=30)), end)
+    await started(task)
+    await clock.forward(29)
+    assert not task.done()
+    await clock.forward(2)
+    with pytest.raises(Fault) as late:
+        await task
+    assert (late.value.kind, late.value.message) == (Kind.TIMEOUT, "No answer within 30 s.")
+    assert stopped.is_set()
+    assert task.cancelling() == 0
+
+
+async def test_a_timeout_of_the_backend_itself_is_not_ours() -> None:
+    async def end(call: Call) -> Result:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        await Deadline()(a_call(route=a_route(timeout=30)), end)
+
+
+async def test_a_cancellation_from_outside_stays_one() -> None:
+    task = begin(a_call(route=a_route(timeout=30)))
+    await started(task)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_cancellation_from_outside_wins_over_a_deadline_at_the_same_moment() -> None:
+    clock = Clock()
+    task = begin(a_call(route=a_route(timeout=30)))
+    await started(task)
+    clock._ahead += 31
+    asyncio.get_running_loop().call_later(0, task.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_time_spent_waiting_for_a_person_does_not_count() -> None:
+    clock, wire = Clock(), FakeWire()
+    task = begin(a_call(route=a_route(timeout=30), wire=wire))
+    await started(task)
+    wire.waited = 100
+    await clock.forward(120)
+    assert not task.done()
+    await clock.forward(9)
+    assert not task.done()
+    await clock.forward(2)
+    with pytest.raises(Fault):
+        await task
+
+
+async def test_a_call_in_time_leaves_no_timer_behind() -> None:
+    async def end(call: Call) -> Result:
+        return {"a": 1}
+
+    loop = asyncio.get_running_loop()
+    before = len([timer for timer in loop._scheduled if not timer.cancelled()])  # type: ignore[attr-defined]
+    assert await Deadline()(a_call(route=a_route(timeout=30)), end) == {"a": 1}
+    assert len([timer for timer in loop._scheduled if not timer.cancelled()]) == before  # type: ignore[attr-defined]
+
+
+@pytest.mark.xfail(strict=True, reason="our own timeout is attributed to the backend and to the stage `dispatch`")
+async def test_the_deadlines_fault_says_that_it_is_the_gateways() -> None:
+    clock = Clock()
+
+    async def answer(call: Call) -> Json:
+        return await forever(call)  # type: ignore[return-value]
+
+    backend = FakeBackend(answer=answer, manifest=Manifest(faults="protocol", effects={"echo": 0}))
+    async with Rig(backend) as rig:
+        paper, task = rig.begin_modern("tools/call", {"name": "lab_echo"})
+        await until(lambda: backend.calls)
+        await clock.forward(61)
+        await task
+    data = paper.json["error"]["data"]
+    assert (data["kind"], data["stage"], data["origin"]) == ("timeout", "deadline", "gateway")

@@ -1,0 +1,151 @@
+"""What is told of every call that ends."""
+
+import json
+import time
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from gateway.contract import Call, Caller, Client, Json
+from gateway.telemetry.calls import CallLines, Spans
+from tests.gateway.fakes import FakeBackend, Rig, a_call, a_route
+from tests.gateway.telemetry.test_log import HOSTILE, KEY, parsed
+
+
+def line(call: Call, form: str = "json") -> str:
+    lines: list[str] = []
+    CallLines(lines.append, form).told(call)
+    (told,) = lines
+    return told
+
+
+def test_a_line_says_who_called_what_and_how_it_ended() -> None:
+    call = a_call(trace={"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"})
+    call.record.outcome, call.record.decision = "denied", "deny"
+    seen = parsed(line(call))
+    ms = seen.pop("ms")
+    assert isinstance(ms, float) and ms >= 0
+    assert seen.pop("time").endswith("Z")
+    assert seen == {
+        "level": "info",
+        "message": "call",
+        "method": "tools/call",
+        "target": "lab.echo",
+        "outcome": "denied",
+        "decision": "deny",
+        "tenant": "acme",
+        "principal": "acme/user:alice",
+        "protocol": "2026-07-28",
+        "correlation_id": "cid",
+        "trace_id": "a" * 32,
+    }
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("key", ["name", "uri"])
+def test_threat_28_a_name_that_a_client_made_up_cannot_forge_a_line(key: str, text: str) -> None:
+    call = a_call(params={key: text}, route=None, caller=Caller(text, text))
+    seen = parsed(line(call))
+    assert (seen["target"], seen["tenant"], seen["outcome"]) == (text, text, "ok")
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_threat_28_a_line_for_a_terminal_is_one_printable_line(text: str) -> None:
+    shown = line(a_call(params={"name": text}, route=None, caller=Caller("acme", text)), "text")
+    assert shown.isprintable() and shown.isascii()
+
+
+@pytest.mark.parametrize("text", [each for name, each in HOSTILE.items() if name != "half a pair"])
+async def test_threat_28_what_comes_over_the_wire_leaves_one_parsable_line(text: str) -> None:
+    async def answer(call: Call) -> Json:
+        raise ValueError(text)
+
+    async with Rig(FakeBackend(answer=answer)) as rig:
+        encoded = "=?base64?" + b64encode(text.encode()).decode() + "?="
+        info = {"io.modelcontextprotocol/clientInfo": {"name": text, "version": text}, "correlationId": text}
+        await rig.modern("tools/call", {"name": text}, meta=info, headers={"mcp-name": encoded, "x-request-id": text})
+        await rig.modern("tools/call", {"name": "lab_echo"}, meta=info)
+        assert len(rig.told) == 2
+        for call in rig.told:
+            assert parsed(line(call))["method"] == "tools/call"
+
+
+def test_a_credential_put_where_a_name_belongs_is_not_logged() -> None:
+    assert "s3cret" not in line(a_call(params={"name": KEY}, route=None))
+
+
+def test_arguments_are_never_in_a_line() -> None:
+    call = a_call(params={"name": "x", "arguments": {"password": "hunter2"}, "_meta": {"actor": "hunter2"}})
+    assert "hunter2" not in line(call)
+    assert "hunter2" not in line(call, "text")
+
+
+def test_a_name_that_leads_nowhere_is_cut() -> None:
+    assert len(line(a_call(params={"name": "x" * 100_000}, route=None))) < 1000
+
+
+def read(uri: str) -> Call:
+    call = a_call("resources/read", {"uri": uri}, route=a_route(canonical=f"lab:{uri}"))
+    call.record.outcome = "error:-32602"
+    return call
+
+
+@pytest.mark.xfail(
+    strict=True, reason="a route's URI is the client's own text, and is logged whole: up to 4 MiB a line"
+)
+def test_a_uri_that_leads_somewhere_is_cut_as_well() -> None:
+    assert len(line(read("own:" + "x" * 100_000))) < 5000
+
+
+@pytest.mark.xfail(strict=True, reason="a route's URI is the client's own text, and is logged with a key in it")
+def test_a_credential_in_a_uri_that_leads_somewhere_is_not_logged() -> None:
+    assert "s3cret" not in line(read(f"own:{KEY}"))
+
+
+# ---- spans
+
+
+def kept(call: Call, share: float = 0.0) -> list[Any]:
+    spans = Spans(share)
+    spans.told(call)
+    return list(spans.kept)
+
+
+def test_failures_and_slow_calls_are_always_kept_and_of_the_rest_a_share() -> None:
+    assert kept(a_call()) == []
+    assert len(kept(a_call(), share=1.0)) == 1
+    failed = a_call()
+    failed.record.outcome = "denied"
+    assert len(kept(failed)) == 1
+    slow = a_call()
+    slow.record.started -= 2_000_000_000
+    (span,) = kept(slow)
+    assert span.duration >= 2.0
+    assert abs(span.started - (time.time() - 2)) < 1
+
+
+def test_a_span_follows_the_conventions_and_the_trace_it_came_with() -> None:
+    call = a_call(trace={"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"})
+    call.record.marks.append(("trace", 1))
+    (span,) = kept(call, 1.0)
+    assert (span.name, span.trace_id, span.parent_id) == ("tools/call lab.echo", "a" * 32, "b" * 16)
+    assert len(span.span_id) == 16
+    assert span.attributes["gen_ai.tool.name"] == "lab.echo"
+    assert span.stages == (("trace", 1),)
+    (listed,) = kept(a_call("tools/list", {}, client=Client("2025-11-25", {})), 1.0)
+    assert (listed.name, len(listed.trace_id), listed.parent_id) == ("tools/list", 32, "")
+    assert "gen_ai.tool.name" not in listed.attributes
+
+
+def test_the_oldest_spans_make_room() -> None:
+    spans = Spans(1.0, kept=3)
+    for number in range(5):
+        spans.told(a_call("tools/list", {}, request_id=number))
+    assert len(spans.kept) == 3
+
+
+@pytest.mark.xfail(strict=True, reason="2,048 spans of failed reads may each hold a URI of 4 MiB: 8 GiB")
+def test_a_span_is_bounded_whatever_uri_was_asked_for() -> None:
+    (span,) = kept(read("own:" + "x" * 100_000))
+    assert len(json.dumps([span.name, span.attributes])) < 10_000
