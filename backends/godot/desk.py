@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 from backends.godot.audit import AuditLog
 from backends.godot.editor import Editors
-from backends.godot.engine.process import Engine, Finished, finish
+from backends.godot.engine.process import Engine, Finished, Heard, finish
 from backends.godot.engine.worker import Done, Workers
 from backends.godot.job import Tool
 from backends.godot.options import Options
@@ -64,13 +64,19 @@ class Desk:
         return await self.workers.ask(project, self.engine_home(caller), operation, params)
 
     async def run(
-        self, caller: Caller, project: Project, arguments: tuple[str, ...], timeout: float, program: Path | None = None
+        self,
+        caller: Caller,
+        project: Project,
+        arguments: tuple[str, ...],
+        timeout: float,
+        program: Path | None = None,
+        on_line: Heard | None = None,
     ) -> Finished:
         """The engine's own command line, to its end."""
         command = self.engine.command("--path", str(project.root), *arguments)
         if program is not None:
             command[0] = str(program)
-        return await finish(command, project.root, self.engine_home(caller), timeout)
+        return await finish(command, project.root, self.engine_home(caller), timeout, on_line)
 
     def nowhere(self, caller: Caller) -> Project:
         """An empty project, for what needs an engine but no project of the caller's."""

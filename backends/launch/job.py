@@ -71,8 +71,8 @@ class Job:
         gone = [key for key, issue in known.items() if issue["status"] != "RESOLVED" and key not in found]
         news = [News("ISSUE_OPENED", {"issue": issue}, self.span) for issue in opened]
         news += [News("ISSUE_RESOLVED", {"issue_id": key}, self.span) for key in gone]
-        if news:
-            await self._tell(news)
+        await self._tell(news)
+        await self.progress("VALIDATED")
         return report
 
     async def settle(self, report: Json) -> State:

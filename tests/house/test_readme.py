@@ -60,6 +60,9 @@ def test_the_namespace_of_the_one_file_backend_has_an_address_with_bare_names(ga
     served = gateways("words")
     assert names(served, "/mcp/words") == ["count"]
     assert names(served, "/mcp") == ["words_count"]
+    for name in ("count", "words_count", "words.count"):
+        ended = served.run(f"""gatehouse call {name} '{{"text": "a b"}}' --url {served.base}/mcp/words""")
+        assert ended.stdout == "2\n"
 
 
 def test_the_virtual_server_is_there_within_a_moment_of_saving_the_file(gateways: Gateways) -> None:

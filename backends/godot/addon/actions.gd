@@ -249,6 +249,8 @@ func do_capture_viewport(params: Dictionary) -> Variant:
 		return _fail("unsupported", "There is nothing to take a picture of: this editor has no screen.")
 	var view := EditorInterface.get_editor_viewport_3d() if params.get("viewport") == "3d" else EditorInterface.get_editor_viewport_2d()
 	var path := _res(str(params.get("output_path", "screenshots/editor_viewport.png")))
+	if path.get_extension() != "png":
+		return _fail("invalid", "output_path must end in .png.")
 	DirAccess.make_dir_recursive_absolute(path.get_base_dir())
 	var code := view.get_texture().get_image().save_png(path)
 	if code != OK:

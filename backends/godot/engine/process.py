@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,9 @@ LINE_LIMIT: Final = 8 * 1024 * 1024
 _KEPT: Final = 256 * 1024
 _SCREEN: Final = ("DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR")
 _PROBE_SECONDS: Final = 15
+
+Heard = Callable[[str], Awaitable[None]]
+"""Told every line that the engine says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,7 @@ async def finish(
     folder: Path,
     home: Path,
     timeout: float,
-    on_line: Callable[[str], None] | None = None,
+    on_line: Heard | None = None,
     *,
     windowed: bool = False,
 ) -> Finished:
@@ -144,7 +147,7 @@ async def finish(
             raise Fault(Kind.TIMEOUT, f"The engine gave no answer within {timeout:g} s and was ended.") from exc
 
 
-async def _tail(stream: asyncio.StreamReader, on_line: Callable[[str], None] | None) -> str:
+async def _tail(stream: asyncio.StreamReader, on_line: Heard | None) -> str:
     """The end of what it says; the rest is read and forgotten, so that it never blocks."""
     kept: list[str] = []
     size = 0
@@ -154,7 +157,7 @@ async def _tail(stream: asyncio.StreamReader, on_line: Callable[[str], None] | N
         while size > _KEPT:
             size -= len(kept.pop(0))
         if on_line is not None:
-            on_line(line)
+            await on_line(line)
     return "\n".join(kept)
 
 

@@ -11,6 +11,7 @@ from typing import Final
 from backends.godot import files
 from backends.godot.engine.messages import errors
 from backends.godot.envelope import Outcome
+from backends.godot.handlers.progress import percent
 from backends.godot.job import Job
 from backends.godot.paths import OURS, Place
 from backends.godot.text.literal import literal
@@ -153,12 +154,10 @@ def _mark(place: Place, method: str) -> None:
 
 async def import_all(job: Job) -> Outcome:
     program = job.desk.permit_program(job.get("godotPath"))
-    await job.report(0, 1, "The engine imports the project's assets.")
-    done = await job.desk.run(job.caller, job.project, ("--import",), _IMPORT_SECONDS, program)
+    done = await job.desk.run(job.caller, job.project, ("--import",), _IMPORT_SECONDS, program, on_line=percent(job))
     found = errors(done.lines)
     if done.code:
         raise Fault(Kind.INTERNAL, "The import failed.", details={"errors": [each.as_json() for each in found][:20]})
-    await job.report(1, 1, "Imported.")
     start = job.project.inside(".")
     places = await asyncio.to_thread(lambda: list(files.walk(job.project, start, ALL)))
     details: Json = {"assets": len(places), "imported": sum(map(imported, places)), "exitCode": done.code}

@@ -9,6 +9,7 @@ from backends.godot import files
 from backends.godot.engine.messages import errors
 from backends.godot.engine.process import Finished
 from backends.godot.envelope import Outcome
+from backends.godot.handlers.progress import percent
 from backends.godot.job import Job
 from backends.godot.paths import Place
 from backends.godot.text import settings
@@ -17,6 +18,9 @@ from gateway.errors import Fault, Kind
 
 _PRESETS: Final = "export_presets.cfg"
 _SECONDS: Final = 580.0
+_SOURCES: Final = frozenset(
+    {".godot", ".gd", ".cs", ".tscn", ".scn", ".tres", ".res", ".cfg", ".import", ".uid", ".gdshader", ".md", ".json"}
+)
 
 
 def _read_presets(job: Job) -> list[Json]:
@@ -59,22 +63,30 @@ async def project(job: Job) -> Outcome:
 
 
 async def pack(job: Job) -> Outcome:
-    if job.place("outputPath").path.suffix not in (".pck", ".zip"):
+    if _output(job).path.suffix not in (".pck", ".zip"):
         raise Fault(Kind.INVALID_INPUT, "outputPath must end in .pck or .zip.")
     return await _export(job, "--export-pack")
 
 
 async def _export(job: Job, flag: str) -> Outcome:
-    preset, place = await asyncio.to_thread(_preset, job), job.place("outputPath")
+    preset, place = await asyncio.to_thread(_preset, job), _output(job)
     await asyncio.to_thread(files.make_folder, Place(place.root, place.path.parent))
-    await job.report(0, 1, f"The engine exports {preset}.")
-    done = await job.desk.run(job.caller, job.project, (flag, preset, str(place.path)), _SECONDS)
+    done = await job.desk.run(job.caller, job.project, (flag, preset, str(place.path)), _SECONDS, on_line=percent(job))
     if done.code or not files.exists(place):
         raise _failed(done, "The export")
-    await job.report(1, 1, "Exported.")
     size = place.path.stat().st_size
     details: Json = {"preset": preset, "outputPath": place.res, "bytes": size}
     return Outcome(f"Exported {preset} to {place.res}.", details, files=(place.described("export", size),))
+
+
+def _output(job: Job) -> Place:
+    """An export is open to those who may only read: it may not take the place of what the project is made of."""
+    place = job.place("outputPath")
+    if not place.parts or place.parts[0].startswith(".") or place.path.suffix.lower() in _SOURCES:
+        raise Fault(
+            Kind.DENIED, f"{place.res} is no place for an export.", suggested_fix="Use a folder such as build/."
+        )
+    return place
 
 
 def _failed(done: Finished, what: str) -> Fault:

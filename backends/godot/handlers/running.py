@@ -171,6 +171,8 @@ async def picture(job: Job) -> Outcome:
             suggested_fix="Use get_node_tree to see what a scene holds.",
         )
     place = job.place("outputPath", "screenshots/screenshot.png")
+    if place.path.suffix != ".png":
+        raise Fault(Kind.INVALID_INPUT, "outputPath must end in .png.")
     await asyncio.to_thread(files.make_folder, Place(place.root, place.path.parent))
     frames = max(int(float(job.get("delay", 0.5)) * _FILM_FPS), 1)
     film = ("--write-movie", str(place.path), "--fixed-fps", str(_FILM_FPS), "--quit-after", str(frames))

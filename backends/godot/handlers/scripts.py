@@ -3,8 +3,12 @@
 import asyncio
 import base64
 import binascii
+import json
 import re
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from backends.godot import files
@@ -44,6 +48,8 @@ _TEXT: Final = frozenset(
     }
 )
 _SHOWN: Final = 400
+_REPLACING: Final = Path(__file__).parents[1] / "replacing.py"
+_REGEX_SECONDS: Final = 5.0
 
 
 def _script(job: Job, name: str = "scriptPath") -> Place:
@@ -164,37 +170,46 @@ def shader(job: Job) -> Outcome:
     return Outcome(f"Wrote {place.res}.", {"shaderPath": place.res}, files=(place.described("shader", size),))
 
 
-def edit(job: Job) -> Outcome:
+async def edit(job: Job) -> Outcome:
     """Find and replace; with `dryRun` it only shows what would change."""
     place = _editable(job)
-    before = _as_text(place, "The file")
-    after, count = _replaced(job, before)
+    before = await asyncio.to_thread(_as_text, place, "The file")
+    after, count = await _replaced(job, before)
+    if not count:
+        raise Fault(Kind.NOT_FOUND, f"{place.res} does not hold what to find.")
     at = next((index for index, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), 0)
     start = max(at - 80, 0)
     preview = {"before": before[start : start + _SHOWN], "after": after[start : start + _SHOWN]}
     changed, dry = before != after, bool(job.get("dryRun", False))
-    if not count:
-        raise Fault(Kind.NOT_FOUND, f"{place.res} does not hold what to find.")
     if changed and not dry:
-        files.write_text(place, after)
+        await asyncio.to_thread(files.write_text, place, after)
     verb = "Would replace" if dry else "Replaced"
     details: Json = {"filePath": place.res, "changed": changed and not dry, "replacements": count, "preview": preview}
     return Outcome(f"{verb} {count} in {place.res}.", details)
 
 
-def _replaced(job: Job, text: str) -> tuple[str, int]:
+async def _replaced(job: Job, text: str) -> tuple[str, int]:
     find, new, most = job.text("find"), job.text("replace"), int(job.get("maxReplacements", 50))
     if not find:
         raise Fault(Kind.INVALID_INPUT, "find is empty.")
     if not job.get("regex", False):
-        count = min(text.count(find), most)
-        return text.replace(find, new, most), count
-    if len(find) > 200 or re.search(r"[*+}]\)*[*+{]", find):
-        raise Fault(Kind.INVALID_INPUT, "The pattern repeats a repetition, which may never end.")
+        return text.replace(find, new, most), min(text.count(find), most)
+    asked = json.dumps({"find": find, "replace": new, "text": text, "most": most}).encode()
+    command = (sys.executable, "-I", str(_REPLACING))
+    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
     try:
-        return re.subn(find, new, text, count=most)
-    except (re.error, IndexError) as exc:
-        raise Fault(Kind.INVALID_INPUT, "find is not a regular expression.") from exc
+        async with asyncio.timeout(_REGEX_SECONDS):
+            out, _ = await process.communicate(asked)
+    except TimeoutError as exc:
+        raise Fault(Kind.TIMEOUT, "The pattern did not come to an end.", suggested_fix="Use a simpler one.") from exc
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        raise Fault(Kind.INVALID_INPUT, "find or replace is not a regular expression.")
+    done = json.loads(out)
+    return done["text"], done["count"]
 
 
 def _editable(job: Job) -> Place:

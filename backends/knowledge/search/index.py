@@ -42,6 +42,12 @@ class Index(Protocol):
         """Entries with any of the words in topic, content or tags that meet the condition, the best first."""
         ...
 
+    async def beginning(
+        self, connection: AsyncConnection, words: Sequence[str], condition: ColumnElement[bool], limit: int
+    ) -> list[Hit]:
+        """The same for entries with words that begin with any of these."""
+        ...
+
     def narrow(
         self, statement: Select[Any], wanted: Mapping[str, Sequence[str]]
     ) -> tuple[Select[Any], ColumnElement[Any]]:

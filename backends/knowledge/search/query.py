@@ -1,5 +1,6 @@
 """Searching entries: by words and graph with a score, or by tags alone, newest first."""
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,9 +19,11 @@ from backends.knowledge.shelves import entry_from
 from backends.knowledge.tables import entries
 from gateway.contract import Json
 
-_POOL: Final = 400
+_POOL: Final = 200
 """How many of the best are ranked; a search for more should be a narrower one."""
 _FOUND: Final = 20
+_BEGINNING: Final = 3
+_PLAIN_WORDS: Final = re.compile(r"[A-Za-z0-9\s]+")
 _LISTED: Final = 50
 
 
@@ -54,7 +57,9 @@ async def _listed(book: Book, arguments: Json) -> Page:
 async def _ranked(book: Book, text: str, arguments: Json) -> list[Ranked]:
     found, condition = words(text), of_entries(book, arguments)
     hits = await book.index.lexical(book.connection, found, condition, _POOL) if found else []
-    hits = hits or await _containing(book, text, condition)
+    if not hits:
+        plain = _PLAIN_WORDS.fullmatch(text) is not None
+        hits = await (_beginning(book, found, condition) if plain else _containing(book, text, condition))
     alike = await book.meaning.similar(book.connection, text, condition, _POOL) if book.meaning else []
     near = await neighbours(book, [*hits, *alike], arguments)
     weights = WITH_MEANING if book.meaning else WITHOUT_MEANING
@@ -63,6 +68,12 @@ async def _ranked(book: Book, text: str, arguments: Json) -> list[Ranked]:
 
 def _scores(hits: list[Hit]) -> dict[int, float]:
     return {hit.number: hit.score for hit in hits}
+
+
+async def _beginning(book: Book, found: list[str], condition: ColumnElement[bool]) -> list[Hit]:
+    """For words that nobody wrote: those that begin like them."""
+    begun = [word for word in found if len(word) >= _BEGINNING]
+    return await book.index.beginning(book.connection, begun, condition, _POOL) if begun else []
 
 
 async def _containing(book: Book, text: str, condition: ColumnElement[bool]) -> list[Hit]:

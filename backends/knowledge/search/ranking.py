@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.contract import Json
 
@@ -22,8 +22,7 @@ WITH_MEANING: Final = Weights(0.3, 0.5, 0.2)
 WITHOUT_MEANING: Final = Weights(0.6, 0.0, 0.4)
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(NamedTuple):
     number: int
     lexical: float
     semantic: float

@@ -3,7 +3,6 @@
 import json
 import re
 import secrets
-from dataclasses import astuple
 from typing import Final
 
 from sqlalchemy import delete, insert, select
@@ -28,7 +27,7 @@ async def keep(book: Book, arguments: Json, ranked: list[Ranked]) -> str:
     row = {
         "id": secrets.token_hex(8),
         "digest": _digest(arguments),
-        "ranked": json.dumps([astuple(each) for each in ranked]),
+        "ranked": json.dumps(ranked),
         "expires_at": times.later(_KEPT_SECONDS),
     }
     await book.connection.execute(insert(rankings), row)

@@ -14,19 +14,21 @@ from backends.knowledge.tables import entries, triples
 from gateway.contract import Json
 
 _TRIGRAM: Final = 3
-_BUDGET: Final = 12_000
+_BUDGET: Final = 6_000
 """How many entries one search scores: about a microsecond each."""
-_NEWEST: Final = 5_000
+_NEWEST: Final = 3_000
 """Of entries that only share words with very many others, the newest so many are looked at."""
 _SPARE: Final = 100
-_WORD: Final = 10
+_GRAMS: Final = 3
+"""So many of a text's trigrams are enough to leave few triples; each more costs time."""
+_OFTEN: Final = " etaoinshrdlucm"
 
 _SCHEMA: Final = (
     "CREATE VIRTUAL TABLE IF NOT EXISTS entry_words USING fts5("
     "topic, content, tags, content='entries', content_rowid='number', tokenize='unicode61 remove_diacritics 2')",
     "CREATE VIRTUAL TABLE IF NOT EXISTS entry_vocabulary USING fts5vocab('entry_words', 'row')",
     "CREATE VIRTUAL TABLE IF NOT EXISTS triple_parts USING fts5(subject_key, predicate_key, object_key,"
-    " content='triples', content_rowid='number', tokenize='trigram case_sensitive 1')",
+    " content='triples', content_rowid='number', tokenize='trigram case_sensitive 1', detail=column)",
 )
 _ADD_ENTRY: Final = text(
     "INSERT INTO entry_words (rowid, topic, content, tags) VALUES (:number, :topic, :content, :tags)"
@@ -80,18 +82,28 @@ class Fts5:
     async def lexical(
         self, connection: AsyncConnection, words: Sequence[str], condition: ColumnElement[bool], limit: int
     ) -> list[Hit]:
-        search = _Search(connection, condition, limit, self._budget, self._newest)
+        search = self._search(connection, condition, limit)
         found = await connection.execute(select(_vocabulary).where(_vocabulary.c.term.in_(words)))
         held = sorted((row.doc, row.term) for row in found)
-        if sum(count for count, _ in held) <= self._budget:
-            return _hits(await search.rows([word for _, word in held], held) if held else [])
-        return _hits(await search.among_very_many(held))
+        total = sum(count for count, _ in held)
+        if total > self._budget:
+            return _hits(await search.among_very_many(held))
+        return _hits(await search.rows(_either([word for _, word in held]), total=total) if held else [])
+
+    async def beginning(
+        self, connection: AsyncConnection, words: Sequence[str], condition: ColumnElement[bool], limit: int
+    ) -> list[Hit]:
+        match = " OR ".join(f"{_quoted(word)} *" for word in words)
+        return _hits(await self._search(connection, condition, limit).rows(match, total=self._budget))
+
+    def _search(self, connection: AsyncConnection, condition: ColumnElement[bool], limit: int) -> "_Search":
+        return _Search(connection, condition, limit, self._budget, self._newest)
 
     def narrow(
         self, statement: Select[Any], wanted: Mapping[str, Sequence[str]]
     ) -> tuple[Select[Any], ColumnElement[Any]]:
         parts = [
-            f"{name} : ({' OR '.join(map(_piece, texts))})"
+            f"{name} : ({' OR '.join(map(_grams, texts))})"
             for name, texts in wanted.items()
             if all(len(each) >= _TRIGRAM for each in texts)
         ]
@@ -129,20 +141,17 @@ class _Search:
         if telling:
             rare = _either(telling)
             best = {
-                row.number: row for row in await self._rows(f"({rare}) AND ({rare} OR {any_common})", total=_BUDGET)
+                row.number: row for row in await self.rows(f"({rare}) AND ({rare} OR {any_common})", total=self.budget)
             }
         if len(best) < self.limit:
             oldest = await self._oldest_of_the_newest()
-            titled = await self._rows(f"topic : ({any_common})", total=held[-1][0])
-            recent = await self._rows(any_common, _words.c.rowid > oldest, total=self.newest)
+            titled = await self.rows(f"topic : ({any_common})", total=held[-1][0])
+            recent = await self.rows(any_common, _words.c.rowid > oldest, total=self.newest)
             for row in (*titled, *recent):
                 best.setdefault(row.number, row)
         return sorted(best.values(), key=lambda row: (row.fit, row.number))[: self.limit]
 
-    async def rows(self, words: Sequence[str], held: list[tuple[int, str]]) -> list[Any]:
-        return await self._rows(_either(words), total=sum(count for count, _ in held))
-
-    async def _rows(self, match: str, *bounds: ColumnElement[bool], total: int) -> list[Any]:
+    async def rows(self, match: str, *bounds: ColumnElement[bool], total: int) -> list[Any]:
         """The best first. `total` is how many there are at most before the condition leaves some out."""
         found = select(_words.c.rowid, _RANK.label("fit")).where(_MATCH_ENTRY.bindparams(match=match), *bounds)
         most = self.limit + _SPARE
@@ -177,10 +186,14 @@ def _either(words: Sequence[str]) -> str:
     return " OR ".join(map(_quoted, words))
 
 
-def _piece(text: str) -> str:
-    """Enough of a long text to find the few triples that may hold all of it."""
-    longest = max(text.split(), key=len)
-    return _quoted(longest[:_WORD] if len(text) > _WORD and len(longest) >= _TRIGRAM else text)
+def _grams(text: str) -> str:
+    """The trigrams of the text that look rarest: whatever contains the text has them all."""
+    grams = sorted({text[at : at + _TRIGRAM] for at in range(len(text) - _TRIGRAM + 1)}, key=_rarity, reverse=True)
+    return f"({' AND '.join(map(_quoted, grams[:_GRAMS]))})"
+
+
+def _rarity(gram: str) -> tuple[int, str]:
+    return sum(_OFTEN.find(letter) % (len(_OFTEN) + 1) for letter in gram), gram
 
 
 def _quoted(text: str) -> str:

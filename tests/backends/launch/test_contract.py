@@ -1,139 +1,33 @@
-"""A row for every binding sentence of the contract, each checked in both eras against what the SDK's client was told."""
+"""A row for every binding sentence of the contract, each checked in both eras against what a real client was told."""
 
 import asyncio
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
-from backends.launch import sample, shapes
-from backends.launch.options import Options
-from backends.launch.quickstart.derived import run_config
-from tests.conftest import HANDSHAKE, MODERN, run_gateway
+from backends.launch import shapes
+from tests.backends.launch.contract_journey import NAMES, RUN_SCOPED, Json, Told, journey
+from tests.conftest import HANDSHAKE, MODERN
 
-Json = dict[str, Any]
-NAMES = {
-    "launch_start_run", "launch_start_run_from_product_url", "launch_start_run_from_url",
-    "launch_start_run_from_github_repo_url", "launch_get_status", "launch_get_artifact", "launch_validate",
-    "launch_fix_next", "launch_resume", "launch_cancel", "launch_open_pr", "launch_list_runs", "launch_get_run_telemetry",
-}  # fmt: skip
-RUN_SCOPED = ("status", "artifact", "validate", "fix", "resume", "cancel", "pr", "telemetry", "start")
+Holds = Callable[[Told], Any]
+ROWS: list[tuple[str, Holds]] = []
 
 
-class Told(dict[str, Json]):
-    """What each call was answered, by a short word; `tools` are the tools as listed."""
+def row(sentence: str) -> Callable[[Holds], Holds]:
+    def add(holds: Holds) -> Holds:
+        ROWS.append((sentence, holds))
+        return holds
 
-    tools: dict[str, Any]
-    config: Json
-    wrong: list[str]
-
-
-async def _journey(folder: Path, era: str) -> Told:
-    product, site = sample.make(folder / "repositories")
-    root = folder / "repositories"
-    given = {
-        "local_roots": [str(root)],
-        "site_repo_url": str(site),
-        "github_api": None,
-        "github_clone_base": root.as_uri(),
-    }
-    config = run_config(Options.model_validate(given), "3d", "python", "en", sample.PRODUCT_URL, "0" * 40)
-    config["required_sections"] = ["docs"]
-    sample.repository(root / "someone" / "thing", {"setup.py": "", "pom.xml": ""})
-    told = Told()
-    told.config, told.wrong = config, []
-    entry = {"module": "backends.launch", "options": given}
-    async with run_gateway(folder, backends={"launch": entry}) as gateway, gateway.client(era) as client:
-        told.tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-
-        async def call(word: str, tool: str, **arguments: Any) -> Json:
-            result = await client.call_tool(tool, arguments)
-            answer = result.structured_content
-            assert answer is not None
-            if result.is_error is answer["ok"]:
-                told.wrong.append(f"{word}: isError and ok agree")
-            if not result.is_error and json.loads(result.content[0].text) != answer:
-                told.wrong.append(f"{word}: the text is not the structured content")
-            jsonschema.Draft202012Validator(told.tools[tool].output_schema).validate(answer)
-            told[word] = answer
-            return answer
-
-        async def until(run_id: str, *states: str) -> None:
-            snapshot = folder / "data" / "files" / "default" / "launch" / "runs" / run_id / "snapshot.json"
-            while json.loads(snapshot.read_bytes())["run_state"] not in states:
-                await asyncio.sleep(0.05)
-            await call("status", "launch_get_status", run_id=run_id)
-
-        await call("start", "launch_start_run", run_config=config, idempotency_key="one")
-        run_id = told["start"]["run_id"]
-        await call("early_fix", "launch_fix_next", run_id=run_id)
-        await call("early_pr", "launch_open_pr", run_id=run_id)
-        await call("early_validate", "launch_validate", run_id=run_id)
-        await call("again", "launch_start_run", run_config=config, idempotency_key="one")
-        other = {**config, "max_fix_attempts": 1}
-        await call("other_config", "launch_start_run", run_config=other, idempotency_key="one")
-        await call("bad_config", "launch_start_run", run_config={**config, "family": 1, "surprise": True})
-        await call("no_config", "launch_start_run")
-        url = "https://products.aspose.org/3d/en/python/"
-        await call("page", "launch_start_run_from_product_url", url=url, idempotency_key="page")
-        await call("alias", "launch_start_run_from_url", url=url, idempotency_key="page")
-        await call("bad_url", "launch_start_run_from_product_url", url="https://products.aspose.org/nothing/")
-        await call("bad_site", "launch_start_run_from_product_url", url="https://example.org/3d/en/python/")
-        github = "launch_start_run_from_github_repo_url"
-        await call("github", github, github_repo_url=sample.PRODUCT_URL, idempotency_key="hub")
-        await call("github_again", github, github_repo_url=sample.PRODUCT_URL, idempotency_key="hub")
-        before = len((await call("list", "launch_list_runs"))["runs"])
-        await call("unclear", github, github_repo_url="https://github.com/someone/thing")
-        await call("bad_github", github, github_repo_url="https://example.org/a/b")
-        await call("no_repo", github, github_repo_url="https://github.com/no/body")
-        told["runs_before_and_after"] = {"counts": [before, len((await call("list", "launch_list_runs"))["runs"])]}
-        for word in ("page", "github"):
-            await call(f"cancel_{word}", "launch_cancel", run_id=told[word]["run_id"])
-        await until(run_id, "READY_FOR_PR", "FAILED")
-        await call("artifact", "launch_get_artifact", run_id=run_id, artifact_name="page_plan.json")
-        await call("no_artifact", "launch_get_artifact", run_id=run_id, artifact_name="../run_config.yaml")
-        files = folder / "data" / "files" / "default" / "launch" / "runs" / run_id
-        (files / "artifacts" / "logo.bin").write_bytes(b"\xff\xfe\x00")
-        await call("binary", "launch_get_artifact", run_id=run_id, artifact_name="logo.bin")
-        page = files / "work/site/content/docs.aspose.org/3d/en/python/features.md"
-        page.write_text(page.read_text() + "\n- It is the fastest of all.\n")
-        await call("validate", "launch_validate", run_id=run_id)
-        await call("broken_status", "launch_get_status", run_id=run_id)
-        await call("broken_pr", "launch_open_pr", run_id=run_id)
-        await call("fix", "launch_fix_next", run_id=run_id)
-        await call("fix_of_nothing", "launch_fix_next", run_id=run_id)
-        await call("resume", "launch_resume", run_id=run_id)
-        await until(run_id, "READY_FOR_PR", "FAILED")
-        await call("pr", "launch_open_pr", run_id=run_id)
-        await call("done", "launch_get_status", run_id=run_id)
-        await call("late_validate", "launch_validate", run_id=run_id)
-        await call("late_resume", "launch_resume", run_id=run_id)
-        await call("late_cancel", "launch_cancel", run_id=run_id)
-        await call("telemetry", "launch_get_run_telemetry", run_id=run_id)
-        await call("done_list", "launch_list_runs", filter={"state": "DONE", "product_slug": "3d"})
-        await call("unknown", "launch_get_status", run_id="r_2020-01-01T00-00-00Z_00000000")
-        # No attempts at all: the first broken page leaves nothing to try.
-        hopeless = {**config, "max_fix_attempts": 0}
-        tired = (await call("start_tired", "launch_start_run", run_config=hopeless))["run_id"]
-        await until(tired, "READY_FOR_PR", "FAILED")
-        tired_page = files.parent / tired / "work/site/content/docs.aspose.org/3d/en/python/features.md"
-        tired_page.unlink()
-        await call("tired_validate", "launch_validate", run_id=tired)
-        await call("exhausted", "launch_fix_next", run_id=tired)
-        await call("tired_status", "launch_get_status", run_id=tired)
-        await call("cancel", "launch_cancel", run_id=told["page"]["run_id"])
-    return told
+    return add
 
 
 @pytest.fixture(scope="module", params=[MODERN, HANDSHAKE])
 def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Told:
-    return asyncio.run(_journey(tmp_path_factory.mktemp("contract"), request.param))
+    return asyncio.run(journey(tmp_path_factory.mktemp("contract"), request.param))
 
 
 def _code(answer: Json) -> str:
@@ -162,66 +56,331 @@ def _traced(told: Told) -> bool:
     )
 
 
-Row = tuple[str, Callable[[Told], Any]]
-ROWS: list[Row] = [
-    ("the tools have exactly the contract's names", lambda t: set(t.tools) == NAMES),
-    ("requests are closed objects", lambda t: all(tool.input_schema["additionalProperties"] is False for tool in t.tools.values())),
-    ("every tool states what it answers", lambda t: all(tool.output_schema["type"] == "object" for tool in t.tools.values())),
-    ("every response has ok, as isError says", lambda t: not t.wrong),
-    ("a success of a run-scoped tool has run_id", lambda t: all(t[word]["run_id"] for word in RUN_SCOPED)),
-    ("a failure has the standard error shape", lambda t: {"code", "message", "retryable", "details"} <= t["bad_url"]["error"].keys()),
-    ("a failure that names a run says which", lambda t: t["early_fix"]["run_id"] == t["start"]["run_id"]),
-    ("every worker execution tells its start and its end", _work_items_are_told),
-    ("every event has run_id, trace and span", _traced),
-    ("INVALID_INPUT: missing fields", lambda t: _code(t["no_config"]) == "INVALID_INPUT"),
-    ("SCHEMA_VALIDATION_FAILED: a config that its schema refuses", lambda t: _code(t["bad_config"]) == "SCHEMA_VALIDATION_FAILED" and len(t["bad_config"]["error"]["details"]["errors"]) == 2),
-    ("RUN_NOT_FOUND: an unknown run_id", lambda t: _code(t["unknown"]) == "RUN_NOT_FOUND"),
-    ("ILLEGAL_STATE: with the current state", lambda t: t["early_pr"]["error"]["details"]["current_state"] in ("CREATED", "CLONED_INPUTS", "INGESTED")),
-    ("GATE_FAILED is never an error", lambda t: t["validate"]["ok"] and not t["validate"]["validation_report"]["ok"]),
-    ("RunStatus has its five fields", lambda t: t["status"]["status"].keys() == {"run_id", "state", "section_states", "open_issues", "artifacts"}),
-    ("open issues have id, severity, gate and title", lambda t: any(issue["gate"] == "truthlock" and issue["title"].startswith("Uncited") for issue in t["broken_status"]["status"]["open_issues"])),
-    ("artifacts have name and sha256", lambda t: all(len(artifact["sha256"]) == 64 for artifact in t["status"]["status"]["artifacts"])),
-    ("an artifact comes with type, digest and content", lambda t: hashlib.sha256(t["artifact"]["artifact"]["content"].encode()).hexdigest() == t["artifact"]["artifact"]["sha256"] and t["artifact"]["artifact"]["content_type"] == "application/json"),
-    ("a non-text artifact is base64, and its type says so", lambda t: base64.b64decode(t["binary"]["artifact"]["content"]) == b"\xff\xfe\x00" and "base64" in t["binary"]["artifact"]["content_type"]),
-    ("an unknown artifact is INVALID_INPUT and is named", lambda t: (_code(t["no_artifact"]), t["no_artifact"]["error"]["details"]["artifact_name"]) == ("INVALID_INPUT", "../run_config.yaml")),
-    ("start: run_id and CREATED", lambda t: t["start"]["state"] == "CREATED" and re.fullmatch(r"r_\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ_[0-9a-f]{8}", t["start"]["run_id"])),
-    ("start: same key and config, same run", lambda t: t["again"]["run_id"] == t["start"]["run_id"]),
-    ("start: same key and another config is INVALID_INPUT", lambda t: _code(t["other_config"]) == "INVALID_INPUT"),
-    ("product URL: the derived config", lambda t: t["page"]["derived_config"] == {"site": "products.aspose.org", "product_slug": "3d", "platform": "python", "locale": "en"}),
-    ("product URL: the deprecated alias is the same tool", lambda t: t["alias"]["run_id"] == t["page"]["run_id"]),
-    ("product URL: INVALID_URL", lambda t: _code(t["bad_url"]) == "INVALID_URL"),
-    ("product URL: UNSUPPORTED_SITE", lambda t: _code(t["bad_site"]) == "UNSUPPORTED_SITE"),
-    ("product URL: idempotent", lambda t: t["alias"]["derived_config"] == t["page"]["derived_config"]),
-    ("GitHub: the derived config has the defaults and HEAD pinned", lambda t: t["github"]["derived_config"]["locales"] == ["en"] and t["github"]["derived_config"]["layout_mode"] == "auto" and t["github"]["derived_config"]["allow_inference"] is False and re.fullmatch(r"[0-9a-f]{40}", t["github"]["derived_config"]["github_ref"])),
-    ("GitHub: ambiguous is INVALID_INPUT with fields and candidates", lambda t: _code(t["unclear"]) == "INVALID_INPUT" and t["unclear"]["error"]["details"]["missing_fields"] == ["family", "target_platform"] and t["unclear"]["error"]["details"]["suggested_values"]["target_platform"] == ["java", "python"]),
-    ("GitHub: ambiguous starts no run", lambda t: len(set(t["runs_before_and_after"]["counts"])) == 1),
-    ("GitHub: INVALID_URL", lambda t: _code(t["bad_github"]) == "INVALID_URL"),
-    ("GitHub: REPO_NOT_FOUND", lambda t: _code(t["no_repo"]) == "REPO_NOT_FOUND"),
-    ("GitHub: idempotent", lambda t: t["github_again"]["run_id"] == t["github"]["run_id"]),
-    ("validate: refused before LINKING", lambda t: _code(t["early_validate"]) == "ILLEGAL_STATE"),
-    ("validate: refused after the pull request", lambda t: _code(t["late_validate"]) == "ILLEGAL_STATE"),
-    ("validate: the report is what its schema says", lambda t: shapes.problems("validation_report", t["validate"]["validation_report"]) == []),
-    ("fix: refused outside VALIDATING", lambda t: _code(t["early_fix"]) == "ILLEGAL_STATE"),
-    ("fix: refused when the report is ok", lambda t: _code(t["fix_of_nothing"]) == "ILLEGAL_STATE"),
-    ("fix: one issue, its patches, and what remains", lambda t: t["fix"]["fixed_issue_id"].startswith("iss_") and t["fix"]["applied_patch_ids"] == ["patch_004"] and t["fix"]["remaining_blockers"] == 0),
-    ("fix: validated again", lambda t: t["fix"]["validation_report"]["ok"]),
-    ("fix: FIX_EXHAUSTED leaves the run FAILED", lambda t: (_code(t["exhausted"]), t["tired_status"]["status"]["state"]) == ("FIX_EXHAUSTED", "FAILED")),
-    ("resume: the status, with run_id beside it", lambda t: t["resume"]["status"]["run_id"] == t["resume"]["run_id"] == t["start"]["run_id"]),
-    ("resume: refused at the end", lambda t: _code(t["late_resume"]) == "ILLEGAL_STATE"),
-    ("cancel: cancelled, and again", lambda t: all((t[word]["cancelled"], t[word]["state"]) == (True, "CANCELLED") for word in ("cancel_page", "cancel"))),
-    ("cancel: refused when DONE", lambda t: t["late_cancel"]["error"]["details"]["current_state"] == "DONE"),
-    ("open_pr: refused before READY_FOR_PR", lambda t: _code(t["early_pr"]) == "ILLEGAL_STATE"),
-    ("open_pr: refused while the report is not ok", lambda t: _code(t["broken_pr"]) == "ILLEGAL_STATE"),
-    ("open_pr: address, branch and commit", lambda t: t["pr"]["branch"] == f"launch/{t['start']['run_id']}/3d" and re.fullmatch(r"[0-9a-f]{40}", t["pr"]["commit_sha"]) and t["pr"]["pr_url"]),
-    ("open_pr: the run is DONE", lambda t: t["done"]["status"]["state"] == "DONE"),
-    ("list: the five fields, and an end where there is one", lambda t: t["done_list"]["runs"][0].keys() == {"run_id", "product_slug", "state", "started_at", "finished_at"} and t["done_list"]["runs"][0]["finished_at"]),
-    ("list: filtered by state and product", lambda t: [run["run_id"] for run in t["done_list"]["runs"]] == [t["start"]["run_id"]]),
-    ("telemetry: every event and a summary", lambda t: t["telemetry"]["summary"]["total_events"] == len(_types(t)) and t["telemetry"]["summary"]["event_types"]["RUN_CREATED"] == 1),
-    ("telemetry: tool calls stand beside the work they caused", lambda t: {"MCP_TOOL_FINISHED", "MCP_TOOL_FAILED"} <= set(_types(t))),
-    ("no error that a retry cannot help is retryable", lambda t: not any(answer["error"]["retryable"] for answer in t.values() if "error" in answer)),
-]  # fmt: skip
+@row("the tools have exactly the contract's names")
+def _(told: Told) -> Any:
+    return set(told.tools) == NAMES
 
 
-@pytest.mark.parametrize(("sentence", "holds"), ROWS, ids=[row[0] for row in ROWS])
-def test_the_contract_says(told: Told, sentence: str, holds: Callable[[Told], Any]) -> None:
+@row("requests are closed objects")
+def _(told: Told) -> Any:
+    return all(tool.input_schema["additionalProperties"] is False for tool in told.tools.values())
+
+
+@row("every tool states what it answers")
+def _(told: Told) -> Any:
+    return all(tool.output_schema["type"] == "object" for tool in told.tools.values())
+
+
+@row("every response has ok, as isError says")
+def _(told: Told) -> Any:
+    return not told.wrong
+
+
+@row("a success of a run-scoped tool has run_id")
+def _(told: Told) -> Any:
+    return all(told[word]["run_id"] for word in RUN_SCOPED)
+
+
+@row("a failure has the standard error shape")
+def _(told: Told) -> Any:
+    return {"code", "message", "retryable", "details"} <= told["bad_url"]["error"].keys()
+
+
+@row("a failure that names a run says which")
+def _(told: Told) -> Any:
+    return told["early_fix"]["run_id"] == told["start"]["run_id"]
+
+
+@row("every worker execution tells its start and its end")
+def _(told: Told) -> Any:
+    return _work_items_are_told(told)
+
+
+@row("every event has run_id, trace and span")
+def _(told: Told) -> Any:
+    return _traced(told)
+
+
+@row("INVALID_INPUT: missing fields")
+def _(told: Told) -> Any:
+    return _code(told["no_config"]) == "INVALID_INPUT"
+
+
+@row("SCHEMA_VALIDATION_FAILED: a config that its schema refuses")
+def _(told: Told) -> Any:
+    return (
+        _code(told["bad_config"]) == "SCHEMA_VALIDATION_FAILED"
+        and len(told["bad_config"]["error"]["details"]["errors"]) == 2
+    )
+
+
+@row("RUN_NOT_FOUND: an unknown run_id")
+def _(told: Told) -> Any:
+    return _code(told["unknown"]) == "RUN_NOT_FOUND"
+
+
+@row("ILLEGAL_STATE: with the current state")
+def _(told: Told) -> Any:
+    return told["early_pr"]["error"]["details"]["current_state"] in ("CREATED", "CLONED_INPUTS", "INGESTED")
+
+
+@row("GATE_FAILED is never an error")
+def _(told: Told) -> Any:
+    return told["validate"]["ok"] and (not told["validate"]["validation_report"]["ok"])
+
+
+@row("RunStatus has its five fields")
+def _(told: Told) -> Any:
+    return told["status"]["status"].keys() == {"run_id", "state", "section_states", "open_issues", "artifacts"}
+
+
+@row("open issues have id, severity, gate and title")
+def _(told: Told) -> Any:
+    return any(
+
+            issue["gate"] == "truthlock" and issue["title"].startswith("Uncited")
+            for issue in told["broken_status"]["status"]["open_issues"]
+
+    )
+
+
+@row("artifacts have name and sha256")
+def _(told: Told) -> Any:
+    return all(len(artifact["sha256"]) == 64 for artifact in told["status"]["status"]["artifacts"])
+
+
+@row("an artifact comes with type, digest and content")
+def _(told: Told) -> Any:
+    return (
+        hashlib.sha256(told["artifact"]["artifact"]["content"].encode()).hexdigest()
+        == told["artifact"]["artifact"]["sha256"]
+        and told["artifact"]["artifact"]["content_type"] == "application/json"
+    )
+
+
+@row("a non-text artifact is base64, and its type says so")
+def _(told: Told) -> Any:
+    return (
+        base64.b64decode(told["binary"]["artifact"]["content"]) == b"\xff\xfe\x00"
+        and "base64" in told["binary"]["artifact"]["content_type"]
+    )
+
+
+@row("an unknown artifact is INVALID_INPUT and is named")
+def _(told: Told) -> Any:
+    return (_code(told["no_artifact"]), told["no_artifact"]["error"]["details"]["artifact_name"]) == (
+        "INVALID_INPUT",
+        "../run_config.yaml",
+    )
+
+
+@row("start: run_id and CREATED")
+def _(told: Told) -> Any:
+    return told["start"]["state"] == "CREATED" and re.fullmatch(
+        "r_\\d{4}-\\d\\d-\\d\\dT\\d\\d-\\d\\d-\\d\\dZ_[0-9a-f]{8}", told["start"]["run_id"]
+    )
+
+
+@row("start: same key and config, same run")
+def _(told: Told) -> Any:
+    return told["again"]["run_id"] == told["start"]["run_id"]
+
+
+@row("start: same key and another config is INVALID_INPUT")
+def _(told: Told) -> Any:
+    return _code(told["other_config"]) == "INVALID_INPUT"
+
+
+@row("product URL: the derived config")
+def _(told: Told) -> Any:
+    return told["page"]["derived_config"] == {
+        "site": "products.aspose.org",
+        "product_slug": "3d",
+        "platform": "python",
+        "locale": "en",
+    }
+
+
+@row("product URL: the deprecated alias is the same tool")
+def _(told: Told) -> Any:
+    return told["alias"]["run_id"] == told["page"]["run_id"]
+
+
+@row("product URL: INVALID_URL")
+def _(told: Told) -> Any:
+    return _code(told["bad_url"]) == "INVALID_URL"
+
+
+@row("product URL: UNSUPPORTED_SITE")
+def _(told: Told) -> Any:
+    return _code(told["bad_site"]) == "UNSUPPORTED_SITE"
+
+
+@row("product URL: idempotent")
+def _(told: Told) -> Any:
+    return told["alias"]["derived_config"] == told["page"]["derived_config"]
+
+
+@row("GitHub: the derived config has the defaults and HEAD pinned")
+def _(told: Told) -> Any:
+    return (
+        told["github"]["derived_config"]["locales"] == ["en"]
+        and told["github"]["derived_config"]["layout_mode"] == "auto"
+        and (told["github"]["derived_config"]["allow_inference"] is False)
+        and re.fullmatch("[0-9a-f]{40}", told["github"]["derived_config"]["github_ref"])
+    )
+
+
+@row("GitHub: ambiguous is INVALID_INPUT with fields and candidates")
+def _(told: Told) -> Any:
+    return (
+        _code(told["unclear"]) == "INVALID_INPUT"
+        and told["unclear"]["error"]["details"]["missing_fields"] == ["family", "target_platform"]
+        and (told["unclear"]["error"]["details"]["suggested_values"]["target_platform"] == ["java", "python"])
+    )
+
+
+@row("GitHub: ambiguous starts no run")
+def _(told: Told) -> Any:
+    return len(set(told["runs_before_and_after"]["counts"])) == 1
+
+
+@row("GitHub: INVALID_URL")
+def _(told: Told) -> Any:
+    return _code(told["bad_github"]) == "INVALID_URL"
+
+
+@row("GitHub: REPO_NOT_FOUND")
+def _(told: Told) -> Any:
+    return _code(told["no_repo"]) == "REPO_NOT_FOUND"
+
+
+@row("GitHub: idempotent")
+def _(told: Told) -> Any:
+    return told["github_again"]["run_id"] == told["github"]["run_id"]
+
+
+@row("validate: refused before LINKING")
+def _(told: Told) -> Any:
+    return _code(told["early_validate"]) == "ILLEGAL_STATE"
+
+
+@row("validate: refused after the pull request")
+def _(told: Told) -> Any:
+    return _code(told["late_validate"]) == "ILLEGAL_STATE"
+
+
+@row("validate: the report is what its schema says")
+def _(told: Told) -> Any:
+    return shapes.problems("validation_report", told["validate"]["validation_report"]) == []
+
+
+@row("fix: refused outside VALIDATING")
+def _(told: Told) -> Any:
+    return _code(told["early_fix"]) == "ILLEGAL_STATE"
+
+
+@row("fix: refused when the report is ok")
+def _(told: Told) -> Any:
+    return _code(told["fix_of_nothing"]) == "ILLEGAL_STATE"
+
+
+@row("fix: one issue, its patches, and what remains")
+def _(told: Told) -> Any:
+    return (
+        told["fix"]["fixed_issue_id"].startswith("iss_")
+        and told["fix"]["applied_patch_ids"] == ["patch_004"]
+        and (told["fix"]["remaining_blockers"] == 0)
+    )
+
+
+@row("fix: validated again")
+def _(told: Told) -> Any:
+    return told["fix"]["validation_report"]["ok"]
+
+
+@row("fix: FIX_EXHAUSTED leaves the run FAILED")
+def _(told: Told) -> Any:
+    return (_code(told["exhausted"]), told["tired_status"]["status"]["state"]) == ("FIX_EXHAUSTED", "FAILED")
+
+
+@row("resume: the status, with run_id beside it")
+def _(told: Told) -> Any:
+    return told["resume"]["status"]["run_id"] == told["resume"]["run_id"] == told["start"]["run_id"]
+
+
+@row("resume: refused at the end")
+def _(told: Told) -> Any:
+    return _code(told["late_resume"]) == "ILLEGAL_STATE"
+
+
+@row("cancel: cancelled, and again")
+def _(told: Told) -> Any:
+    return all(
+        (told[word]["cancelled"], told[word]["state"]) == (True, "CANCELLED") for word in ("cancel_page", "cancel")
+    )
+
+
+@row("cancel: refused when DONE")
+def _(told: Told) -> Any:
+    return told["late_cancel"]["error"]["details"]["current_state"] == "DONE"
+
+
+@row("open_pr: refused before READY_FOR_PR")
+def _(told: Told) -> Any:
+    return _code(told["early_pr"]) == "ILLEGAL_STATE"
+
+
+@row("open_pr: refused while the report is not ok")
+def _(told: Told) -> Any:
+    return _code(told["broken_pr"]) == "ILLEGAL_STATE"
+
+
+@row("open_pr: address, branch and commit")
+def _(told: Told) -> Any:
+    return (
+        told["pr"]["branch"] == f"launch/{told['start']['run_id']}/3d"
+        and re.fullmatch("[0-9a-f]{40}", told["pr"]["commit_sha"])
+        and told["pr"]["pr_url"]
+    )
+
+
+@row("open_pr: the run is DONE")
+def _(told: Told) -> Any:
+    return told["done"]["status"]["state"] == "DONE"
+
+
+@row("list: the five fields, and an end where there is one")
+def _(told: Told) -> Any:
+    return (
+        told["done_list"]["runs"][0].keys() == {"run_id", "product_slug", "state", "started_at", "finished_at"}
+        and told["done_list"]["runs"][0]["finished_at"]
+    )
+
+
+@row("list: filtered by state and product")
+def _(told: Told) -> Any:
+    return [run["run_id"] for run in told["done_list"]["runs"]] == [told["start"]["run_id"]]
+
+
+@row("telemetry: every event and a summary")
+def _(told: Told) -> Any:
+    return (
+        told["telemetry"]["summary"]["total_events"] == len(_types(told))
+        and told["telemetry"]["summary"]["event_types"]["RUN_CREATED"] == 1
+    )
+
+
+@row("telemetry: tool calls stand beside the work they caused")
+def _(told: Told) -> Any:
+    return {"MCP_TOOL_FINISHED", "MCP_TOOL_FAILED"} <= set(_types(told))
+
+
+@row("no error that a retry cannot help is retryable")
+def _(told: Told) -> Any:
+    return not any(answer["error"]["retryable"] for answer in told.values() if "error" in answer)
+
+
+@pytest.mark.parametrize(("sentence", "holds"), ROWS, ids=[sentence for sentence, _ in ROWS])
+def test_the_contract_says(told: Told, sentence: str, holds: Holds) -> None:
     assert holds(told), sentence

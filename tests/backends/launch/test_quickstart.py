@@ -69,10 +69,15 @@ def test_an_address_of_anything_else_is_refused_by_its_reason(url: str, code: st
 @given(st.text(max_size=60))
 def test_no_text_makes_an_address_fail_in_another_way(text: str) -> None:
     for url in (text, f"https://products.aspose.org/{text}", f"https://{text}"):
-        try:
-            parse(url)
-        except Fault as refused:
-            assert refused.code in ("INVALID_URL", "UNSUPPORTED_SITE")
+        assert _code(url) in ("", "INVALID_URL", "UNSUPPORTED_SITE")
+
+
+def _code(url: str) -> str | None:
+    try:
+        parse(url)
+    except Fault as refused:
+        return refused.code
+    return ""
 
 
 @pytest.mark.parametrize("platform", sorted(NAMES))

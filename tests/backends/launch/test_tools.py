@@ -48,6 +48,11 @@ async def test_work_stops_when_the_credential_it_goes_on_with_is_revoked(launch:
 
 
 async def test_a_ready_run_serves_resources_shows_progress_and_takes_only_validated_pages(launch: Any) -> None:
+    heard: list[str] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(str(message))
+
     async with launch() as launching:
         run_id = await launching.ready(required_sections=["docs"])
         for era in (MODERN, HANDSHAKE):
@@ -56,12 +61,9 @@ async def test_a_ready_run_serves_resources_shows_progress_and_takes_only_valida
                 assert "resource://run/{run_id}/page_plan.json" in {each.uri_template for each in templates}
                 read = await client.read_resource(f"resource://run/{run_id}/page_plan.json")
                 assert json.loads(read.contents[0].text)["product_slug"] == "3d"
-                steps: list[str] = []
-
-                async def heard(progress: float, total: float | None, message: str | None) -> None:
-                    steps.append(str(message))
-
-                await client.call_tool("launch_resume", {"run_id": run_id}, progress_callback=heard)
+                heard.clear()
+                await client.call_tool("launch_validate", {"run_id": run_id}, progress_callback=hear)
+                assert heard == ["VALIDATED"]
         unknown = (
             await launching.gateway.post("resources/read", {"uri": f"resource://run/{run_id}/nothing.json"})
         ).json()
@@ -81,20 +83,6 @@ async def test_a_ready_run_serves_resources_shows_progress_and_takes_only_valida
         assert failed["error"]["details"]["cause_class"] == "TypeError"
         assert failed["error"]["retryable"] is False
         assert str(page) not in json.dumps(failed)
-
-
-async def test_progress_is_shown_while_a_client_waits(launch: Any, era: str) -> None:
-    async with launch() as launching, launching.gateway.client(era) as client:
-        run_id = await launching.start(required_sections=["docs"])
-        await launching.until(run_id, "READY_FOR_PR")
-        steps: list[str] = []
-
-        async def heard(progress: float, total: float | None, message: str | None) -> None:
-            steps.append(str(message))
-
-        result = await client.call_tool("launch_open_pr", {"run_id": run_id}, progress_callback=heard)
-        assert not result.is_error
-        assert steps == ["prepared", "committed", "PR_OPENED"]
 
 
 async def test_an_unfixable_run_fails_and_says_so(launch: Any) -> None:

@@ -28,6 +28,7 @@ async def _modules() -> Path:
 async def _open_desk(folder: Path, **options: Any) -> AsyncIterator[Desk]:
     backends = {
         "core": {"module": "backends.core"},
+        "project": {"module": "backends.core:project"},
         "workflow": {"module": "backends.workflow"},
         "roblox": {"module": "backends.roblox", "options": {"bridge_enabled": True, **options}},
     }

@@ -27,7 +27,7 @@ class Desk:
         self._stack = stack
         self._modules = modules
         self._headless = headless
-        self._http = httpx.AsyncClient(base_url=gateway.base, timeout=60)
+        self._http = httpx.AsyncClient(base_url=gateway.base, timeout=60, verify=False)
 
     async def __aenter__(self) -> Self:
         return self

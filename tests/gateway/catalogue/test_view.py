@@ -118,9 +118,11 @@ def test_a_completion_is_put_to_the_backend_in_its_own_words() -> None:
     shown = view(backend)
     template = page(shown, "resources/templates/list")["resourceTemplates"][0]["uriTemplate"]
     found = shown.completable({"type": "ref/prompt", "name": "lab_ask"})
-    assert found is not None and found[1] == {"type": "ref/prompt", "name": "ask"}
+    assert found is not None
+    assert found[1] == {"type": "ref/prompt", "name": "ask"}
     found = shown.completable({"type": "ref/resource", "uri": template})
-    assert found is not None and found[1] == {"type": "ref/resource", "uri": "x:{id}"}
+    assert found is not None
+    assert found[1] == {"type": "ref/resource", "uri": "x:{id}"}
     assert shown.completable({"type": "ref/prompt", "name": "no"}) is None
     assert shown.completable({}) is None
 

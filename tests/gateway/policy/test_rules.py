@@ -61,7 +61,8 @@ def test_a_read_only_tenant_only_reads(effect: int, allowed: bool) -> None:
 @pytest.mark.parametrize("tenant", [None, Tenant("acme", suspended=True)])
 def test_an_unknown_or_suspended_tenant_may_do_nothing(tenant: Tenant | None) -> None:
     fault = decided(0, tenant=tenant).fault
-    assert fault is not None and fault.kind is Kind.DENIED
+    assert fault is not None
+    assert fault.kind is Kind.DENIED
     assert not policy(tenant).sees(ALICE, a_route())
 
 
@@ -77,7 +78,8 @@ def test_lists_need_their_own_scope() -> None:
     decide = policy(Tenant("acme")).decide_list
     assert decide(a_call("tools/list", {})).fault is None
     refused = decide(a_call("tools/list", {}, caller=Caller("acme", "a", scopes=frozenset({"mcp:call"})))).fault
-    assert refused is not None and refused.details["missing_scopes"] == ["mcp:list"]
+    assert refused is not None
+    assert refused.details["missing_scopes"] == ["mcp:list"]
 
 
 def test_the_key_of_a_view_changes_with_the_tenant_and_with_nothing_else() -> None:

@@ -87,12 +87,16 @@ class Slow(FakeBackend):
 async def test_two_who_want_at_once_both_get_what_they_want() -> None:
     slow, quick = Slow("a"), FakeBackend("b")
     hub = Hub({"a": slow, "b": quick}.get)
+    slow.gate.set()
+    await hub.want("before", frozenset({("a", "w")}))
+    await hub.want("before", frozenset({("a", "w"), ("b", "w")}))
+    slow.gate.clear()
     first = asyncio.create_task(hub.want("one", frozenset({("a", "x"), ("b", "y")})))
-    await until(lambda: slow.watches)
+    await until(lambda: len(slow.watches) == 2)
     await hub.want("two", frozenset({("a", "x"), ("b", "y"), ("b", "z")}))
     slow.gate.set()
     await first
-    assert quick.watches[-1] == {"y", "z"}
+    assert quick.watches[-1] == {"w", "y", "z"}
 
 
 @pytest.mark.xfail(strict=True, reason="the hub remembers what the old backend watched: the new one is never told")

@@ -12,8 +12,8 @@ def refused(method: str, params: Any) -> str | None:
     try:
         check(method, params)
     except Fault as fault:
-        assert fault.kind is Kind.INVALID_INPUT
-        return fault.details["validation_path"].removeprefix("params.")
+        named = fault.details["validation_path"].removeprefix("params.")
+        return named if fault.kind is Kind.INVALID_INPUT else f"{fault.kind}: {named}"
     return None
 
 

@@ -35,7 +35,8 @@ def test_two_sessions_of_one_client_have_nothing_in_common() -> None:
     house = sessions()
     ids = [house.mint(ALICE, "2025-06-18", CAPABILITIES, None) for _ in range(2)]
     first, second = [house.find(ALICE, id) for id in ids]
-    assert first is not None and second is not None
+    assert first is not None
+    assert second is not None
     assert first.digest != second.digest
 
 

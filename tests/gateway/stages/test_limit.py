@@ -21,7 +21,8 @@ async def test_the_third_call_of_two_is_refused_with_a_retry_time() -> None:
         await limit(a_call(), end)
     assert refused.value.kind is Kind.RATE_LIMITED
     assert refused.value.retryable
-    assert refused.value.retry_after is not None and refused.value.retry_after >= 1
+    assert refused.value.retry_after is not None
+    assert refused.value.retry_after >= 1
 
 
 async def test_each_principal_has_its_own_count_whatever_its_credential() -> None:

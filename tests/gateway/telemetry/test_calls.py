@@ -25,7 +25,8 @@ def test_a_line_says_who_called_what_and_how_it_ended() -> None:
     call.record.outcome, call.record.decision = "denied", "deny"
     seen = parsed(line(call))
     ms = seen.pop("ms")
-    assert isinstance(ms, float) and ms >= 0
+    assert isinstance(ms, float)
+    assert ms >= 0
     assert seen.pop("time").endswith("Z")
     assert seen == {
         "level": "info",
@@ -53,7 +54,8 @@ def test_threat_28_a_name_that_a_client_made_up_cannot_forge_a_line(key: str, te
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_threat_28_a_line_for_a_terminal_is_one_printable_line(text: str) -> None:
     shown = line(a_call(params={"name": text}, route=None, caller=Caller("acme", text)), "text")
-    assert shown.isprintable() and shown.isascii()
+    assert shown.isprintable()
+    assert shown.isascii()
 
 
 @pytest.mark.parametrize("text", [each for name, each in HOSTILE.items() if name != "half a pair"])

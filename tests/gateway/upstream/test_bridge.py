@@ -149,7 +149,7 @@ async def test_one_timed_out_request_does_not_disturb_the_next_thousand(relay: R
 
 
 async def test_a_request_that_nobody_waits_for_any_more_is_not_handed_out(relay: Relay) -> None:
-    async with httpx.AsyncClient(base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
+    async with httpx.AsyncClient(verify=False, base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
         session = await _greet(http)
         with pytest.raises(Fault) as caught:
             await relay.ask(timeout=0.05)
@@ -175,7 +175,7 @@ async def test_killing_the_studio_in_mid_call_is_unavailable_and_the_call_after_
 
 
 async def test_a_poll_that_breaks_and_comes_back_loses_nothing(relay: Relay) -> None:
-    async with httpx.AsyncClient(base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
+    async with httpx.AsyncClient(verify=False, base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
         session = await _greet(http)
         with pytest.raises(httpx.ReadTimeout):
             await http.get(f"/v1/bridge/session/{session}/read", timeout=0.05)
@@ -189,10 +189,10 @@ async def test_a_poll_that_breaks_and_comes_back_loses_nothing(relay: Relay) -> 
 async def test_the_studio_reconnects_by_itself_when_the_gateway_is_started_anew() -> None:
     async with _serving() as first:
         port = int(first.base.rpartition(":")[2])
-        async with httpx.AsyncClient(base_url=first.base, headers={"x-gox-auth": "alice"}) as http:
+        async with httpx.AsyncClient(verify=False, base_url=first.base, headers={"x-gox-auth": "alice"}) as http:
             session = await _greet(http)
     async with _serving(port) as second:
-        async with httpx.AsyncClient(base_url=second.base, headers={"x-gox-auth": "alice"}) as http:
+        async with httpx.AsyncClient(verify=False, base_url=second.base, headers={"x-gox-auth": "alice"}) as http:
             # What the plugin does on 404: open a session anew.
             assert (await http.get(f"/v1/bridge/session/{session}/read")).status_code == 404
             await _greet(http)
@@ -204,7 +204,7 @@ async def test_the_same_key_and_name_replace_a_session_and_another_name_adds_one
         await one.ready()
         await two.ready()
         assert {peer["name"] for peer in relay.bridge.peers(ALICE)} == {"one", "two"}
-        async with httpx.AsyncClient(base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
+        async with httpx.AsyncClient(verify=False, base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
             old, opened = one.session, one.opened
             await http.post("/v1/bridge/session", json={"clientName": "one"})
             while one.opened == opened:  # its poll is told 404, and it opens a session of its own again
@@ -240,7 +240,7 @@ async def test_a_studio_cannot_answer_for_another(relay: Relay) -> None:
 
 @pytest.mark.parametrize("who", ["eve", "bob"])
 async def test_a_session_is_of_its_own_key_only(relay: Relay, who: str) -> None:
-    async with httpx.AsyncClient(base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
+    async with httpx.AsyncClient(verify=False, base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
         session = await _greet(http)
         other = {"x-gox-auth": who}
         at = f"/v1/bridge/session/{session}"
@@ -270,7 +270,7 @@ async def test_a_session_is_of_its_own_key_only(relay: Relay, who: str) -> None:
 async def test_each_route_answers_as_the_wire_says(
     relay: Relay, verb: str, path: str, headers: dict[str, str], body: str, status: int
 ) -> None:
-    async with httpx.AsyncClient(base_url=relay.base) as http:
+    async with httpx.AsyncClient(verify=False, base_url=relay.base) as http:
         response = await http.request(verb, f"/v1/bridge/session{path}", headers=headers, content=body)
         assert response.status_code == status, response.text
 
@@ -285,14 +285,14 @@ async def test_each_route_answers_as_the_wire_says(
     ],
 )
 async def test_a_line_that_is_no_answer_is_refused(relay: Relay, line: str) -> None:
-    async with httpx.AsyncClient(base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
+    async with httpx.AsyncClient(verify=False, base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
         session = await _greet(http)
         response = await http.post(f"/v1/bridge/session/{session}/write", json={"line": line})
         assert response.status_code == 400
 
 
 async def test_an_old_plugin_without_hello_is_taken_as_it_is(relay: Relay) -> None:
-    async with httpx.AsyncClient(base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
+    async with httpx.AsyncClient(verify=False, base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
         error = {"code": "NOT_FOUND", "message": "operation bridge.hello is not supported"}
         await _greet(http, hello={"success": False, "error": error})
         peer = relay.bridge.peers(ALICE)[0]

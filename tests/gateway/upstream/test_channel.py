@@ -110,8 +110,10 @@ async def test_progress_carries_the_callers_own_token_and_is_silent_without_one(
 def test_a_session_knows_the_client_of_its_call() -> None:
     seen = session(a_call(client=OLD))
     assert seen.protocol_version == "2025-11-25"
-    assert seen.client_capabilities is not None and seen.client_capabilities.elicitation is not None
-    assert seen.client_params is not None and seen.client_params.client_info.name == "c"
+    assert seen.client_capabilities is not None
+    assert seen.client_capabilities.elicitation is not None
+    assert seen.client_params is not None
+    assert seen.client_params.client_info.name == "c"
 
 
 @pytest.mark.parametrize(

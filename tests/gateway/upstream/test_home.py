@@ -44,9 +44,11 @@ def home(folder: Path, **more: Any) -> tuple[ModuleHome, Shelf]:
 def test_each_tenant_has_a_folder_of_its_own_that_is_there_and_private(tmp_path: Path) -> None:
     made, _ = home(tmp_path)
     mine, theirs = made.folder(ALICE), made.folder(OTHER)
-    assert mine.is_dir() and theirs.is_dir()
+    assert mine.is_dir()
+    assert theirs.is_dir()
     assert mine.stat().st_mode & 0o077 == 0
-    assert not mine.is_relative_to(theirs) and not theirs.is_relative_to(mine)
+    assert not mine.is_relative_to(theirs)
+    assert not theirs.is_relative_to(mine)
     assert made.folder(ALICE) == mine
 
 
@@ -78,7 +80,8 @@ async def test_another_tool_is_invoked_as_the_caller_that_is_given(tmp_path: Pat
     assert await made.invoke(OTHER, "a.b", {"x": 1}, {"m": 2}) == {
         "for": "alice", "tool": "a.b", "arguments": {"x": 1}, "meta": {"m": 2},
     }  # fmt: skip
-    assert await made.good(ALICE) and not await made.good(OTHER)
+    assert await made.good(ALICE)
+    assert not await made.good(OTHER)
 
 
 async def test_on_a_call_of_the_house_nobody_hears_and_nobody_can_be_asked() -> None:

@@ -405,7 +405,9 @@ async def test_a_servers_middleware_is_honoured_and_its_own_sealing_and_spans_ar
     async with opened(server) as backend, Rig(backend) as running:
         paper = await called(running, "ask")
         assert paper.json["result"]["noted"] is True
-        call = a_call(params={"name": "lab_ask", "arguments": {}}, route=running.catalogue.view(ALICE, "/mcp").tools["lab_ask"])  # type: ignore[union-attr]  # fmt: skip
+        view = running.catalogue.view(ALICE, "/mcp")
+        assert view is not None
+        call = a_call(params={"name": "lab_ask", "arguments": {}}, route=view.tools["lab_ask"])
         assert (await backend.send(call))["requestState"] == "mine"
     assert "tools/call" in seen
 

@@ -1,0 +1,34 @@
+"""What the engine says: failures are told from notices that mean nothing went wrong."""
+
+from backends.godot.engine.messages import errors, messages
+
+LEAKS = [
+    'WARNING: 3 RIDs of type "CanvasItem" were leaked.',
+    "   at: _free_rids (servers/rendering/renderer_canvas_cull.cpp:2692)",
+    "ERROR: 2 RID allocations of type 'P12GodotBody2D' were leaked at exit.",
+    "WARNING: ObjectDB instances leaked at exit (run with --verbose for details).",
+    "ERROR: 1 resources still in use at exit (run with --verbose for details).",
+]
+
+
+def test_leak_notices_are_not_failures() -> None:
+    assert messages(LEAKS) == []
+
+
+def test_an_error_knows_the_place_it_points_at() -> None:
+    lines = [
+        "SCRIPT ERROR: Parse Error: Expected parameter name.",
+        "          at: GDScript::reload (res://bad.gd:3)",
+        "USER WARNING: careful",
+        *LEAKS,
+    ]
+    error, warning = messages(lines)
+    assert error.as_json() == {
+        "severity": "error", "message": "Parse Error: Expected parameter name.", "file": "res://bad.gd", "line": 3,
+    }  # fmt: skip
+    assert (warning.severity, warning.text) == ("warning", "careful")
+    assert errors(lines) == [error]
+
+
+def test_colours_do_not_hide_an_error() -> None:
+    assert [each.text for each in errors(["\x1b[31mERROR: red\x1b[0m"])] == ["red"]

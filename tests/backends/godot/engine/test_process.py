@@ -1,0 +1,55 @@
+"""A child process: bounded, killed in time with all it started, and told from what is no engine."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from backends.godot.engine.process import Engine, environment, finish, version_of
+from backends.godot.options import Options
+from gateway.errors import Fault, Kind
+
+
+async def test_one_that_takes_too_long_is_ended_with_its_children(tmp_path: Path) -> None:
+    script = f"sleep 1000 & echo $! > {tmp_path}/child; wait"
+    with pytest.raises(Fault) as caught:
+        await finish(["/bin/sh", "-c", script], tmp_path, tmp_path, timeout=0.5)
+    assert caught.value.kind is Kind.TIMEOUT
+    child = Path("/proc") / (tmp_path / "child").read_text().strip()
+    async with asyncio.timeout(5):
+        while child.exists() and "State:\tZ" not in (child / "status").read_text():
+            await asyncio.sleep(0.01)
+
+
+async def test_endless_output_is_bounded_and_its_end_is_kept(tmp_path: Path) -> None:
+    done = await finish(["/bin/sh", "-c", "yes filler | head -c 3000000; echo the end"], tmp_path, tmp_path, timeout=30)
+    assert done.code == 0
+    assert len(done.out) < 1_000_000
+    assert done.out.endswith("the end")
+
+
+async def test_a_line_without_an_end_is_read_in_pieces(tmp_path: Path) -> None:
+    done = await finish(["/bin/sh", "-c", "head -c 20000000 /dev/zero | tr '\\0' x; exit 3"], tmp_path, tmp_path, 60)
+    assert done.code == 3
+
+
+async def test_a_program_that_is_no_engine_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Fault) as caught:
+        await version_of(Path("/bin/true"), tmp_path)
+    assert caught.value.kind is Kind.UNSUPPORTED
+
+
+def test_an_empty_path_means_no_engine_and_a_wrong_one_is_none() -> None:
+    for given in ("", "/no/such/godot"):
+        engine = Engine(Options(godot_path=given))
+        assert not engine.present
+        with pytest.raises(Fault) as caught:
+            engine.program()
+        assert caught.value.kind is Kind.UNSUPPORTED
+
+
+def test_the_environment_holds_nothing_of_the_gateways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEHOUSE__SECRET", "hush")
+    monkeypatch.setenv("DISPLAY", ":9")
+    assert set(environment(tmp_path)) == {"HOME", "PATH", "LANG"}
+    assert environment(tmp_path, windowed=True)["DISPLAY"] == ":9"

@@ -1,0 +1,280 @@
+"""The contract's sentences, each with what shows that it holds."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from mcp import MCPError
+
+from tests.backends.roblox.desk import MODERN
+
+Json = dict[str, Any]
+Check = Callable[[Any, str], Awaitable[None]]
+ROWS: list[tuple[str, Check]] = []
+
+ALWAYS = {
+    "core.ping",
+    "project.workspace_stats",
+    *(f"workflow.{n}" for n in ("run", "status", "cancel", "list", "logs")),
+}
+GATED = {
+    "roblox.bridge_ping",
+    *(f"roblox.script_{n}" for n in ("create", "update", "delete", "get_source", "execute")),
+    *(f"roblox.instance_{n}" for n in ("create", "set_property", "delete", "get", "list_children", "find")),
+}
+SOURCE = "return {add = function(a, b) return a + b end, nothing = function() end}"
+SNAPSHOT = {
+    *("runId", "workflowId", "correlationId", "status", "startedAt", "endedAt"),
+    *("totalSteps", "completedSteps", "cancelRequested"),
+}
+WAIT = {"waitMs": 20_000}
+
+
+def says(sentence: str) -> Callable[[Check], Check]:
+    def add(check: Check) -> Check:
+        ROWS.append((sentence, check))
+        return check
+
+    return add
+
+
+async def _call(client: Any, tool: str, arguments: Json | None = None, **meta: Any) -> Json:
+    result = await client.call_tool(tool, arguments or {}, meta=meta or None)
+    assert not result.is_error
+    return result.structured_content
+
+
+async def _refused(client: Any, tool: str, arguments: Json | None = None, **meta: Any) -> Any:
+    with pytest.raises(MCPError) as caught:
+        await client.call_tool(tool, arguments or {}, meta=meta or None)
+    return caught.value.error
+
+
+async def _read(client: Any, uri: str) -> Json:
+    return json.loads((await client.read_resource(uri)).contents[0].text)
+
+
+async def _module(client: Any, source: str = SOURCE) -> str:
+    given = {"parentPath": "ServerScriptService", "name": "M", "scriptType": "ModuleScript", "source": source}
+    return (await _call(client, "roblox.script_create", given))["output"]["instanceId"]
+
+
+async def _workflow(client: Any, *steps: Json, **more: Any) -> Json:
+    return await _call(client, "workflow.run", {"definition": {"id": "w", "steps": list(steps)}, **WAIT, **more})
+
+
+def _number(era: str, handshake: int, modern: int) -> int:
+    return modern if era == MODERN else handshake
+
+
+@says("Always available tools and bridge-gated tools are listed under their ids.")
+async def _catalogue(client: Any, era: str) -> None:
+    listed = {tool.meta["gatehouse/id"] for tool in (await client.list_tools()).tools}
+    assert listed == ALWAYS | GATED | {"roblox.list_studios"}
+
+
+@says("gox://status is a server status summary.")
+async def _status(client: Any, era: str) -> None:
+    assert (await _read(client, "gox://status")).keys() >= {"version", "actionsCount", "serverTime"}
+
+
+@says("gox://runs has recent runlog records, gox://runs/{runId} a single one by id.")
+async def _runs(client: Any, era: str) -> None:
+    run_id = (await _call(client, "core.ping"))["runId"]
+    first = (await _read(client, "gox://runs"))["runs"][0]
+    assert first["runId"] == run_id
+    assert await _read(client, f"gox://runs/{run_id}") == first
+
+
+@says("Successful tools/call structured output of an action is {runId, output, diff {summary, entries}}.")
+async def _envelope(client: Any, era: str) -> None:
+    given = {"parentPath": "Workspace", "className": "Part", "name": "P"}
+    envelope = await _call(client, "roblox.instance_create", given)
+    assert envelope.keys() == {"runId", "output", "diff"}
+    assert envelope["diff"] == {"summary": "create Part Workspace.P", "entries": []}
+
+
+@says("Read/query actions typically return diff: null.")
+async def _no_diff(client: Any, era: str) -> None:
+    assert (await _call(client, "roblox.instance_get", {"instancePath": "Workspace"}))["diff"] is None
+
+
+@says("script_execute needs one of scriptPath or scriptId.")
+async def _target(client: Any, era: str) -> None:
+    assert (await _refused(client, "roblox.script_execute", {"functionName": "add"})).code == -32602
+
+
+@says("functionName is optional; called is true when it was invoked.")
+async def _called(client: Any, era: str) -> None:
+    at = {"scriptId": await _module(client)}
+    whole = (await _call(client, "roblox.script_execute", at))["output"]
+    assert (whole["executed"], whole["called"]) == (True, False)
+    call = {**at, "functionName": "add", "args": [2, 40]}
+    output = (await _call(client, "roblox.script_execute", call))["output"]
+    assert output == {
+        "executed": True,
+        "called": True,
+        "path": "ServerScriptService.M",
+        "instanceId": at["scriptId"],
+        "returnValue": 42,
+    }
+
+
+@says("args is only used with functionName.")
+async def _args(client: Any, era: str) -> None:
+    at = {"scriptId": await _module(client, "return (...) == nil or typeof(...) == 'Instance'"), "args": [1]}
+    assert (await _call(client, "roblox.script_execute", at))["output"]["returnValue"] is True
+
+
+@says("forceRequire is an optional bool.")
+async def _force(client: Any, era: str) -> None:
+    at = {"scriptId": await _module(client, "_G.count = (_G.count or 0) + 1 return _G.count")}
+    values = [(await _call(client, "roblox.script_execute", at | m))["output"]["returnValue"] for m in ({}, {})]
+    forced = await _call(client, "roblox.script_execute", {**at, "forceRequire": True})
+    assert [*values, forced["output"]["returnValue"]] == [1, 1, 2]
+
+
+@says("Dry-run output has dryRun, path and instanceId.")
+async def _dry_run(client: Any, era: str) -> None:
+    at = {"scriptId": await _module(client)}
+    output = (await _call(client, "roblox.script_execute", at, dryRun=True))["output"]
+    assert {"dryRun": True, "path": "ServerScriptService.M", "instanceId": at["scriptId"]}.items() <= output.items()
+    assert "executed" not in output
+
+
+@says("expectReturn=true fails with validation error if returnValue is nil.")
+async def _expect(client: Any, era: str) -> None:
+    given = {"scriptId": await _module(client), "functionName": "nothing", "expectReturn": True}
+    error = await _refused(client, "roblox.script_execute", given)
+    assert (error.code, error.data["code"]) == (-32602, "VALIDATION_ERROR")
+
+
+@says("functionName fails with not-found error if it is not exported by the required module value.")
+async def _exported(client: Any, era: str) -> None:
+    given = {"scriptId": await _module(client), "functionName": "nope"}
+    error = await _refused(client, "roblox.script_execute", given)
+    assert (error.code, error.data["code"]) == (_number(era, -32044, 404), "NOT_FOUND")
+
+
+@says("Use action id roblox.script_execute (underscore), not roblox.script.execute.")
+async def _underscore(client: Any, era: str) -> None:
+    assert (await _refused(client, "roblox.script.execute", {"scriptPath": "x"})).code == -32602
+
+
+@says("Each step may include optional when: stepId, path, equals; when it does not match, the step is skipped.")
+async def _when(client: Any, era: str) -> None:
+    when = {"stepId": "a", "path": "ok", "equals": False}
+    given = {"parentPath": "Workspace", "className": "Part", "name": "Skipped"}
+    steps = [{"id": "a", "actionId": "core.ping"}, {"actionId": "roblox.instance_create", "input": given, "when": when}]
+    assert (await _workflow(client, *steps))["completedSteps"] == 2
+    found = await _call(client, "roblox.instance_find", {"rootPath": "game", "nameContains": "Skipped"})
+    assert found["output"]["matches"] == []
+
+
+@says("workflow.run and workflow.status return a workflow run snapshot.")
+async def _snapshot(client: Any, era: str) -> None:
+    done = await _workflow(client, {"actionId": "core.ping"})
+    assert done.keys() == SNAPSHOT
+    assert (done["workflowId"], done["status"]) == ("w", "succeeded")
+    assert await _call(client, "workflow.status", {"runId": done["runId"]}) == done
+
+
+@says("A snapshot has optional lastError (code, message).")
+async def _last_error(client: Any, era: str) -> None:
+    done = await _workflow(client, {"actionId": "roblox.instance_get", "input": {"instancePath": "No.Where"}})
+    assert done["lastError"] == {"code": "NOT_FOUND", "message": "instance not found"}
+
+
+@says("workflow.cancel returns the snapshot plus acknowledged.")
+async def _cancel(client: Any, era: str) -> None:
+    done = await _workflow(client, {"actionId": "core.ping"})
+    assert await _call(client, "workflow.cancel", {"runId": done["runId"]}) == {**done, "acknowledged": False}
+
+
+@says("workflow.list returns runs and optional nextCursor.")
+async def _list(client: Any, era: str) -> None:
+    done = [await _workflow(client, {"actionId": "core.ping"}) for _ in range(2)]
+    page = await _call(client, "workflow.list", {"limit": 1})
+    assert page["runs"] == [done[1]]
+    assert (await _call(client, "workflow.list", {"limit": 1, "cursor": page["nextCursor"]}))["runs"] == [done[0]]
+
+
+@says("workflow.logs returns runId and logs with timestamp, level, message, optional stepId, actionId.")
+async def _logs(client: Any, era: str) -> None:
+    done = await _workflow(client, {"id": "a", "actionId": "core.ping"})
+    answer = await _call(client, "workflow.logs", {"runId": done["runId"]})
+    assert answer["runId"] == done["runId"]
+    assert answer["logs"][0].keys() == {"timestamp", "level", "message"}
+    assert {"stepId": "a", "actionId": "core.ping"}.items() <= answer["logs"][1].items()
+
+
+@says("Supported request metadata for action tools: actor, correlationId, dryRun and approved, bool or bool-like.")
+async def _metadata(client: Any, era: str) -> None:
+    given = {"parentPath": "Workspace", "className": "Part", "name": "P"}
+    meta = {"actor": "ann", "correlationId": "corr-7", "dryRun": "T", "approved": "1"}
+    envelope = await _call(client, "roblox.instance_create", given, **meta)
+    assert envelope["output"]["dryRun"] is True
+    assert (await _read(client, f"gox://runs/{envelope['runId']}"))["correlationId"] == "corr-7"
+
+
+@says("Workflow run control fields are passed in arguments for workflow.run.")
+async def _control(client: Any, era: str) -> None:
+    given = {"parentPath": "Workspace", "className": "Part", "name": "Dry"}
+    control = {"actor": "ann", "correlationId": "corr-8", "dryRun": True, "approved": True}
+    done = await _workflow(client, {"actionId": "roblox.instance_create", "input": given}, **control)
+    assert (done["status"], done["correlationId"]) == ("succeeded", "corr-8")
+    found = await _call(client, "roblox.instance_find", {"rootPath": "game", "nameContains": "Dry"})
+    assert found["output"]["count"] == 0
+
+
+@says("Action tools include gox:version, gox:sideEffectLevel, gox:supportsDryRun and gox:requiresBridge.")
+async def _action_keys(client: Any, era: str) -> None:
+    keys = {f"gox:{key}" for key in ("version", "sideEffectLevel", "supportsDryRun", "requiresBridge")}
+    for tool in (await client.list_tools()).tools:
+        if not tool.name.startswith("workflow"):
+            assert keys <= tool.meta.keys(), tool.name
+
+
+@says("Workflow tools include gox:type = workflow.")
+async def _workflow_keys(client: Any, era: str) -> None:
+    tools = [tool for tool in (await client.list_tools()).tools if tool.name.startswith("workflow")]
+    assert [tool.meta["gox:type"] for tool in tools] == ["workflow"] * 5
+
+
+@says("Validation faults are -32602, with validation_path and validation_rule when available.")
+async def _validation(client: Any, era: str) -> None:
+    given = {"parentPath": "W", "name": "S", "scriptType": "Other", "source": ""}
+    error = await _refused(client, "roblox.script_create", given)
+    assert error.code == -32602
+    assert (error.data["validation_path"], error.data["validation_rule"]) == ("input.scriptType", "enum")
+
+
+@says("Error data has code, category, retryable, correlation_id and details.")
+async def _data(client: Any, era: str) -> None:
+    error = await _refused(client, "roblox.instance_get", {"instancePath": "No"}, correlationId="corr-9")
+    assert {"code", "category", "retryable", "correlation_id", "details"} <= error.data.keys()
+    assert error.data["correlation_id"] == "corr-9"
+
+
+@says("Everything else is a JSON-RPC internal error.")
+async def _internal(client: Any, era: str) -> None:
+    error = await _refused(client, "roblox.script_execute", {"scriptId": await _module(client, "error('x')")})
+    assert (error.code, error.data["code"]) == (-32603, "INTERNAL_ERROR")
+
+
+@says("Max payload size per tools/call: violations return -32602.")
+async def _payload(client: Any, era: str) -> None:
+    given = {"scriptPath": "x", "source": "x" * 1_100_000}
+    error = await _refused(client, "roblox.script_update", given)
+    assert error.code == -32602
+    assert error.data["payload_bytes"] > error.data["max_bytes"]
+
+
+@says("roblox.instance_find.maxResults is an alias of limit (do not send both).")
+async def _alias(client: Any, era: str) -> None:
+    given = {"rootPath": "game", "className": "Workspace"}
+    found = await _call(client, "roblox.instance_find", {**given, "maxResults": 1})
+    assert (found["output"]["limit"], found["output"]["count"]) == (1, 1)
+    both = await _refused(client, "roblox.instance_find", {**given, "maxResults": 1, "limit": 1})
+    assert (both.code, both.data["code"]) == (-32602, "VALIDATION_ERROR")
