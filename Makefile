@@ -3,7 +3,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: run test check install bench conformance faults engines clean
+.PHONY: run test check install bench conformance clean
 
 run: $(READY)  ## start on 127.0.0.1:8080 with everything embedded
 	@$(VENV)/bin/gatehouse serve
@@ -26,6 +26,7 @@ conformance: $(READY)  ## the official MCP suite, through the gateway
 	@$(PY) -m tests.conformance
 
 $(READY): pyproject.toml
+	@echo "making $(VENV) …"
 	@if command -v uv >/dev/null 2>&1; then \
 	  uv venv --quiet --allow-existing $(VENV) && \
 	  uv pip install --quiet --python $(PY) -e . --group dev; \

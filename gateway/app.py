@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib.metadata import version
@@ -16,6 +16,7 @@ from gateway.auth.keys import DEFAULT_SCOPES, Keys
 from gateway.catalogue.catalogue import Catalogue, Endpoint
 from gateway.catalogue.view import Naming
 from gateway.contract import MODERN, Backend, Call, Caller, Client, Json, Manifest, Record, Stage
+from gateway.edge.address import client_address, within
 from gateway.edge.bearer import Bearer
 from gateway.edge.bridge import bridge_router
 from gateway.edge.correlation import correlation_id, new_id, trace_context
@@ -64,7 +65,7 @@ from gateway.telemetry.log import Lines
 from gateway.upstream.bridge import Bridges
 from gateway.upstream.home import House, SilentWire
 from gateway.upstream.http.make import http_backend
-from gateway.upstream.load import load_module, overridden
+from gateway.upstream.load import LoadError, load_module, overridden
 from gateway.upstream.local import LocalBackend
 from gateway.upstream.remote import RemoteBackend
 from gateway.upstream.stdio.link import StdioLink
@@ -140,7 +141,7 @@ class Gatehouse:
             ttl=settings.catalogue.ttl,
             server_info=SERVER_INFO,
         )
-        self.catalogue = Catalogue(policy, naming)
+        self.catalogue = Catalogue(policy, naming, settings.catalogue.keep_stale)
         self.spans = Spans()
         shown = CallLines(lines.put, settings.log.format) if settings.log.level in ("debug", "info") else None
 
@@ -201,7 +202,8 @@ class Gatehouse:
         )
         authenticate = await self._authenticate()
         door = Door(authenticate, entry.serve, settings.server.max_body_bytes)
-        guard = self._guarded(Front(door, self._plain_routes(bridge_router(bridges, authenticate))))
+        self.plain = self._plain_routes(bridge_router(bridges, authenticate))
+        guard = self._guarded(Front(door, self.plain))
         self.asgi = guard
         self.lane = Lane(door, guard.host_allowed)
         leave(self._stop_backends)
@@ -216,6 +218,7 @@ class Gatehouse:
                 return anyone
 
             return let_in
+        trusted = partial(within, self.settings.server.trusted_proxies)
         bearer = Bearer(self.keys.verify)
         await self.keys.on_revoke(bearer.forget)
 
@@ -223,7 +226,7 @@ class Gatehouse:
             given = headers.get("authorization")
             if given is None and (key := headers.get("x-api-key")) is not None:
                 given = f"Bearer {key}"
-            return await bearer.caller(given, address)
+            return await bearer.caller(given, client_address(address, headers.get("x-forwarded-for"), trusted))
 
         return authenticate
 
@@ -246,12 +249,11 @@ class Gatehouse:
         wanted = {ns: entry for ns, entry in settings.backends.items() if entry.enabled}
         fresh = {ns: entry for ns, entry in wanted.items() if self._served.get(ns, (None,))[0] != entry}
         made = {ns: (entry, self._load(ns, entry)) for ns, entry in fresh.items()}
+        await self._open_all([(ns, backend) for ns, (_, backend) in made.items()])
         await self.tenants.apply({name: _tenant(each) for name, each in settings.tenants.items()})
         stale = [ns for ns in self._served if ns in made or ns not in wanted]
         retired = [self._served.pop(ns)[1] for ns in stale]
-        for namespace, (entry, backend) in made.items():
-            await backend.open()
-            self._served[namespace] = (entry, backend)
+        self._served |= made
         await asyncio.gather(*(self.catalogue.add(backend) for _, backend in made.values()))
         for namespace in stale:
             if namespace not in self._served:
@@ -259,6 +261,18 @@ class Gatehouse:
         self.catalogue.serve(_endpoints(settings))
         for backend in retired:
             self._spawn(backend.close())
+
+    async def _open_all(self, backends: Sequence[tuple[str, LocalBackend | RemoteBackend]]) -> None:
+        """All of them or none: what cannot be opened changes nothing."""
+        opened: list[LocalBackend | RemoteBackend] = []
+        try:
+            for namespace, backend in backends:
+                await _opened(namespace, backend)
+                opened.append(backend)
+        except LoadError:
+            for backend in opened:
+                await backend.close()
+            raise
 
     def _load(self, namespace: str, entry: "Served") -> LocalBackend | RemoteBackend:
         overrides = entry.model_dump(include={"effects", "timeouts", "timeout", "faults"})
@@ -357,6 +371,14 @@ def _correlate(headers: Mapping[str, str], meta: Any) -> tuple[str, dict[str, st
     known = cast("Json", meta) if isinstance(meta, dict) else None
     trace = trace_context(headers, known)
     return correlation_id(headers, known, trace), trace
+
+
+async def _opened(namespace: str, backend: LocalBackend | RemoteBackend) -> None:
+    try:
+        await backend.open()
+    except Exception as exc:
+        # A server's own lifespan may fail in any way.
+        raise LoadError(f"backends.{namespace}: it cannot be started: {exc}") from exc
 
 
 async def _logged(work: Coroutine[Any, Any, None]) -> None:

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -134,7 +134,7 @@ class Wire(Protocol):
 class Record:
     """The one thing stages write to; trace, audit and metrics read it when the call ends."""
 
-    __slots__ = ("decision", "marks", "notes", "outcome", "policies", "started")
+    __slots__ = ("decision", "found", "marks", "notes", "outcome", "policies", "started")
 
     def __init__(self) -> None:
         self.started = perf_counter_ns()
@@ -142,6 +142,8 @@ class Record:
         """The stages in the order they were entered, each with its time."""
         self.decision: Literal["allow", "deny", "none"] = "none"
         self.policies: tuple[str, ...] = ()
+        self.found: Route | None = None
+        """Where the call leads after all, when only a second look at the lists told."""
         self.outcome: str = "ok"
         """`ok`, `tool_error` (a result with isError), or the kind of the fault."""
         self.notes: dict[str, Any] = {}
@@ -197,6 +199,11 @@ class Call(Struct, frozen=True):
     """W3C trace context: traceparent, tracestate, baggage."""
 
     @property
+    def leads_to(self) -> Route | None:
+        """Its route, also when it was found late."""
+        return self.route or self.record.found
+
+    @property
     def arguments(self) -> Json:
         return self.params.get("arguments") or {}
 
@@ -222,8 +229,15 @@ class Offer:
     info: Json = field(default_factory=dict[str, Any])
 
 
-Change = tuple[Literal["tools", "prompts", "resources", "resource"], str]
-"""What a backend says has changed: one of its lists, or the resource of that URI."""
+class Change(NamedTuple):
+    """What a backend says has changed: one of its lists, or the resource of that URI."""
+
+    kind: Literal["tools", "prompts", "resources", "resource"]
+    uri: str = ""
+    tenant: str | None = None
+    """Whose it is, where the backend serves several tenants and said it in one's call; nobody else hears of it."""
+    more: Json | None = None
+    """What the backend said beside the URI."""
 
 
 class Backend(Protocol):

@@ -5,15 +5,16 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import partial
-from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Final
 
 import uvicorn
 
 from gateway.app import Gatehouse
+from gateway.edge.address import within
 from gateway.edge.census import Census
 from gateway.edge.limits import EdgeLimits
 from gateway.edge.server import protocol_class
@@ -43,7 +44,8 @@ def listen(settings: Settings) -> socket.socket:
 
 async def serve(house: Gatehouse, bound: socket.socket, reload: Callable[[], Settings] | None = None) -> None:
     """Until a signal stops it. SIGHUP, or a change of the settings file, applies new settings without a restart."""
-    server = _Server(house)
+    server = _Server(house, config(house))
+    beside = await _serve_operators(house)
     loop = asyncio.get_running_loop()
     changed = asyncio.Event()
     watching: list[asyncio.Task[None]] = []
@@ -56,21 +58,40 @@ async def serve(house: Gatehouse, bound: socket.socket, reload: Callable[[], Set
     try:
         await server.serve(sockets=[bound])
     finally:
-        for task in watching:
+        for task in [*watching, *beside]:
             task.cancel()
-        await asyncio.gather(*watching, return_exceptions=True)
+        await asyncio.gather(*watching, *beside, return_exceptions=True)
 
 
 class _Server(uvicorn.Server):
     """Lets the house end its streams before it waits for the connections to finish."""
 
-    def __init__(self, house: Gatehouse) -> None:
-        super().__init__(config(house))
+    def __init__(self, house: Gatehouse, served: uvicorn.Config) -> None:
+        super().__init__(served)
         self._house = house
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._house.drain()
         await super().shutdown(sockets)
+
+
+async def _serve_operators(house: Gatehouse) -> list[asyncio.Task[None]]:
+    """Health, and what else is for operators, on a port of its own where one is set."""
+    port = house.settings.server.ops_port
+    if port is None:
+        return []
+    served = uvicorn.Config(
+        house.plain, host=house.settings.server.host, port=port, lifespan="off", access_log=False, log_config=None
+    )
+    return [asyncio.create_task(_Beside(served).serve())]
+
+
+class _Beside(uvicorn.Server):
+    """A second server of the process: the first one minds the signals."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
 
 
 def _calm_collector() -> None:
@@ -96,7 +117,7 @@ def config(house: Gatehouse) -> uvicorn.Config:
     )
     return uvicorn.Config(
         house.asgi,
-        http=protocol_class(limits, Census(exempt=partial(_within, server.trusted_proxies)), house.lane),
+        http=protocol_class(limits, Census(exempt=partial(within, server.trusted_proxies)), house.lane),
         ws="none",
         lifespan="off",
         access_log=False,
@@ -105,14 +126,6 @@ def config(house: Gatehouse) -> uvicorn.Config:
         proxy_headers=False,
         timeout_graceful_shutdown=DRAIN_SECONDS,
     )
-
-
-def _within(networks: Iterable[IPv4Network | IPv6Network], address: str) -> bool:
-    try:
-        place = ip_address(address)
-    except ValueError:
-        return False
-    return any(place in network for network in networks)
 
 
 async def _watch(source: Path, changed: asyncio.Event) -> None:

@@ -42,10 +42,14 @@ class Announcer:
     async def tell(self, session: ServerSession, request_id: RequestId, written: list[Written]) -> None:
         """After the commit. It goes out as part of the call, so that only the caller's tenant hears of it."""
         for news in news_of(written):
-            if news["resource_uri"] in self._watched:
-                params: dict[str, Any] = {"uri": news["resource_uri"], **news, "_meta": news}
+            for uri in self._watching(news["resource_uri"]):
+                params: dict[str, Any] = {"uri": uri, **news, "_meta": news}
                 update = _Updated(params=_Params.model_validate(params))
                 await session.send_notification(cast("ServerNotification", update), related_request_id=request_id)
+
+    def _watching(self, changed: str) -> list[str]:
+        """The URIs under which somebody watches it: its own, or that of a search of it."""
+        return sorted(uri for uri in self._watched if uri == changed or uri.startswith(f"{changed}?"))
 
 
 def news_of(written: list[Written]) -> Iterator[Json]:

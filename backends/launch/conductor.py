@@ -13,6 +13,7 @@ from backends.launch.canon import write_whole
 from backends.launch.events import News, Span
 from backends.launch.job import Job, Progress, read_report
 from backends.launch.pipeline import STEPS
+from backends.launch.places import Places
 from backends.launch.run import Run, times
 from backends.launch.states import STABLE, TERMINAL, State
 from backends.launch.telemetry import Telemetry
@@ -39,6 +40,7 @@ class Conductor:
         self._telemetry = telemetry
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._workshops: dict[str, Workshop] = {}
+        self._places = Places(home.options.children)
 
     def start(self, caller: Caller, run: Run, span: Span) -> None:
         """Let the run advance by itself."""
@@ -115,7 +117,7 @@ class Conductor:
     async def _job(self, caller: Caller, run: Run, span: Span, progress: Progress) -> AsyncGenerator[Job]:
         key = _key(caller, run)
         turn = self._turns.setdefault(key, asyncio.Lock())
-        async with turn, self._leased(key):
+        async with turn, self._places.one(caller.tenant), self._leased(key):
             workshop = self._workshops[key] = Workshop(run, self._home.options)
             try:
                 yield Job(run, span, workshop, progress)

@@ -20,7 +20,7 @@ async def fix_next(job: Job) -> Json:
     snapshot = await job.snapshot()
     config = await asyncio.to_thread(lambda: run.config)
     attempts = sum(item["worker"] == FIX.title and item["status"] == "finished" for item in snapshot["work_items"])
-    if attempts >= config["max_fix_attempts"]:
+    if attempts >= min(config["max_fix_attempts"], config["budgets"]["max_patch_attempts"]):
         raise await _exhausted(job, "max_fix_attempts", f"The run has used its {attempts} attempts.")
     await job.move(State.FIXING)
     await job.progress(State.FIXING)

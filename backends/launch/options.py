@@ -43,8 +43,15 @@ class Options(BaseModel):
     token_envs: tuple[str, ...] = Field(
         default=(), description="Environment variables that a run_config may name as a token for an endpoint."
     )
+    children: int = Field(
+        default=4, gt=0, description="Runs that are worked on at the same time; one tenant has at most half of them."
+    )
     work_seconds: float = Field(default=900, gt=0, description="The longest that one work item may take.")
     max_repo_files: int = Field(default=20_000, gt=0, description="Files of a cloned repository that are read.")
     max_file_bytes: int = Field(default=1_048_576, gt=0, description="Larger files of a repository are left out.")
-    max_repo_bytes: int = Field(default=134_217_728, gt=0, description="Bytes of one repository that are written out.")
+    max_repo_bytes: int = Field(
+        default=134_217_728,
+        gt=0,
+        description="Bytes of one repository that are written out; four times that may be fetched.",
+    )
     confidence: float = Field(default=0.8, ge=0, le=1, description="What an inferred field must reach.")

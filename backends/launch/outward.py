@@ -39,6 +39,12 @@ class Outward:
             )
         return {"authorization": f"Bearer {os.environ[variable]}"}
 
+    def own_token(self) -> Json:
+        """The header for the operator's own token for the GitHub API."""
+        variable = self._home.options.github_token_env
+        token = os.environ.get(variable, "") if variable else ""
+        return {"authorization": f"Bearer {token}"} if token else {}
+
     async def close(self) -> None:
         if self._plain is not None:
             await self._plain.aclose()

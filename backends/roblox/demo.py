@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import json
 import os
 import shutil
 import sys
@@ -41,7 +42,7 @@ def _program(name: str, *preferred: str) -> str:
 async def install(home: Path = _HOME) -> Path:
     """The folder with the VM and the reflection database, fetched unless they are there. Raises `DemoError`."""
     modules = home / "node_modules"
-    if all((modules / name / "package.json").exists() for name in PACKAGES):
+    if all(_version(modules / name) == version for name, version in PACKAGES.items()):
         return modules
     await asyncio.to_thread(home.mkdir, parents=True, exist_ok=True)
     wanted = [f"{name}@{version}" for name, version in PACKAGES.items()]
@@ -53,6 +54,13 @@ async def install(home: Path = _HOME) -> Path:
     if npm.returncode != 0:
         raise DemoError(f"npm could not install {' '.join(wanted)}:\n{said.decode(errors='replace')}")
     return modules
+
+
+def _version(package: Path) -> str | None:
+    try:
+        return json.loads((package / "package.json").read_text(encoding="utf-8"))["version"]
+    except FileNotFoundError:
+        return None
 
 
 @asynccontextmanager
@@ -69,8 +77,9 @@ async def headless(
         "GATEHOUSE_MODULES": str(modules),
         "GATEHOUSE_PATIENCE": f"{patience:g}",
     }
+    # It ends when its standard input does: so it never outlives us, however we end.
     process = await asyncio.create_subprocess_exec(
-        node(), str(_STUDIO), env=environment, stdout=out, stderr=out, stdin=DEVNULL
+        node(), str(_STUDIO), env=environment, stdout=out, stderr=out, stdin=PIPE
     )
     try:
         yield process

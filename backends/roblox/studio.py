@@ -61,7 +61,8 @@ class Studio:
             )
         own = [peer for peer in peers if peer["owner"] == caller.subject]
         if own or len(peers) == 1:
-            return (own or peers)[-1]["id"]
+            # The newest that is there; one that is not may come back, and is waited for.
+            return max(own or peers, key=lambda peer: (peer["connected"], peer["connected_at"]))["id"]
         raise Fault(
             Kind.INVALID_INPUT,
             "several Studios are connected and none is yours: studioId says which",

@@ -21,6 +21,7 @@ _ONE: Final = text("SELECT * FROM workflow_runs WHERE run_id = :run_id")
 _RUNNING: Final = text("SELECT * FROM workflow_runs WHERE status = 'running' ORDER BY started_at")
 _CLAIM: Final = text("UPDATE workflow_runs SET worker = :worker WHERE run_id = :run_id AND worker = :before")
 _CANCEL: Final = text("UPDATE workflow_runs SET cancel_requested = 1 WHERE run_id = :run_id AND status = 'running'")
+_CANCELED: Final = text("SELECT cancel_requested FROM workflow_runs WHERE run_id = :run_id")
 _COMPLETED: Final = text("UPDATE workflow_runs SET completed_steps = :completed WHERE run_id = :run_id")
 _END: Final = text(
     "UPDATE workflow_runs SET status = :status, ended_at = :at, error_code = :code, error_message = :message"
@@ -137,6 +138,11 @@ async def request_cancel(store: Store, run_id: str) -> bool:
     """False when the run is not running."""
     async with store.transaction() as connection:
         return (await connection.execute(_CANCEL, {"run_id": run_id})).rowcount > 0
+
+
+async def cancel_requested(store: Store, run_id: str) -> bool:
+    async with store.transaction() as connection:
+        return bool((await connection.execute(_CANCELED, {"run_id": run_id})).scalar_one_or_none())
 
 
 async def end(store: Store, run: Run, completed: int, status: str, code: str | None, message: str | None) -> None:

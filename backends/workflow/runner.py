@@ -22,6 +22,7 @@ log = logging.getLogger("gatehouse.workflow")
 
 _CANCEL: Final = "gox.workflow.cancel"
 _LOOK_AGAIN: Final = 60.0
+_PATIENCE: Final = (0.1, 1.0, 5.0)
 _numbers = itertools.count(1)
 
 
@@ -138,7 +139,8 @@ class Runner:
         run = live.run
         live.completed, outputs = await rows.outputs(store, run.run_id)
         for position, step in enumerate(definition.steps[live.completed :], live.completed):
-            if live.canceled.is_set():
+            # Also by the row: whoever was asked to cancel may not have been able to reach us.
+            if live.canceled.is_set() or await rows.cancel_requested(store, run.run_id):
                 raise _Canceled
             status, output = "succeeded", None
             if step.when is not None and not holds(step.when, outputs):
@@ -202,8 +204,16 @@ class Runner:
         self, store: Store, live: Live, status: str, code: str | None = None, message: str | None = None
     ) -> None:
         level = "error" if status == "failed" else "info"
-        await self._note(store, live.run.run_id, level, f"workflow {status}")
-        await rows.end(store, live.run, live.completed, status, code, message)
+        for pause in (*_PATIENCE, None):
+            try:
+                await self._note(store, live.run.run_id, level, f"workflow {status}")
+                await rows.end(store, live.run, live.completed, status, code, message)
+                break
+            except Fault:
+                # A run whose end is not noted would run for ever: a busy store is waited for.
+                if pause is None:
+                    raise
+                await asyncio.sleep(pause)
         live.ended = True
 
     async def _cancel_here(self, message: Json) -> Json:

@@ -1,10 +1,11 @@
 """Every backend's lists, and the views made of them. Listing never waits for a backend."""
 
 import asyncio
+import itertools
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Hashable, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol
@@ -55,7 +56,9 @@ Listener = Callable[[str, Change], None]
 class Catalogue:
     """The snapshots of all backends, swapped whole when one changes."""
 
-    def __init__(self, sight: Sight, naming: Naming) -> None:
+    def __init__(self, sight: Sight, naming: Naming, keep_stale: float = 86_400.0) -> None:
+        self._keep_stale = keep_stale
+        self._degraded_at: dict[str, float] = {}
         self._sight = sight
         self._naming = naming
         self._snapshots: dict[str, Snapshot] = {}
@@ -64,6 +67,8 @@ class Catalogue:
         self._read_at: dict[str, float] = {}
         self._listeners: list[Listener] = []
         self._refreshing: set[asyncio.Task[None]] = set()
+        self._readings = itertools.count(1)
+        self._applied: dict[str, int] = {}
 
     # ---- asked on every call ----
 
@@ -101,13 +106,16 @@ class Catalogue:
         await asyncio.wait({self._start(self.refresh(backend))}, timeout=FIRST_OFFER_SECONDS)
 
     def drop(self, namespace: str) -> None:
-        if self._snapshots.pop(namespace, None) is not None:
-            self._views.clear()
+        if namespace in self._snapshots:
+            # Told while it is still in view: whoever sees it no more could not be asked whether to tell them.
             self._tell(namespace, _EVERYTHING)
+            del self._snapshots[namespace]
+            self._applied.pop(namespace, None)
+            self._views.clear()
 
     async def refresh(self, backend: Backend, said: Change | None = None) -> None:
         """Read its lists and tell what changed, and what the backend `said` did; on failure the last good ones stay."""
-        namespace = backend.namespace
+        namespace, reading = backend.namespace, next(self._readings)
         self._read_at[namespace] = time.monotonic()
         try:
             async with asyncio.timeout(OFFER_SECONDS):
@@ -117,15 +125,22 @@ class Catalogue:
             log.warning("%s: its lists could not be read: %s", namespace, str(exc) or "no answer in time")
             self._degrade(namespace)
             return
+        except Exception:
+            # Whatever a backend's lists raise, neither its own tools nor anybody else's may go with it.
+            log.exception("%s: its lists could not be read", namespace)
+            self._degrade(namespace)
+            return
         before = self._snapshots.get(namespace)
-        if before is None or before.backend is not backend:
-            return  # dropped or replaced meanwhile
+        if before is None or before.backend is not backend or reading < self._applied.get(namespace, 0):
+            return  # dropped or replaced meanwhile, or a later reading was faster
+        self._applied[namespace] = reading
+        self._degraded_at.pop(namespace, None)
         for name in snapshot.quarantined.keys() - before.quarantined.keys():
             log.warning("%s: %r is not served: %s", namespace, name, snapshot.quarantined[name])
         self._snapshots[namespace] = snapshot
         changes = _differences(before.offer, snapshot.offer)
-        if said is not None:
-            changes.add(said)
+        if said is not None and said not in changes:
+            changes.append(said)
         if before.offer != snapshot.offer or before.degraded:
             self._views.clear()
         self._tell(namespace, changes)
@@ -163,15 +178,22 @@ class Catalogue:
         return self._sight.sees(caller, whole)
 
     def _degrade(self, namespace: str) -> None:
-        """Its tools stay listed, and say that it is not well."""
+        """Its tools stay listed for a while, and say that it is not well."""
         before = self._snapshots.get(namespace)
-        if before is not None and not before.degraded:
+        if before is None:
+            return
+        since = self._degraded_at.setdefault(namespace, time.monotonic())
+        if not before.degraded:
             self._snapshots[namespace] = replace(before, degraded=True)
             self._views.clear()
+        elif before.offer.tools and time.monotonic() - since > self._keep_stale:
+            self._snapshots[namespace] = replace(take(before.backend, Offer()), degraded=True)
+            self._views.clear()
+            self._tell(namespace, _EVERYTHING)
 
     def _changed(self, backend: Backend, change: Change) -> None:
-        if change[0] == "resource":
-            self._tell(backend.namespace, {change})
+        if change.kind == "resource":
+            self._tell(backend.namespace, [change])
             return
         self._start(self.refresh(backend, change))
 
@@ -181,21 +203,21 @@ class Catalogue:
         task.add_done_callback(self._refreshing.discard)
         return task
 
-    def _tell(self, namespace: str, changes: set[Change]) -> None:
+    def _tell(self, namespace: str, changes: Sequence[Change]) -> None:
         for listener in self._listeners:
-            for change in sorted(changes):
+            for change in changes:
                 listener(namespace, change)
 
 
-_EVERYTHING: Final[set[Change]] = {("tools", ""), ("prompts", ""), ("resources", "")}
+_EVERYTHING: Final = (Change("tools"), Change("prompts"), Change("resources"))
 
 
-def _differences(before: Offer, after: Offer) -> set[Change]:
-    changes: set[Change] = set()
+def _differences(before: Offer, after: Offer) -> list[Change]:
+    changes: list[Change] = []
     if before.tools != after.tools:
-        changes.add(("tools", ""))
+        changes.append(Change("tools"))
     if before.prompts != after.prompts:
-        changes.add(("prompts", ""))
+        changes.append(Change("prompts"))
     if (before.resources, before.templates) != (after.resources, after.templates):
-        changes.add(("resources", ""))
+        changes.append(Change("resources"))
     return changes

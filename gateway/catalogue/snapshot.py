@@ -40,6 +40,9 @@ def take(backend: Backend, offer: Offer) -> Snapshot:
     twice = collisions(backend.namespace, [tool["name"] for tool in tools])
     bad_tools |= dict.fromkeys(twice, "its prefixed name is another tool's own name")
     tools = [tool for tool in tools if tool["name"] not in twice]
+    alike = collisions(backend.namespace, [prompt["name"] for prompt in prompts])
+    bad_prompts |= dict.fromkeys(alike, "its prefixed name is another prompt's own name")
+    prompts = [prompt for prompt in prompts if prompt["name"] not in alike]
     return Snapshot(
         backend=backend,
         offer=replace(

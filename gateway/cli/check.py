@@ -57,9 +57,6 @@ def _warnings(settings: Settings) -> Iterator[str]:
         yield "backends: nothing is served"
     if settings.server.host in ("0.0.0.0", "::") and "public_url" not in settings.server.model_fields_set:  # noqa: S104
         yield f"server.public_url: not set, and clients cannot reach {settings.server.public_url}"
-    for namespace, backend in settings.backends.items():
-        if backend.enabled and not isinstance(backend, ModuleBackend):
-            yield f"backends.{namespace}: url and command entries are not served by this release yet"
     for name, server in settings.servers.items():
         for namespace in server.backends:
             if not settings.backends[namespace].enabled:

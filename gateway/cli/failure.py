@@ -56,7 +56,7 @@ def _explanation(exc: OSError, settings: "Settings") -> str:
     address = f"{settings.server.host}:{settings.server.port}"
     match exc.errno:
         case errno.EADDRINUSE:
-            return f"{address} is in use; choose another with --port"
+            return f"{address} is in use; choose another with --port or GATEHOUSE__SERVER__PORT"
         case errno.EACCES:
             return f"{address} is not yours to open; choose a port above 1023 with --port"
         case errno.EADDRNOTAVAIL:

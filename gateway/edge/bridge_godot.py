@@ -71,7 +71,7 @@ async def _talk(socket: WebSocket, relay: Relay, caller: Caller, session: str, t
         for task in both:
             task.cancel()
         ends = await asyncio.gather(*both, return_exceptions=True)
-    with suppress(RuntimeError):  # it is closed already
+    with suppress(RuntimeError, WebSocketDisconnect):  # it is closed already
         await socket.close(_GOING)
     for end in ends:
         if isinstance(end, Exception) and not isinstance(end, Fault | WebSocketDisconnect):

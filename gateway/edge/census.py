@@ -44,7 +44,8 @@ class Census:
         if len(self._members) >= limits.max_connections:
             return False
         key = neighbour(address)
-        if key and self._per_address[key] >= limits.max_connections_per_address and not self._exempt(address):
+        most = limits.max_connections_per_address
+        if key and 0 < most <= self._per_address[key] and not self._exempt(address):
             return False
         self._members[connection] = key
         self._per_address[key] += 1

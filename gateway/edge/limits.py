@@ -24,3 +24,4 @@ class EdgeLimits:
     max_body_bytes: int = 4 * 1024 * 1024
     max_connections: int = 10_000
     max_connections_per_address: int = 1_024
+    """0: as many as there may be in all."""

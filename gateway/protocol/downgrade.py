@@ -20,7 +20,18 @@ def downgrade(result: Json, version: str, correlation_id: str) -> Json:
     content = shown.get("content")
     if version < _STRUCTURE_SINCE and isinstance(content, list):
         shown["content"] = [_block(block, version) for block in cast("list[Any]", content)]
+    messages = shown.get("messages")
+    if version < _STRUCTURE_SINCE and isinstance(messages, list):
+        shown["messages"] = [_message(message, version) for message in cast("list[Any]", messages)]
     return shown
+
+
+def _message(message: Any, version: str) -> Any:
+    """One of a prompt."""
+    if not isinstance(message, dict):
+        return message
+    known = cast("Json", message)
+    return {**known, "content": _block(known["content"], version)} if "content" in known else known
 
 
 def _block(block: Any, version: str) -> Any:

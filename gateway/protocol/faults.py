@@ -29,8 +29,8 @@ class RpcError:
 def dress(exc: Fault | ForeignError, call: Call) -> Json | RpcError:
     """A result with `isError`, or a JSON-RPC error, as the backend's contract wants it."""
     if isinstance(exc, ForeignError):
-        return RpcError(*_in_era(exc, modern=call.client.modern))
-    route, stage = call.route, exc.stage or call.record.stage
+        return RpcError(*_in_era(exc, call))
+    route, stage = call.leads_to, exc.stage or call.record.stage
     manifest = route.backend.manifest if route else _PLAIN
     origin = route.namespace if route and stage == "dispatch" else "gateway"
     error = exc.as_object(correlation_id=call.id, origin=origin, stage=stage, words=manifest.words)
@@ -48,10 +48,11 @@ def number(kind: Kind, *, modern: bool) -> int:
 
 def _failed_result(error: Json, call: Call, manifest: Manifest) -> Json:
     result: Json = {"content": [{"type": "text", "text": error["message"]}], "isError": True}
-    assert call.route is not None
+    route = call.leads_to
+    assert route is not None
     if manifest.dress is not None:
-        result["structuredContent"] = manifest.dress(error, call.route.name, call.arguments)
-    elif "outputSchema" in call.route.definition:
+        result["structuredContent"] = manifest.dress(error, route.name, call.arguments)
+    elif "outputSchema" in route.definition:
         # Clients hold errors to the output schema too, and this one was not made with ours in mind.
         result["_meta"] = {ERROR_META: error}
     else:
@@ -66,11 +67,13 @@ def _unknown(exc: UnknownName, error: Json, *, modern: bool) -> RpcError:
     return RpcError(code, exc.message, {**error, "uri": exc.uri})
 
 
-def _in_era(exc: ForeignError, *, modern: bool) -> tuple[int, str, Any]:
+def _in_era(exc: ForeignError, call: Call) -> tuple[int, str, Any]:
     """The two eras number an unknown resource differently."""
-    code, data = exc.code, cast("object", exc.data)
+    code, data, modern = exc.code, cast("object", exc.data), call.client.modern
     if modern and code == RESOURCE_NOT_FOUND:
         code = INVALID_PARAMS
+        if data is None and "uri" in call.params:
+            data = {"uri": call.params["uri"]}
     elif not modern and code == INVALID_PARAMS and isinstance(data, dict) and "uri" in data:
         code = RESOURCE_NOT_FOUND
     return code, exc.message, cast("Any", data)

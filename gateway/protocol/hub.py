@@ -23,6 +23,13 @@ LIST_CHANGED: Final = {
 UPDATED: Final = "notifications/resources/updated"
 
 
+def updated(uri: str, change: Change, meta: Json | None = None) -> Json:
+    """The params that tell of a resource's update, with whatever else its backend said."""
+    more = change.more or {}
+    known: Json = {**(more.get("_meta") or {}), **(meta or {})}
+    return {**more, "uri": uri, "_meta": known} if known else {**more, "uri": uri}
+
+
 class Ear:
     """A bounded queue of notifications; a stream whose client stopped reading is ended at the bound."""
 
@@ -51,7 +58,8 @@ class Hub:
         self._backend = backend
         self._ears: set[Ear] = set()
         self._wants: dict[Hashable, frozenset[Target]] = {}
-        self._watching: dict[str, frozenset[str]] = {}
+        self._watching: dict[str, tuple[Backend, frozenset[str]]] = {}
+        self._syncing: set[asyncio.Task[None]] = set()
 
     def attach(self, hears: Hears) -> Ear:
         ear = Ear(hears)
@@ -62,6 +70,7 @@ class Hub:
         self._ears.discard(ear)
 
     def changed(self, namespace: str, change: Change) -> None:
+        self._catch_up(namespace)
         for ear in list(self._ears):
             if (notification := ear.hears(namespace, change)) is not None:
                 ear.put(notification)
@@ -72,22 +81,29 @@ class Hub:
             self._wants[who] = targets
         else:
             self._wants.pop(who, None)
-        wanted: dict[str, set[str]] = {namespace: set() for namespace in self._watching}
-        for each in self._wants.values():
-            for namespace, uri in each:
-                wanted.setdefault(namespace, set()).add(uri)
-        for namespace, uris in wanted.items():
-            await self._watch(namespace, frozenset(uris))
+        wanted = {namespace for each in self._wants.values() for namespace, _ in each}
+        for namespace in wanted | self._watching.keys():
+            await self._sync(namespace)
 
-    async def _watch(self, namespace: str, uris: frozenset[str]) -> None:
-        backend = self._backend(namespace)
-        if backend is None or self._watching.get(namespace, frozenset()) == uris:
+    async def _sync(self, namespace: str) -> None:
+        """Added up at this moment: meanwhile others may have come to want more."""
+        uris = frozenset(uri for each in self._wants.values() for ns, uri in each if ns == namespace)
+        backend, told = self._backend(namespace), self._watching.get(namespace)
+        if backend is None or (told == (backend, uris) if told else not uris):
             return
         if uris:
-            self._watching[namespace] = uris
+            self._watching[namespace] = (backend, uris)
         else:
             self._watching.pop(namespace, None)
         await backend.watch(uris)
+
+    def _catch_up(self, namespace: str) -> None:
+        """A backend that took another's place has to be told what is wanted of it."""
+        told = self._watching.get(namespace)
+        if told is not None and self._backend(namespace) not in (None, told[0]):
+            task = asyncio.ensure_future(self._sync(namespace))
+            self._syncing.add(task)
+            task.add_done_callback(self._syncing.discard)
 
     def close(self) -> None:
         """End every stream, as a server that stops should."""

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from gateway.catalogue.view import View
 from gateway.contract import Call, Client, Handler, Inbound, Json, Outlet, Record, Result, Route
-from gateway.errors import UnknownName
+from gateway.errors import Fault, Kind, UnknownName
 from gateway.protocol.answer import error_bytes, headers
 from gateway.protocol.asking import Asking
 from gateway.protocol.downgrade import downgrade
-from gateway.protocol.faults import RpcError
+from gateway.protocol.faults import RpcError, number
 from gateway.protocol.floor import CARRIED, IS_LIST, Floor, find, list_end, read, seen
 from gateway.protocol.json import BadJson
 from gateway.protocol.legacy_wire import LegacyWire
@@ -29,7 +29,6 @@ from gateway.protocol.wire import Pulse
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
 SESSION_GONE: Final = -32001
-CANCELLED: Final = -32800
 
 
 class Legacy:
@@ -87,6 +86,10 @@ class Legacy:
 
     async def get(self, inbound: Inbound, outlet: Outlet) -> None:
         correlation_id, _ = self._floor.correlate(inbound.headers, None)
+        if self._floor.view(inbound) is None:
+            error = RpcError(METHOD_NOT_FOUND, "There is no such endpoint.")
+            await _refuse(outlet, 404, correlation_id, None, error)
+            return
         session = await self._session(inbound, outlet, None, correlation_id)
         if session is not None:
             await self._standing.open(inbound, outlet, session, correlation_id)
@@ -96,7 +99,7 @@ class Legacy:
         session = await self._session(inbound, outlet, None, correlation_id)
         if session is not None:
             await self._sessions.end(session)
-            self._standing.end(session.digest)
+            await self._standing.forget(session.digest)
             await outlet.answer(204, headers(correlation_id), b"")
 
     async def _session(
@@ -122,7 +125,8 @@ class Legacy:
         params = asked.params
         version = _negotiated(params.get("protocolVersion"))
         capabilities: Any = params.get("capabilities")
-        info: Any = params.get("clientInfo")
+        said: Any = params.get("clientInfo")
+        info = cast("Json", said) if isinstance(said, dict) else None
         client = Client(version, cast("Json", capabilities) if isinstance(capabilities, dict) else {}, info)
         wire = LegacyWire(outlet, client, correlation_id, self._streams, self._asking)
         outcome = await self._turn(inbound, view, asked, client, wire, correlation_id, trace)
@@ -160,7 +164,7 @@ class Legacy:
             if key not in self._cancelled:
                 raise
             task.uncancel()
-            outcome = Outcome(error_bytes(asked.id, RpcError(CANCELLED, "The client cancelled this request.")))
+            outcome = Outcome(error_bytes(asked.id, _cancelled(correlation_id)))
         finally:
             self._pulse.discard(wire)
             self._running.pop(key, None)
@@ -241,6 +245,12 @@ class Legacy:
         await self._sessions.rows.unsubscribe(call.client.session or "", call.params["uri"])
         await self._standing.listen_for(call.caller, call.endpoint, call.client.session or "")
         return {}
+
+
+def _cancelled(correlation_id: str) -> RpcError:
+    fault = Fault(Kind.CANCELLED, "The client cancelled this request.", stage="edge")
+    data = fault.as_object(correlation_id=correlation_id, origin="gateway", stage="edge", words={})
+    return RpcError(number(fault.kind, modern=False), fault.message, data)
 
 
 def _until() -> float:

@@ -59,11 +59,11 @@ class LegacyWire:
             self._asked_at = None
 
     async def hang_up(self) -> None:
-        await (await self._opened()).hang_up()
+        await self._opened().hang_up()
 
     async def keep_alive(self) -> None:
         if not self._finished:
-            await (await self._opened()).keep_alive()
+            await self._opened().keep_alive()
             self.silent_since = time.monotonic()
 
     async def finish(self, status: int, payload: bytes, *more: Header) -> None:
@@ -71,17 +71,18 @@ class LegacyWire:
         if self._stream is None and not self._likes_streams:
             await self._outlet.answer(status, headers(self._correlation_id, *more), payload)
             return
-        stream = await self._opened()
+        stream = self._opened()
         await stream.send(payload)
         await stream.end()
         self._streams.forget_later(stream)
 
     async def _send(self, payload: bytes) -> None:
-        await (await self._opened()).send(payload)
-        self.silent_since = time.monotonic()
+        if not self._finished:
+            await self._opened().send(payload)
+            self.silent_since = time.monotonic()
 
-    async def _opened(self) -> Stream:
+    def _opened(self) -> Stream:
         if self._stream is None:
             self._stream = self._streams.new(self._client.session or "", self._correlation_id)
-            await self._stream.attach(self._outlet, prime=self._client.version >= _PRIMED_SINCE)
+            self._stream.adopt(self._outlet, prime=self._client.version >= _PRIMED_SINCE)
         return self._stream

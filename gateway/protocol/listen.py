@@ -6,7 +6,7 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.view import View
 from gateway.contract import Call, Change, Json, Result
 from gateway.protocol.floor import seen
-from gateway.protocol.hub import LIST_CHANGED, UPDATED, Hub, Target
+from gateway.protocol.hub import LIST_CHANGED, UPDATED, Hub, Target, updated
 
 SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 _FLAGS: Final = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
@@ -25,12 +25,12 @@ class Listen:
         meta: Json = {SUBSCRIPTION_ID: call.request_id}
 
         def hears(namespace: str, change: Change) -> tuple[str, Json] | None:
-            kind, uri = change
-            if kind == "resource":
-                shown = targets.get((namespace, uri))
-                return (UPDATED, {"uri": shown, "_meta": meta}) if shown is not None else None
-            wanted = granted.get(_FLAGS[kind]) and namespace in self._namespaces(call)
-            return (LIST_CHANGED[kind], {"_meta": meta}) if wanted else None
+            if namespace not in self._namespaces(call) or change.tenant not in (None, call.caller.tenant):
+                return None
+            if change.kind == "resource":
+                shown = targets.get((namespace, change.uri))
+                return (UPDATED, updated(shown, change, meta)) if shown is not None else None
+            return (LIST_CHANGED[change.kind], {"_meta": meta}) if granted.get(_FLAGS[change.kind]) else None
 
         # Attached before the acknowledgement is written: what changes meanwhile is not lost.
         ear = self._hub.attach(hears)

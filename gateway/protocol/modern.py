@@ -159,19 +159,23 @@ class Modern:
 
     async def _went_on(self, inbound: Inbound, outlet: Outlet, asked: Message, correlation_id: str) -> bool:
         """Whether the request belonged to a waiting call: then it is answered by that call."""
+        if asked.method not in MULTI_ROUND:
+            return False
         try:
+            check(asked.method, asked.params)
             state = self._rounds.back(inbound.caller, asked.method, asked.params)["requestState"]
-            if not is_parked(state):
-                return False
+        except (ForeignError, Fault):
+            return False  # found again, and answered, where every other request is judged
+        if not is_parked(state):
+            return False
+        try:
             parked, wire = self._parking.find(state)
-        except (ForeignError, Fault) as exc:
-            if isinstance(exc, ForeignError):
-                return False  # said again, and answered, where every other request is judged
-            error = RpcError(number(exc.kind, modern=True), exc.message)
+            assert isinstance(wire, ModernWire)
+            answered = wire.resume(outlet, asked.id)
+        except Fault as fault:
+            error = RpcError(number(fault.kind, modern=True), fault.message)
             await _refuse(outlet, correlation_id, asked.id, error)
             return True
-        assert isinstance(wire, ModernWire)
-        answered = await wire.resume(outlet, asked.id)
         missing = parked.take(cast("dict[str, Json]", asked.params.get("inputResponses") or {}))
         if missing:
             await self._say_input_required(wire, inbound.caller, asked, missing, state)
@@ -202,7 +206,7 @@ class Modern:
             if rung is not None:
                 raise ForeignError(rung.code, rung.message, rung.data)
         if "requestState" in params and method in MULTI_ROUND:
-            params = self._rounds.back(inbound.caller, method, params)
+            params = self._rounds.back(inbound.caller, method, params, route.namespace if route else None)
         return route, params
 
     def _finished(self, call: Call, result: Result) -> Result:

@@ -25,6 +25,8 @@ def check(method: str, params: Json) -> None:
             raise _wrong(key, word)
     if method == "prompts/get":
         _all(params.get("arguments"), str, "arguments", "an object of strings")
+    if method == "subscriptions/listen":
+        _check_uris(cast("Json", params["notifications"]).get("resourceSubscriptions"))
     if "inputResponses" in params:
         _all(params["inputResponses"], dict, "inputResponses", "an object of objects")
 
@@ -39,8 +41,17 @@ def loud_enough(level: Any, lowest: str) -> bool:
     return level in LOG_LEVELS and LOG_LEVELS.index(level) >= LOG_LEVELS.index(lowest)
 
 
-def _all(values: Json | None, kind: type, path: str, word: str) -> None:
-    if values and not all(isinstance(value, kind) for value in values.values()):
+def _check_uris(uris: Any) -> None:
+    if uris is None:
+        return
+    if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in cast("list[Any]", uris)):
+        raise _wrong("notifications.resourceSubscriptions", "a list of strings")
+
+
+def _all(values: Any, kind: type, path: str, word: str) -> None:
+    if values is None:
+        return
+    if not isinstance(values, dict) or not all(isinstance(value, kind) for value in cast("Json", values).values()):
         raise _wrong(path, word)
 
 

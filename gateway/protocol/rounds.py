@@ -27,11 +27,10 @@ class Rounds:
         state = result.get("requestState")
         if state is None:
             return result
-        assert call.route is not None
-        return {
-            **result,
-            "requestState": self.sealed(call.caller, call.method, call.params, call.route.namespace, str(state)),
-        }
+        route = call.leads_to
+        assert route is not None
+        sealed = self.sealed(call.caller, call.method, call.params, route.namespace, str(state))
+        return {**result, "requestState": sealed}
 
     def sealed(self, caller: Caller, method: str, params: Json, namespace: str, state: str) -> str:
         """A state that only this caller can bring back, with this very request."""
@@ -46,8 +45,8 @@ class Rounds:
             state=state,
         )
 
-    def back(self, caller: Caller, method: str, params: Json) -> Json:
-        """The params with the backend's own state in place of ours."""
+    def back(self, caller: Caller, method: str, params: Json, namespace: str | None = None) -> Json:
+        """The params with the backend's own state in place of ours; if named, only that backend's."""
         target, arguments = _bound(params)
         try:
             opened = read_state(
@@ -58,6 +57,8 @@ class Rounds:
                 target=target,
                 arguments_digest=arguments,
             )
+            if namespace is not None and opened.namespace != namespace:
+                raise Unsealed
         except Unsealed as exc:
             data = {"reason": "invalid_request_state"}
             raise ForeignError(_INVALID_PARAMS, "Invalid or expired requestState", data) from exc
@@ -66,8 +67,20 @@ class Rounds:
 
 def missing_capabilities(capabilities: Json, requests: dict[str, Any]) -> dict[str, Json]:
     """What the requests need and the client did not declare."""
-    needed = {_ASKS[each["method"]] for each in requests.values() if each.get("method") in _ASKS}
-    return {name: {} for name in sorted(needed) if name not in capabilities}
+    missing: dict[str, Json] = {}
+    for request in requests.values():
+        name = _ASKS.get(request.get("method", ""))
+        if name is None:
+            continue
+        if name not in capabilities:
+            missing.setdefault(name, {})
+        elif name == "elicitation":
+            params: Json = request.get("params") or {}
+            mode = str(params.get("mode") or "form")
+            # A client that names no mode fills forms.
+            if mode not in (capabilities[name] or {"form": {}}):
+                missing.setdefault(name, {})[mode] = {}
+    return dict(sorted(missing.items()))
 
 
 def without_elicitation_id(request: Json) -> Json:

@@ -7,7 +7,7 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Caller, Change, Inbound, Json, Outlet
 from gateway.protocol.answer import error_bytes, headers, notification_bytes
 from gateway.protocol.faults import RpcError
-from gateway.protocol.hub import LIST_CHANGED, UPDATED, Ear, Hub, Target
+from gateway.protocol.hub import LIST_CHANGED, UPDATED, Ear, Hub, Target, updated
 from gateway.protocol.session import Session, SessionRows
 from gateway.protocol.streams import KEPT_SECONDS, Stream, Streams
 from gateway.protocol.wire import Pulse
@@ -24,7 +24,7 @@ class Standing:
         self._streams = streams
         self._rows = rows
         self._pulse = pulse
-        self._pumps: dict[str, tuple[Ear, asyncio.Task[None]]] = {}
+        self._pumps: dict[str, tuple[Ear, Stream, asyncio.Task[None]]] = {}
 
     async def open(self, inbound: Inbound, outlet: Outlet, session: Session, correlation_id: str) -> None:
         """Serve one GET until the client leaves or the stream is over."""
@@ -51,8 +51,13 @@ class Standing:
         """Have the backends report what this session is subscribed to."""
         await self._hub.want(("session", digest), frozenset(self._targets(caller, endpoint, digest)))
 
+    async def forget(self, digest: str) -> None:
+        """The session is over: nothing is watched for it any more."""
+        self.end(digest)
+        await self._hub.want(("session", digest), frozenset())
+
     def end(self, digest: str) -> None:
-        """The session is over."""
+        """End its standing stream, if it has one."""
         pump = self._pumps.pop(digest, None)
         if pump is not None:
             pump[0].end()
@@ -65,27 +70,30 @@ class Standing:
             return self._meaning(inbound, session.digest, namespace, change)
 
         ear = self._hub.attach(hears)
-        task = asyncio.create_task(self._pump(ear, stream), name="standing")
-        self._pumps[session.digest] = (ear, task)
+        task = asyncio.create_task(self._pump(session.digest, ear, stream), name="standing")
+        self._pumps[session.digest] = (ear, stream, task)
         await self.listen_for(inbound.caller, inbound.path, session.digest)
         return stream
 
-    async def _pump(self, ear: Ear, stream: Stream) -> None:
+    async def _pump(self, digest: str, ear: Ear, stream: Stream) -> None:
         try:
             while (notification := await ear.next()) is not None:
                 await stream.send(notification_bytes(*notification))
         finally:
             self._hub.detach(ear)
+            if (mine := self._pumps.get(digest)) is not None and mine[1] is stream:
+                del self._pumps[digest]
             await stream.end()
             self._streams.forget_later(stream)
 
     def _meaning(self, inbound: Inbound, digest: str, namespace: str, change: Change) -> tuple[str, Json] | None:
-        kind, uri = change
-        if kind == "resource":
-            shown = self._targets(inbound.caller, inbound.path, digest).get((namespace, uri))
-            return (UPDATED, {"uri": shown}) if shown is not None else None
         view = self._catalogue.view(inbound.caller, inbound.path)
-        return (LIST_CHANGED[kind], {}) if view is not None and namespace in view.namespaces else None
+        if view is None or namespace not in view.namespaces or change.tenant not in (None, inbound.caller.tenant):
+            return None
+        if change.kind == "resource":
+            shown = self._targets(inbound.caller, inbound.path, digest).get((namespace, change.uri))
+            return (UPDATED, updated(shown, change)) if shown is not None else None
+        return LIST_CHANGED[change.kind], {}
 
     def _targets(self, caller: Caller, endpoint: str, digest: str) -> dict[Target, str]:
         view = self._catalogue.view(caller, endpoint)
@@ -94,5 +102,5 @@ class Standing:
 
     def _stop_if_alone(self, digest: str, stream: Stream) -> None:
         pump = self._pumps.get(digest)
-        if stream.alone and pump is not None:
+        if stream.alone and pump is not None and pump[1] is stream:
             self.end(digest)

@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import time
 from collections import deque
+from functools import partial
 from typing import Final
 
 from gateway.contract import Outlet
@@ -27,29 +28,32 @@ class Stream:
         self._kept: deque[tuple[int, bytes]] = deque()
         self._kept_bytes = 0
         self._last = 0
+        self.dropped = 0
+        """The last event that is not kept any more."""
+        self._adopted: tuple[Outlet, bool] | None = None
         self._outlet: Outlet | None = None
         self._writing = asyncio.Lock()
         self._over = asyncio.Event()
         self._left = asyncio.Event()
 
+    def adopt(self, outlet: Outlet, *, prime: bool = False) -> None:
+        """Write to this outlet from the next event on; it is opened with it, so that nothing overtakes the first."""
+        self._adopted = (outlet, prime)
+
     async def attach(self, outlet: Outlet, *more: Header, after: int | None = None, prime: bool = False) -> None:
-        """Write to this outlet from now on, beginning with what came after event `after`."""
+        """Write to this outlet from now on, beginning with what came after event `after`. It takes another's place."""
         async with self._writing:
-            await outlet.open(stream_headers(self._correlation_id, *more))
-            if prime:
-                self._last += 1
-                await outlet.write(priming(self._name(self._last), RETRY_MS))
+            await self._close()
+            await self._begin(outlet, *more, prime=prime)
             for number, chunk in list(self._kept) if after is not None else ():
                 if number > (after or 0):
                     await outlet.write(chunk)
-            self._left = asyncio.Event()
-            self._outlet = outlet
-            outlet.on_gone(self._detach)
-        if self._over.is_set():
-            await self._close()
+            if self._over.is_set():
+                await self._close()
 
     async def send(self, payload: bytes) -> None:
         async with self._writing:
+            await self._settle()
             self._last += 1
             chunk = event(payload, self._name(self._last))
             self._keep(chunk)
@@ -60,10 +64,12 @@ class Stream:
     async def hang_up(self) -> None:
         """Let the client go; the stream itself goes on."""
         async with self._writing:
+            await self._settle()
             await self._close()
 
     async def end(self) -> None:
         async with self._writing:
+            await self._settle()
             self._over.set()
             await self._close()
 
@@ -73,6 +79,7 @@ class Stream:
 
     async def keep_alive(self) -> None:
         async with self._writing:
+            await self._settle()
             if self._outlet is not None:
                 await self._outlet.write(COMMENT)
         self.silent_since = time.monotonic()
@@ -85,9 +92,25 @@ class Stream:
     def alone(self) -> bool:
         return self._outlet is None
 
-    def _detach(self) -> None:
-        self._outlet = None
-        self._left.set()
+    async def _settle(self) -> None:
+        if self._adopted is not None:
+            (outlet, prime), self._adopted = self._adopted, None
+            await self._begin(outlet, prime=prime)
+
+    async def _begin(self, outlet: Outlet, *more: Header, prime: bool) -> None:
+        await outlet.open(stream_headers(self._correlation_id, *more))
+        if prime:
+            self._last += 1
+            await outlet.write(priming(self._name(self._last), RETRY_MS))
+        self._left = asyncio.Event()
+        self._outlet = outlet
+        outlet.on_gone(partial(self._detach, outlet))
+
+    def _detach(self, outlet: Outlet) -> None:
+        """Its client is gone; unless another has taken its place, nobody is attached."""
+        if self._outlet is outlet:
+            self._outlet = None
+            self._left.set()
 
     async def _close(self) -> None:
         outlet, self._outlet = self._outlet, None
@@ -101,8 +124,10 @@ class Stream:
     def _keep(self, chunk: bytes) -> None:
         self._kept.append((self._last, chunk))
         self._kept_bytes += len(chunk)
-        while self._kept_bytes > KEPT_BYTES:
-            self._kept_bytes -= len(self._kept.popleft()[1])
+        # The last is kept however large: it is the answer.
+        while self._kept_bytes > KEPT_BYTES and len(self._kept) > 1:
+            self.dropped, dropped = self._kept.popleft()
+            self._kept_bytes -= len(dropped)
 
 
 class Streams:
@@ -125,6 +150,8 @@ class Streams:
         stream = self._streams.get(id)
         if stream is None or stream.owner != owner or not number.isascii() or not number.isdigit():
             return None
+        if int(number[:18]) < stream.dropped:
+            return None  # part of what was missed is lost
         return stream, int(number[:18])
 
     def forget_later(self, stream: Stream) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gateway.contract import Call, Handler, Json, Result, Route
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.answer import Header, error_bytes, result_bytes, retry_header
-from gateway.protocol.faults import RpcError, dress
+from gateway.protocol.faults import RpcError, dress, number
 
 log = logging.getLogger("gatehouse.protocol")
 
@@ -49,6 +49,16 @@ async def take_turn(
 
 
 def _failed(call: Call, exc: Fault | ForeignError, finish: Callable[[Call, Result], Result]) -> Outcome:
+    try:
+        return _dressed(call, exc, finish)
+    except Exception:
+        # A module's own dress, or details of its own, may not keep a client from being answered.
+        log.exception("the failure of %s could not be told as it was", call.method, extra={"correlation_id": call.id})
+        plain = RpcError(number(Kind.INTERNAL, modern=call.client.modern), "The call failed.")
+        return Outcome(error_bytes(call.request_id, plain), plain.code)
+
+
+def _dressed(call: Call, exc: Fault | ForeignError, finish: Callable[[Call, Result], Result]) -> Outcome:
     retry_after = exc.retry_after if isinstance(exc, Fault) else None
     answer = dress(exc, call)
     if isinstance(answer, RpcError):

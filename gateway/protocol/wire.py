@@ -142,8 +142,13 @@ class ModernWire:
         if self._answered is not None:
             self._answered.set()
 
-    async def resume(self, outlet: Outlet, request_id: str | int | None) -> "asyncio.Event":
-        """Answer to this request from now on; the event is set when that is done."""
+    def resume(self, outlet: Outlet, request_id: str | int | None) -> asyncio.Event:
+        """Answer to this request from now on; the event is set when that is done.
+
+        Raises `Fault(ILLEGAL_STATE)` while another request is being answered.
+        """
+        if not self._finished:
+            raise Fault(Kind.ILLEGAL_STATE, "Another request goes on with this call already.")
         self._outlet, self.request_id = outlet, request_id
         self._streaming, self._finished, self.gone = None, False, False
         self._answered = asyncio.Event()

@@ -111,6 +111,8 @@ def default_backends() -> "dict[str, Backend]":
 
 def _installed(module: str) -> bool:
     try:
-        return importlib.util.find_spec(module) is not None
+        found = importlib.util.find_spec(module)
+        # A folder without an __init__.py is found too, but is no module.
+        return found is not None and found.origin is not None
     except ModuleNotFoundError:
         return False

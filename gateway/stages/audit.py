@@ -47,6 +47,9 @@ class Audit:
         except asyncio.CancelledError:
             record.outcome = "cancelled"
             raise
+        except Exception:
+            record.outcome = "internal"
+            raise
         finally:
             if self._log is not None:
                 if self._log.full:
@@ -55,7 +58,7 @@ class Audit:
 
 
 def _row(call: Call) -> Row:
-    record, caller, route = call.record, call.caller, call.route
+    record, caller, route = call.record, call.caller, call.leads_to
     return (
         time.time(),
         caller.tenant,
@@ -63,7 +66,7 @@ def _row(call: Call) -> Row:
         caller.credential,
         call.id,
         call.method,
-        route.canonical if route else str(call.params.get("name") or call.params.get("uri") or "")[:256],
+        (route.canonical if route else str(call.params.get("name") or call.params.get("uri") or ""))[:256],
         route.effect if route else None,
         record.decision,
         ",".join(record.policies),

@@ -17,7 +17,7 @@ class Deadline:
         except asyncio.CancelledError as exc:
             # Only our own watch can say TIMEOUT; a cancellation from outside goes on.
             if watch.fired and task.uncancel() <= watch.cancelling:
-                raise Fault(Kind.TIMEOUT, f"No answer within {watch.seconds:g} s.") from exc
+                raise Fault(Kind.TIMEOUT, f"No answer within {watch.seconds:g} s.", stage="deadline") from exc
             raise
         finally:
             watch.timer.cancel()

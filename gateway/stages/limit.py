@@ -2,6 +2,7 @@
 
 import time
 from collections import OrderedDict
+from math import ceil
 from typing import Final
 
 from limits import RateLimitItem
@@ -27,9 +28,8 @@ class Limit:
     async def __call__(self, call: Call, call_next: Handler) -> Result:
         wait = self._hit(call.caller.principal, time.monotonic())
         if wait > 0:
-            raise Fault(
-                Kind.RATE_LIMITED, f"Too many calls: {self._rate} is allowed.", retry_after=max(1.0, round(wait, 1))
-            )
+            retry_after = max(1.0, ceil(wait * 10) / 10)
+            raise Fault(Kind.RATE_LIMITED, f"Too many calls: {self._rate} is allowed.", retry_after=retry_after)
         return await call_next(call)
 
     def _hit(self, principal: str, now: float) -> float:
@@ -54,7 +54,9 @@ class Limit:
         return 0.0
 
     def _until_room(self, count: float, before: float, passed: float) -> float:
-        window, room = self._window, self._most - 1 - count
-        if before and room >= 0:
-            return max(0.001, window - passed - room * window / before)
-        return max(0.001, window - passed)
+        window, most = self._window, self._most
+        if count <= most - 1:
+            # As this window goes on, less and less of the one before counts.
+            return max(0.001, window - passed - (most - 1 - count) * window / before)
+        # Only in the next window, of which this one is then the one before.
+        return window - passed + max(0.001, window - (most - 1) * window / count)

@@ -25,4 +25,5 @@ class Resolve:
             name = call.params.get(key)
             uri = str(name) if noun == "resource" else None
             raise UnknownName(f"Unknown {noun}: {str(name)[:128]}", uri=uri)
+        call.record.found = route
         return await call_next(replace(call, route=route))

@@ -11,13 +11,12 @@ class Validate:
         self._max_bytes = max_bytes
 
     async def __call__(self, call: Call, call_next: Handler) -> Result:
+        # The message bounds its arguments: only a large one is measured.
+        if call.body_bytes > self._max_bytes:
+            self._measure(call.arguments)
         route = call.route
         if route is not None and route.check is not None:
-            arguments = call.arguments
-            # The message bounds its arguments: only a large one is measured.
-            if call.body_bytes > self._max_bytes:
-                self._measure(arguments)
-            route.check(arguments)
+            route.check(call.arguments)
         return await call_next(call)
 
     def _measure(self, arguments: object) -> None:

@@ -42,7 +42,7 @@ class Spans:
         if record.outcome == "ok" and duration < SLOW_SECONDS and random.random() >= self._share:  # noqa: S311
             return
         parent = call.trace.get("traceparent", "")
-        target = call.route.canonical if call.route else ""
+        target = _target(call) if call.leads_to else ""
         attributes: dict[str, Any] = {
             "mcp.method.name": call.method,
             "mcp.protocol.version": call.client.version,
@@ -79,9 +79,9 @@ class CallLines:
 
 
 def _target(call: Call) -> str:
-    if call.route is not None:
-        return call.route.canonical
-    return clean(str(call.params.get("name") or call.params.get("uri") or ""), 256)
+    route = call.leads_to
+    # A resource's URI is the client's own text, also when it leads somewhere.
+    return clean(route.canonical if route else str(call.params.get("name") or call.params.get("uri") or ""), 256)
 
 
 def _json_line(call: Call) -> str:

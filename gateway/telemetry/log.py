@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Final, TextIO
 
 MAX_FIELD: Final = 1024
-_SECRET: Final = re.compile(r"(gth_[a-z0-9]{4})[A-Za-z0-9_-]+|([Bb]earer )\S+")
+_SECRET: Final = re.compile(r"(gth_[a-z0-9]{4})[A-Za-z0-9_-]+|(bearer\s+)\S+", re.IGNORECASE)
 
 
 class Lines:
@@ -64,7 +64,7 @@ class TextFormatter(logging.Formatter):
     """For a person at a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
-        text = f"{time.strftime('%H:%M:%S')} {record.levelname.lower():<7} {clean(record.getMessage())}"
+        text = f"{time.strftime('%H:%M:%S')} {record.levelname.lower():<7} {_printable(clean(record.getMessage()))}"
         if record.exc_info:
             cause = clean(self.formatException(record.exc_info), 16_384)
             text += "\n" + "\n".join(_printable(line) for line in cause.splitlines())

@@ -16,11 +16,12 @@ from pydantic import ValidationError
 
 from gateway.contract import MODERN, Call, Change, Client, Json
 from gateway.errors import TABLE, Fault, ForeignError
+from gateway.upstream.home import HERE
 
 _LIST_CHANGES: Final[Mapping[str, Change]] = {
-    "notifications/tools/list_changed": ("tools", ""),
-    "notifications/prompts/list_changed": ("prompts", ""),
-    "notifications/resources/list_changed": ("resources", ""),
+    "notifications/tools/list_changed": Change("tools"),
+    "notifications/prompts/list_changed": Change("prompts"),
+    "notifications/resources/list_changed": Change("resources"),
 }
 _UPDATED: Final = "notifications/resources/updated"
 
@@ -42,7 +43,8 @@ class Standalone:
         if method in _LIST_CHANGES:
             self._changed(_LIST_CHANGES[method])
         elif method == _UPDATED and params is not None:
-            self._changed(("resource", str(params["uri"])))
+            more = {key: value for key, value in params.items() if key != "uri"}
+            self._changed(Change("resource", str(params["uri"]), _tenant(), more or None))
 
 
 class Channel:
@@ -116,12 +118,20 @@ class Session(ServerSession):
             raise AttributeError(name)
         call, standalone, meta = self._made_of
         self._made = True
-        connection = Connection(standalone, protocol_version=call.client.version if call else MODERN)
+        # The SDK sends some requests over the connection, which here is nothing but the call's own channel.
+        channel = Channel(call, standalone)
+        connection = Connection(channel, protocol_version=call.client.version if call else MODERN)
         connection.initialized.set()
         if call is not None:
             _introduce(connection, call.client)
-        super().__init__(Channel(call, standalone), connection, request_meta=meta)
+        super().__init__(channel, connection, request_meta=meta)
         return getattr(self, name)
+
+
+def _tenant() -> str | None:
+    """Whose call it is in which something is said."""
+    here = HERE.get(None)
+    return here.caller.tenant if here else None
 
 
 def _introduce(connection: Connection, client: Client) -> None:

@@ -15,9 +15,9 @@ log = logging.getLogger("gatehouse.upstream")
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 30.0
 _CHANGES: Final[Mapping[str, Change]] = {
-    "notifications/tools/list_changed": ("tools", ""),
-    "notifications/prompts/list_changed": ("prompts", ""),
-    "notifications/resources/list_changed": ("resources", ""),
+    "notifications/tools/list_changed": Change("tools"),
+    "notifications/prompts/list_changed": Change("prompts"),
+    "notifications/resources/list_changed": Change("resources"),
 }
 
 
@@ -31,7 +31,8 @@ class Hearing(Nobody):
         if method in _CHANGES:
             self._changed(_CHANGES[method])
         elif method == "notifications/resources/updated":
-            self._changed(("resource", str(params.get("uri"))))
+            more = {key: value for key, value in params.items() if key != "uri"}
+            self._changed(Change("resource", str(params.get("uri")), None, more or None))
 
 
 class Follower:

@@ -68,8 +68,10 @@ class ModuleHome:
         return self.house.stores.store(caller.tenant, self.store_name, self.migrations)
 
     def folder(self, caller: Caller) -> Path:
-        folder = self.house.files / caller.tenant / self.namespace
+        folder = self.house.files / caller.tenant
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder = folder / self.namespace
+        folder.mkdir(exist_ok=True, mode=0o700)
         return folder
 
     async def invoke(self, caller: Caller, tool: str, arguments: Json, meta: Json) -> Json:

@@ -59,7 +59,10 @@ def _options(namespace: str, manifest: Manifest, given: Json) -> Any:
 
 def _server(namespace: str, thing: Any, home: Home) -> "Server[Any] | MCPServer[Any]":
     if callable(thing) and not isinstance(thing, Server | MCPServer):
-        thing = thing(home)
+        try:
+            thing = thing(home)
+        except Exception as exc:
+            raise LoadError(f"backends.{namespace}: it cannot be made: {exc}") from exc
     if isinstance(thing, Server | MCPServer):
         return cast("Server[Any] | MCPServer[Any]", thing)
     raise LoadError(f"backends.{namespace}: it must be an MCP server, or a function that makes one")

@@ -6,7 +6,7 @@ The SDK's own dispatcher would cost sixty times as much per call and drop fields
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from mcp.server._otel import OpenTelemetryMiddleware
 from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, ServerRequestContext
 from mcp.server.lowlevel.server import HandlerEntry
 from mcp.server.mcpserver import Context, MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.request_state import RequestStateBoundary
 from mcp.types import CallToolRequestParams, CallToolResult, TextContent
 from pydantic import BaseModel, ValidationError
@@ -25,6 +25,7 @@ from gateway.contract import MODERN, Call, Caller, Change, Here, Json, Manifest,
 from gateway.errors import Fault, ForeignError
 from gateway.upstream.channel import Session, Standalone
 from gateway.upstream.home import HERE
+from gateway.upstream.life import Life
 
 log = logging.getLogger("gatehouse.upstream")
 
@@ -44,11 +45,11 @@ class LocalBackend:
         self.namespace = namespace
         self.manifest = manifest
         self._server = _lowlevel(server)
-        self._lifespan: Any = None
-        self._exit = AsyncExitStack()
+        self._life = Life(self._server)
         self._listeners: list[Callable[[Change], None]] = []
         self._standalone = Standalone(self._changed)
         self._watched: frozenset[str] = frozenset()
+        self._changing = asyncio.Lock()
         self._listening: asyncio.Task[None] | None = None
         self._active = 0
         self._closing = False
@@ -56,7 +57,7 @@ class LocalBackend:
 
     async def open(self) -> None:
         """Enter the server's lifespan, once, and begin to hear of its changes."""
-        self._lifespan = await self._exit.enter_async_context(self._server.lifespan(self._server))
+        await self._life.begin()
         self._listen()
 
     async def close(self) -> None:
@@ -68,7 +69,7 @@ class LocalBackend:
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._idle.wait()
-        await self._exit.aclose()
+        await self._life.end()
 
     # ---- what it lists ----
 
@@ -130,7 +131,7 @@ class LocalBackend:
         meta = params.get("_meta")
         ctx: ServerRequestContext[Any, Any] = ServerRequestContext(
             session=Session(call, self._standalone, meta),
-            lifespan_context=self._lifespan,
+            lifespan_context=self._life.state,
             protocol_version=call.client.version if call else MODERN,
             method=method,
             params=params,
@@ -160,6 +161,10 @@ class LocalBackend:
             listener(change)
 
     async def watch(self, uris: frozenset[str]) -> None:
+        async with self._changing:
+            await self._watch(uris)
+
+    async def _watch(self, uris: frozenset[str]) -> None:
         added, gone = uris - self._watched, self._watched - uris
         self._watched = uris
         for method, changed in (("resources/subscribe", added), ("resources/unsubscribe", gone)):
@@ -208,10 +213,9 @@ async def _call_tool(
     try:
         return cast("HandlerResult", await server.call_tool(params.name, params.arguments or {}, context))
     except ToolError as exc:
-        if fault_in(exc) is not None:
+        # A crash is a failure like any other backend's; what the tool says on purpose is its answer.
+        if isinstance(exc, UnexpectedToolError) or fault_in(exc) is not None:
             raise
-        if exc.__cause__ is not None and not isinstance(exc.__cause__, ValidationError):
-            log.warning("tool %r failed", params.name, exc_info=exc)
         return CallToolResult(content=[TextContent(type="text", text=str(exc))], is_error=True)
 
 
@@ -247,5 +251,6 @@ def fault_in(exc: BaseException | None) -> Fault | None:
     for _ in range(8):
         if exc is None or isinstance(exc, Fault):
             return exc
-        exc = exc.__cause__
+        # The SDK raises some of its own errors without naming the cause.
+        exc = exc.__cause__ or exc.__context__
     return None

@@ -37,7 +37,7 @@ def environment(**more: str) -> dict[str, str]:
     # Compiling everything anew would be most of what a command costs; some machines forbid bytecode beside the source.
     clean.pop("PYTHONDONTWRITEBYTECODE", None)
     bytecode = str(Path(sys.prefix) / "bytecode")
-    return {**clean, "PYTHONPYCACHEPREFIX": bytecode, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **more}
+    return {**clean, "PYTHONPYCACHEPREFIX": bytecode, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", **more}
 
 
 def run(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.flows import hostile
 from tests.flows.conftest import BACKENDS
-from tests.flows.process import HANDSHAKE, MODERN, Served, modern, serving, write_settings
+from tests.flows.process import HANDSHAKE, MODERN, Served, modern, serving, until, write_settings
 from tests.flows.rawhttp import Answer, exchange, request
 
 LONG: Final = os.environ.get("GATEHOUSE_LONG") == "1"
@@ -114,20 +114,31 @@ def test_a_message_of_the_corpus_is_refused_as_it_should_be(target: Served, case
 
 
 def test_threat_28_every_line_of_the_log_is_one_json_object_whatever_was_sent(target: Served) -> None:
-    for name in ("\r\nforged", "\x1b[31mred", "\u2028line", '{"level":"error"}', "\x00", "x" * 9000):
-        body = json.dumps(modern("tools/call", {"name": name})).encode()
+    session = target.initialize()
+    forged = ("\r\nforged", "\x1b[31mred", "\u2028line", '{"level":"error"}', "\x00", "é" * 9000)
+    for name in forged:
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name}}).encode()
         headers = [
             (b"host", b"127.0.0.1"),
             (b"authorization", b"Bearer " + target.key.encode()),
-            (b"user-agent", name.encode("latin-1", "replace").replace(b"\r\n", b"").replace(b"\x00", b"")),
+            (b"user-agent", b"caf\xe9 {}"),
             (b"content-type", b"application/json"),
+            (b"mcp-session-id", session.encode()),
+            (b"mcp-protocol-version", HANDSHAKE.encode()),
             (b"content-length", b"%d" % len(body)),
         ]
         check(exchange(target.port, request(b"POST", b"/mcp", headers, body)))
+        check(exchange(target.port, request(b"POST", b"/mcp/%0d%0aforged%1b", headers, body)))
+
+    def told() -> set[str]:
+        return {line.get("target", "") for line in target.lines()}
+
+    # Each was told of, in its own words or the start of them.
+    until(lambda: set(forged[:-1]) <= told(), "the calls are in the log")
+    assert max(map(len, told())) < 1000
     text = target.log.read_text()
-    assert text.endswith("\n")
     lines = [json.loads(line) for line in text.split("\n")[:-1]]
-    assert all(isinstance(line, dict) and {"time", "level", "message"} <= set(line) for line in lines)
+    assert all({"time", "level", "message"} <= set(line) for line in lines)
     assert text.isascii()
     assert not any(ord(character) < 32 for character in text.replace("\n", ""))
     assert target.key not in text

@@ -82,7 +82,6 @@ def test_an_unknown_tool_is_an_error_with_its_object(met: Json) -> None:
     assert met["unknown"]["data"]["kind"] == "not_found"
 
 
-@pytest.mark.xfail(strict=True, reason="an MCPServer's crash bypasses `faults: protocol`: a bare result with isError")
 def test_a_crash_takes_the_form_that_the_module_chose(met: Json) -> None:
     assert met["crash"]["code"] == -32603
     assert met["crash"]["data"]["kind"] == "internal"

@@ -126,9 +126,6 @@ async def test_a_backend_that_cannot_be_loaded_changes_nothing(start: Any, write
         assert sys.modules[first].events == ["in"]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="what was served is taken out before the new lifespan is entered; when that fails, it stays out"
-)
 async def test_a_backend_whose_lifespan_fails_changes_nothing(start: Any, write: Write) -> None:
     first, broken = write(PLAIN), write(BROKEN)
     async with start(backends={"lab": {"module": first}}) as gateway:
@@ -141,11 +138,6 @@ async def test_a_backend_whose_lifespan_fails_changes_nothing(start: Any, write:
         assert "result" in await gateway.call("lab_hello", {"name": "Ann"})
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=ValueError,
-    reason="a lifespan's own exception is no LoadError: it ends the watch over the settings",
-)
 async def test_a_lifespan_that_fails_is_told_as_what_cannot_be_served(start: Any, write: Write) -> None:
     async with start(backends={"core": {"module": "backends.core"}}) as gateway:
         house = gateway.house

@@ -15,7 +15,6 @@ _HARMLESS: Final = re.compile(
     r"|BUG: Unreferenced",
     re.I,
 )
-_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +34,7 @@ class Message:
 def messages(lines: list[str]) -> list[Message]:
     """Errors and warnings with the place they point at; leak notices are left out."""
     found: list[Message] = []
-    for raw in lines:
-        line = _COLOUR.sub("", raw)
+    for line in lines:
         if (head := _HEAD.match(line)) is not None:
             severity: Literal["error", "warning"] = "error" if head[2] == "ERROR" else "warning"
             found.append(Message(severity, head["text"]))

@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ LINE_LIMIT: Final = 8 * 1024 * 1024
 _KEPT: Final = 256 * 1024
 _SCREEN: Final = ("DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR")
 _PROBE_SECONDS: Final = 15
+_CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 Heard = Callable[[str], Awaitable[None]]
 """Told every line that the engine says."""
@@ -149,27 +152,31 @@ async def finish(
 
 async def _tail(stream: asyncio.StreamReader, on_line: Heard | None) -> str:
     """The end of what it says; the rest is read and forgotten, so that it never blocks."""
-    kept: list[str] = []
+    kept: deque[str] = deque()
     size = 0
     async for line in lines(stream):
         kept.append(line)
         size += len(line)
         while size > _KEPT:
-            size -= len(kept.pop(0))
+            size -= len(kept.popleft())
         if on_line is not None:
             await on_line(line)
     return "\n".join(kept)
 
 
 async def lines(stream: asyncio.StreamReader) -> AsyncGenerator[str, None]:
-    """Each line as text; one longer than a line may be is cut into pieces."""
+    """Each line as text without colours and control characters; one longer than a line may be is cut into pieces."""
     while True:
         try:
             raw = await stream.readuntil(b"\n")
         except asyncio.IncompleteReadError as end:
             if end.partial:
-                yield end.partial.decode("utf-8", "replace")
+                yield _clean(end.partial)
             return
         except asyncio.LimitOverrunError as over:
             raw = await stream.readexactly(over.consumed)
-        yield raw.decode("utf-8", "replace").rstrip("\r\n")
+        yield _clean(raw)
+
+
+def _clean(raw: bytes) -> str:
+    return _CONTROL.sub("", raw.decode("utf-8", "replace"))

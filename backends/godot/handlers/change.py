@@ -1,6 +1,7 @@
 """How a scene is changed: values as the engine writes them, the file edited by span, and read back before success."""
 
 import asyncio
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -15,6 +16,7 @@ from backends.godot.text.scene import Scene
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
+_CLASS = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _NO_ENGINE = "No engine is here: the file was checked by its form only."
 
 
@@ -47,6 +49,8 @@ async def typed(job: Job, properties: Json, *, kind: str = "", at: tuple[Place, 
     for name, value in properties.items():
         _confine(job, name, value)
     if not job.desk.engine.present:
+        if at is None and not _CLASS.fullmatch(kind):
+            raise Fault(Kind.INVALID_INPUT, f"{kind!r} is not the name of a class.")
         return Typed(kind, values={name: _unaided(job, value) for name, value in properties.items()})
     asked: Json = {"properties": {name: _at_home(job, value) for name, value in properties.items()}}
     asked |= {"scene": at[0].res, "node": at[1]} if at else {"class": kind}
@@ -151,6 +155,10 @@ async def save(
             logs = await _read_back(job, place, expected)
         except Fault as fault:
             warnings = (*warnings, await _undo(job, place, before, after, fault))
+        except asyncio.CancelledError:
+            # Nobody will hear whether it held, and this task may not wait any more.
+            _put_back(place, before)
+            raise
     else:
         warnings = (*warnings, _NO_ENGINE)
     return Outcome(
@@ -179,12 +187,18 @@ async def _read_back(job: Job, place: Place, expected: Mapping[str, Mapping[str,
     return done.logs
 
 
+def _put_back(place: Place, before: Scene | None) -> None:
+    if before is None:
+        files.delete(place)
+    else:
+        files.write_text(place, before.text)
+
+
 async def _undo(job: Job, place: Place, before: Scene | None, after: Scene, fault: Fault) -> str:
     """Put the file back and raise, unless the engine could not load the scene before either."""
+    await asyncio.to_thread(_put_back, place, before)
     if before is None:
-        await asyncio.to_thread(files.delete, place)
         raise fault
-    await asyncio.to_thread(files.write_text, place, before.text)
     try:
         await job.desk.ask(job.caller, job.project, "load_scene", {"scene": place.res})
     except Fault as earlier:

@@ -7,7 +7,6 @@ from backends.godot.engine.process import Heard
 from backends.godot.job import Job
 
 _PERCENT: Final = re.compile(r"^\[\s*(\d{1,3})% \]\s*(?P<what>.*)$")
-_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def percent(job: Job) -> Heard:
@@ -16,7 +15,7 @@ def percent(job: Job) -> Heard:
 
     async def heard(line: str) -> None:
         nonlocal phase, last
-        found = _PERCENT.match(_COLOUR.sub("", line))
+        found = _PERCENT.match(line)
         if found is None:
             return
         now = phase + float(found[1])

@@ -49,7 +49,7 @@ _TEXT: Final = frozenset(
 )
 _SHOWN: Final = 400
 _REPLACING: Final = Path(__file__).parents[1] / "replacing.py"
-_REGEX_SECONDS: Final = 5.0
+_REGEX_SECONDS: Final = 2.0
 
 
 def _script(job: Job, name: str = "scriptPath") -> Place:

@@ -12,9 +12,9 @@ from backends.knowledge.search.index import Hit
 from backends.knowledge.tables import entries, triples
 from gateway.contract import Json
 
-_SEEDS: Final = 25
-_TRIPLES: Final = 200
-_NEIGHBOURS: Final = 100
+_SEEDS: Final = 10
+_TRIPLES: Final = 100
+_NEIGHBOURS: Final = 50
 
 
 async def neighbours(book: Book, hits: Iterable[Hit], arguments: Json) -> set[int]:

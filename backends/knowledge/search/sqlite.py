@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Double, Select, column, literal_column, select, table, text
+from sqlalchemy import ColumnElement, Double, Select, and_, column, literal_column, select, table, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backends.knowledge.keys import fold
@@ -14,9 +14,9 @@ from backends.knowledge.tables import entries, triples
 from gateway.contract import Json
 
 _TRIGRAM: Final = 3
-_BUDGET: Final = 6_000
+_BUDGET: Final = 4_000
 """How many entries one search scores: about a microsecond each."""
-_NEWEST: Final = 3_000
+_NEWEST: Final = 2_000
 """Of entries that only share words with very many others, the newest so many are looked at."""
 _SPARE: Final = 100
 _GRAMS: Final = 3
@@ -85,16 +85,15 @@ class Fts5:
         search = self._search(connection, condition, limit)
         found = await connection.execute(select(_vocabulary).where(_vocabulary.c.term.in_(words)))
         held = sorted((row.doc, row.term) for row in found)
-        total = sum(count for count, _ in held)
-        if total > self._budget:
+        if sum(count for count, _ in held) > self._budget:
             return _hits(await search.among_very_many(held))
-        return _hits(await search.rows(_either([word for _, word in held]), total=total) if held else [])
+        return _hits(await search.rows(_either([word for _, word in held])) if held else [])
 
     async def beginning(
         self, connection: AsyncConnection, words: Sequence[str], condition: ColumnElement[bool], limit: int
     ) -> list[Hit]:
         match = " OR ".join(f"{_quoted(word)} *" for word in words)
-        return _hits(await self._search(connection, condition, limit).rows(match, total=self._budget))
+        return _hits(await self._search(connection, condition, limit).rows(match))
 
     def _search(self, connection: AsyncConnection, condition: ColumnElement[bool], limit: int) -> "_Search":
         return _Search(connection, condition, limit, self._budget, self._newest)
@@ -140,37 +139,33 @@ class _Search:
         best: dict[int, Any] = {}
         if telling:
             rare = _either(telling)
-            best = {
-                row.number: row for row in await self.rows(f"({rare}) AND ({rare} OR {any_common})", total=self.budget)
-            }
+            best = {row.number: row for row in await self.rows(f"({rare}) AND ({rare} OR {any_common})")}
         if len(best) < self.limit:
             oldest = await self._oldest_of_the_newest()
-            titled = await self.rows(f"topic : ({any_common})", total=held[-1][0])
-            recent = await self.rows(any_common, _words.c.rowid > oldest, total=self.newest)
+            titled = await self.rows(f"topic : ({any_common})")
+            recent = await self.rows(any_common, _words.c.rowid > oldest)
             for row in (*titled, *recent):
                 best.setdefault(row.number, row)
         return sorted(best.values(), key=lambda row: (row.fit, row.number))[: self.limit]
 
-    async def rows(self, match: str, *bounds: ColumnElement[bool], total: int) -> list[Any]:
-        """The best first. `total` is how many there are at most before the condition leaves some out."""
+    async def rows(self, match: str, *bounds: ColumnElement[bool]) -> list[Any]:
+        """The best first."""
         found = select(_words.c.rowid, _RANK.label("fit")).where(_MATCH_ENTRY.bindparams(match=match), *bounds)
         most = self.limit + _SPARE
         # The index sorts its own rows faster than rows that were joined, and the condition seldom leaves many out.
-        rows = await self._kept(found.order_by(_RANK).limit(most))
-        if len(rows) >= self.limit or total <= most:
-            return rows
-        return await self._kept(found)
+        rows = list(await self.connection.execute(self._joined(found.order_by(_RANK).limit(most))))
+        kept = [row for row in rows if row.number is not None][: self.limit]
+        if len(rows) < most or len(kept) == self.limit:
+            return kept
+        every = self._joined(found).where(entries.c.number.is_not(None)).limit(self.limit)
+        return list(await self.connection.execute(every))
 
-    async def _kept(self, found: Any) -> list[Any]:
+    def _joined(self, found: Any) -> Select[Any]:
+        """What was found, the best first; without a number where the condition leaves it out."""
         best = found.subquery("best")
-        statement = (
-            select(entries.c.number, entries.c.topic_key, best.c.fit)
-            .select_from(best.join(entries, entries.c.number == best.c.rowid))
-            .where(self.condition)
-            .order_by(best.c.fit, entries.c.number)
-            .limit(self.limit)
-        )
-        return list(await self.connection.execute(statement))
+        fitting = and_(entries.c.number == best.c.rowid, self.condition)
+        joined: Any = select(entries.c.number, entries.c.topic_key, best.c.fit)
+        return joined.select_from(best.outerjoin(entries, fitting)).order_by(best.c.fit, best.c.rowid)
 
     async def _oldest_of_the_newest(self) -> int:
         statement = select(entries.c.number).order_by(entries.c.number.desc()).offset(self.newest).limit(1)

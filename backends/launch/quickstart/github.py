@@ -52,7 +52,7 @@ class _Api:
     def __init__(self, options: Options, outward: Outward, path: str) -> None:
         self._base = f"{(options.github_api or '').rstrip('/')}{path}"
         self._client = outward.client(self._base)
-        self._headers: Json = {"accept": "application/vnd.github+json", **outward.bearer(options.github_token_env)}
+        self._headers: Json = {"accept": "application/vnd.github+json", **outward.own_token()}
 
     async def read(self, address: str, name: str) -> Repository:
         await self._get("")
@@ -91,7 +91,7 @@ class _Api:
 def _clone(address: str, name: str, options: Options, folder: Path) -> Repository:
     with tempfile.TemporaryDirectory(dir=folder, prefix="lookup-") as place:
         copy = Path(place) / "repo.git"
-        git.mirror(address, copy, limits(options))
+        git.mirror(address, copy, limits(options), newest=True)
         try:
             sha = git.commit(copy, "HEAD")
         except Fault as exc:

@@ -47,6 +47,9 @@ def main() -> None:
 def _do(item: Json) -> Json:
     folder = Path.cwd()
     config = yaml.safe_load((folder / "run_config.yaml").read_bytes())
+    # No file, so no pack that git fetches either, grows past this.
+    largest = 4 * item["limits"]["max_repo_bytes"]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
     bench = Bench(item["run_id"], folder, config, item["limits"], item["scope"])
     bench.result.update(item.get("given", {}))
     try:

@@ -75,15 +75,17 @@ def source(url: str, limits: Json) -> tuple[str, str]:
     raise _refused("This repository is not one that the operator allows.")
 
 
-def mirror(url: str, into: Path, limits: Json) -> None:
-    """A bare copy of the repository, there whole or not at all; one that is there already stays."""
+def mirror(url: str, into: Path, limits: Json, *, newest: bool = False) -> None:
+    """A bare copy of the repository, or of its newest commit, there whole or not at all; one that is there stays."""
     if into.exists():
         return
     address, protocol = source(url, limits)
     partial = into.with_name(into.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
+    depth = ("--depth", "1") if newest else ()
+    command = ("clone", "--quiet", "--bare", "--no-hardlinks", "--no-tags", *depth, "--", address, str(partial))
     try:
-        git("clone", "--quiet", "--bare", "--no-hardlinks", "--no-tags", "--", address, str(partial), protocol=protocol)
+        git(*command, protocol=protocol)
     except subprocess.CalledProcessError as exc:
         raise Fault(Kind.NOT_FOUND, "The repository cannot be cloned.", code="REPO_NOT_FOUND") from exc
     except subprocess.TimeoutExpired as exc:

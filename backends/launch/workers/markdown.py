@@ -9,6 +9,8 @@ MARKER: Final = re.compile(r"<!--\s*claim_id:\s*([^\s>]*?)\s*-->")
 LINK: Final = re.compile(r"(?<!!)\[([^\]\[]*)\]\(([^()\s]+)\)")
 HEADING: Final = re.compile(r"(#{1,6})\s+(.*?)\s*#*\s*$")
 BULLET: Final = re.compile(r"\s{0,3}[-*+]\s+(.*\S)\s*$")
+_LONGEST: Final = 4000
+"""Where a line is cut: nobody writes longer ones, but somebody may, to keep a pattern busy."""
 _FENCE: Final = re.compile(r"\s{0,3}(`{3,}|~{3,})\s*([^`]*)$")
 
 
@@ -34,7 +36,8 @@ class Fence:
 
 def lines(text: str) -> Iterator[Line]:
     heading, fence = "", ""
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, whole in enumerate(text.split("\n"), 1):
+        line = whole[:_LONGEST].rstrip("\r")
         mark = _FENCE.match(line)
         if fence:
             yield Line(number, line, heading, code=True)
@@ -74,7 +77,7 @@ def _fence(block: list[Line], *, closed: bool) -> Fence:
 
 def plain(text: str) -> str:
     """A sentence of the repository as a page may repeat it: no link, no markup that the site would act on."""
-    text = LINK.sub(r"\1", re.sub(r"<!--.*?-->", "", text))
+    text = LINK.sub(r"\1", re.sub(r"<!--.*?-->", "", text[:_LONGEST]))
     text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
     text = re.sub(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1", r"\2", text)
     text = re.sub(r"<[^>]*>|https?://\S+", "", text).replace("<", "&lt;").replace("{{", "").replace("}}", "")

@@ -121,7 +121,7 @@ def _as_patched(subject: Subject, issue: Json, path: str, page: str) -> str | No
 
 def _on_line(page: str, issue: Json, change: Callable[[str], str | None]) -> str:
     """The page with one line changed, or gone; no two blank lines are left where it was."""
-    lines = page.splitlines(keepends=True)
+    lines = re.findall(r"[^\n]*\n|[^\n]+", page)
     at: int = issue["location"].get("line", 1) - 1
     if not 0 <= at < len(lines):
         return page

@@ -40,4 +40,6 @@ function start() {
   say('started')
 }
 
+// Whoever started this holds the other end: when that is gone, so are we.
+process.stdin.on('end', () => process.exit()).resume()
 start()

@@ -93,6 +93,49 @@ async def test_an_endless_script_is_ended_and_the_next_call_works(studio_with: A
     assert engines_of(project) == []
 
 
+async def test_a_caller_that_leaves_takes_the_change_and_the_hanging_engine_with_it(real: Any) -> None:
+    (real.project / "endless.gd").write_text(ENDLESS)
+    scene = real.project / "main.tscn"
+    before = scene.read_bytes()
+    call = asyncio.create_task(real.call("attach_script", **S, nodePath="Player", scriptPath="endless.gd"))
+    async with asyncio.timeout(20):
+        while scene.read_bytes() == before or not (hanging := engines_of(real.project)):
+            await asyncio.sleep(0.02)
+        call.cancel()
+        while scene.read_bytes() != before or set(hanging) & set(engines_of(real.project)):
+            await asyncio.sleep(0.02)
+
+
+async def test_an_engine_that_nobody_uses_is_ended(studio_with: Any, engine: Path) -> None:
+    async with studio_with(godot_path=str(engine), idle_timeout=0.5) as studio:
+        await studio.good("edit_node", **S, nodePath="Player", properties={"rotation": 1})
+        async with asyncio.timeout(20):
+            while engines_of(studio.project):
+                await asyncio.sleep(0.02)
+        await studio.good("edit_node", **S, nodePath="Player", properties={"rotation": 2})
+
+
+async def test_only_so_many_engines_are_kept_warm(studio_with: Any, engine: Path) -> None:
+    async with studio_with(godot_path=str(engine), max_workers=1) as studio:
+        other = studio.make_project("other")
+        await studio.good("edit_node", **S, nodePath="Player", properties={"rotation": 1})
+        await studio.good("edit_node", **S, nodePath="Player", properties={"rotation": 1}, projectPath=str(other))
+        async with asyncio.timeout(20):
+            while engines_of(studio.project):
+                await asyncio.sleep(0.02)
+        assert len(engines_of(other)) == 1
+
+
+async def test_a_change_of_the_settings_is_seen_by_the_next_operation(real: Any) -> None:
+    script = "class_name Hero\nextends Node2D\n@export var power := 1\n"
+    await real.good("edit_node", **S, nodePath="Player", properties={"rotation": 1})
+    first = engines_of(real.project)
+    await real.good("write_script", scriptPath="hero.gd", content=script)
+    await real.good("set_project_setting", key="application/config/description", value="new")
+    await real.good("edit_node", **S, nodePath="Player", properties={"rotation": 2})
+    assert not set(first) & set(engines_of(real.project))
+
+
 async def test_a_crash_of_the_engine_is_told_and_the_next_call_gets_a_new_one(real: Any) -> None:
     (real.project / "crash.gd").write_text(
         "extends Sprite2D\nstatic var x := fall()\nstatic func fall() -> int:\n\tOS.crash('test')\n\treturn 1\n"

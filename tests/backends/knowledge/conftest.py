@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -71,21 +72,30 @@ class Memory:
 
     async def post(self, method: str, params: Json | None = None) -> Json:
         """The JSON-RPC answer to one request of 2026-07-28."""
+        return (await self.http.post(self.url, **self._request(method, params or {}))).json()
+
+    @asynccontextmanager
+    async def stream(self, method: str, params: Json) -> AsyncIterator[AsyncIterator[Json]]:
+        """The messages that one request is answered with, as they come."""
+        async with self.http.stream("POST", self.url, **self._request(method, params)) as response:
+            yield (json.loads(line[5:]) async for line in response.aiter_lines() if line.startswith("data:"))
+
+    def _request(self, method: str, params: Json) -> Json:
         meta = {
             "io.modelcontextprotocol/protocolVersion": MODERN,
             "io.modelcontextprotocol/clientCapabilities": {},
-            **(params or {}).get("_meta", {}),
+            **params.get("_meta", {}),
         }
-        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**(params or {}), "_meta": meta}}
         headers = {
             "authorization": f"Bearer {self.key}",
             "accept": "application/json, text/event-stream",
             "mcp-protocol-version": MODERN,
             "mcp-method": method,
         }
-        if (name := body["params"].get("name") or body["params"].get("uri")) is not None:
+        if (name := params.get("name") or params.get("uri")) is not None:
             headers["mcp-name"] = name
-        return (await self.http.post(self.url, json=body, headers=headers)).json()
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+        return {"json": body, "headers": headers}
 
     async def result(self, tool: str, arguments: Json, meta: Json | None = None) -> Json:
         """The whole result of a call."""

@@ -19,6 +19,7 @@ OPS: st.SearchStrategy[Op] = st.one_of(
     st.tuples(st.just("name"), NAMES, NAMES),
     st.tuples(st.just("merge"), PICK, PICK),
     st.tuples(st.just("undo"), st.integers(1, 3)),
+    st.tuples(st.just("undo"), st.just(1)),
 )
 
 

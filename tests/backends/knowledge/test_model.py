@@ -18,8 +18,8 @@ async def test_the_memory_agrees_with_a_simple_model(memory: Any) -> None:
             await driver.step(model, op)
         await driver.compare(model)
 
-    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(st.lists(OPS, min_size=4, max_size=14))
+    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(OPS, min_size=12, max_size=30))
     def plays(ops: list[Any]) -> None:
         asyncio.run_coroutine_threadsafe(play(ops), loop).result()
 

@@ -44,12 +44,19 @@ async def test_any_of_the_words_finds_and_both_arguments_count(memory: Any) -> N
 
 
 async def test_words_that_nearly_every_entry_has_do_not_hide_the_rare_one(memory: Any) -> None:
-    for n in range(130):
+    for n in range(25):
         await memory("store", topic=f"note {n}", content=f"the common words again {n}")
     await memory("store", topic="note zebra", content="the common words and a zebra")
     items = (await memory("query", topic="the common zebra"))["items"]
     assert items[0]["topic"] == "note zebra"
     assert len((await memory("query", topic="the common"))["items"]) == 20
+
+
+async def test_words_that_nobody_wrote_find_those_that_begin_like_them(memory: Any) -> None:
+    await memory("store", topic="deployment", content="one")
+    assert await memory.contents(topic="deploy") == ["one"]
+    assert await memory.contents(topic="ployment") == []
+    assert await memory.contents(topic="de") == []
 
 
 async def test_accents_and_case_do_not_matter(memory: Any) -> None:

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 from mcp.types import ResourceUpdatedNotification
 
 from backends.knowledge.announce import MAX_IDS, Announcer, news_of
@@ -14,7 +13,6 @@ from backends.knowledge.book import Change, Written
 MODERN = "2026-07-28"
 ENTRIES, TRIPLES = "knowledge://entries", "knowledge://graph/triples"
 TRANSACTIONS = "knowledge://history/transactions"
-NOT_CARRIED = "the gateway passes on only the URI of an updated resource, and to every tenant"
 
 
 class Ears:
@@ -74,17 +72,32 @@ async def test_us_002_004_a_subscriber_hears_of_a_committed_change(memory: Any, 
         assert len(ears.of(ENTRIES)) == 1
 
 
-@pytest.mark.xfail(reason=NOT_CARRIED, strict=True)
 async def test_us_002_004_a_notification_says_what_changed(memory: Any, era: str) -> None:
     async with listening(memory, era, ENTRIES) as (_, ears):
         made = await memory("store", topic="t", content="c")
         (transaction, *_) = (await memory("history"))["items"]
         await ears.catch_up()
-        told = ears.of(ENTRIES)[0].meta or {}
-        assert told.get("resource_uri") == ENTRIES
-        assert told.get("tx_id") == transaction["id"]
-        assert told.get("change_type") == "upsert"
-        assert told.get("changed_ids") == [made["id"]]
+        told = ears.of(ENTRIES)[0].meta
+        assert told["resource_uri"] == ENTRIES
+        assert told["tx_id"] == transaction["id"]
+        assert told["change_type"] == "upsert"
+        assert told["changed_ids"] == [made["id"]]
+        await memory("delete", id=made["id"])
+        await ears.catch_up()
+        told = ears.of(ENTRIES)[1].meta
+        assert (told["change_type"], told["changed_ids"]) == ("delete", [made["id"]])
+
+
+async def test_us_002_004_who_reads_the_wire_finds_it_at_the_top_level(memory: Any) -> None:
+    asked = {"notifications": {"resourceSubscriptions": [ENTRIES]}}
+    async with memory.stream("subscriptions/listen", asked) as messages:
+        acknowledged = await anext(messages)
+        assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
+        made = await memory("store", topic="t", content="c")
+        params = (await anext(messages))["params"]
+    assert (params["uri"], params["resource_uri"]) == (ENTRIES, ENTRIES)
+    assert (params["change_type"], params["changed_ids"]) == ("upsert", [made["id"]])
+    assert params["tx_id"] == params["_meta"]["tx_id"]
 
 
 async def test_us_002_004_nothing_arrives_after_an_acknowledged_unsubscription(memory: Any) -> None:
@@ -134,7 +147,6 @@ async def test_an_undo_is_heard_of_like_any_change(memory: Any, era: str) -> Non
         assert len(ears.of(TRANSACTIONS)) >= before + 3
 
 
-@pytest.mark.xfail(reason=NOT_CARRIED, strict=True)
 async def test_another_tenants_changes_are_not_heard_of(memory: Any, era: str) -> None:
     other = await memory.elsewhere()
     async with listening(memory, era, ENTRIES) as (_, ears):
@@ -187,9 +199,12 @@ async def test_only_watched_resources_are_told_of_at_the_top_level_and_in_meta()
     announcer.watch(ENTRIES)
     announcer.watch(TRIPLES)
     announcer.unwatch(TRIPLES)
+    searched = f"{ENTRIES}?topic=x"
+    announcer.watch(searched)
     changes = (Change("entry", "e1", {}, None), Change("triple", "t1", None, {}))
     await announcer.tell(session, 7, [written(1, *changes)])  # pyright: ignore
     facts = {"resource_uri": ENTRIES, "tx_id": "tx-1", "change_type": "delete", "changed_ids": ["e1"]}
+    method = "notifications/resources/updated"
     assert session.sent == [
-        {"method": "notifications/resources/updated", "params": {"uri": ENTRIES, **facts, "_meta": facts}}
+        {"method": method, "params": {"uri": uri, **facts, "_meta": facts}} for uri in (ENTRIES, searched)
     ]

@@ -137,10 +137,8 @@ def _(told: Told) -> Any:
 @row("open issues have id, severity, gate and title")
 def _(told: Told) -> Any:
     return any(
-
-            issue["gate"] == "truthlock" and issue["title"].startswith("Uncited")
-            for issue in told["broken_status"]["status"]["open_issues"]
-
+        issue["gate"] == "truthlock" and issue["title"].startswith("Uncited")
+        for issue in told["broken_status"]["status"]["open_issues"]
     )
 
 

@@ -1,6 +1,7 @@
 """The journal: a chain that shows every change, survives a crash, and is all that a snapshot needs."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -90,8 +91,6 @@ def test_a_cancelled_run_takes_no_more_news_of_its_work(run: Run) -> None:
 
 
 def test_writers_of_many_threads_keep_one_chain(run: Run) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: run.record([News("NOTE", {"number": number}, Span())]), range(40)))
     numbers = [event["payload"]["number"] for event in run.events()[1:]]

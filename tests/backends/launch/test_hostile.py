@@ -1,6 +1,7 @@
 """Threats 30 and 32: names, paths, repositories and keys made to do harm."""
 
 import asyncio
+import random
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,19 @@ def test_a_repository_of_many_bytes_is_read_up_to_the_limit(tmp_path: Path) -> N
     assert written <= 50_000
     reasons = {each["reason"] for each in bench.read("repo_inventory.json")["left_out"]}
     assert reasons == {"limit"}
+
+
+async def test_threat_30_a_repository_that_would_fill_the_disk_is_not_fetched(launch: Any, place: Any) -> None:
+    huge = place.root / "a" / "huge"
+    sample.repository(huge, {"README.md": "# Huge\n"})
+    (huge / "noise.bin").write_bytes(random.Random(1).randbytes(6_000_000))
+    _git(huge, "add", "--all")
+    _git(huge, "commit", "--quiet", "--message", "Noise")
+    async with launch(max_repo_bytes=1_000_000) as launching:
+        run_id = await launching.start(github_repo_url="https://github.com/a/huge", github_ref="0" * 40)
+        await launching.until(run_id, "FAILED")
+        written = sum(path.stat().st_size for path in launching.folder(run_id).rglob("*") if path.is_file())
+        assert written < 5_000_000
 
 
 async def test_threat_32_one_hundred_starts_with_one_key_make_one_run(launch: Any, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Quick starts: what an address says, what a repository gives away, and when that is not enough."""
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -191,8 +192,6 @@ async def test_a_repository_that_is_not_there_is_not_found(launch: Any) -> None:
 
 
 def _api(files: list[str], readme: bytes = b"# Hello\n") -> None:
-    import base64
-
     base = "https://api.github.test/repos/aspose-3d/Aspose.3D-for-Python"
     respx.get(base).respond(json={"name": "Aspose.3D-for-Python"})
     respx.get(f"{base}/commits/HEAD").respond(json={"sha": "a" * 40})
@@ -209,7 +208,7 @@ class _Outward:
     def client(self, url: str) -> httpx.AsyncClient:
         return self.http
 
-    def bearer(self, variable: str | None) -> dict[str, str]:
+    def own_token(self) -> dict[str, str]:
         return {}
 
 

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from backends.launch import sample
+from backends.launch.options import Options
+from backends.launch.quickstart.derived import run_config
 from tests.conftest import run_gateway
 
 Json = dict[str, Any]
@@ -53,8 +56,6 @@ async def _ready(gateway: Any, folder: Path, run_id: str) -> Path:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What a run leaves that nothing happened to. The sample makes the same commits everywhere."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    from backends.launch import sample
-
     sample.make(folder / "repositories")
 
     async def journey() -> Path:
@@ -77,10 +78,6 @@ def _backends(folder: Path) -> Json:
 
 
 def _config(folder: Path) -> Json:
-    from backends.launch import sample
-    from backends.launch.options import Options
-    from backends.launch.quickstart.derived import run_config
-
     options = Options.model_validate(_backends(folder)["launch"]["options"])
     config = run_config(options, "3d", "python", "en", sample.PRODUCT_URL, "0" * 40)
     return {**config, "required_sections": ["docs"]}
@@ -111,6 +108,27 @@ async def test_a_run_whose_gateway_was_killed_ends_as_if_nothing_had_happened(
         assert resumed["status"]["state"] in ("PLAN_READY", "DRAFT_READY", "READY_FOR_PR", "DRAFTING", "LINKING")
         await _ready(gateway, tmp_path, run_id)
     assert {path: text.replace(str(tmp_path), "HERE") for path, text in _left(run).items()} == undisturbed
+
+
+def _children(folder: Path) -> list[int]:
+    """The processes at work in the run's folder."""
+    places = (path for path in Path("/proc").glob("[0-9]*/cwd") if os.access(path, os.R_OK))
+    return [int(path.parent.name) for path in places if path.resolve() == folder]
+
+
+async def test_a_run_whose_worker_was_killed_waits_to_be_resumed(launch: Any) -> None:
+    async with launch() as launching:
+        run_id = await launching.start(required_sections=["docs"])
+        while not (children := _children(launching.folder(run_id))):
+            await launching.moved()
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+        while b"RUN_PAUSED" not in (launching.folder(run_id) / "events.ndjson").read_bytes():
+            await launching.moved()
+        assert launching.state(run_id) not in ("FAILED", "READY_FOR_PR")
+        resumed = await launching.call("resume", run_id=run_id)
+        assert resumed["ok"], resumed
+        await launching.until(run_id, "READY_FOR_PR")
 
 
 async def test_a_resume_does_again_only_what_changed(launch: Any) -> None:

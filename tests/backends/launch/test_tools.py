@@ -1,6 +1,7 @@
 """What tools do beyond their contract's words: refuse well, wait their turn, show progress, serve resources."""
 
 import asyncio
+import itertools
 import json
 import random
 import subprocess
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from backends.launch import demo
+from backends.launch import demo, sample
 from backends.launch.states import State, may_move
 from tests.conftest import HANDSHAKE, MODERN
 
@@ -35,6 +36,14 @@ async def test_a_missing_program_holds_a_run_until_it_is_there(launch: Any, monk
         assert resumed["status"]["state"] == "PLAN_READY"
 
 
+async def test_work_that_takes_too_long_is_stopped_and_may_be_tried_again(launch: Any) -> None:
+    async with launch(work_seconds=0.02) as launching:
+        run_id = await launching.start(required_sections=["docs"])
+        refused = await launching.call("resume", run_id=run_id)
+        assert (refused["error"]["code"], refused["error"]["retryable"]) == ("TOOL_TIMEOUT", True)
+        assert launching.state(run_id) == "CREATED"
+
+
 async def test_work_stops_when_the_credential_it_goes_on_with_is_revoked(launch: Any) -> None:
     async with launch() as launching, launching.as_(await launching.gateway.new_key(subject="bob")) as bob:
         run_id = await bob.start(required_sections=["docs"])
@@ -45,6 +54,12 @@ async def test_work_stops_when_the_credential_it_goes_on_with_is_revoked(launch:
         assert (await launching.call("get_status", run_id=run_id))["status"]["state"] != "READY_FOR_PR"
         await launching.call("resume", run_id=run_id)
         await launching.until(run_id, "READY_FOR_PR")
+        waiting = asyncio.create_task(launching.call("validate", run_id=run_id))
+        before = journal.read_bytes().count(b"W7.Validator")
+        while journal.read_bytes().count(b"W7.Validator") == before:
+            await launching.moved()
+        await launching.call("cancel", run_id=run_id)
+        assert (await waiting)["error"]["code"] == "CANCELLED"
 
 
 async def test_a_ready_run_serves_resources_shows_progress_and_takes_only_validated_pages(launch: Any) -> None:
@@ -71,6 +86,10 @@ async def test_a_ready_run_serves_resources_shows_progress_and_takes_only_valida
         # Two at once wait for each other; both answer.
         answers = await asyncio.gather(*(launching.call("validate", run_id=run_id) for _ in range(2)))
         assert all(answer["validation_report"]["ok"] for answer in answers)
+        subprocess.run(["git", "branch", f"launch/{run_id}/3d"], cwd=launching.place.site, check=True)
+        refused = await launching.call("open_pr", run_id=run_id)
+        assert (refused["error"]["code"], refused["error"]["retryable"]) == ("COMMIT_SERVICE_ERROR", False)
+        assert launching.state(run_id) == "READY_FOR_PR"
         page = launching.page(run_id, "python/features.md")
         page.write_text(page.read_text() + "\nA word more.\n")
         refused = await launching.call("open_pr", run_id=run_id)
@@ -83,6 +102,20 @@ async def test_a_ready_run_serves_resources_shows_progress_and_takes_only_valida
         assert failed["error"]["details"]["cause_class"] == "TypeError"
         assert failed["error"]["retryable"] is False
         assert str(page) not in json.dumps(failed)
+
+
+async def test_no_more_runs_are_worked_on_at_once_than_there_are_places(launch: Any, tmp_path: Path) -> None:
+    async with launch(children=1) as launching:
+        runs = [await launching.start(github_repo_url=str(tmp_path / "gone")) for _ in range(4)]
+        for run_id in runs:
+            await launching.until(run_id, "FAILED")
+        spans: list[tuple[str, str]] = []
+        for run_id in runs:
+            events = (await launching.call("get_run_telemetry", run_id=run_id))["events"]
+            at = {event["type"]: event["ts"] for event in events}
+            spans.append((at["WORK_ITEM_STARTED"], at["WORK_ITEM_FAILED"]))
+        ordered = sorted(spans)
+        assert all(before[1] < after[0] for before, after in itertools.pairwise(ordered))
 
 
 async def test_an_unfixable_run_fails_and_says_so(launch: Any) -> None:
@@ -118,8 +151,6 @@ async def test_random_calls_over_many_runs_never_make_a_move_that_the_table_does
 
 
 def _sources(folder: Path) -> list[str]:
-    from backends.launch import sample
-
     return [sample.PRODUCT_URL, str(folder / "gone"), "https://github.com/no/body", sample.PRODUCT_URL]
 
 

@@ -3,6 +3,9 @@
 import asyncio
 import os
 import signal
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
 from typing import Any
 
 MODULE = "return {loop = function() while true do end end}"
@@ -53,3 +56,38 @@ async def test_two_studios_of_two_tenants_never_see_each_others_instances(desk: 
     red = (await desk.studios())[0]["studioId"]
     assert red not in [each["studioId"] for each in await blue.studios()]
     assert (await blue.refusal("bridge_ping", {"studioId": red}))["code"] == "NOT_FOUND"
+
+
+async def test_a_headless_studio_does_not_outlive_whoever_started_it(tmp_path: Path, modules: Path) -> None:
+    script = tmp_path / "starter.py"
+    script.write_text(_STARTER)
+    starter = await asyncio.create_subprocess_exec(sys.executable, str(script), str(modules), stdout=PIPE)
+    assert starter.stdout is not None
+    pid = int(await starter.stdout.readline())
+    starter.kill()
+    await starter.wait()
+    async with asyncio.timeout(20):
+        while _alive(pid):
+            await asyncio.sleep(0.02)
+
+
+_STARTER = """
+import asyncio, sys
+from pathlib import Path
+from backends.roblox.demo import headless
+
+async def main():
+    async with headless("http://127.0.0.1:9", "token", "orphan", Path(sys.argv[1])) as process:
+        print(process.pid, flush=True)
+        await process.wait()
+
+asyncio.run(main())
+"""
+
+
+def _alive(pid: int) -> bool:
+    """Whether it runs; one that waits to be buried does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -20,7 +20,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(KEYS, max_size=4), JSON)
 def test_a_value_is_found_where_it_was_put_and_equals_itself(path: list[str], value: Any) -> None:
     nested = value
@@ -30,7 +30,7 @@ def test_a_value_is_found_where_it_was_put_and_equals_itself(path: list[str], va
     assert holds(When("s", ".".join(path), json.loads(json.dumps(value))), {"s": nested})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(JSON, JSON)
 def test_equality_is_that_of_json(one: Any, other: Any) -> None:
     alike = one == other and json.dumps(one, sort_keys=True).lower() == json.dumps(other, sort_keys=True).lower()
@@ -47,13 +47,13 @@ def test_numbers_are_one_kind_and_nothing_else_is(one: Any, other: Any, equal: b
     assert holds(When("s", "", other), {"s": one}) is equal
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.dictionaries(KEYS, JSON.filter(lambda value: "${" not in json.dumps(value))))
 def test_arguments_without_references_stay_as_they_are(arguments: dict[str, Any]) -> None:
     assert filled(arguments, {}) == arguments
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(JSON)
 def test_a_reference_that_is_the_whole_text_keeps_the_type(value: Any) -> None:
     assert filled({"x": ["${steps.s.output.v}"]}, {"s": {"v": value}}) == {"x": [value]}

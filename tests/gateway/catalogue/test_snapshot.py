@@ -32,9 +32,6 @@ def test_of_a_tool_and_its_prefixed_twin_the_prefixed_one_is_served() -> None:
     assert "another tool" in snapshot.quarantined["x"]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="prompts are named like tools, but their twins are not looked for: one name, twice"
-)
 def test_of_a_prompt_and_its_prefixed_twin_only_one_is_served() -> None:
     assert len(taken(prompts=({"name": "x"}, {"name": "lab_x"})).offer.prompts) == 1
 

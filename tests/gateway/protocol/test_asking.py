@@ -108,7 +108,7 @@ async def test_a_client_that_never_answers_is_not_waited_for_without_end() -> No
 
 async def test_a_link_gets_the_name_that_this_era_wants() -> None:
     request = {"method": "elicitation/create", "params": {"mode": "url", "url": "https://x.test"}}
-    posted, task = begin(Asking("w1"), {"a": request})
+    posted, task = begin(Asking("w1"), {"a": request}, {"elicitation": {"url": {}}})
     await until(lambda: posted.sent)
     assert posted.sent[0]["params"]["elicitationId"]
     assert "elicitationId" not in request["params"]

@@ -68,9 +68,6 @@ def test_unknown_fields_and_odd_blocks_pass() -> None:
 
 
 @pytest.mark.parametrize("block", [LINK, AUDIO])
-@pytest.mark.xfail(
-    strict=True, reason="only `content` is looked at: a prompt's messages keep blocks an old client refuses"
-)
 def test_a_prompts_messages_are_brought_down_as_well(block: Json) -> None:
     result = shown("2024-11-05", messages=[{"role": "user", "content": block}])
     assert result["messages"][0]["content"]["type"] == "text"

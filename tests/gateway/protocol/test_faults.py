@@ -193,9 +193,6 @@ def test_a_backends_own_error_passes_but_for_the_number_of_an_unknown_resource(
     assert ((error.code, error.data), error.message) == (shown, "Its words.")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="-32002 becomes -32602 without the `data.uri` that tells it from a bad parameter"
-)
 def test_an_unknown_resource_of_an_old_backend_names_its_uri_to_a_new_client() -> None:
     call = a_call("resources/read", {"uri": "x:y"}, route=a_route(definition={"name": "x:y", "uri": "x:y"}))
     error = dress(ForeignError(-32002, "Resource not found"), call)

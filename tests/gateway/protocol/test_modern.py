@@ -346,9 +346,6 @@ async def test_a_client_that_did_not_say_that_it_can_is_never_asked() -> None:
 
 @pytest.mark.parametrize("method", ["tools/call", "tools/list"])
 @pytest.mark.parametrize("state", [7, ["v1.A"], {}])
-@pytest.mark.xfail(
-    strict=True, raises=AttributeError, reason="looked for among parked calls before it is checked: no answer at all"
-)
 async def test_a_state_that_is_no_text_is_the_clients_mistake(method: str, state: Any) -> None:
     async with Rig(FakeBackend()) as rig:
         paper = await rig.modern(method, {"name": "lab_echo", "requestState": state})
@@ -392,9 +389,6 @@ async def test_a_backend_that_asks_in_the_middle_goes_on_when_its_client_comes_b
     assert len(backend.calls) == 1
 
 
-@pytest.mark.xfail(
-    strict=True, raises=TypeError, reason="the answers are taken apart before they are checked: no answer at all"
-)
 async def test_answers_that_are_no_object_are_the_clients_mistake() -> None:
     async with Rig(FakeBackend(answer=waits)) as rig:
         asked = (await answered(rig, {"name": "lab_echo"}))["result"]
@@ -403,9 +397,6 @@ async def test_answers_that_are_no_object_are_the_clients_mistake() -> None:
     assert refused["error"]["code"] == -32602
 
 
-@pytest.mark.xfail(
-    strict=True, reason="of two retries at once the first is never answered, and its leaving cancels the other"
-)
 async def test_two_retries_at_once_are_both_answered() -> None:
     async with Rig(FakeBackend(answer=waits)) as rig:
         asked = (await answered(rig, {"name": "lab_echo"}))["result"]
@@ -431,9 +422,6 @@ async def test_a_tool_that_nobody_was_told_of_is_found_by_reading_once_more() ->
         assert "result" in (await rig.modern("tools/call", {"name": "lab_late"})).json
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a fault of a call whose route `resolve` found late is dressed as if it had none"
-)
 async def test_a_tool_found_late_fails_in_its_backends_own_form() -> None:
     async def answer(call: Call) -> Json:
         raise ValueError
@@ -445,7 +433,6 @@ async def test_a_tool_found_late_fails_in_its_backends_own_form() -> None:
     assert paper.json.get("result", {}).get("isError") is True
 
 
-@pytest.mark.xfail(strict=True, reason="`Rounds.out` asserts a route that only the inner call has: answers internal")
 async def test_a_tool_found_late_may_ask_for_input() -> None:
     backend = FakeBackend(answer=two_rounds)
     async with Rig(backend) as rig:
@@ -454,7 +441,6 @@ async def test_a_tool_found_late_may_ask_for_input() -> None:
     assert paper.json.get("result", {}).get("resultType") == "input_required"
 
 
-@pytest.mark.xfail(strict=True, reason="audit and log see the outer call: no canonical id and no effect")
 async def test_a_tool_found_late_is_audited_under_its_canonical_id() -> None:
     backend = FakeBackend()
     async with Rig(backend) as rig:

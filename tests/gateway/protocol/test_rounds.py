@@ -74,12 +74,10 @@ def test_what_a_client_did_not_declare_is_missing(capabilities: Json, requests: 
 
 
 @pytest.mark.parametrize("declared", [{}, {"form": {}}])
-@pytest.mark.xfail(strict=True, reason="a client that can fill forms is taken to open links too")
 def test_a_client_that_can_only_fill_forms_is_not_sent_a_link(declared: Json) -> None:
     assert missing_capabilities({"elicitation": declared}, {"a": URL})
 
 
-@pytest.mark.xfail(strict=True, reason="a client that can open links is taken to fill forms too")
 def test_a_client_that_can_only_open_links_is_not_sent_a_form() -> None:
     assert missing_capabilities({"elicitation": {"url": {}}}, {"a": FORM})
 
@@ -90,9 +88,6 @@ def test_asking_for_what_is_missing_names_it() -> None:
     assert (refused.value.code, refused.value.data) == (-32021, {"requiredCapabilities": {"sampling": {}}})
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the namespace is in the token but nobody looks: at bare endpoints names are shared"
-)
 async def test_the_state_of_one_backend_never_reaches_another() -> None:
     async def answer(call: Any) -> Json:
         return asking(FORM, requestState=f"of {call.route.namespace}")

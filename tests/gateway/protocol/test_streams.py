@@ -2,8 +2,6 @@
 
 import asyncio
 
-import pytest
-
 from gateway.protocol.streams import KEPT_BYTES, KEPT_SECONDS, MAX_STREAMS, Stream, Streams
 from tests.gateway.fakes import Clock, Paper, until
 
@@ -61,7 +59,6 @@ async def test_no_more_than_a_mebibyte_is_kept() -> None:
     assert numbers(kept)[-1] == 40
 
 
-@pytest.mark.xfail(strict=True, reason="what was dropped from the kept events is skipped without a word")
 async def test_a_resume_that_cannot_bring_all_that_was_missed_is_not_found() -> None:
     streams = Streams("w1")
     stream = streams.new("s", "cid")
@@ -70,9 +67,6 @@ async def test_a_resume_that_cannot_bring_all_that_was_missed_is_not_found() -> 
     assert streams.find(f"{stream.id}.1", "s") is None
 
 
-@pytest.mark.xfail(
-    strict=True, reason="an event over 1 MiB throws itself out: its answer is lost when the client resumes"
-)
 async def test_an_answer_larger_than_the_bound_is_not_lost_in_silence() -> None:
     streams = Streams("w1")
     stream = streams.new("s", "cid")
@@ -113,7 +107,6 @@ async def test_events_of_several_senders_are_never_out_of_order() -> None:
     assert numbers(paper) == list(range(1, 21))
 
 
-@pytest.mark.xfail(strict=True, reason="the old connection's end detaches whoever is attached now")
 async def test_a_client_that_came_back_keeps_its_stream_when_its_old_connection_is_noticed_dead() -> None:
     stream = Stream("w1.x", "s", "cid")
     old = await attached(stream)
@@ -123,7 +116,6 @@ async def test_a_client_that_came_back_keeps_its_stream_when_its_old_connection_
     assert numbers(new) == [1]
 
 
-@pytest.mark.xfail(strict=True, reason="the connection that a resumed stream left is never closed")
 async def test_the_connection_that_a_client_resumed_from_is_closed() -> None:
     stream = Stream("w1.x", "s", "cid")
     old = await attached(stream)
@@ -131,9 +123,6 @@ async def test_the_connection_that_a_client_resumed_from_is_closed() -> None:
     assert old.closed
 
 
-@pytest.mark.xfail(
-    strict=True, reason="`attended` waits on an event that the new attachment replaced: its task never ends"
-)
 async def test_whoever_attended_the_old_connection_is_let_go_when_it_is_resumed() -> None:
     stream = Stream("w1.x", "s", "cid")
     await attached(stream)

@@ -89,15 +89,11 @@ async def test_a_result_that_is_not_json_is_an_internal_fault() -> None:
     assert b"internal" in (await turn(end)).body
 
 
-@pytest.mark.xfail(
-    strict=True, reason="details that are not JSON escape from the answer to a failure: no answer at all"
-)
 async def test_a_fault_whose_details_are_not_json_is_still_answered() -> None:
     outcome = await turn(raising(Fault(Kind.NOT_FOUND, "No file.", details={"path": Path("x")})), route=None)
     assert json.loads(outcome.body)["error"]
 
 
-@pytest.mark.xfail(strict=True, reason="a module's `dress` that raises escapes `take_turn`: no answer at all")
 async def test_a_module_that_cannot_dress_its_fault_is_still_answered() -> None:
     def dress(error: Json, tool: str, arguments: Json) -> Json:
         return {"run_id": arguments["run_id"]}

@@ -33,16 +33,7 @@ async def test_a_call_that_says_nothing_before_its_end_is_one_json_answer(make: 
     assert not paper.opened
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        pytest.param(
-            legacy,
-            marks=pytest.mark.xfail(strict=True, reason="whoever opens the stream is overtaken by all who wait for it"),
-        ),
-        modern,
-    ],
-)
+@pytest.mark.parametrize("make", [legacy, modern])
 async def test_whatever_is_said_at_once_opens_one_stream_and_keeps_its_order(make: type) -> None:
     paper = Paper()
     wire = make(paper)
@@ -73,7 +64,6 @@ async def test_what_is_said_after_the_answer_goes_nowhere() -> None:
     assert not paper.over_again
 
 
-@pytest.mark.xfail(strict=True, reason="opens a second response on a finished one, and keeps a stream nobody forgets")
 async def test_what_is_said_after_the_answer_of_the_handshake_era_goes_nowhere() -> None:
     paper, streams = Paper(), Streams("w1")
     wire = legacy(paper, streams)

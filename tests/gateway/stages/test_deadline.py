@@ -96,7 +96,6 @@ async def test_a_call_in_time_leaves_no_timer_behind() -> None:
     assert len([timer for timer in loop._scheduled if not timer.cancelled()]) == before  # type: ignore[attr-defined]
 
 
-@pytest.mark.xfail(strict=True, reason="our own timeout is attributed to the backend and to the stage `dispatch`")
 async def test_the_deadlines_fault_says_that_it_is_the_gateways() -> None:
     clock = Clock()
 

@@ -56,7 +56,6 @@ def test_the_window_slides() -> None:
 
 
 @pytest.mark.parametrize("rate", ["1/minute", "2/minute", "600/minute"])
-@pytest.mark.xfail(strict=True, reason="the wait ends with the window, but what was counted in it still counts then")
 def test_whoever_waits_as_long_as_told_is_let_in(rate: str) -> None:
     limit = Limit(limits.parse(rate))
     now = 0.0

@@ -115,7 +115,6 @@ async def test_too_large_is_said_with_its_facts_on_the_wire() -> None:
     assert data["payload_bytes"] == (1 << 20) + 8
 
 
-@pytest.mark.xfail(strict=True, reason="only tools have a check, and only what has a check is measured")
 async def test_the_arguments_of_a_prompt_are_bounded_too() -> None:
     backend = FakeBackend(prompts=({"name": "ask"},))
     async with Rig(backend) as rig:
@@ -196,7 +195,6 @@ async def test_a_result_that_is_not_json_is_the_backends_defect() -> None:
     assert refused.value.kind is Kind.INTERNAL
 
 
-@pytest.mark.xfail(strict=True, reason="half a surrogate pair anywhere in a result switches its bound off")
 async def test_a_result_with_half_a_surrogate_pair_is_bounded_as_well() -> None:
     with pytest.raises(Fault):
         await Guard(50)(a_call(), giving({"a": "\ud800" + "x" * 100}))

@@ -213,6 +213,19 @@ async def test_the_same_key_and_name_replace_a_session_and_another_name_adds_one
         assert len(relay.bridge.peers(ALICE)) == 2
 
 
+async def test_a_key_has_at_most_32_studios_and_the_oldest_goes(relay: Relay) -> None:
+    async with httpx.AsyncClient(verify=False, base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
+        for number in range(34):
+            await http.post("/v1/bridge/session", json={"clientName": f"s{number}"})
+    assert [peer["name"] for peer in relay.bridge.peers(ALICE)] == [f"s{number}" for number in range(2, 34)]
+
+
+async def test_an_answer_for_a_worker_that_is_gone_is_dropped(relay: Relay) -> None:
+    async with Peer(relay.base, "alice") as studio:
+        await studio.ready()
+        assert await studio.send({"requestId": "dead.1.x", "success": True, "payload": {}}) == 204
+
+
 async def test_studios_of_two_tenants_never_meet(relay: Relay) -> None:
     async with Peer(relay.base, "alice") as hers, Peer(relay.base, "eve") as others:
         await hers.ready()

@@ -52,7 +52,6 @@ def test_each_tenant_has_a_folder_of_its_own_that_is_there_and_private(tmp_path:
     assert made.folder(ALICE) == mine
 
 
-@pytest.mark.xfail(strict=True, reason="`mkdir(parents=True, mode=…)` gives the mode to the last folder only")
 def test_the_tenants_folder_above_is_private_too(tmp_path: Path) -> None:
     folder = home(tmp_path)[0].folder(ALICE)
     assert folder.parent.stat().st_mode & 0o077 == 0

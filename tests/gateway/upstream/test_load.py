@@ -105,6 +105,5 @@ def test_a_module_that_breaks_as_it_is_imported_says_so_in_one_line(tmp_path: Pa
     refused(tmp_path, write(text))
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="what a module's function raises is not caught")
 def test_a_function_that_fails_to_make_its_server_says_so_in_one_line(tmp_path: Path, write: Write) -> None:
     refused(tmp_path, write("def server(home):\n    raise ValueError('no licence')"))

@@ -262,9 +262,6 @@ async def test_a_prompts_fault_keeps_its_kind() -> None:
     assert (error["code"], error["data"]["kind"], error["message"]) == (403, "denied", "Not you.")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the SDK raises its error for a resource without a cause: the fault is in its context"
-)
 async def test_a_resources_fault_keeps_its_kind() -> None:
     async with rig(owns=("note://",)) as running:
         error = (await running.modern("resources/read", {"uri": "note://faulty"})).json["error"]
@@ -348,7 +345,6 @@ async def test_the_lifespan_is_entered_once_and_left_at_the_end() -> None:
     assert seen == ["in", "out"]
 
 
-@pytest.mark.xfail(strict=True, reason="entered in one task and left in another, which a task group refuses")
 async def test_a_lifespan_with_a_task_group_may_be_ended_from_anywhere() -> None:
     @asynccontextmanager
     async def lifespan(server: Any) -> AsyncIterator[None]:
@@ -466,7 +462,6 @@ async def test_what_is_watched_is_listened_for_and_nothing_at_the_end() -> None:
     assert listening.now == 0
 
 
-@pytest.mark.xfail(strict=True, reason="two changes at once each start a listener; the first is lost and never stopped")
 async def test_two_changes_of_what_is_watched_at_once_leave_one_listener() -> None:
     listening = Listening()
     backend = LocalBackend("lab", Server("s", on_subscriptions_listen=listening), Manifest())

@@ -28,7 +28,3 @@ def test_an_error_knows_the_place_it_points_at() -> None:
     }  # fmt: skip
     assert (warning.severity, warning.text) == ("warning", "careful")
     assert errors(lines) == [error]
-
-
-def test_colours_do_not_hide_an_error() -> None:
-    assert [each.text for each in errors(["\x1b[31mERROR: red\x1b[0m"])] == ["red"]

@@ -33,6 +33,11 @@ async def test_a_line_without_an_end_is_read_in_pieces(tmp_path: Path) -> None:
     assert done.code == 3
 
 
+async def test_colours_and_control_characters_are_taken_out_of_what_it_says(tmp_path: Path) -> None:
+    done = await finish(["/usr/bin/printf", r"\033[31mERROR: red\033[0m\a\ttab\r\n"], tmp_path, tmp_path, timeout=30)
+    assert done.out == "ERROR: red\ttab"
+
+
 async def test_a_program_that_is_no_engine_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Fault) as caught:
         await version_of(Path("/bin/true"), tmp_path)

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.godot.text import moves
@@ -159,6 +159,7 @@ def test_names_that_the_engine_would_change_are_refused(name: str) -> None:
         checked_name(name)
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(NAMES, min_size=1, max_size=6, unique=True), st.data())
 def test_any_walk_of_edits_and_its_way_back_leaves_the_rest_alone(names: list[str], data: st.DataObject) -> None:
     scene = Scene(SCENE)

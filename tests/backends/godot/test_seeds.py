@@ -1,0 +1,212 @@
+"""A row for every sentence of the two contracts: what it says, and a check that it holds through the gateway."""
+
+import json
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+Json = dict[str, Any]
+S = {"scenePath": "main.tscn"}
+SEVEN = {
+    "E_SCHEMA_VALIDATION", "E_NOT_CONNECTED", "E_NOT_FOUND", "E_PERMISSION_DENIED", "E_TIMEOUT", "E_UNSUPPORTED",
+    "E_INTERNAL",
+}  # fmt: skip
+
+
+@dataclass
+class World:
+    """What the rows look at: the tools as listed by the exact names, one good and one bad answer."""
+
+    studio: Any
+    tools: dict[str, Json]
+    good: Json
+    bad: Json
+
+
+Check = Callable[[World], Awaitable[bool]]
+ROWS: list[tuple[str, Check]] = []
+
+
+def row(sentence: str) -> Callable[[Callable[[World], Any]], Any]:
+    def add(check: Callable[[World], Any]) -> Any:
+        async def run(world: World) -> bool:
+            found = check(world)
+            return bool(await found) if hasattr(found, "__await__") else bool(found)
+
+        ROWS.append((sentence, run))
+        return check
+
+    return add
+
+
+def every(world: World, test: Callable[[Json], Any]) -> bool:
+    return all(test(tool) for tool in world.tools.values())
+
+
+# ---- seed 001 ----
+row("A tool has a unique snake_case name.")(lambda w: every(w, lambda t: re.fullmatch(r"[a-z][a-z0-9_]*", t["name"])))
+row("A tool has a description for people.")(lambda w: every(w, lambda t: len(t["description"]) > 10))
+row("inputSchema is an object with properties and required.")(
+    lambda w: every(w, lambda t: {"type", "properties", "required"} <= set(t["inputSchema"]))
+)
+row("A tool may have a title, an outputSchema and annotations: all of ours have.")(
+    lambda w: every(w, lambda t: {"title", "outputSchema", "annotations"} <= set(t))
+)
+row("A success has text content and isError false.")(
+    lambda w: w.good["content"][0]["type"] == "text" and w.good["isError"] is False
+)
+row("With an outputSchema a success has structuredContent.")(lambda w: w.good["structuredContent"]["ok"] is True)
+row("An error has its message as text and isError true.")(
+    lambda w: w.bad["isError"] is True and w.bad["content"][0]["text"] == w.bad["structuredContent"]["error"]["message"]
+)
+
+
+@row("MUST validate all tool inputs against inputSchema, before anything is done.")
+async def _(w: World) -> bool:
+    bad = {**S, "nodeType": 1, "nodeName": "A"}
+    return await w.studio.code("add_node", **bad) == "E_SCHEMA_VALIDATION" and "A" not in tree(w)
+
+
+@row("MUST implement access controls: a path outside the tenant's roots is denied.")
+async def _(w: World) -> bool:
+    return await w.studio.code("list_scenes", projectPath="/etc") == "E_PERMISSION_DENIED"
+
+
+@row("MUST sanitise outputs: text that is no text comes back as JSON that any client reads.")
+async def _(w: World) -> bool:
+    (w.studio.project / "odd.tscn").write_bytes(b'[gd_scene format=3]\n\n[node name="\xff" type="Node"]\n')
+    found = await w.studio.good("godot_asset_manager", action="scene.read", scenePath="odd.tscn")
+    (w.studio.project / "odd.tscn").unlink()
+    return "type=" in found["content"]
+
+
+@row("SHOULD give clear messages with actionable hints.")
+def _(w: World) -> bool:
+    return len(w.bad["structuredContent"]["error"]["suggestedFix"]) > 10
+
+
+@row("Idempotency: the same reading gives the same answer.")
+async def _(w: World) -> bool:
+    return await w.studio.good("get_node_tree", **S) == await w.studio.good("get_node_tree", **S)
+
+
+@row("Graceful degradation: without an engine a scene is still edited, with a warning.")
+async def _(w: World) -> bool:
+    envelope = await w.studio.call("add_node", **S, nodeType="Node", nodeName="Plain")
+    return envelope["execution"]["executor"] == "files" and "engine" in envelope["warnings"][0]
+
+
+@row("Log all operations.")
+async def _(w: World) -> bool:
+    before = len(audit(w))
+    await w.studio.call("list_scenes")
+    return len(audit(w)) == before + 1
+
+
+@row("Never expose internal details: no server path or exception text in an error.")
+def _(w: World) -> bool:
+    shown = json.dumps(w.bad["structuredContent"]["error"])
+    return str(w.studio.files) not in shown and "Traceback" not in shown and "Errno" not in shown
+
+
+@row("Errors have one format: the same keys, whoever refused.")
+async def _(w: World) -> bool:
+    by_gateway = await w.studio.call("add_node")
+    by_backend = await w.studio.call("read_script", scriptPath="../x.gd")
+    return set(by_gateway) == set(by_backend) and {"code", "message", "retryable", "suggestedFix"} <= set(
+        by_gateway["error"]
+    ) & set(by_backend["error"])
+
+
+@row("Tools, resources, prompts and logging are declared as capabilities.")
+async def _(w: World) -> bool:
+    async with w.studio.gateway.client("legacy") as client:
+        offered = client.server_capabilities
+    assert offered.tools.list_changed
+    return None not in (offered.resources, offered.prompts, offered.logging)
+
+
+@row("All scene-modifying tools require projectPath and scenePath.")
+def _(w: World) -> bool:
+    names = ("add_node", "edit_node", "remove_node", "rename_node", "move_node", "duplicate_node", "instance_scene")
+    needed = {"projectPath", "scenePath"}
+    return all(needed <= set(w.tools[name]["inputSchema"]["required"]) for name in names)
+
+
+@row("Read-only tools are the queries and exports; the others modify files.")
+def _(w: World) -> bool:
+    hints = {name: tool["annotations"]["readOnlyHint"] for name, tool in w.tools.items()}
+    return hints["get_node_tree"] and hints["list_scenes"] and not hints["add_node"] and not hints["write_script"]
+
+
+# ---- seed 002 ----
+row("ok and summary are always present.")(
+    lambda w: all(each["structuredContent"]["summary"] for each in (w.good, w.bad))
+)
+row("result defaults to details when ok.")(
+    lambda w: w.good["structuredContent"]["result"] == w.good["structuredContent"]["details"]
+)
+row("result is null when not ok.")(lambda w: w.bad["structuredContent"]["result"] is None)
+row("error is null when ok, and always present when not.")(
+    lambda w: w.good["structuredContent"]["error"] is None and w.bad["structuredContent"]["error"]["code"] in SEVEN
+)
+row("meta has tool, action, correlationId and durationMs.")(
+    lambda w: all(
+        set(each["structuredContent"]["meta"]) == {"tool", "action", "correlationId", "durationMs"}
+        for each in (w.good, w.bad)
+    )
+)
+row("errors lists code and message.")(lambda w: w.bad["structuredContent"]["errors"][0].keys() == {"code", "message"})
+
+
+@row("files have kind, pathAbs, resPath and bytes.")
+async def _(w: World) -> bool:
+    envelope = await w.studio.call("write_script", scriptPath="f.gd", content="extends Node\n", overwrite=True)
+    return envelope["files"][0] == {
+        "kind": "script", "pathAbs": str(w.studio.project / "f.gd"), "resPath": "res://f.gd", "bytes": 13,
+    }  # fmt: skip
+
+
+@row("Every call has a correlation id, in meta and in the project's audit.log.")
+async def _(w: World) -> bool:
+    envelope = await w.studio.call("list_scenes")
+    return audit(w)[-1]["correlationId"] == envelope["meta"]["correlationId"]
+
+
+@row("action is required and an enum, and branches say which parameters go with it.")
+def _(w: World) -> bool:
+    managers = [tool["inputSchema"] for tool in w.tools.values() if "oneOf" in tool["inputSchema"]]
+    return len(managers) == 8 and all(
+        "action" in schema["required"]
+        and schema["properties"]["action"]["enum"]
+        == [each["properties"]["action"]["const"] for each in schema["oneOf"]]
+        and all(each["additionalProperties"] is False for each in schema["oneOf"])
+        for schema in managers
+    )
+
+
+row("additionalProperties is false at the top of every schema.")(
+    lambda w: every(w, lambda t: t["inputSchema"]["additionalProperties"] is False)
+)
+
+
+def tree(world: World) -> str:
+    return (world.studio.project / "main.tscn").read_text().replace("Array", "")
+
+
+def audit(world: World) -> list[Json]:
+    return [json.loads(line) for line in (world.studio.project / ".godot_mcp" / "audit.log").read_text().splitlines()]
+
+
+async def test_every_sentence_of_both_contracts_holds(studio: Any) -> None:
+    # The namespace's own endpoint lists the exact schemas, under the tools' own names.
+    listed = (await studio.gateway.post("tools/list", {}, "/mcp/godot")).json()["result"]
+    tools = {tool["name"]: tool for tool in listed["tools"]}
+    project = {"projectPath": str(studio.project)}
+    good = (await studio.gateway.call("godot_list_scenes", project))["result"]
+    bad = (await studio.gateway.call("godot_get_node_tree", {**project, "scenePath": "no.tscn"}))["result"]
+    world = World(studio, tools, good, bad)
+    broken = [sentence for sentence, check in ROWS if not await check(world)]
+    assert broken == []
+    assert len(ROWS) >= 28
