@@ -140,6 +140,12 @@ def start(tmp_path: Path) -> Start:
 
 
 @pytest.fixture
+def run() -> Callable[..., AbstractAsyncContextManager[Running]]:
+    """`async with run(folder, backends={...}) as gateway:`, for tests that need several."""
+    return run_gateway
+
+
+@pytest.fixture
 async def gateway(start: Start) -> AsyncIterator[Running]:
     """The gateway with what it serves by default."""
     async with start() as running:

@@ -87,8 +87,9 @@ class Desk:
             settings.write_text("config_version=5\n")
         return Project(folder.resolve())
 
-    def permit_danger(self, operation: str) -> None:
-        if not self.options.allow_dangerous_ops and is_dangerous(operation):
+    def permit_danger(self, operation: str, *, certain: bool = False) -> None:
+        """Raises `Fault(DENIED)` for a dangerous operation; `certain`: it is one, whatever its name."""
+        if not self.options.allow_dangerous_ops and (certain or is_dangerous(operation)):
             raise Fault(
                 Kind.DENIED,
                 f"{operation} is a dangerous operation, and those are switched off.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from backends.godot.envelope import OUTPUT_SCHEMA, Outcome
 from backends.godot.notation import WORDS, parameters
-from backends.godot.paths import PROJECT_FILE, Place, Project
+from backends.godot.paths import Place, Project
 from gateway.contract import Caller, Json
 from gateway.errors import Fault, Kind
 
@@ -186,6 +186,3 @@ def _managed(tool: Tool) -> Json:
         "additionalProperties": False,
         "oneOf": branches,
     }
-
-
-__all__ = ["PROJECT_FILE", "READ", "SET", "WRITE", "Action", "Job", "Report", "Run", "Tool", "carry_out"]

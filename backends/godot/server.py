@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
@@ -25,6 +25,12 @@ from backends.godot.paths import Project
 from backends.godot.rows import TOOLS
 from gateway.contract import Home, Json
 from gateway.errors import Fault, Kind
+
+_INSTRUCTIONS: Final = (
+    "Godot 4 projects. projectPath is absolute (list_projects and create_project: below the folders that"
+    " meta_tool_manager server_info names); every other path is relative to the project. Look with get_node_tree before"
+    " changing a scene, check with validate_project, run with godot_workspace_manager smoke_test."
+)
 
 
 def make(home: Home) -> Server[Any]:
@@ -69,7 +75,7 @@ def make(home: Home) -> Server[Any]:
             sweep.cancel()
             await desk.close()
 
-    server = Server[Any]("godot", lifespan=lifespan)
+    server = Server[Any]("godot", instructions=_INSTRUCTIONS, lifespan=lifespan)
     server.add_request_handler("tools/list", PaginatedRequestParams, list_tools)
     server.add_request_handler("tools/call", CallToolRequestParams, call_tool)
     server.add_request_handler("resources/list", PaginatedRequestParams, list_resources)

@@ -136,7 +136,7 @@ class Conductor:
         lease = await self._home.bus.lease(f"launch:{key}", _LEASE)
         if lease is None:
             raise Fault(Kind.UNAVAILABLE, "Another worker is at work on this run. Try again.", retry_after=2.0)
-        keeping = asyncio.create_task(_keep(lease))
+        keeping = asyncio.create_task(self._keep(key, lease))
         try:
             yield
         finally:
@@ -144,6 +144,13 @@ class Conductor:
             with contextlib.suppress(asyncio.CancelledError):
                 await keeping
             await lease.release()
+
+    async def _keep(self, key: str, lease: Lease) -> None:
+        """Renew it; when it is lost, another worker may be at work, so ours ends."""
+        while True:
+            await asyncio.sleep(_LEASE / 3)
+            if not await lease.renew() and key in self._workshops:
+                self._workshops[key].kill()
 
     async def _failed(self, run: Run, span: Span, fault: Fault) -> None:
         """A fault that no retry can help ends the run, with a report of why."""
@@ -202,12 +209,6 @@ class Conductor:
             report = await asyncio.to_thread(read_report, job.run)
             if report is None or not report["ok"]:
                 await job.rewind(State.VALIDATING, "VALIDATION_REWIND")
-
-
-async def _keep(lease: Lease) -> None:
-    while True:
-        await asyncio.sleep(_LEASE / 3)
-        await lease.renew()
 
 
 def _key(caller: Caller, run: Run) -> str:

@@ -90,6 +90,7 @@ def _shown(peer: Json, caller: Caller) -> Json:
         "yours": peer["owner"] == caller.subject,
         "connected": peer["connected"],
         "state": peer["state"],
+        "polling": peer["polling"],
         "connectedAt": _time(peer["connected_at"]),
         "lastSeenAt": _time(peer["last_seen"]),
         "capabilities": peer["capabilities"],

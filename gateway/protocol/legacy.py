@@ -167,7 +167,8 @@ class Legacy:
             outcome = Outcome(error_bytes(asked.id, _cancelled(correlation_id)))
         finally:
             self._pulse.discard(wire)
-            self._running.pop(key, None)
+            if self._running.get(key) is task:
+                del self._running[key]
             self._cancelled.discard(key)
         await wire.finish(200, outcome.body, *outcome.headers)
 

@@ -25,7 +25,7 @@ from gateway.protocol.json import BadJson
 from gateway.protocol.listen import Listen
 from gateway.protocol.message import Message, message
 from gateway.protocol.params import LOG_LEVELS, check
-from gateway.protocol.parked import Parked, Parking, is_parked
+from gateway.protocol.parked import Parked, Parking
 from gateway.protocol.rounds import MULTI_ROUND, Rounds, missing_capabilities, without_elicitation_id
 from gateway.protocol.turn import Prepared, take_turn
 from gateway.protocol.wire import ModernWire, Pulse
@@ -163,11 +163,10 @@ class Modern:
             return False
         try:
             check(asked.method, asked.params)
-            state = self._rounds.back(inbound.caller, asked.method, asked.params)["requestState"]
+            # Sealed without a namespace: no backend can make a state that is taken for one of ours.
+            state = self._rounds.back(inbound.caller, asked.method, asked.params, "")["requestState"]
         except (ForeignError, Fault):
-            return False  # found again, and answered, where every other request is judged
-        if not is_parked(state):
-            return False
+            return False  # a backend's, or none at all: judged where every other request is
         try:
             parked, wire = self._parking.find(state)
             assert isinstance(wire, ModernWire)

@@ -14,7 +14,6 @@ from gateway.errors import Fault, Kind
 
 PARKED_SECONDS: Final = 600.0
 MAX_PARKED: Final = 1000
-_MARK: Final = "\x00parked"
 
 
 class Parked:
@@ -59,11 +58,11 @@ class Parking:
         self._parked[name] = (parked, owner)
         while len(self._parked) > MAX_PARKED:
             self._parked.popitem(last=False)[1][0].give_up()
-        return f"{_MARK} {self._worker} {name}"
+        return f"{self._worker} {name}"
 
     def find(self, state: str) -> tuple[Parked, object]:
         """Raises `Fault(UNAVAILABLE)` when its worker is another, or it is gone."""
-        _, worker, name = state.split(" ")
+        worker, _, name = state.partition(" ")
         found = self._parked.get(name) if worker == self._worker else None
         if found is None:
             raise Fault(Kind.UNAVAILABLE, "The call that asked is gone; make it again.")
@@ -71,8 +70,3 @@ class Parking:
 
     def forget(self, state: str) -> None:
         self._parked.pop(state.rpartition(" ")[2], None)
-
-
-def is_parked(state: object) -> bool:
-    """Whether an opened request state is of a waiting call, not of a backend."""
-    return isinstance(state, str) and state.startswith(_MARK)

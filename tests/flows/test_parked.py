@@ -26,9 +26,8 @@ async def test_two_questions_in_one_call_are_two_rounds(start: Any, era: str) ->
 
 
 async def test_a_client_that_cannot_be_asked_gets_an_error_not_a_hang(start: Any, era: str) -> None:
-    async with start(backends={"asking": {"module": MODULE}}) as gateway:
-        async with gateway.client(era) as client:
-            result = await client.call_tool("asking_greet", {})
+    async with start(backends={"asking": {"module": MODULE}}) as gateway, gateway.client(era) as client:
+        result = await client.call_tool("asking_greet", {})
     assert result.is_error
 
 

@@ -213,9 +213,7 @@ def _permitted(job: Job, asked: Json) -> tuple[str, Json]:
         raise Fault(Kind.INVALID_INPUT, "A request is {method, params}.")
     params = cast("Json", params)
     words = {str(value) for value in params.values() if isinstance(value, str)}
-    if method in _REACHING and words & _SINGLETONS:
-        job.desk.permit_danger(f"{method}: build on {', '.join(sorted(words & _SINGLETONS))}")
-    job.desk.permit_danger(method)
+    job.desk.permit_danger(method, certain=method in _REACHING and bool(words & _SINGLETONS))
     for name, value in params.items():
         if isinstance(value, str) and value.startswith(("user://", "/", "file://")) and "node" not in name:
             raise Fault(Kind.DENIED, f"{name} leaves the project.")

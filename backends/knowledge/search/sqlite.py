@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Double, Select, and_, column, literal_column, select, table, text
+from sqlalchemy import ColumnElement, Double, Select, and_, column, func, literal_column, select, table, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backends.knowledge.keys import fold
@@ -141,12 +141,16 @@ class _Search:
             rare = _either(telling)
             best = {row.number: row for row in await self.rows(f"({rare}) AND ({rare} OR {any_common})")}
         if len(best) < self.limit:
-            oldest = await self._oldest_of_the_newest()
-            titled = await self.rows(f"topic : ({any_common})")
-            recent = await self.rows(any_common, _words.c.rowid > oldest)
-            for row in (*titled, *recent):
+            for row in await self._titled_or_new(any_common):
                 best.setdefault(row.number, row)
         return sorted(best.values(), key=lambda row: (row.fit, row.number))[: self.limit]
+
+    async def _titled_or_new(self, any_common: str) -> list[Any]:
+        in_topic = f"topic : ({any_common})"
+        counted = select(func.count()).select_from(_words).where(_MATCH_ENTRY.bindparams(match=in_topic))
+        few = (await self.connection.execute(counted)).scalar_one() <= self.budget
+        recent = await self.rows(any_common, _words.c.rowid > await self._oldest_of_the_newest())
+        return [*await self.rows(in_topic), *recent] if few else recent
 
     async def rows(self, match: str, *bounds: ColumnElement[bool]) -> list[Any]:
         """The best first."""

@@ -90,7 +90,6 @@ class Connection(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self.reusable = True
-        self.used = False
 
     # ---- for the pool ----
 
@@ -114,7 +113,6 @@ class Connection(asyncio.Protocol):
             raise
         finally:
             self._answer = None
-            self.used = True
 
     @property
     def open(self) -> bool:

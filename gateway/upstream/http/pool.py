@@ -43,11 +43,12 @@ class Pool:
         else:
             await self._wait_for_room()
         try:
-            connection = self._take() or await self._connect()
+            kept = self._take()
+            connection = kept or await self._connect()
             try:
                 response = await connection.exchange(request)
             except Unread as exc:
-                if not connection.used:
+                if kept is None:
                     raise self._broken() from exc
                 connection = await self._connect()
                 response = await self._again(connection, request)

@@ -89,8 +89,7 @@ async def journey(folder: Path, era: str) -> Told:
         await call("bad_github", github, github_repo_url="https://example.org/a/b")
         await call("no_repo", github, github_repo_url="https://github.com/no/body")
         told["runs_before_and_after"] = {"counts": [before, len((await call("list", "launch_list_runs"))["runs"])]}
-        for word in ("page", "github"):
-            await call(f"cancel_{word}", "launch_cancel", run_id=told[word]["run_id"])
+        await call("cancel_first", "launch_cancel", run_id=told["github"]["run_id"])
         await until(run_id, "READY_FOR_PR", "FAILED")
         await call("artifact", "launch_get_artifact", run_id=run_id, artifact_name="page_plan.json")
         await call("no_artifact", "launch_get_artifact", run_id=run_id, artifact_name="../run_config.yaml")
@@ -123,5 +122,5 @@ async def journey(folder: Path, era: str) -> Told:
         await call("tired_validate", "launch_validate", run_id=tired)
         await call("exhausted", "launch_fix_next", run_id=tired)
         await call("tired_status", "launch_get_status", run_id=tired)
-        await call("cancel", "launch_cancel", run_id=told["page"]["run_id"])
+        await call("cancel", "launch_cancel", run_id=told["github"]["run_id"])
     return told

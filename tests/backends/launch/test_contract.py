@@ -121,7 +121,12 @@ def _(told: Told) -> Any:
 
 @row("ILLEGAL_STATE: with the current state")
 def _(told: Told) -> Any:
-    return told["early_pr"]["error"]["details"]["current_state"] in ("CREATED", "CLONED_INPUTS", "INGESTED")
+    return told["early_pr"]["error"]["details"]["current_state"] in (
+        "CREATED",
+        "CLONED_INPUTS",
+        "INGESTED",
+        "FACTS_READY",
+    )
 
 
 @row("GATE_FAILED is never an error")
@@ -315,7 +320,7 @@ def _(told: Told) -> Any:
 @row("cancel: cancelled, and again")
 def _(told: Told) -> Any:
     return all(
-        (told[word]["cancelled"], told[word]["state"]) == (True, "CANCELLED") for word in ("cancel_page", "cancel")
+        (told[word]["cancelled"], told[word]["state"]) == (True, "CANCELLED") for word in ("cancel_first", "cancel")
     )
 
 

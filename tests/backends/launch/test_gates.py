@@ -168,6 +168,46 @@ def test_settings_that_reach_outside_the_site_are_never_built(bench: Bench, sett
     assert not list((bench.folder / "work/public").glob("**/passwd"))
 
 
+LOOSE = """
+[security]
+enableInlineShortcodes = true
+[security.exec]
+allow = [".*"]
+osEnv = [".*"]
+[security.funcs]
+getenv = [".*"]
+[security.http]
+urls = [".*"]
+methods = [".*"]
+"""
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        '{{ getenv "HUGO_SECURITY_EXEC_ALLOW" }}{{ getenv "HOME" }}',
+        '{{ (resources.GetRemote "http://127.0.0.1:9/").Content }}',
+        '{{ $c := "a{}" | resources.FromString "a.css" | css.PostCSS }}{{ $c.Content }}',
+    ],
+)
+def test_a_layout_of_the_site_reaches_no_environment_network_or_program(bench: Bench, layout: str) -> None:
+    with (bench.site / "hugo.toml").open("a") as file:
+        file.write(LOOSE)
+    (bench.site / "layouts" / "index.html").write_text(layout)
+    assert "GATE_HUGO_BUILD_FAILED" in {finding.code for finding in _findings(bench, "hugo_build")}
+
+
+@pytest.mark.parametrize("path", ["HERE/secret.txt", "../../secret.txt", "content/../../../secret.txt", "link.txt"])
+def test_a_layout_of_the_site_reads_no_file_outside_it(bench: Bench, path: str) -> None:
+    (bench.folder / "secret.txt").write_text("SECRET-TEXT")
+    (bench.site / "link.txt").symlink_to(bench.folder / "secret.txt")
+    layout = f'A {{{{ readFile "{path.replace("HERE", str(bench.folder))}" }}}} B'
+    (bench.site / "layouts" / "index.html").write_text(layout)
+    _findings(bench, "hugo_build")
+    built = bench.folder / "work/public/index.html"
+    assert not built.exists() or "SECRET-TEXT" not in built.read_text()
+
+
 def test_a_gate_that_runs_past_its_time_is_a_blocker(bench: Bench) -> None:
     def endless(subject: Subject) -> Iterator[Finding]:
         until = time.monotonic() + 30

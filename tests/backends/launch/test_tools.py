@@ -158,10 +158,10 @@ async def test_the_demo_ends_with_a_site_that_builds_a_commit_and_a_pull_request
     config = demo.prepare(tmp_path / "demo")
     entry = {"module": "backends.launch", "options": demo.options(tmp_path / "demo")}
     shown: list[str] = []
-    async with start(backends={"launch": entry}) as gateway:
+    async with start(backends={"launch": entry}) as gateway, gateway.client() as client:
 
         async def call(tool: str, arguments: Json) -> Json:
-            answer = (await gateway.call(tool, arguments))["result"]["structuredContent"]
+            answer = (await client.call_tool(tool, arguments)).structured_content
             assert answer["ok"], answer
             return answer
 

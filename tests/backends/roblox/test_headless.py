@@ -28,8 +28,8 @@ async def test_killing_the_studio_in_mid_call_is_unavailable_and_the_call_after_
     process = await desk.luau()
     await desk.module("task.wait(60) return 1")
     asking = asyncio.create_task(desk.refusal("script_execute", {"scriptPath": "ServerScriptService.M"}))
-    async with asyncio.timeout(10):
-        while not await _running(desk):
+    async with asyncio.timeout(20):
+        while not (await _running(desk) and (await desk.studios())[0]["polling"]):
             await asyncio.sleep(0.02)
     os.kill(process.pid, signal.SIGKILL)
     refusal = await asking

@@ -63,6 +63,12 @@ async def test_of_very_many_those_with_the_word_in_the_topic_and_the_newest_are_
         assert await found(book, "common") == [titled, *made[-3:]]
 
 
+async def test_a_word_that_very_many_topics_have_finds_the_newest(opened: Any) -> None:
+    async with opened(Fts5(budget=10, newest=3)) as book:
+        made = [await store(book, f"common {n}", "words") for n in range(30)]
+        assert sorted(await found(book, "common")) == made[-3:]
+
+
 async def test_within_the_budget_every_entry_is_found(opened: Any) -> None:
     async with opened(Fts5(budget=31, newest=3)) as book:
         made = [await store(book, f"note {n}", "common words") for n in range(31)]
