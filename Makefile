@@ -2,8 +2,10 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
+# Without compiled files each start of the command takes four times as long.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check install bench conformance clean
+.PHONY: run test check install bench conformance engines clean
 
 run: $(READY)  ## start on 127.0.0.1:8080 with everything embedded
 	@$(VENV)/bin/gatehouse serve
@@ -21,6 +23,9 @@ install: $(READY)  ## only make .venv
 
 bench: $(READY)  ## CPU per call beside a bare ASGI echo
 	@$(PY) -m bench
+
+engines: $(READY)  ## fetch the real engines that tests run
+	@$(PY) -m tests.engines
 
 conformance: $(READY)  ## the official MCP suite, through the gateway
 	@$(PY) -m tests.conformance

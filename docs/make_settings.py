@@ -13,12 +13,9 @@ from gateway.settings import CommandBackend, ModuleBackend, Settings, Tenant, Ur
 PAGE: Final = Path(__file__).with_name("settings.md")
 
 NOTES: Final = {
-    "server.ops_port": "Without effect in this release.",
-    "server.trusted_proxies": "In this release only their connections are not limited by address.",
     "server.workers": "This release accepts 1 only.",
-    "catalogue.keep_stale": "Without effect in this release.",
     "transport": "This release speaks `http` only.",
-    "auth.mode": "In this release `embedded` means API keys, and `external` is the same.",
+    "auth.mode": "In this release `embedded` means API keys, and `external` is refused.",
 }
 """What is true of this release beside what the setting is for."""
 

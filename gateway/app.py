@@ -19,6 +19,7 @@ from gateway.contract import MODERN, Backend, Call, Caller, Client, Json, Manife
 from gateway.edge.address import client_address, within
 from gateway.edge.bearer import Bearer
 from gateway.edge.bridge import bridge_router
+from gateway.edge.bridge_godot import godot_bridge
 from gateway.edge.correlation import correlation_id, new_id, trace_context
 from gateway.edge.door import Authenticate, Door
 from gateway.edge.guard import Guard, defaults
@@ -203,6 +204,7 @@ class Gatehouse:
         authenticate = await self._authenticate()
         door = Door(authenticate, entry.serve, settings.server.max_body_bytes)
         self.plain = self._plain_routes(bridge_router(bridges, authenticate))
+        self.plain.router.routes.append(godot_bridge(bridges, authenticate))
         guard = self._guarded(Front(door, self.plain))
         self.asgi = guard
         self.lane = Lane(door, guard.host_allowed)

@@ -25,6 +25,7 @@ log = logging.getLogger("gatehouse")
 
 WATCH_SECONDS: Final = 1.0
 DRAIN_SECONDS: Final = 30
+BRIDGE_BYTES: Final = 8 * 1024 * 1024
 
 
 def listen(settings: Settings) -> socket.socket:
@@ -118,7 +119,8 @@ def config(house: Gatehouse) -> uvicorn.Config:
     return uvicorn.Config(
         house.asgi,
         http=protocol_class(limits, Census(exempt=partial(within, server.trusted_proxies)), house.lane),
-        ws="none",
+        ws="websockets-sansio",
+        ws_max_size=BRIDGE_BYTES,
         lifespan="off",
         access_log=False,
         log_config=None,

@@ -32,7 +32,7 @@ class Run:
         run = cls(run_id, folder)
         for name in FOLDERS:
             (folder / name).mkdir(parents=True, mode=0o700)
-        write_whole(folder / "run_config.yaml", yaml.safe_dump(config, sort_keys=True, allow_unicode=True).encode())
+        write_whole(folder / "run_config.yaml", yaml.safe_dump(config, sort_keys=True).encode())
         run.record([News("RUN_CREATED", {key: config[key] for key in ("product_slug", "required_sections")}, span)])
         return run
 

@@ -87,7 +87,7 @@ def put(job: Job) -> Outcome:
 
 
 def _as_setting(given: Any) -> str:
-    """seed 001 gives every value as text: a number, boolean or Godot literal in it is meant as such."""
+    """A caller may give every value as text: a number, boolean or Godot literal in it is meant as such."""
     if isinstance(given, str):
         if re.fullmatch(r"true|false|null|-?\d+(\.\d+)?(e[-+]?\d+)?", given):
             return given

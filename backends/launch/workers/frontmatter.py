@@ -1,5 +1,6 @@
 """Front matter: the YAML or TOML between a page's first two fences."""
 
+import re
 import tomllib
 from datetime import date
 from typing import Any, Final, cast
@@ -8,6 +9,8 @@ import yaml
 
 from gateway.contract import Json
 
+# YAML takes these for line ends too, and folds them unless they are escaped.
+_SEPARATORS: Final = frozenset("\x85\u2028\u2029")
 _FENCES: Final = {"---": yaml.safe_load, "+++": tomllib.loads}
 
 
@@ -41,13 +44,15 @@ def body_of(page: str) -> str:
 
 
 def joined(matter: Json, body: str) -> str:
-    text = yaml.safe_dump(matter, sort_keys=True, allow_unicode=True, width=1000)
+    text = yaml.safe_dump(
+        matter, sort_keys=True, allow_unicode=_SEPARATORS.isdisjoint("".join(map(str, matter.values()))), width=1000
+    )
     return f"---\n{text}---\n{body}"
 
 
 def _closing(rest: str, fence: str) -> tuple[str, str] | None:
     at = 0
-    for line in rest.splitlines(keepends=True):
+    for line in re.findall(r"[^\n]*\n|[^\n]+", rest):
         if line.rstrip() == fence:
             return rest[:at], rest[at + len(line) :]
         at += len(line)

@@ -144,7 +144,8 @@ async def test_an_undo_is_heard_of_like_any_change(memory: Any, era: str) -> Non
         await memory("undo")
         await ears.catch_up()
         assert len(ears.of(ENTRIES)) == 2
-        assert len(ears.of(TRANSACTIONS)) >= before + 3
+        # The transaction of the marker's own change is told after the marker, so it may not have come yet.
+        assert len(ears.of(TRANSACTIONS)) >= before + 2
 
 
 async def test_another_tenants_changes_are_not_heard_of(memory: Any, era: str) -> None:

@@ -1,10 +1,13 @@
 """The journal: a chain that shows every change, survives a crash, and is all that a snapshot needs."""
 
 import json
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from backends.launch import shapes
 from backends.launch.events import News, Span, read_chain
@@ -95,3 +98,11 @@ def test_writers_of_many_threads_keep_one_chain(run: Run) -> None:
         list(pool.map(lambda number: run.record([News("NOTE", {"number": number}, Span())]), range(40)))
     numbers = [event["payload"]["number"] for event in run.events()[1:]]
     assert sorted(numbers) == list(range(40))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(max_size=40))
+def test_a_run_keeps_its_config_to_the_letter(name: str) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        config = {**CONFIG, "product_name": name}
+        assert Run.create("r_config_00000000", Path(place) / "run", config, Span()).config == config

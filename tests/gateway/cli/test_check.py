@@ -32,7 +32,6 @@ def test_each_backend_and_virtual_server_is_shown(run: Run, settings: Path) -> N
     assert ["c", "command", "npx", "yes"] in rows
     assert "/mcp/s: a, b (underscore names)" in result.stdout
     assert result.stderr.splitlines() == [
-        "gatehouse: warning: backends.c: url and command entries are not served by this release yet",
         "gatehouse: warning: servers.s: b is not enabled",
         "gatehouse: warning: tenants.t: no backend is named x",
     ]

@@ -30,7 +30,7 @@ def test_a_busy_port_is_named_with_the_option_to_change_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         line = explained(Settings(server=Server(port=port)), lambda: socket.create_server(("127.0.0.1", port)))
-    assert line == f"127.0.0.1:{port} is in use; choose another with --port"
+    assert line == f"127.0.0.1:{port} is in use; choose another with --port or GATEHOUSE__SERVER__PORT"
 
 
 def test_an_address_of_another_machine_is_named_with_the_option_to_change_it() -> None:

@@ -73,7 +73,7 @@ FILES = "backends: {my-files: {command: npx}}\n"
             {"API_KEY": SecretStr("12")},
         ),
         ("backends: {a: {url: 'http://x/mcp', type: streamable-http}}", {}, "backends.a.transport", "http"),
-        ("backends: {a: {url: 'http://x/mcp', type: sse}}", {}, "backends.a.transport", "sse"),
+        ("backends: {a: {url: 'http://x/mcp', type: http}}", {}, "backends.a.transport", "http"),
         ("backends: {a: {command: c, type: stdio}}", {}, "backends.a.isolation", "tenant"),
         ("backends: {a: {module: p.m}}", {}, "backends.a.target", ("p.m", "server")),
         ("backends: {a: {module: 'p.m:other'}}", {}, "backends.a.target", ("p.m", "other")),

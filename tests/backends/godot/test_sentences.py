@@ -44,7 +44,7 @@ def every(world: World, test: Callable[[Json], Any]) -> bool:
     return all(test(tool) for tool in world.tools.values())
 
 
-# ---- seed 001 ----
+# ---- tools, answers and read-only mode ----
 row("A tool has a unique snake_case name.")(lambda w: every(w, lambda t: re.fullmatch(r"[a-z][a-z0-9_]*", t["name"])))
 row("A tool has a description for people.")(lambda w: every(w, lambda t: len(t["description"]) > 10))
 row("inputSchema is an object with properties and required.")(
@@ -140,7 +140,7 @@ def _(w: World) -> bool:
     return hints["get_node_tree"] and hints["list_scenes"] and not hints["add_node"] and not hints["write_script"]
 
 
-# ---- seed 002 ----
+# ---- the envelope ----
 row("ok and summary are always present.")(
     lambda w: all(each["structuredContent"]["summary"] for each in (w.good, w.bad))
 )
