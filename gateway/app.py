@@ -75,6 +75,7 @@ from gateway.upstream.stdio.process import Program
 log = logging.getLogger("gatehouse")
 
 VERSION: Final = version("gatehouse")
+BRIDGE_SCOPES: Final = ("bridge:roblox", "bridge:godot")
 SERVER_INFO: Final[Json] = {"name": "gatehouse", "title": "Gatehouse", "version": VERSION}
 
 
@@ -182,6 +183,7 @@ class Gatehouse:
             loopback=is_loopback(settings.server.host),
             bridge=bridges.for_backend,
             invoke=self._invoke,
+            knows=self._knows,
             good=self._good,
             spawn=self._spawn,
         )
@@ -214,7 +216,7 @@ class Gatehouse:
 
     async def _authenticate(self) -> Authenticate:
         if self.settings.auth.mode == "none":
-            anyone = Caller("default", "anonymous", scopes=frozenset(DEFAULT_SCOPES))
+            anyone = Caller("default", "anonymous", scopes=frozenset((*DEFAULT_SCOPES, *BRIDGE_SCOPES)))
 
             async def let_in(headers: Mapping[str, str], address: str) -> Caller:
                 return anyone
@@ -317,6 +319,10 @@ class Gatehouse:
         if isinstance(result, bytes):
             raise UnknownName(f"Unknown tool: {tool}")
         return result
+
+    def _knows(self, caller: Caller, tool: str) -> bool:
+        view = self.catalogue.view(caller, "/mcp")
+        return view is not None and tool in view.tools
 
     async def _good(self, caller: Caller) -> bool:
         tenant = self.tenants.get(caller.tenant)

@@ -415,6 +415,10 @@ class Home(Protocol):
         """Call another tool by canonical id, through the whole path. Raises `Fault` or `ForeignError`."""
         ...
 
+    def knows(self, caller: Caller, tool: str) -> bool:
+        """Whether the caller has a tool of that canonical id in view."""
+        ...
+
     async def good(self, caller: Caller) -> bool:
         """Whether the caller's credential, user and tenant are still good: asked before every step of long work."""
         ...

@@ -49,13 +49,6 @@ def studios(home: Home, caller: Caller) -> list[Json] | None:
     return [studio for each in bridged for studio in each(caller)] if bridged else None
 
 
-def lacks(home: Home, action: str) -> bool:
-    """Whether it names one of our backends, and that one has no such action."""
-    namespace, _, name = action.partition(".")
-    part = _newest(home).get(namespace)
-    return part is not None and name not in part.actions
-
-
 async def alive(home: Home, worker: str) -> bool:
     if worker == home.bus.worker:
         return True

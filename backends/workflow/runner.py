@@ -60,7 +60,7 @@ class Runner:
         """The id of a new run, which has begun."""
         parsed = parse(definition, self._options.limits)
         for step in parsed.steps:
-            if house.lacks(self._home, step.action):
+            if not self._home.knows(control.caller, step.action):
                 details = {"actionId": step.action, "stepId": step.id}
                 raise Fault(Kind.NOT_FOUND, f"action {step.action!r} is not registered", details=details)
         store = self._home.store(control.caller)

@@ -34,6 +34,7 @@ class House:
     bridge: Callable[[str], Bridge]
     """The bridge of a backend, by namespace."""
     invoke: Invoke
+    knows: Callable[[Caller, str], bool]
     good: Callable[[Caller], Awaitable[bool]]
     spawn: Callable[[Coroutine[Any, Any, None]], None]
 
@@ -76,6 +77,9 @@ class ModuleHome:
 
     async def invoke(self, caller: Caller, tool: str, arguments: Json, meta: Json) -> Json:
         return await self.house.invoke(caller, tool, arguments, meta)
+
+    def knows(self, caller: Caller, tool: str) -> bool:
+        return self.house.knows(caller, tool)
 
     async def good(self, caller: Caller) -> bool:
         return await self.house.good(caller)
