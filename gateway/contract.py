@@ -214,6 +214,8 @@ class Call(Struct, frozen=True):
 
 Handler = Callable[[Call], Awaitable[Result]]
 Stage = Callable[[Call, Handler], Awaitable[Result]]
+"""One concern of the path. A stage that only looks at the call is a plain function: it raises, or hands on
+`call_next(call)` without awaiting it, which saves a coroutine."""
 
 
 @dataclass(frozen=True, slots=True)

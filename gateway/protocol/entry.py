@@ -1,5 +1,6 @@
 """The north door: one URL for both eras."""
 
+from functools import lru_cache
 from typing import Final
 
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
@@ -46,10 +47,16 @@ class Entry:
 
 
 def _unacceptable(inbound: Inbound, *, legacy: bool) -> tuple[int, str] | None:
-    kind = inbound.headers.get("content-type", "").partition(";")[0].strip().lower()
+    headers = inbound.headers
+    return _judged(headers.get("content-type", ""), headers.get("accept", "*/*"), legacy)
+
+
+@lru_cache(maxsize=256)
+def _judged(content_type: str, accept: str, legacy: bool) -> tuple[int, str] | None:
+    """The same few headers come again and again."""
+    kind = content_type.partition(";")[0].strip().lower()
     if kind != "application/json":
         return 415, "Send application/json."
-    accept = inbound.headers.get("accept", "*/*")
     if "*/*" in accept:
         return None
     # Clients must name both; of the handshake era some real ones name only JSON, and can be served so.

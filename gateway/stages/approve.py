@@ -1,5 +1,7 @@
 """What policy allows only with approval waits here for it; the caller's own word is enough by default."""
 
+from collections.abc import Awaitable
+
 from gateway.contract import Call, Handler, Result
 from gateway.errors import Fault, Kind
 
@@ -7,7 +9,7 @@ _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 
 
 class Approve:
-    async def __call__(self, call: Call, call_next: Handler) -> Result:
+    def __call__(self, call: Call, call_next: Handler) -> Awaitable[Result]:
         if call.record.notes.get("needs_approval") and not _approved(call.meta.get("approved")):
             call.record.decision = "deny"
             raise Fault(
@@ -15,7 +17,7 @@ class Approve:
                 "This tool is destructive and needs approval.",
                 suggested_fix='Repeat the call with "approved": true in _meta once a person has agreed.',
             )
-        return await call_next(call)
+        return call_next(call)
 
 
 def _approved(word: object) -> bool:

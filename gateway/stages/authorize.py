@@ -1,6 +1,6 @@
 """Policy decides; the record keeps what it decided and by which rules."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from gateway.contract import Call, Handler, Result
 from gateway.policy.rules import Decision
@@ -10,7 +10,7 @@ class Authorize:
     def __init__(self, decide: Callable[[Call], Decision]) -> None:
         self._decide = decide
 
-    async def __call__(self, call: Call, call_next: Handler) -> Result:
+    def __call__(self, call: Call, call_next: Handler) -> Awaitable[Result]:
         decision = self._decide(call)
         record = call.record
         record.policies = decision.policies
@@ -20,4 +20,4 @@ class Authorize:
         record.decision = "allow"
         if decision.needs_approval:
             record.notes["needs_approval"] = True
-        return await call_next(call)
+        return call_next(call)

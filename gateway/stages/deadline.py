@@ -9,7 +9,7 @@ from gateway.errors import Fault, Kind
 class Deadline:
     async def __call__(self, call: Call, call_next: Handler) -> Result:
         assert call.route is not None
-        task = asyncio.current_task()
+        task = asyncio.current_task(asyncio.get_running_loop())
         assert task is not None
         watch = _Watch(call, task, call.route.timeout)
         try:

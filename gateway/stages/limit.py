@@ -2,6 +2,7 @@
 
 import time
 from collections import OrderedDict
+from collections.abc import Awaitable
 from math import ceil
 from typing import Final
 
@@ -25,12 +26,12 @@ class Limit:
         self._window = float(rate.get_expiry())
         self._seen: OrderedDict[str, list[float]] = OrderedDict()
 
-    async def __call__(self, call: Call, call_next: Handler) -> Result:
+    def __call__(self, call: Call, call_next: Handler) -> Awaitable[Result]:
         wait = self._hit(call.caller.principal, time.monotonic())
         if wait > 0:
             retry_after = max(1.0, ceil(wait * 10) / 10)
             raise Fault(Kind.RATE_LIMITED, f"Too many calls: {self._rate} is allowed.", retry_after=retry_after)
-        return await call_next(call)
+        return call_next(call)
 
     def _hit(self, principal: str, now: float) -> float:
         """0.0 when it is charged; else the seconds until one more may be."""

@@ -16,9 +16,10 @@ class Resolve:
     def __init__(self, find_again: Callable[[Call], Awaitable[Route | None]]) -> None:
         self._find_again = find_again
 
-    async def __call__(self, call: Call, call_next: Handler) -> Result:
-        if call.route is not None:
-            return await call_next(call)
+    def __call__(self, call: Call, call_next: Handler) -> Awaitable[Result]:
+        return call_next(call) if call.route is not None else self._look_again(call, call_next)
+
+    async def _look_again(self, call: Call, call_next: Handler) -> Result:
         route = await self._find_again(call)
         if route is None:
             noun, key = _NOUN.get(call.method, ("reference", "ref"))

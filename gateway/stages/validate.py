@@ -1,5 +1,7 @@
 """Arguments are bounded, then checked against the tool's schema, before policy sees them."""
 
+from collections.abc import Awaitable
+
 import msgspec
 
 from gateway.contract import Call, Handler, Result
@@ -10,14 +12,14 @@ class Validate:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
 
-    async def __call__(self, call: Call, call_next: Handler) -> Result:
+    def __call__(self, call: Call, call_next: Handler) -> Awaitable[Result]:
         # The message bounds its arguments: only a large one is measured.
         if call.body_bytes > self._max_bytes:
             self._measure(call.arguments)
         route = call.route
         if route is not None and route.check is not None:
             route.check(call.arguments)
-        return await call_next(call)
+        return call_next(call)
 
     def _measure(self, arguments: object) -> None:
         size = len(msgspec.json.encode(arguments))

@@ -80,6 +80,8 @@ class CallLines:
 
 def _target(call: Call) -> str:
     route = call.leads_to
+    if route is not None and call.method == "tools/call":
+        return route.canonical
     # A resource's URI is the client's own text, also when it leads somewhere.
     return clean(route.canonical if route else str(call.params.get("name") or call.params.get("uri") or ""), 256)
 

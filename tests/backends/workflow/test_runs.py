@@ -250,9 +250,9 @@ async def test_an_action_that_a_backend_of_ours_lacks_is_refused_before_anything
     assert told(await gateway.call("workflow.list", {"limit": 1})) == told(before)
 
 
-async def test_a_tool_of_nobody_fails_the_run_as_not_found(gateway: Any) -> None:
-    done = await run(gateway, step("nobody.home"))
-    assert (done["status"], done["lastError"]["code"]) == ("failed", "NOT_FOUND")
+async def test_a_tool_of_nobody_is_refused_before_anything_runs(gateway: Any) -> None:
+    answer = await gateway.call("workflow.run", {"definition": workflow(step("core.ping"), step("nobody.home"))})
+    assert refused(answer)[:2] == (404, "NOT_FOUND")
 
 
 async def test_every_step_walks_the_path_with_the_rights_of_whoever_began_it(gateway: Any) -> None:

@@ -35,7 +35,7 @@ def home(folder: Path, **more: Any) -> tuple[ModuleHome, Shelf]:
     spawned: list[Any] = []
     house = House(
         stores=shelf, files=folder, bus=nothing, http=nothing, loopback=True, bridge=lambda namespace: nothing,
-        invoke=invoke, good=good, spawn=spawned.append,
+        invoke=invoke, knows=lambda caller, tool: True, good=good, spawn=spawned.append,
     )  # fmt: skip
     given: Json = {"namespace": "lab", "options": None, "bridge": nothing, "store_name": "gox", "migrations": None}
     return ModuleHome(house=house, **{**given, **more}), shelf
