@@ -11,7 +11,7 @@ run: $(READY)  ## start on 127.0.0.1:8080 with everything embedded
 	@$(VENV)/bin/gatehouse serve
 
 test: $(READY)  ## run all tests
-	@$(PY) -m pytest
+	@$(PY) -m pytest -n 2 --dist loadfile
 
 check: $(READY)  ## ruff, pyright strict, import-linter
 	@$(VENV)/bin/ruff check .

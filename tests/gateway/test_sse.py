@@ -155,4 +155,4 @@ def test_reading_byte_by_byte_takes_time_in_proportion() -> None:
         return process_time() - started
 
     small = min(seconds(20_000) for _ in range(3))
-    assert seconds(160_000) < 24 * small + 0.01
+    assert min(seconds(160_000) for _ in range(3)) < 24 * small + 0.01

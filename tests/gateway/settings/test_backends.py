@@ -26,6 +26,8 @@ def test_without_backends_the_shipped_modules_that_are_installed_are_served(
         (shipped / name).touch()
     monkeypatch.setattr(backends, "__path__", [str(shipped)])
     monkeypatch.setattr(sys, "path", [str(elsewhere), *sys.path])
+    for name in [each for each in sys.modules if each.startswith("backends.")]:
+        monkeypatch.delitem(sys.modules, name)  # another test may have imported it
     for name in ("tree_sitter", "hugo"):
         monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
     served = load(None, {}).backends
