@@ -105,14 +105,14 @@ def default_backends() -> "dict[str, Backend]":
     return {
         namespace: ModuleBackend(module=module)
         for namespace, module, packages in _SHIPPED
-        if all(map(_installed, (module.partition(":")[0], *packages)))
+        if _installed(module.partition(":")[0], whole=True) and all(map(_installed, packages))
     }
 
 
-def _installed(module: str) -> bool:
+def _installed(module: str, *, whole: bool = False) -> bool:
+    """Whether it can be found; if `whole`, not as a mere folder without an `__init__.py`, which is found too."""
     try:
         found = importlib.util.find_spec(module)
-        # A folder without an __init__.py is found too, but is no module.
-        return found is not None and found.origin is not None
     except ModuleNotFoundError:
         return False
+    return found is not None and not (whole and found.origin is None)

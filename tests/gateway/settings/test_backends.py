@@ -43,3 +43,8 @@ def test_without_backends_the_shipped_modules_that_are_installed_are_served(
     assert list(load(None, {}).backends) == ["core", "project", "workflow", "launch"]
     assert read("backends: {}").backends == {}
     assert list(read("backends:\n  # nothing yet\n").backends) == ["core", "project", "workflow", "launch"]
+
+
+def test_launch_is_served_where_its_extra_really_is_installed() -> None:
+    """The packages of the extra as they are, one of which is a mere folder."""
+    assert "launch" in load(None, {}).backends
