@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib.metadata import version
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.auth.keys import DEFAULT_SCOPES, Keys
 from gateway.catalogue.catalogue import Catalogue, Endpoint
 from gateway.catalogue.view import Naming
-from gateway.contract import MODERN, Backend, Call, Caller, Client, Json, Manifest, Record, Stage
+from gateway.contract import MODERN, Backend, Call, Caller, Client, Handler, Json, Manifest, Record, Stage
 from gateway.edge.address import client_address, within
 from gateway.edge.bearer import Bearer
 from gateway.edge.bridge import bridge_router
@@ -25,7 +25,6 @@ from gateway.edge.door import Authenticate, Door
 from gateway.edge.guard import Guard, defaults
 from gateway.edge.health import PATHS, health_router
 from gateway.edge.lane import Lane
-from gateway.errors import UnknownName
 from gateway.outbound import client as outbound_client
 from gateway.pipeline import compose
 from gateway.policy.rules import Policy
@@ -135,7 +134,44 @@ class Gatehouse:
         bridges = Bridges(bus)
 
         policy = Policy(self.tenants.get)
-        naming = Naming(
+        self.catalogue = Catalogue(policy, self._naming(), settings.catalogue.keep_stale)
+        short = self._lay_path(policy, audit, lines)
+        self._house = House(
+            stores=stores,
+            files=settings.files_dir,
+            bus=bus,
+            http=http,
+            loopback=is_loopback(settings.server.host),
+            bridge=bridges.for_backend,
+            invoke=self._invoke,
+            knows=self._knows,
+            good=self._good,
+            spawn=self._spawn,
+        )
+        self._hub = Hub(self._backend)
+        self.catalogue.on_change(self._hub.changed)
+        floor = Floor(
+            catalogue=self.catalogue, path=self.path, lists=short, correlate=_correlate, server_info=SERVER_INFO
+        )
+        seal = Seal([load_secret(secrets, "seal")])
+        pulse = Pulse()
+        self._spawn(pulse.run())
+        self._spawn(self.catalogue.keep_fresh(settings.catalogue.ttl))
+        entry = self._entry(floor, seal, rows, bus.worker, pulse)
+        authenticate = await self._authenticate()
+        door = Door(authenticate, entry.serve, settings.server.max_body_bytes)
+        self.plain = self._plain_routes(bridge_router(bridges, authenticate))
+        self.plain.router.routes.append(godot_bridge(bridges, authenticate))
+        guard = self._guarded(Front(door, self.plain))
+        self.asgi = guard
+        self.lane = Lane(door, guard.host_allowed)
+        leave(self._stop_backends)
+        leave(self._stop_tasks)
+        await self.apply(settings)
+
+    def _naming(self) -> Naming:
+        settings = self.settings
+        return Naming(
             max_length=settings.names.max_length,
             client_prefix_budget=settings.names.client_prefix_budget,
             deadline=settings.calls.deadline,
@@ -143,7 +179,10 @@ class Gatehouse:
             ttl=settings.catalogue.ttl,
             server_info=SERVER_INFO,
         )
-        self.catalogue = Catalogue(policy, naming, settings.catalogue.keep_stale)
+
+    def _lay_path(self, policy: Policy, audit: AuditLog, lines: Lines) -> Callable[[Handler], Handler]:
+        """Sets `path`; gives the short one, around an end of its own."""
+        settings = self.settings
         self.spans = Spans()
         shown = CallLines(lines.put, settings.log.format) if settings.log.level in ("debug", "info") else None
 
@@ -173,46 +212,17 @@ class Gatehouse:
             Dispatch(),
             "dispatch",
         )
-        short = partial(compose, (*begin, ("authorize", Authorize(policy.decide_list))))
+        return partial(compose, (*begin, ("authorize", Authorize(policy.decide_list))))
 
-        self._house = House(
-            stores=stores,
-            files=settings.files_dir,
-            bus=bus,
-            http=http,
-            loopback=is_loopback(settings.server.host),
-            bridge=bridges.for_backend,
-            invoke=self._invoke,
-            knows=self._knows,
-            good=self._good,
-            spawn=self._spawn,
-        )
-        self._hub = hub = Hub(self._backend)
-        self.catalogue.on_change(hub.changed)
-        floor = Floor(
-            catalogue=self.catalogue, path=self.path, lists=short, correlate=_correlate, server_info=SERVER_INFO
-        )
-        seal = Seal([load_secret(secrets, "seal")])
-        pulse = Pulse()
-        self._spawn(pulse.run())
-        self._spawn(self.catalogue.keep_fresh(settings.catalogue.ttl))
-        streams = Streams(bus.worker)
-        standing = Standing(self.catalogue, hub, streams, rows, pulse)
+    def _entry(self, floor: Floor, seal: Seal, rows: SessionRows, worker: str, pulse: Pulse) -> Entry:
+        """Both eras at one door."""
+        streams = Streams(worker)
+        standing = Standing(self.catalogue, self._hub, streams, rows, pulse)
         sessions = Sessions(seal, rows)
-        entry = Entry(
-            Modern(floor, Listen(self.catalogue, hub), Rounds(seal), pulse, Parking(bus.worker)),
-            Legacy(floor, sessions, streams, Asking(bus.worker), standing, pulse),
+        return Entry(
+            Modern(floor, Listen(self.catalogue, self._hub), Rounds(seal), pulse, Parking(worker)),
+            Legacy(floor, sessions, streams, Asking(worker), standing, pulse),
         )
-        authenticate = await self._authenticate()
-        door = Door(authenticate, entry.serve, settings.server.max_body_bytes)
-        self.plain = self._plain_routes(bridge_router(bridges, authenticate))
-        self.plain.router.routes.append(godot_bridge(bridges, authenticate))
-        guard = self._guarded(Front(door, self.plain))
-        self.asgi = guard
-        self.lane = Lane(door, guard.host_allowed)
-        leave(self._stop_backends)
-        leave(self._stop_tasks)
-        await self.apply(settings)
 
     async def _authenticate(self) -> Authenticate:
         if self.settings.auth.mode == "none":
@@ -315,10 +325,8 @@ class Gatehouse:
         params: Json = {"name": tool, "arguments": arguments, "_meta": meta}
         given = correlation_id({}, meta) if meta else new_id()
         call = Call(given, caller, "tools/call", params, Client(MODERN, {}), SilentWire(), Record(), route)
-        result = await self.path(call)
-        if isinstance(result, bytes):
-            raise UnknownName(f"Unknown tool: {tool}")
-        return result
+        # Only lists come encoded; a tool's result is an object.
+        return cast("Json", await self.path(call))
 
     def _knows(self, caller: Caller, tool: str) -> bool:
         view = self.catalogue.view(caller, "/mcp")
