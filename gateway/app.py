@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.auth.keys import DEFAULT_SCOPES, Keys
 from gateway.catalogue.catalogue import Catalogue, Endpoint
 from gateway.catalogue.view import Naming
-from gateway.contract import MODERN, Backend, Call, Caller, Client, Handler, Json, Manifest, Record, Stage
+from gateway.contract import MODERN, Backend, Call, Caller, Client, Handler, Json, Manifest, Record, Result, Stage
 from gateway.edge.address import client_address, within
 from gateway.edge.bearer import Bearer
 from gateway.edge.bridge import bridge_router
@@ -30,7 +30,7 @@ from gateway.pipeline import compose
 from gateway.policy.rules import Policy
 from gateway.protocol.asking import Asking
 from gateway.protocol.entry import Entry
-from gateway.protocol.floor import FindAgain, Floor
+from gateway.protocol.floor import FindAgain, Floor, Refusal
 from gateway.protocol.hub import Hub
 from gateway.protocol.legacy import Legacy
 from gateway.protocol.listen import Listen
@@ -135,7 +135,7 @@ class Gatehouse:
 
         policy = Policy(self.tenants.get)
         self.catalogue = Catalogue(policy, self._naming(), settings.catalogue.keep_stale)
-        short = self._lay_path(policy, audit, lines)
+        lay_short, lay_refused = self._lay_path(policy, audit, lines)
         self._house = House(
             stores=stores,
             files=settings.files_dir,
@@ -151,7 +151,12 @@ class Gatehouse:
         self._hub = Hub(self._backend)
         self.catalogue.on_change(self._hub.changed)
         floor = Floor(
-            catalogue=self.catalogue, path=self.path, lists=short, correlate=_correlate, server_info=SERVER_INFO
+            catalogue=self.catalogue,
+            path=self.path,
+            lists=lay_short,
+            refused=lay_refused,
+            correlate=_correlate,
+            server_info=SERVER_INFO,
         )
         seal = Seal([load_secret(secrets, "seal")])
         pulse = Pulse()
@@ -180,8 +185,10 @@ class Gatehouse:
             server_info=SERVER_INFO,
         )
 
-    def _lay_path(self, policy: Policy, audit: AuditLog, lines: Lines) -> Callable[[Handler], Handler]:
-        """Sets `path`; gives the short one, around an end of its own."""
+    def _lay_path(
+        self, policy: Policy, audit: AuditLog, lines: Lines
+    ) -> tuple[Callable[[Handler], Handler], Callable[[Refusal], Handler]]:
+        """Sets `path`; gives the short one, around an end of its own, and the one that ends in a refusal."""
         settings = self.settings
         self.spans = Spans()
         shown = CallLines(lines.put, settings.log.format) if settings.log.level in ("debug", "info") else None
@@ -212,7 +219,8 @@ class Gatehouse:
             Dispatch(),
             "dispatch",
         )
-        return partial(compose, (*begin, ("authorize", Authorize(policy.decide_list))))
+        short = partial(compose, (*begin, ("authorize", Authorize(policy.decide_list))))
+        return short, lambda reason: compose(begin, _raising(reason), "edge")
 
     def _entry(self, floor: Floor, seal: Seal, rows: SessionRows, worker: str, pulse: Pulse) -> Entry:
         """Both eras at one door."""
@@ -381,6 +389,13 @@ def _endpoints(settings: Settings) -> dict[str, Endpoint]:
 def _tenant(tenant: Tenant) -> TenantChange:
     """What the settings name they set; the rest stays as an operator left it."""
     return cast("TenantChange", tenant.model_dump(include=tenant.model_fields_set))
+
+
+def _raising(reason: Refusal) -> Handler:
+    async def raising(call: Call) -> Result:
+        raise reason
+
+    return raising
 
 
 def _correlate(headers: Mapping[str, str], meta: Any) -> tuple[str, dict[str, str]]:

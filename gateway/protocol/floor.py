@@ -8,7 +8,7 @@ from typing import Final
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.view import LISTS, View
 from gateway.contract import Call, Handler, Inbound, Json, Result, Route
-from gateway.errors import Fault, Kind
+from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.json import decode
 
 CARRIED: Final = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
@@ -17,6 +17,8 @@ IS_LIST: Final = frozenset(LISTS)
 
 
 LARGE: Final = 64 * 1024
+
+Refusal = Fault | ForeignError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,8 @@ class Floor:
     """For the methods that reach a backend."""
     lists: Callable[[Handler], Handler]
     """The short path around an end of its own: lists, discovery, subscriptions."""
+    refused: Callable[[Refusal], Handler]
+    """The path of a request that the door itself refuses, for this reason."""
     correlate: Callable[[Mapping[str, str], Json | None], tuple[str, dict[str, str]]]
     """Headers and `_meta` -> correlation id and trace context."""
     server_info: Json

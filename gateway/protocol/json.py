@@ -37,9 +37,11 @@ class BadJson(Exception):
 
 def decode(raw: bytes) -> Json:
     """The object in `raw`. Raises `BadJson` for anything else."""
+    if len(raw) <= _PLAIN_BYTES and (plain := _plain(raw)) is not None:
+        return plain
     if raw[:1] != b"{":
         raw = _to_first_value(raw)
-    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _too_deep(raw):
+    if _may_be_deep(raw) and _too_deep(raw):
         raise BadJson(PARSE_ERROR, f"The body is nested deeper than {MAX_DEPTH} levels.")
     try:
         text = raw.decode()
@@ -60,6 +62,25 @@ def decode(raw: bytes) -> Json:
     return body
 
 
+def _plain(raw: bytes) -> Json | None:
+    """The object, if writing it down again gives the same bytes, as it does for what real clients send.
+
+    Then nothing in it can be read in two ways: a second member of a name, a NaN or half a surrogate pair would not
+    have come back. It takes less than half the time of the parser that can say what is wrong.
+    """
+    if _may_be_deep(raw):
+        return None
+    try:
+        value: Any = _read(raw)
+        if _write(value) != raw or not isinstance(value, dict):
+            return None
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    if len(raw) > MAX_DIGITS and _LONG_NUMBER.search(raw) is not None:
+        return None
+    return cast("Json", value)
+
+
 def _to_first_value(raw: bytes) -> bytes:
     if raw.startswith(b"\xef\xbb\xbf"):
         raise BadJson(PARSE_ERROR, "The body starts with a byte order mark.")
@@ -68,6 +89,10 @@ def _to_first_value(raw: bytes) -> bytes:
         # Not parsed: what a batch costs does not depend on its size.
         raise BadJson(INVALID_REQUEST, "Batches are not supported; send one message per request.")
     return body
+
+
+def _may_be_deep(raw: bytes) -> bool:
+    return raw.count(b"{") + raw.count(b"[") > MAX_DEPTH
 
 
 def _too_deep(raw: bytes) -> bool:
@@ -115,6 +140,10 @@ def _constant(name: str) -> float:
 _decoder: Final = json.JSONDecoder(
     object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant
 )
+_read: Final = msgspec.json.Decoder().decode
+_write: Final = msgspec.json.Encoder().encode
+_PLAIN_BYTES: Final = 16 * 1024
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{%d}" % (MAX_DIGITS + 1))
 _SPACE: Final = " \t\r\n"
 _BACKSLASH: Final = 0x5C
 _INFINITE: Final = (float("inf"), float("-inf"))

@@ -99,6 +99,7 @@ class Legacy:
         session = await self._session(inbound, outlet, None, correlation_id)
         if session is not None:
             await self._sessions.end(session)
+            self._cancel_all(session)
             await self._standing.forget(session.digest)
             await outlet.answer(204, headers(correlation_id), b"")
 
@@ -208,7 +209,7 @@ class Legacy:
                 trace,
             )
 
-        return await take_turn(prepare, build, end, _finished, asked.params)
+        return await take_turn(prepare, build, end, self._floor.refused, _finished, asked.params)
 
     def _cancel(self, session: Session, id: Any) -> None:
         key = (session.digest, id)
@@ -216,6 +217,11 @@ class Legacy:
         if task is not None:
             self._cancelled.add(key)
             task.cancel()
+
+    def _cancel_all(self, session: Session) -> None:
+        for digest, id in list(self._running):
+            if digest == session.digest:
+                self._cancel(session, id)
 
     # ---- what the gateway answers itself ----
 

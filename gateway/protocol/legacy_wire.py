@@ -16,6 +16,11 @@ _PRIMED_SINCE: Final = "2025-11-25"
 class LegacyWire:
     """JSON at the end, unless something had to be said before, or the client likes streams better: then a stream."""
 
+    _stream: Stream | None = None
+    _finished = False
+    _waited = 0.0
+    _asked_at: float | None = None
+
     def __init__(
         self,
         outlet: Outlet,
@@ -32,10 +37,6 @@ class LegacyWire:
         self._correlation_id = correlation_id
         self._streams = streams
         self._asking = asking
-        self._stream: Stream | None = None
-        self._finished = False
-        self._waited = 0.0
-        self._asked_at: float | None = None
         self.silent_since = time.monotonic()
 
     @property

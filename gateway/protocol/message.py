@@ -3,9 +3,10 @@
 A member that another parser could take for one of ours, because only its case differs, is refused.
 """
 
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, Literal, cast
+
+from msgspec import Struct
 
 from gateway.contract import Json
 from gateway.protocol.json import INVALID_REQUEST, BadJson
@@ -23,14 +24,13 @@ PARAMS: Final = frozenset(
 """Every member that some revision gives to the params of a message from the client."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One JSON-RPC message. `params` is empty when absent; a response has either `result` or `error`."""
 
     kind: Literal["request", "notification", "response"]
     id: str | int | None = None
     method: str = ""
-    params: Json = field(default_factory=dict[str, Any])
+    params: Json = {}
     result: Json | None = None
     error: Json | None = None
 

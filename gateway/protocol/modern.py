@@ -126,7 +126,9 @@ class Modern:
 
         self._pulse.add(wire)
         try:
-            outcome = await take_turn(prepare, build, self._ends[asked.method], self._finished, asked.params)
+            outcome = await take_turn(
+                prepare, build, self._ends[asked.method], self._floor.refused, self._finished, asked.params
+            )
             status = 200 if outcome.code is None else ERROR_CODE_HTTP_STATUS.get(outcome.code, 200)
             body = outcome.body if wire.request_id == asked.id else readdressed(outcome.body, asked.id, wire.request_id)
             await wire.finish(status, body, *outcome.headers)

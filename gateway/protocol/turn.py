@@ -2,12 +2,14 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from gateway.contract import Call, Handler, Json, Result, Route
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.answer import Header, error_bytes, result_bytes, retry_header
 from gateway.protocol.faults import RpcError, dress, number
+from gateway.protocol.floor import Refusal
 
 log = logging.getLogger("gatehouse.protocol")
 
@@ -15,8 +17,7 @@ Prepared = tuple[Route | None, Json]
 """Where the request leads, and its params as the backend should see them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """The encoded answer; `code` is its JSON-RPC error code, if it is an error."""
 
     body: bytes
@@ -32,18 +33,28 @@ async def take_turn(
     prepare: Callable[[], Prepared],
     build: Callable[[Route | None, Json], Call],
     end: Handler,
+    refused: Callable[[Refusal], Handler],
     finish: Callable[[Call, Result], Result],
     params: Json,
 ) -> Outcome:
-    """Never raises but for cancellation: whatever goes wrong becomes an answer of the one error model."""
-    call: Call | None = None
+    """Never raises but for cancellation: whatever goes wrong becomes an answer of the one error model.
+
+    What cannot even be prepared walks the path that `refused` lays, so that it is charged, audited and told as well.
+    """
+    route: Route | None = None
     try:
-        call = build(*prepare())
+        route, params = prepare()
+    except (Fault, ForeignError) as exc:
+        end = refused(exc)
+    except Exception:
+        log.exception("a request could not be prepared")
+        end = refused(Fault(Kind.INTERNAL, "The gateway failed to carry out this request."))
+    call = build(route, params)
+    try:
         return Outcome(result_bytes(call.request_id, finish(call, await end(call))))
     except (Fault, ForeignError) as exc:
-        return _failed(call or build(None, params), exc, finish)
+        return _failed(call, exc, finish)
     except Exception:
-        call = call or build(None, params)
         log.exception("%s failed in the gateway", call.method, extra={"correlation_id": call.id})
         return _failed(call, Fault(Kind.INTERNAL, "The gateway failed to carry out this request."), finish)
 

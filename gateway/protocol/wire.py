@@ -52,6 +52,15 @@ class ModernWire:
     A call that has to ask is parked: this answer ends with what is asked, and the next request's takes its place.
     """
 
+    # What most calls never touch stays the class's own: a call sets only what is its own.
+    _streaming: asyncio.Lock | None = None
+    _finished = False
+    _answered: asyncio.Event | None = None
+    _task: "asyncio.Task[Any] | None" = None
+    _waited = 0.0
+    _asked_at: float | None = None
+    gone = False
+
     def __init__(
         self,
         outlet: Outlet,
@@ -64,14 +73,7 @@ class ModernWire:
         self._client = client
         self._correlation_id = correlation_id
         self._ask = ask
-        self._streaming: asyncio.Lock | None = None
-        self._finished = False
-        self._answered: asyncio.Event | None = None
-        self._task: asyncio.Task[Any] | None = None
-        self._waited = 0.0
-        self._asked_at: float | None = None
         self.request_id = request_id
-        self.gone = False
         self.silent_since = time.monotonic()
         outlet.on_gone(self._lost)
 

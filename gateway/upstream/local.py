@@ -45,6 +45,7 @@ class LocalBackend:
         self.namespace = namespace
         self.manifest = manifest
         self._server = _lowlevel(server)
+        self._middleware = _middleware(self._server)
         self._life = Life(self._server)
         self._listeners: list[Callable[[Change], None]] = []
         self._standalone = Standalone(self._changed)
@@ -58,6 +59,7 @@ class LocalBackend:
     async def open(self) -> None:
         """Enter the server's lifespan, once, and begin to hear of its changes."""
         await self._life.begin()
+        self._middleware = _middleware(self._server)
         self._listen()
 
     async def close(self) -> None:
@@ -139,10 +141,9 @@ class LocalBackend:
             meta=meta,
             close_sse_stream=call.wire.hang_up if call else None,
         )
-        middleware = [each for each in self._server.middleware if not isinstance(each, _OURS)]
         try:
-            if middleware:
-                return as_json(await _through(middleware, entry, typed)(ctx))
+            if self._middleware:
+                return as_json(await _through(self._middleware, entry, typed)(ctx))
             return as_json(await entry.handler(ctx, typed))
         except (MCPError, Exception) as exc:
             if (fault := fault_in(exc)) is not None:
@@ -217,6 +218,10 @@ async def _call_tool(
         if isinstance(exc, UnexpectedToolError) or fault_in(exc) is not None:
             raise
         return CallToolResult(content=[TextContent(type="text", text=str(exc))], is_error=True)
+
+
+def _middleware(server: Server[Any]) -> list[ServerMiddleware[Any]]:
+    return [each for each in server.middleware if not isinstance(each, _OURS)]
 
 
 def _through(middleware: list[ServerMiddleware[Any]], entry: HandlerEntry[Any], typed: BaseModel) -> CallNext:

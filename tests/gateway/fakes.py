@@ -17,11 +17,13 @@ from gateway.contract import (
     Caller,
     Change,
     Client,
+    Handler,
     Inbound,
     Json,
     Manifest,
     Offer,
     Record,
+    Result,
     Route,
     Stage,
 )
@@ -317,6 +319,13 @@ def a_call(method: str = "tools/call", params: Json | None = None, **more: Any) 
     return Call(id="cid", method=method, params={"name": "lab_echo"} if params is None else params, **given)
 
 
+def _raising(reason: Exception) -> Handler:
+    async def raising(call: Call) -> Result:
+        raise reason
+
+    return raising
+
+
 class Rig:
     """The whole house between the edge and the backends: real stages, real doors, no sockets."""
 
@@ -356,6 +365,7 @@ class Rig:
             catalogue=self.catalogue,
             path=path,
             lists=lambda end: compose((*begin, ("authorize", Authorize(policy.decide_list))), end),
+            refused=lambda reason: compose(begin, _raising(reason), "edge"),
             correlate=_correlate,
             server_info=SERVER_INFO,
         )

@@ -344,6 +344,19 @@ async def test_a_cancelled_question_is_forgotten() -> None:
         assert rig.asking._open == {}
 
 
+async def test_the_end_of_a_session_ends_its_calls_and_nobody_elses() -> None:
+    async with Rig(FakeBackend(answer=asks)) as rig:
+        mine, other = [await rig.session(capabilities={"elicitation": {}}) for _ in range(2)]
+        (paper, task), (stays, _) = [
+            rig.begin_legacy(each, "tools/call", {"name": "lab_echo"}) for each in (mine, other)
+        ]
+        await until(lambda: paper.sent("elicitation/create") and stays.sent("elicitation/create"))
+        assert (await rig.request(headers={"mcp-session-id": mine}, verb="DELETE")).status == 204
+        await task
+        assert paper.last["error"]["code"] == -32800
+        assert len(rig.asking._open) == 1
+
+
 async def test_an_input_required_result_becomes_questions_for_this_era() -> None:
     async def answer(call: Call) -> Json:
         if "inputResponses" not in call.params:

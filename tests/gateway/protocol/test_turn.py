@@ -15,7 +15,12 @@ from tests.gateway.fakes import FakeBackend, a_call, a_route
 async def turn(end: Any, *, finish: Any = lambda call, result: result, prepare: Any = None, **more: Any) -> Outcome:
     route = more.pop("route", a_route())
     return await take_turn(
-        prepare or (lambda: (route, {})), lambda route, params: a_call(params=params, route=route), end, finish, {}
+        prepare or (lambda: (route, {})),
+        lambda route, params: a_call(params=params, route=route),
+        end,
+        raising,
+        finish,
+        {},
     )
 
 

@@ -86,14 +86,32 @@ async def test_time_spent_waiting_for_a_person_does_not_count() -> None:
         await task
 
 
-async def test_a_call_in_time_leaves_no_timer_behind() -> None:
+def timers() -> int:
+    return len([timer for timer in asyncio.get_running_loop()._scheduled if not timer.cancelled()])  # type: ignore[attr-defined]
+
+
+async def test_calls_in_time_share_one_timer_and_leave_none_behind() -> None:
     async def end(call: Call) -> Result:
         return {"a": 1}
 
-    loop = asyncio.get_running_loop()
-    before = len([timer for timer in loop._scheduled if not timer.cancelled()])  # type: ignore[attr-defined]
-    assert await Deadline()(a_call(route=a_route(timeout=30)), end) == {"a": 1}
-    assert len([timer for timer in loop._scheduled if not timer.cancelled()]) == before  # type: ignore[attr-defined]
+    clock, deadline, before = Clock(), Deadline(), timers()
+    for _ in range(3):
+        assert await deadline(a_call(route=a_route(timeout=30)), end) == {"a": 1}
+    assert timers() == before + 1
+    await clock.forward(1)
+    assert timers() == before
+
+
+async def test_a_short_call_is_not_kept_waiting_by_a_long_one() -> None:
+    clock, deadline = Clock(), Deadline()
+    long = asyncio.create_task(deadline(a_call(route=a_route(timeout=300)), forever))
+    short = asyncio.create_task(deadline(a_call(route=a_route(timeout=2)), forever))
+    await started(short)
+    await clock.forward(3)
+    with pytest.raises(Fault):
+        await short
+    assert not long.done()
+    long.cancel()
 
 
 async def test_the_deadlines_fault_says_that_it_is_the_gateways() -> None:

@@ -265,3 +265,27 @@ async def test_a_backend_that_asks_for_ever_is_stopped() -> None:
         await Dispatch()(a_call(route=a_route(FakeBackend(answer=asks_for_ever)), client=OLD, wire=wire, caller=ALICE))
     assert stopped.value.kind is Kind.ILLEGAL_STATE
     assert len(wire.asked) == MAX_ROUNDS
+
+
+# ---- what the door itself refuses
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_request_with_wrong_params_is_charged_audited_and_told_like_any_other(era: str) -> None:
+    async with Rig(FakeBackend(), calls="3/minute") as rig:
+        session = await rig.session() if era == "legacy" else None
+
+        async def ask() -> Json:
+            wrong = {"name": "lab_echo", "arguments": "none"}
+            paper = await (
+                rig.modern("tools/call", wrong) if session is None else rig.legacy(session, "tools/call", wrong)
+            )
+            return paper.json["error"]
+
+        first = await ask()
+        assert (first["code"], first["data"]["kind"]) == (-32602, "invalid_input")
+        assert rig.log.rows[-1][11] == "invalid_input"
+        assert rig.told[-1].record.outcome == "invalid_input"
+        while first["data"]["kind"] == "invalid_input":
+            first = await ask()
+    assert first["data"]["kind"] == "rate_limited"
