@@ -18,6 +18,8 @@ PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
 
 MAX_DEPTH: Final = 64
+MAX_PARTS: Final = 50_000
+"""Members, objects and arrays together: as Python's objects they take up to twenty times their bytes."""
 MAX_DIGITS: Final = 308
 """The longest integer that is certainly a finite double: a peer that reads numbers as doubles sees no infinity."""
 
@@ -43,6 +45,8 @@ def decode(raw: bytes) -> Json:
         raw = _to_first_value(raw)
     if _may_be_deep(raw) and _too_deep(raw):
         raise BadJson(PARSE_ERROR, f"The body is nested deeper than {MAX_DEPTH} levels.")
+    if len(raw) > MAX_PARTS and _too_many(raw):
+        raise BadJson(INVALID_REQUEST, f"The body has more than {MAX_PARTS} members, objects and arrays.")
     try:
         text = raw.decode()
     except UnicodeDecodeError as exc:
@@ -101,6 +105,16 @@ def _too_deep(raw: bytes) -> bool:
     return any(MAX_DEPTH + 1 in accumulate(_steps(part)) for part in (raw[:4096], raw))
 
 
+def _too_many(raw: bytes) -> bool:
+    if raw.count(b":") + raw.count(b"{") + raw.count(b"[") <= MAX_PARTS:
+        return False
+    # Some may stand in strings. Nothing is made of what is passed over, and the count stops when it is decided.
+    count, part = 0, _to_part(raw)
+    while part is not None and count <= MAX_PARTS:
+        count, part = count + 1, _to_part(raw, part.end())
+    return count > MAX_PARTS
+
+
 def _steps(raw: bytes) -> "array[int]":
     return array("b", _STRING.sub(b"", raw).translate(_STEPS, _NOT_BRACKETS))
 
@@ -149,6 +163,8 @@ _BACKSLASH: Final = 0x5C
 _INFINITE: Final = (float("inf"), float("-inf"))
 # Takes its longest match without ever backing up, an unclosed string included: linear on any input.
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+', re.DOTALL)
+# From where it is to the next part, strings passed over whole.
+_to_part: Final = re.compile(rb'(?:[^":{\[]++|"(?:[^"\\]++|\\.)*+"?+)*+[:{\[]', re.DOTALL).match
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
 

@@ -71,6 +71,17 @@ def test_what_is_accepted_is_read_as_the_standard_library_reads_it(file: Path) -
     assert decode(file.read_bytes()) == json.loads(file.read_bytes())
 
 
+@pytest.mark.parametrize("part", ['"k%d":1', '"k%d":{}', '"k%d":[]', '"k%d" : 1'])
+def test_a_body_of_too_many_parts_is_refused_before_it_is_read(part: str) -> None:
+    body = ("{" + ",".join(part % n for n in range(60_000)) + "}").encode()
+    assert (refusal(body).code, "50000" in refusal(body).message) == (-32600, True)
+
+
+def test_a_long_text_full_of_brackets_and_colons_is_one_part() -> None:
+    text = "{[:" * 30_000
+    assert decode(json.dumps({"a": text}).encode()) == {"a": text}
+
+
 @pytest.mark.parametrize("file", REFUSED, ids=lambda file: file.stem)
 def test_what_is_refused_has_the_code_of_its_fault(file: Path) -> None:
     assert refusal(file.read_bytes()).code == (-32600 if file.stem in NOT_OBJECTS else -32700)
