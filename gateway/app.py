@@ -42,6 +42,7 @@ from gateway.protocol.session import Sessions
 from gateway.protocol.standing import Standing
 from gateway.protocol.streams import Streams
 from gateway.protocol.wire import Pulse
+from gateway.remotes import remote_backend
 from gateway.settings import CommandBackend, ModuleBackend, Settings, Tenant, UrlBackend, is_loopback
 from gateway.stages.approve import Approve
 from gateway.stages.audit import Audit
@@ -63,16 +64,10 @@ from gateway.state.tenants import TenantChange, Tenants
 from gateway.telemetry.calls import CallLines, Spans
 from gateway.telemetry.log import Lines
 from gateway.upstream.bridge import Bridges
-from gateway.upstream.bulkhead import Room
 from gateway.upstream.home import House, SilentWire
-from gateway.upstream.http.credentials import ClientCredentials, Grant
-from gateway.upstream.http.link import HttpLink
-from gateway.upstream.http.make import http_link
 from gateway.upstream.load import LoadError, load_module, overridden
 from gateway.upstream.local import LocalBackend
 from gateway.upstream.remote import RemoteBackend
-from gateway.upstream.stdio.link import StdioLink
-from gateway.upstream.stdio.process import Bounds, Program
 from gateway.upstream.stdio.watchdog import Watchdog
 
 log = logging.getLogger("gatehouse")
@@ -307,32 +302,13 @@ class Gatehouse:
         if isinstance(entry, ModuleBackend):
             module, attribute = entry.target
             return load_module(namespace, module, attribute, entry.options, overrides, self._house)
-        room = Room(entry.max_calls, entry.per_tenant, entry.max_waiting)
-        link = self._process(namespace, entry) if isinstance(entry, CommandBackend) else self._remote(namespace, entry)
-        return RemoteBackend(namespace, overridden(Manifest(), overrides), link, SERVER_INFO, room)
-
-    def _process(self, namespace: str, entry: CommandBackend) -> StdioLink:
-        program = Program(
-            namespace=namespace,
-            command=entry.command,
-            args=entry.args,
-            env={name: value.get_secret_value() for name, value in entry.env.items()},
-            cwd=entry.cwd,
-            bounds=Bounds(**entry.limits.model_dump()),
-            watchdog=self._watchdog,
-        )
-        return StdioLink(program, entry.isolation, SERVER_INFO, entry.max_processes)
-
-    def _remote(self, namespace: str, entry: UrlBackend) -> HttpLink:
-        return http_link(
+        return remote_backend(
             namespace,
-            entry.url,
-            {name: value.get_secret_value() for name, value in entry.headers.items()},
-            only_sse=entry.transport == "sse",
-            allow_private=entry.allow_private,
-            max_bytes=self.settings.calls.max_result_bytes,
+            entry,
+            overridden(Manifest(), overrides),
             info=SERVER_INFO,
-            credential=_credential(namespace, entry),
+            max_bytes=self.settings.calls.max_result_bytes,
+            watchdog=self._watchdog,
         )
 
     def _backend(self, namespace: str) -> Backend | None:
@@ -410,22 +386,6 @@ def _raising(reason: Refusal) -> Handler:
         raise reason
 
     return raising
-
-
-def _credential(namespace: str, entry: UrlBackend) -> ClientCredentials | None:
-    oauth = entry.oauth
-    if oauth is None:
-        return None
-    grant = Grant(
-        client_id=oauth.client_id,
-        client_secret=oauth.client_secret.get_secret_value,
-        token_url=oauth.token_url,
-        issuer=oauth.issuer,
-        scope=oauth.scope,
-        resource=entry.url if oauth.resource is None else oauth.resource or None,
-        method=oauth.method,
-    )
-    return ClientCredentials(namespace, grant, outbound_client(allow_private=entry.allow_private))
 
 
 def _correlate(headers: Mapping[str, str], meta: Any) -> tuple[str, dict[str, str]]:
