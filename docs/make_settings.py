@@ -9,12 +9,12 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from gateway.settings import CommandBackend, ModuleBackend, Settings, Tenant, UrlBackend, VirtualServer
+from gateway.settings.upstream import OAuthClient, ProcessLimits
 
 PAGE: Final = Path(__file__).with_name("settings.md")
 
 NOTES: Final = {
     "server.workers": "This release accepts 1 only.",
-    "transport": "This release speaks `http` only.",
     "auth.mode": "In this release `embedded` means API keys, and `external` is refused.",
 }
 """What is true of this release beside what the setting is for."""
@@ -37,11 +37,13 @@ ENTRIES: Final[tuple[tuple[str, str, type[BaseModel]], ...]] = (
         "A remote MCP server.",
         UrlBackend,
     ),
+    ("`backends.NAMESPACE.oauth`", "A token of the gateway's own, by the client credentials grant.", OAuthClient),
     (
         "`backends.NAMESPACE`, with `command`",
         "A program that speaks MCP on its standard streams, run as a child process.",
         CommandBackend,
     ),
+    ("`backends.NAMESPACE.limits`", "What each process of a command may use; 0 is no limit.", ProcessLimits),
 )
 """The parts of which there may be many: title, what it is, and its model."""
 

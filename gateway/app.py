@@ -42,6 +42,7 @@ from gateway.protocol.session import Sessions
 from gateway.protocol.standing import Standing
 from gateway.protocol.streams import Streams
 from gateway.protocol.wire import Pulse
+from gateway.remotes import remote_backend
 from gateway.settings import CommandBackend, ModuleBackend, Settings, Tenant, UrlBackend, is_loopback
 from gateway.stages.approve import Approve
 from gateway.stages.audit import Audit
@@ -64,12 +65,10 @@ from gateway.telemetry.calls import CallLines, Spans
 from gateway.telemetry.log import Lines
 from gateway.upstream.bridge import Bridges
 from gateway.upstream.home import House, SilentWire
-from gateway.upstream.http.make import http_backend
 from gateway.upstream.load import LoadError, load_module, overridden
 from gateway.upstream.local import LocalBackend
 from gateway.upstream.remote import RemoteBackend
-from gateway.upstream.stdio.link import StdioLink
-from gateway.upstream.stdio.process import Program
+from gateway.upstream.stdio.watchdog import Watchdog
 
 log = logging.getLogger("gatehouse")
 
@@ -92,6 +91,8 @@ class Gatehouse:
         self._exit = AsyncExitStack()
         self._served: dict[str, tuple[Served, LocalBackend | RemoteBackend]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._watchdog = Watchdog()
+        self._exit.callback(self._watchdog.close)
 
     @classmethod
     async def open(cls, settings: Settings, lines: Lines) -> "Gatehouse":
@@ -301,24 +302,13 @@ class Gatehouse:
         if isinstance(entry, ModuleBackend):
             module, attribute = entry.target
             return load_module(namespace, module, attribute, entry.options, overrides, self._house)
-        if isinstance(entry, CommandBackend):
-            program = Program(
-                namespace=namespace,
-                command=entry.command,
-                args=entry.args,
-                env={name: value.get_secret_value() for name, value in entry.env.items()},
-                cwd=entry.cwd,
-            )
-            link = StdioLink(program, entry.isolation, SERVER_INFO)
-            return RemoteBackend(namespace, overridden(Manifest(), overrides), link, SERVER_INFO)
-        return http_backend(
+        return remote_backend(
             namespace,
-            entry.url,
-            {name: value.get_secret_value() for name, value in entry.headers.items()},
+            entry,
             overridden(Manifest(), overrides),
-            allow_private=entry.allow_private,
-            max_bytes=self.settings.calls.max_result_bytes,
             info=SERVER_INFO,
+            max_bytes=self.settings.calls.max_result_bytes,
+            watchdog=self._watchdog,
         )
 
     def _backend(self, namespace: str) -> Backend | None:

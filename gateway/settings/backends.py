@@ -8,7 +8,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AliasChoices, BeforeValidator, Discriminator, Field, SecretStr, Tag
 
 from gateway.settings.section import Section
-from gateway.settings.values import CallSeconds, Effect, ModuleName, Tree, WebAddress
+from gateway.settings.upstream import OAuthClient, ProcessLimits, Room
+from gateway.settings.values import CallSeconds, Count, Effect, ModuleName, Tree, WebAddress
 
 
 class _Backend(Section):
@@ -45,7 +46,7 @@ def _transport(text: Any) -> Any:
     return "http" if text in ("streamable-http", "streamableHttp") else text
 
 
-class UrlBackend(_Backend):
+class UrlBackend(_Backend, Room):
     """A remote MCP server."""
 
     url: WebAddress = Field(description="Address of the server's MCP endpoint.")
@@ -56,10 +57,13 @@ class UrlBackend(_Backend):
     )
     headers: dict[str, SecretStr] = Field(default={}, description="Headers sent with every request.")
     headers_file: dict[str, Path] = Field(default={}, description="Files that hold headers' values, by header.")
-    allow_private: bool = Field(default=False, description="Whether the address may lie in a private network.")
+    oauth: OAuthClient | None = Field(default=None, description="Where the gateway gets a token of its own for it.")
+    allow_private: bool = Field(
+        default=False, description="Whether its address, and that of its tokens, may lie in a private network."
+    )
 
 
-class CommandBackend(_Backend):
+class CommandBackend(_Backend, Room):
     """An MCP server run as a child process."""
 
     command: str = Field(min_length=1, description="Program to run.")
@@ -71,6 +75,8 @@ class CommandBackend(_Backend):
     isolation: Literal["shared", "tenant", "user"] = Field(
         default="tenant", description="Whether one process serves everybody, one tenant or one user."
     )
+    limits: ProcessLimits = Field(default=ProcessLimits(), description="What each process may use.")
+    max_processes: Count = Field(default=32, description="Processes at a time; idle ones make room.")
 
 
 KINDS: Final[Mapping[str, type[_Backend]]] = {"module": ModuleBackend, "url": UrlBackend, "command": CommandBackend}

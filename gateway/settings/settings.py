@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from gateway.settings.backends import Backend, UrlBackend, default_backends
+from gateway.settings.backends import Backend, default_backends
 from gateway.settings.sections import Audit, Auth, Calls, Catalogue, Limits, Log, Names, Tenant, VirtualServer
 from gateway.settings.server import Server
 from gateway.settings.values import Namespace, Problem, TenantName, is_loopback, problems
@@ -72,9 +72,6 @@ class Settings(BaseSettings):
             yield ("server", "host"), "auth.mode none serves loopback only; use 127.0.0.1 or another auth.mode"
         if self.auth.mode == "external":
             yield ("auth", "mode"), "tokens of an identity provider are not taken by this release; use embedded"
-        for namespace, backend in self.backends.items():
-            if isinstance(backend, UrlBackend) and backend.transport == "sse":
-                yield ("backends", namespace, "transport"), "the older SSE transport is not spoken by this release"
         if self.server.workers > 1:
             yield ("server", "workers"), "more than one worker needs a shared bus (bus.url: redis://…); set workers: 1"
 

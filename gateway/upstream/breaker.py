@@ -9,6 +9,8 @@ from gateway.errors import Fault, Kind
 FAILURES: Final = 5
 PAUSE_SECONDS: Final = 10.0
 
+State = Literal["closed", "open", "half-open"]
+
 
 class Breaker:
     """Closed, open for a while after so many failures in a row, then half open: one call may try."""
@@ -16,19 +18,19 @@ class Breaker:
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._name = name
         self._clock = clock
-        self._failures = 0
         self._until = 0.0
         self._trying = False
+        self.failures = 0
 
     @property
-    def state(self) -> Literal["closed", "open", "half-open"]:
-        if self._failures < FAILURES:
+    def state(self) -> State:
+        if self.failures < FAILURES:
             return "closed"
         return "open" if self._clock() < self._until else "half-open"
 
     def enter(self) -> None:
         """Raises `Fault(UNAVAILABLE)` while it is open, or while another call tries."""
-        if self._failures < FAILURES:
+        if self.failures < FAILURES:
             return
         left = self._until - self._clock()
         if left > 0 or self._trying:
@@ -36,14 +38,10 @@ class Breaker:
             raise Fault(Kind.UNAVAILABLE, f"{self._name} keeps failing; it is left alone for now.", retry_after=wait)
         self._trying = True
 
-    def succeeded(self) -> None:
-        self._failures = 0
-        self._trying = False
-
     def failed(self) -> None:
-        self._failures += 1
+        self.failures += 1
         self._trying = False
-        if self._failures >= FAILURES:
+        if self.failures >= FAILURES:
             self._until = self._clock() + PAUSE_SECONDS
 
     def left(self) -> None:

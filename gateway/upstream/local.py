@@ -5,6 +5,7 @@ The SDK's own dispatcher would cost sixty times as much per call and drop fields
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -24,6 +25,7 @@ from pydantic import BaseModel, ValidationError
 from gateway.contract import MODERN, Call, Caller, Change, Here, Json, Manifest, Offer
 from gateway.errors import Fault, ForeignError
 from gateway.upstream.channel import Session, Standalone
+from gateway.upstream.health import Health
 from gateway.upstream.home import HERE
 from gateway.upstream.life import Life
 
@@ -55,6 +57,11 @@ class LocalBackend:
         self._active = 0
         self._closing = False
         self._idle = asyncio.Event()
+        self._since = time.time()
+
+    def health(self) -> Health:
+        eras = ("handshake", "modern")
+        return Health(state="up", transport="module", eras=eras, in_flight=self._active, since=self._since)
 
     async def open(self) -> None:
         """Enter the server's lifespan, once, and begin to hear of its changes."""

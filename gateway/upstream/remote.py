@@ -1,6 +1,9 @@
 """A remote server behind the one small Protocol of every backend, whatever it is reached by."""
 
-from collections.abc import Callable
+import asyncio
+import time
+from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Any, Final, Literal, Protocol, cast
 
 from mcp.types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
@@ -8,11 +11,15 @@ from mcp.types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOC
 from gateway.contract import MODERN, Call, Caller, Change, Json, Manifest, Offer
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.upstream.breaker import Breaker
+from gateway.upstream.bulkhead import Bulkhead, Room
 from gateway.upstream.follow import Follower, Hearing
+from gateway.upstream.health import Health, State
 from gateway.upstream.talk import Conversation, Talk
 
 Era = Literal["modern", "handshake"]
 """The revision without a handshake, or the ones before it."""
+
+Transport = Literal["http", "sse", "stdio"]
 
 NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _LISTS: Final = (
@@ -23,11 +30,26 @@ _LISTS: Final = (
 )
 _MAX_PAGES: Final = 100
 _METHOD_NOT_FOUND: Final = -32601
+CLOSE_SECONDS: Final = 3600.0
 _TROUBLE: Final = frozenset({Kind.UNAVAILABLE, Kind.TIMEOUT})
+_NEARLY: Final = 0.99
+"""Of its deadline: a call that is cancelled so late was cancelled by it."""
 
 
 class Link(Protocol):
     """A way to one server. Every method raises `Fault` when it cannot be reached, `ForeignError` when it refuses."""
+
+    @property
+    def transport(self) -> Transport: ...
+
+    @property
+    def known(self) -> frozenset[Era] | None:
+        """The eras it speaks, if that is known already."""
+        ...
+
+    def whose(self, call: Call) -> Hashable:
+        """Equal for calls that fail together: those served by one process, or by one address."""
+        ...
 
     async def eras(self) -> frozenset[Era]:
         """Which eras the server speaks: probed once, and again after `doubt`."""
@@ -65,26 +87,52 @@ class RemoteBackend:
 
     trusted = False
 
-    def __init__(self, namespace: str, manifest: Manifest, link: Link, info: Json) -> None:
+    def __init__(self, namespace: str, manifest: Manifest, link: Link, info: Json, room: Room = Room()) -> None:
         self.namespace = namespace
         self.manifest = manifest
-        self.breaker = Breaker(namespace)
         self._link = link
         self._info = info
+        self._bulkhead = Bulkhead(namespace, room)
+        self._breakers: dict[Hashable, Breaker] = {}
         self._listeners: list[Callable[[Change], None]] = []
         self._watched: frozenset[str] = frozenset()
         self._follower = Follower(namespace, self._listen)
+        self._unread = False
+        """Whether its lists could not be read the last time."""
+        self._active = 0
+        self._closing = False
+        self._idle = asyncio.Event()
+        self._state: State = "unknown"
+        self._since = time.time()
+        self._last_error: tuple[Kind, float] | None = None
 
     async def open(self) -> None:
         self._follower.start()
 
     async def close(self) -> None:
+        """Once its last call is done, or after a while: a backend that is taken out drops no call."""
         await self._follower.stop()
+        self._closing = True
+        if self._active:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self._idle.wait()
         await self._link.close()
 
     # ---- what it lists ----
 
     async def offer(self, caller: Caller | None) -> Offer:
+        try:
+            offered = await self._offer()
+        except (Fault, asyncio.CancelledError) as exc:
+            self._unread = True
+            self._ailing(exc.kind if isinstance(exc, Fault) else Kind.TIMEOUT)
+            raise
+        self._unread = False
+        self._turned("up")
+        return offered
+
+    async def _offer(self) -> Offer:
         hello = await self._link.hello()
         capabilities = cast("Json", hello.get("capabilities") or {})
         lists: dict[str, tuple[Json, ...]] = {}
@@ -119,31 +167,102 @@ class RemoteBackend:
     # ---- a call ----
 
     async def send(self, call: Call) -> Json:
-        self.breaker.enter()
+        whose, tenant = self._link.whose(call), call.caller.tenant
+        breaker = self._breakers.get(whose)
+        if breaker is not None:
+            breaker.enter()
+        if not self._bulkhead.take(tenant):
+            await self._queue(tenant, breaker)
+        self._active += 1
+        failures = breaker.failures if breaker is not None else 0
+        began = asyncio.get_running_loop().time()
         try:
             result = await self._carry(call)
         except Fault as fault:
-            if fault.kind in _TROUBLE:
-                self.breaker.failed()
-                self._link.doubt()
-            else:
-                self.breaker.left()
+            self._failed(whose, failures, fault.kind)
             raise
-        except BaseException:
-            self.breaker.left()
+        except asyncio.CancelledError:
+            # By the deadline, or by the client, who may well know that it takes too long; only the former is told.
+            ran = asyncio.get_running_loop().time() - began - call.wire.waited
+            late = call.route is not None and ran >= call.route.timeout * _NEARLY
+            self._failed(whose, failures, Kind.TIMEOUT if late else Kind.CANCELLED)
             raise
-        self.breaker.succeeded()
+        except ForeignError:
+            self._recovered(whose)  # it answered
+            raise
+        finally:
+            self._bulkhead.leave(tenant)
+            self._active -= 1
+            if self._closing and not self._active:
+                self._idle.set()
+        if self._state != "up" or self._breakers:
+            self._recovered(whose)
         return result
 
+    async def _queue(self, tenant: str, breaker: Breaker | None) -> None:
+        try:
+            await self._bulkhead.wait(tenant)
+        except BaseException:
+            if breaker is not None:
+                breaker.left()
+            raise
+
     async def _carry(self, call: Call) -> Json:
-        eras, client, route = await self._link.eras(), call.client, call.route
+        link, client, route = self._link, call.client, call.route
+        eras = link.known or await link.eras()
         modern = "modern" in eras and (client.modern or "handshake" not in eras)
-        talk = Conversation(call)
+        talk = Conversation(call, self._bulkhead)
         meta = talk.meta(modern=modern, capabilities=client.capabilities, info=client.info or self._info)
         params: Json = {**call.params, "_meta": meta}
         if route is not None and (key := NAMED.get(call.method)) is not None:
             params[key] = route.name
-        return await self._link.carry(call, "modern" if modern else "handshake", params, talk)
+        return await link.carry(call, "modern" if modern else "handshake", params, talk)
+
+    # ---- how it is ----
+
+    def health(self) -> Health:
+        states = {breaker.state for breaker in self._breakers.values()}
+        worst = "open" if "open" in states else "half-open" if "half-open" in states else "closed"
+        error, at = self._last_error or (None, None)
+        return Health(
+            state="down" if worst == "open" else self._state,
+            transport=self._link.transport,
+            eras=tuple(sorted(self._link.known or ())),
+            breaker=worst,
+            in_flight=self._bulkhead.in_flight,
+            waiting=self._bulkhead.waiting,
+            last_error=error,
+            last_error_at=at,
+            since=self._since,
+        )
+
+    def _failed(self, whose: Hashable, seen: int, kind: Kind) -> None:
+        """`seen`: how many failures there were when the call began. What breaks many calls at once counts once."""
+        breaker = self._breakers.get(whose)
+        if kind not in _TROUBLE:
+            if breaker is not None:
+                breaker.left()
+            return
+        self._ailing(kind)
+        self._link.doubt()
+        if breaker is None:
+            breaker = self._breakers[whose] = Breaker(self.namespace)
+        if kind is Kind.TIMEOUT or breaker.failures <= seen:
+            breaker.failed()
+        else:
+            breaker.left()
+
+    def _recovered(self, whose: Hashable) -> None:
+        self._breakers.pop(whose, None)
+        self._turned("up")
+
+    def _ailing(self, kind: Kind) -> None:
+        self._last_error = (kind, time.time())
+        self._turned("failing")
+
+    def _turned(self, state: State) -> None:
+        if state != self._state:
+            self._state, self._since = state, time.time()
 
     # ---- what changes ----
 
@@ -161,6 +280,9 @@ class RemoteBackend:
             await self._follower.restart()
 
     async def _listen(self) -> None:
+        await self._link.eras()
+        if self._unread:
+            self._changed(Change("tools"))  # it is back: read what could not be read
         await self._link.listen(Hearing(self._changed), self._watched)
 
 

@@ -13,6 +13,7 @@ from mcp.types import (
 
 from gateway.contract import MODERN, Call, Json
 from gateway.errors import Fault, ForeignError
+from gateway.upstream.bulkhead import Bulkhead
 
 _OF_THE_ENVELOPE: Final = (
     CLIENT_CAPABILITIES_META_KEY,
@@ -29,6 +30,11 @@ _tokens = itertools.count(1)
 class Talk(Protocol):
     """The other half of a request under way."""
 
+    @property
+    def token(self) -> int | None:
+        """Under which the server is to report progress, if anybody wants it: no other request has the same."""
+        ...
+
     async def notified(self, method: str, params: Json) -> None: ...
 
     async def asked(self, method: str, params: Json) -> Json:
@@ -42,6 +48,8 @@ class Talk(Protocol):
 
 class Nobody:
     """For requests of the gateway's own: nobody hears, nobody answers."""
+
+    token: int | None = None
 
     async def notified(self, method: str, params: Json) -> None:
         """Nobody hears it."""
@@ -58,15 +66,16 @@ class Nobody:
 class Conversation:
     """One call, as the server sees it: with a progress token of ours, so that no two clients' tokens can meet."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, bulkhead: Bulkhead) -> None:
         self._call = call
-        self._token = call.meta.get("progressToken")
-        self._minted = next(_tokens) if self._token is not None else None
+        self._bulkhead = bulkhead
+        self._theirs = call.meta.get("progressToken")
+        self.token = next(_tokens) if self._theirs is not None else None
 
     async def notified(self, method: str, params: Json) -> None:
         if method == "notifications/progress":
-            if params.get("progressToken") == self._minted and self._minted is not None:
-                await self._call.wire.notify(method, {**params, "progressToken": self._token})
+            if params.get("progressToken") == self.token and self.token is not None:
+                await self._call.wire.notify(method, {**params, "progressToken": self._theirs})
         elif method == "notifications/message":
             await self._call.wire.notify(method, params)
 
@@ -75,10 +84,15 @@ class Conversation:
             return {}
         if method not in _ASKS:
             raise ForeignError(METHOD_NOT_FOUND, "Method not found", method)
+        tenant = self._call.caller.tenant
+        # A person may take minutes, in which the backend has nothing to do.
+        self._bulkhead.leave(tenant)
         try:
             return (await self._call.wire.ask({"it": {"method": method, "params": params}}))["it"]
         except Fault as fault:
             raise ForeignError(METHOD_NOT_FOUND, fault.message) from fault
+        finally:
+            self._bulkhead.step_in(tenant)
 
     async def hung_up(self) -> None:
         await self._call.wire.hang_up()
@@ -88,8 +102,8 @@ class Conversation:
         given = self._call.meta
         meta = {key: value for key, value in given.items() if key not in _OF_THE_ENVELOPE}
         meta |= self._call.trace
-        if self._minted is not None:
-            meta["progressToken"] = self._minted
+        if self.token is not None:
+            meta["progressToken"] = self.token
         if modern:
             meta[PROTOCOL_VERSION_META_KEY] = MODERN
             meta[CLIENT_CAPABILITIES_META_KEY] = dict(capabilities)

@@ -5,6 +5,7 @@ was certainly not read.
 """
 
 import asyncio
+import select
 from collections import deque
 from typing import Final, cast
 
@@ -17,7 +18,14 @@ READ_AHEAD: Final = 256 * 1024
 
 
 class Unread(Exception):
-    """The connection went away before one byte of an answer came: it was closed while it stood idle."""
+    """The connection went away before one byte of an answer came.
+
+    Unless `sent`, the server certainly never saw the request: it had closed the connection while it stood idle.
+    """
+
+    def __init__(self, *, sent: bool) -> None:
+        super().__init__()
+        self.sent = sent
 
 
 class Response:
@@ -89,7 +97,9 @@ class Connection(asyncio.Protocol):
         self._touched = False
         self._writable = asyncio.Event()
         self._writable.set()
+        self._quiet = select.poll()
         self.reusable = True
+        self.idle_since = 0.0
 
     # ---- for the pool ----
 
@@ -99,7 +109,7 @@ class Connection(asyncio.Protocol):
         Raises `Unread` when the server had closed the connection, `Fault(UNAVAILABLE)` when it broke off later.
         """
         if self._transport is None or self._transport.is_closing():
-            raise Unread
+            raise Unread(sent=False)
         self._touched = self._streaming = False
         self._size = 0
         self._answer = asyncio.get_running_loop().create_future()
@@ -118,6 +128,10 @@ class Connection(asyncio.Protocol):
     def open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
+    def stale(self) -> bool:
+        """Whether something came while nobody asked: the end of the connection, as a rule, not yet told to us."""
+        return bool(self._quiet.poll(0))
+
     def abort(self) -> None:
         self.reusable = False
         if self._transport is not None:
@@ -135,6 +149,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by class
+        self._quiet.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None and self._response is None:
@@ -151,7 +166,8 @@ class Connection(asyncio.Protocol):
         self.reusable = False
         self._writable.set()
         if not self._touched and self._answer is not None and not self._answer.done():
-            self._answer.set_exception(Unread())
+            # A broken pipe is how the system says that nothing could be written.
+            self._answer.set_exception(Unread(sent=not isinstance(exc, BrokenPipeError)))
             return
         self._fail(Fault(Kind.UNAVAILABLE, f"{self._name} closed the connection before its answer was complete."))
 

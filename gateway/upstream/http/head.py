@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from gateway.outbound import Target
@@ -26,11 +27,17 @@ class Head:
         lines += [f"{name}: {value}" for name, value in fixed.items() if name.lower() not in _OURS]
         if bad := [line.partition(":")[0] for line in lines if not _FIELD(line)]:
             raise ValueError(f"the header {bad[0]!r} cannot be sent")
+        self._target = target
+        self._given = fixed
         self._path = target.path
         self._fixed = "\r\n".join(lines)
         self._post = f"POST {target.path} HTTP/1.1\r\n{self._fixed}\r\ncontent-type: application/json\r\n".encode(
             "latin-1"
         )
+
+    def at(self, path: str) -> "Head":
+        """The same for another path of the same server."""
+        return Head(replace(self._target, path=path), self._given)
 
     def post(self, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
         fields = "".join([f"{name}: {value}\r\n" for name, value in headers])

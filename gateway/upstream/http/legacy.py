@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -13,17 +13,29 @@ from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 from gateway.contract import Json
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.upstream.http.answers import BrokeOff, Reply, hear_all, read_answer, status_fault
-from gateway.upstream.http.head import Head
-from gateway.upstream.http.pool import Leased, Pool
+from gateway.upstream.http.pool import Leased
+from gateway.upstream.http.site import Site
 from gateway.upstream.talk import Nobody, Talk
 
 MAX_SESSIONS: Final = 1024
 RETRY_MS: Final = 1000
+OPEN_SECONDS: Final = 30.0
+TELL_SECONDS: Final = 10.0
+CLOSE_SECONDS: Final = 2.0
+_NO_SESSIONS: Final = frozenset({400, 404, 405})
+"""What a server of the older transport says to a POST of `initialize`."""
 _encode: Final = msgspec.json.Encoder().encode
 _NOBODY: Final = Nobody()
 
 Who = tuple[str, frozenset[str]]
 """A principal and the names of what its client can do: no session is ever shared beyond that."""
+
+
+class NotSpoken(Fault):
+    """The server has no such thing as a session by POST: it may be of the transport before this one."""
+
+    def __init__(self, name: str, status: int) -> None:
+        super().__init__(Kind.UNAVAILABLE, f"{name} answered with HTTP {status}.")
 
 
 class Forgotten(Exception):
@@ -41,6 +53,10 @@ class Session:
         self.level: str | None = None
         self.opening = asyncio.Lock()
 
+    @property
+    def logs(self) -> bool:
+        return "logging" in ((self.greeting or {}).get("capabilities") or {})
+
     def headers(self) -> list[tuple[str, str]]:
         headers = [("mcp-protocol-version", self.version)]
         if self.id is not None:
@@ -51,10 +67,9 @@ class Session:
 class LegacyHttp:
     """One server, asked in the handshake era."""
 
-    def __init__(self, name: str, pool: Pool, head: Head, max_bytes: int, info: Json) -> None:
+    def __init__(self, name: str, site: Site, max_bytes: int, info: Json) -> None:
         self._name = name
-        self._pool = pool
-        self._head = head
+        self._site = site
         self._max_bytes = max_bytes
         self._info = info
         self._ids = itertools.count(1)
@@ -75,7 +90,7 @@ class LegacyHttp:
         for last in (False, True):
             session = await self.session(who, capabilities)
             try:
-                if level is not None and level != session.level:
+                if level is not None and level != session.level and session.logs:
                     await self._exchange(session, "logging/setLevel", {"level": level}, _NOBODY, more)
                     session.level = level
                 return await self._exchange(session, method, params, talk, more)
@@ -84,6 +99,10 @@ class LegacyHttp:
                 if last:
                     raise Fault(Kind.UNAVAILABLE, f"{self._name} forgets its sessions.") from exc
         raise AssertionError
+
+    async def greeting(self, who: Who, capabilities: Json) -> Json:
+        """What the server said of itself. Raises `NotSpoken` when it may be of the older transport."""
+        return (await self.session(who, capabilities)).greeting or {}
 
     async def session(self, who: Who, capabilities: Json) -> Session:
         session = self._sessions.get(who)
@@ -94,17 +113,25 @@ class LegacyHttp:
         if session.greeting is None:
             async with session.opening:
                 if session.greeting is None:
-                    await self._open(session, capabilities)
+                    try:
+                        async with asyncio.timeout(OPEN_SECONDS):
+                            await self._open(session, capabilities)
+                    except TimeoutError as exc:
+                        raise Fault(Kind.UNAVAILABLE, f"{self._name} does not answer.") from exc
         return session
 
     async def close(self) -> None:
         """Tell the server that our sessions are over, as far as it can be reached."""
-        for session in self._sessions.values():
-            if session.id is not None:
-                with suppress(Fault, TimeoutError):
-                    async with asyncio.timeout(2):
-                        (await self._pool.exchange(self._head.bare("DELETE", session.headers()))).release()
+        sessions = list(self._sessions.values())
         self._sessions.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await asyncio.gather(*map(self._end, sessions))
+
+    async def _end(self, session: Session) -> None:
+        if session.id is not None:
+            with suppress(Fault):
+                (await self._site.bare("DELETE", session.headers())).release()
 
     async def _open(self, session: Session, capabilities: Json) -> None:
         params: Json = {
@@ -115,6 +142,8 @@ class LegacyHttp:
         id = next(self._ids)
         leased = await self._post([], {"jsonrpc": "2.0", "id": id, "method": "initialize", "params": params})
         try:
+            if leased.response.status in _NO_SESSIONS:
+                raise NotSpoken(self._name, leased.response.status)
             greeting = await self._answer(leased, session, id, _NOBODY)
             session.id = leased.response.headers.get("mcp-session-id")
         finally:
@@ -157,7 +186,7 @@ class LegacyHttp:
         while broken.last_id:
             await asyncio.sleep((broken.retry_ms or RETRY_MS) / 1000)
             headers = [*session.headers(), ("last-event-id", broken.last_id)]
-            leased = await self._pool.exchange(self._head.bare("GET", headers))
+            leased = await self._site.bare("GET", headers)
             try:
                 if leased.response.status != 200:
                     break
@@ -176,7 +205,7 @@ class LegacyHttp:
         async def reply(answer: Json) -> None:
             await self._tell(session, answer)
 
-        leased = await self._pool.exchange(self._head.bare("GET", session.headers()))
+        leased = await self._site.bare("GET", session.headers())
         try:
             if leased.response.status == 404 and session.id is not None:
                 self._sessions.pop(who, None)
@@ -187,12 +216,16 @@ class LegacyHttp:
         finally:
             leased.release()
 
-    async def _post(self, headers: list[tuple[str, str]], message: Json) -> Leased:
-        return await self._pool.exchange(self._head.post(headers, _encode(message)))
+    def _post(self, headers: list[tuple[str, str]], message: Json) -> Awaitable[Leased]:
+        return self._site.post(headers, _encode(message), safe=message.get("method") != "tools/call")
 
     async def _tell(self, session: Session, message: Json) -> None:
         """A notification, or our answer to a request: nothing comes back but a status."""
-        leased = await self._post(session.headers(), message)
+        try:
+            async with asyncio.timeout(TELL_SECONDS):
+                leased = await self._post(session.headers(), message)
+        except TimeoutError as exc:
+            raise Fault(Kind.UNAVAILABLE, f"{self._name} does not take what it is sent.") from exc
         try:
             if leased.response.status >= 400:
                 raise status_fault(self._name, leased.response)
@@ -201,14 +234,16 @@ class LegacyHttp:
 
     def _tell_aside(self, session: Session, method: str, params: Json) -> None:
         async def tell() -> None:
-            with suppress(Fault, TimeoutError):
-                async with asyncio.timeout(5):
-                    await self._tell(session, {"jsonrpc": "2.0", "method": method, "params": params})
+            with suppress(Fault):
+                await self._tell(session, {"jsonrpc": "2.0", "method": method, "params": params})
 
-        task = asyncio.create_task(tell())
-        self._aside.add(task)
-        task.add_done_callback(self._aside.discard)
+        self._spawn(tell())
 
     def _make_room(self) -> None:
         while len(self._sessions) > MAX_SESSIONS:
-            self._sessions.popitem(last=False)
+            self._spawn(self._end(self._sessions.popitem(last=False)[1]))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._aside.add(task)
+        task.add_done_callback(self._aside.discard)

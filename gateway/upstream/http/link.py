@@ -1,42 +1,86 @@
 """The way to a server over HTTP, in either era."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Hashable, Mapping
+from typing import Final, Protocol
 
 from gateway.contract import Call, Json
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.upstream.http.legacy import LegacyHttp, Who
+from gateway.upstream.http.legacy import NotSpoken, Who
 from gateway.upstream.http.modern import ModernHttp
-from gateway.upstream.remote import Era, envelope, speaks_modern, wanted
+from gateway.upstream.http.site import Site
+from gateway.upstream.once import Once
+from gateway.upstream.remote import Era, Transport, envelope, speaks_modern, wanted
 from gateway.upstream.talk import Nobody, Talk
 
-_OURSELVES: Who = ("", frozenset())
-_NOBODY = Nobody()
+PROBE_SECONDS: Final = 20.0
+_OURSELVES: Final[Who] = ("", frozenset())
+_NOBODY: Final = Nobody()
+
+
+class Handshake(Protocol):
+    """The handshake era, by either of its transports: sessions that are made as they are needed."""
+
+    async def greeting(self, who: Who, capabilities: Json) -> Json: ...
+
+    async def request(
+        self,
+        who: Who,
+        capabilities: Json,
+        method: str,
+        params: Json,
+        talk: Talk,
+        more: Mapping[str, str],
+        level: str | None = None,
+    ) -> Json: ...
+
+    async def listen(self, who: Who, talk: Talk) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 class HttpLink:
-    """`gateway.upstream.remote.Link`."""
+    """`gateway.upstream.remote.Link`. Without `streamable` the server is known to be of the older transport."""
 
-    def __init__(self, modern: ModernHttp, handshake: LegacyHttp, info: Json, close_pool: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, site: Site, modern: ModernHttp, streamable: Handshake | None, older: Handshake, info: Json
+    ) -> None:
+        self._name = name
+        self._site = site
         self._modern = modern
-        self._handshake = handshake
+        self._streamable = streamable
+        self._older = older
+        self._handshake = streamable or older
         self._info = info
-        self._close_pool = close_pool
-        self._eras: frozenset[Era] | None = None
-        self._probing = asyncio.Lock()
+        self._probing = Once(self._find_out)
+        self.known: frozenset[Era] | None = None
+
+    @property
+    def transport(self) -> Transport:
+        return "sse" if self._handshake is self._older else "http"
+
+    def whose(self, call: Call) -> Hashable:
+        return None
 
     async def eras(self) -> frozenset[Era]:
-        if self._eras is None:
-            async with self._probing:
-                if self._eras is None:
-                    self._eras = await self._probe()
-        return self._eras
+        return self.known if self.known is not None else await self._probing()
 
     def doubt(self) -> None:
-        self._eras = None
+        self.known = None
+
+    async def _find_out(self) -> frozenset[Era]:
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                self.known = found = await self._probe()
+        except TimeoutError as exc:
+            raise Fault(Kind.UNAVAILABLE, f"{self._name} does not answer.") from exc
+        return found
 
     async def _probe(self) -> frozenset[Era]:
         found: set[Era] = set()
+        if self._streamable is None:
+            await self._older.greeting(_OURSELVES, {})
+            return frozenset({"handshake"})
         try:
             if speaks_modern(await self._ask_modern("server/discover", {})):
                 found.add("modern")
@@ -47,17 +91,29 @@ class HttpLink:
             if fault.kind is not Kind.UNAVAILABLE:
                 raise
         try:
-            await self._handshake.session(_OURSELVES, {})
+            await self._greet(self._streamable)
             found.add("handshake")
         except (Fault, ForeignError):
             if not found:
                 raise
         return frozenset(found)
 
+    async def _greet(self, streamable: Handshake) -> None:
+        """By POST; a server that has no ear for that is asked for its stream, as servers of old expect it."""
+        try:
+            await streamable.greeting(_OURSELVES, {})
+            self._handshake = streamable
+        except NotSpoken as refused:
+            try:
+                await self._older.greeting(_OURSELVES, {})
+                self._handshake = self._older
+            except (Fault, ForeignError):
+                raise refused from None
+
     async def hello(self) -> Json:
         if "modern" in await self.eras():
             return await self._ask_modern("server/discover", {})
-        return (await self._handshake.session(_OURSELVES, {})).greeting or {}
+        return await self._handshake.greeting(_OURSELVES, {})
 
     async def ask(self, method: str, params: Json) -> Json:
         if "modern" in await self.eras():
@@ -94,5 +150,7 @@ class HttpLink:
         return True
 
     async def close(self) -> None:
-        await self._handshake.close()
-        self._close_pool()
+        for way in (self._streamable, self._older):
+            if way is not None:
+                await way.close()
+        await self._site.close()

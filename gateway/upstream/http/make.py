@@ -1,9 +1,9 @@
-"""From an entry with a `url:` to a backend."""
+"""From an entry with a `url:` to the way to its server."""
 
 import ssl
 from collections.abc import Mapping
 
-from gateway.contract import Json, Manifest
+from gateway.contract import Json
 from gateway.errors import Fault
 from gateway.outbound import target
 from gateway.upstream.http.head import Head
@@ -11,22 +11,22 @@ from gateway.upstream.http.legacy import LegacyHttp
 from gateway.upstream.http.link import HttpLink
 from gateway.upstream.http.modern import ModernHttp
 from gateway.upstream.http.pool import Pool
+from gateway.upstream.http.site import Credential, Site
+from gateway.upstream.http.sse import SseHttp
 from gateway.upstream.load import LoadError
-from gateway.upstream.remote import RemoteBackend
 
 
-def http_backend(
+def http_link(
     namespace: str,
     url: str,
     headers: Mapping[str, str],
-    manifest: Manifest,
     *,
+    only_sse: bool,
     allow_private: bool,
     max_bytes: int,
     info: Json,
-    max_connections: int = 64,
-    max_waiting: int = 256,
-) -> RemoteBackend:
+    credential: Credential | None = None,
+) -> HttpLink:
     """Raises `LoadError` for an address or a header that cannot be used."""
     try:
         there = target(url, allow_private=allow_private)
@@ -36,9 +36,7 @@ def http_backend(
     except ValueError as exc:
         raise LoadError(f"backends.{namespace}.headers: {exc}") from exc
     tls = ssl.create_default_context() if there.scheme == "https" else None
-    pool = Pool(
-        namespace, there, max_connections=max_connections, max_waiting=max_waiting, max_bytes=max_bytes, tls=tls
-    )
-    modern = ModernHttp(namespace, pool, head, max_bytes)
-    handshake = LegacyHttp(namespace, pool, head, max_bytes, info)
-    return RemoteBackend(namespace, manifest, HttpLink(modern, handshake, info, pool.close), info)
+    site = Site(Pool(namespace, there, max_bytes=max_bytes, tls=tls), head, credential)
+    streamable = None if only_sse else LegacyHttp(namespace, site, max_bytes, info)
+    older = SseHttp(namespace, site, there, max_bytes, info)
+    return HttpLink(namespace, site, ModernHttp(namespace, site, max_bytes), streamable, older, info)

@@ -10,8 +10,7 @@ from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value, mcp_pa
 from gateway.contract import MODERN, Json
 from gateway.errors import Fault, Kind
 from gateway.upstream.http.answers import read_answer
-from gateway.upstream.http.head import Head
-from gateway.upstream.http.pool import Pool
+from gateway.upstream.http.site import Site
 from gateway.upstream.talk import Talk
 
 _VERSION: Final = ("mcp-protocol-version", MODERN)
@@ -21,10 +20,9 @@ _encode: Final = msgspec.json.Encoder().encode
 class ModernHttp:
     """One server, asked in the newest revision."""
 
-    def __init__(self, name: str, pool: Pool, head: Head, max_bytes: int) -> None:
+    def __init__(self, name: str, site: Site, max_bytes: int) -> None:
         self._name = name
-        self._pool = pool
-        self._head = head
+        self._site = site
         self._max_bytes = max_bytes
         self._ids = itertools.count(1)
 
@@ -40,7 +38,7 @@ class ModernHttp:
         if header_schema is not None:
             mirrored = mcp_param_headers(x_mcp_header_map(header_schema), params.get("arguments") or {})
             headers.extend(mirrored.items())
-        leased = await self._pool.exchange(self._head.post(headers, body))
+        leased = await self._site.post(headers, body, safe=method != "tools/call")
         try:
             return await read_answer(self._name, leased.response, id, talk, _no_reply, self._max_bytes)
         finally:

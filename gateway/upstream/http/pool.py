@@ -1,8 +1,8 @@
-"""The connections to one server: kept alive, bounded in number, each judged before it is made."""
+"""The connections to one server: kept alive for a while, each judged before it is made."""
 
 import asyncio
+import socket
 import ssl
-from collections import deque
 from typing import Final
 
 from gateway.errors import Fault, Kind
@@ -10,112 +10,126 @@ from gateway.outbound import Resolver, Target, resolve
 from gateway.upstream.http.connection import Connection, Response, Unread
 
 CONNECT_SECONDS: Final = 5.0
+IDLE_SECONDS: Final = 30.0
+_ATTEMPTS: Final = 4
+_KEEPALIVE: Final = (  # a peer that vanished without a word is noticed within a minute
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, getattr(socket, "TCP_KEEPIDLE", 0), 30),
+    (socket.IPPROTO_TCP, getattr(socket, "TCP_KEEPINTVL", 0), 10),
+    (socket.IPPROTO_TCP, getattr(socket, "TCP_KEEPCNT", 0), 3),
+)
 
 
 class Pool:
-    """Gives each exchange a connection of its own; the last used goes first, so that idle ones age."""
+    """Gives each exchange a connection of its own; the last used goes first, so that idle ones age and are closed.
+
+    How many there are is bounded by whoever asks: the bulkhead in front of it.
+    """
 
     def __init__(
         self,
         name: str,
         target: Target,
         *,
-        max_connections: int,
-        max_waiting: int,
         max_bytes: int,
         resolver: Resolver | None = None,
         tls: ssl.SSLContext | None = None,
+        idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._name = name
         self._target = target
         self._max_bytes = max_bytes
         self._resolver = resolver
         self._tls = tls
+        self._idle_seconds = idle_seconds
         self._idle: list[Connection] = []
-        self._free = max_connections
-        self._max_waiting = max_waiting
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._closed = False
 
-    async def exchange(self, request: bytes) -> "Leased":
-        """The answer, which must be released. A connection found closed is replaced once, never after a byte came."""
-        if self._free > 0:
-            self._free -= 1
-        else:
-            await self._wait_for_room()
-        try:
-            kept = self._take()
-            connection = kept or await self._connect()
+    async def exchange(self, request: bytes, safe: bool = False) -> "Leased":
+        """The answer, which must be released.
+
+        A kept connection that turns out to be closed is replaced once, if not a byte of an answer came, and either the
+        request certainly did not leave or it is `safe` to send twice.
+        """
+        connection = self._take()
+        if connection is not None:
             try:
-                response = await connection.exchange(request)
-            except Unread as exc:
-                if kept is None:
-                    raise self._broken() from exc
-                connection = await self._connect()
-                response = await self._again(connection, request)
-        except BaseException:
-            self._leave()
-            raise
-        return Leased(self, connection, response)
+                return Leased(self, connection, await connection.exchange(request))
+            except Unread as unread:
+                if unread.sent and not safe:
+                    raise self._broken() from unread
+        connection = await self._connect()
+        try:
+            return Leased(self, connection, await connection.exchange(request))
+        except Unread as unread:
+            raise self._broken() from unread
 
     def put_back(self, connection: Connection) -> None:
-        if connection.reusable and connection.open:
-            self._idle.append(connection)
-        self._leave()
+        if not connection.reusable or not connection.open:
+            return
+        if self._closed:
+            connection.abort()
+            return
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._idle.append(connection)
+        if self._sweeping is None:
+            self._sweeping = loop.call_later(self._idle_seconds, self._sweep)
 
     def close(self) -> None:
+        self._closed = True
         for connection in self._idle:
             connection.abort()
         self._idle.clear()
-
-    async def _again(self, connection: Connection, request: bytes) -> Response:
-        try:
-            return await connection.exchange(request)
-        except Unread as exc:
-            raise self._broken() from exc
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
 
     def _take(self) -> Connection | None:
         while self._idle:
             connection = self._idle.pop()
-            if connection.open:
+            if connection.open and not connection.stale():
                 return connection
+            connection.abort()
         return None
 
+    def _sweep(self) -> None:
+        """Close what nobody needed for a while. The oldest stand first."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() - self._idle_seconds
+        while self._idle and self._idle[0].idle_since <= due:
+            self._idle.pop(0).abort()
+        self._sweeping = loop.call_later(self._idle_seconds, self._sweep) if self._idle else None
+
     async def _connect(self) -> Connection:
-        target, loop = self._target, asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                addresses = await resolve(target, self._resolver)
-                _, connection = await loop.create_connection(
-                    lambda: Connection(self._name, self._max_bytes),
-                    addresses[0],
-                    target.port,
-                    ssl=self._tls,
-                    server_hostname=target.host if self._tls else None,
-                )
+                addresses = (await resolve(self._target, self._resolver))[:_ATTEMPTS]
+                for place, address in enumerate(addresses):
+                    try:
+                        return await self._connect_to(address, len(addresses) - place)
+                    except (OSError, TimeoutError):
+                        if place == len(addresses) - 1:
+                            raise
         except (OSError, TimeoutError) as exc:
             raise Fault(Kind.UNAVAILABLE, f"{self._name} cannot be reached.") from exc
+        raise AssertionError
+
+    async def _connect_to(self, address: str, share: int) -> Connection:
+        target, loop = self._target, asyncio.get_running_loop()
+        async with asyncio.timeout(CONNECT_SECONDS / share):
+            transport, connection = await loop.create_connection(
+                lambda: Connection(self._name, self._max_bytes),
+                address,
+                target.port,
+                ssl=self._tls,
+                server_hostname=target.host if self._tls else None,
+            )
+        for level, option, value in _KEEPALIVE:
+            if option:
+                transport.get_extra_info("socket").setsockopt(level, option, value)
         return connection
-
-    async def _wait_for_room(self) -> None:
-        if len(self._waiting) >= self._max_waiting:
-            raise Fault(Kind.UNAVAILABLE, f"{self._name} is busy: too many calls wait for it.", retry_after=1.0)
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._leave()
-            raise
-
-    def _leave(self) -> None:
-        """Hand the place over to whoever has waited longest."""
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._free += 1
 
     def _broken(self) -> Fault:
         return Fault(Kind.UNAVAILABLE, f"{self._name} closed the connection without an answer.")

@@ -1,18 +1,18 @@
 """The way to a server that runs as a child process: one process for everybody, for each tenant, or for each user."""
 
-import asyncio
-from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final, Literal
 
 from gateway.contract import Call, Json
 from gateway.errors import Fault, ForeignError
-from gateway.upstream.remote import Era, envelope, wanted
-from gateway.upstream.stdio.pipe import Pipe
-from gateway.upstream.stdio.process import Program
+from gateway.upstream.once import Once
+from gateway.upstream.pipe import Duplex, Pipe
+from gateway.upstream.pipes import Pipes, Whose
+from gateway.upstream.remote import Era, Transport, envelope, wanted
+from gateway.upstream.stdio.process import Process, Program
 from gateway.upstream.talk import Nobody, Talk
 
 Isolation = Literal["shared", "tenant", "user"]
-Whose = tuple[str, ...]
 
 MAX_PROCESSES: Final = 32
 _NOBODY: Final = Nobody()
@@ -23,56 +23,63 @@ _LISTING: Final[Whose] = ()
 class StdioLink:
     """`gateway.upstream.remote.Link`. A process is started when first needed, and again when it has ended."""
 
-    def __init__(self, program: Program, isolation: Isolation, info: Json) -> None:
+    transport: Transport = "stdio"
+
+    def __init__(self, program: Program, isolation: Isolation, info: Json, max_processes: int = MAX_PROCESSES) -> None:
+        async def connect(heard: Callable[[Json], None], ended: Callable[[], None]) -> Duplex:
+            return await Process.start(program, heard, ended)
+
         self._program = program
         self._isolation: Isolation = isolation
         self._info = info
-        self._pipes: OrderedDict[Whose, Pipe] = OrderedDict()
-        self._starting = asyncio.Lock()
-        self._probing = asyncio.Lock()
-        self._eras: frozenset[Era] | None = None
+        self._make = lambda: Pipe(program.namespace, connect, info, alone=isolation == "user")
+        self._pipes = Pipes(program.namespace, self._make, max_processes)
+        self._probing = Once(self._probe)
+        self._listing_era: Era | None = None
+        self.known: frozenset[Era] | None = None
 
     async def eras(self) -> frozenset[Era]:
-        if self._eras is None:
-            async with self._probing:
-                if self._eras is None:
-                    self._eras = await self._probe()
-        return self._eras
+        return self.known if self.known is not None else await self._probing()
 
     async def _probe(self) -> frozenset[Era]:
         """A process speaks the era it was opened in: whether it could speak the other, a second one tells."""
-        era = (await self._pipe(_LISTING, {})).era
-        if era == "handshake":
-            return frozenset({era})
-        other = Pipe(self._program, self._info, alone=False)
-        try:
-            await other.start({}, "handshake")
-        except (Fault, ForeignError):
-            return frozenset({era})
-        await other.stop()
-        return frozenset({era, other.era})
+        era = (await self._listing()).era
+        found: set[Era] = {era}
+        if era == "modern":
+            other = self._make()
+            try:
+                await other.start({}, "handshake")
+                found.add(other.era)
+                await other.stop()
+            except (Fault, ForeignError):
+                pass
+        self.known = known = frozenset(found)
+        return known
 
     def doubt(self) -> None:
         """What a program speaks does not change while it is the same program."""
 
     async def hello(self) -> Json:
-        return (await self._pipe(_LISTING, {})).greeting
+        return (await self._listing()).greeting
 
     async def ask(self, method: str, params: Json) -> Json:
-        pipe = await self._pipe(_LISTING, {})
+        pipe = await self._listing()
         if pipe.era == "modern":
             params = {**params, "_meta": envelope(self._info)}
         return await pipe.request(method, params, _NOBODY)
 
     async def carry(self, call: Call, era: Era, params: Json, talk: Talk) -> Json:
-        whose = self._whose(call)
+        whose = self.whose(call)
         # A shared process cannot tell whom it asks: it is given nothing to ask for.
         capabilities = call.client.capabilities if self._isolation != "shared" else {}
-        pipe = await self._pipe((era, *whose) if era == "handshake" else whose, capabilities, era)
-        return await pipe.request(call.method, params, talk if self._isolation != "shared" else _Muted(talk))
+        pipe = await self._pipes.get(self._key(whose, era), capabilities, era)
+        if self._isolation == "shared":
+            return await pipe.request(call.method, params, _Muted(talk))
+        await pipe.speak_up(call.client.log_level)
+        return await pipe.request(call.method, params, talk)
 
     async def listen(self, hearing: Talk, uris: frozenset[str]) -> None:
-        pipe = await self._pipe(_LISTING, {})
+        pipe = await self._listing()
         pipe.hear(hearing)
         if pipe.era == "modern":
             params: Json = {"notifications": wanted(uris), "_meta": envelope(self._info)}
@@ -89,11 +96,9 @@ class StdioLink:
         return True
 
     async def close(self) -> None:
-        pipes = list(self._pipes.values())
-        self._pipes.clear()
-        await asyncio.gather(*(pipe.stop() for pipe in pipes))
+        await self._pipes.close()
 
-    def _whose(self, call: Call) -> Whose:
+    def whose(self, call: Call) -> Whose:
         match self._isolation:
             case "shared":
                 return _LISTING
@@ -102,26 +107,15 @@ class StdioLink:
             case "user":
                 return (call.caller.tenant, call.caller.principal)
 
-    async def _pipe(self, whose: Whose, capabilities: Json, era: Era | None = None) -> Pipe:
-        pipe = self._pipes.get(whose)
-        if pipe is not None and not pipe.dead:
-            self._pipes.move_to_end(whose)
-            return pipe
-        async with self._starting:
-            pipe = self._pipes.get(whose)
-            if pipe is None or pipe.dead:
-                if pipe is not None:
-                    await pipe.stop()
-                pipe = Pipe(self._program, self._info, alone=self._isolation == "user")
-                await pipe.start(capabilities, era)
-                self._pipes[whose] = pipe
-                await self._make_room()
-        return pipe
+    def _key(self, whose: Whose, era: Era) -> Whose:
+        if era == "modern" or (whose == _LISTING and era == self._listing_era):
+            return whose
+        return (era, *whose)
 
-    async def _make_room(self) -> None:
-        while len(self._pipes) > MAX_PROCESSES:
-            _, oldest = self._pipes.popitem(last=False)
-            await oldest.stop()
+    async def _listing(self) -> Pipe:
+        pipe = await self._pipes.get(_LISTING, {}, self._listing_era)
+        self._listing_era = pipe.era
+        return pipe
 
 
 class _Muted:
@@ -129,6 +123,7 @@ class _Muted:
 
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
+        self.token = talk.token
 
     async def notified(self, method: str, params: Json) -> None:
         if method == "notifications/progress":

@@ -16,15 +16,29 @@ import msgspec
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 from gateway.upstream.stdio import wrap
+from gateway.upstream.stdio.lines import Clipped, Lines, Oversize
+from gateway.upstream.stdio.watchdog import Watchdog
 
 log = logging.getLogger("gatehouse.upstream")
 
 LINE_BYTES: Final = 8 * 1024 * 1024
+COMPLAINT_BYTES: Final = 4096
 GRACE_SECONDS: Final = 2.0
+LAST_WORDS_SECONDS: Final = 0.1
 _PASSED_ON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL", "TERM")
 """All that a server gets of the gateway's own environment."""
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What one process may use; 0: as much as there is."""
+
+    memory_mb: int = 0
+    cpu_seconds: int = 0
+    files: int = 0
+    processes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,90 +50,152 @@ class Program:
     args: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     cwd: Path | None = None
-    memory_mb: int = 0
-    cpu_seconds: int = 0
+    bounds: Bounds = Bounds()
+    watchdog: Watchdog = field(default_factory=Watchdog)
 
 
-class Process:
-    """A running server. `heard` gets every message it writes; `ended` is called once, when it is gone."""
+class Process(asyncio.SubprocessProtocol):
+    """A running server. `heard` gets every message it writes; `ended` is called once, when it will write no more."""
 
-    def __init__(self, program: Program, child: asyncio.subprocess.Process) -> None:
+    def __init__(self, program: Program, heard: Callable[[Json], None], ended: Callable[[], None]) -> None:
         self._program = program
-        self._child = child
-        self._reading: asyncio.Task[None] | None = None
-        self._complaints = asyncio.create_task(self._log_complaints())
+        self._name = program.namespace
+        self._heard = heard
+        self._tell_end = ended
+        self._pid = 0
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._input: asyncio.WriteTransport | None = None
+        self._lines = Lines(LINE_BYTES)
+        self._complaints = Clipped(COMPLAINT_BYTES)
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._over = False
+        self._buried = False
+        self._exited = asyncio.Event()
+        self._burial: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(cls, program: Program, heard: Callable[[Json], None], ended: Callable[[], None]) -> "Process":
         """Raises `Fault(UNAVAILABLE)` when it cannot be run at all."""
         clean = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        limits = (str(program.memory_mb), str(program.cpu_seconds), str(os.getpid()))
-        pipe = asyncio.subprocess.PIPE
+        bounds = program.bounds
+        limits = (bounds.memory_mb, bounds.cpu_seconds, bounds.files, bounds.processes, os.getpid())
         try:
-            child = await asyncio.create_subprocess_exec(
+            transport, process = await asyncio.get_running_loop().subprocess_exec(
+                lambda: cls(program, heard, ended),
                 sys.executable,
                 "-I",
+                "-S",
                 wrap.__file__,
-                *limits,
+                *map(str, limits),
                 "--",
                 program.command,
                 *program.args,
-                stdin=pipe,
-                stdout=pipe,
-                stderr=pipe,
                 env={**clean, **program.env},
                 cwd=program.cwd,
-                limit=LINE_BYTES,
                 start_new_session=True,
             )
         except OSError as exc:
             raise Fault(Kind.UNAVAILABLE, f"{program.namespace} cannot be started.") from exc
-        process = cls(program, child)
-        process._reading = asyncio.create_task(process._read(heard, ended))
+        process._begun(transport)
         return process
 
     async def write(self, message: Json) -> None:
-        assert self._child.stdin is not None
-        try:
-            self._child.stdin.write(_encode(message) + b"\n")
-            await self._child.stdin.drain()
-        except (BrokenPipeError, ConnectionResetError) as exc:
-            raise Fault(Kind.UNAVAILABLE, f"{self._program.namespace} has stopped.") from exc
+        if self._over or self._input is None or self._input.is_closing():
+            raise Fault(Kind.UNAVAILABLE, f"{self._name} has stopped.")
+        self._input.write(_encode(message) + b"\n")
+        if not self._writable.is_set():
+            await self._writable.wait()
 
     async def stop(self) -> None:
         """Close its input, as the protocol asks; then insist. Its whole process group goes."""
-        if self._child.stdin is not None:
-            self._child.stdin.close()
+        if self._input is not None:
+            self._input.close()
         for sign in (None, signal.SIGTERM, signal.SIGKILL):
             if sign is not None:
                 self._signal(sign)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(GRACE_SECONDS):
-                    await self._child.wait()
-                    break
+            if await self._exits():
+                break
+        self._bury()
+        if self._burial is not None:
+            await asyncio.wait({self._burial})
+
+    # ---- from the transport ----
+
+    def _begun(self, transport: asyncio.SubprocessTransport) -> None:
+        self._transport = transport
+        self._pid = transport.get_pid()
+        self._input = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
+        self._program.watchdog.mind(self._pid)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 2:
+            for line in self._complaints.feed(data):
+                log.info("%s[%d] %s", self._name, self._pid, line.decode(errors="replace").rstrip())
+            return
+        try:
+            lines = self._lines.feed(data)
+        except Oversize:
+            log.warning("%s wrote a line of more than %d bytes and is stopped", self._name, LINE_BYTES)
+            self._signal(signal.SIGKILL)
+            return
+        for line in lines:
+            message = self._message(line)
+            if message is not None:
+                self._heard(message)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == 0:
+            self._writable.set()
+        elif fd == 1:
+            self._end()
+
+    def process_exited(self) -> None:
+        self._exited.set()
+        # Its last words may still be on their way; its children may keep the pipe open for ever.
+        asyncio.get_running_loop().call_later(LAST_WORDS_SECONDS, self._end)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    # ---- its end ----
+
+    def _end(self) -> None:
+        if self._over:
+            return
+        self._over = True
+        self._writable.set()
+        self._tell_end()
+        self._burial = asyncio.create_task(self._see_it_out(), name=f"bury:{self._name}")
+
+    async def _see_it_out(self) -> None:
+        """A server that can no longer be heard must not live on, nor anything it started."""
+        if not await self._exits():
+            self._signal(signal.SIGKILL)
+            await self._exits()
+        self._bury()
+
+    async def _exits(self) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE_SECONDS):
+                await self._exited.wait()
+        return self._exited.is_set()
+
+    def _bury(self) -> None:
+        if self._buried:
+            return
+        self._buried = True
         self._signal(signal.SIGKILL)  # what it may have left behind in its group
-        for task in (self._reading, self._complaints):
-            if task is not None:
-                task.cancel()
-        await asyncio.gather(*filter(None, (self._reading, self._complaints)), return_exceptions=True)
+        self._program.watchdog.let_go(self._pid)
+        if self._transport is not None:
+            self._transport.close()
 
     def _signal(self, sign: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._child.pid, sign)
-
-    async def _read(self, heard: Callable[[Json], None], ended: Callable[[], None]) -> None:
-        assert self._child.stdout is not None
-        try:
-            while line := await self._child.stdout.readline():
-                message = self._message(line)
-                if message is not None:
-                    heard(message)
-        except ValueError:
-            log.warning("%s wrote a line of more than %d bytes and is stopped", self._program.namespace, LINE_BYTES)
-            self._signal(signal.SIGKILL)
-        finally:
-            ended()
-        await self._child.wait()
+            os.killpg(self._pid, sign)
 
     def _message(self, line: bytes) -> Json | None:
         try:
@@ -129,12 +205,5 @@ class Process:
         if isinstance(message, dict):
             return cast("Json", message)
         if line.strip():
-            log.debug("%s wrote something else than JSON-RPC", self._program.namespace)
+            log.debug("%s wrote something else than JSON-RPC", self._name)
         return None
-
-    async def _log_complaints(self) -> None:
-        assert self._child.stderr is not None
-        with suppress(ValueError):
-            while line := await self._child.stderr.readline():
-                text = line.decode(errors="replace").rstrip()
-                log.info("%s[%d] %s", self._program.namespace, self._child.pid, text)

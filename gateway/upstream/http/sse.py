@@ -1,0 +1,196 @@
+"""The transport of 2024-11-05: one event stream a session, which names the address that messages are posted to."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, cast
+from urllib.parse import urljoin
+
+import msgspec
+
+from gateway.contract import Json
+from gateway.errors import Fault, Kind
+from gateway.outbound import Target, target
+from gateway.sse import Event, Oversize, Parser
+from gateway.upstream.http.answers import status_fault
+from gateway.upstream.http.legacy import Who
+from gateway.upstream.http.pool import Leased
+from gateway.upstream.http.site import Site
+from gateway.upstream.pipe import Duplex, Pipe
+from gateway.upstream.pipes import Pipes, Whose
+from gateway.upstream.talk import Talk
+
+log = logging.getLogger("gatehouse.upstream")
+
+MAX_SESSIONS: Final = 256
+ENDPOINT_SECONDS: Final = 10.0
+POST_SECONDS: Final = 30.0
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder().decode
+
+
+class SessionLost(Fault):
+    """The server does not know the session any more; it did not carry the request out."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(Kind.UNAVAILABLE, f"{name} forgot its session.")
+
+
+class EventChannel:
+    """One session: what the server says comes by its stream, what we say is posted."""
+
+    def __init__(self, name: str, site: Site, there: Target, leased: Leased) -> None:
+        self._name = name
+        self._site = site
+        self._there = there
+        self._leased = leased
+        self._posts: asyncio.Future[Site] = asyncio.get_running_loop().create_future()
+        self._reading: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        name: str,
+        site: Site,
+        there: Target,
+        max_bytes: int,
+        heard: Callable[[Json], None],
+        ended: Callable[[], None],
+    ) -> "EventChannel":
+        """Raises `Fault(UNAVAILABLE)` when the server has no such stream, or does not say where to post."""
+        try:
+            async with asyncio.timeout(ENDPOINT_SECONDS):
+                leased = await site.bare("GET", [])
+                if leased.response.status != 200 or leased.response.body is not None:
+                    leased.release()
+                    raise status_fault(name, leased.response)
+                channel = cls(name, site, there, leased)
+                channel._reading = asyncio.create_task(channel._read(max_bytes, heard, ended), name=f"sse:{name}")
+                try:
+                    await asyncio.shield(channel._posts)
+                except BaseException:
+                    await channel.stop()
+                    raise
+        except TimeoutError as exc:
+            raise Fault(Kind.UNAVAILABLE, f"{name} does not answer.") from exc
+        return channel
+
+    async def write(self, message: Json) -> None:
+        site = self._posts.result()
+        try:
+            async with asyncio.timeout(POST_SECONDS):
+                leased = await site.post([], _encode(message))
+        except TimeoutError as exc:
+            raise Fault(Kind.UNAVAILABLE, f"{self._name} does not take what it is sent.") from exc
+        try:
+            if leased.response.status in (404, 410):
+                raise SessionLost(self._name)
+            if leased.response.status >= 300:
+                raise status_fault(self._name, leased.response)
+        finally:
+            leased.release()
+
+    async def stop(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._reading
+
+    async def _read(self, max_bytes: int, heard: Callable[[Json], None], ended: Callable[[], None]) -> None:
+        parser, response = Parser(max_bytes), self._leased.response
+        try:
+            while piece := await response.chunk():
+                for event in parser.feed(piece):
+                    self._take(event, heard)
+        except Fault as fault:
+            log.info("%s: its stream broke off: %s", self._name, fault.message)
+            self._no_posts(fault)
+        except Oversize:
+            log.warning("%s sent a message of more than %d bytes; its session is ended", self._name, max_bytes)
+        finally:
+            self._no_posts(Fault(Kind.UNAVAILABLE, f"{self._name} does not say where messages go."))
+            self._leased.release()
+            ended()
+
+    def _take(self, event: Event, heard: Callable[[Json], None]) -> None:
+        if event.name == "endpoint":
+            if not self._posts.done():
+                self._posts.set_result(self._site.at(self._address(event.data)))
+        elif event.name == "message":
+            try:
+                message: Any = _decode(event.data)
+            except msgspec.DecodeError:
+                message = None
+            if isinstance(message, dict):
+                heard(cast("Json", message))
+            else:
+                log.debug("%s said something else than JSON-RPC", self._name)
+
+    def _address(self, given: bytes) -> str:
+        """The path to post to. Only on the server itself: a stream may not send our words and credentials elsewhere."""
+        there = self._there
+        host = f"[{there.host}]" if ":" in there.host else there.host
+        base = f"{there.scheme}://{host}:{there.port}{there.path}"
+        named = target(urljoin(base, given.decode(errors="replace").strip()), allow_private=there.vouched)
+        if (named.scheme, named.host, named.port) != (there.scheme, there.host, there.port):
+            raise Fault(Kind.UNAVAILABLE, f"{self._name} wants its messages posted to another server.")
+        return named.path
+
+    def _no_posts(self, fault: Fault) -> None:
+        if not self._posts.done():
+            self._posts.set_exception(fault)
+            self._posts.exception()  # looked at: the one who waits may be gone
+
+
+class SseHttp:
+    """One server, asked by the older transport: a session for each principal."""
+
+    def __init__(self, name: str, site: Site, there: Target, max_bytes: int, info: Json) -> None:
+        async def connect(heard: Callable[[Json], None], ended: Callable[[], None]) -> Duplex:
+            return await EventChannel.open(name, site, there, max_bytes, heard, ended)
+
+        self._pipes = Pipes(name, lambda: Pipe(name, connect, info, alone=True), MAX_SESSIONS)
+
+    async def greeting(self, who: Who, capabilities: Json) -> Json:
+        return (await self._pipe(who, capabilities)).greeting
+
+    async def request(
+        self,
+        who: Who,
+        capabilities: Json,
+        method: str,
+        params: Json,
+        talk: Talk,
+        more: Mapping[str, str],
+        level: str | None = None,
+    ) -> Json:
+        """The result, in that principal's session. A session the server forgot is made anew, once."""
+        try:
+            return await self._request(who, capabilities, method, params, talk, level)
+        except SessionLost:
+            return await self._request(who, capabilities, method, params, talk, level)
+
+    async def listen(self, who: Who, talk: Talk) -> None:
+        pipe = await self._pipe(who, {})
+        pipe.hear(talk)
+        await pipe.gone.wait()
+
+    async def close(self) -> None:
+        await self._pipes.close()
+
+    async def _request(
+        self, who: Who, capabilities: Json, method: str, params: Json, talk: Talk, level: str | None
+    ) -> Json:
+        pipe = await self._pipe(who, capabilities)
+        try:
+            await pipe.speak_up(level)
+            return await pipe.request(method, params, talk)
+        except SessionLost:
+            await pipe.stop()
+            raise
+
+    async def _pipe(self, who: Who, capabilities: Json) -> Pipe:
+        principal, names = who
+        whose: Whose = (principal, names) if principal else ()
+        return await self._pipes.get(whose, capabilities, "handshake")

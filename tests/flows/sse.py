@@ -1,0 +1,62 @@
+"""The SDK's own server of the transport of 2024-11-05: in this process, or as a program that can be killed."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any
+
+import uvicorn
+from mcp.server.mcpserver import Context, MCPServer
+from pydantic import BaseModel
+
+
+class Name(BaseModel):
+    name: str
+
+
+def made() -> "MCPServer[Any]":
+    server = MCPServer("older")
+    hold = asyncio.Event()
+
+    @server.tool()
+    async def greet(ctx: Context) -> str:
+        answer = await ctx.elicit("Who are you?", Name)
+        return f"Hello {answer.data.name}" if answer.action == "accept" else "nobody"
+
+    @server.tool()
+    async def work(ctx: Context, steps: int = 3) -> str:
+        for step in range(steps):
+            await ctx.report_progress(step + 1, steps)
+        return f"{steps} steps in session {id(ctx.session._connection)}"
+
+    @server.tool()
+    async def wait() -> str:
+        await hold.wait()
+        return "released"
+
+    return server
+
+
+class _Quiet(uvicorn.Server):
+    def capture_signals(self) -> Any:
+        return nullcontext()
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[int]:
+    """The port of a server at /sse, until the block ends."""
+    app = made().sse_app()
+    running = _Quiet(uvicorn.Config(app, port=0, log_level="critical", lifespan="off", timeout_graceful_shutdown=0))
+    task = asyncio.create_task(running.serve())
+    try:
+        while not running.started:
+            await asyncio.sleep(0.005)
+        yield running.servers[0].sockets[0].getsockname()[1]
+    finally:
+        running.should_exit = True
+        await task
+
+
+if __name__ == "__main__":
+    uvicorn.run(made().sse_app(), port=int(sys.argv[1]), log_level="critical")
