@@ -15,6 +15,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.errors import Fault, Kind
+from gateway.state import driver
 from gateway.state.files import create_private
 
 BUSY: Final = 10.0
@@ -78,7 +79,7 @@ def open_engine(path: Path, mode: Literal["read", "write"], connections: int = 1
         max_overflow=0,
         pool_timeout=BUSY,
         hide_parameters=True,
-        connect_args={"timeout": BUSY, "isolation_level": None},
+        connect_args={"timeout": BUSY, "isolation_level": None, "async_creator_fn": driver.connection},
     )
     pragmas = ["PRAGMA foreign_keys=ON", "PRAGMA synchronous=NORMAL"]
     if mode == "read":
