@@ -42,7 +42,7 @@ from gateway.protocol.session import Sessions
 from gateway.protocol.standing import Standing
 from gateway.protocol.streams import Streams
 from gateway.protocol.wire import Pulse
-from gateway.settings import CommandBackend, ModuleBackend, Settings, Tenant, UrlBackend, is_loopback
+from gateway.settings import CommandBackend, ModuleBackend, Settings, UrlBackend, is_loopback
 from gateway.stages.approve import Approve
 from gateway.stages.audit import Audit
 from gateway.stages.authorize import Authorize
@@ -59,7 +59,7 @@ from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from gateway.state.sessions import Sessions as SessionRows
 from gateway.state.store import Stores
-from gateway.state.tenants import TenantChange, Tenants
+from gateway.state.tenants import Tenants
 from gateway.telemetry.calls import CallLines, Spans
 from gateway.telemetry.log import Lines
 from gateway.upstream.bridge import Bridges
@@ -264,7 +264,7 @@ class Gatehouse:
         fresh = {ns: entry for ns, entry in wanted.items() if self._served.get(ns, (None,))[0] != entry}
         made = {ns: (entry, self._load(ns, entry)) for ns, entry in fresh.items()}
         await self._open_all([(ns, backend) for ns, (_, backend) in made.items()])
-        await self.tenants.apply({name: _tenant(each) for name, each in settings.tenants.items()})
+        await self.tenants.apply({name: each.stated() for name, each in settings.tenants.items()})
         stale = [ns for ns in self._served if ns in made or ns not in wanted]
         retired = [self._served.pop(ns)[1] for ns in stale]
         self._served |= made
@@ -374,13 +374,8 @@ def _endpoints(settings: Settings) -> dict[str, Endpoint]:
     for namespace in settings.backends:
         endpoints[f"/mcp/{namespace}"] = Endpoint(f"/mcp/{namespace}", "bare", (namespace,))
     for name, server in settings.servers.items():
-        endpoints[f"/mcp/{name}"] = Endpoint(f"/mcp/{name}", server.names, server.backends)
+        endpoints[f"/mcp/{name}"] = Endpoint(f"/mcp/{name}", server.names, server.backends, name)
     return endpoints
-
-
-def _tenant(tenant: Tenant) -> TenantChange:
-    """What the settings name they set; the rest stays as an operator left it."""
-    return cast("TenantChange", tenant.model_dump(include=tenant.model_fields_set))
 
 
 def _correlate(headers: Mapping[str, str], meta: Any) -> tuple[str, dict[str, str]]:

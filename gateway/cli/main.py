@@ -11,6 +11,7 @@ from typer.exceptions import Abort, TyperException
 
 from gateway.cli import commands
 from gateway.cli.failure import FAILED, Failure, say
+from gateway.cli.tenant import tenants
 from gateway.errors import Fault
 
 
@@ -72,3 +73,4 @@ keys.command("create")(commands.create_key)
 keys.command("list")(commands.list_keys)
 keys.command("revoke")(commands.revoke_key)
 app.add_typer(keys, name="key")
+app.add_typer(tenants, name="tenant")
