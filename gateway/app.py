@@ -124,8 +124,8 @@ class Gatehouse:
         leave(self.keys.close)
         self.tenants = await Tenants.open(self.database)
         rows = await SessionRows.open(self.database)
-        audit = await AuditLog.open(settings.data_dir)
-        leave(audit.close)
+        self.audit = await AuditLog.open(settings.data_dir)
+        leave(self.audit.close)
         stores = Stores(settings.files_dir / "stores")
         leave(stores.close)
         http = outbound_client()
@@ -135,7 +135,7 @@ class Gatehouse:
 
         policy = Policy(self.tenants.get)
         self.catalogue = Catalogue(policy, self._naming(), settings.catalogue.keep_stale)
-        short = self._lay_path(policy, audit, lines)
+        short = self._lay_path(policy, self.audit, lines)
         self._house = House(
             stores=stores,
             files=settings.files_dir,
