@@ -43,7 +43,7 @@ from gateway.protocol.standing import Standing
 from gateway.protocol.streams import Streams
 from gateway.protocol.wire import Pulse
 from gateway.remotes import remote_backend
-from gateway.settings import CommandBackend, ModuleBackend, Settings, Tenant, UrlBackend, is_loopback
+from gateway.settings import CommandBackend, ModuleBackend, Settings, UrlBackend, is_loopback
 from gateway.stages.approve import Approve
 from gateway.stages.audit import Audit
 from gateway.stages.authorize import Authorize
@@ -60,7 +60,7 @@ from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from gateway.state.sessions import Sessions as SessionRows
 from gateway.state.store import Stores
-from gateway.state.tenants import TenantChange, Tenants
+from gateway.state.tenants import Tenants
 from gateway.telemetry.calls import CallLines, Spans
 from gateway.telemetry.log import Lines
 from gateway.upstream.bridge import Bridges
@@ -125,8 +125,8 @@ class Gatehouse:
         leave(self.keys.close)
         self.tenants = await Tenants.open(self.database)
         rows = await SessionRows.open(self.database)
-        audit = await AuditLog.open(settings.data_dir)
-        leave(audit.close)
+        self.audit = await AuditLog.open(settings.data_dir)
+        leave(self.audit.close)
         stores = Stores(settings.files_dir / "stores")
         leave(stores.close)
         http = outbound_client()
@@ -136,7 +136,7 @@ class Gatehouse:
 
         policy = Policy(self.tenants.get)
         self.catalogue = Catalogue(policy, self._naming(), settings.catalogue.keep_stale)
-        lay_short, lay_refused = self._lay_path(policy, audit, lines)
+        lay_short, lay_refused = self._lay_path(policy, self.audit, lines)
         self._house = House(
             stores=stores,
             files=settings.files_dir,
@@ -273,7 +273,7 @@ class Gatehouse:
         fresh = {ns: entry for ns, entry in wanted.items() if self._served.get(ns, (None,))[0] != entry}
         made = {ns: (entry, self._load(ns, entry)) for ns, entry in fresh.items()}
         await self._open_all([(ns, backend) for ns, (_, backend) in made.items()])
-        await self.tenants.apply({name: _tenant(each) for name, each in settings.tenants.items()})
+        await self.tenants.apply({name: each.stated() for name, each in settings.tenants.items()})
         stale = [ns for ns in self._served if ns in made or ns not in wanted]
         retired = [self._served.pop(ns)[1] for ns in stale]
         self._served |= made
@@ -372,13 +372,8 @@ def _endpoints(settings: Settings) -> dict[str, Endpoint]:
     for namespace in settings.backends:
         endpoints[f"/mcp/{namespace}"] = Endpoint(f"/mcp/{namespace}", "bare", (namespace,))
     for name, server in settings.servers.items():
-        endpoints[f"/mcp/{name}"] = Endpoint(f"/mcp/{name}", server.names, server.backends)
+        endpoints[f"/mcp/{name}"] = Endpoint(f"/mcp/{name}", server.names, server.backends, name)
     return endpoints
-
-
-def _tenant(tenant: Tenant) -> TenantChange:
-    """What the settings name they set; the rest stays as an operator left it."""
-    return cast("TenantChange", tenant.model_dump(include=tenant.model_fields_set))
 
 
 def _raising(reason: Refusal) -> Handler:

@@ -31,6 +31,10 @@ class Sight(Protocol):
         """Equal for callers with the same view."""
         ...
 
+    def enters(self, caller: Caller, server: str) -> bool:
+        """Whether the caller's tenant has that virtual server."""
+        ...
+
     def sees(self, caller: Caller, route: Route) -> bool:
         """Whether the name leads anywhere at all."""
         ...
@@ -48,6 +52,8 @@ class Endpoint:
     mode: Mode
     namespaces: tuple[str, ...] | None = None
     """None: all."""
+    server: str | None = None
+    """The virtual server it is, if it is one."""
 
 
 Listener = Callable[[str, Change], None]
@@ -163,7 +169,7 @@ class Catalogue:
 
     def _build(self, caller: Caller, path: str) -> View | None:
         endpoint = self._endpoints.get(path)
-        if endpoint is None:
+        if endpoint is None or (endpoint.server is not None and not self._sight.enters(caller, endpoint.server)):
             return None
         names = self._snapshots if endpoint.namespaces is None else endpoint.namespaces
         mine = [self._snapshots[ns] for ns in names if ns in self._snapshots and self._sees_any(caller, ns)]

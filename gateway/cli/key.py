@@ -38,7 +38,7 @@ class Ring:
     def check_tenant(self, name: str) -> None:
         if name not in self.tenants:
             known = ", ".join(sorted(self.tenants))
-            raise Failure(f"no tenant is named {name} (known: {known}); add it under tenants: in the settings")
+            raise Failure(f"no tenant is named {name} (known: {known}); `gatehouse tenant add {name}` makes it")
 
 
 def create(

@@ -25,6 +25,9 @@ class Tenant(Protocol):
     @property
     def backends(self) -> tuple[str, ...]: ...
 
+    @property
+    def servers(self) -> tuple[str, ...]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -44,7 +47,11 @@ class Policy:
     def key(self, caller: Caller) -> Hashable:
         tenant = self._tenant(caller.tenant)
         # When the tenant changes, so does its key, and with it every view.
-        return (caller.tenant, tenant.read_only, tenant.suspended, tenant.backends) if tenant else None
+        return (caller.tenant, tenant.read_only, tenant.suspended, tenant.backends, tenant.servers) if tenant else None
+
+    def enters(self, caller: Caller, server: str) -> bool:
+        tenant = self._tenant(caller.tenant)
+        return tenant is not None and any(fnmatchcase(server, pattern) for pattern in tenant.servers)
 
     def sees(self, caller: Caller, route: Route) -> bool:
         """What a caller may never use is not in view; what only a scope or an approval decides is."""

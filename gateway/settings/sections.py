@@ -1,12 +1,13 @@
 """The smaller sections, each a few plain fields."""
 
 import sys
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 from pydantic import AfterValidator, Field, model_validator
 
 from gateway.settings.section import Section
 from gateway.settings.values import CallSeconds, Count, Seconds, problems, rate
+from gateway.state.tenants import TenantChange
 
 
 class Auth(Section):
@@ -22,7 +23,14 @@ class Tenant(Section):
     """What one tenant may see."""
 
     backends: tuple[str, ...] = Field(default=("*",), description="Namespaces the tenant may use; * is all of them.")
+    servers: tuple[str, ...] = Field(
+        default=("*",), description="Virtual servers the tenant may enter; * is all of them."
+    )
     read_only: bool = Field(default=False, description="Whether tools that write are withheld.")
+
+    def stated(self) -> TenantChange:
+        """What was written down; the rest stays as an operator left it."""
+        return cast("TenantChange", self.model_dump(include=self.model_fields_set))
 
 
 class VirtualServer(Section):

@@ -75,7 +75,7 @@ def test_keys_are_listed_without_their_secrets(run: Run, tmp_path: Path) -> None
 def test_a_tenant_of_the_database_is_known_and_any_other_is_refused(run: Run, tmp_path: Path) -> None:
     async def add() -> None:
         database = await Database.open(tmp_path / ".gatehouse")
-        await (await Tenants.open(database)).change("acme", {})
+        await (await Tenants.open(database)).add("acme", {})
         await database.close()
 
     asyncio.run(add())

@@ -26,7 +26,7 @@ async def test_read_only_holds_when_either_settings_or_operator_say_so(database:
         assert tenant is not None
         return tenant.read_only
 
-    await tenants.change("a", {"read_only": True})
+    await tenants.add("a", {"read_only": True})
     await tenants.apply({"a": {"read_only": False}})
     assert read_only()
     await tenants.change("a", {"read_only": False})
@@ -58,3 +58,21 @@ async def test_one_bad_name_and_nothing_is_applied(database: Database) -> None:
     with pytest.raises(Fault, match="tenant's name"):
         await tenants.apply({"good": {}, "../bad": {}})
     assert tenants.all() == []
+
+
+async def test_a_tenant_is_made_once_and_only_a_made_one_is_changed(database: Database) -> None:
+    tenants = await Tenants.open(database)
+    await tenants.add("a", {"backends": ["core"], "servers": ["desk"]})
+    with pytest.raises(Fault, match="named a already"):
+        await tenants.add("a", {"backends": ["*"]})
+    with pytest.raises(Fault, match="No tenant is named b"):
+        await tenants.change("b", {"suspended": True})
+    assert tenants.all() == [Tenant("a", backends=("core",), servers=("desk",))]
+
+
+async def test_what_did_not_change_stays_the_same_object(database: Database) -> None:
+    tenants = await Tenants.open(database)
+    await tenants.apply({"a": {}, "b": {}})
+    before = tenants.get("a")
+    await tenants.change("b", {"suspended": True})
+    assert tenants.get("a") is before
