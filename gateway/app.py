@@ -92,6 +92,7 @@ class Gatehouse:
         self._exit = AsyncExitStack()
         self._served: dict[str, tuple[Served, LocalBackend | RemoteBackend]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._opened = asyncio.Event()
 
     @classmethod
     async def open(cls, settings: Settings, lines: Lines) -> "Gatehouse":
@@ -147,6 +148,7 @@ class Gatehouse:
             knows=self._knows,
             good=self._good,
             spawn=self._spawn,
+            opened=self._opened.wait,
         )
         self._hub = Hub(self._backend)
         self.catalogue.on_change(self._hub.changed)
@@ -168,6 +170,7 @@ class Gatehouse:
         leave(self._stop_backends)
         leave(self._stop_tasks)
         await self.apply(settings)
+        self._opened.set()
 
     def _naming(self) -> Naming:
         settings = self.settings
