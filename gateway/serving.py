@@ -5,8 +5,8 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -62,6 +62,19 @@ async def serve(house: Gatehouse, bound: socket.socket, reload: Callable[[], Set
         for task in [*watching, *beside]:
             task.cancel()
         await asyncio.gather(*watching, *beside, return_exceptions=True)
+
+
+@asynccontextmanager
+async def beside(house: Gatehouse, bound: socket.socket) -> AsyncGenerator[None]:
+    """Serve within a process that has work and signals of its own, until the block ends."""
+    server = _Beside(config(house))
+    task = asyncio.create_task(server.serve(sockets=[bound]))
+    try:
+        yield
+    finally:
+        house.drain()
+        server.should_exit = True
+        await task
 
 
 class _Server(uvicorn.Server):

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
 
 from gateway.cli import commands
+from gateway.cli.demo.commands import demos
 from gateway.cli.failure import FAILED, Failure, say
 from gateway.errors import Fault
 
@@ -58,6 +59,7 @@ keys = typer.Typer(help="Make, list and revoke API keys.")
 
 @app.callback(invoke_without_command=True)
 @keys.callback(invoke_without_command=True)
+@demos.callback(invoke_without_command=True)
 def _start(context: typer.Context) -> None:  # pyright: ignore[reportUnusedFunction] - typer calls it
     if context.invoked_subcommand is None:
         print(context.get_help())
@@ -72,3 +74,4 @@ keys.command("create")(commands.create_key)
 keys.command("list")(commands.list_keys)
 keys.command("revoke")(commands.revoke_key)
 app.add_typer(keys, name="key")
+app.add_typer(demos, name="demo")

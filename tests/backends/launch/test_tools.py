@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from backends.launch import demo, sample
+from backends.launch import sample
 from backends.launch.states import State, may_move
 from tests.conftest import HANDSHAKE, MODERN
 
@@ -152,30 +152,3 @@ async def test_random_calls_over_many_runs_never_make_a_move_that_the_table_does
 
 def _sources(folder: Path) -> list[str]:
     return [sample.PRODUCT_URL, str(folder / "gone"), "https://github.com/no/body", sample.PRODUCT_URL]
-
-
-async def test_the_demo_ends_with_a_site_that_builds_a_commit_and_a_pull_request(start: Any, tmp_path: Path) -> None:
-    config = demo.prepare(tmp_path / "demo")
-    entry = {"module": "backends.launch", "options": demo.options(tmp_path / "demo")}
-    shown: list[str] = []
-    async with start(backends={"launch": entry}) as gateway, gateway.client() as client:
-
-        async def call(tool: str, arguments: Json) -> Json:
-            answer = (await client.call_tool(tool, arguments)).structured_content
-            assert answer["ok"], answer
-            return answer
-
-        runs = tmp_path / "data" / "files" / "default" / "launch" / "runs"
-        pull = await demo.journey(call, config, runs, shown.append)
-    assert shown[-1] == "DONE"
-    assert any(line.startswith("truthlock: Uncited statement") for line in shown)
-    assert any(line.startswith("mended iss_") for line in shown)
-    site = tmp_path / "demo" / "site"
-    changed = subprocess.run(
-        ["git", "diff", "--name-only", "main", pull["branch"]], cwd=site, capture_output=True, check=True
-    ).stdout.decode()
-    assert len(changed.split()) == 8
-    assert all(path.startswith(tuple(config["allowed_paths"])) for path in changed.split())
-    built = runs / pull["branch"].split("/")[1] / "work" / "public"
-    assert "Reads OBJ" in (built / "docs.aspose.org/3d/en/python/features/index.html").read_text()
-    assert list((runs.parent / "commit-service").glob("pull-1.json"))

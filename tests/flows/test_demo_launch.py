@@ -1,0 +1,73 @@
+"""`gatehouse demo launch`, as a newcomer runs it."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from backends.launch.gates.hugo import binary
+from tests.flows.process import run
+
+STATES = [
+    "CREATED",
+    "CLONED_INPUTS",
+    "INGESTED",
+    "FACTS_READY",
+    "PLAN_READY",
+    "DRAFTING",
+    "DRAFT_READY",
+    "LINKING",
+    "VALIDATING",
+    "READY_FOR_PR",
+    "DONE",
+]
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
+    """What it said, and the folder it was told to keep."""
+    folder = tmp_path_factory.mktemp("demo")
+    said = run(folder, "demo", "launch", "--folder", "kept")
+    assert (said.returncode, said.stderr) == (0, "")
+    return said.stdout.splitlines(), folder / "kept"
+
+
+def test_it_shows_each_state_and_what_was_mended_in_few_lines(played: tuple[list[str], Path]) -> None:
+    lines, kept = played
+    assert lines[0] == "Launch: a small product's repository becomes documentation pages and a pull request."
+    assert lines[-1] == f"Done. It is all in {kept}"
+    assert len(lines) < 30
+    assert max(map(len, lines)) < 120
+    shown = [word for line in lines for word in line.split() if word in STATES]
+    assert shown == STATES
+    assert any("truthlock fails" in line for line in lines)
+    assert any("mended iss_" in line for line in lines)
+
+
+def test_it_ends_with_a_commit_of_allowed_paths_that_builds_and_a_pull_request(
+    played: tuple[list[str], Path], tmp_path: Path
+) -> None:
+    _, kept = played
+    site, launch = kept / "repositories" / "site", kept / "data" / "files" / "default" / "launch"
+    record = json.loads((launch / "commit-service" / "pull-1.json").read_bytes())
+    config = yaml.safe_load((launch / "runs" / record["run_id"] / "run_config.yaml").read_bytes())
+    changed = _git(site, "diff", "--name-only", "main", record["branch_name"]).split()
+    assert len(changed) == 8
+    assert all(path.startswith(tuple(config["allowed_paths"])) for path in changed)
+    page = _built(site, record["branch_name"], tmp_path) / "docs.aspose.org/3d/en/python/features/index.html"
+    assert "Reads OBJ" in page.read_text()
+    assert "It is the fastest" not in page.read_text()
+
+
+def _built(site: Path, branch: str, folder: Path) -> Path:
+    """What was committed, as anybody else would build it."""
+    clone, built = folder / "clone", folder / "built"
+    _git(folder, "clone", "--quiet", "--branch", branch, str(site), str(clone))
+    subprocess.run([binary(), "--quiet", "--source", str(clone), "--destination", str(built)], check=True)
+    return built
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=True, text=True).stdout
