@@ -9,15 +9,6 @@ from gateway.settings.section import Section
 from gateway.settings.values import CallSeconds, Count, Seconds, problems, rate
 
 
-class Auth(Section):
-    """Who may call."""
-
-    mode: Literal["embedded", "external", "none"] = Field(
-        default="embedded",
-        description="Keys and tokens of our own, tokens of an identity provider, or nobody is asked.",
-    )
-
-
 class Tenant(Section):
     """What one tenant may see."""
 
