@@ -15,7 +15,7 @@ PAGE: Final = Path(__file__).with_name("settings.md")
 
 NOTES: Final = {
     "server.workers": "This release accepts 1 only.",
-    "auth.mode": "In this release `embedded` means API keys, and `external` is refused.",
+    "auth.mode": "In this release `external` is refused.",
 }
 """What is true of this release beside what the setting is for."""
 

@@ -12,19 +12,17 @@ import limits
 from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.auth.keys import DEFAULT_SCOPES, Keys
 from gateway.catalogue.catalogue import Catalogue, Endpoint
 from gateway.catalogue.view import Naming
 from gateway.contract import MODERN, Backend, Call, Caller, Client, Handler, Json, Manifest, Record, Result, Stage
-from gateway.edge.address import client_address, within
-from gateway.edge.bearer import Bearer
 from gateway.edge.bridge import bridge_router
 from gateway.edge.bridge_godot import godot_bridge
 from gateway.edge.correlation import correlation_id, new_id, trace_context
-from gateway.edge.door import Authenticate, Door
+from gateway.edge.door import Door
 from gateway.edge.guard import Guard, defaults
 from gateway.edge.health import PATHS, health_router
 from gateway.edge.lane import Lane
+from gateway.identity import Identity
 from gateway.outbound import client as outbound_client
 from gateway.pipeline import compose
 from gateway.policy.rules import Policy
@@ -73,7 +71,6 @@ from gateway.upstream.stdio.watchdog import Watchdog
 log = logging.getLogger("gatehouse")
 
 VERSION: Final = version("gatehouse")
-BRIDGE_SCOPES: Final = ("bridge:roblox", "bridge:godot")
 SERVER_INFO: Final[Json] = {"name": "gatehouse", "title": "Gatehouse", "version": VERSION}
 
 
@@ -85,8 +82,9 @@ class Gatehouse:
 
     asgi: ASGIApp
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, public_url: str) -> None:
         self.settings = settings
+        self.public_url = public_url
         self.draining = False
         self._exit = AsyncExitStack()
         self._served: dict[str, tuple[Served, LocalBackend | RemoteBackend]] = {}
@@ -94,10 +92,12 @@ class Gatehouse:
         self._watchdog = Watchdog()
         self._exit.callback(self._watchdog.close)
         self._opened = asyncio.Event()
+        self._endpoints: dict[str, Endpoint] = {}
 
     @classmethod
-    async def open(cls, settings: Settings, lines: Lines) -> "Gatehouse":
-        house = cls(settings)
+    async def open(cls, settings: Settings, lines: Lines, port: int | None = None) -> "Gatehouse":
+        """`port` is the one that was bound, where the settings leave it open."""
+        house = cls(settings, settings.server.public_url_at(settings.server.port if port is None else port))
         try:
             await house._build(lines)
         except BaseException:
@@ -122,8 +122,9 @@ class Gatehouse:
         self.database = await Database.open(settings.data_dir)
         leave(self.database.close)
         secrets = settings.data_dir / "secrets"
-        self.keys = Keys(self.database, load_secret(secrets, "pepper"))
-        leave(self.keys.close)
+        self.identity = identity = await Identity.open(settings, self.database, self.public_url, self._serves)
+        leave(identity.close)
+        self.keys = identity.keys
         self.tenants = await Tenants.open(self.database)
         rows = await SessionRows.open(self.database)
         self.audit = await AuditLog.open(settings.data_dir)
@@ -160,15 +161,17 @@ class Gatehouse:
             refused=lay_refused,
             correlate=_correlate,
             server_info=SERVER_INFO,
+            challenge=identity.challenge.insufficient if identity.challenge else None,
         )
         seal = Seal([load_secret(secrets, "seal")])
         pulse = Pulse()
         self._spawn(pulse.run())
         self._spawn(self.catalogue.keep_fresh(settings.catalogue.ttl))
         entry = self._entry(floor, seal, rows, bus.worker, pulse)
-        authenticate = await self._authenticate()
-        door = Door(authenticate, entry.serve, settings.server.max_body_bytes)
-        self.plain = self._plain_routes(bridge_router(bridges, authenticate))
+        await identity.credentials.on_revoke(identity.watch(self._good, self._spawn))
+        authenticate, max_body = identity.authenticate, settings.server.max_body_bytes
+        door = Door(authenticate, entry.serve, max_body, identity.unauthenticated, identity.tenures)
+        self.plain = self._plain_routes(bridge_router(bridges, authenticate), *identity.routers)
         self.plain.router.routes.append(godot_bridge(bridges, authenticate))
         guard = self._guarded(Front(door, self.plain))
         self.asgi = guard
@@ -236,26 +239,6 @@ class Gatehouse:
             Legacy(floor, sessions, streams, Asking(worker), standing, pulse),
         )
 
-    async def _authenticate(self) -> Authenticate:
-        if self.settings.auth.mode == "none":
-            anyone = Caller("default", "anonymous", scopes=frozenset((*DEFAULT_SCOPES, *BRIDGE_SCOPES)))
-
-            async def let_in(headers: Mapping[str, str], address: str) -> Caller:
-                return anyone
-
-            return let_in
-        trusted = partial(within, self.settings.server.trusted_proxies)
-        bearer = Bearer(self.keys.verify)
-        await self.keys.on_revoke(bearer.forget)
-
-        async def authenticate(headers: Mapping[str, str], address: str) -> Caller:
-            given = headers.get("authorization")
-            if given is None and (key := headers.get("x-api-key")) is not None:
-                given = f"Bearer {key}"
-            return await bearer.caller(given, client_address(address, headers.get("x-forwarded-for"), trusted))
-
-        return authenticate
-
     def _plain_routes(self, *routers: APIRouter) -> FastAPI:
         app = FastAPI(title="Gatehouse", version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
         app.include_router(health_router(lambda: "draining" if self.draining else None))
@@ -265,7 +248,7 @@ class Gatehouse:
 
     def _guarded(self, app: ASGIApp) -> Guard:
         server = self.settings.server
-        hosts, origins = defaults(server.host, server.port, server.public_url)
+        hosts, origins = defaults(server.host, server.port, self.public_url)
         return Guard(app, (*hosts, *server.allowed_hosts), (*origins, *server.allowed_origins), PATHS)
 
     # ---- what is served ----
@@ -284,7 +267,8 @@ class Gatehouse:
         for namespace in stale:
             if namespace not in self._served:
                 self.catalogue.drop(namespace)
-        self.catalogue.serve(_endpoints(settings))
+        self._endpoints = _endpoints(settings)
+        self.catalogue.serve(self._endpoints)
         for backend in retired:
             self._spawn(backend.close())
 
@@ -314,6 +298,10 @@ class Gatehouse:
             watchdog=self._watchdog,
         )
 
+    def _serves(self, path: str) -> bool:
+        """Whether there is such an endpoint."""
+        return path in self._endpoints
+
     def _backend(self, namespace: str) -> Backend | None:
         served = self._served.get(namespace)
         return served[1] if served else None
@@ -337,7 +325,7 @@ class Gatehouse:
         tenant = self.tenants.get(caller.tenant)
         if tenant is None or tenant.suspended:
             return False
-        return self.settings.auth.mode == "none" or await self.keys.good(caller.credential)
+        return await self.identity.good(caller)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(_logged(work))

@@ -45,6 +45,10 @@ class Caller:
     """Unix time after which the credential, and every stream opened with it, is no longer good."""
     resource: str = "/mcp"
     """The endpoint the credential is good for; `/mcp` is good for all below it."""
+    client: str = ""
+    """The OAuth client that a token was issued to; empty for a key."""
+    token: str = ""
+    """A token's own id; empty for a key."""
     principal: str = field(init=False)
     """Tenant, kind and subject in one word: what limits, sessions and records are kept by."""
 

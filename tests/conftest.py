@@ -108,11 +108,11 @@ async def run_gateway(folder: Path, **settings: Any) -> AsyncIterator[Running]:
     given["server"] = {"port": 0, **given.get("server", {})}
     parsed = Settings(**given)
     log = io.StringIO()
-    house = await Gatehouse.open(parsed, Lines(log))
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(house.close)
         bound = listen(parsed)
         stack.callback(bound.close)
+        house = await Gatehouse.open(parsed, Lines(log), bound.getsockname()[1])
+        stack.push_async_callback(house.close)
         server = _QuietServer(config(house))
         task = asyncio.create_task(server.serve(sockets=[bound]))
         try:

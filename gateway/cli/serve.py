@@ -47,20 +47,20 @@ def serve(config: Path | None, host: str | None, port: int | None) -> None:
 async def _serve(settings: Settings, bound: socket.socket, reload: Callable[[], Settings]) -> None:
     loop = asyncio.get_running_loop()
     lines = Lines(sys.stderr, loop.call_later)
-    house = await Gatehouse.open(settings, lines)
+    house = await Gatehouse.open(settings, lines, bound.getsockname()[1])
     try:
-        (await _welcome(house, bound.getsockname()[1])).show(Console(highlight=False))
+        (await _welcome(house)).show(Console(highlight=False))
         await serve_on(house, bound, reload)
     finally:
         await house.close()
         lines.flush()
 
 
-async def _welcome(house: Gatehouse, port: int) -> Welcome:
+async def _welcome(house: Gatehouse) -> Welcome:
     """The first time also makes a key, which is never shown again."""
     settings = house.settings
     asked = settings.auth.mode != "none"
     key = None
     if asked and not await house.keys.list():
         key, _ = await house.keys.create("default", "owner", label="made at the first start")
-    return Welcome(f"{settings.server.public_url_at(port)}/mcp", asked, key, settings.source, settings.data_dir)
+    return Welcome(f"{house.public_url}/mcp", asked, key, settings.source, settings.data_dir)

@@ -28,8 +28,12 @@ class Bearer:
         size: int = 10_000,
         failures: int = 20,
         window: float = 60.0,
+        leeway: float = 0.0,
+        key_id: Callable[[str], str | None] = lambda token: None,
     ) -> None:
         self._verify = verify
+        self._leeway = leeway
+        self._key_id = key_id
         self._ttl = ttl
         self._size = size
         self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
@@ -40,8 +44,9 @@ class Bearer:
     async def caller(self, authorization: str | None, address: str = "") -> Caller:
         """Whose credential the Authorization header holds; `address` is the client's.
 
-        Raises `Fault(UNAUTHENTICATED)` with `missing` or `invalid` as its `reason`, and `Fault(RATE_LIMITED)` for a
-        further invalid one from an address that guesses; a valid one passes from anywhere.
+        Raises `Fault(UNAUTHENTICATED)` with `missing`, `invalid` or `expired` as its `reason`, and
+        `Fault(RATE_LIMITED)` for a further invalid one from an address that guesses, or at a key that is guessed at;
+        a valid one passes from anywhere.
         """
         token = _token(authorization)
         if not token:
@@ -55,7 +60,7 @@ class Bearer:
             del self._known[digest]
         caller = None if self._bad.get(digest, 0.0) > monotonic() else await self._check(digest, token)
         if caller is None:
-            raise self._guesses.failed(address)
+            raise self._guesses.failed(neighbour(address), self._key_id(token))
         return caller
 
     def forget(self) -> None:
@@ -70,35 +75,40 @@ class Bearer:
         now, lasts = monotonic(), self._ttl
         if caller is not None and caller.expires is not None:
             left = caller.expires - time.time()
-            caller, lasts = (caller, min(lasts, left)) if left > 0 else (None, lasts)
+            caller, lasts = (caller, min(lasts, left)) if left + self._leeway > 0 else (None, lasts)
         if generation != self._generation:
             # What was true when we asked may have been revoked since: good for this once, not for the cache.
             return caller
         if caller is None:
             _keep(self._bad, digest, now + _BAD_FOR, self._size)
-        else:
+        elif lasts > 0:  # within the leeway it is good, and verified each time
             _keep(self._known, digest, (caller, now + lasts), self._size)
         return caller
 
 
 class _Guesses:
-    """Invalid credentials by address, in windows that begin with the first."""
+    """Invalid credentials by address, and by the key they are guesses at, in windows that begin with the first."""
 
     def __init__(self, most: int, window: float) -> None:
         self._most = most
         self._window = window
         self._counts: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
-    def failed(self, address: str) -> Fault:
+    def failed(self, address: str, key_id: str | None) -> Fault:
         """Count one more, and say how it is answered."""
-        key, now = neighbour(address), monotonic()
-        count, ends = self._counts.get(key, (0, 0.0))
+        waits = [self._count(each) for each in (address, key_id and f"key {key_id}") if each is not None]
+        if not any(waits):
+            return Fault(Kind.UNAUTHENTICATED, "The credential is not valid.", details={"reason": "invalid"})
+        return Fault(Kind.RATE_LIMITED, "Too many invalid credentials.", retry_after=max(waits))
+
+    def _count(self, name: str) -> float:
+        """Seconds until this one may fail again; 0 when it may now."""
+        now = monotonic()
+        count, ends = self._counts.get(name, (0, 0.0))
         if now >= ends:
             count, ends = 0, now + self._window
-        _keep(self._counts, key, (count + 1, ends), _ADDRESSES)
-        if count < self._most:
-            return Fault(Kind.UNAUTHENTICATED, "The credential is not valid.", details={"reason": "invalid"})
-        return Fault(Kind.RATE_LIMITED, "Too many invalid credentials.", retry_after=ends - now)
+        _keep(self._counts, name, (count + 1, ends), _ADDRESSES)
+        return 0.0 if count < self._most else ends - now
 
 
 def _token(authorization: str | None) -> str:

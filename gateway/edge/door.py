@@ -2,21 +2,24 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from gateway.contract import Caller, Inbound, Outlet
 from gateway.edge.body import read_body
-from gateway.edge.gone import EXTENSION
+from gateway.edge.challenge import Header
+from gateway.edge.gone import EXTENSION, Gone
 from gateway.edge.headers import RawHeaders, fold, repeated_routing_header
 from gateway.edge.refusal import refusal
+from gateway.edge.tenure import Tenures
 from gateway.errors import TABLE, Fault, Kind
 
 Authenticate = Callable[[Mapping[str, str], str], Awaitable[Caller]]
 """Headers and client address -> who calls. Raises `Fault`."""
 
-_CHALLENGE: Final = (b"www-authenticate", b"Bearer")
+Unauthenticated = Callable[[Fault, str], Header]
+"""A fault and the path it was met at -> the challenge."""
 
 
 class Direct(Outlet, Protocol):
@@ -27,16 +30,27 @@ class Direct(Outlet, Protocol):
     address: str
     body: bytearray
 
+    def belongs(self, caller: Caller, tenures: Tenures) -> None:
+        """What is streamed to it ends with this caller's credential."""
+        ...
+
 
 class Door:
     """The ASGI app of every MCP endpoint: no credential, no service."""
 
     def __init__(
-        self, authenticate: Authenticate, serve: Callable[[Inbound, Outlet], Awaitable[None]], max_body: int
+        self,
+        authenticate: Authenticate,
+        serve: Callable[[Inbound, Outlet], Awaitable[None]],
+        max_body: int,
+        challenge: Unauthenticated,
+        tenures: Tenures,
     ) -> None:
         self._authenticate = authenticate
         self._serve = serve
         self._max_body = max_body
+        self._challenge = challenge
+        self._tenures = tenures
 
     async def serve_direct(self, exchange: "Direct") -> None:
         """The same for a request that did not come by ASGI."""
@@ -45,9 +59,9 @@ class Door:
             caller = await self._authenticate(headers, exchange.address)
             _check_audience(caller, exchange.path)
         except Fault as fault:
-            status, shown, body = _refusal(fault)
-            await exchange.answer(status, shown, body)
+            await exchange.answer(*self._refusal(fault, exchange.path))
             return
+        exchange.belongs(caller, self._tenures)
         duplicate = repeated_routing_header(exchange.headers, headers)
         inbound = Inbound("POST", exchange.path, headers, duplicate, bytes(exchange.body), caller)
         await self._serve(inbound, exchange)
@@ -62,23 +76,37 @@ class Door:
             body = await read_body(scope, receive, self._max_body) if scope["method"] == "POST" else b""
         except Fault as fault:
             if fault.kind is not Kind.CANCELLED:  # then nobody is there to read an answer
-                status, shown, body = _refusal(fault)
-                await AsgiOutlet(scope, send).answer(status, shown, body)
+                await AsgiOutlet(scope, send).answer(*self._refusal(fault, scope["path"]))
             return
         inbound = Inbound(scope["method"], scope["path"], headers, repeated_routing_header(raw, headers), body, caller)
-        await self._serve(inbound, AsgiOutlet(scope, send))
+        outlet = AsgiOutlet(scope, send)
+        outlet.belongs(caller, self._tenures)
+        await self._serve(inbound, outlet)
+
+    def _refusal(self, fault: Fault, path: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        status = int(fault.details.pop("http_status", 0)) or TABLE[fault.kind].http
+        headers, body = refusal(fault)
+        if fault.kind is Kind.UNAUTHENTICATED:
+            headers.append(self._challenge(fault, path))
+        return status, headers, body
 
 
 class AsgiOutlet:
     """`gateway.contract.Outlet` over ASGI."""
 
-    __slots__ = ("_on_gone", "_send", "_task")
+    __slots__ = ("_ending", "_gone", "_over", "_send", "_task", "_tenure")
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send = send
         self._task = asyncio.current_task()
         extensions: Mapping[str, Any] = scope.get("extensions") or {}
-        self._on_gone: Callable[[Callable[[], None]], None] | None = extensions.get(EXTENSION)
+        self._gone: Gone | None = extensions.get(EXTENSION)
+        self._tenure: tuple[Caller, Tenures] | None = None
+        self._over = False
+        self._ending: asyncio.Task[None] | None = None
+
+    def belongs(self, caller: Caller, tenures: Tenures) -> None:
+        self._tenure = (caller, tenures)
 
     async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
         length = (b"content-length", b"%d" % len(body))
@@ -87,30 +115,48 @@ class AsgiOutlet:
 
     async def open(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
         await self._send({"type": "http.response.start", "status": 200, "headers": list(headers)})
+        if self._tenure is not None:
+            caller, tenures = self._tenure
+            tenures.opened(caller, self)
+            self.on_gone(lambda: tenures.closed(self))
 
     async def write(self, chunk: bytes) -> None:
-        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        if not self._over:
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def close(self) -> None:
-        await self._send({"type": "http.response.body", "body": b""})
+        if not self._over:
+            self._over = True
+            if self._tenure is not None:
+                self._tenure[1].closed(self)
+            await self._send(_END)
+
+    def cut(self, *, stop: bool) -> None:
+        if self._over:
+            return
+        self._over = True
+        # Begun before anybody is told, so that it is sent before the app returns.
+        self._ending = asyncio.ensure_future(self._finish())
+        if self._gone is not None:
+            self._gone.lost()
+        if stop and self._task is not None and not self._task.cancelling():
+            self._ending.add_done_callback(lambda _: self.cancel())
+
+    async def _finish(self) -> None:
+        await self._send(_END)
 
     def on_gone(self, callback: Callable[[], None]) -> None:
-        if self._on_gone is not None:
-            self._on_gone(callback)
+        if self._gone is not None:
+            self._gone(callback)
 
     def cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
 
 
+_END: Message = {"type": "http.response.body", "body": b""}
+
+
 def _check_audience(caller: Caller, path: str) -> None:
     if caller.resource not in ("/mcp", path):
         raise Fault(Kind.UNAUTHENTICATED, "The credential is for another endpoint.", details={"reason": "invalid"})
-
-
-def _refusal(fault: Fault) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    status = int(fault.details.pop("http_status", 0)) or TABLE[fault.kind].http
-    headers, body = refusal(fault)
-    if fault.kind is Kind.UNAUTHENTICATED:
-        headers.append(_CHALLENGE)
-    return status, headers, body

@@ -10,9 +10,11 @@ from typing import Final
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
+from gateway.contract import Caller
 from gateway.edge.door import Door
 from gateway.edge.gone import Gone
 from gateway.edge.headers import RawHeaders
+from gateway.edge.tenure import Tenures
 
 log = logging.getLogger("gatehouse.edge")
 
@@ -69,6 +71,7 @@ class Exchange:
         "_gone",
         "_on_complete",
         "_stamps",
+        "_tenure",
         "address",
         "body",
         "disconnected",
@@ -111,7 +114,11 @@ class Exchange:
         self._gone = gone
         self._stamps = stamps
         self._on_complete = on_complete
+        self._tenure: tuple[Caller, Tenures] | None = None
         self.task: asyncio.Task[None] | None = None
+
+    def belongs(self, caller: Caller, tenures: Tenures) -> None:
+        self._tenure = (caller, tenures)
 
     async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
         if self._flow.write_paused:
@@ -132,6 +139,10 @@ class Exchange:
         head = self._head(200, headers)
         head.append(b"transfer-encoding: chunked\r\n\r\n")
         self.transport.write(b"".join(head))
+        if self._tenure is not None:
+            caller, tenures = self._tenure
+            tenures.opened(caller, self)
+            self._gone(lambda: tenures.closed(self))
 
     async def write(self, chunk: bytes) -> None:
         if self._flow.write_paused:
@@ -142,7 +153,18 @@ class Exchange:
     async def close(self) -> None:
         if not self.disconnected and not self.response_complete:
             self.transport.write(b"0\r\n\r\n")
+            if self._tenure is not None:
+                self._tenure[1].closed(self)
             self._complete()
+
+    def cut(self, *, stop: bool) -> None:
+        if self.disconnected or self.response_complete:
+            return
+        self.transport.write(b"0\r\n\r\n")
+        self._gone.lost()
+        self._complete()
+        if stop and self.task is not None and not self.task.cancelling():
+            self.task.cancel()
 
     def on_gone(self, callback: Callable[[], None]) -> None:
         self._gone(callback)

@@ -1,7 +1,7 @@
 """What both eras stand on: the two paths a call may walk, and where a name leads."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,6 +9,7 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.view import LISTS, View
 from gateway.contract import Call, Handler, Inbound, Json, Result, Route
 from gateway.errors import Fault, ForeignError, Kind
+from gateway.protocol.answer import Header
 from gateway.protocol.json import decode
 
 CARRIED: Final = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
@@ -35,6 +36,18 @@ class Floor:
     correlate: Callable[[Mapping[str, str], Json | None], tuple[str, dict[str, str]]]
     """Headers and `_meta` -> correlation id and trace context."""
     server_info: Json
+    challenge: Callable[[Fault, str, Sequence[str]], Header] | None = None
+    """A fault, the endpoint, and the scopes to ask for -> the challenge for a token that lacks them."""
+
+    def lacking(self, fault: Fault, inbound: Inbound, *, modern: bool) -> tuple[int, tuple[Header, ...]]:
+        """How a token that lacks a scope is answered over HTTP: the client may go and get one that has it."""
+        if self.challenge is None:
+            return 200, ()
+        wanted: list[str] = fault.details["missing_scopes"]
+        if not modern:
+            # Older clients ask for exactly what they are told, and would lose what they have.
+            wanted = sorted({*inbound.caller.scopes, *wanted})
+        return 403, (self.challenge(fault, inbound.path, wanted),)
 
     def view(self, inbound: Inbound) -> View | None:
         return self.catalogue.view(inbound.caller, inbound.path)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gateway.catalogue.view import View
 from gateway.contract import Call, Client, Handler, Inbound, Json, Outlet, Record, Result, Route
 from gateway.errors import Fault, Kind, UnknownName
-from gateway.protocol.answer import error_bytes, headers
+from gateway.protocol.answer import Header, error_bytes, headers
 from gateway.protocol.asking import Asking
 from gateway.protocol.downgrade import downgrade
 from gateway.protocol.faults import RpcError, number
@@ -131,11 +131,11 @@ class Legacy:
         client = Client(version, cast("Json", capabilities) if isinstance(capabilities, dict) else {}, info)
         wire = LegacyWire(outlet, client, correlation_id, self._streams, self._asking)
         outcome = await self._turn(inbound, view, asked, client, wire, correlation_id, trace)
-        more = outcome.headers
+        status, more = self._shown(inbound, outcome)
         if outcome.code is None:
             id = self._sessions.mint(inbound.caller, version, client.capabilities, info)
             more = (*more, (b"mcp-session-id", id.encode()))
-        await wire.finish(200, outcome.body, *more)
+        await wire.finish(status, outcome.body, *more)
 
     async def _serve(
         self,
@@ -171,7 +171,13 @@ class Legacy:
             if self._running.get(key) is task:
                 del self._running[key]
             self._cancelled.discard(key)
-        await wire.finish(200, outcome.body, *outcome.headers)
+        status, more = self._shown(inbound, outcome)
+        await wire.finish(status, outcome.body, *more)
+
+    def _shown(self, inbound: Inbound, outcome: Outcome) -> tuple[int, tuple[Header, ...]]:
+        if outcome.lacking is None:
+            return 200, outcome.headers
+        return self._floor.lacking(outcome.lacking, inbound, modern=False)
 
     async def _turn(
         self,

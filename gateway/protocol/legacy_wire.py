@@ -69,7 +69,7 @@ class LegacyWire:
 
     async def finish(self, status: int, payload: bytes, *more: Header) -> None:
         self._finished = True
-        if self._stream is None and not self._likes_streams:
+        if self._stream is None and (status != 200 or not self._likes_streams):
             await self._outlet.answer(status, headers(self._correlation_id, *more), payload)
             return
         stream = self._opened()

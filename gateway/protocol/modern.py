@@ -129,9 +129,13 @@ class Modern:
             outcome = await take_turn(
                 prepare, build, self._ends[asked.method], self._floor.refused, self._finished, asked.params
             )
-            status = 200 if outcome.code is None else ERROR_CODE_HTTP_STATUS.get(outcome.code, 200)
+            status, more = 200, outcome.headers
+            if outcome.code is not None:
+                status = ERROR_CODE_HTTP_STATUS.get(outcome.code, 200)
+            if outcome.lacking is not None:
+                status, more = self._floor.lacking(outcome.lacking, inbound, modern=True)
             body = outcome.body if wire.request_id == asked.id else readdressed(outcome.body, asked.id, wire.request_id)
-            await wire.finish(status, body, *outcome.headers)
+            await wire.finish(status, body, *more)
         except asyncio.CancelledError:
             # The client closed its stream, which is how it cancels. Anything else is the server stopping.
             task = asyncio.current_task()

@@ -23,6 +23,8 @@ class Outcome(Struct, frozen=True):
     body: bytes
     code: int | None = None
     retry_after: float | None = None
+    lacking: Fault | None = None
+    """Why it failed, when it did for want of a scope that a token could be given."""
 
     @property
     def headers(self) -> tuple[Header, ...]:
@@ -71,7 +73,8 @@ def _failed(call: Call, exc: Fault | ForeignError, finish: Callable[[Call, Resul
 
 def _dressed(call: Call, exc: Fault | ForeignError, finish: Callable[[Call, Result], Result]) -> Outcome:
     retry_after = exc.retry_after if isinstance(exc, Fault) else None
+    lacking = exc if isinstance(exc, Fault) and call.caller.token and exc.details.get("missing_scopes") else None
     answer = dress(exc, call)
     if isinstance(answer, RpcError):
-        return Outcome(error_bytes(call.request_id, answer), answer.code, retry_after)
-    return Outcome(result_bytes(call.request_id, finish(call, answer)), None, retry_after)
+        return Outcome(error_bytes(call.request_id, answer), answer.code, retry_after, lacking)
+    return Outcome(result_bytes(call.request_id, finish(call, answer)), None, retry_after, lacking)

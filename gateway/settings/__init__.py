@@ -3,12 +3,13 @@
 The only reader of settings files and of the environment. `load` raises `SettingsError`, one line for each mistake.
 """
 
+from gateway.settings.auth import Auth
 from gateway.settings.backends import Backend, CommandBackend, ModuleBackend, UrlBackend
 from gateway.settings.environment import PREFIX
 from gateway.settings.gathered import SettingsError
 from gateway.settings.reader import FILE, load
 from gateway.settings.section import Section
-from gateway.settings.sections import Audit, Auth, Calls, Catalogue, Limits, Log, Names, Tenant, VirtualServer
+from gateway.settings.sections import Audit, Calls, Catalogue, Limits, Log, Names, Tenant, VirtualServer
 from gateway.settings.server import Server
 from gateway.settings.settings import Settings
 from gateway.settings.values import http_address, is_loopback

@@ -10,15 +10,6 @@ from gateway.settings.values import CallSeconds, Count, Seconds, problems, rate
 from gateway.state.tenants import TenantChange
 
 
-class Auth(Section):
-    """Who may call."""
-
-    mode: Literal["embedded", "external", "none"] = Field(
-        default="embedded",
-        description="Keys and tokens of our own, tokens of an identity provider, or nobody is asked.",
-    )
-
-
 class Tenant(Section):
     """What one tenant may see."""
 

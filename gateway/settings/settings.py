@@ -6,8 +6,9 @@ from pathlib import Path
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from gateway.settings.auth import Auth
 from gateway.settings.backends import Backend, default_backends
-from gateway.settings.sections import Audit, Auth, Calls, Catalogue, Limits, Log, Names, Tenant, VirtualServer
+from gateway.settings.sections import Audit, Calls, Catalogue, Limits, Log, Names, Tenant, VirtualServer
 from gateway.settings.server import Server
 from gateway.settings.values import Namespace, Problem, TenantName, is_loopback, problems
 from gateway.settings.words import nearest

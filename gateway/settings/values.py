@@ -77,6 +77,7 @@ Namespace = Annotated[
 TenantName = Annotated[str, AfterValidator(_tenant_name)]
 ModuleName = Annotated[str, _spelled(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*)?", "package.module[:attribute]")]
 WebAddress = Annotated[str, AfterValidator(_web_address)]
+Scope = Annotated[str, _spelled(r"[!#-\[\]-~]{1,128}", "printable ASCII without spaces, quotes and backslashes")]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(gt=0)]
 CallSeconds = Annotated[float, Field(gt=0, le=3600)]

@@ -154,3 +154,19 @@ async def test_a_window_ends() -> None:
             fault = await refused(bearer, "Bearer c")
             await asyncio.sleep(0.01)
     assert fault.kind is Kind.UNAUTHENTICATED
+
+
+async def test_threat_35_guesses_at_one_key_are_counted_wherever_they_come_from() -> None:
+    bearer = Bearer(Keys(**{"k1-right": ALICE}), failures=3, key_id=lambda token: token.partition("-")[0])
+    kinds = [(await refused(bearer, f"Bearer k1-{n}", f"192.0.2.{n}")).kind for n in range(5)]
+    assert kinds == [Kind.UNAUTHENTICATED] * 3 + [Kind.RATE_LIMITED] * 2
+    assert (await refused(bearer, "Bearer k2-0", "192.0.2.9")).kind is Kind.UNAUTHENTICATED
+    assert await bearer.caller("Bearer k1-right", "192.0.2.1") is ALICE
+
+
+async def test_threat_7_within_the_leeway_a_token_is_good_and_verified_each_time() -> None:
+    keys = Keys(late=Caller("default", "alice", expires=time.time() - 1, token="t"))
+    bearer = Bearer(keys, leeway=30)
+    for _ in range(3):
+        await bearer.caller("Bearer late")
+    assert keys.asked == 3

@@ -1,0 +1,63 @@
+"""Our own issuer on a database of its own, for tests of tokens without a gateway."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gateway.auth.embedded import Embedded, Grant
+from gateway.auth.revocations import Revocations
+from gateway.auth.signing import Signing
+from gateway.auth.tokens import Resources, Tokens
+from gateway.state.database import Database
+
+PUBLIC = "https://gw.example"
+SECRET = b"s" * 32
+ALICE = Grant(
+    tenant="acme",
+    subject="alice",
+    kind="user",
+    groups=frozenset({"dev"}),
+    scopes=frozenset({"mcp:list", "mcp:call:write"}),
+    client="client-1",
+    resource=f"{PUBLIC}/mcp",
+    family="family-1",
+)
+
+
+class Clock:
+    """Time that stands still until it is told."""
+
+    def __init__(self, now: float = 1_800_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(frozen=True)
+class House:
+    database: Database
+    signing: Signing
+    embedded: Embedded
+    revocations: Revocations
+    tokens: Tokens
+    clock: Clock
+
+    def mint(self, **changes: Any) -> str:
+        return self.embedded.mint(replace(ALICE, **changes))
+
+
+@asynccontextmanager
+async def house(folder: Path) -> AsyncIterator[House]:
+    clock = Clock()
+    database = await Database.open(folder)
+    try:
+        signing = await Signing.open(database, SECRET)
+        embedded = Embedded(PUBLIC, Resources(PUBLIC), signing, 600, clock=clock)
+        revocations = await Revocations.open(database)
+        tokens = Tokens({PUBLIC: embedded}, revocations, clock=clock)
+        yield House(database, signing, embedded, revocations, tokens, clock)
+    finally:
+        await database.close()
