@@ -13,7 +13,6 @@ from gateway.settings import CommandBackend, ModuleBackend, Settings, Tenant, Ur
 PAGE: Final = Path(__file__).with_name("settings.md")
 
 NOTES: Final = {
-    "server.workers": "This release accepts 1 only.",
     "transport": "This release speaks `http` only.",
     "auth.mode": "In this release `embedded` means API keys, and `external` is refused.",
 }

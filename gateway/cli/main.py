@@ -54,10 +54,12 @@ def _report(exc: Exception) -> int:
 
 app = typer.Typer(cls=Gatehouse, add_completion=False, help="One MCP endpoint for a whole organisation.")
 keys = typer.Typer(help="Make, list and revoke API keys.")
+database = typer.Typer(help="Look after the database.")
 
 
 @app.callback(invoke_without_command=True)
 @keys.callback(invoke_without_command=True)
+@database.callback(invoke_without_command=True)
 def _start(context: typer.Context) -> None:  # pyright: ignore[reportUnusedFunction] - typer calls it
     if context.invoked_subcommand is None:
         print(context.get_help())
@@ -72,3 +74,5 @@ keys.command("create")(commands.create_key)
 keys.command("list")(commands.list_keys)
 keys.command("revoke")(commands.revoke_key)
 app.add_typer(keys, name="key")
+database.command("upgrade")(commands.upgrade_database)
+app.add_typer(database, name="db")
