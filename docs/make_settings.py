@@ -14,7 +14,6 @@ from gateway.settings.upstream import OAuthClient, ProcessLimits
 PAGE: Final = Path(__file__).with_name("settings.md")
 
 NOTES: Final = {
-    "server.workers": "This release accepts 1 only.",
     "auth.mode": "In this release `external` is refused.",
 }
 """What is true of this release beside what the setting is for."""

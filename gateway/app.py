@@ -53,11 +53,11 @@ from gateway.stages.resolve import Resolve
 from gateway.stages.trace import Trace
 from gateway.stages.validate import Validate
 from gateway.state.audit import AuditLog
-from gateway.state.bus import MemoryBus
+from gateway.state.bus import open_bus
 from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from gateway.state.sessions import Sessions as SessionRows
-from gateway.state.store import Stores
+from gateway.state.store import open_stores
 from gateway.state.tenants import Tenants
 from gateway.telemetry.calls import CallLines, Spans
 from gateway.telemetry.log import Lines
@@ -119,7 +119,9 @@ class Gatehouse:
 
     async def _build(self, lines: Lines) -> None:
         settings, leave = self.settings, self._exit.push_async_callback
-        self.database = await Database.open(settings.data_dir)
+        at = settings.database.url
+        url = at.get_secret_value() if at is not None else None
+        self.database = await Database.open(settings.data_dir, url)
         leave(self.database.close)
         secrets = settings.data_dir / "secrets"
         self.identity = identity = await Identity.open(settings, self.database, self.public_url, self._serves)
@@ -129,11 +131,13 @@ class Gatehouse:
         rows = await SessionRows.open(self.database)
         self.audit = await AuditLog.open(settings.data_dir)
         leave(self.audit.close)
-        stores = Stores(settings.files_dir / "stores")
+        stores = await open_stores(settings.files_dir / "stores", url, settings.database.connections)
         leave(stores.close)
         http = outbound_client()
         leave(http.aclose)
-        bus = MemoryBus()
+        bus_at = settings.bus.url
+        bus = await open_bus(bus_at.get_secret_value() if bus_at is not None else None, settings.bus.prefix)
+        leave(bus.close)
         bridges = Bridges(bus)
 
         policy = Policy(self.tenants.get)

@@ -327,6 +327,11 @@ class Store(Protocol):
 class Lease(Protocol):
     """A right held by one holder at a time, for `ttl` seconds unless renewed."""
 
+    @property
+    def fence(self) -> int:
+        """Greater than every earlier holder's: whatever is written under a lower number is a former holder's."""
+        ...
+
     async def renew(self) -> bool:
         """False when it was lost."""
         ...

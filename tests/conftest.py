@@ -20,6 +20,9 @@ from gateway.auth.keys import DEFAULT_SCOPES
 from gateway.serving import config, listen
 from gateway.settings import Settings
 from gateway.telemetry.log import Lines
+from tests.servers import _shared_valkey, database_url, postgres, postgres_url, prefix, valkey, valkey_url
+
+__all__ = ["_shared_valkey", "database_url", "postgres", "postgres_url", "prefix", "valkey", "valkey_url"]
 
 MODERN = "2026-07-28"
 HANDSHAKE = "legacy"

@@ -104,3 +104,10 @@ def revoke_key(
     from gateway.cli.key import revoke
 
     revoke(key_id, config)
+
+
+def upgrade_database(config: Config = None, as_json: AsJson = False) -> None:
+    """Bring the tables up to date; a gateway that starts does the same."""
+    from gateway.cli.db import upgrade
+
+    upgrade(config, as_json)

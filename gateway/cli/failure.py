@@ -43,7 +43,8 @@ def system_errors_explained(settings: "Settings") -> Generator[None]:
         if fault.kind is not Kind.UNAVAILABLE:
             raise
         # What a client may not know and the operator must: where the data are.
-        raise Failure(f"{settings.data_dir.absolute()}: {fault.message}") from fault
+        where = "database.url, bus.url" if settings.database.url or settings.bus.url else settings.data_dir.absolute()
+        raise Failure(f"{where}: {fault.message}") from fault
 
 
 def _explanation(exc: OSError, settings: "Settings") -> str:

@@ -112,7 +112,8 @@ def _with_ring(config: Path | None, work: Callable[[Ring], Awaitable[T]]) -> T:
 
 @asynccontextmanager
 async def _ring(settings: Settings) -> AsyncGenerator[Ring]:
-    database = await Database.open(settings.data_dir)
+    at = settings.database.url
+    database = await Database.open(settings.data_dir, at.get_secret_value() if at is not None else None)
     try:
         tenants = await Tenants.open(database)
         pepper = load_secret(settings.data_dir / "secrets", "pepper")

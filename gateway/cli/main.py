@@ -56,11 +56,13 @@ def _report(exc: Exception) -> int:
 
 app = typer.Typer(cls=Gatehouse, add_completion=False, help="One MCP endpoint for a whole organisation.")
 keys = typer.Typer(help="Make, list and revoke API keys.")
+database = typer.Typer(help="Look after the database.")
 
 
 @app.callback(invoke_without_command=True)
 @keys.callback(invoke_without_command=True)
 @demos.callback(invoke_without_command=True)
+@database.callback(invoke_without_command=True)
 def _start(context: typer.Context) -> None:  # pyright: ignore[reportUnusedFunction] - typer calls it
     if context.invoked_subcommand is None:
         print(context.get_help())
@@ -77,3 +79,5 @@ keys.command("revoke")(commands.revoke_key)
 app.add_typer(keys, name="key")
 app.add_typer(demos, name="demo")
 app.add_typer(tenants, name="tenant")
+database.command("upgrade")(commands.upgrade_database)
+app.add_typer(database, name="db")

@@ -1,5 +1,6 @@
 """All sections together, and what they must agree on."""
 
+import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from gateway.settings.auth import Auth
 from gateway.settings.backends import Backend, default_backends
 from gateway.settings.sections import Audit, Calls, Catalogue, Limits, Log, Names, Tenant, VirtualServer
 from gateway.settings.server import Server
+from gateway.settings.state import BusAt, DatabaseAt
 from gateway.settings.values import Namespace, Problem, TenantName, is_loopback, problems
 from gateway.settings.words import nearest
 
@@ -25,6 +27,11 @@ class Settings(BaseSettings):
         default_factory=lambda data: data["data_dir"] / "files",
         description="Folder of what backends must keep as files; inside data_dir unless given.",
     )
+    files_shared: bool = Field(
+        default=False, description="Whether files_dir is one volume that all processes share; the operator's word."
+    )
+    database: DatabaseAt = Field(default=DatabaseAt(), description="Where tables are kept.")
+    bus: BusAt = Field(default=BusAt(), description="How several processes tell each other things.")
     auth: Auth = Field(default=Auth(), description="Who may call.")
     tenants: dict[TenantName, Tenant] = Field(default={"default": Tenant()}, description="Tenants set at every start.")
     backends: dict[Namespace, Backend] = Field(
@@ -73,8 +80,12 @@ class Settings(BaseSettings):
             yield ("server", "host"), "auth.mode none serves loopback only; use 127.0.0.1 or another auth.mode"
         if self.auth.mode == "external":
             yield ("auth", "mode"), "tokens of an identity provider are not taken by this release; use embedded"
-        if self.server.workers > 1:
-            yield ("server", "workers"), "more than one worker needs a shared bus (bus.url: redis://…); set workers: 1"
+        if self.server.workers > 1 and self.bus.url is None:
+            yield ("server", "workers"), "more than one worker needs a shared bus; set bus.url to a redis:// address"
+        for section, at, package in (("database", self.database, "asyncpg"), ("bus", self.bus, "redis")):
+            if at.url is not None and importlib.util.find_spec(package) is None:
+                extra = "postgres" if package == "asyncpg" else package
+                yield (section, "url"), f"needs the extra {extra}: pip install 'gatehouse[{extra}]'"
 
     def _virtual_server_problems(self) -> Iterator[Problem]:
         for name, server in self.servers.items():

@@ -1,21 +1,26 @@
 """The bus of a single process. Everything it keeps is bounded and forgotten when its time is over."""
 
 import asyncio
+import itertools
 import secrets
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.contract import Json, Lease
 from gateway.errors import Fault, Kind
 
+if TYPE_CHECKING:
+    from gateway.state.redis_bus import RedisBus
+
 _BUFFER: Final = 1000
-_QUEUE: Final = 256
+MAX_QUEUE: Final = 256
 _QUEUES: Final = 4096
 _LEASES: Final = 100_000
 _SWEEP_EVERY: Final = 30.0
+_FENCES: Final = itertools.count(1)
 
 
 class MemoryBus:
@@ -24,7 +29,7 @@ class MemoryBus:
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._worker = secrets.token_hex(4)
         self._clock = clock
-        self._subscribers: dict[str, set[_Subscriber]] = {}
+        self._subscribers: dict[str, set[Subscriber]] = {}
         self._handlers: dict[str, Callable[[Json], Awaitable[Json]]] = {}
         self._queues: dict[str, _Queue] = {}
         self._leases: dict[str, tuple[_MemoryLease, float]] = {}
@@ -34,6 +39,9 @@ class MemoryBus:
     def worker(self) -> str:
         return self._worker
 
+    async def close(self) -> None:
+        """Nothing is held but memory."""
+
     async def publish(self, topic: str, message: Json) -> None:
         for subscriber in self._subscribers.get(topic, ()):
             subscriber.put(message)
@@ -41,7 +49,7 @@ class MemoryBus:
     @asynccontextmanager
     async def subscribe(self, topic: str) -> AsyncGenerator[AsyncIterator[Json], None]:
         """Messages published from now on; one that falls a thousand behind loses the oldest."""
-        subscriber = _Subscriber()
+        subscriber = Subscriber()
         self._subscribers.setdefault(topic, set()).add(subscriber)
         try:
             yield subscriber
@@ -52,17 +60,7 @@ class MemoryBus:
                 del self._subscribers[topic]
 
     async def ask(self, worker: str, topic: str, message: Json, timeout: float = 5.0) -> Json:
-        handler = self._handlers.get(topic) if worker == self._worker else None
-        if handler is None:
-            raise Fault(Kind.UNAVAILABLE, "The worker that could answer is gone.")
-        scope = asyncio.timeout(timeout)
-        try:
-            async with scope:
-                return await handler(message)
-        except TimeoutError as exc:
-            if not scope.expired():
-                raise
-            raise Fault(Kind.TIMEOUT, f"No answer from the worker within {timeout:g} s.") from exc
+        return await handled(self._handlers.get(topic) if worker == self._worker else None, message, timeout)
 
     def answer(self, topic: str, handler: Callable[[Json], Awaitable[Json]]) -> None:
         self._handlers[topic] = handler
@@ -71,7 +69,7 @@ class MemoryBus:
         """Raises `Fault(UNAVAILABLE)` when the queue, or the number of queues, is at its bound."""
         now = self._sweep()
         if queue not in self._queues and len(self._queues) >= _QUEUES:
-            raise _full("Too many queues hold messages.")
+            raise full("Too many queues hold messages.")
         self._queues.setdefault(queue, _Queue()).put(message, now, now + ttl)
 
     async def pop(self, queue: str, timeout: float) -> Json | None:
@@ -94,7 +92,7 @@ class MemoryBus:
         if held is not None and held[1] > now:
             return None
         if held is None and len(self._leases) >= _LEASES:
-            raise _full("Too many leases are held.")
+            raise full("Too many leases are held.")
         lease = _MemoryLease(self._leases, key, ttl, self._clock)
         self._leases[key] = (lease, now + ttl)
         return lease
@@ -113,7 +111,21 @@ class MemoryBus:
         return now
 
 
-class _Subscriber:
+async def handled(handler: Callable[[Json], Awaitable[Json]] | None, message: Json, timeout: float) -> Json:
+    """What the handler of this very worker says; faults when there is none, or it takes too long."""
+    if handler is None:
+        raise nobody()
+    scope = asyncio.timeout(timeout)
+    try:
+        async with scope:
+            return await handler(message)
+    except TimeoutError as exc:
+        if not scope.expired():
+            raise
+        raise Fault(Kind.TIMEOUT, f"No answer from the worker within {timeout:g} s.") from exc
+
+
+class Subscriber:
     """One subscriber's buffer, read as an endless iterator."""
 
     def __init__(self) -> None:
@@ -147,10 +159,10 @@ class _Queue:
         return not self._messages and not self.poppers
 
     def put(self, message: Json, now: float, expires: float) -> None:
-        if len(self._messages) >= _QUEUE:
+        if len(self._messages) >= MAX_QUEUE:
             self.forget_expired(now)
-        if len(self._messages) >= _QUEUE:
-            raise _full("The queue is full.")
+        if len(self._messages) >= MAX_QUEUE:
+            raise full("The queue is full.")
         self._messages.append((expires, message))
         self._wake_one()
 
@@ -195,6 +207,7 @@ class _MemoryLease:
         self._key = key
         self._ttl = ttl
         self._clock = clock
+        self.fence = next(_FENCES)
 
     async def renew(self) -> bool:
         now = self._clock()
@@ -212,5 +225,18 @@ class _MemoryLease:
         return holder is self and expires > now
 
 
-def _full(what: str) -> Fault:
+def nobody() -> Fault:
+    return Fault(Kind.UNAVAILABLE, "The worker that could answer is gone.")
+
+
+def full(what: str) -> Fault:
     return Fault(Kind.UNAVAILABLE, f"{what} Try again.", retry_after=1.0)
+
+
+async def open_bus(url: str | None, prefix: str) -> "MemoryBus | RedisBus":
+    """Redis where an address is given; its library is an extra, and loaded only then."""
+    if url is None:
+        return MemoryBus()
+    from gateway.state.redis_bus import RedisBus
+
+    return await RedisBus.open(url, prefix)

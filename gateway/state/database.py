@@ -1,64 +1,79 @@
-"""The gateway's own database: one file, transactions, and word of every change whoever made it."""
+"""The gateway's own database: transactions, and word of every change whoever made it."""
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.state.migrations import migrate
-from gateway.state.sqlite import Watch, open_engine, prepare_file, transaction
+from gateway.state.embedded import Embedded
 
 FILE: Final = "gatehouse.db"
 MIGRATIONS: Final = Path(__file__).with_name("migrations")
 
-_POLL: Final = 0.25
 _RETRY: Final = 1.0
-_READERS: Final = 3
 
 _log = logging.getLogger(__name__)
+
+
+class Engine(Protocol):
+    """SQLite or PostgreSQL, as far as they differ. A tenant of None is the house itself: it sees every row."""
+
+    def writing(self, tenant: str | None) -> AbstractAsyncContextManager[AsyncConnection]: ...
+
+    def reading(self, tenant: str | None) -> AbstractAsyncContextManager[AsyncConnection]: ...
+
+    async def upgrade(self, folder: Path) -> list[str]:
+        """Apply what is new in this folder; what that was."""
+        ...
+
+    async def watch(self, told: Callable[[], None]) -> None:
+        """Call `told` within a second of anybody's commit, for ever."""
+        ...
+
+    async def close(self) -> None: ...
 
 
 class Database:
     """Open it with `Database.open`; what it hands out is portable SQL over a SQLAlchemy connection."""
 
-    def __init__(self, path: Path, watch: Watch) -> None:
-        self._writer = open_engine(path, "write")
-        self._readers = open_engine(path, "read", _READERS)
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._listeners: list[Callable[[], None]] = []
-        self._tasks = [asyncio.create_task(self._poll(watch))]
+        self._tasks = [asyncio.create_task(engine.watch(self._notify))]
+        self.upgraded: list[str] = []
+        """The migrations that opening it applied."""
 
     @classmethod
-    async def open(cls, data_dir: Path) -> "Database":
-        """Make or open the database in this folder and bring its tables up to date.
+    async def open(cls, data_dir: Path, url: str | None = None) -> "Database":
+        """Open the PostgreSQL database at `url`, or make or open the file in this folder; bring its tables up to date.
 
-        Raises `Fault(UNAVAILABLE)` with what to do when the folder or file cannot be used.
+        Raises `Fault(UNAVAILABLE)` with what to do when that cannot be.
         """
-        path = data_dir / FILE
-        await asyncio.to_thread(prepare_file, path)
-        database = cls(path, await asyncio.to_thread(Watch, path))
+        database = cls(await (Embedded.open(data_dir / FILE) if url is None else _postgres(url)))
         try:
-            async with database._writer.connect() as connection:
-                await migrate(connection, MIGRATIONS)
+            database.upgraded = await database._engine.upgrade(MIGRATIONS)
         except BaseException:
             await database.close()
             raise
         return database
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncGenerator[AsyncConnection, None]:
-        """One writing transaction at a time: committed when the block ends, rolled back when it raises."""
-        async with transaction(self._writer) as connection:
+    async def transaction(self, tenant: str | None = None) -> AsyncGenerator[AsyncConnection, None]:
+        """One writing transaction at a time: committed when the block ends, rolled back when it raises.
+
+        With a tenant named, PostgreSQL shows and takes no rows but that tenant's.
+        """
+        async with self._engine.writing(tenant) as connection:
             yield connection
         self._notify()
 
-    def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
+    def reading(self, tenant: str | None = None) -> AbstractAsyncContextManager[AsyncConnection]:
         """One consistent view for queries only; it neither waits for writers nor tells listeners."""
-        return transaction(self._readers)
+        return self._engine.reading(tenant)
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener` at once after this object's own commits, within a second after anybody else's.
@@ -78,8 +93,7 @@ class Database:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._readers.dispose()
-        await self._writer.dispose()
+        await self._engine.close()
 
     def _notify(self) -> None:
         for listener in self._listeners:
@@ -88,20 +102,12 @@ class Database:
             except Exception:  # one listener's defect must not hide the change from the others
                 _log.exception("a listener to database changes failed")
 
-    async def _poll(self, watch: Watch) -> None:
-        try:
-            while True:
-                await asyncio.sleep(_POLL)
-                try:
-                    moved = await asyncio.to_thread(watch.moved)
-                except sqlite3.Error:
-                    _log.warning("the database could not be asked for changes; it is asked again", exc_info=True)
-                    await asyncio.sleep(_RETRY)
-                    continue
-                if moved:
-                    self._notify()
-        finally:
-            watch.close()
+
+async def _postgres(url: str) -> Engine:
+    # asyncpg is an extra, and takes time to load.
+    from gateway.state.postgres_house import PostgresHouse
+
+    return await PostgresHouse.open(url)
 
 
 async def _keep_loading(changed: asyncio.Event, load: Callable[[], Awaitable[None]]) -> None:

@@ -1,6 +1,8 @@
 """Numbered migrations: each is applied once, whole, in order, whoever comes first.
 
-A folder holds `NNNN_name.sql` files. The table `migrations` keeps what was applied; a file once applied never changes.
+A folder holds `NNNN_name.sql` files, read by SQLite and PostgreSQL alike, or one file for each engine:
+`NNNN_name.sqlite.sql` and `NNNN_name.postgres.sql`. The table `migrations` keeps what was applied; a file once applied
+never changes. What a portable file may contain is said in docs/backends.md.
 """
 
 import asyncio
@@ -11,7 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
@@ -19,7 +21,47 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.errors import Fault, Kind
 
-_FILE: Final = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql", re.ASCII)
+_FILE: Final = re.compile(r"(\d{4})_([a-z0-9_]+)(?:\.(sqlite|postgres))?\.sql", re.ASCII)
+
+
+class Dialect(Protocol):
+    """What an engine does in its own way."""
+
+    @property
+    def suffix(self) -> str:
+        """The word in the names of files that are for this engine only."""
+        ...
+
+    async def lock(self, connection: AsyncConnection) -> None:
+        """Called first in each transaction: until its end no other process migrates the same tables."""
+        ...
+
+    async def run(self, connection: AsyncConnection, sql: str) -> None:
+        """Several statements, as a file has them."""
+        ...
+
+    async def adopt(self, connection: AsyncConnection) -> None:
+        """Called last in each transaction: what must hold for every table, also for those just made."""
+        ...
+
+
+class Sqlite:
+    """Its transactions exclude each other from the start, as `open_engine(…, "write")` has them."""
+
+    suffix = "sqlite"
+
+    async def lock(self, connection: AsyncConnection) -> None:
+        """Had already."""
+
+    async def run(self, connection: AsyncConnection, sql: str) -> None:
+        for statement in _statements(sql):
+            await connection.exec_driver_sql(statement)
+
+    async def adopt(self, connection: AsyncConnection) -> None:
+        """A file belongs to one tenant, or to the house."""
+
+
+SQLITE: Final = Sqlite()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,28 +79,32 @@ class _Migration:
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
 
-async def migrate(connection: AsyncConnection, folder: Path) -> None:
-    """Bring the database up to the folder's last migration, one transaction each.
+async def migrate(connection: AsyncConnection, folder: Path, dialect: Dialect = SQLITE) -> list[str]:
+    """Bring the tables up to the folder's last migration, one transaction each; the titles of those applied now.
 
-    The connection's transactions must exclude each other from the start, as `open_engine(…, "write")` has them. Raises
-    `Fault(ILLEGAL_STATE)` when the folder does not continue what was applied.
+    Raises `Fault(ILLEGAL_STATE)` when the folder does not continue what was applied.
     """
-    found = await asyncio.to_thread(_read, folder)
+    found = await asyncio.to_thread(_read, folder, dialect.suffix)
     try:
-        await _continue(connection, found)
+        return await _continue(connection, found, dialect)
     except OperationalError as exc:
         raise Fault(Kind.UNAVAILABLE, "The database is busy. Try again.", retry_after=1.0) from exc
 
 
-async def _continue(connection: AsyncConnection, found: list[_Migration]) -> None:
+async def _continue(connection: AsyncConnection, found: list[_Migration], dialect: Dialect) -> list[str]:
+    done: list[str] = []
     async with connection.begin():
+        await dialect.lock(connection)
         await connection.execute(_CREATE)
         pending = _pending(found, await _applied(connection))
     for migration in pending:
         async with connection.begin():
+            await dialect.lock(connection)
             # Another process may have been faster since the list was made.
             if migration.number not in await _applied(connection):
-                await _apply(connection, migration)
+                await _apply(connection, migration, dialect)
+                done.append(migration.title)
+    return done
 
 
 _CREATE: Final = text(
@@ -67,16 +113,19 @@ _CREATE: Final = text(
 )
 
 
-def _read(folder: Path) -> list[_Migration]:
+def _read(folder: Path, suffix: str) -> list[_Migration]:
     found: dict[int, _Migration] = {}
+    names: dict[int, str] = {}
     for path in sorted(folder.glob("*.sql")):
         match = _FILE.fullmatch(path.name)
         if match is None:
             raise _broken(f"{path.name} is not named NNNN_name.sql.")
         migration = _Migration(int(match[1]), match[2], path.read_text(encoding="utf-8"))
-        if migration.number in found:
-            raise _broken(f"{migration.title} has the number of {found[migration.number].title}.")
-        found[migration.number] = migration
+        mine = match[3] in (None, suffix)
+        if migration.name != names.setdefault(migration.number, migration.name) or (mine and migration.number in found):
+            raise _broken(f"{migration.title} has the number of {migration.number:04}_{names[migration.number]}.")
+        if mine:
+            found[migration.number] = migration
     return list(found.values())
 
 
@@ -99,10 +148,10 @@ def _pending(found: list[_Migration], applied: dict[int, tuple[str, str]]) -> li
     return pending
 
 
-async def _apply(connection: AsyncConnection, migration: _Migration) -> None:
+async def _apply(connection: AsyncConnection, migration: _Migration, dialect: Dialect) -> None:
     try:
-        for statement in _statements(migration.sql):
-            await connection.exec_driver_sql(statement)
+        await dialect.run(connection, migration.sql)
+        await dialect.adopt(connection)
     except SQLAlchemyError as exc:
         raise Fault(Kind.INTERNAL, f"Migration {migration.title} failed; nothing of it was kept.") from exc
     await connection.execute(

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -15,6 +15,9 @@ from gateway.errors import Fault, Kind
 from gateway.state.migrations import migrate
 from gateway.state.names import checked
 from gateway.state.sqlite import BUSY, open_engine, prepare_file, transaction
+
+if TYPE_CHECKING:
+    from gateway.state.postgres_stores import PostgresStores
 
 _OPEN_FILES: Final = 64
 
@@ -106,6 +109,15 @@ class _File:
     async def close(self) -> None:
         if self._engine is not None:
             await self._engine.dispose()
+
+
+async def open_stores(files: Path, url: str | None, connections: int) -> "Stores | PostgresStores":
+    """PostgreSQL where an address is given; its driver is an extra, and loaded only then."""
+    if url is None:
+        return Stores(files)
+    from gateway.state.postgres_stores import PostgresStores
+
+    return await PostgresStores.open(url, connections)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,8 @@ def _columns(change: TenantChange, read_only_column: str) -> dict[str, Any]:
         columns[read_only_column] = change["read_only"]
     if "suspended" in change:
         columns["suspended"] = change["suspended"]
-    for key in ("backends", "servers"):
-        if key in change:
-            columns[key] = json.dumps(list(change[key]))
+    if "backends" in change:
+        columns["backends"] = json.dumps(list(change["backends"]))
+    if "servers" in change:
+        columns["servers"] = json.dumps(list(change["servers"]))
     return columns

@@ -28,8 +28,8 @@ class Clock:
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncGenerator[Database, None]:
-    database = await Database.open(tmp_path)
+async def database(tmp_path: Path, database_url: str | None) -> AsyncGenerator[Database, None]:
+    database = await Database.open(tmp_path, database_url)
     yield database
     await database.close()
 
@@ -89,8 +89,10 @@ async def test_a_key_is_no_longer_good_when_its_time_is_over(keys: Keys, clock: 
     assert await keys.verify(key) is None
 
 
-async def test_a_revoked_key_is_refused_at_once_by_everybody(keys: Keys, tmp_path: Path) -> None:
-    elsewhere = await Database.open(tmp_path)
+async def test_a_revoked_key_is_refused_at_once_by_everybody(
+    keys: Keys, tmp_path: Path, database_url: str | None
+) -> None:
+    elsewhere = await Database.open(tmp_path, database_url)
     others = Keys(elsewhere, PEPPER)
     key, info = await keys.create("default", "alice")
     assert await others.verify(key) is not None
@@ -103,8 +105,10 @@ async def test_a_revoked_key_is_refused_at_once_by_everybody(keys: Keys, tmp_pat
     await elsewhere.close()
 
 
-async def test_a_revocation_elsewhere_is_told_to_those_who_keep_verified_keys(keys: Keys, tmp_path: Path) -> None:
-    elsewhere = await Database.open(tmp_path)
+async def test_a_revocation_elsewhere_is_told_to_those_who_keep_verified_keys(
+    keys: Keys, tmp_path: Path, database_url: str | None
+) -> None:
+    elsewhere = await Database.open(tmp_path, database_url)
     told = asyncio.Event()
     await Keys(elsewhere, PEPPER).on_revoke(told.set)
     _, info = await keys.create("default", "alice")

@@ -207,7 +207,7 @@ def test_a_setting_has_the_value_that_file_and_environment_give_it(
         (
             "server: {workers: 2}",
             {},
-            "g.yaml:1:10: server.workers: more than one worker needs a shared bus (bus.url: redis://…); set workers: 1",
+            "g.yaml:1:10: server.workers: more than one worker needs a shared bus; set bus.url to a redis:// address",
         ),
     ],
 )

@@ -14,15 +14,17 @@ ROOT = Path(gateway.__file__).parents[1]
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncGenerator[Database, None]:
-    opened = await Database.open(tmp_path / "data")
+async def database(tmp_path: Path, database_url: str | None) -> AsyncGenerator[Database, None]:
+    opened = await Database.open(tmp_path / "data", database_url)
     yield opened
     await opened.close()
 
 
 @pytest.fixture
-async def second_database(database: Database, tmp_path: Path) -> AsyncGenerator[Database, None]:
-    opened = await Database.open(tmp_path / "data")
+async def second_database(
+    database: Database, tmp_path: Path, database_url: str | None
+) -> AsyncGenerator[Database, None]:
+    opened = await Database.open(tmp_path / "data", database_url)
     yield opened
     await opened.close()
 
@@ -31,17 +33,18 @@ Elsewhere = Callable[[str, Path], Awaitable[str]]
 
 
 @pytest.fixture
-def elsewhere() -> Elsewhere:
-    """Run the body of an `async def main(folder)` in another process; what it printed."""
+def elsewhere(database_url: str | None) -> Elsewhere:
+    """Run the body of an `async def main(folder, url)` in another process; what it printed."""
 
     async def run(body: str, folder: Path) -> str:
         indented = "\n".join(f"    {line}" for line in body.splitlines())
-        script = f"import asyncio, sys\nfrom pathlib import Path\nasync def main(folder):\n{indented}\n"
+        script = f"import asyncio, sys\nfrom pathlib import Path\nasync def main(folder, url):\n{indented}\n"
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
-            script + "asyncio.run(main(Path(sys.argv[1])))",
+            script + "asyncio.run(main(Path(sys.argv[1]), sys.argv[2] or None))",
             str(folder),
+            database_url or "",
             cwd=ROOT,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

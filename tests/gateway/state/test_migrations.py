@@ -93,6 +93,23 @@ async def test_one_that_comes_too_late_for_its_number_is_refused(engine: AsyncEn
         await run(engine, folder)
 
 
+async def test_a_file_for_this_engine_stands_beside_one_for_the_other(engine: AsyncEngine, folder: Path) -> None:
+    (folder / "0002_index.sqlite.sql").write_text("INSERT INTO a VALUES ('ours');")
+    (folder / "0002_index.postgres.sql").write_text("this is not for SQLite;")
+    (folder / "0003_only.postgres.sql").write_text("nor is this;")
+    await run(engine, folder)
+    await run(engine, folder)
+    assert await column(engine, "SELECT x FROM a ORDER BY rowid") == ["one;two", "ours"]
+    assert await column(engine, "SELECT number FROM migrations ORDER BY number") == [1, 2]
+
+
+@pytest.mark.parametrize("twin", ["0001_first.sqlite.sql", "0001_other.postgres.sql"])
+async def test_one_number_is_one_migration(engine: AsyncEngine, folder: Path, twin: str) -> None:
+    (folder / twin).write_text("SELECT 1;")
+    with pytest.raises(Fault, match="has the number of 0001_first"):
+        await run(engine, folder)
+
+
 @pytest.mark.parametrize(("name", "message"), [("1_a.sql", "not named"), ("0001_twin.sql", "has the number of")])
 async def test_a_file_whose_name_cannot_be_ordered_is_refused(
     engine: AsyncEngine, folder: Path, name: str, message: str

@@ -1,0 +1,61 @@
+"""`gatehouse db`: bring the tables up to date before the gateway that needs them starts."""
+
+import asyncio
+import importlib
+import json
+from pathlib import Path
+
+from gateway.cli.configured import make_importable, read_settings
+from gateway.cli.failure import Failure, system_errors_explained
+from gateway.contract import Manifest
+from gateway.settings import ModuleBackend, Settings
+from gateway.state.database import Database
+from gateway.state.store import Stores, open_stores
+
+
+def upgrade(config: Path | None, as_json: bool) -> None:
+    settings = read_settings(config)
+    make_importable(settings)
+    with system_errors_explained(settings):
+        applied = asyncio.run(_upgrade(settings))
+    if as_json:
+        print(json.dumps({"applied": applied}))
+        return
+    for where, titles in applied.items():
+        for title in titles:
+            print(f"{where}: {title}")
+    if not any(applied.values()):
+        print("Nothing to do: every table is up to date.")
+
+
+async def _upgrade(settings: Settings) -> dict[str, list[str]]:
+    """What was applied, to the gateway's own tables and to those of each store."""
+    at = settings.database.url
+    url = at.get_secret_value() if at is not None else None
+    database = await Database.open(settings.data_dir, url)
+    await database.close()
+    applied = {"gateway": database.upgraded}
+    stores = await open_stores(settings.files_dir / "stores", url, 1)
+    try:
+        # On SQLite a tenant's file is brought up to date when it is first opened.
+        if not isinstance(stores, Stores):
+            for store, migrations in _stores(settings).items():
+                applied[store] = await stores.upgrade(store, migrations)
+    finally:
+        await stores.close()
+    return applied
+
+
+def _stores(settings: Settings) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for namespace, backend in settings.backends.items():
+        if not isinstance(backend, ModuleBackend) or not backend.enabled:
+            continue
+        module, _ = backend.target
+        try:
+            manifest = getattr(importlib.import_module(module), "manifest", None)
+        except Exception as exc:  # a module may raise anything while it is imported
+            raise Failure(f"backends.{namespace}: {module} cannot be imported: {exc}") from exc
+        if isinstance(manifest, Manifest) and manifest.migrations is not None:
+            found[manifest.store or namespace] = manifest.migrations
+    return found

@@ -1,0 +1,123 @@
+"""What only several workers, or a Redis that goes away, can show."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.contract import Json
+from gateway.errors import Fault, Kind
+from gateway.state.redis_bus import RedisBus
+from tests.servers import Valkey
+
+
+@pytest.fixture
+async def pair(valkey_url: str, prefix: str) -> AsyncIterator[tuple[RedisBus, RedisBus]]:
+    here, there = await RedisBus.open(valkey_url, prefix), await RedisBus.open(valkey_url, prefix)
+    yield here, there
+    await here.close()
+    await there.close()
+
+
+async def test_another_worker_answers_what_it_is_asked(pair: tuple[RedisBus, RedisBus]) -> None:
+    here, there = pair
+
+    async def double(message: Json) -> Json:
+        return {"n": message["n"] * 2}
+
+    async def refuse(message: Json) -> Json:
+        raise Fault(Kind.DENIED, "Not you.")
+
+    async def fail(message: Json) -> Json:
+        raise ZeroDivisionError
+
+    async def never(message: Json) -> Json:
+        return await asyncio.Event().wait() and message
+
+    for topic, handler in (("double", double), ("refuse", refuse), ("fail", fail), ("never", never)):
+        there.answer(topic, handler)
+    assert await here.ask(there.worker, "double", {"n": 21}) == {"n": 42}
+    for topic, kind in (("refuse", Kind.DENIED), ("fail", Kind.INTERNAL), ("unknown", Kind.UNAVAILABLE)):
+        with pytest.raises(Fault) as caught:
+            await here.ask(there.worker, topic, {})
+        assert caught.value.kind is kind
+    with pytest.raises(Fault) as caught:
+        await here.ask(there.worker, "never", {}, timeout=0.05)
+    assert caught.value.kind is Kind.TIMEOUT
+
+
+async def test_a_worker_that_left_is_known_to_be_gone_at_once(valkey_url: str, prefix: str) -> None:
+    here, there = await RedisBus.open(valkey_url, prefix), await RedisBus.open(valkey_url, prefix)
+    await there.close()
+    with pytest.raises(Fault) as caught:
+        async with asyncio.timeout(2):
+            await here.ask(there.worker, "any", {}, timeout=30)
+    assert caught.value.kind is Kind.UNAVAILABLE
+    await here.close()
+
+
+async def test_messages_queues_and_leases_are_common_to_all(pair: tuple[RedisBus, RedisBus]) -> None:
+    here, there = pair
+    async with here.subscribe("t") as messages:
+        await there.publish("t", {"n": 1})
+        assert await asyncio.wait_for(anext(messages), 5) == {"n": 1}
+    waiting = asyncio.create_task(here.pop("q", 5))
+    await there.push("q", {"n": 2}, ttl=5)
+    assert await waiting == {"n": 2}
+    lease = await here.lease("k", ttl=30)
+    assert lease is not None
+    assert await there.lease("k", ttl=30) is None
+    await lease.release()
+    assert await there.lease("k", ttl=30) is not None
+
+
+async def test_each_of_many_messages_is_given_to_one_of_many_who_wait(pair: tuple[RedisBus, RedisBus]) -> None:
+    here, there = pair
+    poppers = [asyncio.create_task(bus.pop("q", 10)) for bus in (here, there) for _ in range(20)]
+    for n in range(40):
+        await here.push("q", {"n": n}, ttl=30)
+    got = await asyncio.gather(*poppers)
+    assert sorted(message["n"] for message in got if message) == list(range(40))
+
+
+async def test_everything_comes_back_after_redis_was_killed(valkey: Valkey, prefix: str) -> None:
+    here, there = await RedisBus.open(valkey.url, prefix), await RedisBus.open(valkey.url, prefix)
+
+    async def echo(message: Json) -> Json:
+        return message
+
+    there.answer("echo", echo)
+    async with here.subscribe("t") as messages:
+        popping = asyncio.create_task(here.pop("q", 30))
+        while not vars(vars(here)["_queues"])["_waiting"]:
+            await asyncio.sleep(0.01)
+        valkey.kill()
+        with pytest.raises(Fault) as caught:
+            await here.lease("k", 5)
+        assert caught.value.kind is Kind.UNAVAILABLE
+        valkey.start()
+        heard = asyncio.create_task(anext(messages))
+        async with asyncio.timeout(15):
+            while not heard.done():
+                await _tried(there.publish("t", {"n": 1}))
+                await asyncio.sleep(0.05)
+            while await _tried(here.ask(there.worker, "echo", {"n": 2})) != {"n": 2}:
+                await asyncio.sleep(0.05)
+            await there.push("q", {"n": 3}, 30)
+            assert await popping == {"n": 3}
+    await here.close()
+    await there.close()
+
+
+async def test_nobody_there_is_a_fault_without_the_address() -> None:
+    with pytest.raises(Fault) as caught:
+        await RedisBus.open("redis://user:secret@127.0.0.1:1/0")
+    assert caught.value.kind is Kind.UNAVAILABLE
+    assert "secret" not in caught.value.message
+
+
+async def _tried(work: object) -> object:
+    try:
+        return await work  # type: ignore[misc]
+    except Fault:
+        return None
