@@ -31,6 +31,8 @@ _CHANGES: Final[Mapping[str, Change]] = {
     "notifications/prompts/list_changed": Change("prompts"),
     "notifications/resources/list_changed": Change("resources"),
 }
+ABLE: Final[Json] = {"roots": {}, "sampling": {}, "elicitation": {"form": {}, "url": {}}}
+"""What the gateway says it can do where it only lists: some servers list a tool only to clients that can serve it."""
 
 _tokens = itertools.count(1)
 
@@ -41,6 +43,11 @@ def change_of(method: str, params: Json) -> Change | None:
         more = {key: value for key, value in params.items() if key != "uri"}
         return Change("resource", str(params.get("uri")), None, more or None)
     return _CHANGES.get(method)
+
+
+def abilities(capabilities: Json) -> frozenset[str]:
+    """The names of what a client can do: those who can do the same may be one client to a server."""
+    return frozenset((*capabilities, *(capabilities.get("elicitation") or ())))
 
 
 class Talk(Protocol):
