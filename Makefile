@@ -27,7 +27,7 @@ bench: $(READY)  ## CPU per call beside a bare ASGI echo
 engines: $(READY)  ## fetch the real engines that tests run
 	@$(PY) -m tests.engines
 
-conformance: $(READY)  ## the official MCP suite, through the gateway
+conformance: $(READY)  ## the official MCP suite, direct and through the gateway
 	@$(PY) -m tests.conformance
 
 $(READY): pyproject.toml

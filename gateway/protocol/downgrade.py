@@ -2,6 +2,7 @@
 
 from typing import Any, Final, cast
 
+from gateway.catalogue.view import SERVER_INFO
 from gateway.contract import Json
 
 _NEWER: Final = ("resultType", "ttlMs", "cacheScope")
@@ -12,7 +13,9 @@ _STRUCTURE_SINCE: Final = "2025-06-18"
 def downgrade(result: Json, version: str, correlation_id: str) -> Json:
     """A copy without what the version does not know; nothing that it knows is lost."""
     shown = {key: value for key, value in result.items() if key not in _NEWER}
-    shown["_meta"] = {**(shown.get("_meta") or {}), "correlation_id": correlation_id}
+    meta: Json = {**(shown.get("_meta") or {}), "correlation_id": correlation_id}
+    meta.pop(SERVER_INFO, None)  # the newest revision's stamp: who that is, an older client was told once
+    shown["_meta"] = meta
     structured = shown.get("structuredContent")
     if structured is not None and (version < _STRUCTURE_SINCE or not isinstance(structured, dict)):
         # The text block beside it says the same.

@@ -1,5 +1,6 @@
 """The end of the path: the backend carries the call out."""
 
+import asyncio
 import logging
 from typing import Final
 
@@ -11,6 +12,9 @@ from gateway.errors import Fault, ForeignError, Kind
 log = logging.getLogger("gatehouse.dispatch")
 
 MAX_ROUNDS: Final = 10
+
+
+WAIT_SECONDS: Final = 0.1
 
 
 class Dispatch:
@@ -33,7 +37,7 @@ class Dispatch:
         assert call.route is not None
         for _ in range(MAX_ROUNDS):
             requests: dict[str, Json] = result.get("inputRequests") or {}
-            answers = await call.wire.ask(requests) if requests else {}
+            answers = await call.wire.ask(requests) if requests else await _a_moment()
             params = {**call.params, "inputResponses": answers}
             if (state := result.get("requestState")) is not None:
                 params["requestState"] = state
@@ -41,3 +45,9 @@ class Dispatch:
             if result.get("resultType") != "input_required":
                 return result
         raise Fault(Kind.ILLEGAL_STATE, f"{call.route.namespace} asked for input {MAX_ROUNDS} times without an end.")
+
+
+async def _a_moment() -> dict[str, Json]:
+    """It asks for nothing but to be asked again: it waits for something."""
+    await asyncio.sleep(WAIT_SECONDS)
+    return {}

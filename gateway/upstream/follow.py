@@ -2,23 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
 from gateway.contract import Change, Json
 from gateway.errors import Fault, ForeignError
-from gateway.upstream.talk import Nobody
+from gateway.upstream.talk import Nobody, change_of
 
 log = logging.getLogger("gatehouse.upstream")
 
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 30.0
-_CHANGES: Final[Mapping[str, Change]] = {
-    "notifications/tools/list_changed": Change("tools"),
-    "notifications/prompts/list_changed": Change("prompts"),
-    "notifications/resources/list_changed": Change("resources"),
-}
 
 
 class Hearing(Nobody):
@@ -28,11 +23,8 @@ class Hearing(Nobody):
         self._changed = changed
 
     async def notified(self, method: str, params: Json) -> None:
-        if method in _CHANGES:
-            self._changed(_CHANGES[method])
-        elif method == "notifications/resources/updated":
-            more = {key: value for key, value in params.items() if key != "uri"}
-            self._changed(Change("resource", str(params.get("uri")), None, more or None))
+        if (change := change_of(method, params)) is not None:
+            self._changed(change)
 
 
 class Follower:

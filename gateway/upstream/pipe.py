@@ -208,6 +208,9 @@ class Pipe:
         meta: Any = params.get("_meta")
         stream = cast("Json", meta).get(SUBSCRIPTION_ID) if isinstance(meta, dict) else None
         listening = self._open.get(stream) if isinstance(stream, int) else None
+        if listening is None and self._hearing is _NOBODY:
+            # Nobody follows this process, but a call under way belongs to the same backend.
+            listening = next(reversed(self._open.values()), None)
         if listening is not None:
             listening.tell(method, params)
         else:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Hashable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Literal, Protocol, cast
 
 from mcp.types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
@@ -14,6 +15,7 @@ from gateway.upstream.breaker import Breaker
 from gateway.upstream.bulkhead import Bulkhead, Room
 from gateway.upstream.follow import Follower, Hearing
 from gateway.upstream.health import Health, State
+from gateway.upstream.links import in_handshake
 from gateway.upstream.talk import Conversation, Talk
 
 Era = Literal["modern", "handshake"]
@@ -211,12 +213,14 @@ class RemoteBackend:
         link, client, route = self._link, call.client, call.route
         eras = link.known or await link.eras()
         modern = "modern" in eras and (client.modern or "handshake" not in eras)
-        talk = Conversation(call, self._bulkhead)
+        talk = Conversation(call, self._bulkhead, self._changed)
         meta = talk.meta(modern=modern, capabilities=client.capabilities, info=client.info or self._info)
         params: Json = {**call.params, "_meta": meta}
         if route is not None and (key := NAMED.get(call.method)) is not None:
             params[key] = route.name
-        return await link.carry(call, "modern" if modern else "handshake", params, talk)
+        if modern:
+            return await link.carry(call, "modern", params, talk)
+        return await in_handshake(call, params, partial(link.carry, call, "handshake", talk=talk))
 
     # ---- how it is ----
 

@@ -1,7 +1,7 @@
 """What a remote server says while a request runs, told to the client that the request belongs to."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from mcp.types import (
@@ -11,7 +11,7 @@ from mcp.types import (
     PROTOCOL_VERSION_META_KEY,
 )
 
-from gateway.contract import MODERN, Call, Json
+from gateway.contract import MODERN, Call, Change, Json
 from gateway.errors import Fault, ForeignError
 from gateway.upstream.bulkhead import Bulkhead
 
@@ -21,10 +21,33 @@ _OF_THE_ENVELOPE: Final = (
     LOG_LEVEL_META_KEY,
     PROTOCOL_VERSION_META_KEY,
 )
+_COMPLETE: Final = "notifications/elicitation/complete"
+"""Of the handshake era alone: in the modern one the client learns it by asking again."""
 _ASKS: Final = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
 METHOD_NOT_FOUND: Final = -32601
 
+_CHANGES: Final[Mapping[str, Change]] = {
+    "notifications/tools/list_changed": Change("tools"),
+    "notifications/prompts/list_changed": Change("prompts"),
+    "notifications/resources/list_changed": Change("resources"),
+}
+ABLE: Final[Json] = {"roots": {}, "sampling": {}, "elicitation": {"form": {}, "url": {}}}
+"""What the gateway says it can do where it only lists: some servers list a tool only to clients that can serve it."""
+
 _tokens = itertools.count(1)
+
+
+def change_of(method: str, params: Json) -> Change | None:
+    """What a notification says has changed, if it is one that does."""
+    if method == "notifications/resources/updated":
+        more = {key: value for key, value in params.items() if key != "uri"}
+        return Change("resource", str(params.get("uri")), None, more or None)
+    return _CHANGES.get(method)
+
+
+def abilities(capabilities: Json) -> frozenset[str]:
+    """The names of what a client can do: those who can do the same may be one client to a server."""
+    return frozenset((*capabilities, *(capabilities.get("elicitation") or ())))
 
 
 class Talk(Protocol):
@@ -64,11 +87,15 @@ class Nobody:
 
 
 class Conversation:
-    """One call, as the server sees it: with a progress token of ours, so that no two clients' tokens can meet."""
+    """One call, as the server sees it: with a progress token of ours, so that no two clients' tokens can meet.
 
-    def __init__(self, call: Call, bulkhead: Bulkhead) -> None:
+    What changed meanwhile is told to `changed`.
+    """
+
+    def __init__(self, call: Call, bulkhead: Bulkhead, changed: Callable[[Change], None]) -> None:
         self._call = call
         self._bulkhead = bulkhead
+        self._changed = changed
         self._theirs = call.meta.get("progressToken")
         self.token = next(_tokens) if self._theirs is not None else None
 
@@ -76,8 +103,11 @@ class Conversation:
         if method == "notifications/progress":
             if params.get("progressToken") == self.token and self.token is not None:
                 await self._call.wire.notify(method, {**params, "progressToken": self._theirs})
-        elif method == "notifications/message":
+        elif method == "notifications/message" or (method == _COMPLETE and not self._call.client.modern):
             await self._call.wire.notify(method, params)
+        elif (change := change_of(method, params)) is not None:
+            # Some servers tell of a change only to the client whose call made it; a resource may be that tenant's own.
+            self._changed(change._replace(tenant=self._call.caller.tenant) if change.kind == "resource" else change)
 
     async def asked(self, method: str, params: Json) -> Json:
         if method == "ping":

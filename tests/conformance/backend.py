@@ -7,7 +7,7 @@ from typing import Any
 
 from mcp import MCPError
 from mcp.server import Server
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.server.subscriptions import ListenHandler
 from mcp_types import (
     INVALID_PARAMS,
     CallToolRequestParams,
@@ -23,6 +23,7 @@ from mcp_types import (
     UnsubscribeRequestParams,
 )
 
+from tests.conformance.audience import Audience
 from tests.conformance.exchange import Context, Exchange, InputNeeded
 from tests.conformance.prompts import complete, get_prompt, list_prompts
 from tests.conformance.resources import list_resources, list_templates, read_resource
@@ -30,20 +31,20 @@ from tests.conformance.tools import TOOLS
 
 
 def build() -> Server[Any]:
-    bus = InMemorySubscriptionBus()
+    audience = Audience()
 
     async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
         if params.name not in TOOLS:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}")
         _, handler = TOOLS[params.name]
         try:
-            return await handler(Exchange(ctx, params, bus), params.arguments or {})
+            return await handler(Exchange(ctx, params, audience), params.arguments or {})
         except InputNeeded as needed:
             return needed.result
 
     async def prompt(ctx: Context, params: GetPromptRequestParams) -> GetPromptResult | InputRequiredResult:
         try:
-            return await get_prompt(Exchange(ctx, params, bus), params)
+            return await get_prompt(Exchange(ctx, params, audience), params)
         except InputNeeded as needed:
             return needed.result
 
@@ -58,11 +59,12 @@ def build() -> Server[Any]:
         on_read_resource=read_resource,
         on_subscribe_resource=_subscribe,
         on_unsubscribe_resource=_unsubscribe,
-        on_subscriptions_listen=ListenHandler(bus),
+        on_subscriptions_listen=ListenHandler(audience.bus),
         on_list_prompts=list_prompts,
         on_get_prompt=prompt,
         on_completion=complete,
     )
+    built.middleware.append(audience.note)
     built.add_request_handler("logging/setLevel", SetLevelRequestParams, _set_level)
     return built
 

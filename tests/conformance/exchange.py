@@ -9,7 +9,6 @@ from typing import Any, Final, cast
 
 from mcp import MCPError
 from mcp.server.context import ServerRequestContext
-from mcp.server.subscriptions import ServerEvent, SubscriptionBus
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types import (
     INVALID_PARAMS,
@@ -32,6 +31,8 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
+
+from tests.conformance.audience import Audience
 
 Json = dict[str, Any]
 Context = ServerRequestContext[Any, Any]
@@ -59,10 +60,10 @@ class InputNeeded(Exception):
 class Exchange:
     """What a tool or prompt of the fixture may do beside returning."""
 
-    def __init__(self, ctx: Context, params: InputResponseRequestParams, bus: SubscriptionBus) -> None:
+    def __init__(self, ctx: Context, params: InputResponseRequestParams, audience: Audience) -> None:
         self.ctx = ctx
         self.resumed = params.request_state is not None
-        self._bus = bus
+        self.audience = audience
         self._answered = _earlier(params.request_state)
         for key, answer in (params.input_responses or {}).items():
             self._answered[key] = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
@@ -103,10 +104,6 @@ class Exchange:
     async def log(self, words: str) -> None:
         # Deprecated with the capability, and the only way that honours the request's own log level.
         await self.ctx.session.send_log_message("info", words, "fixture", self.ctx.request_id)  # pyright: ignore[reportDeprecated]
-
-    async def publish(self, event: ServerEvent) -> None:
-        """To every open listen stream."""
-        await self._bus.publish(event)
 
     async def _push(self, request: InputRequest) -> InputResponse:
         related = ServerMessageMetadata(related_request_id=self.ctx.request_id)

@@ -29,24 +29,24 @@ class TargetError(Exception):
 
 
 @asynccontextmanager
-async def alone(folder: Path) -> AsyncGenerator[str]:
-    """The fixture under the SDK's own HTTP server; its URL."""
+async def alone(folder: Path, *era: str) -> AsyncGenerator[str]:
+    """The fixture under the SDK's own HTTP server, in both eras or in one; its URL."""
     port = free_port()
     url = f"http://127.0.0.1:{port}/mcp"
     log = folder / LOG
     with log.open("wb") as printed:
-        command = (sys.executable, "-m", "tests.conformance.alone", str(port))
+        command = (sys.executable, "-m", "tests.conformance.alone", str(port), *era)
         async with child(*command, env=_env(), stdout=printed, stderr=STDOUT) as process:
             await _answering(url, process, log)
             yield url
 
 
 @asynccontextmanager
-async def remote(folder: Path) -> AsyncGenerator[str]:
+async def remote(folder: Path, *era: str) -> AsyncGenerator[str]:
     """The gateway in front of the fixture under the SDK's own HTTP server; the proxy's URL."""
     behind = folder / "behind"
     behind.mkdir()
-    async with alone(behind) as url, gateway(folder, {"url": url, "allow_private": True}) as front:
+    async with alone(behind, *era) as url, gateway(folder, {"url": url, "allow_private": True}) as front:
         yield front
 
 

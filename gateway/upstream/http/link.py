@@ -11,7 +11,7 @@ from gateway.upstream.http.modern import ModernHttp
 from gateway.upstream.http.site import Site
 from gateway.upstream.once import Once
 from gateway.upstream.remote import Era, Transport, envelope, speaks_modern, wanted
-from gateway.upstream.talk import Nobody, Talk
+from gateway.upstream.talk import ABLE, Nobody, Talk, abilities
 
 PROBE_SECONDS: Final = 20.0
 _OURSELVES: Final[Who] = ("", frozenset())
@@ -79,7 +79,7 @@ class HttpLink:
     async def _probe(self) -> frozenset[Era]:
         found: set[Era] = set()
         if self._streamable is None:
-            await self._older.greeting(_OURSELVES, {})
+            await self._older.greeting(_OURSELVES, ABLE)
             return frozenset({"handshake"})
         try:
             if speaks_modern(await self._ask_modern("server/discover", {})):
@@ -101,11 +101,11 @@ class HttpLink:
     async def _greet(self, streamable: Handshake) -> None:
         """By POST; a server that has no ear for that is asked for its stream, as servers of old expect it."""
         try:
-            await streamable.greeting(_OURSELVES, {})
+            await streamable.greeting(_OURSELVES, ABLE)
             self._handshake = streamable
         except NotSpoken as refused:
             try:
-                await self._older.greeting(_OURSELVES, {})
+                await self._older.greeting(_OURSELVES, ABLE)
                 self._handshake = self._older
             except (Fault, ForeignError):
                 raise refused from None
@@ -113,12 +113,12 @@ class HttpLink:
     async def hello(self) -> Json:
         if "modern" in await self.eras():
             return await self._ask_modern("server/discover", {})
-        return await self._handshake.greeting(_OURSELVES, {})
+        return await self._handshake.greeting(_OURSELVES, ABLE)
 
     async def ask(self, method: str, params: Json) -> Json:
         if "modern" in await self.eras():
             return await self._ask_modern(method, params)
-        return await self._handshake.request(_OURSELVES, {}, method, params, _NOBODY, {})
+        return await self._handshake.request(_OURSELVES, ABLE, method, params, _NOBODY, {})
 
     async def _ask_modern(self, method: str, params: Json) -> Json:
         return await self._modern.request(method, {**params, "_meta": envelope(self._info)}, _NOBODY, {})
@@ -129,7 +129,7 @@ class HttpLink:
             schema = call.route.header_schema if call.route else None
             return await self._modern.request(call.method, params, talk, more, schema)
         client = call.client
-        who: Who = (call.caller.principal, frozenset(client.capabilities))
+        who: Who = (call.caller.principal, abilities(client.capabilities))
         return await self._handshake.request(
             who, client.capabilities, call.method, params, talk, more, client.log_level
         )

@@ -10,7 +10,7 @@ from gateway.upstream.pipe import Duplex, Pipe
 from gateway.upstream.pipes import Pipes, Whose
 from gateway.upstream.remote import Era, Transport, envelope, wanted
 from gateway.upstream.stdio.process import Process, Program
-from gateway.upstream.talk import Nobody, Talk
+from gateway.upstream.talk import ABLE, Nobody, Talk, abilities
 
 Isolation = Literal["shared", "tenant", "user"]
 
@@ -72,7 +72,11 @@ class StdioLink:
         whose = self.whose(call)
         # A shared process cannot tell whom it asks: it is given nothing to ask for.
         capabilities = call.client.capabilities if self._isolation != "shared" else {}
-        pipe = await self._pipes.get(self._key(whose, era), capabilities, era)
+        key = self._key(whose, era)
+        if era == "handshake" and key != _LISTING:
+            # Greeted once, a process knows its client for good: one for each kind of client.
+            key = (*key, *sorted(abilities(capabilities)))
+        pipe = await self._pipes.get(key, capabilities, era)
         if self._isolation == "shared":
             return await pipe.request(call.method, params, _Muted(talk))
         await pipe.speak_up(call.client.log_level)
@@ -113,7 +117,8 @@ class StdioLink:
         return (era, *whose)
 
     async def _listing(self) -> Pipe:
-        pipe = await self._pipes.get(_LISTING, {}, self._listing_era)
+        able = ABLE if self._isolation != "shared" else {}
+        pipe = await self._pipes.get(_LISTING, able, self._listing_era)
         self._listing_era = pipe.era
         return pipe
 

@@ -24,6 +24,12 @@ def test_what_only_the_newest_revision_knows_is_left_out(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", HANDSHAKE)
+def test_a_backends_stamp_of_who_it_is_is_left_out(version: str) -> None:
+    result = shown(version, content=[], _meta={"io.modelcontextprotocol/serverInfo": {"name": "x"}, "own": 1})
+    assert result["_meta"] == {"own": 1, "correlation_id": "cid"}
+
+
+@pytest.mark.parametrize("version", HANDSHAKE)
 def test_the_original_is_left_alone(version: str) -> None:
     before: Json = {"content": [LINK], "structuredContent": {"a": 1}, "_meta": {"own": 1}, "resultType": "complete"}
     kept = {key: list(value) if isinstance(value, list) else value for key, value in before.items()}

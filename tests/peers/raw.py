@@ -1,0 +1,161 @@
+"""An MCP server of one era over HTTP, written by hand: it says exactly what it is told to say, field for field."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+Json = dict[str, Any]
+Answer = Json | Callable[[Json, Json], Awaitable[Json]]
+"""A result, or what makes one of the params and headers."""
+
+MODERN = "2026-07-28"
+_LISTS = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+
+
+class Refusal(Exception):
+    """Raised by an answer: a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.error = {"code": code, "message": message, "data": data}
+
+
+@dataclass
+class RawServer:
+    """What it says may be changed while it runs; `seen` is all that was asked, in order."""
+
+    era: Literal["modern", "handshake"] = "modern"
+    tools: list[Json] = field(default_factory=list[Json])
+    resources: list[Json] = field(default_factory=list[Json])
+    resourceTemplates: list[Json] = field(default_factory=list[Json])
+    prompts: list[Json] = field(default_factory=list[Json])
+    answers: dict[str, Answer] = field(default_factory=dict[str, Answer])
+    """By method."""
+    notices: list[Json] = field(default_factory=list[Json])
+    """Sent before the answer to each `tools/call`, as a stream; `TOKEN` stands for the request's progress token."""
+    instructions: str = ""
+    page: int = 1000
+    seen: list[tuple[str, Json, Json]] = field(default_factory=list[tuple[str, Json, Json]])
+    url: str = ""
+    refusing: bool = False
+    """Answers 503 to everything."""
+
+    def entry(self, **more: Any) -> Json:
+        return {"url": self.url, "allow_private": True, **more}
+
+    def asked(self, method: str) -> list[Json]:
+        return [params for each, params, _ in self.seen if each == method]
+
+    @property
+    def capabilities(self) -> Json:
+        return {"tools": {}, "resources": {"subscribe": True}, "prompts": {}, "completions": {}, "logging": {}}
+
+    # ---- HTTP ----
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        body = b""
+        while (event := await receive())["type"] == "http.request":
+            body += event.get("body", b"")
+            if not event.get("more_body"):
+                break
+        if self.refusing:
+            await _say(send, 503, b"")
+        elif scope["method"] != "POST":
+            await _say(send, 405, b"")
+        elif (headers.get("mcp-protocol-version") == MODERN) != (self.era == "modern"):
+            error = {"code": -32000, "message": "Server not initialized"}
+            await _say(send, 400, json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode())
+        else:
+            await self._answer(json.loads(body), headers, send)
+
+    async def _answer(self, message: Json, headers: Json, send: Send) -> None:
+        method, params = message.get("method", ""), message.get("params") or {}
+        self.seen.append((method, params, headers))
+        if "id" not in message or not method:
+            await _say(send, 202, b"")
+            return
+        answer: Json = {"jsonrpc": "2.0", "id": message["id"]}
+        try:
+            answer["result"] = await self._result(method, params, headers)
+        except Refusal as refusal:
+            answer["error"] = refusal.error
+        if method == "tools/call" and self.notices:
+            token = (params.get("_meta") or {}).get("progressToken")
+            frames = [json.dumps(each).replace('"TOKEN"', json.dumps(token)) for each in self.notices]
+            stream = "".join(f"event: message\ndata: {frame}\n\n" for frame in (*frames, json.dumps(answer)))
+            await _say(send, 200, stream.encode(), b"text/event-stream")
+            return
+        await _say(send, 200, json.dumps(answer).encode())
+
+    async def _result(self, method: str, params: Json, headers: Json) -> Json:
+        given = self.answers.get(method)
+        if given is not None:
+            return await given(params, headers) if callable(given) else given
+        if method == "initialize":
+            return {
+                "protocolVersion": "2025-11-25",
+                "capabilities": self.capabilities,
+                "serverInfo": {"name": "raw", "version": "1"},
+                "instructions": self.instructions,
+            }
+        if method == "server/discover":
+            return {
+                "supportedVersions": [MODERN],
+                "capabilities": self.capabilities,
+                "instructions": self.instructions,
+                **self._stamp(),
+            }
+        if method in _LISTS:
+            return self._list(_LISTS[method], int(params.get("cursor") or 0))
+        if method == "logging/setLevel":
+            return {}
+        raise Refusal(-32601, "Method not found", method)
+
+    def _list(self, key: str, start: int) -> Json:
+        items = getattr(self, key)
+        page = {key: items[start : start + self.page], **self._stamp()}
+        return {**page, "nextCursor": str(start + self.page)} if start + self.page < len(items) else page
+
+    def _stamp(self) -> Json:
+        if self.era != "modern":
+            return {}
+        return {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+
+
+@asynccontextmanager
+async def raw_server(**given: Any) -> AsyncGenerator[RawServer]:
+    raw = RawServer(**given)
+    server = _Quiet(uvicorn.Config(raw, host="127.0.0.1", port=0, log_level="warning", lifespan="off"))
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.005)
+    raw.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp"
+    try:
+        yield raw
+    finally:
+        server.should_exit = True
+        await task
+
+
+class _Quiet(uvicorn.Server):
+    """Leaves the process's signals alone."""
+
+    def capture_signals(self) -> Any:
+        return nullcontext()
+
+
+async def _say(send: Send, status: int, body: bytes, kind: bytes = b"application/json") -> None:
+    await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", kind)]})
+    await send({"type": "http.response.body", "body": body})
