@@ -1,13 +1,16 @@
 """The smaller sections, each a few plain fields."""
 
 import sys
-from typing import Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from pydantic import AfterValidator, Field, model_validator
 
 from gateway.settings.section import Section
 from gateway.settings.values import CallSeconds, Count, Seconds, problems, rate
-from gateway.state.tenants import TenantChange
+
+if TYPE_CHECKING:
+    # Who only reads settings need not wait for a database library to load.
+    from gateway.state.tenants import TenantChange
 
 
 class Tenant(Section):
@@ -19,7 +22,7 @@ class Tenant(Section):
     )
     read_only: bool = Field(default=False, description="Whether tools that write are withheld.")
 
-    def stated(self) -> TenantChange:
+    def stated(self) -> "TenantChange":
         """What was written down; the rest stays as an operator left it."""
         return cast("TenantChange", self.model_dump(include=self.model_fields_set))
 
