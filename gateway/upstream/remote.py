@@ -15,6 +15,7 @@ from gateway.upstream.bulkhead import Bulkhead, Room
 from gateway.upstream.follow import Follower, Hearing
 from gateway.upstream.health import Health, State
 from gateway.upstream.talk import Conversation, Talk
+from gateway.upstream.urls import answered, asking, without_rounds
 
 Era = Literal["modern", "handshake"]
 """The revision without a handshake, or the ones before it."""
@@ -213,10 +214,17 @@ class RemoteBackend:
         modern = "modern" in eras and (client.modern or "handshake" not in eras)
         talk = Conversation(call, self._bulkhead)
         meta = talk.meta(modern=modern, capabilities=client.capabilities, info=client.info or self._info)
-        params: Json = {**call.params, "_meta": meta}
+        params: Json = {**(call.params if modern else without_rounds(call.params)), "_meta": meta}
         if route is not None and (key := NAMED.get(call.method)) is not None:
             params[key] = route.name
-        return await link.carry(call, "modern" if modern else "handshake", params, talk)
+        if "inputResponses" in params:
+            params = answered(params)
+        try:
+            return await link.carry(call, "modern" if modern else "handshake", params, talk)
+        except ForeignError as error:
+            if not client.modern:
+                raise
+            return asking(error)
 
     # ---- how it is ----
 

@@ -76,7 +76,9 @@ class Conversation:
         if method == "notifications/progress":
             if params.get("progressToken") == self.token and self.token is not None:
                 await self._call.wire.notify(method, {**params, "progressToken": self._theirs})
-        elif method == "notifications/message":
+        elif method == "notifications/message" or (
+            method == "notifications/elicitation/complete" and not self._call.client.modern
+        ):
             await self._call.wire.notify(method, params)
 
     async def asked(self, method: str, params: Json) -> Json:
