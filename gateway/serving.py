@@ -84,6 +84,13 @@ class _Server(uvicorn.Server):
         super().__init__(served)
         self._house = house
 
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        with super().capture_signals():
+            yield
+            # uvicorn would send itself the signal again, and so end the process before the house is closed.
+            self._captured_signals.clear()
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._house.drain()
         await super().shutdown(sockets)

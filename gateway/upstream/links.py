@@ -1,4 +1,6 @@
-"""Links to open first: how an older server asks for them, and how a newer client is asked."""
+"""Links to open first: 2025-11-25 says so with an error, 2026-07-28 with `input_required`, after which its client makes
+the call again; the server itself knows whether they were opened.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
@@ -7,46 +9,48 @@ from gateway.contract import Call, Json
 from gateway.errors import Fault, ForeignError, Kind
 
 URL_ELICITATION_REQUIRED: Final = -32042
-_STATE: Final = "links"
+_STATE: Final = "gatehouse.links"
 _ROUND: Final = ("inputResponses", "requestState")
 
 
 async def in_handshake(call: Call, params: Json, carry: Callable[[Json], Awaitable[Json]]) -> Json:
-    """Carry a call to a server of the handshake era, which knows no rounds.
-
-    Its error that names links to open becomes `input_required` for a modern client, who makes the call again when they
-    are done; the server itself knows whether they are.
-    """
+    """Carry a call to a server of the handshake era, which knows no rounds."""
     if not call.client.modern:
         return await carry(params)
-    if params.get("requestState") == _STATE:
-        _consented(cast("Json", params.get("inputResponses") or {}))
-    plain = {key: value for key, value in params.items() if key not in _ROUND}
+    params = _first_round(answered(params))
     try:
-        return await carry(plain)
+        return await carry(params)
     except ForeignError as error:
-        requests = _requests(error)
-        if not requests:
-            raise
-        return {"resultType": "input_required", "inputRequests": requests, "requestState": _STATE}
+        return asking(error)
 
 
-def _consented(answers: Json) -> None:
-    for answer in answers.values():
+def answered(params: Json) -> Json:
+    """The params as they were before `asking`. Raises `Fault(CANCELLED)` when a link was declined."""
+    if params.get("requestState") != _STATE:
+        return params
+    for answer in cast("Json", params.get("inputResponses") or {}).values():
         if answer.get("action") != "accept":
             raise Fault(Kind.CANCELLED, "The link that this call needs was not opened.")
+    return _first_round(params)
 
 
-def _requests(error: ForeignError) -> dict[str, Json]:
+def asking(error: ForeignError) -> Json:
+    """The error as a modern client is asked. Raises the error itself when it names no links."""
     data: Any = error.data
     links: Any = cast("Json", data).get("elicitations") if isinstance(data, dict) else None
     if error.code != URL_ELICITATION_REQUIRED or not isinstance(links, list):
-        return {}
+        raise error
     known = [cast("Json", link) for link in cast("list[Any]", links) if isinstance(link, dict)]
-    return {
-        f"link-{number}": {
-            "method": "elicitation/create",
-            "params": {key: value for key, value in {**link, "mode": "url"}.items() if key != "elicitationId"},
-        }
-        for number, link in enumerate(known, 1)
-    }
+    if not known:
+        raise error
+    requests = {f"link-{number}": _request(link) for number, link in enumerate(known, 1)}
+    return {"resultType": "input_required", "inputRequests": requests, "requestState": _STATE}
+
+
+def _request(link: Json) -> Json:
+    named = {key: value for key, value in link.items() if key != "elicitationId"}
+    return {"method": "elicitation/create", "params": {**named, "mode": "url"}}
+
+
+def _first_round(params: Json) -> Json:
+    return {key: value for key, value in params.items() if key not in _ROUND}

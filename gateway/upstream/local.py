@@ -28,6 +28,7 @@ from gateway.upstream.channel import Session, Standalone
 from gateway.upstream.health import Health
 from gateway.upstream.home import HERE
 from gateway.upstream.life import Life
+from gateway.upstream.links import answered, asking
 
 log = logging.getLogger("gatehouse.upstream")
 
@@ -117,6 +118,8 @@ class LocalBackend:
         if entry is None:
             raise ForeignError(-32601, "Method not found", call.method)
         params, route = call.params, call.route
+        if "requestState" in params:
+            params = answered(params)
         until = asyncio.get_running_loop().time()
         if route is not None:
             until += route.timeout
@@ -126,6 +129,10 @@ class LocalBackend:
         self._active += 1
         try:
             return await self._run(entry, call, call.method, params)
+        except ForeignError as error:
+            if not call.client.modern:
+                raise
+            return asking(error)
         finally:
             HERE.reset(token)
             self._active -= 1
