@@ -61,7 +61,6 @@ class Seeder:
             )
             self._insert("entry_tags", {"tag": "seeded", "entry_id": entry["id"]}, numbered=False)
             self._transaction("entry", entry | _life())
-        self._connection.execute("INSERT INTO entry_words (entry_words) VALUES ('rebuild')")
         return topics
 
     def triples(self, count: int, topics: list[str]) -> None:
@@ -74,7 +73,6 @@ class Seeder:
             triple = {"id": self.next_id(), **parts, "multi": 0} | _life()
             self._insert("triples", triple | {f"{part}_key": fold(text) for part, text in parts.items()})
             self._transaction("triple", triple)
-        self._connection.execute("INSERT INTO triple_parts (triple_parts) VALUES ('rebuild')")
 
     def done(self) -> None:
         self._connection.execute(
