@@ -21,8 +21,9 @@ check: $(READY)  ## ruff, pyright strict, import-linter
 
 install: $(READY)  ## only make .venv
 
-bench: $(READY)  ## CPU per call beside a bare ASGI echo
+bench: $(READY)  ## CPU per call beside a bare ASGI echo; how fast a large memory answers
 	@$(PY) -m bench
+	@$(PY) -m bench.memory
 
 engines: $(READY)  ## fetch the real engines that tests run
 	@$(PY) -m tests.engines

@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -52,6 +52,10 @@ class Book:
     meaning: Meaning | None = None
     written: list[Written] = field(default_factory=list[Written])
     now: str = field(default_factory=times.now)
+    rows: dict[tuple[EntityType, str], Any] = field(default_factory=dict[tuple[EntityType, str], Any])
+    """What was read of single things and has not been written since; None where there is no such thing."""
+    names: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    """What was read of the names of things, until an entity is written."""
     _hand: _Hand | None = None
 
     async def begin_writing(self) -> None:

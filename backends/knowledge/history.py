@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import CompoundSelect, select, union_all
 
 from backends.knowledge.book import Book
 from backends.knowledge.paging import Page, newest_first
@@ -21,10 +21,15 @@ async def history(book: Book, arguments: Json) -> Page:
     if (actor := arguments.get("actor")) is not None:
         statement = statement.where(transactions.c.actor == actor)
     if (entity_id := arguments.get("entity_id")) is not None:
-        touching = select(touches.c.transaction_id).where(touches.c.entity_id == entity_id)
-        statement = statement.where(transactions.c.id.in_(touching))
+        statement = statement.where(transactions.c.id.in_(touching(entity_id)))
     limit = arguments.get("limit", DEFAULT_LIMIT)
     return await newest_first(book, statement, transactions, _whole, limit, arguments.get("cursor"))
+
+
+def touching(entity_id: str) -> CompoundSelect[tuple[str]]:
+    """Ids of the transactions that changed it, under its name or beside another's."""
+    under = select(transactions.c.id).where(transactions.c.entity_id == entity_id)
+    return union_all(under, select(touches.c.transaction_id).where(touches.c.entity_id == entity_id))
 
 
 async def outlines(book: Book, limit: int, cursor: str | None) -> Page:

@@ -62,8 +62,9 @@ async def record(
         "recorded_at": book.now,
     }
     await book.connection.execute(insert(transactions), row)
-    touched = [{"entity_id": id_, "transaction_id": written.id} for id_ in {change.id for change in changes}]
-    await book.connection.execute(insert(touches), touched)
+    if beside := {change.id for change in changes} - {main.id}:
+        touched = [{"entity_id": id_, "transaction_id": written.id} for id_ in beside]
+        await book.connection.execute(insert(touches), touched)
     book.written.append(written)
     return written
 
@@ -77,18 +78,15 @@ async def _apply(book: Book, change: Change) -> None:
     # Only what was never there has its first version to come.
     new = change.before is None and change.after is not None and change.after["version"] == 1
     row = None if new else await _row(book, change.kind, change.id)
-    number = book.new_number() if row is None else row.number
-    if change.before is not None:
-        await shelf.clear(book, number, change.before)
     if row is None:
         assert change.after is not None
-        values = {**shelf.to_row(change.after), "number": number, "deleted_at": None}
+        values = {**shelf.to_row(change.after), "number": book.new_number(), "deleted_at": None}
         await book.connection.execute(insert(shelf.table), values)
     else:
         values = _values(book, change, row)
         await book.connection.execute(update(shelf.table).where(shelf.table.c.id == change.id).values(values))
-    if change.after is not None:
-        await shelf.lay_out(book, number, change.after)
+    book.rows.pop((change.kind, change.id), None)
+    await shelf.settle(book, change.id, change.before, change.after)
 
 
 def _values(book: Book, change: Change, row: Any) -> Json:
@@ -98,8 +96,11 @@ def _values(book: Book, change: Change, row: Any) -> Json:
 
 
 async def _row(book: Book, kind: EntityType, id_: str) -> Any:
-    shelf = SHELVES[kind]
-    return (await book.connection.execute(select(shelf.table).where(shelf.table.c.id == id_))).first()
+    if (kind, id_) not in book.rows:
+        shelf = SHELVES[kind]
+        found = await book.connection.execute(select(shelf.table).where(shelf.table.c.id == id_))
+        book.rows[kind, id_] = found.first()
+    return book.rows[kind, id_]
 
 
 async def version_of(book: Book, kind: EntityType, id_: str) -> int:

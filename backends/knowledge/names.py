@@ -11,7 +11,10 @@ from backends.knowledge.tables import names
 
 async def same(book: Book, name: str) -> set[str]:
     """All names of what this name means, as they are compared."""
-    return await spread(book, [fold(name)])
+    key = fold(name)
+    if key not in book.names:
+        book.names[key] = await spread(book, [key])
+    return book.names[key]
 
 
 async def spread(book: Book, keys: Iterable[str]) -> set[str]:

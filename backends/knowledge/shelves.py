@@ -21,9 +21,8 @@ class Shelf:
     table: TableClause
     to_row: Callable[[Json], Json]
     from_row: Callable[[Any], Json]
-    lay_out: Callable[[Book, int, Json], Awaitable[None]]
-    """Beside the row itself: index, tags, names."""
-    clear: Callable[[Book, int, Json], Awaitable[None]]
+    settle: Callable[[Book, str, Json | None, Json | None], Awaitable[None]]
+    """What lies beside the row, such as tags and names, as it was before and is to be after; the row is written."""
 
 
 # ---- entries ------------------------------------------------------------------------------------------------------
@@ -41,17 +40,15 @@ def entry_from(row: Any) -> Json:
     return entry | {name: getattr(row, name) for name in _PROVENANCE}
 
 
-async def _lay_out_entry(book: Book, number: int, entry: Json) -> None:
-    await book.index.add_entry(book.connection, number, entry)
-    if entry["tags"]:
-        rows = [{"tag": tag, "entry_id": entry["id"]} for tag in entry["tags"]]
-        await book.connection.execute(insert(entry_tags), rows)
-
-
-async def _clear_entry(book: Book, number: int, entry: Json) -> None:
-    await book.index.remove_entry(book.connection, number, entry)
-    if entry["tags"]:
-        await book.connection.execute(delete(entry_tags).where(entry_tags.c.entry_id == entry["id"]))
+async def _settle_entry(book: Book, id_: str, before: Json | None, after: Json | None) -> None:
+    had: list[str] = before["tags"] if before else []
+    has: list[str] = after["tags"] if after else []
+    if had == has:
+        return
+    if had:
+        await book.connection.execute(delete(entry_tags).where(entry_tags.c.entry_id == id_))
+    if has:
+        await book.connection.execute(insert(entry_tags), [{"tag": tag, "entry_id": id_} for tag in has])
 
 
 # ---- triples ------------------------------------------------------------------------------------------------------
@@ -69,12 +66,8 @@ def triple_from(row: Any) -> Json:
     return triple | {name: getattr(row, name) for name in _PROVENANCE}
 
 
-async def _lay_out_triple(book: Book, number: int, triple: Json) -> None:
-    await book.index.add_triple(book.connection, number, triple)
-
-
-async def _clear_triple(book: Book, number: int, triple: Json) -> None:
-    await book.index.remove_triple(book.connection, number, triple)
+async def _settle_triple(book: Book, id_: str, before: Json | None, after: Json | None) -> None:
+    """All of it is in its row."""
 
 
 # ---- entities -----------------------------------------------------------------------------------------------------
@@ -95,8 +88,13 @@ def entity_from(row: Any) -> Json:
     }
 
 
-async def _lay_out_entity(book: Book, number: int, entity: Json) -> None:
-    keys = names_of(entity)
+async def _settle_entity(book: Book, id_: str, before: Json | None, after: Json | None) -> None:
+    book.names.clear()
+    if before is not None:
+        await book.connection.execute(delete(names).where(names.c.entity_id == id_))
+    if after is None:
+        return
+    keys = names_of(after)
     taken = await book.connection.execute(select(names).where(names.c.name_key.in_(keys)))
     if (other := taken.first()) is not None:
         raise Fault(
@@ -105,11 +103,7 @@ async def _lay_out_entity(book: Book, number: int, entity: Json) -> None:
             details={"entity_id": other.entity_id},
             suggested_fix="Merge the two entities with merge_entities, or leave the name out.",
         )
-    await book.connection.execute(insert(names), [{"name_key": key, "entity_id": entity["id"]} for key in keys])
-
-
-async def _clear_entity(book: Book, number: int, entity: Json) -> None:
-    await book.connection.execute(delete(names).where(names.c.entity_id == entity["id"]))
+    await book.connection.execute(insert(names), [{"name_key": key, "entity_id": id_} for key in keys])
 
 
 def names_of(entity: Json) -> list[str]:
@@ -118,7 +112,7 @@ def names_of(entity: Json) -> list[str]:
 
 
 SHELVES: Final[dict[EntityType, Shelf]] = {
-    "entry": Shelf(entries, _entry_row, entry_from, _lay_out_entry, _clear_entry),
-    "triple": Shelf(triples, _triple_row, triple_from, _lay_out_triple, _clear_triple),
-    "entity": Shelf(entities, _entity_row, entity_from, _lay_out_entity, _clear_entity),
+    "entry": Shelf(entries, _entry_row, entry_from, _settle_entry),
+    "triple": Shelf(triples, _triple_row, triple_from, _settle_triple),
+    "entity": Shelf(entities, _entity_row, entity_from, _settle_entity),
 }

@@ -7,9 +7,10 @@ from sqlalchemy import select, update
 
 from backends.knowledge import ledger
 from backends.knowledge.book import Book, Change
+from backends.knowledge.history import touching
 from backends.knowledge.keys import fold
 from backends.knowledge.names import same
-from backends.knowledge.tables import touches, transactions, triples
+from backends.knowledge.tables import transactions, triples
 from backends.knowledge.triples import overlaps
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
@@ -56,9 +57,8 @@ async def _check_free(book: Book, transaction_id: str, made: Json) -> None:
     """Raises `Fault(ILLEGAL_STATE)` when something that came later would lose what it stands on."""
     statement = (
         select(transactions.c.id)
-        .select_from(touches.join(transactions, transactions.c.id == touches.c.transaction_id))
         .where(
-            touches.c.entity_id == made["id"],
+            transactions.c.id.in_(touching(made["id"])),
             transactions.c.id > transaction_id,
             transactions.c.op != "REVERT",
             transactions.c.reverted_by.is_(None),

@@ -1,54 +1,54 @@
 """What a search leaves out, as conditions of SQL: pages are full because nothing is dropped afterwards."""
 
-from typing import Any
+from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Select, TableClause, and_, exists, or_, select
+from sqlalchemy import ColumnElement, Select, select
 
 from backends.knowledge import times
 from backends.knowledge.book import Book
+from backends.knowledge.sql import Condition
 from backends.knowledge.tables import entries, entry_tags
 from gateway.contract import Json
 
 ANY_TIME = "any"
 
 
-def of_entries(book: Book, arguments: Json) -> ColumnElement[bool]:
+def of_entries(book: Book, arguments: Json) -> Condition:
     """Living, valid at the time asked about, and with all of the tags."""
-    return and_(_alive(book, arguments), *map(_tagged, tags_of(arguments)))
+    alive, tags = alive_at(book, "entries", arguments), tags_of(arguments)
+    tagged = "".join(map(_tagged, range(len(tags))))
+    return Condition(alive.sql + tagged, {**alive.values, **{f"tag{at}": tag for at, tag in enumerate(tags)}})
+
+
+def _tagged(at: int) -> str:
+    return f" AND EXISTS (SELECT 1 FROM entry_tags WHERE tag = :tag{at} AND entry_id = entries.id)"  # noqa: S608 - a number
+
+
+def alive_at(book: Book, table: Literal["entries", "triples"], arguments: Json) -> Condition:
+    """Living, and valid at `as_of`, by default now; `any` asks about all times."""
+    given = arguments.get("as_of")
+    if given == ANY_TIME:
+        return Condition(f"{table}.deleted_at IS NULL", {})
+    moment = book.now if given is None else times.parse(given, "as_of")
+    sql = (
+        f"{table}.deleted_at IS NULL AND ({table}.valid_from IS NULL OR {table}.valid_from <= :moment)"
+        f" AND ({table}.valid_to IS NULL OR {table}.valid_to > :moment)"
+    )
+    return Condition(sql, {"moment": moment})
 
 
 def listed(book: Book, arguments: Json) -> tuple[Select[Any], ColumnElement[Any]]:
-    """All entries that meet the same conditions, and the column that puts them in order of creation."""
-    statement, tags = select(entries).where(_alive(book, arguments)), tags_of(arguments)
+    """All entries that meet the conditions of a search, and the column that puts them in order of creation."""
+    tags = tags_of(arguments)
     if not tags:
-        return statement, entries.c.id
-    # The tag's own rows are in order already: a page reads no more of them than it shows.
-    first = statement.select_from(entry_tags.join(entries, entries.c.id == entry_tags.c.entry_id))
-    first = first.where(entry_tags.c.tag == tags[0], *map(_tagged, tags[1:]))
-    return first, entry_tags.c.entry_id
+        return select(entries).where(alive_at(book, "entries", arguments).bound()), entries.c.id
+    # The first tag's own rows are in order already: a page reads no more of them than it shows.
+    first = entry_tags.alias("first_tag")
+    rest = of_entries(book, {**arguments, "tags": tags[1:]})
+    statement = select(entries).select_from(first.join(entries, entries.c.id == first.c.entry_id))
+    return statement.where(first.c.tag == tags[0], rest.bound()), first.c.entry_id
 
 
 def tags_of(arguments: Json) -> list[str]:
     given: list[str] = arguments.get("tags") or []
     return list(dict.fromkeys(given))
-
-
-def _alive(book: Book, arguments: Json) -> ColumnElement[bool]:
-    return and_(entries.c.deleted_at.is_(None), *valid(book, entries, arguments))
-
-
-def valid(book: Book, table: TableClause, arguments: Json) -> list[ColumnElement[bool]]:
-    """Valid at `as_of`, by default now; `any` asks about all times."""
-    given = arguments.get("as_of")
-    if given == ANY_TIME:
-        return []
-    moment = book.now if given is None else times.parse(given, "as_of")
-    return [
-        or_(table.c.valid_from.is_(None), table.c.valid_from <= moment),
-        or_(table.c.valid_to.is_(None), table.c.valid_to > moment),
-    ]
-
-
-def _tagged(tag: str) -> ColumnElement[bool]:
-    other = entry_tags.alias()
-    return exists().where(other.c.tag == tag, other.c.entry_id == entries.c.id)

@@ -1,40 +1,51 @@
 """One hop through the graph: entries about what a triple connects with what was found."""
 
+import json
 from collections.abc import Iterable
 from typing import Final
 
-from sqlalchemy import select
-
 from backends.knowledge.book import Book
-from backends.knowledge.names import spread
-from backends.knowledge.search.filters import of_entries, valid
+from backends.knowledge.search.filters import alive_at
 from backends.knowledge.search.index import Hit
-from backends.knowledge.tables import entries, triples
+from backends.knowledge.sql import Condition, statement
 from gateway.contract import Json
 
 _SEEDS: Final = 10
 _TRIPLES: Final = 100
+_LOOKED_AT: Final = 1_000
+"""Of a topic with very many entries not all are looked at."""
 _NEIGHBOURS: Final = 50
 
+# Every name of an entity stands for all of its names, at both ends of a triple.
+_HOP: Final = """
+WITH seeds (name) AS ({given}),
+  here (name) AS (
+    SELECT name FROM seeds
+    UNION SELECT others.name_key FROM seeds JOIN names ON names.name_key = seeds.name
+      JOIN names AS others ON others.entity_id = names.entity_id),
+  onwards (name) AS (
+    SELECT object_key FROM here JOIN triples ON triples.subject_key = here.name WHERE {triple} LIMIT :triples),
+  backwards (name) AS (
+    SELECT subject_key FROM here JOIN triples ON triples.object_key = here.name WHERE {triple} LIMIT :triples),
+  ends (name) AS (SELECT name FROM onwards UNION SELECT name FROM backwards),
+  there (name) AS (
+    SELECT name FROM ends
+    UNION SELECT others.name_key FROM ends JOIN names ON names.name_key = ends.name
+      JOIN names AS others ON others.entity_id = names.entity_id)
+SELECT number FROM (
+  SELECT entries.number FROM entries WHERE entries.topic_key IN (SELECT name FROM there) AND {entry} LIMIT :looked_at
+) AS near ORDER BY number DESC LIMIT :neighbours
+"""
 
-async def neighbours(book: Book, hits: Iterable[Hit], arguments: Json) -> set[int]:
+
+async def neighbours(book: Book, hits: Iterable[Hit], arguments: Json, condition: Condition) -> set[int]:
     """Numbers of entries whose topic is the other end of a triple that touches the topic of one of the best hits."""
     topics = list(dict.fromkeys(hit.topic_key for hit in hits))[:_SEEDS]
     if not topics:
         return set()
-    ends = await _other_ends(book, await spread(book, topics), arguments)
-    if not ends:
-        return set()
-    known = await spread(book, ends)
-    statement = select(entries.c.number).where(entries.c.topic_key.in_(known), of_entries(book, arguments))
-    newest = statement.order_by(entries.c.number.desc()).limit(_NEIGHBOURS)
-    return set((await book.connection.execute(newest)).scalars())
-
-
-async def _other_ends(book: Book, keys: set[str], arguments: Json) -> set[str]:
-    alive = [triples.c.deleted_at.is_(None), *valid(book, triples, arguments)]
-    ends: set[str] = set()
-    for here, there in (("subject_key", "object_key"), ("object_key", "subject_key")):
-        statement = select(triples.c[there]).where(triples.c[here].in_(keys), *alive).limit(_TRIPLES)
-        ends.update((await book.connection.execute(statement)).scalars())
-    return ends
+    triple = alive_at(book, "triples", arguments)
+    sql = _HOP.format(given=book.index.listed(":topics"), triple=triple.sql, entry=condition.sql)
+    bounds = {"triples": _TRIPLES, "looked_at": _LOOKED_AT, "neighbours": _NEIGHBOURS}
+    values: Json = {"topics": json.dumps(topics), **bounds, **triple.values, **condition.values}
+    found = await book.connection.execute(statement(sql), values)
+    return set(found.scalars())

@@ -8,7 +8,7 @@ from backends.knowledge.book import Book
 from backends.knowledge.keys import fold
 from backends.knowledge.names import same
 from backends.knowledge.paging import Page, newest_first
-from backends.knowledge.search.filters import valid
+from backends.knowledge.search.filters import alive_at
 from backends.knowledge.shelves import triple_from
 from backends.knowledge.tables import triples
 from gateway.contract import Json
@@ -19,7 +19,7 @@ _LIMIT: Final = 50
 
 async def query_graph(book: Book, arguments: Json) -> Page:
     """Living triples whose parts all contain what is asked for, newest first."""
-    statement = select(triples).where(triples.c.deleted_at.is_(None), *valid(book, triples, arguments))
+    statement = select(triples).where(alive_at(book, "triples", arguments).bound())
     wanted: dict[str, list[str]] = {}
     for part in _PARTS:
         if key := fold(arguments.get(part) or ""):

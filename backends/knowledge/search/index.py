@@ -1,4 +1,4 @@
-"""The one place where engines differ: what a full-text index can be told and asked."""
+"""The one place where engines differ: what a full-text index can be asked. The database keeps it, by triggers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from sqlalchemy import ColumnElement, Select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.contract import Json
+from backends.knowledge.sql import Condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +26,22 @@ class Index(Protocol):
         """Make the index where there is none yet. Harmless when there is one."""
         ...
 
-    async def add_entry(self, connection: AsyncConnection, number: int, entry: Json) -> None: ...
-
-    async def remove_entry(self, connection: AsyncConnection, number: int, entry: Json) -> None:
-        """`entry` is what was added under this number."""
+    def listed(self, value: str) -> str:
+        """A SELECT of the texts in the JSON array that the named value holds."""
         ...
 
-    async def add_triple(self, connection: AsyncConnection, number: int, triple: Json) -> None: ...
-
-    async def remove_triple(self, connection: AsyncConnection, number: int, triple: Json) -> None: ...
+    def numbers(self, value: str) -> str:
+        """The same for whole numbers."""
+        ...
 
     async def lexical(
-        self, connection: AsyncConnection, words: Sequence[str], condition: ColumnElement[bool], limit: int
+        self, connection: AsyncConnection, words: Sequence[str], condition: Condition, limit: int
     ) -> list[Hit]:
         """Entries with any of the words in topic, content or tags that meet the condition, the best first."""
         ...
 
     async def beginning(
-        self, connection: AsyncConnection, words: Sequence[str], condition: ColumnElement[bool], limit: int
+        self, connection: AsyncConnection, words: Sequence[str], condition: Condition, limit: int
     ) -> list[Hit]:
         """The same for entries with words that begin with any of these."""
         ...
@@ -62,6 +60,4 @@ class Index(Protocol):
 class Meaning(Protocol):
     """Optional: how near entries are to a text in meaning. A memory without it ranks by words and graph alone."""
 
-    async def similar(
-        self, connection: AsyncConnection, text: str, condition: ColumnElement[bool], limit: int
-    ) -> list[Hit]: ...
+    async def similar(self, connection: AsyncConnection, text: str, condition: Condition, limit: int) -> list[Hit]: ...

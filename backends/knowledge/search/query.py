@@ -1,10 +1,9 @@
 """Searching entries: by words and graph with a score, or by tags alone, newest first."""
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Final
-
-from sqlalchemy import ColumnElement, case, func, or_, select
 
 from backends.knowledge.book import Book
 from backends.knowledge.entries import with_entities
@@ -16,6 +15,7 @@ from backends.knowledge.search.graph import neighbours
 from backends.knowledge.search.index import Hit
 from backends.knowledge.search.ranking import WITH_MEANING, WITHOUT_MEANING, Ranked, rank
 from backends.knowledge.shelves import entry_from
+from backends.knowledge.sql import Condition, statement
 from backends.knowledge.tables import entries
 from gateway.contract import Json
 
@@ -61,7 +61,7 @@ async def _ranked(book: Book, text: str, arguments: Json) -> list[Ranked]:
         plain = _PLAIN_WORDS.fullmatch(text) is not None
         hits = await (_beginning(book, found, condition) if plain else _containing(book, text, condition))
     alike = await book.meaning.similar(book.connection, text, condition, _POOL) if book.meaning else []
-    near = await neighbours(book, [*hits, *alike], arguments)
+    near = await neighbours(book, [*hits, *alike], arguments, condition)
     weights = WITH_MEANING if book.meaning else WITHOUT_MEANING
     return rank(_scores(hits), _scores(alike), near, weights)[:_POOL]
 
@@ -70,21 +70,33 @@ def _scores(hits: list[Hit]) -> dict[int, float]:
     return {hit.number: hit.score for hit in hits}
 
 
-async def _beginning(book: Book, found: list[str], condition: ColumnElement[bool]) -> list[Hit]:
+async def _beginning(book: Book, found: list[str], condition: Condition) -> list[Hit]:
     """For words that nobody wrote: those that begin like them."""
     begun = [word for word in found if len(word) >= _BEGINNING]
     return await book.index.beginning(book.connection, begun, condition, _POOL) if begun else []
 
 
-async def _containing(book: Book, text: str, condition: ColumnElement[bool]) -> list[Hit]:
+_CONTAINING: Final = """
+SELECT number, topic_key, CASE WHEN topic_key = :key THEN 1.0 WHEN topic_key LIKE :in_topic ESCAPE '/' THEN 0.8
+  ELSE 0.5 END AS fit
+FROM entries
+WHERE {condition} AND (topic_key LIKE :in_topic ESCAPE '/' OR lower(content) LIKE :in_content ESCAPE '/')
+ORDER BY fit DESC, number DESC LIMIT :limit
+"""
+
+
+async def _containing(book: Book, text: str, condition: Condition) -> list[Hit]:
     """For what has no words of its own: signs, parts of words, scripts without spaces."""
-    key, content = entries.c.topic_key, func.lower(entries.c.content)
-    in_topic = key.contains(fold(text), autoescape=True)
-    in_content = content.contains(text.lower(), autoescape=True)
-    score = case((key == fold(text), 1.0), (in_topic, 0.8), else_=0.5).label("fit")
-    statement = select(entries.c.number, key, score).where(condition, or_(in_topic, in_content))
-    rows = await book.connection.execute(statement.order_by(score.desc(), entries.c.number.desc()).limit(_POOL))
-    return [Hit(row.number, row.topic_key, row.fit) for row in rows]
+    key = fold(text)
+    values: Json = {"key": key, "in_topic": _like(key), "in_content": _like(text.lower()), "limit": _POOL}
+    made = statement(_CONTAINING.replace("{condition}", condition.sql))
+    rows = await book.connection.execute(made, values | condition.values)
+    return [Hit(*row) for row in rows]
+
+
+def _like(text: str) -> str:
+    escaped = text.replace("/", "//").replace("%", "/%").replace("_", "/_")
+    return f"%{escaped}%"
 
 
 # ---- its pages ----------------------------------------------------------------------------------------------------
@@ -100,23 +112,38 @@ class _Place:
 async def _page(book: Book, arguments: Json, ranked: list[Ranked], place: _Place, limit: int) -> Page:
     """The next `limit` that are still there and still fit; what was deleted meanwhile leaves no gap."""
     found: list[tuple[int, Json]] = []
+    condition = of_entries(book, arguments)
     at = place.start
     while at < len(ranked) and len(found) < limit:
         some = ranked[at : at + limit]
-        items = await _fetch(book, arguments, some)
+        items = await _fetch(book, condition, some)
         found += [(at + n + 1, items[each.number]) for n, each in enumerate(some) if each.number in items]
         at += len(some)
     shown = fitting([item for _, item in found[:limit]])
     end = found[len(shown)][0] - 1 if len(found) > len(shown) else at
-    page = await with_entities(book, shown)
     if end >= len(ranked):
-        return Page(page, None)
+        return Page(shown, None)
     name = place.ranking or await rankings.keep(book, arguments, ranked)
-    return Page(page, rankings.cursor_at(name, end))
+    return Page(shown, rankings.cursor_at(name, end))
 
 
-async def _fetch(book: Book, arguments: Json, some: list[Ranked]) -> dict[int, Json]:
+_SHOWN: Final = """
+SELECT entries.*, names.entity_id AS canonical_entity_id
+FROM entries LEFT JOIN names ON names.name_key = entries.topic_key
+WHERE entries.number IN ({numbers}) AND {condition}
+"""
+
+
+async def _fetch(book: Book, condition: Condition, some: list[Ranked]) -> dict[int, Json]:
     by_number = {each.number: each for each in some}
-    statement = select(entries).where(entries.c.number.in_(by_number), of_entries(book, arguments))
-    rows = await book.connection.execute(statement)
-    return {row.number: {**entry_from(row), **by_number[row.number].scores()} for row in rows}
+    numbers = book.index.numbers(":numbers")
+    made = statement(_SHOWN.format(numbers=numbers, condition=condition.sql))
+    rows = await book.connection.execute(made, {"numbers": json.dumps(list(by_number)), **condition.values})
+    return {
+        row.number: {
+            **entry_from(row),
+            **by_number[row.number].scores(),
+            "canonical_entity_id": row.canonical_entity_id,
+        }
+        for row in rows
+    }

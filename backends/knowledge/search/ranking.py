@@ -43,14 +43,10 @@ def rank(
     lexical: Mapping[int, float], semantic: Mapping[int, float], neighbours: set[int], weights: Weights
 ) -> list[Ranked]:
     """Everything found by any way, the best first; equals in order of creation."""
-    ranked = [
-        _ranked(number, lexical.get(number, 0.0), semantic.get(number, 0.0), number in neighbours, weights)
-        for number in {*lexical, *semantic, *neighbours}
-    ]
+    ranked: list[Ranked] = []
+    for number in {*lexical, *semantic, *neighbours}:
+        words, meaning = lexical.get(number, 0.0), semantic.get(number, 0.0)
+        graph = NEIGHBOUR if number in neighbours else 0.0
+        total = weights.lexical * words + weights.semantic * meaning + weights.graph * graph
+        ranked.append(Ranked(number, words, meaning, graph, round(total, 6)))
     return sorted(ranked, key=lambda each: (-each.total, each.number))
-
-
-def _ranked(number: int, lexical: float, semantic: float, near: bool, weights: Weights) -> Ranked:
-    graph = NEIGHBOUR if near else 0.0
-    total = weights.lexical * lexical + weights.semantic * semantic + weights.graph * graph
-    return Ranked(number, *(round(value, 6) for value in (lexical, semantic, graph, total)))

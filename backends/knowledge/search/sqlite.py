@@ -5,55 +5,51 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Double, Select, and_, column, func, literal_column, select, table, text
+from sqlalchemy import ColumnElement, Select, column, table, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backends.knowledge.keys import fold
+from backends.knowledge.search.fts5 import SCHEMA
 from backends.knowledge.search.index import Hit
-from backends.knowledge.tables import entries, triples
+from backends.knowledge.sql import Condition, statement
+from backends.knowledge.tables import triples
 from gateway.contract import Json
 
 _TRIGRAM: Final = 3
-_BUDGET: Final = 4_000
-"""How many entries one search scores: about a microsecond each."""
-_NEWEST: Final = 2_000
+_BUDGET: Final = 3_000
+"""How many entries one search scores: about a microsecond each, on a machine that does nothing else."""
+_NEWEST: Final = 1_000
 """Of entries that only share words with very many others, the newest so many are looked at."""
 _SPARE: Final = 100
 _GRAMS: Final = 3
 """So many of a text's trigrams are enough to leave few triples; each more costs time."""
 _OFTEN: Final = " etaoinshrdlucm"
 
-_SCHEMA: Final = (
-    "CREATE VIRTUAL TABLE IF NOT EXISTS entry_words USING fts5("
-    "topic, content, tags, content='entries', content_rowid='number', tokenize='unicode61 remove_diacritics 2')",
-    "CREATE VIRTUAL TABLE IF NOT EXISTS entry_vocabulary USING fts5vocab('entry_words', 'row')",
-    "CREATE VIRTUAL TABLE IF NOT EXISTS triple_parts USING fts5(subject_key, predicate_key, object_key,"
-    " content='triples', content_rowid='number', tokenize='trigram case_sensitive 1', detail=column)",
-)
-_ADD_ENTRY: Final = text(
-    "INSERT INTO entry_words (rowid, topic, content, tags) VALUES (:number, :topic, :content, :tags)"
-)
-_REMOVE_ENTRY: Final = text(
-    "INSERT INTO entry_words (entry_words, rowid, topic, content, tags)"
-    " VALUES ('delete', :number, :topic, :content, :tags)"
-)
-_ADD_TRIPLE: Final = text(
-    "INSERT INTO triple_parts (rowid, subject_key, predicate_key, object_key)"
-    " VALUES (:number, :subject, :predicate, :object)"
-)
-_REMOVE_TRIPLE: Final = text(
-    "INSERT INTO triple_parts (triple_parts, rowid, subject_key, predicate_key, object_key)"
-    " VALUES ('delete', :number, :subject, :predicate, :object)"
-)
+# Counting ends where it no longer matters: the index would read a common word's whole list.
+_COUNTS: Final = """
+SELECT value, (SELECT count(*) FROM (SELECT 1 FROM entry_words WHERE entry_words MATCH given.value LIMIT :most))
+FROM json_each(:words) AS given
+"""
+# The index sorts its own rows faster than rows that were joined, and the condition seldom leaves many out.
+_BEST: Final = """
+SELECT entries.number, entries.topic_key, best.fit
+FROM (SELECT rowid, rank AS fit FROM entry_words WHERE entry_words MATCH :match ORDER BY rank LIMIT :most) AS best
+LEFT JOIN entries ON entries.number = best.rowid AND {condition}
+ORDER BY best.fit, best.rowid
+"""
+_EVERY: Final = """
+SELECT entries.number, entries.topic_key, found.rank
+FROM entry_words AS found JOIN entries ON entries.number = found.rowid
+WHERE found.entry_words MATCH :match AND {condition} ORDER BY found.rank LIMIT :limit
+"""
+_NEWEST_OF: Final = """
+SELECT * FROM (
+  SELECT {at}, -entries.number, entries.topic_key
+  FROM (SELECT rowid FROM entry_words WHERE entry_words MATCH :match{at} ORDER BY rowid DESC LIMIT :newest) AS found
+  JOIN entries ON entries.number = found.rowid AND {condition} LIMIT :limit)
+"""
 
-_words: Final = table("entry_words", column("rowid"))
 _parts: Final = table("triple_parts", column("rowid"))
-_vocabulary: Final = table("entry_vocabulary", column("term"), column("doc"))
-_MATCH_ENTRY: Final = text("entry_words MATCH :match")
 _MATCH_TRIPLE: Final = text("triple_parts MATCH :match")
-# A word of the topic says most of what an entry is about, then a tag.
-_WEIGHTS: Final = "INSERT INTO entry_words (entry_words, rank) VALUES ('rank', 'bm25(4.0, 1.0, 2.0)')"
-_RANK: Final = literal_column("rank", Double)
 
 
 class Fts5:
@@ -64,39 +60,44 @@ class Fts5:
         self._newest = newest
 
     async def prepare(self, connection: AsyncConnection) -> None:
-        for statement in (*_SCHEMA, _WEIGHTS):
-            await connection.exec_driver_sql(statement)
+        for sql in SCHEMA:
+            await connection.exec_driver_sql(sql)
 
-    async def add_entry(self, connection: AsyncConnection, number: int, entry: Json) -> None:
-        await connection.execute(_ADD_ENTRY, _entry(number, entry))
+    def listed(self, value: str) -> str:
+        return f"SELECT value FROM json_each({value})"  # noqa: S608 - a name of ours
 
-    async def remove_entry(self, connection: AsyncConnection, number: int, entry: Json) -> None:
-        await connection.execute(_REMOVE_ENTRY, _entry(number, entry))
-
-    async def add_triple(self, connection: AsyncConnection, number: int, triple: Json) -> None:
-        await connection.execute(_ADD_TRIPLE, _triple(number, triple))
-
-    async def remove_triple(self, connection: AsyncConnection, number: int, triple: Json) -> None:
-        await connection.execute(_REMOVE_TRIPLE, _triple(number, triple))
+    def numbers(self, value: str) -> str:
+        return self.listed(value)
 
     async def lexical(
-        self, connection: AsyncConnection, words: Sequence[str], condition: ColumnElement[bool], limit: int
+        self, connection: AsyncConnection, words: Sequence[str], condition: Condition, limit: int
     ) -> list[Hit]:
-        search = self._search(connection, condition, limit)
-        found = await connection.execute(select(_vocabulary).where(_vocabulary.c.term.in_(words)))
-        held = sorted((row.doc, row.term) for row in found)
-        if sum(count for count, _ in held) > self._budget:
-            return _hits(await search.among_very_many(held))
-        return _hits(await search.rows(_either([word for _, word in held])) if held else [])
+        return await self._search(connection, [_quoted(word) for word in words], condition, limit)
 
     async def beginning(
-        self, connection: AsyncConnection, words: Sequence[str], condition: ColumnElement[bool], limit: int
+        self, connection: AsyncConnection, words: Sequence[str], condition: Condition, limit: int
     ) -> list[Hit]:
-        match = " OR ".join(f"{_quoted(word)} *" for word in words)
-        return _hits(await self._search(connection, condition, limit).rows(match))
+        return await self._search(connection, [f"{_quoted(word)} *" for word in words], condition, limit)
 
-    def _search(self, connection: AsyncConnection, condition: ColumnElement[bool], limit: int) -> "_Search":
-        return _Search(connection, condition, limit, self._budget, self._newest)
+    async def _search(
+        self, connection: AsyncConnection, phrases: list[str], condition: Condition, limit: int
+    ) -> list[Hit]:
+        search = _Search(connection, condition, limit, self._newest)
+        most = 2 * self._budget + 1
+        counted = await connection.execute(statement(_COUNTS), {"words": json.dumps(phrases), "most": most})
+        held = sorted((count, phrase) for phrase, count in counted if count)
+        telling: list[str] = []
+        left = self._budget
+        for count, phrase in held:
+            if (left := left - count) >= 0:
+                telling.append(phrase)
+        common = [phrase for _, phrase in held if phrase not in telling]
+        # A word that nearly every entry has adds nothing to a score but the time to count it.
+        adding = [phrase for count, phrase in held if phrase in common and count < most]
+        hits = await search.best(telling, adding) if telling else []
+        if common and len(hits) < limit:
+            hits += await search.filling(common, hits)
+        return hits
 
     def narrow(
         self, statement: Select[Any], wanted: Mapping[str, Sequence[str]]
@@ -115,74 +116,48 @@ class Fts5:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """One search for words."""
+    """One search for phrases of the index's own language."""
 
     connection: AsyncConnection
-    condition: ColumnElement[bool]
+    condition: Condition
     limit: int
-    budget: int
     newest: int
 
-    async def among_very_many(self, held: list[tuple[int, str]]) -> list[Any]:
-        """All entries with a telling word; of those with a common one, who has it in the topic or is new.
-
-        A word that every other entry has says little, and scoring every other entry would take longer than anybody
-        wants to wait.
-        """
-        telling: list[str] = []
-        left = self.budget
-        for count, word in held:
-            if (left := left - count) >= 0:
-                telling.append(word)
-        common = [word for _, word in held if word not in telling]
-        any_common = _either(common)
-        best: dict[int, Any] = {}
-        if telling:
-            rare = _either(telling)
-            best = {row.number: row for row in await self.rows(f"({rare}) AND ({rare} OR {any_common})")}
-        if len(best) < self.limit:
-            for row in await self._titled_or_new(any_common):
-                best.setdefault(row.number, row)
-        return sorted(best.values(), key=lambda row: (row.fit, row.number))[: self.limit]
-
-    async def _titled_or_new(self, any_common: str) -> list[Any]:
-        in_topic = f"topic : ({any_common})"
-        counted = select(func.count()).select_from(_words).where(_MATCH_ENTRY.bindparams(match=in_topic))
-        few = (await self.connection.execute(counted)).scalar_one() <= self.budget
-        recent = await self.rows(any_common, _words.c.rowid > await self._oldest_of_the_newest())
-        return [*await self.rows(in_topic), *recent] if few else recent
-
-    async def rows(self, match: str, *bounds: ColumnElement[bool]) -> list[Any]:
-        """The best first."""
-        found = select(_words.c.rowid, _RANK.label("fit")).where(_MATCH_ENTRY.bindparams(match=match), *bounds)
+    async def best(self, telling: list[str], adding: list[str]) -> list[Hit]:
+        """All entries with a telling phrase, by bm25; the others count where they are there."""
+        either = " OR ".join(telling)
+        match = f"({either}) AND ({' OR '.join((*telling, *adding))})" if adding else either
         most = self.limit + _SPARE
-        # The index sorts its own rows faster than rows that were joined, and the condition seldom leaves many out.
-        rows = list(await self.connection.execute(self._joined(found.order_by(_RANK).limit(most))))
-        kept = [row for row in rows if row.number is not None][: self.limit]
-        if len(rows) < most or len(kept) == self.limit:
-            return kept
-        every = self._joined(found).where(entries.c.number.is_not(None)).limit(self.limit)
-        return list(await self.connection.execute(every))
+        rows = await self._rows(_BEST, {"match": match, "most": most})
+        kept = [row for row in rows if row[0] is not None]
+        if len(rows) == most and len(kept) < self.limit:
+            # The condition left many out: then everything found is looked at.
+            kept = await self._rows(_EVERY, {"match": match, "limit": self.limit})
+        top = kept[0][2] if kept else -1.0
+        return [Hit(number, topic, round(fit / top, 6)) for number, topic, fit in kept[: self.limit]]
 
-    def _joined(self, found: Any) -> Select[Any]:
-        """What was found, the best first; without a number where the condition leaves it out."""
-        best = found.subquery("best")
-        fitting = and_(entries.c.number == best.c.rowid, self.condition)
-        joined: Any = select(entries.c.number, entries.c.topic_key, best.c.fit)
-        return joined.select_from(best.outerjoin(entries, fitting)).order_by(best.c.fit, best.c.rowid)
+    async def filling(self, common: list[str], known: list[Hit]) -> list[Hit]:
+        """Of the very many with common words: with all of them before any, in the topic before elsewhere, the newest.
 
-    async def _oldest_of_the_newest(self) -> int:
-        statement = select(entries.c.number).order_by(entries.c.number.desc()).offset(self.newest).limit(1)
-        return (await self.connection.execute(statement)).scalar() or 0
+        Scoring every other entry would take longer than anybody wants to wait, and tell little.
+        """
+        every, either = " AND ".join(common), " OR ".join(common)
+        matches = [f"topic : ({either})", either]
+        if len(common) > 1:
+            matches = [f"topic : ({every})", every, *matches]
+        sql = " UNION ALL ".join(_NEWEST_OF.replace("{at}", str(at)) for at in range(len(matches)))
+        values: Json = {f"match{at}": match for at, match in enumerate(matches)}
+        rows = await self._rows(sql, values | {"newest": self.newest, "limit": self.limit})
+        numbers = {hit.number for hit in known}
+        found = {-number: topic for _, number, topic in sorted(rows) if -number not in numbers}
+        room = list(found.items())[: self.limit - len(known)]
+        top = known[-1].score if known else 1.0
+        # Their scores say no more than their order.
+        return [Hit(*each, round(top * (1 - at / (2 * len(room))), 6)) for at, each in enumerate(room)]
 
-
-def _hits(rows: list[Any]) -> list[Hit]:
-    best = rows[0].fit if rows else -1.0
-    return [Hit(row.number, row.topic_key, row.fit / best) for row in rows]
-
-
-def _either(words: Sequence[str]) -> str:
-    return " OR ".join(map(_quoted, words))
+    async def _rows(self, sql: str, values: Json) -> list[Any]:
+        made = statement(sql.replace("{condition}", self.condition.sql))
+        return list((await self.connection.execute(made, values | self.condition.values)).all())
 
 
 def _grams(text: str) -> str:
@@ -198,12 +173,3 @@ def _rarity(gram: str) -> tuple[int, str]:
 def _quoted(text: str) -> str:
     escaped = text.replace('"', '""')
     return f'"{escaped}"'
-
-
-def _entry(number: int, entry: Json) -> Json:
-    tags = json.dumps(entry["tags"], ensure_ascii=False)
-    return {"number": number, "topic": entry["topic"], "content": entry["content"], "tags": tags}
-
-
-def _triple(number: int, triple: Json) -> Json:
-    return {"number": number, **{part: fold(triple[part]) for part in ("subject", "predicate", "object")}}

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import true
 
 from backends.knowledge import entries, manifest
 from backends.knowledge.book import Book
 from backends.knowledge.search.engines import index_for
 from backends.knowledge.search.filters import of_entries
 from backends.knowledge.search.sqlite import Fts5
+from backends.knowledge.sql import Condition
 from gateway.errors import Fault, Kind
 from gateway.state.store import Stores
 
@@ -60,7 +60,7 @@ async def test_of_very_many_those_with_the_word_in_the_topic_and_the_newest_are_
     async with opened(Fts5(budget=10, newest=3)) as book:
         titled = await store(book, "common ground", "something")
         made = [await store(book, f"note {n}", "common words") for n in range(30)]
-        assert await found(book, "common") == [titled, *made[-3:]]
+        assert await found(book, "common") == [titled, *reversed(made[-3:])]
 
 
 async def test_a_word_that_very_many_topics_have_finds_the_newest(opened: Any) -> None:
@@ -87,7 +87,7 @@ async def test_words_that_nobody_wrote_find_nothing(opened: Any) -> None:
     async with opened(Fts5()) as book:
         await store(book, "t", "c")
         assert await found(book, "absent") == []
-        assert await book.index.lexical(book.connection, [], true(), 5) == []
+        assert await book.index.lexical(book.connection, [], Condition("1 = 1", {}), 5) == []
 
 
 def test_an_engine_without_an_index_is_named() -> None:
