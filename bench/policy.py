@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def best(work: Callable[[], object], times: int, rounds: int = 7) -> float:
-    """Microseconds of CPU for one, in the best of some rounds: the machine may be busy, the processor's time is ours."""
+    """Microseconds of CPU for one, in the best of some rounds: the machine may be busy with others."""
     work()
     took: list[float] = []
     for _ in range(rounds):
