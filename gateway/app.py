@@ -28,6 +28,7 @@ from gateway.contract import (
     Result,
     Stage,
 )
+from gateway.edge.api.policy import policy_router
 from gateway.edge.bridge import bridge_router
 from gateway.edge.bridge_godot import godot_bridge
 from gateway.edge.correlation import correlation_id, new_id, trace_context
@@ -39,6 +40,7 @@ from gateway.identity import Identity
 from gateway.outbound import client as outbound_client
 from gateway.pipeline import compose
 from gateway.policy.decide import Policy
+from gateway.policy.explain import Explain
 from gateway.policy.shelf import Policies
 from gateway.policy.source import SHIPPED, BadPolicies
 from gateway.protocol.asking import Asking
@@ -193,7 +195,8 @@ class Gatehouse:
         await identity.credentials.on_revoke(identity.watch(self._good, self._spawn))
         authenticate, max_body = identity.authenticate, settings.server.max_body_bytes
         door = Door(authenticate, entry.serve, max_body, identity.unauthenticated, identity.tenures)
-        self.plain = self._plain_routes(bridge_router(bridges, authenticate), *identity.routers)
+        explained = policy_router(authenticate, self.why, self.seen_tools)
+        self.plain = self._plain_routes(bridge_router(bridges, authenticate), explained, *identity.routers)
         self.plain.router.routes.append(godot_bridge(bridges, authenticate))
         guard = self._guarded(Front(door, self.plain))
         self.asgi = guard
@@ -338,6 +341,18 @@ class Gatehouse:
     def _backend(self, namespace: str) -> Backend | None:
         served = self._served.get(namespace)
         return served[1] if served else None
+
+    # ---- what operators may ask of the house ----
+
+    def why(self, caller: Caller, tool: str, arguments: Json, approved: bool) -> Json:
+        """What would become of that call, and by which policies."""
+        explain = Explain(self.tenants.get, self.policies, self.catalogue.everything().tools.get)
+        return explain.why(caller, tool, arguments, approved=approved).as_json()
+
+    def seen_tools(self, caller: Caller) -> list[Json]:
+        """The tools as they are listed to that caller."""
+        view = self.catalogue.view(caller, "/mcp")
+        return view.items("tools/list") if view else []
 
     # ---- what modules may ask of the house ----
 

@@ -95,6 +95,10 @@ class Catalogue:
                 self._views.popitem(last=False)
         return view
 
+    def everything(self) -> View:
+        """All that is served, whoever may see it, by its usual names: for operators."""
+        return View(self._snapshots.values(), "underscore", self._naming, _always, _always)
+
     async def reread(self, namespaces: Mapping[str, Snapshot]) -> bool:
         """Read these backends' lists once more, each at most once a second; true when any was read."""
         now = time.monotonic()
@@ -212,6 +216,10 @@ class Catalogue:
         for listener in self._listeners:
             for change in changes:
                 listener(namespace, change)
+
+
+def _always(route: Route) -> bool:
+    return True
 
 
 _EVERYTHING: Final = (Change("tools"), Change("prompts"), Change("resources"))

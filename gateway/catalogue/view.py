@@ -117,6 +117,10 @@ class View:
             encoded = self._pages[key] = self._encode(method, number, modern=version == MODERN)
         return encoded
 
+    def items(self, method: str) -> list[Json]:
+        """A whole list, for those who do not page."""
+        return [each.item for each in self._lists[LISTS[method]]]
+
     def _encode(self, method: str, number: int, *, modern: bool) -> bytes:
         key, size = LISTS[method], self._naming.page_size
         listed = self._lists[key]

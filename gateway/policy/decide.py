@@ -107,7 +107,7 @@ class Policy:
     def has(self, caller: Caller, namespace: str) -> bool:
         """Whether the caller's tenant may use that backend at all."""
         tenant = self._tenant(caller.tenant)
-        return tenant is not None and not tenant.suspended and _granted(tenant, namespace)
+        return tenant is not None and not tenant.suspended and granted(tenant, namespace)
 
     def sees(self, caller: Caller, route: Route) -> bool:
         """What a caller may never use is not in view; what only a scope, an approval or arguments decide is."""
@@ -157,7 +157,7 @@ class Policy:
         kind = self._seat(call.caller).kind
         if len(kind.known) >= _ROUTES:
             kind.known.clear()
-        target = target_of(route, _granted(kind.tenant, route.namespace))
+        target = target_of(route, granted(kind.tenant, route.namespace))
         projection = kind.rules.projections.of(route.canonical) if target.kind == "Tool" else None
         learnt: Decision | _ByArguments
         if projection is None:
@@ -254,7 +254,7 @@ class _Sight:
     known: dict[Any, bool] = field(default_factory=dict[Any, bool])
 
     def allows(self, view: Literal["listed", "seen"], route: Route) -> bool:
-        target = target_of(route, _granted(self.tenant, route.namespace))
+        target = target_of(route, granted(self.tenant, route.namespace))
         key = (view, target.kind, target.namespace, target.effect, target.pinned, self.rules.label(target.id))
         allowed = self.known.get(key)
         if allowed is None:
@@ -277,5 +277,6 @@ def target_of(route: Route, granted: bool) -> Target:
     return Target(kind, route.canonical, route.namespace, route.name, route.effect, route.pinned, granted)
 
 
-def _granted(tenant: Tenant | None, namespace: str) -> bool:
+def granted(tenant: Tenant | None, namespace: str) -> bool:
+    """Whether the tenant has that backend."""
     return tenant is not None and any(fnmatchcase(namespace, pattern) for pattern in tenant.backends)
