@@ -22,6 +22,7 @@ check: $(READY)  ## ruff, pyright strict, import-linter
 install: $(READY)  ## only make .venv
 
 bench: $(READY)  ## CPU per call beside a bare ASGI echo; how fast a large memory answers
+	@$(PY) -m bench.policy
 	@$(PY) -m bench
 	@$(PY) -m bench.memory
 

@@ -14,7 +14,21 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.catalogue.catalogue import Catalogue, Endpoint
 from gateway.catalogue.view import Naming
-from gateway.contract import MODERN, Backend, Call, Caller, Client, Handler, Json, Manifest, Record, Result, Stage
+from gateway.contract import (
+    MODERN,
+    Backend,
+    Call,
+    Caller,
+    Change,
+    Client,
+    Handler,
+    Json,
+    Manifest,
+    Record,
+    Result,
+    Stage,
+)
+from gateway.edge.api.policy import policy_router
 from gateway.edge.bridge import bridge_router
 from gateway.edge.bridge_godot import godot_bridge
 from gateway.edge.correlation import correlation_id, new_id, trace_context
@@ -25,7 +39,10 @@ from gateway.edge.lane import Lane
 from gateway.identity import Identity
 from gateway.outbound import client as outbound_client
 from gateway.pipeline import compose
-from gateway.policy.rules import Policy
+from gateway.policy.decide import Policy
+from gateway.policy.explain import Explain
+from gateway.policy.shelf import Policies
+from gateway.policy.source import SHIPPED, BadPolicies
 from gateway.protocol.asking import Asking
 from gateway.protocol.entry import Entry
 from gateway.protocol.floor import FindAgain, Floor, Refusal
@@ -58,7 +75,7 @@ from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from gateway.state.sessions import Sessions as SessionRows
 from gateway.state.store import open_stores
-from gateway.state.tenants import Tenants
+from gateway.state.tenants import TenantChange, Tenants
 from gateway.telemetry.calls import CallLines, Spans
 from gateway.telemetry.log import Lines
 from gateway.upstream.bridge import Bridges
@@ -140,7 +157,8 @@ class Gatehouse:
         leave(bus.close)
         bridges = Bridges(bus)
 
-        policy = Policy(self.tenants.get)
+        self.policies = await self._read_policies()
+        policy = Policy(self.tenants.get, self.policies)
         self.catalogue = Catalogue(policy, self._naming(), settings.catalogue.keep_stale)
         lay_short, lay_refused = self._lay_path(policy, self.audit, lines)
         self._house = House(
@@ -171,11 +189,14 @@ class Gatehouse:
         pulse = Pulse()
         self._spawn(pulse.run())
         self._spawn(self.catalogue.keep_fresh(settings.catalogue.ttl))
+        self.policies.on_change(self._tell_of_policies)
+        self._spawn(self.policies.watch())
         entry = self._entry(floor, seal, rows, bus.worker, pulse)
         await identity.credentials.on_revoke(identity.watch(self._good, self._spawn))
         authenticate, max_body = identity.authenticate, settings.server.max_body_bytes
         door = Door(authenticate, entry.serve, max_body, identity.unauthenticated, identity.tenures)
-        self.plain = self._plain_routes(bridge_router(bridges, authenticate), *identity.routers)
+        explained = policy_router(authenticate, self.why, self.seen_tools)
+        self.plain = self._plain_routes(bridge_router(bridges, authenticate), explained, *identity.routers)
         self.plain.router.routes.append(godot_bridge(bridges, authenticate))
         guard = self._guarded(Front(door, self.plain))
         self.asgi = guard
@@ -184,6 +205,17 @@ class Gatehouse:
         leave(self._stop_tasks)
         await self.apply(settings)
         self._opened.set()
+
+    async def _read_policies(self) -> Policies:
+        try:
+            return await Policies.open(self.settings.policies.dir or SHIPPED)
+        except BadPolicies as exc:
+            raise LoadError("policies: " + "; ".join(exc.lines)) from exc
+
+    def _tell_of_policies(self) -> None:
+        """Every caller's lists may be others now."""
+        for namespace in self.catalogue.snapshots:
+            self._hub.changed(namespace, Change("tools"))
 
     def _naming(self) -> Naming:
         settings = self.settings
@@ -263,7 +295,7 @@ class Gatehouse:
         fresh = {ns: entry for ns, entry in wanted.items() if self._served.get(ns, (None,))[0] != entry}
         made = {ns: (entry, self._load(ns, entry)) for ns, entry in fresh.items()}
         await self._open_all([(ns, backend) for ns, (_, backend) in made.items()])
-        await self.tenants.apply({name: each.stated() for name, each in settings.tenants.items()})
+        await self.tenants.apply({name: cast("TenantChange", each.stated()) for name, each in settings.tenants.items()})
         stale = [ns for ns in self._served if ns in made or ns not in wanted]
         retired = [self._served.pop(ns)[1] for ns in stale]
         self._served |= made
@@ -309,6 +341,18 @@ class Gatehouse:
     def _backend(self, namespace: str) -> Backend | None:
         served = self._served.get(namespace)
         return served[1] if served else None
+
+    # ---- what operators may ask of the house ----
+
+    def why(self, caller: Caller, tool: str, arguments: Json, approved: bool) -> Json:
+        """What would become of that call, and by which policies."""
+        explain = Explain(self.tenants.get, self.policies, self.catalogue.everything().tools.get)
+        return explain.why(caller, tool, arguments, approved=approved).as_json()
+
+    def seen_tools(self, caller: Caller) -> list[Json]:
+        """The tools as they are listed to that caller."""
+        view = self.catalogue.view(caller, "/mcp")
+        return view.items("tools/list") if view else []
 
     # ---- what modules may ask of the house ----
 

@@ -138,7 +138,7 @@ class Wire(Protocol):
 class Record:
     """The one thing stages write to; trace, audit and metrics read it when the call ends."""
 
-    __slots__ = ("decision", "found", "marks", "notes", "outcome", "policies", "started")
+    __slots__ = ("context", "decision", "found", "marks", "notes", "outcome", "policies", "started")
 
     def __init__(self) -> None:
         self.started = perf_counter_ns()
@@ -146,6 +146,8 @@ class Record:
         """The stages in the order they were entered, each with its time."""
         self.decision: Literal["allow", "deny", "none"] = "none"
         self.policies: tuple[str, ...] = ()
+        self.context = ""
+        """What policy saw of the caller and the circumstances, as JSON; empty when it was not asked."""
         self.found: Route | None = None
         """Where the call leads after all, when only a second look at the lists told."""
         self.outcome: str = "ok"
@@ -179,6 +181,8 @@ class Route:
     rewrite: Callable[[Json], Json] | None = None
     """Renames the backend's URIs in a result as this view shows them; None: they stay."""
     effect: int = 2
+    pinned: bool = True
+    """False when its definition is not the one that was approved, and only an approved one may be called."""
     timeout: float = 60.0
 
 

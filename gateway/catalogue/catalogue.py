@@ -35,6 +35,10 @@ class Sight(Protocol):
         """Whether the caller's tenant has that virtual server."""
         ...
 
+    def has(self, caller: Caller, namespace: str) -> bool:
+        """Whether the caller's tenant may use that backend at all."""
+        ...
+
     def sees(self, caller: Caller, route: Route) -> bool:
         """Whether the name leads anywhere at all."""
         ...
@@ -90,6 +94,10 @@ class Catalogue:
             if len(self._views) > MAX_VIEWS:
                 self._views.popitem(last=False)
         return view
+
+    def everything(self) -> View:
+        """All that is served, whoever may see it, by its usual names: for operators."""
+        return View(self._snapshots.values(), "underscore", self._naming, _always, _always)
 
     async def reread(self, namespaces: Mapping[str, Snapshot]) -> bool:
         """Read these backends' lists once more, each at most once a second; true when any was read."""
@@ -172,16 +180,11 @@ class Catalogue:
         if endpoint is None or (endpoint.server is not None and not self._sight.enters(caller, endpoint.server)):
             return None
         names = self._snapshots if endpoint.namespaces is None else endpoint.namespaces
-        mine = [self._snapshots[ns] for ns in names if ns in self._snapshots and self._sees_any(caller, ns)]
+        mine = [self._snapshots[ns] for ns in names if ns in self._snapshots and self._sight.has(caller, ns)]
         if not mine and endpoint.namespaces is not None:
             return None
         sight = self._sight
         return View(mine, endpoint.mode, self._naming, partial(sight.sees, caller), partial(sight.lists, caller))
-
-    def _sees_any(self, caller: Caller, namespace: str) -> bool:
-        backend = self._snapshots[namespace].backend
-        whole = Route(namespace, "*", f"{namespace}.*", "*", backend, {}, effect=0)
-        return self._sight.sees(caller, whole)
 
     def _degrade(self, namespace: str) -> None:
         """Its tools stay listed for a while, and say that it is not well."""
@@ -213,6 +216,10 @@ class Catalogue:
         for listener in self._listeners:
             for change in changes:
                 listener(namespace, change)
+
+
+def _always(route: Route) -> bool:
+    return True
 
 
 _EVERYTHING: Final = (Change("tools"), Change("prompts"), Change("resources"))

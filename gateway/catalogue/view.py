@@ -66,11 +66,12 @@ class View:
         self.namespaces: dict[str, Snapshot] = {}
         self._mode: Mode = mode
         self._naming = naming
+        self._sees = sees
         self._lists: dict[str, list[_Listed]] = {key: [] for key in LISTS.values()}
         self._pages: dict[tuple[str, int, bool], bytes] = {}
         for snapshot in snapshots:
             self.namespaces[snapshot.backend.namespace] = snapshot
-            self._take(snapshot, sees, lists)
+            self._take(snapshot, lists)
 
     # ---- where a name leads ----
 
@@ -99,7 +100,8 @@ class View:
     def _unlisted(self, snapshot: Snapshot, own: str, shown: str) -> Route | None:
         if "resources" not in snapshot.offer.capabilities:
             return None
-        return self._resource_route(snapshot, {"uri": own, "name": own}, own, shown)
+        route = self._resource_route(snapshot, {"uri": own, "name": own}, own, shown)
+        return route if self._sees(route) else None
 
     # ---- the lists ----
 
@@ -114,6 +116,10 @@ class View:
         if (encoded := self._pages.get(key)) is None:
             encoded = self._pages[key] = self._encode(method, number, modern=version == MODERN)
         return encoded
+
+    def items(self, method: str) -> list[Json]:
+        """A whole list, for those who do not page."""
+        return [each.item for each in self._lists[LISTS[method]]]
 
     def _encode(self, method: str, number: int, *, modern: bool) -> bytes:
         key, size = LISTS[method], self._naming.page_size
@@ -163,7 +169,7 @@ class View:
 
     # ---- building ----
 
-    def _take(self, snapshot: Snapshot, sees: Callable[[Route], bool], lists: Callable[[Route], bool]) -> None:
+    def _take(self, snapshot: Snapshot, lists: Callable[[Route], bool]) -> None:
         offer = snapshot.offer
         makers = (
             ("tools", offer.tools, self._tool),
@@ -174,7 +180,7 @@ class View:
         for key, items, make in makers:
             for definition in items:
                 listed = make(snapshot, definition)
-                if sees(listed.route):
+                if self._sees(listed.route):
                     self._index(key, listed.route)
                     if lists(listed.route):
                         self._lists[key].append(listed)

@@ -46,12 +46,28 @@ def check(config: Config = None, as_json: AsJson = False) -> None:
     check(config, as_json)
 
 
-def tools(config: Config = None, url: Url = DEFAULT_URL, token: Token = None, as_json: AsJson = False) -> None:
-    """List the tools you may call."""
-    from gateway.cli.tools import list_tools
+def tools(
+    as_: Annotated[
+        str | None, typer.Option("--as", metavar="SUBJECT", help="Show them as this user sees them.")
+    ] = None,
+    tenant: Annotated[str, typer.Option("--tenant", help="With --as: the user's tenant.")] = "default",
+    group: Annotated[list[str] | None, typer.Option("--group", help="With --as: a group the user is in.")] = None,
+    config: Config = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the tools you may call; with --as, those that somebody else may."""
+    from gateway.cli.tools import list_tools, show
 
-    del config  # every command takes it; this one speaks to a server, whose settings are its own
-    list_tools(url, token, as_json)
+    if as_ is None:
+        # Without --as it speaks to a server, whose settings are its own.
+        list_tools(url, token, as_json)
+    else:
+        from gateway.cli.policy import show_tools_as
+
+        elsewhere = None if url == DEFAULT_URL else url
+        show(show_tools_as(tenant, as_, group, config, elsewhere, token), as_json)
 
 
 def call(

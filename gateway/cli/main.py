@@ -12,6 +12,7 @@ from typer.exceptions import Abort, TyperException
 from gateway.cli import commands
 from gateway.cli.demo.commands import demos
 from gateway.cli.failure import FAILED, Failure, say
+from gateway.cli.policy import policies
 from gateway.cli.tenant import tenants
 from gateway.errors import Fault
 
@@ -79,5 +80,6 @@ keys.command("revoke")(commands.revoke_key)
 app.add_typer(keys, name="key")
 app.add_typer(demos, name="demo")
 app.add_typer(tenants, name="tenant")
+app.add_typer(policies, name="policy")
 database.command("upgrade")(commands.upgrade_database)
 app.add_typer(database, name="db")

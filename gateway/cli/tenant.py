@@ -5,14 +5,14 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 
 import typer
 
 from gateway.cli.options import AsJson, Config
 
 if TYPE_CHECKING:
-    from gateway.state.tenants import Tenant, Tenants
+    from gateway.state.tenants import Tenant, TenantChange, Tenants
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ def _with_tenants(config: Path | None, work: "Callable[[Tenants], Awaitable[T]]"
         try:
             kept = await Tenants.open(database)
             # What the settings name is a tenant before the first start too.
-            await kept.apply({name: each.stated() for name, each in settings.tenants.items()})
+            await kept.apply({name: cast("TenantChange", each.stated()) for name, each in settings.tenants.items()})
             return await work(kept)
         finally:
             await database.close()

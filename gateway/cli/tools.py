@@ -18,6 +18,10 @@ def list_tools(url: str, token: str | None, as_json: bool) -> None:
             tools = client.tools()
         except RpcError as exc:
             raise refused(exc) from exc
+    show(tools, as_json)
+
+
+def show(tools: list[Json], as_json: bool) -> None:
     if as_json:
         print(json.dumps(tools, indent=2, ensure_ascii=False))
     else:

@@ -1,16 +1,12 @@
 """The smaller sections, each a few plain fields."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from gateway.settings.section import Section
-from gateway.settings.values import CallSeconds, Count, Seconds, problems, rate
-
-if TYPE_CHECKING:
-    # Who only reads settings need not wait for a database library to load.
-    from gateway.state.tenants import TenantChange
+from gateway.settings.values import CallSeconds, Count, Seconds, Tree, problems, rate
 
 
 class Tenant(Section):
@@ -22,9 +18,9 @@ class Tenant(Section):
     )
     read_only: bool = Field(default=False, description="Whether tools that write are withheld.")
 
-    def stated(self) -> "TenantChange":
+    def stated(self) -> Tree:
         """What was written down; the rest stays as an operator left it."""
-        return cast("TenantChange", self.model_dump(include=self.model_fields_set))
+        return self.model_dump(include=self.model_fields_set)
 
 
 class VirtualServer(Section):

@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from gateway.settings.auth import Auth
 from gateway.settings.backends import Backend, default_backends
+from gateway.settings.policies import Policies
 from gateway.settings.sections import Audit, Calls, Catalogue, Limits, Log, Names, Tenant, VirtualServer
 from gateway.settings.server import Server
 from gateway.settings.state import BusAt, DatabaseAt
@@ -42,6 +43,7 @@ class Settings(BaseSettings):
     limits: Limits = Field(default=Limits(), description="How much one principal may ask for.")
     catalogue: Catalogue = Field(default=Catalogue(), description="What is remembered of the backends' lists.")
     calls: Calls = Field(default=Calls(), description="Bounds of one call.")
+    policies: Policies = Field(default=Policies(), description="Who may do what.")
     audit: Audit = Field(default=Audit(), description="The record of who did what.")
     log: Log = Field(default_factory=Log, description="What the process says of itself.")
 

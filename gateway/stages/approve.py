@@ -10,7 +10,7 @@ _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 
 class Approve:
     def __call__(self, call: Call, call_next: Handler) -> Awaitable[Result]:
-        if call.record.notes.get("needs_approval") and not _approved(call.meta.get("approved")):
+        if call.record.notes.get("approval") and not _approved(call.meta.get("approved")):
             call.record.decision = "deny"
             raise Fault(
                 Kind.APPROVAL_REQUIRED,

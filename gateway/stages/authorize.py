@@ -1,9 +1,9 @@
-"""Policy decides; the record keeps what it decided and by which rules."""
+"""Policy decides; the record keeps what it decided, by which policies, and what it saw."""
 
 from collections.abc import Awaitable, Callable
 
 from gateway.contract import Call, Handler, Result
-from gateway.policy.rules import Decision
+from gateway.policy.decide import Decision
 
 
 class Authorize:
@@ -14,10 +14,12 @@ class Authorize:
         decision = self._decide(call)
         record = call.record
         record.policies = decision.policies
-        if decision.fault is not None:
+        record.context = decision.context
+        if decision.refused:
             record.decision = "deny"
-            raise decision.fault
+            raise decision.fault(str(call.params.get("name") or call.params.get("uri") or ""))
         record.decision = "allow"
-        if decision.needs_approval:
-            record.notes["needs_approval"] = True
+        if decision.approval:
+            record.notes["approval"] = decision.approval
+            record.notes["approval_reason"] = decision.message
         return call_next(call)

@@ -29,7 +29,9 @@ from gateway.contract import (
 )
 from gateway.edge.correlation import correlation_id, trace_context
 from gateway.pipeline import compose
-from gateway.policy.rules import Policy
+from gateway.policy.decide import Policy
+from gateway.policy.shelf import Policies, load
+from gateway.policy.source import SHIPPED
 from gateway.protocol.asking import Asking
 from gateway.protocol.entry import Entry
 from gateway.protocol.floor import FindAgain, Floor
@@ -64,6 +66,8 @@ BOB = Caller("acme", "bob", scopes=SCOPES, credential="key2")
 ECHO: Json = {"name": "echo", "inputSchema": {"type": "object"}}
 SERVER_INFO: Json = {"name": "gatehouse", "version": "0"}
 WAIT = 5.0
+POLICIES = Policies(SHIPPED, load(SHIPPED), ())
+"""Those that ship."""
 
 Answer = Callable[[Call], Awaitable[Json]]
 
@@ -339,7 +343,7 @@ class Rig:
     ) -> None:
         self.backends = {backend.namespace: backend for backend in backends}
         self.tenants = {"acme": tenant or Tenant("acme"), "other": Tenant("other")}
-        policy = Policy(self.tenants.get)
+        policy = Policy(self.tenants.get, POLICIES)
         self.log = FakeLog()
         self.told: list[Call] = []
         self.catalogue = Catalogue(policy, Naming(server_info=SERVER_INFO, **naming))

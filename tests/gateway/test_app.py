@@ -184,7 +184,8 @@ async def test_a_caller_is_good_while_key_and_tenant_are(gateway: Any) -> None:
 
 async def test_a_suspended_tenant_is_served_nothing(gateway: Any) -> None:
     await gateway.house.tenants.change("default", {"suspended": True})
-    assert await tools(gateway) == []
+    listed = (await gateway.post("tools/list")).json()["error"]
+    assert (listed["data"]["kind"], listed["message"]) == ("denied", "This tenant is suspended.")
     assert "error" in await gateway.call("core_ping")
 
 

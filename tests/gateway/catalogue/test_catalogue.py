@@ -9,9 +9,9 @@ from gateway.catalogue.catalogue import MAX_VIEWS, Catalogue, Endpoint
 from gateway.catalogue.view import Naming, View
 from gateway.contract import Caller, Change, Json, Offer
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.policy.rules import Policy
+from gateway.policy.decide import Policy
 from gateway.state.tenants import Tenant
-from tests.gateway.fakes import ALICE, ECHO, Clock, FakeBackend, Rig, until
+from tests.gateway.fakes import ALICE, ECHO, POLICIES, Clock, FakeBackend, Rig, until
 
 
 def tool(name: str) -> Json:
@@ -27,7 +27,7 @@ class House:
 
     def __init__(self, *endpoints: Endpoint) -> None:
         self.tenants = {"acme": Tenant("acme"), "narrow": Tenant("narrow", backends=("a", "x-*"))}
-        self.catalogue = Catalogue(Policy(self.tenants.get), Naming())
+        self.catalogue = Catalogue(Policy(self.tenants.get, POLICIES), Naming())
         self.catalogue.serve({each.path: each for each in (Endpoint("/mcp", "underscore"), *endpoints)})
         self.told: list[tuple[str, Change]] = []
         self.catalogue.on_change(lambda namespace, change: self.told.append((namespace, change)))

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.contract import MODERN, Call, Client, Json, Manifest, Result, Route
 from gateway.errors import Fault, ForeignError, Kind, UnknownName
-from gateway.policy.rules import Decision
+from gateway.policy.decide import Decision
 from gateway.stages.approve import Approve
 from gateway.stages.authorize import Authorize
 from gateway.stages.dispatch import MAX_ROUNDS, Dispatch
@@ -140,11 +140,11 @@ async def test_what_the_schema_refuses_never_reaches_policy_or_backend() -> None
 
 async def test_the_record_keeps_what_was_decided_and_by_what() -> None:
     call = a_call()
-    assert await Authorize(lambda call: Decision(("a", "b")))(call, end)
-    assert (call.record.decision, call.record.policies) == ("allow", ("a", "b"))
+    assert await Authorize(lambda call: Decision(("a", "b"), "{}"))(call, end)
+    assert (call.record.decision, call.record.policies, call.record.context) == ("allow", ("a", "b"), "{}")
     call = a_call()
     with pytest.raises(Fault, match="No"):
-        await Authorize(lambda call: Decision(("c",), Fault(Kind.DENIED, "No.")))(call, end)
+        await Authorize(lambda call: Decision(("c",), "{}", message="No.", refused="denied"))(call, end)
     assert (call.record.decision, call.record.policies) == ("deny", ("c",))
 
 
@@ -154,7 +154,7 @@ async def test_the_record_keeps_what_was_decided_and_by_what() -> None:
 )
 async def test_what_needs_approval_waits_for_the_word(word: Any, enough: bool) -> None:
     call = a_call(params={"_meta": {"approved": word}})
-    call.record.notes["needs_approval"] = True
+    call.record.notes["approval"] = "self"
     if enough:
         assert await Approve()(call, end)
         return

@@ -1,0 +1,70 @@
+"""Asking on somebody's behalf: of a running gateway by its API, or of one that is opened for the question."""
+
+import asyncio
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+
+from gateway.app import Gatehouse
+from gateway.auth.keys import DEFAULT_SCOPES
+from gateway.cli.configured import make_importable, read_settings
+from gateway.cli.failure import BAD_SETTINGS, UNAUTHENTICATED, UNREACHABLE, Failure, system_errors_explained
+from gateway.contract import Caller, Json
+from gateway.telemetry.log import Lines
+from gateway.upstream.load import LoadError
+
+T = TypeVar("T")
+
+
+def person(
+    tenant: str, subject: str | None, service: str | None, groups: list[str] | None, scopes: list[str] | None
+) -> Caller:
+    """Whom the question is about."""
+    if bool(subject) == bool(service):
+        raise Failure("say who would call: --subject for a user or --service for a service account", code=2)
+    kind = "user" if subject else "service"
+    name = subject or service or ""
+    return Caller(tenant, name, kind, frozenset(groups or ()), frozenset(scopes or DEFAULT_SCOPES))
+
+
+def with_house(config: Path | None, work: Callable[[Gatehouse], T]) -> T:
+    """What `work` finds in a gateway of these settings, which serves nobody and is closed again."""
+    settings = read_settings(config)
+    make_importable(settings)
+
+    async def run() -> T:
+        house = await Gatehouse.open(settings, Lines(io.StringIO()))
+        try:
+            return work(house)
+        finally:
+            await house.close()
+
+    with system_errors_explained(settings):
+        try:
+            return asyncio.run(run())
+        except LoadError as exc:
+            raise Failure(str(exc), code=BAD_SETTINGS) from exc
+
+
+def ask_api(url: str, token: str | None, route: str, who: Caller, more: Json) -> Json:
+    """One question to the operator's API of the gateway whose MCP endpoint or address `url` is."""
+    base = url.rstrip("/").removesuffix("/mcp")
+    asked: Json = {"subject": who.subject, "kind": who.kind, "tenant": who.tenant, "groups": sorted(who.groups)}
+    body = {**asked, "scopes": sorted(who.scopes), **more}
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    try:
+        answer = httpx.post(f"{base}/api/v1/{route}", json=body, headers=headers, timeout=30, trust_env=False)
+    except (httpx.TransportError, httpx.InvalidURL) as exc:
+        raise Failure(f"cannot reach {base}: {exc}", code=UNREACHABLE) from exc
+    try:
+        found: Json = answer.json()
+    except ValueError as exc:
+        raise Failure(f"{base} did not answer as a Gatehouse (HTTP {answer.status_code})", code=UNREACHABLE) from exc
+    if answer.status_code != 200:
+        code = UNAUTHENTICATED if answer.status_code in (401, 403) else 1
+        error: Json = found.get("error") or {}
+        raise Failure(str(error.get("message") or f"HTTP {answer.status_code}"), code=code)
+    return found

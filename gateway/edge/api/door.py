@@ -1,0 +1,45 @@
+"""The way into the operator's API: a credential with the scope `mcp:admin`, and one place that answers a fault."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import msgspec
+from fastapi import Request, Response
+
+from gateway.contract import Caller
+from gateway.edge.headers import fold
+from gateway.edge.refusal import refusal
+from gateway.errors import TABLE, Fault, Kind
+
+Authenticate = Callable[[Mapping[str, str], str], Awaitable[Caller]]
+"""Headers and client address -> who calls. Raises `Fault`."""
+
+SCOPE: Final = "mcp:admin"
+
+
+class AdminDoor:
+    """Gives the operator to `answer`, and answers what that raises."""
+
+    def __init__(self, authenticate: Authenticate) -> None:
+        self._authenticate = authenticate
+
+    async def __call__(self, request: Request, answer: Callable[[Caller], Awaitable[object]]) -> Response:
+        try:
+            headers = fold(request.scope["headers"])
+            caller = await self._authenticate(headers, request.client.host if request.client else "")
+            if SCOPE not in caller.scopes:
+                missing = {"missing_scopes": [SCOPE]}
+                raise Fault(Kind.DENIED, f"This credential lacks the scope {SCOPE}.", details=missing)
+            body = msgspec.json.encode(await answer(caller))
+        except Fault as fault:
+            return _refused(fault)
+        return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
+
+
+def _refused(fault: Fault) -> Response:
+    headers, body = refusal(fault)
+    response = Response(body, TABLE[fault.kind].http)
+    response.raw_headers = headers
+    if fault.kind is Kind.UNAUTHENTICATED:
+        response.headers["www-authenticate"] = "Bearer"
+    return response

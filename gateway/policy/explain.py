@@ -1,0 +1,119 @@
+"""Why somebody may or may not do something: the same judgement as for a call, told in words and policy ids."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from gateway.contract import Caller, Json, Route
+from gateway.policy.decide import ARGUMENTS, Tenant, granted, target_of
+from gateway.policy.judgement import Judgement, judge
+from gateway.policy.projection import Unreadable
+from gateway.policy.ruleset import Asker, Note, Target
+from gateway.policy.shelf import Policies
+
+Outcome = Literal["allow", "deny", "scope", "approval", "hidden", "unknown tenant", "unknown tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`sentence` is for people; `policies` are those that decided, with what they say of themselves."""
+
+    outcome: Outcome
+    sentence: str
+    tenant: str
+    principal: str
+    tool: str
+    effect: int | None = None
+    policies: tuple[Note, ...] = ()
+    context: Json | None = None
+    """What policy saw beside the principal and the tool."""
+    version: str = ""
+
+    def as_json(self) -> Json:
+        return asdict(self)
+
+
+class Explain:
+    """`find` looks a tool up among all that is served, whoever may see it."""
+
+    def __init__(
+        self, tenant: Callable[[str], Tenant | None], policies: Policies, find: Callable[[str], Route | None]
+    ) -> None:
+        self._tenant = tenant
+        self._policies = policies
+        self._find = find
+
+    def why(self, caller: Caller, tool: str, arguments: Json, *, approved: bool = False) -> Explanation:
+        """What would become of this caller's call of that tool with these arguments, and by which policies."""
+        tenant, now = self._tenant(caller.tenant), self._policies.now
+        who = f"{caller.kind} {caller.subject}"
+        if tenant is None:
+            said = f"There is no tenant {caller.tenant}."
+            return Explanation("unknown tenant", said, caller.tenant, who, tool, version=now.version)
+        route = self._find(tool)
+        if route is None:
+            said = f"No backend has a tool {tool}."
+            return Explanation("unknown tool", said, caller.tenant, who, tool, version=now.version)
+        rules = now.of(caller.tenant)
+        asker = Asker(
+            tenant=caller.tenant,
+            kind=caller.kind,
+            subject=caller.subject,
+            groups=caller.groups,
+            scopes=caller.scopes,
+            readonly=tenant.read_only,
+            suspended=tenant.suspended,
+        )
+        target = target_of(route, granted(tenant, route.namespace))
+        projection = rules.projections.of(route.canonical)
+        try:
+            args = projection.read(arguments) if projection else ()
+            judgement = judge(rules, asker, "tools/call", target, args=args, approved=approved)
+        except Unreadable as exc:
+            args, judgement = (), Judgement("deny", (ARGUMENTS,), reason=str(exc))
+        return Explanation(
+            judgement.outcome,
+            _sentence(judgement, target),
+            caller.tenant,
+            who,
+            route.canonical,
+            route.effect,
+            tuple(rules.notes.get(id) or Note(id, "forbid", reason=judgement.reason) for id in judgement.policies),
+            _context(asker, target, dict(args), approved),
+            now.version,
+        )
+
+
+def _sentence(judgement: Judgement, target: Target) -> str:
+    ids = ", ".join(judgement.policies) or "no policy permits it"
+    match judgement.outcome:
+        case "allow":
+            return f"Allowed by {ids}."
+        case "scope":
+            return (
+                f"Denied by {ids}: the credential lacks the scope {' '.join(judgement.scopes)}, which would be enough."
+            )
+        case "approval":
+            whose = "the caller's own approval" if judgement.approval == "self" else f"approval by {judgement.approval}"
+            return f"Needs {whose}, by {ids}."
+        case "hidden":
+            return f"Hidden, and a call answers as for an unknown tool: {_because(judgement, ids)}"
+        case "deny":
+            return f"Denied: {_because(judgement, ids)}"
+
+
+def _because(judgement: Judgement, ids: str) -> str:
+    return f"{judgement.reason} ({ids})" if judgement.reason else f"{ids}."
+
+
+def _context(asker: Asker, target: Target, args: dict[str, Any], approved: bool) -> Json:
+    return {
+        "groups": sorted(asker.groups),
+        "scopes": sorted(asker.scopes),
+        "approved": approved,
+        "readonly": asker.readonly,
+        "suspended": asker.suspended,
+        "has_backend": target.granted,
+        "pinned": target.pinned,
+        "args": args,
+    }

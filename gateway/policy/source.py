@@ -1,0 +1,104 @@
+"""A folder of policies as text: schema, the organisation's guards, the grants of each tenant, and their tests."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+SCHEMA: Final = "schema.cedarschema"
+ARGS: Final = "args.yaml"
+_PACKED: Final = Path(__file__).with_name("shipped")
+SHIPPED: Final = _PACKED if _PACKED.is_dir() else Path(__file__).parents[2] / "policies"
+"""The policies that came along: inside the package when installed, beside it in a clone."""
+
+Stamp = tuple[tuple[str, int, int, int], ...]
+
+
+class BadPolicies(Exception):
+    """Policies that cannot be used; `lines` says where and why, one mistake each."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The policies of one tenant, or of all that have none of their own; by file."""
+
+    policies: Mapping[str, str]
+    args: Any = None
+    args_file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Everything that a folder holds, read at one moment."""
+
+    folder: Path
+    schema: str
+    org: Mapping[str, str]
+    default: Room
+    tenants: Mapping[str, Room]
+    tests: Mapping[str, Any]
+    version: str
+    """A digest of all of it."""
+
+
+def read(folder: Path) -> Source:
+    """Raises `BadPolicies` when the folder cannot be read or a YAML file of it is not YAML."""
+    digest = hashlib.sha256()
+    try:
+        if not (folder / SCHEMA).is_file():
+            raise BadPolicies(f"{folder}: there is no {SCHEMA}; start from a copy of {SHIPPED}")
+        texts = {str(path.relative_to(folder)): path.read_text("utf-8") for path in _files(folder)}
+    except (OSError, UnicodeDecodeError) as exc:
+        raise BadPolicies(f"{folder}: {exc}") from exc
+    for name, text in texts.items():
+        digest.update(f"{name}\0{text}\0".encode())
+    below = sorted({Path(name).parts[1] for name in texts if name.startswith("tenants/") and name.count("/") > 1})
+    return Source(
+        folder=folder,
+        schema=texts[SCHEMA],
+        org=_cedar(texts, "org/"),
+        default=_room(texts, "default/"),
+        tenants={tenant: _room(texts, f"tenants/{tenant}/") for tenant in below},
+        tests={name: _yaml(name, text) for name, text in texts.items() if name.startswith("tests/")},
+        version=digest.hexdigest()[:12],
+    )
+
+
+def stamp(folder: Path) -> Stamp:
+    """Differs after every edit of the folder; empty when it cannot be looked at."""
+    try:
+        stats = ((str(path), path.stat()) for path in _files(folder))
+        return tuple((name, stat.st_mtime_ns, stat.st_size, stat.st_ino) for name, stat in stats)
+    except OSError:
+        return ()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
+        # A mounted ConfigMap keeps every version in hidden folders, and shows the present one by links.
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if path.suffix in (".cedar", ".cedarschema", ".yaml") and not hidden:
+            yield path
+
+
+def _cedar(texts: Mapping[str, str], under: str) -> dict[str, str]:
+    return {name: text for name, text in texts.items() if name.startswith(under) and name.endswith(".cedar")}
+
+
+def _room(texts: Mapping[str, str], under: str) -> Room:
+    name = f"{under}{ARGS}"
+    return Room(_cedar(texts, under), _yaml(name, texts[name]) if name in texts else None, name)
+
+
+def _yaml(name: str, text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as exc:
+        raise BadPolicies(f"{name}: {' '.join(str(exc).split())}") from exc

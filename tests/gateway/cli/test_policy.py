@@ -1,0 +1,93 @@
+"""Policies shown, tested and explained by command, of the settings or of a running gateway."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from tests.conftest import Start
+from tests.gateway.policy.folders import a_folder
+
+Run = Callable[..., Result]
+
+
+def test_the_shipped_policies_are_shown_and_their_tables_hold(run: Run) -> None:
+    shown = json.loads(run("policy", "--json").stdout)
+    assert shown["usable"]
+    assert "guard.tenant" in shown["default"]
+    tested = run("policy", "test")
+    assert tested.exit_code == 0
+    assert "0 mistakes" in tested.stdout
+
+
+def test_a_broken_edit_is_told_with_its_place(run: Run, tmp_path: Path) -> None:
+    folder = a_folder(tmp_path, "permit (", tenant="acme")
+    (tmp_path / "gatehouse.yaml").write_text(f"policies: {{dir: {folder}}}")
+    for command in (("policy",), ("policy", "test")):
+        refused = run(*command)
+        assert refused.exit_code == 2
+        assert refused.stderr.startswith("gatehouse: tenants/acme/10-grants.cedar:")
+    assert "keeps its last good policies" in run("policy").stderr
+
+
+def test_a_row_that_does_not_hold_fails_the_command(run: Run, tmp_path: Path) -> None:
+    folder = a_folder(tmp_path)
+    (folder / "tests" / "more.yaml").write_text("- {name: wrong, tool: {id: a.b}, expect: deny, by: [guard.tenant]}")
+    (tmp_path / "gatehouse.yaml").write_text(f"policies: {{dir: {folder}}}")
+    failed = run("policy", "test")
+    assert (failed.exit_code, "1 mistakes" in failed.stdout) == (1, True)
+    assert "expected deny by guard.tenant, got allow by grant.call" in failed.stderr
+
+
+CORE = "backends: {core: {module: backends.core}}\ntenants: {default: {}, guests: {backends: [none]}}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--tool", "core_ping", "--subject", "alice"), "Allowed by grant.call."),
+        (("--tool", "core.ping", "--subject", "alice", "--tenant", "guests"), "(guard.tenant)"),
+        (("--tool", "core_ping", "--service", "ci", "--scope", "mcp:list"), "lacks the scope mcp:call"),
+        (("--tool", "core_pong", "--subject", "alice"), "No backend has a tool core_pong."),
+    ],
+)
+def test_why_is_explained_from_the_settings(run: Run, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    (tmp_path / "gatehouse.yaml").write_text(CORE)
+    found = run("policy", "why", *arguments)
+    assert found.exit_code == 0, found.stderr
+    assert said in found.stdout
+
+
+def test_a_question_without_a_person_or_with_bad_arguments_is_refused(run: Run) -> None:
+    assert run("policy", "why", "--tool", "core_ping").exit_code == 2
+    assert run("policy", "why", "--tool", "core_ping", "--subject", "a", "--args", "[]").exit_code == 2
+
+
+def test_the_catalogue_is_shown_as_somebody_sees_it(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "gatehouse.yaml").write_text(CORE)
+    assert "core_ping" in run("tools", "--as", "alice").stdout
+    assert json.loads(run("tools", "--as", "alice", "--tenant", "guests", "--json").stdout) == []
+
+
+async def test_a_running_gateway_is_asked_by_its_api(run: Run, start: Start) -> None:
+    async with start(backends={"core": {"module": "backends.core"}}) as gateway:
+        admin = await gateway.new_key(subject="op", scopes=["mcp:admin"])
+        found: list[Result] = []
+
+        def ask() -> None:
+            for token in (admin, gateway.key):
+                found.append(
+                    run(
+                        "policy", "why", "--url", gateway.url, "--token", token, "--tool", "core_ping", "--subject", "a"
+                    )
+                )
+            found.append(run("tools", "--as", "a", "--url", gateway.url, "--token", admin, "--json"))
+
+        await asyncio.to_thread(ask)
+    assert "Allowed by grant.call." in found[0].stdout
+    assert found[1].exit_code == 3
+    assert "mcp:admin" in found[1].stderr
+    assert [tool["name"] for tool in json.loads(found[2].stdout)] == ["core_ping"]

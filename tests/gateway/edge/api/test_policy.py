@@ -1,0 +1,69 @@
+"""The operator's API: a credential of its own, and nothing of another tenant."""
+
+from typing import Any
+
+import httpx
+
+from tests.conftest import Running, Start
+
+CORE = {"core": {"module": "backends.core"}}
+
+
+async def ask(gateway: Running, key: str | None, body: Any, route: str = "policy/why") -> httpx.Response:
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    async with httpx.AsyncClient(verify=False) as http:
+        return await http.post(f"{gateway.base}/api/v1/{route}", json=body, headers=headers)
+
+
+async def test_why_is_explained_to_an_operator(start: Start) -> None:
+    async with start(backends=CORE) as gateway:
+        admin = await gateway.new_key(subject="op", scopes=["mcp:admin"])
+        found = (await ask(gateway, admin, {"subject": "alice", "tool": "core_ping"})).json()
+        assert (found["outcome"], [note["id"] for note in found["policies"]]) == ("allow", ["grant.call"])
+        listed = (await ask(gateway, admin, {"subject": "alice"}, "policy/tools")).json()
+        assert [tool["name"] for tool in listed["tools"]] == ["core_ping"]
+
+
+async def test_threat_37_the_control_plane_needs_a_credential_of_its_own(start: Start) -> None:
+    async with start(backends=CORE) as gateway:
+        question = {"subject": "alice", "tool": "core_ping"}
+        for route in ("policy/why", "policy/tools"):
+            assert (await ask(gateway, None, question, route)).status_code == 401
+            assert (await ask(gateway, "gth_x", question, route)).status_code == 401
+            # Whoever may call and write may not administer.
+            refused = await ask(gateway, gateway.key, question, route)
+            assert (refused.status_code, refused.json()["error"]["details"]) == (403, {"missing_scopes": ["mcp:admin"]})
+        async with httpx.AsyncClient(verify=False) as http:
+            lured = await http.post(
+                f"{gateway.base}/api/v1/policy/why", json=question, headers={"origin": "https://evil.example"}
+            )
+            assert lured.status_code == 403
+
+
+async def test_threat_37_no_secret_is_the_same_in_two_houses(start: Start, run: Any, tmp_path: Any) -> None:
+    async with run(tmp_path / "a", backends=CORE), run(tmp_path / "b", backends=CORE):
+        pairs = [
+            ((tmp_path / "a/data/secrets" / file.name).read_bytes(), file.read_bytes())
+            for file in (tmp_path / "b/data/secrets").iterdir()
+        ]
+    assert pairs
+    assert all(one != other for one, other in pairs)
+
+
+async def test_another_tenant_answers_like_one_that_does_not_exist(start: Start) -> None:
+    async with start(backends=CORE, tenants={"default": {}, "rival": {}}) as gateway:
+        admin = await gateway.new_key(subject="op", scopes=["mcp:admin"])
+        answers = [
+            await ask(gateway, admin, {"subject": "alice", "tool": "core_ping", "tenant": tenant})
+            for tenant in ("rival", "never")
+        ]
+        assert [answer.status_code for answer in answers] == [404, 404]
+        texts = [answer.json()["error"]["message"] for answer in answers]
+        assert texts[0].replace("rival", "never") == texts[1]
+
+
+async def test_a_body_that_is_not_a_question_is_told_so(start: Start) -> None:
+    async with start(backends=CORE) as gateway:
+        admin = await gateway.new_key(subject="op", scopes=["mcp:admin"])
+        for body in ({}, {"subject": "a", "tool": "x", "more": 1}, []):
+            assert (await ask(gateway, admin, body)).status_code == 400
