@@ -1,29 +1,54 @@
 """Who may call, composed: keys and tokens, where clients get them, and what ends with them."""
 
+import asyncio
+import hmac
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
+from gateway.auth.browser import Browsers
 from gateway.auth.credentials import Credentials, key_id
 from gateway.auth.embedded import Embedded
 from gateway.auth.keys import DEFAULT_SCOPES, Keys
 from gateway.auth.revocations import Revocations
+from gateway.auth.server.assertion import Assertions
+from gateway.auth.server.clients import Clients
+from gateway.auth.server.codes import Codes
+from gateway.auth.server.core import Core
+from gateway.auth.server.csrf import Forms
+from gateway.auth.server.desk import Desk
+from gateway.auth.server.discovery import document, openid
+from gateway.auth.server.documents import MAX_BYTES, SECONDS, Documents
+from gateway.auth.server.provider import Provider, encoded
+from gateway.auth.server.refresh import RefreshTokens
+from gateway.auth.server.signin import SignIn
 from gateway.auth.signing import Signing
 from gateway.auth.tokens import LEEWAY, Issuer, Resources, Tokens
+from gateway.auth.users import Users
 from gateway.contract import Caller
 from gateway.edge.address import client_address, within
 from gateway.edge.bearer import Bearer
 from gateway.edge.challenge import Challenge, PlainChallenge
 from gateway.edge.metadata import metadata_router
+from gateway.edge.oauth import Rates, oauth_router
 from gateway.edge.tenure import Tenures
-from gateway.settings import Settings
+from gateway.outbound import client as outbound_client
+from gateway.settings import Settings, is_loopback
 from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 
+log = logging.getLogger("gatehouse.identity")
+
 BRIDGE_SCOPES: Final = ("bridge:roblox", "bridge:godot")
+SCOPES: Final = frozenset((*DEFAULT_SCOPES, *BRIDGE_SCOPES, "mcp:admin"))
+OWNER: Final = ("default", "owner")
+"""Who signs in with the code from the console, where only this machine is served."""
 
 
 class Identity:
@@ -34,6 +59,8 @@ class Identity:
         self._database = database
         self._public_url = public_url
         self._secrets: Path = settings.data_dir / "secrets"
+        self._exit = AsyncExitStack()
+        self.local = is_loopback(settings.server.host) and is_loopback(urlsplit(public_url).hostname or "")
         self.keys = Keys(database, load_secret(self._secrets, "pepper"))
         self.tenures = Tenures()
         self.routers: list[APIRouter] = []
@@ -57,8 +84,14 @@ class Identity:
             self.signing = await Signing.open(self._database, load_secret(self._secrets, "signing"))
             self.embedded = Embedded(self._public_url, resources, self.signing, settings.auth.access_token_seconds)
             issuers[self.embedded.name] = self.embedded
+            self.users = Users(self._database, self.revocations)
+            self.browsers = Browsers(self._database)
+            if self.local and not await self.users.exists(*OWNER):
+                await self.users.put(*OWNER, None, SCOPES)
+            self.routers.append(self._authorization_server(resources, served))
         tokens = Tokens(issuers, self.revocations) if issuers else None
-        self.credentials = Credentials(self.keys, tokens, self.revocations)
+        user = self.users.exists if settings.auth.mode == "embedded" else None
+        self.credentials = Credentials(self.keys, tokens, self.revocations, user)
         if issuers:
             self.challenge = Challenge(self._public_url, settings.auth.scopes, served)
             self.routers.append(metadata_router(self._public_url, [*issuers], settings.auth.scopes, served))
@@ -78,6 +111,63 @@ class Identity:
 
     async def close(self) -> None:
         await self.keys.close()
+        await self._exit.aclose()
+
+    async def sign_in_code(self) -> str | None:
+        """A new one-time code, where only this machine is served and so whoever sees the console is its owner."""
+        if self._settings.auth.mode != "embedded" or not self.local:
+            return None
+        return await self.browsers.new_code(OWNER)
+
+    def _authorization_server(self, resources: Resources, served: Callable[[str], bool]) -> APIRouter:
+        auth, pepper = self._settings.auth, load_secret(self._secrets, "pepper")
+        by_document = not self.local if auth.client_documents is None else auth.client_documents
+        clients = Clients(self._database, pepper, self.revocations)
+        desk = Desk(
+            loop=asyncio.get_running_loop(),
+            clients=clients,
+            documents=self._documents() if by_document else None,
+            codes=Codes(self._database),
+            refresh_tokens=RefreshTokens(self._database, self.revocations),
+            users=self.users,
+            assertions=Assertions(self._database, frozenset((self._public_url, f"{self._public_url}/oauth/token"))),
+            embedded=self.embedded,
+            resources=resources,
+            revocations=self.revocations,
+            everyday=auth.scopes,
+            known=SCOPES,
+            told=_told,
+        )
+        provider = Provider(
+            public_url=self._public_url,
+            local=self.local,
+            core=Core(desk, f"{self._public_url}/oauth/token"),
+            clients=clients,
+            users=self.users,
+            browsers=self.browsers,
+            sign_in=SignIn(self.users, self.browsers, local=self.local),
+            forms=Forms(hmac.digest(pepper, b"forms", "sha256"), secure=self._public_url.startswith("https://")),
+            redirects=auth.redirects,
+        )
+        described = document(self._public_url, SCOPES, documents=by_document)
+        # Clients of older revisions take the endpoint's own path for the server's.
+        aliases = dict.fromkeys(("/mcp", urlsplit(self._public_url).path or "/mcp"))
+        rates = Rates(auth.authorize_rate, auth.token_rate, auth.registration_rate)
+        documents = (described, openid(described))
+        return oauth_router(provider, encoded, documents, self.signing.published, self._address, rates, [*aliases])
+
+    def _documents(self) -> Documents:
+        auth = self._settings.auth
+        http = outbound_client(
+            allow_private=frozenset(auth.client_document_private_hosts), max_bytes=MAX_BYTES, timeout=SECONDS
+        )
+        self._exit.push_async_callback(http.aclose)
+        return Documents(http, auth.client_document_domains)
+
+    def _address(self, request: Request) -> str:
+        peer = request.client.host if request.client else ""
+        trusted = partial(within, self._settings.server.trusted_proxies)
+        return client_address(peer, request.headers.get("x-forwarded-for"), trusted)
 
     def _let_anyone_in(self) -> Callable[[Mapping[str, str], str], Awaitable[Caller]]:
         anyone = Caller("default", "anonymous", scopes=frozenset((*DEFAULT_SCOPES, *BRIDGE_SCOPES)))
@@ -97,3 +187,7 @@ class Identity:
             return await bearer.caller(given, client_address(address, headers.get("x-forwarded-for"), trusted))
 
         return authenticate
+
+
+def _told(event: str, tenant: str, principal: str, client: str) -> None:
+    log.warning("%s: everything of this sign-in was revoked (%s, client %s)", event, principal, client)

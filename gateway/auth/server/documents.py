@@ -1,0 +1,125 @@
+"""Clients whose id is the address of a document about them (CIMD). Whoever writes the address chooses where we look,
+so it is fetched through the guarded client only, and little of it is believed."""
+
+import asyncio
+import json
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+import httpx
+
+from gateway.auth.server.clients import Client
+from gateway.auth.server.registration import Unfit, clean_name, redirects
+from gateway.contract import Json
+from gateway.errors import Fault
+
+MAX_BYTES: Final = 5 * 1024
+SECONDS: Final = 5.0
+_SHORTEST: Final = 300.0
+_LONGEST: Final = 86400.0
+_KEPT: Final = 1000
+_PER_HOST: Final = 5
+_WINDOW: Final = 60.0
+_MAX_AGE: Final = re.compile(r"(?:^|[\s,])max-age=(\d{1,9})", re.ASCII)
+_URL: Final = re.compile(r"https://[A-Za-z0-9.:\[\]-]+/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*", re.ASCII)
+
+
+class Documents:
+    """`domains`: hosts that are looked at, with everything below them; all, where none is named."""
+
+    def __init__(
+        self, http: httpx.AsyncClient, domains: Sequence[str], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._http = http
+        self._domains = tuple(domain.lower() for domain in domains)
+        self._clock = clock
+        self._known: OrderedDict[str, tuple[Client, float]] = OrderedDict()
+        self._asked: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._fetching: dict[str, asyncio.Task[Client | None]] = {}
+
+    async def __call__(self, client_id: str) -> Client | None:
+        """None for an address that is not looked at, and for a document that is not good. Bad ones are not kept."""
+        known = self._known.get(client_id)
+        if known is not None and self._clock() < known[1]:
+            return known[0]
+        host = self._host(client_id)
+        if host is None:
+            return None
+        task = self._fetching.get(client_id)
+        if task is None:
+            if not self._may_ask(host):
+                return None
+            task = asyncio.create_task(self._fetched(client_id, host))
+            self._fetching[client_id] = task
+            task.add_done_callback(lambda _: self._fetching.pop(client_id, None))
+        return await asyncio.shield(task)
+
+    def _host(self, client_id: str) -> str | None:
+        if len(client_id) > 512 or not _URL.fullmatch(client_id):
+            return None
+        parts = urlsplit(client_id)
+        host = (parts.hostname or "").lower()
+        # A path of its own, and none that another would read differently.
+        if parts.path in ("", "/") or any(part in (".", "..") for part in parts.path.split("/")) or "%2e" in parts.path:
+            return None
+        good = not self._domains or any(host == each or host.endswith(f".{each}") for each in self._domains)
+        return host if good else None
+
+    def _may_ask(self, host: str) -> bool:
+        now = self._clock()
+        count, ends = self._asked.get(host, (0, 0.0))
+        count, ends = (count, ends) if now < ends else (0, now + _WINDOW)
+        self._asked[host] = (count + 1, ends)
+        self._asked.move_to_end(host)
+        if len(self._asked) > _KEPT:
+            self._asked.popitem(last=False)
+        return count < _PER_HOST
+
+    async def _fetched(self, client_id: str, host: str) -> Client | None:
+        try:
+            answer = await self._http.get(client_id, headers={"Accept": "application/json"})
+            if answer.status_code != 200 or "json" not in answer.headers.get("content-type", ""):
+                return None
+            client = described(client_id, host, answer.content)
+        except (Fault, Unfit, httpx.HTTPError):
+            return None
+        age = _MAX_AGE.search(answer.headers.get("cache-control", ""))
+        lasts = min(max(float(age[1]) if age else _SHORTEST, _SHORTEST), _LONGEST)
+        self._known[client_id] = (client, self._clock() + lasts)
+        self._known.move_to_end(client_id)
+        if len(self._known) > _KEPT:
+            self._known.popitem(last=False)
+        return client
+
+
+def described(client_id: str, host: str, body: bytes) -> Client:
+    """The client that the document at its own address describes. Raises `Unfit`."""
+    try:
+        said: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict):
+        raise Unfit("invalid_client_metadata", "The document is not a JSON object.")
+    metadata = cast("Json", said)
+    if metadata.get("client_id") != client_id or not isinstance(metadata.get("client_name"), str):
+        raise Unfit("invalid_client_metadata", "The document is about another client.")
+    method: Any = metadata.get("token_endpoint_auth_method", "none")
+    jwks: Any = metadata.get("jwks")
+    # No secret can be shared with a client that never met us.
+    if method not in ("none", "private_key_jwt") or "client_secret" in metadata:
+        raise Unfit("invalid_client_metadata", "The document asks for a shared secret.")
+    if method == "private_key_jwt" and not isinstance(jwks, dict):
+        raise Unfit("invalid_client_metadata", "The document has no keys.")
+    return Client(
+        id=client_id,
+        name=clean_name(metadata["client_name"]),
+        redirect_uris=redirects(metadata.get("redirect_uris"), local=False, allowed=()),
+        auth_method=method,
+        grant_types=("authorization_code", "refresh_token"),
+        jwks=cast("Json", jwks) if isinstance(jwks, dict) else None,
+        document=host,
+    )

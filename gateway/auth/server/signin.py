@@ -1,0 +1,80 @@
+"""Proving who one is: a password, or in the local profile a one-time code. Guessing is slowed down."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from gateway.auth.browser import Browsers
+from gateway.auth.users import Users
+from gateway.errors import Fault, Kind
+
+_WINDOW: Final = 300.0
+_MOST_HERE: Final = 10
+"""Failures of one address, in all, within a window."""
+_MOST_ANYWHERE: Final = 50
+"""Failures at one name, from anywhere: many more, so that nobody is easily locked out by others."""
+_KEPT: Final = 10_000
+
+
+class SignIn:
+    def __init__(
+        self, users: Users, browsers: Browsers, *, local: bool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._users = users
+        self._browsers = browsers
+        self._local = local
+        self._clock = clock
+        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
+
+    async def ways(self) -> tuple[bool, bool]:
+        """Whether a code is taken, and whether a password."""
+        if not self._local:
+            return False, True
+        return True, any(user.has_password for user in await self._users.list())
+
+    async def attempt(self, form: Mapping[str, str], address: str) -> tuple[str, str]:
+        """Who signed in. Raises `Fault` with what to tell the person."""
+        by_code = form.get("what") == "code"
+        tenant, subject = _named(form.get("name", ""))
+        counted = {f"address {address}": _MOST_HERE}
+        if not by_code:
+            counted[f"name {tenant}/{subject}"] = _MOST_ANYWHERE
+        self._check(counted)
+        who = await (self._code(form.get("code", "")) if by_code else self._password(tenant, subject, form))
+        if who is None:
+            self._count(counted)
+            words = "That code is not good, or was used." if by_code else "That name and password do not go together."
+            raise Fault(Kind.UNAUTHENTICATED, words)
+        return who
+
+    async def _code(self, code: str) -> tuple[str, str] | None:
+        return await self._browsers.use_code(code[:32]) if self._local else None
+
+    async def _password(self, tenant: str, subject: str, form: Mapping[str, str]) -> tuple[str, str] | None:
+        user = await self._users.check(tenant, subject, form.get("password", ""))
+        return None if user is None else (user.tenant, user.subject)
+
+    def _check(self, counted: Mapping[str, int]) -> None:
+        now = self._clock()
+        for name, most in counted.items():
+            count, ends = self._failures.get(name, (0, 0.0))
+            if count >= most and now < ends:
+                wait = max(1, round((ends - now) / 60))
+                raise Fault(Kind.RATE_LIMITED, f"Too many attempts. Try again in {wait} min.", retry_after=ends - now)
+
+    def _count(self, counted: Mapping[str, int]) -> None:
+        now = self._clock()
+        for name in counted:
+            count, ends = self._failures.get(name, (0, 0.0))
+            count, ends = (count, ends) if now < ends else (0, now + _WINDOW)
+            self._failures[name] = (count + 1, ends)
+            self._failures.move_to_end(name)
+            if len(self._failures) > _KEPT:
+                self._failures.popitem(last=False)
+
+
+def _named(name: str) -> tuple[str, str]:
+    """`alice` is of the default tenant, `acme/alice` of acme."""
+    tenant, slash, subject = name.strip()[:200].partition("/")
+    return (tenant, subject) if slash else ("default", tenant)

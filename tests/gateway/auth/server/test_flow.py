@@ -1,0 +1,415 @@
+"""The authorization server as programs and people meet it: from registration to a call, and every wrong turn."""
+
+import asyncio
+import base64
+import json
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import httpx
+import pytest
+
+from tests.peers.person import CALLBACK, Person, Program, pair
+
+Json = dict[str, Any]
+FREE = {"registration_rate": "1000/minute", "authorize_rate": "10000/minute", "token_rate": "10000/minute"}
+
+
+@pytest.fixture
+async def server(start: Any) -> Any:
+    async with start(auth=FREE) as gateway:
+        yield gateway
+
+
+async def owner(gateway: Any, **more: Any) -> Person:
+    return Person(code=await gateway.house.identity.sign_in_code(), **more)
+
+
+def claims(token: str) -> Json:
+    return json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
+
+
+# ---- the way it should go
+
+
+async def test_a_program_registers_a_person_agrees_and_the_token_opens_the_door(server: Any) -> None:
+    program = await Program.register(server.base)
+    token = await program.signed_in(await owner(server))
+    assert (token["token_type"], token["expires_in"]) == ("Bearer", 600)
+    assert token["scope"] == "mcp:call mcp:call:write mcp:list"
+    said = claims(token["access_token"])
+    assert (said["iss"], said["aud"], said["sub"]) == (server.base, server.url, "owner")
+    assert said["exp"] - said["iat"] == 600
+    assert (await server.as_(token["access_token"]).post("tools/list")).status_code == 200
+
+
+async def test_the_answer_names_its_issuer_and_keeps_the_state_on_success_and_on_error(server: Any) -> None:
+    program = await Program.register(server.base)
+    person = await owner(server)
+    told = await person.visit(program.address(pair()[1]))
+    assert (told["iss"], told["state"], told["to"]) == (server.base, "st4te", CALLBACK)
+    person.decision = "deny"
+    told = await person.visit(program.address(pair()[1]))
+    assert (told["error"], told["iss"], told["state"]) == ("access_denied", server.base, "st4te")
+    told = await person.visit(program.address(pair()[1], code_challenge_method="plain"))
+    assert (told["error"], told["iss"], told["state"]) == ("invalid_request", server.base, "st4te")
+
+
+async def test_a_signed_in_browser_is_asked_for_consent_only(server: Any) -> None:
+    person = await owner(server)
+    for _ in range(2):
+        await (await Program.register(server.base)).signed_in(person)
+    assert sum("Code from the terminal" in page.text for page in person.pages) == 1
+    assert sum("Allow Test program?" in page.text for page in person.pages) == 2
+
+
+async def test_a_refresh_rotates_and_the_new_tokens_work(server: Any) -> None:
+    program = await Program.register(server.base)
+    first = await program.signed_in(await owner(server))
+    second = (await program.refresh(first["refresh_token"])).json()
+    assert second["refresh_token"] != first["refresh_token"]
+    assert (await server.as_(second["access_token"]).post("tools/list")).status_code == 200
+    assert (await program.refresh(second["refresh_token"], resource=server.url)).status_code == 200
+
+
+async def test_discovery_is_found_at_the_root_and_by_path_and_says_one_issuer(server: Any) -> None:
+    async with httpx.AsyncClient(base_url=server.base) as http:
+        for name in ("oauth-authorization-server", "openid-configuration"):
+            for path in ("", "/mcp"):
+                said = (await http.get(f"/.well-known/{name}{path}")).json()
+                assert said["issuer"] == server.base
+                assert said["code_challenge_methods_supported"] == ["S256"]
+                assert said["authorization_response_iss_parameter_supported"] is True
+                assert {"authorization_code", "refresh_token"} <= set(said["grant_types_supported"])
+                assert "none" in said["token_endpoint_auth_methods_supported"]
+                assert "offline_access" not in said["scopes_supported"]
+                assert said["client_id_metadata_document_supported"] is False
+        keys = (await http.get(urlsplit(said["jwks_uri"]).path)).json()["keys"]
+        assert [set(key) & {"d", "kid"} for key in keys] == [{"kid"}]
+
+
+@pytest.mark.parametrize("path", ["/authorize", "/token", "/register"])
+async def test_the_addresses_that_older_clients_guess_are_served(server: Any, path: str) -> None:
+    async with httpx.AsyncClient(base_url=server.base) as http:
+        asked = http.get(path) if path == "/authorize" else http.post(path)
+        assert (await asked).status_code in (400, 401)
+
+
+# ---- registration
+
+
+@pytest.mark.parametrize(
+    "redirect",
+    [
+        "http://127.0.0.1:33418/",
+        "http://localhost/callback",
+        "http://[::1]:9/cb",
+        "cursor://anysphere.cursor-mcp/oauth/callback",
+        "https://vscode.dev/redirect",
+        "https://claude.ai/api/mcp/auth_callback",
+    ],
+)
+async def test_known_clients_callbacks_and_loopback_may_be_registered(server: Any, redirect: str) -> None:
+    assert (await Program.register(server.base, redirect)).id.startswith("gthc_")
+
+
+EVIL = [
+    "javascript:alert(1)",
+    "data:text/html,x",
+    "//evil.example/cb",
+    "http://evil.example/cb",
+    "http://127.0.0.1.evil.example/cb",
+    "http://localhost@evil.example/cb",
+    "http://localhost:80@evil.example/",
+    "https://evil.example/cb",
+    "https://vscode.dev/redirect/../evil",
+    "HTTPS://vscode.dev/redirect",
+    "cursor://evil/oauth/callback",
+    "cursor://anysphere.cursor-mcp/oauth/callback?x=1",
+    "myapp://callback",
+    "http://localhost/cb#frag",
+    "http://localhost/\r\nSet-Cookie: a=b",
+    "http://localhost/a b",
+    "http://localhost\\@evil.example/",
+    "file:///etc/passwd",
+    "",
+]
+
+
+@pytest.mark.parametrize("redirect", EVIL)
+async def test_threat_36_no_other_redirect_is_registered(server: Any, redirect: str) -> None:
+    async with httpx.AsyncClient() as http:
+        for uris in ([redirect], [CALLBACK, redirect]):
+            answer = await http.post(f"{server.base}/oauth/register", json={"redirect_uris": uris})
+            assert (answer.status_code, answer.json()["error"]) == (400, "invalid_redirect_uri")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "error"),
+    [
+        ({}, "invalid_redirect_uri"),
+        ({"redirect_uris": "x"}, "invalid_redirect_uri"),
+        ({"redirect_uris": [7]}, "invalid_redirect_uri"),
+        ({"redirect_uris": [CALLBACK] * 11}, "invalid_redirect_uri"),
+        ({"redirect_uris": [CALLBACK], "token_endpoint_auth_method": "magic"}, "invalid_client_metadata"),
+        ({"redirect_uris": [CALLBACK], "grant_types": ["client_credentials"]}, "invalid_client_metadata"),
+        ([], "invalid_client_metadata"),
+    ],
+)
+async def test_metadata_that_makes_no_client_is_refused(server: Any, metadata: Any, error: str) -> None:
+    async with httpx.AsyncClient() as http:
+        answer = await http.post(f"{server.base}/register", json=metadata)
+    assert (answer.status_code, answer.json()["error"]) == (400, error)
+
+
+async def test_scopes_grants_and_members_that_we_do_not_know_are_left_out(server: Any) -> None:
+    said = {
+        "redirect_uris": [CALLBACK],
+        "scope": "offline_access everything",
+        "grant_types": ["authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code"],
+        "application_type": "native",
+        "software_id": "x",
+    }
+    async with httpx.AsyncClient() as http:
+        made = (await http.post(f"{server.base}/oauth/register", json=said)).json()
+    assert made["grant_types"] == ["authorization_code", "refresh_token"]
+    assert (made["token_endpoint_auth_method"], "client_secret" in made) == ("none", False)
+
+
+async def test_threat_35_an_address_registers_only_so_many_clients(start: Any) -> None:
+    async with start(auth={"registration_rate": "3/hour"}) as gateway, httpx.AsyncClient() as http:
+        said = {"redirect_uris": [CALLBACK]}
+        answers = [await http.post(f"{gateway.base}/{path}", json=said) for path in ("oauth/register", "register") * 2]
+    assert [answer.status_code for answer in answers] == [201, 201, 201, 429]
+    assert int(answers[-1].headers["retry-after"]) > 0
+
+
+# ---- what a program may ask
+
+
+async def test_a_loopback_program_may_come_back_on_any_port_but_nowhere_else(server: Any) -> None:
+    program = await Program.register(server.base, "http://localhost/callback")
+    person = await owner(server)
+    told = await person.visit(program.address(pair()[1], redirect_uri="http://localhost:51234/callback"))
+    assert told["to"] == "http://localhost:51234/callback"
+    for other in ("http://127.0.0.1:51234/callback", "http://localhost:51234/other", "http://localhost/callback?x=1"):
+        async with httpx.AsyncClient() as http:
+            answer = await http.get(program.address(pair()[1], redirect_uri=other))
+        assert (answer.status_code, "location" in answer.headers) == (400, False)
+
+
+async def test_threat_36_an_unknown_client_or_redirect_is_told_to_the_person_and_never_followed(server: Any) -> None:
+    program = await Program.register(server.base)
+    async with httpx.AsyncClient() as http:
+        for changes in ({"client_id": "nobody"}, {"redirect_uri": "https://evil.example/"}, {"client_id": None}):
+            answer = await http.get(program.address(pair()[1], **changes))
+            assert (answer.status_code, "location" in answer.headers) == (400, False)
+            assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"code_challenge": None}, "invalid_request"),
+        ({"code_challenge_method": None}, "invalid_request"),
+        ({"code_challenge_method": "plain"}, "invalid_request"),
+        ({"code_challenge": "short"}, "invalid_request"),
+        ({"resource": "https://other.example/mcp"}, "invalid_target"),
+        ({"response_type": "token"}, "unsupported_response_type"),
+    ],
+)
+async def test_a_request_that_is_not_good_goes_back_with_its_error(server: Any, changes: Json, error: str) -> None:
+    program = await Program.register(server.base)
+    async with httpx.AsyncClient() as http:
+        answer = await http.get(program.address(pair()[1], **changes))
+    told = dict(parse_qsl(urlsplit(answer.headers["location"]).query))
+    assert (told["error"], told["iss"], told["state"]) == (error, server.base, "st4te")
+
+
+async def test_unknown_scopes_are_left_out_and_without_any_the_everyday_ones_are_meant(server: Any) -> None:
+    program = await Program.register(server.base)
+    person = await owner(server)
+    for asked, given in (
+        ("offline_access mcp:list", "mcp:list"),
+        ("offline_access", "mcp:call mcp:call:write mcp:list"),
+        (None, "mcp:call mcp:call:write mcp:list"),
+        ("mcp:admin", "mcp:admin"),
+    ):
+        assert (await program.signed_in(person, scope=asked))["scope"] == given
+
+
+async def test_a_user_gives_no_more_than_they_have(server: Any) -> None:
+    identity = server.house.identity
+    await identity.users.put("default", "reader", "a long password", ["mcp:list"])
+    program = await Program.register(server.base)
+    person = Person(name="reader", password="a long password")
+    assert (await program.signed_in(person))["scope"] == "mcp:list"
+    told = await person.visit(program.address(pair()[1], scope="mcp:admin"))
+    assert told["error"] == "invalid_scope"
+
+
+async def test_a_token_is_for_the_resource_that_was_asked_for(server: Any) -> None:
+    program = await Program.register(server.base)
+    token = await program.signed_in(await owner(server), resource=f"{server.url}/core")
+    assert claims(token["access_token"])["aud"] == f"{server.url}/core"
+    assert (await server.as_(token["access_token"]).post("tools/list", path="/mcp/core")).status_code == 200
+    assert (await server.as_(token["access_token"]).post("tools/list")).status_code == 401
+
+
+# ---- codes
+
+
+async def test_a_code_needs_its_own_verifier_redirect_client_and_resource(server: Any) -> None:
+    program, other = await Program.register(server.base), await Program.register(server.base)
+    person = await owner(server)
+    for form, error in (
+        ({"code_verifier": pair()[0]}, "invalid_grant"),
+        ({"redirect_uri": "http://127.0.0.1:1/callback"}, "invalid_grant"),
+        ({"client_id": other.id}, "invalid_grant"),
+        ({"resource": f"{server.url}/core"}, "invalid_target"),
+        ({"code": "nothing"}, "invalid_grant"),
+    ):
+        code, verifier = await program.code(person)
+        sent = {"code": code, "code_verifier": verifier, "redirect_uri": program.redirect, **form}
+        answer = await program.ask(grant_type="authorization_code", **sent)
+        assert (answer.status_code, answer.json()["error"]) == (400, error), form
+
+
+async def test_without_a_verifier_no_code_is_redeemed_also_by_a_client_with_a_secret(server: Any) -> None:
+    program = await Program.register(server.base, token_endpoint_auth_method="client_secret_post")
+    code, _ = await program.code(await owner(server))
+    sent = {"code": code, "redirect_uri": program.redirect, "client_secret": program.secret}
+    answer = await program.ask(grant_type="authorization_code", **sent)
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
+
+
+@pytest.mark.parametrize("method", ["client_secret_post", "client_secret_basic"])
+async def test_a_client_with_a_secret_must_show_it(server: Any, method: str) -> None:
+    program = await Program.register(server.base, token_endpoint_auth_method=method)
+    person = await owner(server)
+    code, verifier = await program.code(person)
+    assert (await program.redeem(code, verifier)).json()["error"] == "invalid_client"
+    assert (await program.redeem(code, verifier, client_secret="wrong")).json()["error"] == "invalid_client"
+    sent = {"grant_type": "authorization_code", "code": code, "code_verifier": verifier}
+    answer = await program.ask(auth=(program.id, program.secret), **sent, redirect_uri=program.redirect)
+    assert answer.status_code == 200
+
+
+async def test_threat_9_a_code_used_again_later_ends_what_it_gave(server: Any) -> None:
+    program = await Program.register(server.base)
+    code, verifier = await program.code(await owner(server))
+    token = (await program.redeem(code, verifier)).json()
+    assert (await program.redeem(code, verifier)).json()["error"] == "invalid_grant"
+    # A second request within moments is a client that sent it twice, and ends nothing.
+    assert (await server.as_(token["access_token"]).post("tools/list")).status_code == 200
+    await _earlier(server, "oauth_codes", "used_at", 60)
+    assert (await program.redeem(code, verifier)).json()["error"] == "invalid_grant"
+    assert (await program.refresh(token["refresh_token"])).json()["error"] == "invalid_grant"
+    assert (await server.as_(token["access_token"]).post("tools/list")).status_code == 401
+
+
+async def _earlier(gateway: Any, table: str, column: str, seconds: float) -> None:
+    """Let time pass for rows that were written by the real clock."""
+    async with gateway.house.database.transaction() as connection:
+        await connection.exec_driver_sql(f"UPDATE {table} SET {column} = {column} - {seconds}")
+
+
+async def test_a_code_is_good_for_a_minute(server: Any) -> None:
+    program = await Program.register(server.base)
+    code, verifier = await program.code(await owner(server))
+    await _earlier(server, "oauth_codes", "expires_at", 61)
+    assert (await program.redeem(code, verifier)).json()["error"] == "invalid_grant"
+
+
+# ---- refresh
+
+
+async def test_threat_9_five_refreshes_at_once_get_the_same_answer_and_one_generation(server: Any) -> None:
+    program = await Program.register(server.base)
+    token = await program.signed_in(await owner(server))
+    for _ in range(3):
+        answers = await asyncio.gather(*(program.refresh(token["refresh_token"]) for _ in range(5)))
+        assert {answer.status_code for answer in answers} == {200}
+        assert len({answer.text for answer in answers}) == 1
+        token = answers[0].json()
+    async with server.house.database.reading() as connection:
+        rows = (await connection.exec_driver_sql("SELECT generation FROM refresh_tokens ORDER BY 1")).scalars().all()
+    assert list(rows) == [0, 1, 2, 3]
+
+
+async def test_threat_9_a_refresh_token_used_again_after_the_grace_ends_the_family(server: Any) -> None:
+    program = await Program.register(server.base)
+    first = await program.signed_in(await owner(server))
+    second = (await program.refresh(first["refresh_token"])).json()
+    assert (await server.as_(second["access_token"]).post("tools/list")).status_code == 200
+    await _earlier(server, "refresh_tokens", "rotated_at", 46)
+    assert (await program.refresh(first["refresh_token"])).json()["error"] == "invalid_grant"
+    assert (await program.refresh(second["refresh_token"])).json()["error"] == "invalid_grant"
+    for token in (first, second):
+        assert (await server.as_(token["access_token"]).post("tools/list")).status_code == 401
+
+
+async def test_a_refresh_token_is_its_clients_and_its_resources_only(server: Any) -> None:
+    program, other = await Program.register(server.base), await Program.register(server.base)
+    token = (await program.signed_in(await owner(server)))["refresh_token"]
+    assert (await other.refresh(token)).json()["error"] == "invalid_grant"
+    assert (await program.refresh(token, resource=f"{server.url}/core")).json()["error"] == "invalid_grant"
+    assert (await program.refresh(token, resource="https://other.example")).json()["error"] == "invalid_target"
+    assert (await program.refresh(token)).status_code == 200, "what was refused used nothing up"
+
+
+async def test_what_a_refresh_answered_lies_in_the_database_sealed(server: Any) -> None:
+    program = await Program.register(server.base)
+    first = await program.signed_in(await owner(server))
+    second = (await program.refresh(first["refresh_token"])).json()
+    raw = b"".join(path.read_bytes() for path in server.house.settings.data_dir.glob("gatehouse.db*"))
+    for secret in (first["refresh_token"], second["refresh_token"], second["access_token"]):
+        assert secret.encode() not in raw
+
+
+async def test_a_removed_user_is_out_at_once(server: Any) -> None:
+    users = server.house.identity.users
+    await users.put("default", "bob", "a long password", ["mcp:list"])
+    program = await Program.register(server.base)
+    token = await program.signed_in(Person(name="bob", password="a long password"))
+    holder = server.as_(token["access_token"])
+    assert (await holder.post("tools/list")).status_code == 200
+    await users.remove("default", "bob")
+    assert (await holder.post("tools/list")).status_code == 401
+    assert (await program.refresh(token["refresh_token"])).json()["error"] == "invalid_grant"
+
+
+# ---- revocation
+
+
+async def test_a_program_may_revoke_its_own_tokens_and_nobody_elses(server: Any) -> None:
+    program, other = await Program.register(server.base), await Program.register(server.base)
+    person = await owner(server)
+    first, second = await program.signed_in(person), await program.signed_in(person)
+    for token in (first["refresh_token"], first["access_token"], "nothing"):
+        assert (await other.ask("revoke", token=token)).status_code == 200
+    assert (await server.as_(first["access_token"]).post("tools/list")).status_code == 200
+    await program.ask("revoke", token=first["access_token"])
+    assert (await server.as_(first["access_token"]).post("tools/list")).status_code == 401
+    assert (await program.refresh(first["refresh_token"])).status_code == 200
+    await program.ask("revoke", token=second["refresh_token"])
+    assert (await server.as_(second["access_token"]).post("tools/list")).status_code == 401
+    assert (await program.refresh(second["refresh_token"])).json()["error"] == "invalid_grant"
+
+
+@pytest.mark.parametrize("grant", ["password", "implicit", "", "urn:ietf:params:oauth:grant-type:jwt-bearer"])
+async def test_no_other_grant_is_known(server: Any, grant: str) -> None:
+    program = await Program.register(server.base)
+    answer = await program.ask(grant_type=grant, username="owner", password="x")
+    assert (answer.status_code, answer.json()["error"]) == (400, "unsupported_grant_type")
+
+
+async def test_a_parameter_that_comes_twice_is_refused(server: Any) -> None:
+    program = await Program.register(server.base)
+    async with httpx.AsyncClient() as http:
+        body = f"grant_type=refresh_token&grant_type=authorization_code&client_id={program.id}"
+        headers = {"content-type": "application/x-www-form-urlencoded"}
+        answer = await http.post(f"{server.base}/oauth/token", content=body, headers=headers)
+        assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
+        twice = await http.get(f"{program.address(pair()[1])}&client_id=other")
+        assert twice.status_code == 400
