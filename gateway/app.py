@@ -17,6 +17,7 @@ from gateway.catalogue.view import Naming
 from gateway.contract import (
     MODERN,
     Backend,
+    Bus,
     Call,
     Caller,
     Change,
@@ -50,7 +51,9 @@ from gateway.protocol.hub import Hub
 from gateway.protocol.legacy import Legacy
 from gateway.protocol.listen import Listen
 from gateway.protocol.modern import Modern
+from gateway.protocol.news import News
 from gateway.protocol.parked import Parking
+from gateway.protocol.relay import Relay
 from gateway.protocol.rounds import Rounds
 from gateway.protocol.seal import Seal
 from gateway.protocol.session import Sessions
@@ -122,10 +125,15 @@ class Gatehouse:
             raise
         return house
 
-    def drain(self) -> None:
-        """Say that we are leaving, and end the streams that would never end by themselves."""
+    def leave(self) -> None:
+        """Say that we are about to leave: readiness fails from now on."""
+        self.draining = True
+
+    async def drain(self) -> None:
+        """End the streams that would never end by themselves, and the calls that wait for their clients."""
         self.draining = True
         self._hub.close()
+        self._parking.close()
 
     async def close(self) -> None:
         """Finish what is under way, and write down what is left."""
@@ -191,7 +199,10 @@ class Gatehouse:
         self._spawn(self.catalogue.keep_fresh(settings.catalogue.ttl))
         self.policies.on_change(self._tell_of_policies)
         self._spawn(self.policies.watch())
-        entry = self._entry(floor, seal, rows, bus.worker, pulse)
+        self._news = News(bus)
+        self._news.on("change", self._changed_elsewhere)
+        entry = self._entry(floor, seal, rows, bus, pulse)
+        self._spawn(self._news.run())
         await identity.credentials.on_revoke(identity.watch(self._good, self._spawn))
         authenticate, max_body = identity.authenticate, settings.server.max_body_bytes
         door = Door(authenticate, entry.serve, max_body, identity.unauthenticated, identity.tenures)
@@ -265,14 +276,15 @@ class Gatehouse:
         short = partial(compose, (*begin, ("authorize", Authorize(policy.decide_list))))
         return short, lambda reason: compose(begin, _raising(reason), "edge")
 
-    def _entry(self, floor: Floor, seal: Seal, rows: SessionRows, worker: str, pulse: Pulse) -> Entry:
+    def _entry(self, floor: Floor, seal: Seal, rows: SessionRows, bus: Bus, pulse: Pulse) -> Entry:
         """Both eras at one door."""
-        streams = Streams(worker)
-        standing = Standing(self.catalogue, self._hub, streams, rows, pulse)
+        streams, relay = Streams(bus.worker), Relay(bus)
+        self._parking = Parking(bus.worker)
+        standing = Standing(self.catalogue, self._hub, streams, rows, pulse, relay)
         sessions = Sessions(seal, rows)
         return Entry(
-            Modern(floor, Listen(self.catalogue, self._hub), Rounds(seal), pulse, Parking(worker)),
-            Legacy(floor, sessions, streams, Asking(worker), standing, pulse),
+            Modern(floor, Listen(self.catalogue, self._hub), Rounds(seal), pulse, self._parking, relay),
+            Legacy(floor, sessions, streams, Asking(bus), standing, pulse, self._news),
         )
 
     def _plain_routes(self, *routers: APIRouter) -> FastAPI:
@@ -299,6 +311,9 @@ class Gatehouse:
         stale = [ns for ns in self._served if ns in made or ns not in wanted]
         retired = [self._served.pop(ns)[1] for ns in stale]
         self._served |= made
+        for _, backend in made.values():
+            if backend.trusted:
+                backend.on_change(partial(self._tell_others, backend.namespace))
         await asyncio.gather(*(self.catalogue.add(backend) for _, backend in made.values()))
         for namespace in stale:
             if namespace not in self._served:
@@ -324,7 +339,13 @@ class Gatehouse:
         overrides = entry.model_dump(include={"effects", "timeouts", "timeout", "faults"})
         if isinstance(entry, ModuleBackend):
             module, attribute = entry.target
-            return load_module(namespace, module, attribute, entry.options, overrides, self._house)
+            backend = load_module(namespace, module, attribute, entry.options, overrides, self._house)
+            if backend.manifest.executor and self.settings.bus.url is not None and not self.settings.files_shared:
+                raise LoadError(
+                    f"backends.{namespace}: it works on files, which every process must see:"
+                    " make files_dir one shared volume and set files_shared: true, or serve it without bus.url"
+                )
+            return backend
         return remote_backend(
             namespace,
             entry,
@@ -337,6 +358,18 @@ class Gatehouse:
     def _serves(self, path: str) -> bool:
         """Whether there is such an endpoint."""
         return path in self._endpoints
+
+    def _tell_others(self, namespace: str, change: Change) -> None:
+        """A module's change happens in one worker; a remote server tells each of them itself."""
+        self._spawn(self._news.tell("change", {"namespace": namespace, "change": list(change)}))
+
+    def _changed_elsewhere(self, about: Json) -> None:
+        namespace, change = about["namespace"], Change(*about["change"])
+        backend = self._backend(namespace)
+        if change.kind == "resource":
+            self._hub.changed(namespace, change)
+        elif backend is not None:
+            self._spawn(self.catalogue.refresh(backend, change))
 
     def _backend(self, namespace: str) -> Backend | None:
         served = self._served.get(namespace)

@@ -7,7 +7,9 @@ import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Final
 
@@ -17,25 +19,36 @@ from gateway.app import Gatehouse
 from gateway.edge.address import within
 from gateway.edge.census import Census
 from gateway.edge.limits import EdgeLimits
-from gateway.edge.server import protocol_class
+from gateway.edge.server import Edge, protocol_class
 from gateway.settings import Settings, SettingsError
 from gateway.upstream.load import LoadError
 
 log = logging.getLogger("gatehouse")
 
 WATCH_SECONDS: Final = 1.0
-DRAIN_SECONDS: Final = 30
 BRIDGE_BYTES: Final = 8 * 1024 * 1024
 
 
+@dataclass(frozen=True, slots=True)
+class Sockets:
+    """Where we listen: for clients and, where they have a port of their own, for operators."""
+
+    main: socket.socket
+    ops: socket.socket | None = None
+
+
 def listen(settings: Settings) -> socket.socket:
+    """The socket for clients. Raises `OSError` when the address is taken or not ours."""
+    return listen_at(settings.server.host, settings.server.port)
+
+
+def listen_at(host: str, port: int) -> socket.socket:
     """The bound socket. Raises `OSError` when the address is taken or not ours."""
-    server = settings.server
-    family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((server.host, server.port))
+        bound.bind((host, port))
         bound.listen(2048)
     except OSError:
         bound.close()
@@ -43,10 +56,10 @@ def listen(settings: Settings) -> socket.socket:
     return bound
 
 
-async def serve(house: Gatehouse, bound: socket.socket, reload: Callable[[], Settings] | None = None) -> None:
+async def serve(house: Gatehouse, sockets: Sockets, reload: Callable[[], Settings] | None = None) -> None:
     """Until a signal stops it. SIGHUP, or a change of the settings file, applies new settings without a restart."""
-    server = _Server(house, config(house))
-    beside = await _serve_operators(house)
+    server = GracefulServer(house, config(house))
+    beside = await _serve_operators(house, sockets.ops)
     loop = asyncio.get_running_loop()
     changed = asyncio.Event()
     watching: list[asyncio.Task[None]] = []
@@ -57,7 +70,7 @@ async def serve(house: Gatehouse, bound: socket.socket, reload: Callable[[], Set
             watching.append(asyncio.create_task(_watch(house.settings.source, changed)))
     _calm_collector()
     try:
-        await server.serve(sockets=[bound])
+        await server.serve(sockets=[sockets.main])
     finally:
         for task in [*watching, *beside]:
             task.cancel()
@@ -72,13 +85,13 @@ async def beside(house: Gatehouse, bound: socket.socket) -> AsyncGenerator[None]
     try:
         yield
     finally:
-        house.drain()
+        await house.drain()
         server.should_exit = True
         await task
 
 
-class _Server(uvicorn.Server):
-    """Lets the house end its streams before it waits for the connections to finish."""
+class GracefulServer(uvicorn.Server):
+    """Leaves in steps: readiness fails, then nobody new is let in, then what is under way gets its time."""
 
     def __init__(self, house: Gatehouse, served: uvicorn.Config) -> None:
         super().__init__(served)
@@ -92,19 +105,26 @@ class _Server(uvicorn.Server):
             self._captured_signals.clear()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._house.drain()
+        self._house.leave()
+        protocol = self.config.http_protocol_class
+        if issubclass(protocol, Edge):
+            protocol.closing = True
+        for connection in self.server_state.connections:
+            if isinstance(connection, Edge):
+                connection.leaving()
+        if self._house.settings.server.drain_grace and signal.SIGINT not in self._captured_signals:
+            # Balancers need a moment to notice; whoever pressed Ctrl-C does not.
+            await asyncio.sleep(self._house.settings.server.drain_grace)
+        await self._house.drain()
         await super().shutdown(sockets)
 
 
-async def _serve_operators(house: Gatehouse) -> list[asyncio.Task[None]]:
+async def _serve_operators(house: Gatehouse, bound: socket.socket | None) -> list[asyncio.Task[None]]:
     """Health, and what else is for operators, on a port of its own where one is set."""
-    port = house.settings.server.ops_port
-    if port is None:
+    if bound is None:
         return []
-    served = uvicorn.Config(
-        house.plain, host=house.settings.server.host, port=port, lifespan="off", access_log=False, log_config=None
-    )
-    return [asyncio.create_task(_Beside(served).serve())]
+    served = uvicorn.Config(house.plain, lifespan="off", access_log=False, log_config=None)
+    return [asyncio.create_task(_Beside(served).serve(sockets=[bound]))]
 
 
 class _Beside(uvicorn.Server):
@@ -146,7 +166,7 @@ def config(house: Gatehouse) -> uvicorn.Config:
         log_config=None,
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=DRAIN_SECONDS,
+        timeout_graceful_shutdown=ceil(server.drain_seconds),
     )
 
 

@@ -126,7 +126,7 @@ async def run_gateway(folder: Path, **settings: Any) -> AsyncIterator[Running]:
             key, _ = await house.keys.create("default", "alice")
             yield Running(house, f"http://127.0.0.1:{bound.getsockname()[1]}", key, log)
         finally:
-            house.drain()
+            await house.drain()
             server.should_exit = True
             await task
 

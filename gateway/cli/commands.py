@@ -32,11 +32,19 @@ def version(config: Config = None, as_json: AsJson = False) -> None:
         print(f"gatehouse {gatehouse} (MCP {MODERN}, Python {python})")
 
 
-def serve(config: Config = None, host: Host = None, port: Port = None) -> None:
+def serve(
+    config: Config = None,
+    host: Host = None,
+    port: Port = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Processes that serve, instead of server.workers.")
+    ] = None,
+    inherit: Annotated[str | None, typer.Option("--inherit", hidden=True)] = None,
+) -> None:
     """Serve what the settings say, until stopped."""
     from gateway.cli.serve import serve
 
-    serve(config, host, port)
+    serve(config, host, port, workers, inherit)
 
 
 def check(config: Config = None, as_json: AsJson = False) -> None:

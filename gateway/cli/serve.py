@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import uvloop
@@ -15,15 +16,16 @@ from gateway.cli.check import module_problems
 from gateway.cli.configured import make_importable, read_settings
 from gateway.cli.failure import BAD_SETTINGS, Failure, system_errors_explained
 from gateway.cli.welcome import Welcome
-from gateway.serving import listen
+from gateway.cli.workers import Inheritance, Workers, command, leave_with_parent
+from gateway.serving import Sockets, listen, listen_at
 from gateway.serving import serve as serve_on
 from gateway.settings import PREFIX, Settings, load
 from gateway.telemetry.log import Lines, set_up
 from gateway.upstream.load import LoadError
 
 
-def serve(config: Path | None, host: str | None, port: int | None) -> None:
-    given = {"HOST": host, "PORT": port}
+def serve(config: Path | None, host: str | None, port: int | None, workers: int | None, inherit: str | None) -> None:
+    given = {"HOST": host, "PORT": port, "WORKERS": workers}
     overrides = {f"{PREFIX}SERVER__{name}": str(value) for name, value in given.items() if value is not None}
 
     def reload() -> Settings:
@@ -34,23 +36,50 @@ def serve(config: Path | None, host: str | None, port: int | None) -> None:
     if problems := list(module_problems(settings)):
         raise Failure(*problems, code=BAD_SETTINGS)
     set_up(settings.log.level, settings.log.format)
-    with system_errors_explained(settings):
-        bound = listen(settings)
+    with system_errors_explained(settings), ExitStack() as stack:
+        sockets = _sockets(settings, inherit, stack)
+        if settings.server.workers > 1 and inherit is None:
+            _supervise(settings, sockets)
+            return
         try:
-            uvloop.run(_serve(settings, bound, reload))
+            uvloop.run(_serve(settings, sockets, reload, inherit))
         except LoadError as exc:
             raise Failure(str(exc), code=BAD_SETTINGS) from exc
-        finally:
-            bound.close()
 
 
-async def _serve(settings: Settings, bound: socket.socket, reload: Callable[[], Settings]) -> None:
+def _sockets(settings: Settings, inherit: str | None, stack: ExitStack) -> Sockets:
+    """Bound here, or by the process that started this worker."""
+    if inherit is not None:
+        given = Inheritance.parse(inherit)
+        main = stack.enter_context(socket.socket(fileno=given.main))
+        ops = None if given.ops is None else stack.enter_context(socket.socket(fileno=given.ops))
+        return Sockets(main, ops)
+    server = settings.server
+    main = stack.enter_context(listen(settings))
+    return Sockets(
+        main, None if server.ops_port is None else stack.enter_context(listen_at(server.host, server.ops_port))
+    )
+
+
+def _supervise(settings: Settings, sockets: Sockets) -> None:
+    async def run() -> int:
+        return await Workers(command(), settings.server.workers, sockets.main, sockets.ops).run()
+
+    if code := asyncio.run(run()):
+        raise Failure("the workers could not be started", code=code)
+
+
+async def _serve(settings: Settings, sockets: Sockets, reload: Callable[[], Settings], inherit: str | None) -> None:
+    given = None if inherit is None else Inheritance.parse(inherit)
+    if given is not None:
+        leave_with_parent(given.parent)
     loop = asyncio.get_running_loop()
     lines = Lines(sys.stderr, loop.call_later)
-    house = await Gatehouse.open(settings, lines, bound.getsockname()[1])
+    house = await Gatehouse.open(settings, lines, sockets.main.getsockname()[1])
     try:
-        (await _welcome(house)).show(Console(highlight=False))
-        await serve_on(house, bound, reload)
+        if given is None or given.loud:
+            (await _welcome(house)).show(Console(highlight=False))
+        await serve_on(house, sockets, reload)
     finally:
         await house.close()
         lines.flush()

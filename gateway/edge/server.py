@@ -35,7 +35,7 @@ from gateway.errors import Fault, Kind
 
 def protocol_class(limits: EdgeLimits, census: Census, lane: Lane | None = None) -> type[HttpToolsProtocol]:
     """For uvicorn's `http=`. In each request's scope, `extensions["gatehouse.gone"]` is a `Gone`."""
-    return type("EdgeProtocol", (_Edge,), {"limits": limits, "census": census, "lane": lane})
+    return type("EdgeProtocol", (Edge,), {"limits": limits, "census": census, "lane": lane})
 
 
 _Phase = Literal["fresh", "head", "body", "answer", "idle", "over", "upgraded"]
@@ -45,10 +45,12 @@ Once it is `over`, what still arrives is thrown away; once `upgraded`, another p
 """
 
 
-class _Edge(HttpToolsProtocol):
+class Edge(HttpToolsProtocol):
     limits: ClassVar[EdgeLimits]
     census: ClassVar[Census]
     lane: ClassVar[Lane | None]
+    closing: ClassVar[bool] = False
+    """The server is about to stop: answers say that they are their connection's last."""
     parser: httptools.HttpRequestParser
 
     def __init__(
@@ -162,6 +164,8 @@ class _Edge(HttpToolsProtocol):
         super().on_headers_complete()
         self._phase, self._since, self._held, self._body_bytes = "body", monotonic(), 0, 0
         if self.cycle is not before:
+            if self.closing:
+                self.cycle.keep_alive = False
             self._unanswered.append((self.cycle, gone))
             # The parser reports trailers as headers: they must not join those the app was given.
             self.headers = []
@@ -179,7 +183,7 @@ class _Edge(HttpToolsProtocol):
             self.transport,
             self.flow,
             gone,
-            self.parser.should_keep_alive(),
+            self.parser.should_keep_alive() and not self.closing,
             self.server_state.default_headers,
             self.on_response_complete,
         )
@@ -295,6 +299,11 @@ class _Edge(HttpToolsProtocol):
             self._refuse(late("body"))
 
     # ---- the end
+
+    def leaving(self) -> None:
+        """What is under way is the connection's last."""
+        for cycle, _ in self._unanswered:
+            cycle.keep_alive = False
 
     def _refuse(self, refused: Refused) -> None:
         """Answer in place of the app and hang up; where an answer is already under way, only hang up."""

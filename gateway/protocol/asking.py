@@ -6,22 +6,25 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 from uuid import uuid4
 
-from gateway.contract import Json
+from gateway.contract import Bus, Json
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.answer import request_bytes
 from gateway.protocol.message import Message
 from gateway.protocol.rounds import missing_capabilities
 
 ANSWER_SECONDS: Final = 600.0
+_TOPIC: Final = "asking.answer"
 
 
 class Asking:
-    """Each request carries the worker in its own id, so that an answer posted anywhere can find its call."""
+    """Each request carries the worker in its own id, so that an answer posted anywhere finds its call."""
 
-    def __init__(self, worker: str) -> None:
-        self._prefix = f"gth.{worker}."
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._prefix = f"gth.{bus.worker}."
         self._numbers = itertools.count(1)
         self._open: dict[str, tuple[str, asyncio.Future[Json]]] = {}
+        bus.answer(_TOPIC, self._passed_on)
 
     async def ask(
         self, session: str, capabilities: Json, requests: Mapping[str, Json], send: Callable[[bytes], Awaitable[None]]
@@ -46,8 +49,22 @@ class Asking:
                 self._open.pop(id, None)
         return dict(zip(requests, answers, strict=True))
 
-    def answered(self, session: str, answer: Message) -> bool:
-        """Give a posted answer to whoever waits for it; false when nobody does."""
+    async def answered(self, session: str, answer: Message) -> bool:
+        """Give a posted answer to whoever waits for it, in whichever worker; false when nobody does."""
+        id = str(answer.id)
+        if id.startswith(self._prefix) or not id.startswith("gth."):
+            return self._taken(session, answer)
+        about: Json = {"session": session, "id": id, "result": answer.result, "error": answer.error}
+        try:
+            return bool((await self._bus.ask(id.split(".")[1], _TOPIC, about))["taken"])
+        except Fault:
+            return False  # that worker is gone, and its call with it
+
+    async def _passed_on(self, about: Json) -> Json:
+        answer = Message("response", about["id"], result=about["result"], error=about["error"])
+        return {"taken": self._taken(about["session"], answer)}
+
+    def _taken(self, session: str, answer: Message) -> bool:
         waiting = self._open.get(str(answer.id))
         if waiting is None or waiting[0] != session or waiting[1].done():
             return False

@@ -18,6 +18,7 @@ from gateway.protocol.floor import CARRIED, IS_LIST, Floor, find, list_end, read
 from gateway.protocol.json import BadJson
 from gateway.protocol.legacy_wire import LegacyWire
 from gateway.protocol.message import Message, message
+from gateway.protocol.news import News
 from gateway.protocol.params import check, check_level
 from gateway.protocol.seal import SESSION_SECONDS
 from gateway.protocol.session import Session, Sessions
@@ -35,9 +36,21 @@ class Legacy:
     """Answers POST, GET and DELETE of the handshake era."""
 
     def __init__(
-        self, floor: Floor, sessions: Sessions, streams: Streams, asking: Asking, standing: Standing, pulse: Pulse
+        self,
+        floor: Floor,
+        sessions: Sessions,
+        streams: Streams,
+        asking: Asking,
+        standing: Standing,
+        pulse: Pulse,
+        news: News,
     ) -> None:
         self._floor = floor
+        self._news = news
+        news.on("cancelled", self._cancelled_elsewhere)
+        news.on("ended", lambda about: self._end_here(about["session"]))
+        news.on("subscribed", lambda about: standing.subscribed(about["session"]))
+        news.on("standing", lambda about: standing.end(about["session"]))
         self._sessions = sessions
         self._streams = streams
         self._asking = asking
@@ -79,9 +92,11 @@ class Legacy:
             await self._serve(inbound, outlet, view, session, asked, correlation_id, trace)
             return
         if asked.kind == "response":
-            self._asking.answered(session.digest, asked)
+            await self._asking.answered(session.digest, asked)
         elif asked.method == "notifications/cancelled":
-            self._cancel(session, asked.params.get("requestId"))
+            id = asked.params.get("requestId")
+            if isinstance(id, str | int) and not self._cancel(session.digest, id):
+                await self._news.tell("cancelled", {"session": session.digest, "id": id})
         await outlet.answer(202, headers(correlation_id), b"")
 
     async def get(self, inbound: Inbound, outlet: Outlet) -> None:
@@ -92,6 +107,9 @@ class Legacy:
             return
         session = await self._session(inbound, outlet, None, correlation_id)
         if session is not None:
+            if "last-event-id" not in inbound.headers:
+                # At most one standing stream a session, in whichever worker it is.
+                await self._news.tell("standing", {"session": session.digest})
             await self._standing.open(inbound, outlet, session, correlation_id)
 
     async def delete(self, inbound: Inbound, outlet: Outlet) -> None:
@@ -99,8 +117,9 @@ class Legacy:
         session = await self._session(inbound, outlet, None, correlation_id)
         if session is not None:
             await self._sessions.end(session)
-            self._cancel_all(session)
+            self._cancel_all(session.digest)
             await self._standing.forget(session.digest)
+            await self._news.tell("ended", {"session": session.digest})
             await outlet.answer(204, headers(correlation_id), b"")
 
     async def _session(
@@ -217,17 +236,26 @@ class Legacy:
 
         return await take_turn(prepare, build, end, self._floor.refused, _finished, asked.params)
 
-    def _cancel(self, session: Session, id: Any) -> None:
-        key = (session.digest, id)
-        task = self._running.get(key) if isinstance(id, str | int) else None
+    def _cancel(self, digest: str, id: str | int) -> bool:
+        """False when no such request runs here."""
+        key = (digest, id)
+        task = self._running.get(key)
         if task is not None:
             self._cancelled.add(key)
             task.cancel()
+        return task is not None
 
-    def _cancel_all(self, session: Session) -> None:
-        for digest, id in list(self._running):
-            if digest == session.digest:
-                self._cancel(session, id)
+    def _cancelled_elsewhere(self, about: Json) -> None:
+        self._cancel(about["session"], about["id"])
+
+    def _cancel_all(self, digest: str) -> None:
+        for each, id in list(self._running):
+            if each == digest:
+                self._cancel(digest, id)
+
+    def _end_here(self, digest: str) -> None:
+        self._cancel_all(digest)
+        self._standing.end(digest)
 
     # ---- what the gateway answers itself ----
 
@@ -251,12 +279,16 @@ class Legacy:
         if seen(self._floor.catalogue, call).resource(uri) is None:
             raise UnknownName(f"Unknown resource: {uri[:128]}", uri=uri)
         await self._sessions.rows.subscribe(call.client.session or "", uri, _until())
-        await self._standing.listen_for(call.caller, call.endpoint, call.client.session or "")
-        return {}
+        return await self._subscriptions_changed(call)
 
     async def _unsubscribe(self, call: Call) -> Result:
         await self._sessions.rows.unsubscribe(call.client.session or "", call.params["uri"])
-        await self._standing.listen_for(call.caller, call.endpoint, call.client.session or "")
+        return await self._subscriptions_changed(call)
+
+    async def _subscriptions_changed(self, call: Call) -> Result:
+        session = call.client.session or ""
+        await self._standing.listen_for(call.caller, call.endpoint, session)
+        await self._news.tell("subscribed", {"session": session})
         return {}
 
 

@@ -26,6 +26,7 @@ from gateway.protocol.listen import Listen
 from gateway.protocol.message import Message, message
 from gateway.protocol.params import LOG_LEVELS, check
 from gateway.protocol.parked import Parked, Parking
+from gateway.protocol.relay import Relay
 from gateway.protocol.rounds import MULTI_ROUND, Rounds, missing_capabilities, without_elicitation_id
 from gateway.protocol.turn import Prepared, take_turn
 from gateway.protocol.wire import ModernWire, Pulse
@@ -39,8 +40,12 @@ INVALID_REQUEST: Final = -32600
 class Modern:
     """Answers POSTs of the modern era: JSON, unless the call notifies or runs long, then an event stream."""
 
-    def __init__(self, floor: Floor, listen: Listen, rounds: Rounds, pulse: Pulse, parking: Parking) -> None:
+    def __init__(
+        self, floor: Floor, listen: Listen, rounds: Rounds, pulse: Pulse, parking: Parking, relay: Relay
+    ) -> None:
         self._floor = floor
+        self._relay = relay
+        relay.serve("parked", self._went_on_here)
         self._rounds = rounds
         self._pulse = pulse
         self._parking = parking
@@ -173,19 +178,38 @@ class Modern:
             state = self._rounds.back(inbound.caller, asked.method, asked.params, "")["requestState"]
         except (ForeignError, Fault):
             return False  # a backend's, or none at all: judged where every other request is
+        asks: Json = {
+            "state": state,
+            "id": asked.id,
+            "method": asked.method,
+            "params": asked.params,
+            "principal": [inbound.caller.tenant, inbound.caller.kind, inbound.caller.subject],
+        }
         try:
-            parked, wire = self._parking.find(state)
-            assert isinstance(wire, ModernWire)
-            answered = wire.resume(outlet, asked.id)
+            worker = self._parking.elsewhere(state)
+            if worker is None:
+                await self._went_on_here(asks, outlet)
+            else:
+                await self._relay.fetch(worker, "parked", asks, outlet)
         except Fault as fault:
+            if fault.kind is not Kind.ILLEGAL_STATE:
+                fault = Fault(Kind.UNAVAILABLE, "The call that asked is gone; make it again.")
             error = RpcError(number(fault.kind, modern=True), fault.message)
             await _refuse(outlet, correlation_id, asked.id, error)
-            return True
+        return True
+
+    async def _went_on_here(self, asks: Json, outlet: Outlet) -> None:
+        """Go on with a call that waits in this worker. Raises `Fault` when it does not, before anything is answered."""
+        tenant, kind, subject = asks["principal"]
+        caller = Caller(tenant, subject, kind)
+        asked = Message("request", asks["id"], asks["method"], asks["params"])
+        parked, wire = self._parking.find(asks["state"])
+        assert isinstance(wire, ModernWire)
+        answered = wire.resume(outlet, asked.id)
         missing = parked.take(cast("dict[str, Json]", asked.params.get("inputResponses") or {}))
         if missing:
-            await self._say_input_required(wire, inbound.caller, asked, missing, state)
+            await self._say_input_required(wire, caller, asked, missing, asks["state"])
         await answered.wait()
-        return True
 
     async def _say_input_required(
         self, wire: ModernWire, caller: Caller, asked: Message, requests: Mapping[str, Json], state: str

@@ -40,9 +40,9 @@ class Parked:
             self._all.set_result(self._answers)
         return missing
 
-    def give_up(self) -> None:
+    def give_up(self, why: str = "Too many calls wait for their clients.") -> None:
         if not self._all.done():
-            self._all.set_exception(Fault(Kind.UNAVAILABLE, "Too many calls wait for their clients."))
+            self._all.set_exception(Fault(Kind.UNAVAILABLE, why))
 
 
 class Parking:
@@ -60,6 +60,11 @@ class Parking:
             self._parked.popitem(last=False)[1][0].give_up()
         return f"{self._worker} {name}"
 
+    def elsewhere(self, state: str) -> str | None:
+        """The other worker that a state names; None when it is this one."""
+        worker, _, _ = state.partition(" ")
+        return None if worker == self._worker else worker
+
     def find(self, state: str) -> tuple[Parked, object]:
         """Raises `Fault(UNAVAILABLE)` when its worker is another, or it is gone."""
         worker, _, name = state.partition(" ")
@@ -70,3 +75,8 @@ class Parking:
 
     def forget(self, state: str) -> None:
         self._parked.pop(state.rpartition(" ")[2], None)
+
+    def close(self) -> None:
+        """This worker stops: whoever comes back is told to make the call again."""
+        for parked, _ in list(self._parked.values()):
+            parked.give_up("The gateway is restarting; make the call again.")

@@ -29,6 +29,10 @@ class SessionRows(Protocol):
 
     async def unsubscribe(self, digest: str, uri: str) -> None: ...
 
+    async def load(self) -> None:
+        """Take in what other processes have written."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Session:

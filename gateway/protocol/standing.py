@@ -1,13 +1,17 @@
 """The GET streams of the handshake era: changes as they happen, or the rest of a stream that was left."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Caller, Change, Inbound, Json, Outlet
+from gateway.errors import Fault, Kind
 from gateway.protocol.answer import error_bytes, headers, notification_bytes
 from gateway.protocol.faults import RpcError
 from gateway.protocol.hub import LIST_CHANGED, UPDATED, Ear, Hub, Target, updated
+from gateway.protocol.relay import Relay
 from gateway.protocol.session import Session, SessionRows
 from gateway.protocol.streams import KEPT_SECONDS, Stream, Streams
 from gateway.protocol.wire import Pulse
@@ -18,13 +22,17 @@ _PRIMED_SINCE: Final = "2025-11-25"
 class Standing:
     """At most one standing stream a session: a message is never sent twice."""
 
-    def __init__(self, catalogue: Catalogue, hub: Hub, streams: Streams, rows: SessionRows, pulse: Pulse) -> None:
+    def __init__(
+        self, catalogue: Catalogue, hub: Hub, streams: Streams, rows: SessionRows, pulse: Pulse, relay: Relay
+    ) -> None:
+        self._relay = relay
+        relay.serve("stream", self._resume_for_another)
         self._catalogue = catalogue
         self._hub = hub
         self._streams = streams
         self._rows = rows
         self._pulse = pulse
-        self._pumps: dict[str, tuple[Ear, Stream, asyncio.Task[None]]] = {}
+        self._pumps: dict[str, tuple[Ear, Stream, asyncio.Task[None], Callable[[], Awaitable[None]]]] = {}
 
     async def open(self, inbound: Inbound, outlet: Outlet, session: Session, correlation_id: str) -> None:
         """Serve one GET until the client leaves or the stream is over."""
@@ -32,20 +40,37 @@ class Standing:
         if last is None:
             stream = await self._begin(inbound, session, correlation_id)
             await stream.attach(outlet, prime=session.client.version >= _PRIMED_SINCE)
-        else:
-            found = self._streams.find(last, session.digest)
-            if found is None:
-                error = RpcError(-32001, "That stream is gone; make the request again.")
-                await outlet.answer(404, headers(correlation_id), error_bytes(None, error))
-                return
-            stream, after = found
-            await stream.attach(outlet, after=after)
+            await self._attend(session.digest, stream)
+            return
+        try:
+            worker, _, _ = last.partition(".")
+            if worker == self._relay.worker:
+                await self._resume(session.digest, last, outlet)
+            else:
+                about: Json = {"session": session.digest, "last": last}
+                await self._relay.fetch(worker, "stream", about, outlet)
+        except Fault:
+            error = RpcError(-32001, "That stream is gone; make the request again.")
+            await outlet.answer(404, headers(correlation_id), error_bytes(None, error))
+
+    async def _resume(self, digest: str, last: str, outlet: Outlet) -> None:
+        found = self._streams.find(last, digest)
+        if found is None:
+            raise Fault(Kind.NOT_FOUND, "There is no such stream.")
+        stream, after = found
+        await stream.attach(outlet, after=after)
+        await self._attend(digest, stream)
+
+    async def _resume_for_another(self, about: Json, outlet: Outlet) -> None:
+        await self._resume(about["session"], about["last"], outlet)
+
+    async def _attend(self, digest: str, stream: Stream) -> None:
         self._pulse.add(stream)
         try:
             await stream.attended()
         finally:
             self._pulse.discard(stream)
-            asyncio.get_running_loop().call_later(KEPT_SECONDS, self._stop_if_alone, session.digest, stream)
+            asyncio.get_running_loop().call_later(KEPT_SECONDS, self._stop_if_alone, digest, stream)
 
     async def listen_for(self, caller: Caller, endpoint: str, digest: str) -> None:
         """Have the backends report what this session is subscribed to."""
@@ -57,10 +82,17 @@ class Standing:
         await self._hub.want(("session", digest), frozenset())
 
     def end(self, digest: str) -> None:
-        """End its standing stream, if it has one."""
+        """End its standing stream, if it has one here."""
         pump = self._pumps.pop(digest, None)
         if pump is not None:
             pump[0].end()
+
+    async def subscribed(self, digest: str) -> None:
+        """Its subscriptions changed in another worker: a stream that stands here has to know before the next change."""
+        pump = self._pumps.get(digest)
+        if pump is not None:
+            await self._rows.load()
+            await pump[3]()
 
     async def _begin(self, inbound: Inbound, session: Session, correlation_id: str) -> Stream:
         self.end(session.digest)
@@ -71,8 +103,9 @@ class Standing:
 
         ear = self._hub.attach(hears)
         task = asyncio.create_task(self._pump(session.digest, ear, stream), name="standing")
-        self._pumps[session.digest] = (ear, stream, task)
-        await self.listen_for(inbound.caller, inbound.path, session.digest)
+        sync = partial(self.listen_for, inbound.caller, inbound.path, session.digest)
+        self._pumps[session.digest] = (ear, stream, task, sync)
+        await sync()
         return stream
 
     async def _pump(self, digest: str, ear: Ear, stream: Stream) -> None:

@@ -31,7 +31,13 @@ class Server(Section):
     max_connections_per_ip: int = Field(default=1024, ge=0, description="Connections from one address; 0 is no limit.")
     max_header_bytes: Count = Field(default=32768, description="Size of all headers of a request together.")
     max_headers: Count = Field(default=100, description="Number of headers of a request.")
-    workers: Count = Field(default=1, description="Processes that serve.")
+    workers: Count = Field(default=1, description="Processes that serve; more than one need bus.url.")
+    drain_grace: float = Field(
+        default=0,
+        ge=0,
+        description="Seconds between SIGTERM, when /readyz fails, and the end of listening: what a balancer needs.",
+    )
+    drain_seconds: Seconds = Field(default=30, description="Seconds that calls under way have after SIGTERM.")
 
     def public_url_at(self, port: int) -> str:
         """The public address once the port is known that was bound for port 0."""

@@ -26,8 +26,8 @@ _FENCES: Final = itertools.count(1)
 class MemoryBus:
     """`gateway.contract.Bus` for one process."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._worker = secrets.token_hex(4)
+    def __init__(self, worker: str | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._worker = worker or secrets.token_hex(4)
         self._clock = clock
         self._subscribers: dict[str, set[Subscriber]] = {}
         self._handlers: dict[str, Callable[[Json], Awaitable[Json]]] = {}

@@ -39,7 +39,9 @@ from gateway.protocol.hub import Hub
 from gateway.protocol.legacy import Legacy
 from gateway.protocol.listen import Listen
 from gateway.protocol.modern import Modern
+from gateway.protocol.news import News
 from gateway.protocol.parked import Parking
+from gateway.protocol.relay import Relay
 from gateway.protocol.rounds import Rounds
 from gateway.protocol.seal import Seal
 from gateway.protocol.session import Sessions
@@ -57,6 +59,7 @@ from gateway.stages.limit import Limit
 from gateway.stages.resolve import Resolve
 from gateway.stages.trace import Trace
 from gateway.stages.validate import Validate
+from gateway.state.bus import MemoryBus
 from gateway.state.tenants import Tenant
 
 HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -275,6 +278,9 @@ class FakeRows:
     async def subscribe(self, digest: str, uri: str, expires: float) -> None:
         self.uris[digest] = self.subscriptions(digest) | {uri}
 
+    async def load(self) -> None:
+        """Nobody else writes."""
+
     async def unsubscribe(self, digest: str, uri: str) -> None:
         self.uris[digest] = self.subscriptions(digest) - {uri}
 
@@ -377,13 +383,17 @@ class Rig:
         self.catalogue.on_change(self.hub.changed)
         self.rows = FakeRows()
         self.streams = Streams("w1")
-        self.asking = Asking("w1")
+        self.bus = MemoryBus("w1")
+        self.asking = Asking(self.bus)
+        self.relay = Relay(self.bus)
         self.pulse = Pulse()
         seal = Seal([b"k" * 32])
-        self.standing = Standing(self.catalogue, self.hub, self.streams, self.rows, self.pulse)
+        self.standing = Standing(self.catalogue, self.hub, self.streams, self.rows, self.pulse, self.relay)
         self.entry = Entry(
-            Modern(floor, Listen(self.catalogue, self.hub), Rounds(seal), self.pulse, Parking("here")),
-            Legacy(floor, Sessions(seal, self.rows), self.streams, self.asking, self.standing, self.pulse),
+            Modern(floor, Listen(self.catalogue, self.hub), Rounds(seal), self.pulse, Parking("here"), self.relay),
+            Legacy(
+                floor, Sessions(seal, self.rows), self.streams, self.asking, self.standing, self.pulse, News(self.bus)
+            ),
         )
         self._endpoints = {each.path: each for each in (Endpoint("/mcp", "underscore"), *endpoints)}
         self._tasks: set[asyncio.Task[None]] = set()

@@ -228,7 +228,7 @@ async def test_draining_ends_every_open_stream(start: Any) -> None:
         response = await stack.enter_async_context(http.stream("GET", gateway.url, headers=headers))
         lines = response.aiter_lines()
         assert await anext(lines)
-        gateway.house.drain()
+        await gateway.house.drain()
         async with asyncio.timeout(5):
             async for _ in lines:
                 pass

@@ -1,0 +1,72 @@
+"""`--workers`: several processes behind one socket, and what becomes of them."""
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.flows.process import CORE, Served, run, serving, until, write_settings
+
+
+@pytest.fixture
+def two(tmp_path: Path, valkey_url: str, prefix: str) -> Iterator[Served]:
+    write_settings(tmp_path, backends=CORE, bus={"url": valkey_url, "prefix": prefix})
+    with serving(tmp_path, "--workers", "2") as served:
+        yield served
+
+
+def workers(served: Served) -> list[psutil.Process]:
+    return [child for child in psutil.Process(served.process.pid).children() if child.is_running()]
+
+
+def serves(served: Served) -> bool:
+    try:
+        return "result" in served.call("core_ping")
+    except httpx.TransportError:
+        return False
+
+
+def test_a_worker_that_is_killed_is_replaced_and_the_rest_serve_on(two: Served) -> None:
+    first = until(lambda: len(found := workers(two)) == 2 and found, "two workers")
+    assert serves(two)
+    session = two.initialize()
+    first[0].kill()
+    until(lambda: serves(two), "the other worker serves")
+    answer = two.post({"id": 1, "method": "ping"}, mcp_session_id=session)
+    assert answer.status_code == 200
+    until(lambda: len(workers(two)) == 2 and first[0] not in workers(two), "a new worker")
+    two.process.send_signal(signal.SIGTERM)
+    assert two.process.wait(15) == 0
+    assert not any(child.is_running() for child in first)
+
+
+def test_workers_leave_with_the_process_that_started_them(two: Served) -> None:
+    both = until(lambda: len(found := workers(two)) == 2 and found, "two workers")
+    until(lambda: serves(two), "an answer")
+    two.process.kill()
+    gone, alive = psutil.wait_procs(both, 15)
+    assert (len(gone), alive) == (2, [])
+
+
+def test_more_than_one_worker_without_a_bus_is_refused_with_the_setting_to_add(tmp_path: Path) -> None:
+    write_settings(tmp_path, backends=CORE)
+    refused: subprocess.CompletedProcess[str] = run(tmp_path, "serve", "--port", "0", "--workers", "2")
+    assert refused.returncode == 2
+    assert "set bus.url" in refused.stderr
+
+
+def test_a_backend_that_works_on_files_needs_the_word_that_they_are_shared(
+    tmp_path: Path, valkey_url: str, prefix: str
+) -> None:
+    launch = {"launch": {"module": "backends.launch"}}
+    write_settings(tmp_path, backends=launch, bus={"url": valkey_url, "prefix": prefix})
+    refused = run(tmp_path, "serve", "--port", "0")
+    assert refused.returncode == 2
+    assert "set files_shared: true" in refused.stderr
+    write_settings(tmp_path, backends=launch, bus={"url": valkey_url, "prefix": prefix}, files_shared=True)
+    with serving(tmp_path) as served:
+        assert "launch_start_run" in served.tool_names()
