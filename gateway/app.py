@@ -93,6 +93,7 @@ class Gatehouse:
         self._tasks: set[asyncio.Task[None]] = set()
         self._watchdog = Watchdog()
         self._exit.callback(self._watchdog.close)
+        self._opened = asyncio.Event()
 
     @classmethod
     async def open(cls, settings: Settings, lines: Lines) -> "Gatehouse":
@@ -148,6 +149,7 @@ class Gatehouse:
             knows=self._knows,
             good=self._good,
             spawn=self._spawn,
+            opened=self._opened.wait,
         )
         self._hub = Hub(self._backend)
         self.catalogue.on_change(self._hub.changed)
@@ -174,6 +176,7 @@ class Gatehouse:
         leave(self._stop_backends)
         leave(self._stop_tasks)
         await self.apply(settings)
+        self._opened.set()
 
     def _naming(self) -> Naming:
         settings = self.settings

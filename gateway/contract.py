@@ -409,6 +409,11 @@ class Home(Protocol):
 
     def store(self, caller: Caller) -> Store: ...
 
+    async def tenants(self) -> tuple[str, ...]:
+        """The tenants that have a store of this module. Answers once the gateway serves all its backends: whoever asks
+        at its own start can go on at once with what they left unfinished."""
+        ...
+
     def folder(self, caller: Caller) -> Path:
         """The tenant's own folder under `files_dir`; it exists."""
         ...

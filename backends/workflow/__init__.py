@@ -1,5 +1,6 @@
 """Workflows: steps over every backend, each through the whole path, in runs that outlive the call and the process."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -29,7 +30,8 @@ manifest = Manifest(
 
 def server(home: Home) -> Server[Any]:
     """`workflow`, and the resources of the contract."""
-    tools = Tools(home, Runner(home, home.options))
+    runner = Runner(home, home.options)
+    tools = Tools(home, runner)
 
     async def list_tools(ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=listed())
@@ -41,7 +43,9 @@ def server(home: Home) -> Server[Any]:
     async def lifespan(server: Server[Any]) -> AsyncGenerator[None]:
         # Its tools are no actions: they count for nothing, and a step may name them.
         async with house.joined(home, house.Part("", frozenset())):
+            looking = asyncio.create_task(runner.look_after_all())
             yield
+            looking.cancel()
 
     made = Server[Any]("workflow", on_list_tools=list_tools, lifespan=lifespan)
     # Registered by hand: the handler answers a plain object, which the constructor's type does not admit.

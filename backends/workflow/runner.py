@@ -4,6 +4,8 @@ import asyncio
 import itertools
 import logging
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -45,12 +47,22 @@ class Live:
         self.changed = asyncio.Event()
 
 
+@contextmanager
+def _going_on() -> Generator[None]:
+    """One store that cannot be read must not leave the runs of all others lying."""
+    try:
+        yield
+    except Exception:
+        log.exception("interrupted runs could not be looked for")
+
+
 class Runner:
     def __init__(self, home: Home, options: Options) -> None:
         self._home = home
         self._options = options
         self._live: dict[str, Live] = {}
         self._looked: dict[str, float] = {}
+        self._looking: dict[str, asyncio.Lock] = {}
         home.bus.answer(_CANCEL, self._cancel_here)
 
     def live(self, run_id: str) -> Live | None:
@@ -84,13 +96,32 @@ class Runner:
             await self._home.bus.ask(run.worker, _CANCEL, {"run_id": run.run_id})
         return True
 
-    async def recover(self, caller: Caller) -> None:
-        """Take over the tenant's runs whose worker died: go on with them, or say that they failed."""
-        due = self._looked.get(caller.tenant, 0.0)
-        if time.monotonic() < due:
+    async def look_after_all(self) -> None:
+        """At the start and ever after: every tenant's runs are taken over when their worker died."""
+        while True:
+            with _going_on():
+                for tenant in await self._home.tenants():
+                    with _going_on():
+                        await self.recover(tenant)
+            await asyncio.sleep(_LOOK_AGAIN)
+
+    async def recover(self, tenant: str) -> None:
+        """Take over the tenant's runs whose worker died: go on with them, or say that they failed.
+
+        Whoever comes while somebody else is at it waits, and finds the runs taken over.
+        """
+        if self._seen(tenant):
             return
-        self._looked[caller.tenant] = time.monotonic() + _LOOK_AGAIN
-        store = self._home.store(caller)
+        async with self._looking.setdefault(tenant, asyncio.Lock()):
+            if not self._seen(tenant):
+                await self._recover(tenant)
+                self._looked[tenant] = time.monotonic() + _LOOK_AGAIN
+
+    def _seen(self, tenant: str) -> bool:
+        return time.monotonic() < self._looked.get(tenant, 0.0)
+
+    async def _recover(self, tenant: str) -> None:
+        store = self._home.store(Caller(tenant, "workflow", "service"))
         for run in await rows.running(store):
             if run.run_id in self._live or await house.alive(self._home, run.worker):
                 continue

@@ -81,7 +81,7 @@ class Tools:
         handler = self._handlers.get(name)
         if handler is None:
             raise Fault(Kind.NOT_FOUND, f"tool {name!r} is not registered")
-        await self._runner.recover(self._home.here().caller)
+        await self._runner.recover(self._home.here().caller.tenant)
         structured = await handler(arguments, ctx.session.report_progress)
         block = {"type": "text", "text": json.dumps(structured, ensure_ascii=False, separators=(",", ":"))}
         return {"content": [block], "structuredContent": structured, "isError": False}

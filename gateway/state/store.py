@@ -34,6 +34,13 @@ class Stores:
         path = self._folder / checked(tenant, "tenant") / f"{checked(name, 'store')}.db"
         return _TenantStore(self, path, migrations)
 
+    async def tenants(self, name: str) -> tuple[str, ...]:
+        """Those that have a store of that name."""
+        return await asyncio.to_thread(self._with_file, f"{checked(name, 'store')}.db")
+
+    def _with_file(self, file: str) -> tuple[str, ...]:
+        return tuple(sorted(path.parent.name for path in self._folder.glob(f"*/{file}")))
+
     @asynccontextmanager
     async def transaction(self, path: Path, migrations: Path | None) -> AsyncGenerator[AsyncConnection, None]:
         """What `Store.transaction` does, for a path that `store` made."""

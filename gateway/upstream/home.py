@@ -21,6 +21,8 @@ class Shelf(Protocol):
 
     def store(self, tenant: str, name: str, migrations: Path | None) -> Store: ...
 
+    async def tenants(self, name: str) -> tuple[str, ...]: ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class House:
@@ -37,6 +39,8 @@ class House:
     knows: Callable[[Caller, str], bool]
     good: Callable[[Caller], Awaitable[bool]]
     spawn: Callable[[Coroutine[Any, Any, None]], None]
+    opened: Callable[[], Awaitable[Any]]
+    """Returns once everything is served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,10 @@ class ModuleHome:
 
     def store(self, caller: Caller) -> Store:
         return self.house.stores.store(caller.tenant, self.store_name, self.migrations)
+
+    async def tenants(self) -> tuple[str, ...]:
+        await self.house.opened()
+        return await self.house.stores.tenants(self.store_name)
 
     def folder(self, caller: Caller) -> Path:
         folder = self.house.files / caller.tenant

@@ -34,6 +34,20 @@ async def test_a_run_goes_on_at_the_step_that_was_interrupted(serving: Any) -> N
         assert "workflow resumed after a restart" in await messages(gateway, begun["runId"])
 
 
+async def test_a_run_goes_on_at_the_start_with_nobody_asking(serving: Any) -> None:
+    async with serving() as gateway:
+        other = gateway.as_(await gateway.new_key("other"))
+        for each in (gateway, other):
+            await run(each, step("sandbox.wait", {"name": each.key}), wait=0)
+            await sandbox.gate(f"{each.key}:begun").wait()
+        keys = (gateway.key, other.key)
+    sandbox.forget()
+    async with serving(), asyncio.timeout(20):
+        for key in keys:
+            await sandbox.gate(f"{key}:begun").wait()
+    assert sorted(call["name"] for call in sandbox.calls) == sorted(keys)
+
+
 async def test_by_option_an_interrupted_run_has_failed(serving: Any) -> None:
     async with serving() as gateway:
         begun = await run(gateway, step("core.ping"), step("sandbox.wait", {"name": "w"}), wait=0)

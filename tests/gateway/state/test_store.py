@@ -52,6 +52,14 @@ async def test_nothing_is_made_before_the_first_transaction(stores: Stores, migr
     assert not (tmp_path / "files").exists()
 
 
+async def test_the_tenants_that_have_a_store_are_known_by_its_name(stores: Stores, migrations: Path) -> None:
+    assert await stores.tenants("notes") == ()
+    for tenant in ("theirs", "ours"):
+        await add(stores.store(tenant, "notes", migrations), "x")
+    await add(stores.store("third", "other", migrations), "x")
+    assert await stores.tenants("notes") == ("ours", "theirs")
+
+
 async def test_two_who_share_a_store_share_its_rows_whoever_opens_it(stores: Stores, migrations: Path) -> None:
     async with stores.store("ours", "gox", None).transaction():
         pass

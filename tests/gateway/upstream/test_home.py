@@ -1,5 +1,6 @@
 """What a module gets of the house."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,11 @@ class Shelf:
         self.asked.append((tenant, name, migrations))
         return object()
 
+    async def tenants(self, name: str) -> tuple[str, ...]:
+        return ("acme", name)
 
-def home(folder: Path, **more: Any) -> tuple[ModuleHome, Shelf]:
+
+def home(folder: Path, opened: asyncio.Event | None = None, **more: Any) -> tuple[ModuleHome, Shelf]:
     shelf = Shelf()
     nothing: Any = object()
 
@@ -36,6 +40,7 @@ def home(folder: Path, **more: Any) -> tuple[ModuleHome, Shelf]:
     house = House(
         stores=shelf, files=folder, bus=nothing, http=nothing, loopback=True, bridge=lambda namespace: nothing,
         invoke=invoke, knows=lambda caller, tool: True, good=good, spawn=spawned.append,
+        opened=(opened or asyncio.Event()).wait,
     )  # fmt: skip
     given: Json = {"namespace": "lab", "options": None, "bridge": nothing, "store_name": "gox", "migrations": None}
     return ModuleHome(house=house, **{**given, **more}), shelf
@@ -72,6 +77,15 @@ def test_outside_of_a_call_there_is_no_here(tmp_path: Path) -> None:
     token = HERE.set(here)
     assert made.here() is here
     HERE.reset(token)
+
+
+async def test_tenants_are_told_once_the_house_is_open(tmp_path: Path) -> None:
+    opened = asyncio.Event()
+    asking = asyncio.ensure_future(home(tmp_path, opened)[0].tenants())
+    await asyncio.sleep(0)
+    assert not asking.done()
+    opened.set()
+    assert await asking == ("acme", "gox")
 
 
 async def test_another_tool_is_invoked_as_the_caller_that_is_given(tmp_path: Path) -> None:
