@@ -76,7 +76,7 @@ class Desk:
         command = self.engine.command("--path", str(project.root), *arguments)
         if program is not None:
             command[0] = str(program)
-        return await finish(command, project.root, self.engine_home(caller), timeout, on_line)
+        return await finish(command, project.root, self.engine_home(caller), timeout, self.engine.walls, on_line)
 
     def nowhere(self, caller: Caller) -> Project:
         """An empty project, for what needs an engine but no project of the caller's."""

@@ -1,6 +1,7 @@
 """What an operator decides of this backend."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,6 +24,13 @@ class Options(BaseModel):
     allow_external_tools: bool = Field(
         default=False, description="Whether a caller may name another engine by godotPath."
     )
+    sandbox: Literal["auto", "require", "off"] = Field(
+        default="auto",
+        description="Walls around the engine, in which projects' own code runs: those that this machine has, all of"
+        " them or no engine at all, or none. Not around engines that open windows.",
+    )
+    engine_memory_mb: int = Field(default=4096, ge=0, description="Memory one engine may take; 0: as much as it likes.")
+    game_network: bool = Field(default=False, description="Whether projects that run may use the network.")
     windowed: bool = Field(default=False, description="Whether games and editors open windows on this machine.")
     bridge_url: str = Field(
         default="ws://127.0.0.1:8080/bridge/godot",

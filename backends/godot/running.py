@@ -11,6 +11,7 @@ from typing import Final
 
 from backends.godot.engine.messages import errors, messages
 from backends.godot.engine.process import kill, launch, lines
+from backends.godot.engine.walls import Walls
 from backends.godot.options import Options
 from backends.godot.paths import Project
 from gateway.contract import Caller, Json
@@ -91,14 +92,16 @@ class Runs:
         self._by_tenant: dict[str, dict[tuple[Path, str], Run]] = {}
         self._streaming: dict[str, int] = {}
 
-    async def start(self, caller: Caller, project: Project, kind: str, command: Sequence[str], home: Path) -> Run:
+    async def start(
+        self, caller: Caller, project: Project, kind: str, command: Sequence[str], home: Path, walls: Walls
+    ) -> Run:
         """A run of the same kind and project that is under way is ended first."""
         runs = self._by_tenant.setdefault(caller.tenant, {})
         if (before := runs.pop((project.root, kind), None)) is not None:
             await before.stop()
         if sum(run.running for run in runs.values()) >= self._options.max_workers:
             raise Fault(Kind.ILLEGAL_STATE, "Too many projects run already.", suggested_fix="Call stop_project first.")
-        process = await launch(command, project.root, home, windowed=self._options.windowed)
+        process = await launch(command, project.root, home, walls, windowed=self._options.windowed)
         run = Run(project, kind, process, self._options.debug_lines)
         runs[project.root, kind] = run
         return run

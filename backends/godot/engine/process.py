@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from backends.godot.engine.walls import Walls, found
 from backends.godot.options import Options
+from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
 LINE_LIMIT: Final = 8 * 1024 * 1024
@@ -43,6 +45,9 @@ class Engine:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._version: str | None = None
+        # A window needs the screen's socket, the graphics card, the user's fonts and sounds.
+        mode = "off" if options.windowed else options.sandbox
+        self.walls = Walls(mode, options.engine_memory_mb)
 
     def program(self) -> Path:
         """Raises `Fault(UNSUPPORTED)` when there is none."""
@@ -66,15 +71,22 @@ class Engine:
 
     async def version(self, home: Path) -> str:
         if self._version is None:
-            self._version = await version_of(self.program(), home)
+            self._version = await version_of(self.program(), home, self.walls)
         return self._version
+
+    def sandbox(self) -> Json:
+        """Which walls stand around what projects run."""
+        return {
+            "mode": self.walls.mode,
+            **{wall: self.walls.mode != "off" and there for wall, there in found().items()},
+        }
 
     def command(self, *arguments: str, headless: bool = True) -> list[str]:
         return [str(self.program()), *(("--headless",) if headless else ()), "--no-header", *arguments]
 
 
-async def version_of(program: Path, home: Path) -> str:
-    done = await finish([str(program), "--headless", "--version"], home, home, _PROBE_SECONDS)
+async def version_of(program: Path, home: Path, walls: Walls) -> str:
+    done = await finish([str(program), "--headless", "--version"], home, home, _PROBE_SECONDS, walls)
     words = done.out.strip().splitlines()
     if done.code or not words or not words[-1][:1].isdigit():
         raise Fault(Kind.UNSUPPORTED, "The program at the engine's path is not Godot.")
@@ -83,8 +95,9 @@ async def version_of(program: Path, home: Path) -> str:
 
 def environment(home: Path, *, windowed: bool = False) -> dict[str, str]:
     """Nothing of the gateway's own: a project's code reads it."""
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    clean = {"HOME": str(home), "PATH": os.defpath, "LANG": "C.UTF-8"}
+    scratch = home / "tmp"
+    scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
+    clean = {"HOME": str(home), "PATH": os.defpath, "LANG": "C.UTF-8", "TMPDIR": str(scratch)}
     if windowed:
         clean |= {name: os.environ[name] for name in _SCREEN if name in os.environ}
     return clean
@@ -92,10 +105,10 @@ def environment(home: Path, *, windowed: bool = False) -> dict[str, str]:
 
 @asynccontextmanager
 async def started(
-    command: Sequence[str], folder: Path, home: Path, *, windowed: bool = False
+    command: Sequence[str], folder: Path, home: Path, walls: Walls, *, windowed: bool = False
 ) -> AsyncGenerator[Process, None]:
     """Running until the block ends, with everything it started itself."""
-    process = await launch(command, folder, home, windowed=windowed)
+    process = await launch(command, folder, home, walls, windowed=windowed)
     try:
         yield process
     finally:
@@ -104,13 +117,15 @@ async def started(
 
 
 async def launch(
-    command: Sequence[str], folder: Path, home: Path, *, stdin: bool = False, windowed: bool = False
+    command: Sequence[str], folder: Path, home: Path, walls: Walls, *, stdin: bool = False, windowed: bool = False
 ) -> Process:
+    await asyncio.to_thread(walls.check)
+    clean = environment(home, windowed=windowed)
     try:
         return await asyncio.create_subprocess_exec(
-            *command,
+            *walls.around(command, folder, home),
             cwd=folder,
-            env=environment(home, windowed=windowed),
+            env=clean,
             stdin=PIPE if stdin else DEVNULL,
             stdout=PIPE,
             stderr=PIPE,
@@ -134,12 +149,13 @@ async def finish(
     folder: Path,
     home: Path,
     timeout: float,
+    walls: Walls,
     on_line: Heard | None = None,
     *,
     windowed: bool = False,
 ) -> Finished:
     """Run to its end. Raises `Fault(TIMEOUT)` once it was killed for taking too long."""
-    async with started(command, folder, home, windowed=windowed) as process:
+    async with started(command, folder, home, walls, windowed=windowed) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         try:

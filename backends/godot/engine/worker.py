@@ -135,7 +135,7 @@ class _Worker:
             await self.close()
         if self._process is None:
             command = self._engine.command("--path", str(self._project.root), "--script", str(SCRIPT))
-            self._process = await launch(command, self._project.root, self._home, stdin=True)
+            self._process = await launch(command, self._project.root, self._home, self._engine.walls, stdin=True)
             self._settings_seen = settings
             self._mark = secrets.token_hex(12)
             await self._send(self._process, self._mark)

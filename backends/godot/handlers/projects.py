@@ -108,6 +108,7 @@ async def health(job: Job) -> Outcome:
     if job.get("includeMetrics", True):
         running = [run for run in desk.runs.all(job.caller) if run.running]
         details["metrics"] = {"running": len(running), "platform": platform.system()}
+        details["sandbox"] = await asyncio.to_thread(desk.engine.sandbox)
     return Outcome(f"The backend is {details['status']}.", details)
 
 
@@ -118,7 +119,7 @@ async def preflight(job: Job) -> Outcome:
     checks: list[Json] = [{"name": "project", "ok": True, "detail": _name(job.project)}]
     try:
         home = desk.engine_home(job.caller)
-        found = await version_of(program, home) if program else await desk.engine.version(home)
+        found = await version_of(program, home, desk.engine.walls) if program else await desk.engine.version(home)
         checks.append({"name": "engine", "ok": found.startswith("4."), "detail": found})
     except Fault as fault:
         checks.append({"name": "engine", "ok": False, "detail": fault.message})

@@ -10,6 +10,7 @@ from backends.godot.engine.process import finish
 from backends.godot.envelope import Outcome
 from backends.godot.job import Job
 from backends.godot.paths import Place
+from backends.godot.running import Run
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
@@ -29,10 +30,17 @@ async def start(job: Job) -> Outcome:
             raise Fault(Kind.NOT_FOUND, f"There is no scene {scene.res}.")
         arguments.append(scene.res)
     command = job.desk.engine.command(*arguments, headless=not job.desk.options.windowed)
-    run = await job.desk.runs.start(job.caller, job.project, GAME, command, job.desk.engine_home(job.caller))
+    run = await _started(job, GAME, command, network=job.desk.options.game_network)
     if await run.ended(_EARLY) and run.failed:
         raise Fault(Kind.INTERNAL, "The project ended at once.", details=run.shown())
     return Outcome("The project runs.", {"running": run.running, "projectPath": str(job.project.root)})
+
+
+async def _started(job: Job, kind: str, command: list[str], *, network: bool) -> Run:
+    walls = job.desk.engine.walls
+    home = job.desk.engine_home(job.caller)
+    given = (job.caller, job.project, kind, command, home)
+    return await job.desk.runs.start(*given, walls.with_network() if network else walls)
 
 
 async def stop(job: Job) -> Outcome:
@@ -45,7 +53,8 @@ async def stop(job: Job) -> Outcome:
 async def launch_editor(job: Job) -> Outcome:
     windowed = job.desk.options.windowed
     command = job.desk.engine.command("--editor", "--path", str(job.project.root), headless=not windowed)
-    run = await job.desk.runs.start(job.caller, job.project, EDITOR, command, job.desk.engine_home(job.caller))
+    # An editor connects out to the gateway.
+    run = await _started(job, EDITOR, command, network=True)
     if await run.ended(_EARLY) and run.failed:
         raise Fault(Kind.INTERNAL, "The editor ended at once.", details=run.shown())
     return Outcome("The editor starts.", {"headless": not windowed, "running": run.running})
@@ -178,7 +187,8 @@ async def picture(job: Job) -> Outcome:
     film = ("--write-movie", str(place.path), "--fixed-fps", str(_FILM_FPS), "--quit-after", str(frames))
     scene = (job.scene().res,) if job.get("scenePath") else ()
     command = job.desk.engine.command("--path", str(job.project.root), *film, *scene, headless=False)
-    await finish(command, job.project.root, job.desk.engine_home(job.caller), _FILM_SECONDS, windowed=True)
+    home, walls = job.desk.engine_home(job.caller), job.desk.engine.walls
+    await finish(command, job.project.root, home, _FILM_SECONDS, walls, windowed=True)
     taken = sorted(place.path.parent.glob(f"{glob.escape(place.path.stem)}[0-9]*.png"))
     if not taken:
         raise Fault(Kind.INTERNAL, "The engine took no picture.")

@@ -6,6 +6,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import httpx
+import pytest
+
+from backends.godot.engine.walls import found
 from backends.godot.text.scene import Scene
 
 S = {"scenePath": "main.tscn"}
@@ -215,3 +219,46 @@ async def test_an_expression_reaches_no_singleton(real: Any) -> None:
         assert code == "E_PERMISSION_DENIED"
     result = await real.good("godot_code_manager", action="gdscript.eval_restricted", expression="Vector2(1, 2) * 2")
     assert result["value"] == "Vector2(2, 4)"
+
+
+GREEDY = """extends Node2D
+func _ready() -> void:
+\tprint("read: ", FileAccess.get_file_as_string("{secret}").length())
+\tprint("write: ", FileAccess.open("{beside}", FileAccess.WRITE) != null)
+\tprint("kill: ", OS.kill({pid}) == OK)
+\tvar peer := StreamPeerTCP.new()
+\tprint("connect: ", peer.connect_to_host("127.0.0.1", {port}) == OK and peer.poll() == OK and peer.get_status() == 2)
+\tprint("own: ", FileAccess.open("res://own.txt", FileAccess.WRITE) != null)
+"""
+
+
+async def test_a_games_code_reaches_its_project_and_nothing_else(studio_with: Any, engine: Path) -> None:
+    if not all(found().values()):
+        pytest.skip(f"this kernel lacks walls: {found()}")
+    async with studio_with(godot_path=str(engine), settings={"tenants": {"default": {}, "acme": {}}}) as ours:
+        theirs = await ours.of("acme")
+        secret = theirs.make_project() / "main.tscn"
+        # Whatever goes wrong, the kill reaches a process of the test's own and not the test.
+        victim = await asyncio.create_subprocess_exec("/bin/sleep", "60")
+        given = {
+            "secret": secret,
+            "beside": ours.root / "new.txt",
+            "pid": victim.pid,
+            "port": httpx.URL(ours.gateway.url).port,
+        }
+        await ours.good("write_script", scriptPath="greedy.gd", content=GREEDY.format(**given))
+        await ours.good("attach_script", **S, nodePath=".", scriptPath="greedy.gd")
+        await ours.good("run_project", scene="main.tscn")
+        output = (await said(ours, "own: "))["output"]
+        tried = dict(line.split(": ") for line in output if ": " in line)
+        assert {name: tried[name] for name in ("read", "write", "kill", "connect", "own")} == {
+            "read": "0",
+            "write": "false",
+            "kill": "false",
+            "connect": "false",
+            "own": "true",
+        }
+        assert victim.returncode is None
+        victim.kill()
+        await victim.wait()
+        assert (await ours.good("system_health", projectPath=None))["sandbox"]["files"] is True
