@@ -2,7 +2,8 @@
 
 Such a module has three things: `TITLE`, one line of what it shows; `async prepare(folder) -> Json`, which makes what
 the demo needs below that folder and gives its entries of `backends:`; and `async play(demo) -> Json`, which gives the
-facts that `--json` prints. What cannot be shown, and why, is a `Fault`: its message ends the command.
+facts that `--json` prints. What the command took for it is given to `prepare` by name. What cannot be
+shown, and why, is a `Fault`: its message ends the command.
 """
 
 from pathlib import Path

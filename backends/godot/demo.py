@@ -1,8 +1,19 @@
-"""A small game from an empty folder, by tool calls alone: what a newcomer is shown, and what the tests play."""
+"""The demo: a small game from an empty folder, by tool calls alone, run on the real engine."""
 
+from itertools import groupby
+from pathlib import Path
 from typing import Final
 
+from backends.demo import Demo
+from backends.godot.engine.process import Engine
+from backends.godot.options import Options
 from gateway.contract import Json
+from gateway.errors import Fault, Kind
+
+TITLE: Final = "Godot: a small game from an empty folder, by tool calls alone, run on the real engine."
+
+_NAMED_BY: Final = ("nodeName", "instanceName", "scriptPath", "signal", "nodePath", "scenePath", "value", "name")
+"""Of a call's arguments, the first of these says most of what it is about."""
 
 MAIN: Final = "main.tscn"
 COIN: Final = "coin.tscn"
@@ -40,6 +51,53 @@ func _on_coin_taken() -> void:
 \tscore += 1
 \t$Score.text = "Coins: %d" % score
 """
+
+
+async def prepare(folder: Path, engine: str | None = None) -> Json:
+    options: Json = {"godot_path": engine}
+    if not Engine(Options.model_validate(options)).present:
+        raise Fault(Kind.UNSUPPORTED, "there is no Godot 4 engine here; give one by --engine or GODOT_PATH")
+    return {"godot": {"module": "backends.godot", "options": options}}
+
+
+async def play(demo: Demo) -> Json:
+    project = demo.files / "godot" / "projects" / "coins"
+    answers: dict[str, Json] = {}
+    for tool, calls in groupby(steps(str(project)), key=lambda step: step[0]):
+        given = [arguments for _, arguments in calls]
+        named = f"godot_{tool.removeprefix('godot_')}"
+        demo.step(named, ", ".join(_about(arguments) for arguments in given))
+        for arguments in given:
+            answers[tool] = (await demo.call(named, arguments))["result"]
+        for line in _came_of(tool, answers[tool]):
+            demo.note(line)
+    ran, tree = answers["godot_workspace_manager"], answers["get_node_tree"]
+    return {
+        "project": str(project),
+        "valid": answers["validate_project"]["valid"],
+        "said": ran["output"],
+        "errors": ran["errors"],
+        "tree": tree["picture"].splitlines(),
+    }
+
+
+def _came_of(tool: str, result: Json) -> list[str]:
+    """What is worth showing of an answer."""
+    match tool:
+        case "validate_project":
+            return ["every script compiles, every scene loads" if result["valid"] else str(result["issues"])]
+        case "godot_workspace_manager":
+            # Not the engine's own warnings: a project that no editor has opened yet has some.
+            said = [line for line in result["output"] if line and not line.startswith(("WARNING", " "))]
+            return [f"it ran, and said: {line}" for line in said]
+        case "get_node_tree":
+            return result["picture"].splitlines()
+        case _:
+            return []
+
+
+def _about(arguments: Json) -> str:
+    return next((str(arguments[name]) for name in _NAMED_BY if name in arguments), arguments.get("action", ""))
 
 
 def steps(project: str) -> list[tuple[str, Json]]:

