@@ -25,6 +25,7 @@ from gateway.edge.door import Authenticate, Door
 from gateway.edge.guard import Guard, defaults
 from gateway.edge.health import PATHS, health_router
 from gateway.edge.lane import Lane
+from gateway.errors import Fault
 from gateway.outbound import client as outbound_client
 from gateway.pipeline import compose
 from gateway.policy.rules import Policy
@@ -207,7 +208,7 @@ class Gatehouse:
         # the arguments before policy sees them; `guard` and `deadline` bound what the backend may give and take.
         begin: tuple[tuple[str, Stage], ...] = (
             ("trace", Trace(told)),
-            ("audit", Audit(audit if settings.audit.enabled else None)),
+            ("audit", Audit(audit if settings.audit.enabled else None, self._refused)),
             ("limit", Limit(limits.parse(settings.limits.calls))),
         )
         self.path = compose(
@@ -317,6 +318,12 @@ class Gatehouse:
     def _backend(self, namespace: str) -> Backend | None:
         served = self._served.get(namespace)
         return served[1] if served else None
+
+    def _refused(self, call: Call, fault: Fault) -> None:
+        """A module may keep records of its own, also of the calls that never reached it."""
+        route = call.leads_to
+        if route is not None and isinstance(backend := route.backend, LocalBackend):
+            backend.refused(call, route, fault)
 
     # ---- what modules may ask of the house ----
 
