@@ -134,7 +134,11 @@ class _Recorded:
         async with AsyncExitStack() as stack:
             if self._project is not None and tool.locks and tool.effect:
                 await stack.enter_async_context(desk.lock(self._project))
-            return await perform(tool, action, job)
+            outcome = await perform(tool, action, job)
+        if self._project is not None and tool.effect:
+            # What was written into a project that somebody deleted meanwhile is not saved.
+            self._project.check()
+        return outcome
 
     async def _record(self, end: Json) -> None:
         project = self._project
