@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 # Without compiled files each start of the command takes four times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check install bench conformance engines clean
+.PHONY: run test check install bench conformance engines engines-test clean
 
 run: $(READY)  ## start on 127.0.0.1:8080 with everything embedded
 	@$(VENV)/bin/gatehouse serve
@@ -28,6 +28,9 @@ bench: $(READY)  ## CPU per call beside a bare ASGI echo; how fast a large memor
 
 engines: $(READY)  ## fetch the real engines that tests run
 	@$(PY) -m tests.engines
+
+engines-test: engines  ## every godot tool and action on the real engine and editor, the minutes-long ones too
+	@GATEHOUSE_ENGINES=all GATEHOUSE_TESTS_NO_SKIP=1 $(PY) -m pytest tests/backends/godot tests/flows/test_demo_godot.py --durations=10
 
 conformance: $(READY)  ## the official MCP suite, direct and through the gateway
 	@$(PY) -m tests.conformance

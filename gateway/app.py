@@ -37,6 +37,7 @@ from gateway.edge.door import Door
 from gateway.edge.guard import Guard, defaults
 from gateway.edge.health import PATHS, health_router
 from gateway.edge.lane import Lane
+from gateway.errors import Fault
 from gateway.identity import Identity
 from gateway.outbound import client as outbound_client
 from gateway.pipeline import compose
@@ -257,7 +258,7 @@ class Gatehouse:
         # the arguments before policy sees them; `guard` and `deadline` bound what the backend may give and take.
         begin: tuple[tuple[str, Stage], ...] = (
             ("trace", Trace(told)),
-            ("audit", Audit(audit if settings.audit.enabled else None)),
+            ("audit", Audit(audit if settings.audit.enabled else None, self._refused)),
             ("limit", Limit(limits.parse(settings.limits.calls))),
         )
         self.path = compose(
@@ -386,6 +387,12 @@ class Gatehouse:
         """The tools as they are listed to that caller."""
         view = self.catalogue.view(caller, "/mcp")
         return view.items("tools/list") if view else []
+
+    def _refused(self, call: Call, fault: Fault) -> None:
+        """A module may keep records of its own, also of the calls that never reached it."""
+        route = call.leads_to
+        if route is not None and isinstance(backend := route.backend, LocalBackend):
+            backend.refused(call, route, fault)
 
     # ---- what modules may ask of the house ----
 

@@ -6,7 +6,7 @@ dataclass, and made in a fifth of the time.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter_ns
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from gateway.errors import Kind
+from gateway.errors import Fault, Kind
 
 if TYPE_CHECKING:
     import httpx
@@ -320,6 +320,15 @@ class Here(Struct, frozen=True):
     meta: Json
 
 
+class Refusal(NamedTuple):
+    """A call of a tool that the gateway refused before it reached the module."""
+
+    here: Here
+    tool: str
+    arguments: Json
+    fault: Fault
+
+
 class Store(Protocol):
     """A tenant's own tables of one store. No statement in it can see another tenant's rows."""
 
@@ -388,6 +397,13 @@ class Bridge(Protocol):
         """
         ...
 
+    def hearing(self, told: Callable[[Json, Json], None]) -> AbstractContextManager[None]:
+        """As long as the block lasts, `told(peer, event)` hears what a peer says unasked: `event` and `data`.
+
+        It is called within a `here` of whoever the peer belongs to.
+        """
+        ...
+
 
 class Home(Protocol):
     """Given to `server(home)`, once per entry of `backends:`."""
@@ -445,4 +461,9 @@ class Home(Protocol):
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Work that outlives the call; cancelled at shutdown."""
+        ...
+
+    def on_refusal(self, told: Callable[[Refusal], None]) -> None:
+        """`told` hears of every call of the module's tools that was refused before it got there. It must be quick: the
+        caller waits for its answer."""
         ...

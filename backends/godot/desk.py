@@ -10,6 +10,7 @@ from backends.godot.audit import AuditLog
 from backends.godot.editor import Editors
 from backends.godot.engine.process import Engine, Finished, Heard, finish
 from backends.godot.engine.worker import Done, Workers
+from backends.godot.events import Events
 from backends.godot.job import Tool
 from backends.godot.options import Options
 from backends.godot.paths import PROJECT_FILE, Project, Roots
@@ -30,6 +31,7 @@ class Desk:
         self.engine = Engine(self.options)
         self.workers = Workers(self.engine, self.options)
         self.editors = Editors(home)
+        self.events = Events(home)
         self.runs = Runs(self.options)
         self.audit = AuditLog(self.options.audit_max_bytes, self.options.audit_backups)
         self.roots = Roots(self.options.roots)

@@ -13,6 +13,7 @@ from mcp.types import (
     GetPromptRequestParams,
     PaginatedRequestParams,
     ReadResourceRequestParams,
+    SubscriptionsListenRequestParams,
 )
 
 from backends.godot import prompts, views
@@ -22,6 +23,7 @@ from backends.godot.envelope import DURATION, TIMEOUT, WORDS, Outcome, answer, m
 from backends.godot.job import Job, Tool
 from backends.godot.notation import defaults
 from backends.godot.paths import Project
+from backends.godot.refusals import Refusals
 from backends.godot.rows import TOOLS
 from gateway.contract import Home, Json
 from gateway.errors import Fault, Kind
@@ -35,6 +37,7 @@ _INSTRUCTIONS: Final = (
 
 def make(home: Home) -> Server[Any]:
     desk = Desk(home, TOOLS)
+    home.on_refusal(Refusals(desk).told)
     listed = [tool.definition() for tool in TOOLS.values()]
 
     async def list_tools(ctx: ServerRequestContext[Any], params: PaginatedRequestParams) -> Json:
@@ -70,7 +73,8 @@ def make(home: Home) -> Server[Any]:
     async def lifespan(server: Server[Any]) -> AsyncGenerator[Desk, None]:
         sweep = asyncio.create_task(desk.workers.sweep())
         try:
-            yield desk
+            with home.bridge.hearing(desk.events.told):
+                yield desk
         finally:
             sweep.cancel()
             await desk.close()
@@ -81,6 +85,7 @@ def make(home: Home) -> Server[Any]:
     server.add_request_handler("resources/list", PaginatedRequestParams, list_resources)
     server.add_request_handler("resources/templates/list", PaginatedRequestParams, list_templates)
     server.add_request_handler("resources/read", ReadResourceRequestParams, read_resource)
+    server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, desk.events.listen)
     server.add_request_handler("prompts/list", PaginatedRequestParams, list_prompts)
     server.add_request_handler("prompts/get", GetPromptRequestParams, get_prompt)
     return server
@@ -129,7 +134,11 @@ class _Recorded:
         async with AsyncExitStack() as stack:
             if self._project is not None and tool.locks and tool.effect:
                 await stack.enter_async_context(desk.lock(self._project))
-            return await perform(tool, action, job)
+            outcome = await perform(tool, action, job)
+        if self._project is not None and tool.effect:
+            # What was written into a project that somebody deleted meanwhile is not saved.
+            self._project.check()
+        return outcome
 
     async def _record(self, end: Json) -> None:
         project = self._project

@@ -64,6 +64,7 @@ VIEWS: Final = (
     View("godot://assets/{category}", "Assets of a category", assets.listing, "category"),
     View("godot://resources", "Resources", assets.resources),
     View("godot://uid/{path}", "UID", scenes.get_uid, "filePath"),
+    View("godot://editor/events", "What editors told", running.events, project=False),
     View("godot://debug/output", "Debug output", running.output, project=False),
     View("godot://debug/stream", "Debug stream", running.stream_read, project=False),
 )

@@ -7,7 +7,7 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from gateway.contract import Caller
+from gateway.contract import Caller, Json
 from gateway.edge.body import read_body
 from gateway.edge.headers import fold
 from gateway.edge.refusal import refusal
@@ -36,6 +36,8 @@ class Relay(Protocol):
     async def close(self, caller: Caller, session_id: str) -> None: ...
 
     def cut(self, session_id: str) -> None: ...
+
+    def tell(self, caller: Caller, session_id: str, event: Json) -> None: ...
 
 
 class _Opening(msgspec.Struct):

@@ -3,13 +3,13 @@
 import asyncio
 import time
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from gateway.contract import Caller
+from gateway.contract import Caller, Json
 from gateway.edge.bridge import Authenticate, Relay
 from gateway.edge.headers import fold
 from gateway.errors import Fault, Kind
@@ -18,6 +18,7 @@ PATH: Final = "/bridge/godot"
 SCOPE: Final = "bridge:godot"
 _POLL: Final = 25.0
 _MAX_NAME: Final = 500
+_MAX_EVENT: Final = 64 * 1024
 _REFUSED: Final = 1008
 _GOING: Final = 1001
 
@@ -88,17 +89,22 @@ async def _down(socket: WebSocket, relay: Relay, caller: Caller, session: str, t
 async def _up(socket: WebSocket, relay: Relay, caller: Caller, session: str) -> None:
     while True:
         line = await socket.receive_text()
-        if not _is_event(line):
+        event = _event(line)
+        if event is None:
             await relay.write(caller, session, line)
+        elif len(line) <= _MAX_EVENT:
+            relay.tell(caller, session, event)
 
 
 class _Event(msgspec.Struct):
     event: str
+    data: dict[str, Any] = {}
 
 
-def _is_event(line: str) -> bool:
-    """What the editor tells without being asked has no request id, and nobody waits for it."""
+def _event(line: str) -> Json | None:
+    """What the editor tells without being asked: it has no request id, and wants no answer."""
     try:
-        return bool(msgspec.json.decode(line, type=_Event).event)
+        told = msgspec.json.decode(line, type=_Event)
     except (msgspec.DecodeError, RecursionError):
-        return False
+        return None
+    return {"event": told.event[:_MAX_NAME], "data": told.data}

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import time
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -26,10 +27,12 @@ class Log(Protocol):
 
 
 class Audit:
-    """Notes the outcome, then hands one row to the log, which commits in groups off the hot path."""
+    """Notes the outcome, then hands one row to the log, which commits in groups off the hot path. A call that was
+    refused on its way is told to `refused` as well."""
 
-    def __init__(self, kept: Log | None) -> None:
+    def __init__(self, kept: Log | None, refused: Callable[[Call, Fault], None] | None = None) -> None:
         self._log = kept
+        self._refused = refused
 
     async def __call__(self, call: Call, call_next: Handler) -> Result:
         record = call.record
@@ -40,6 +43,9 @@ class Audit:
             return result
         except Fault as exc:
             record.outcome = exc.kind.value
+            # What went wrong at the backend itself, or on the way back from it, the backend knows.
+            if self._refused is not None and record.stage != "dispatch":
+                self._refused(call, exc)
             raise
         except ForeignError as exc:
             record.outcome = f"error:{exc.code}"

@@ -8,15 +8,16 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
-from gateway.contract import Bus, Caller, Json
+from gateway.contract import Bus, Caller, Here, Json
 from gateway.errors import Fault, Kind
 from gateway.upstream.bridge_session import Session, as_line, parse, wants_greeting
+from gateway.upstream.home import HERE
 
 PROTOCOL: Final = "1.1"
 _TOPIC: Final = "bridge.answer"
@@ -44,6 +45,7 @@ class Bridges:
         self._clock = clock
         self._sessions: dict[str, Session] = {}
         self._pending: dict[str, _Pending] = {}
+        self._hearing: dict[str, list[Callable[[Json, Json], None]]] = {}
         self._numbers = itertools.count(1)
         bus.answer(_TOPIC, self._answered)
 
@@ -95,6 +97,27 @@ class Bridges:
         else:
             with suppress(Fault):  # whoever asked is gone, and nobody waits for this answer
                 await self._bus.ask(worker, _TOPIC, message)
+
+    def tell(self, caller: Caller, session_id: str, event: Json) -> None:
+        """What the peer says unasked. Raises `Fault(NOT_FOUND)`."""
+        session = self._session(caller, session_id)
+        session.last_seen = self._clock()
+        peer = session.shown(session.last_seen)
+        now = asyncio.get_running_loop().time()
+        here = HERE.set(Here(session.caller, secrets.token_hex(8), now, {}))
+        try:
+            for told in list(self._hearing.get(session.namespace, ())):
+                told(peer, event)
+        finally:
+            HERE.reset(here)
+
+    @contextmanager
+    def hearing(self, namespace: str, told: Callable[[Json, Json], None]) -> Generator[None]:
+        self._hearing.setdefault(namespace, []).append(told)
+        try:
+            yield
+        finally:
+            self._hearing[namespace].remove(told)
 
     async def close(self, caller: Caller, session_id: str) -> None:
         await self._end(self._session(caller, session_id), "The Studio left.")
@@ -282,6 +305,9 @@ class BackendBridge:
     async def request(self, caller: Caller, peer: str | None, payload: Json, timeout: float) -> Json:
         """`payload` is `{operation, payload, correlationId?, idempotencyKey?}`; the answer is the Studio's message."""
         return await self._bridges.request(self._namespace, caller, peer, payload, timeout)
+
+    def hearing(self, told: Callable[[Json, Json], None]) -> AbstractContextManager[None]:
+        return self._bridges.hearing(self._namespace, told)
 
 
 def _unknown() -> Fault:

@@ -2,13 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import httpx
 
-from gateway.contract import Bridge, Bus, Caller, Here, Json, Store
+from gateway.contract import Bridge, Bus, Caller, Here, Json, Refusal, Store
 from gateway.errors import Fault, Kind
 
 HERE: Final[ContextVar[Here]] = ContextVar("here")
@@ -53,6 +53,7 @@ class ModuleHome:
     store_name: str
     migrations: Path | None
     house: House
+    refusals: list[Callable[[Refusal], None]] = field(default_factory=list[Callable[[Refusal], None]])
 
     @property
     def bus(self) -> Bus:
@@ -94,6 +95,9 @@ class ModuleHome:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self.house.spawn(work)
+
+    def on_refusal(self, told: Callable[[Refusal], None]) -> None:
+        self.refusals.append(told)
 
 
 class SilentWire:

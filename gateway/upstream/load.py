@@ -41,7 +41,8 @@ def load_module(
         migrations=manifest.migrations,
         house=house,
     )
-    return LocalBackend(namespace, _server(namespace, thing, home), overridden(manifest, overrides))
+    server = _server(namespace, thing, home)
+    return LocalBackend(namespace, server, overridden(manifest, overrides), home.refusals)
 
 
 def _options(namespace: str, manifest: Manifest, given: Json) -> Any:

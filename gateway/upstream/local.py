@@ -6,7 +6,7 @@ The SDK's own dispatcher would cost sixty times as much per call and drop fields
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, cast
@@ -22,7 +22,7 @@ from mcp.server.request_state import RequestStateBoundary
 from mcp.types import CallToolRequestParams, CallToolResult, TextContent
 from pydantic import BaseModel, ValidationError
 
-from gateway.contract import MODERN, Call, Caller, Change, Here, Json, Manifest, Offer
+from gateway.contract import MODERN, Call, Caller, Change, Here, Json, Manifest, Offer, Refusal, Route
 from gateway.errors import Fault, ForeignError
 from gateway.upstream.channel import Session, Standalone
 from gateway.upstream.health import Health
@@ -44,9 +44,16 @@ class LocalBackend:
 
     trusted = True
 
-    def __init__(self, namespace: str, server: "Server[Any] | MCPServer[Any]", manifest: Manifest) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        server: "Server[Any] | MCPServer[Any]",
+        manifest: Manifest,
+        refusals: Sequence[Callable[[Refusal], None]] = (),
+    ) -> None:
         self.namespace = namespace
         self.manifest = manifest
+        self._refusals = refusals
         self._server = _lowlevel(server)
         self._middleware = _middleware(self._server)
         self._life = Life(self._server)
@@ -138,6 +145,14 @@ class LocalBackend:
             self._active -= 1
             if self._closing and not self._active:
                 self._idle.set()
+
+    def refused(self, call: Call, route: Route, fault: Fault) -> None:
+        """Tell the module of a call that did not reach it, if it wants to know."""
+        if self._refusals and call.method == "tools/call":
+            here = Here(call.caller, call.id, asyncio.get_running_loop().time(), call.meta)
+            refusal = Refusal(here, route.name, call.arguments, fault)
+            for told in self._refusals:
+                told(refusal)
 
     async def _run(self, entry: HandlerEntry[Any], call: Call | None, method: str, params: Json) -> Json:
         try:

@@ -3,6 +3,24 @@
 extends "changes.gd"
 
 const PROTOCOL := "1.1"
+const EVENTS := {
+	"create_scene": "scene_created",
+	"add_node": "node_added",
+	"instance_scene": "node_added",
+	"duplicate_node": "node_added",
+	"remove_node": "node_removed",
+	"edit_node": "node_modified",
+	"set_property": "node_modified",
+	"rename_node": "node_modified",
+	"move_node": "node_modified",
+	"reparent_node": "node_modified",
+	"undo": "node_modified",
+	"redo": "node_modified",
+	"attach_script": "script_attached",
+	"detach_script": "script_detached",
+}
+
+var _events := []
 
 
 func perform(operation: String, params: Dictionary) -> Dictionary:
@@ -18,7 +36,25 @@ func perform(operation: String, params: Dictionary) -> Dictionary:
 	var result: Variant = call("do_" + operation, params)
 	if not _failure.is_empty():
 		return _failure
-	return {"success": true, "payload": result if result is Dictionary else {}}
+	var payload: Dictionary = result if result is Dictionary else {}
+	if EVENTS.has(operation):
+		_note(EVENTS[operation], payload)
+	return {"success": true, "payload": payload}
+
+
+func _note(event: String, payload: Dictionary) -> void:
+	var root := EditorInterface.get_edited_scene_root()
+	var data := {"scene": root.scene_file_path if root else str(payload.get("scenePath", ""))}
+	if payload.has("nodePath"):
+		data["node"] = payload["nodePath"]
+	_events.append([event, data])
+
+
+# What happened while the last request was carried out.
+func take_events() -> Array:
+	var taken := _events
+	_events = []
+	return taken
 
 
 func _methods() -> Array:
@@ -144,6 +180,7 @@ func do_redo(_params: Dictionary) -> Variant:
 func do_batch(params: Dictionary) -> Variant:
 	_batch = "Gatehouse: %s %d" % [params.get("action_name", "Batch"), Time.get_ticks_usec()]
 	_changed = 0
+	var told := _events.size()
 	var results := []
 	var failure := {}
 	for step: Dictionary in params["steps"]:
@@ -157,6 +194,7 @@ func do_batch(params: Dictionary) -> Variant:
 	if not failure.is_empty():
 		if _changed > 0:
 			_history().undo()
+		_events.resize(told)
 		_failed(failure["error"]["code"], failure["error"]["message"], {"results": results, "rolledBack": true})
 		return null
 	return {"summary": "%d steps done." % results.size(), "results": results}

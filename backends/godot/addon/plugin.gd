@@ -13,12 +13,23 @@ var _actions: RefCounted
 var _wait := FIRST_WAIT
 var _left := 0.0
 var _open := false
+var _busy := false
+var _playing := false
 
 
 func _enter_tree() -> void:
 	_actions = preload("actions.gd").new(self)
 	scene_changed.connect(func(root: Node) -> void: _tell("scene_opened", {"scene": root.scene_file_path if root else ""}))
 	scene_saved.connect(func(path: String) -> void: _tell("scene_saved", {"scene": path}))
+	EditorInterface.get_resource_filesystem().filesystem_changed.connect(func() -> void: _tell("filesystem_changed", {}))
+	get_undo_redo().version_changed.connect(_on_changed)
+
+
+# Somebody did, undid or redid something; what the gateway itself asked for is told by its own name.
+func _on_changed() -> void:
+	var root := EditorInterface.get_edited_scene_root()
+	if root != null and not _busy:
+		_tell("node_modified", {"scene": root.scene_file_path})
 
 
 func _exit_tree() -> void:
@@ -40,6 +51,7 @@ func _process(delta: float) -> void:
 				_wait = FIRST_WAIT
 			while _socket != null and _socket.get_available_packet_count() > 0:
 				_answer(_socket.get_packet().get_string_from_utf8())
+			_look_at_game()
 		WebSocketPeer.STATE_CLOSED:
 			_socket = null
 			_open = false
@@ -72,9 +84,21 @@ func _answer(line: String) -> void:
 	var request: Variant = JSON.parse_string(line)
 	if not request is Dictionary or not request.has("requestId"):
 		return
+	_busy = true
 	var answer: Dictionary = _actions.perform(str(request.get("operation")), request.get("payload", {}))
+	_busy = false
 	answer["requestId"] = request["requestId"]
 	_send(answer)
+	for event: Array in _actions.take_events():
+		_tell(event[0], event[1])
+
+
+# Whoever started or stopped it.
+func _look_at_game() -> void:
+	var playing := EditorInterface.is_playing_scene()
+	if playing != _playing:
+		_playing = playing
+		_tell("project_started" if playing else "project_stopped", {"scene": EditorInterface.get_playing_scene()})
 
 
 func _tell(event: String, data: Dictionary) -> void:

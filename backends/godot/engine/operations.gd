@@ -155,6 +155,10 @@ func _save(resource: Resource, path: String) -> Variant:
 	var code := ResourceSaver.save(resource, path)
 	if code != OK:
 		return _fail("internal", "The engine could not save: %s." % error_string(code))
+	# On a full disk it says that all went well.
+	var written := FileAccess.get_file_as_bytes(path)
+	if written.is_empty() or written[-1] != 10 or not ResourceLoader.load(path, "", ResourceLoader.CACHE_MODE_IGNORE) is Resource:
+		return _fail("internal", "The engine could not save: it may be that there is no room left on the disk.")
 	return {"class": resource.get_class()}
 
 

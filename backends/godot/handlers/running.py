@@ -86,6 +86,11 @@ def output(job: Job) -> Outcome:
     return Outcome(f"{len(shown['output'])} lines, {len(shown['errors'])} problems.", shown)
 
 
+def events(job: Job) -> Outcome:
+    told = job.desk.events.latest(job.caller)
+    return Outcome(f"{len(told)} events.", {"events": told})
+
+
 def poll(job: Job) -> Outcome:
     """What is new since the cursor, errors only unless asked for all."""
     run = job.desk.runs.latest(job.caller, job.given)

@@ -1,13 +1,18 @@
 """The project's own record: every call, no secrets, bounded size."""
 
+import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from backends.godot.audit import AuditLog, redacted
 from backends.godot.paths import Project
+from backends.godot.refusals import Refusals
+from gateway.contract import Caller, Here, Refusal
+from gateway.errors import Fault, Kind
 
 
 def lines(project: Path) -> list[dict[str, Any]]:
@@ -24,6 +29,58 @@ async def test_good_and_refused_calls_are_recorded_under_their_correlation_id(st
     assert second["correlationId"] == bad["meta"]["correlationId"]
     assert second["error"] == {"code": "E_PERMISSION_DENIED"}
     assert second["args"]["scriptPath"] == "../secret.gd"
+
+
+async def written(project: Path, count: int) -> list[dict[str, Any]]:
+    """The log's lines once there are so many: those of refusals are written behind the answer's back."""
+    async with asyncio.timeout(10):
+        while not (project / ".godot_mcp" / "audit.log").exists() or len(lines(project)) < count:
+            await asyncio.sleep(0.01)
+    return lines(project)
+
+
+async def test_a_call_that_the_gateway_itself_refuses_is_recorded_too(studio: Any) -> None:
+    refused = await studio.call("add_node", scenePath="main.tscn", token="s3cr3t", nodeName=7)
+    (line,) = await written(studio.project, 1)
+    assert (line["tool"], line["ok"]) == ("add_node", False)
+    assert line["correlationId"] == refused["meta"]["correlationId"]
+    assert line["error"] == {"code": "E_SCHEMA_VALIDATION"}
+    assert line["args"]["nodeName"] == 7
+    assert line["args"]["token"] == "[redacted]"
+
+
+async def test_so_is_a_write_in_a_read_only_tenant(studio_with: Any) -> None:
+    async with studio_with(settings={"tenants": {"default": {"read_only": True}}}) as studio:
+        assert await studio.code("remove_node", scenePath="main.tscn", nodePath="Player") == "E_PERMISSION_DENIED"
+        (line,) = await written(studio.project, 1)
+        assert (line["tool"], line["error"]) == ("remove_node", {"code": "E_PERMISSION_DENIED"})
+
+
+async def test_a_refused_call_leaves_nothing_in_another_tenants_project(studio_with: Any) -> None:
+    async with studio_with(settings={"tenants": {"default": {}, "acme": {}}}) as ours:
+        theirs = await ours.of("acme")
+        await theirs.call("add_node", projectPath=str(ours.project))
+        theirs.make_project()
+        await theirs.call("add_node")
+        await written(theirs.project, 1)
+        assert not (ours.project / ".godot_mcp").exists()
+
+
+async def test_whoever_calls_too_often_does_not_fill_the_log_nor_the_memory() -> None:
+    spawned: list[Any] = []
+    desk: Any = SimpleNamespace(home=SimpleNamespace(spawn=spawned.append))
+    refusals = Refusals(desk)
+
+    def told(kind: Kind) -> None:
+        refusals.told(Refusal(Here(Caller("a", "b"), "id", 0.0, {}), "add_node", {}, Fault(kind, "no")))
+
+    told(Kind.RATE_LIMITED)
+    assert spawned == []
+    for _ in range(200):
+        told(Kind.DENIED)
+    assert len(spawned) == 64
+    for work in spawned:
+        work.close()
 
 
 async def test_a_secret_among_the_arguments_is_not_written_anywhere(studio: Any) -> None:

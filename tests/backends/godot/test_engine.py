@@ -1,8 +1,11 @@
 """What the engine is trusted with: values read back, hangs and crashes survived, nothing left behind."""
 
 import asyncio
+import json
 import os
 import shutil
+import sys
+from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 
 from backends.godot.engine.walls import found
 from backends.godot.text.scene import Scene
+from tests.house.documents import ROOT
 
 S = {"scenePath": "main.tscn"}
 ENDLESS = """extends Sprite2D
@@ -155,6 +159,50 @@ async def test_a_project_deleted_while_its_engine_is_warm_is_not_found(real: Any
     shutil.rmtree(real.project)
     assert await real.code("edit_node", **S, nodePath="Player", properties={"rotation": 2}) == "E_NOT_FOUND"
     assert not real.project.exists()
+
+
+HOLDING = """extends Sprite2D
+static var held := hold()
+static func hold() -> int:
+\tFileAccess.open("res://begun", FileAccess.WRITE)
+\twhile FileAccess.file_exists("res://project.godot"):
+\t\tOS.delay_msec(5)
+\treturn 1
+"""
+
+
+async def test_a_project_deleted_in_the_middle_of_a_call_is_not_found_and_stays_deleted(real: Any) -> None:
+    (real.project / "holding.gd").write_text(HOLDING)
+    call = asyncio.create_task(real.code("attach_script", **S, nodePath="Player", scriptPath="holding.gd"))
+    async with asyncio.timeout(30):
+        while not (real.project / "begun").exists():
+            await asyncio.sleep(0.02)
+    shutil.rmtree(real.project)
+    assert await call == "E_NOT_FOUND"
+    assert not real.project.exists()
+
+
+async def test_on_a_full_disk_every_write_is_an_internal_error_and_leaves_nothing_half_written(
+    engine: Path, tmp_path: Path
+) -> None:
+    """On a small disk that really is full, in a mount namespace of its own."""
+    for folder in ("data", "disk"):
+        (tmp_path / folder).mkdir()
+    script = (sys.executable, "-m", "tests.backends.godot.full_disk")
+    places = (str(tmp_path / "data"), str(tmp_path / "disk"), str(engine))
+    try:
+        process = await asyncio.create_subprocess_exec(
+            "unshare", "--map-root-user", "--mount", *script, *places, stdout=PIPE, stderr=PIPE, cwd=ROOT
+        )
+    except FileNotFoundError:
+        pytest.skip("unshare is not installed")
+    out, err = await process.communicate()
+    if b"unshare failed" in err or b"mount:" in err:
+        pytest.skip("no mount namespaces here")
+    found = json.loads(out)
+    assert found["codes"] == [*["E_INTERNAL"] * 7, "ok"]
+    assert all(found["kept"].values())
+    assert found["left"] == ["main.tscn", "old.gd", "project.godot"]
 
 
 async def test_a_game_that_runs_is_seen_by_its_tenant_only_and_ends_with_the_gateway(
