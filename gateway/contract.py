@@ -51,9 +51,16 @@ class Caller:
     """A token's own id; empty for a key."""
     principal: str = field(init=False)
     """Tenant, kind and subject in one word: what limits, sessions and records are kept by."""
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "principal", f"{self.tenant}/{self.kind}:{self.subject}")
+        whole = (self.principal, self.groups, self.scopes, self.credential, self.expires, self.resource, self.token)
+        object.__setattr__(self, "_hash", hash(whole))
+
+    def __hash__(self) -> int:
+        # Made once: every call looks several things up by its caller.
+        return self._hash
 
 
 class Client(Struct, frozen=True):

@@ -184,6 +184,8 @@ class Identity:
             given = headers.get("authorization")
             if given is None and (key := headers.get("x-api-key")) is not None:
                 given = f"Bearer {key}"
+            if (known := bearer.known(given)) is not None:
+                return known
             return await bearer.caller(given, client_address(address, headers.get("x-forwarded-for"), trusted))
 
         return authenticate

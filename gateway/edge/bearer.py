@@ -41,6 +41,15 @@ class Bearer:
         self._guesses = _Guesses(failures, window)
         self._generation = 0
 
+    def known(self, authorization: str | None) -> Caller | None:
+        """Whose credential it is, if it was verified not long ago."""
+        digest = sha256(_token(authorization).encode()).digest()
+        known = self._known.get(digest)
+        if known is None or monotonic() >= known[1]:
+            return None
+        self._known.move_to_end(digest)
+        return known[0]
+
     async def caller(self, authorization: str | None, address: str = "") -> Caller:
         """Whose credential the Authorization header holds; `address` is the client's.
 
@@ -51,13 +60,10 @@ class Bearer:
         token = _token(authorization)
         if not token:
             raise Fault(Kind.UNAUTHENTICATED, "A bearer credential is needed.", details={"reason": "missing"})
+        if (known := self.known(authorization)) is not None:
+            return known
         digest = sha256(token.encode()).digest()
-        known = self._known.get(digest)
-        if known is not None:
-            if monotonic() < known[1]:
-                self._known.move_to_end(digest)
-                return known[0]
-            del self._known[digest]
+        self._known.pop(digest, None)
         caller = None if self._bad.get(digest, 0.0) > monotonic() else await self._check(digest, token)
         if caller is None:
             raise self._guesses.failed(neighbour(address), self._key_id(token))
