@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 # Without compiled files each start of the command takes four times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check install bench conformance engines clean
+.PHONY: run test check install bench conformance engines faults clean
 
 run: $(READY)  ## start on 127.0.0.1:8080 with everything embedded
 	@$(VENV)/bin/gatehouse serve
@@ -29,6 +29,9 @@ engines: $(READY)  ## fetch the real engines that tests run
 
 conformance: $(READY)  ## the official MCP suite, through the gateway
 	@$(PY) -m tests.conformance
+
+faults: $(READY)  ## servers that die, hang and flood: a thousand kills, some 20 minutes
+	@$(PY) -m tests.faults
 
 $(READY): pyproject.toml
 	@echo "making $(VENV) …"
