@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 # Without compiled files each start of the command takes four times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check install bench conformance engines engines-test clean
+.PHONY: run test check install bench conformance engines engines-test faults clean
 
 run: $(READY)  ## start on 127.0.0.1:8080 with everything embedded
 	@$(VENV)/bin/gatehouse serve
@@ -34,6 +34,9 @@ engines-test: engines  ## every godot tool and action on the real engine and edi
 
 conformance: $(READY)  ## the official MCP suite, direct and through the gateway
 	@$(PY) -m tests.conformance
+
+faults: $(READY)  ## servers that die, hang and flood: a thousand kills, some 20 minutes
+	@$(PY) -m tests.faults
 
 $(READY): pyproject.toml
 	@echo "making $(VENV) …"

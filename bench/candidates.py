@@ -6,8 +6,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from bench.process import Cores, Server, free_port
 from bench.wire import Door, Era
@@ -78,6 +79,39 @@ def _sdk(folder: Path, port: int) -> Launch:
 
 
 def _gatehouse(folder: Path, port: int) -> Launch:
+    return _gateway(folder, port, {"bench": {"module": "bench.echo_module"}})
+
+
+def _upstream(era: Era) -> tuple[int, tuple[str, ...]]:
+    """A port, and the command of a server of that era on it."""
+    port = free_port()
+    return port, (sys.executable, "-m", "bench.upstream_server", era, str(port))
+
+
+def _forward(era: Era) -> Callable[[Path, int], Launch]:
+    def prepare(folder: Path, port: int) -> Launch:
+        behind, argv = _upstream(era)
+        return Launch((sys.executable, "-m", "bench.forward_server", str(port), str(behind)), behind=(argv,))
+
+    return prepare
+
+
+def _gatehouse_hop(era: Era) -> Callable[[Path, int], Launch]:
+    def prepare(folder: Path, port: int) -> Launch:
+        behind, argv = _upstream(era)
+        entry = {
+            "url": f"http://127.0.0.1:{behind}/mcp",
+            "allow_private": True,
+            # So many are asked for at once, all by one tenant.
+            "max_calls": 512,
+            "max_calls_per_tenant": 512,
+        }
+        return replace(_gateway(folder, port, {"bench": entry}), behind=(argv,))
+
+    return prepare
+
+
+def _gateway(folder: Path, port: int, backends: dict[str, Any]) -> Launch:
     """Everything on: a key, policy, limits too high to be met, the schema check, audit."""
     config = folder / "gatehouse.yaml"
     settings = {
@@ -92,7 +126,7 @@ def _gatehouse(folder: Path, port: int) -> Launch:
         "auth": {"mode": "embedded"},
         "tenants": {"default": {"backends": ["*"], "read_only": False}},
         "limits": {"calls": "1000000000/minute"},
-        "backends": {"bench": {"module": "bench.echo_module"}},
+        "backends": backends,
     }
     # JSON is YAML too.
     config.write_text(json.dumps(settings, indent=2))
@@ -113,6 +147,7 @@ def _new_key(gatehouse: str, config: Path) -> str:
 
 
 _IN_PROCESS_BOUND = 2.8
+_HOP_BOUND = 2.5
 
 CANDIDATES: tuple[Candidate, ...] = (
     Candidate("echo", "bare ASGI echo", "modern", "echo", _echo),
@@ -125,5 +160,32 @@ CANDIDATES: tuple[Candidate, ...] = (
         "bench_echo",
         _gatehouse,
         bound=_IN_PROCESS_BOUND,
+    ),
+    Candidate("forward", "bare forwarder 2026-07-28", "modern", "echo", _forward("modern"), floor="forward"),
+    Candidate(
+        "gatehouse-hop",
+        "Gatehouse, HTTP hop 2026-07-28",
+        "modern",
+        "bench_echo",
+        _gatehouse_hop("modern"),
+        floor="forward",
+        bound=_HOP_BOUND,
+    ),
+    Candidate(
+        "forward-handshake",
+        "bare forwarder 2025-11-25",
+        "handshake",
+        "echo",
+        _forward("handshake"),
+        floor="forward-handshake",
+    ),
+    Candidate(
+        "gatehouse-hop-handshake",
+        "Gatehouse, HTTP hop 2025-11-25",
+        "handshake",
+        "bench_echo",
+        _gatehouse_hop("handshake"),
+        floor="forward-handshake",
+        bound=_HOP_BOUND,
     ),
 )

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Literal, Protocol, cast
@@ -69,7 +69,7 @@ class Link(Protocol):
         """A request of the gateway's own."""
         ...
 
-    async def carry(self, call: Call, era: Era, params: Json, talk: Talk) -> Json:
+    def carry(self, call: Call, era: Era, params: Json, talk: Talk) -> Awaitable[Json]:
         """A client's call, in that era."""
         ...
 

@@ -129,15 +129,18 @@ class Conversation:
 
     def meta(self, *, modern: bool, capabilities: Mapping[str, Any], info: Json) -> Json:
         """The request's `_meta` for the server: the client's own, but for what is said anew on each hop."""
-        given = self._call.meta
+        call = self._call
+        given = call.meta
+        if modern and call.client.modern and self.token is None and not call.trace and CLIENT_INFO_META_KEY in given:
+            return given  # it says all this already
         meta = {key: value for key, value in given.items() if key not in _OF_THE_ENVELOPE}
-        meta |= self._call.trace
+        meta |= call.trace
         if self.token is not None:
             meta["progressToken"] = self.token
         if modern:
             meta[PROTOCOL_VERSION_META_KEY] = MODERN
             meta[CLIENT_CAPABILITIES_META_KEY] = dict(capabilities)
             meta[CLIENT_INFO_META_KEY] = info
-            if (level := self._call.client.log_level) is not None:
+            if (level := call.client.log_level) is not None:
                 meta[LOG_LEVEL_META_KEY] = level
         return meta

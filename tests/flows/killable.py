@@ -1,6 +1,7 @@
 """A server in a process of its own that a test may kill, and start again at the same port."""
 
 import asyncio
+import signal
 import socket
 import subprocess
 import sys
@@ -38,6 +39,10 @@ class Program:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+    def signal(self, sign: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(sign)
 
     def _answers(self) -> bool:
         with socket.socket() as probe:

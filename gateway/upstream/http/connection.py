@@ -31,12 +31,28 @@ class Unread(Exception):
 class Response:
     """An answer: whole when `body` is set, else a stream to be read by `chunk`."""
 
-    __slots__ = ("_chunks", "_connection", "_error", "_over", "_pending", "_waiter", "body", "headers", "status")
+    __slots__ = ("body", "headers", "status")
 
-    def __init__(self, connection: "Connection", status: int, headers: dict[str, str]) -> None:
+    def __init__(self, status: int, headers: dict[str, str], body: bytes | None) -> None:
         self.status = status
         self.headers = headers
-        self.body: bytes | None = None
+        self.body = body
+
+    async def chunk(self) -> bytes:
+        """The next piece of a stream; empty at its end. Raises `Fault` when it broke off."""
+        return b""
+
+    def close(self) -> None:
+        """Read no further. A stream that is not over takes its connection with it."""
+
+
+class Stream(Response):
+    """One that is read piece by piece."""
+
+    __slots__ = ("_chunks", "_connection", "_error", "_over", "_pending", "_waiter")
+
+    def __init__(self, connection: "Connection", status: int, headers: dict[str, str]) -> None:
+        super().__init__(status, headers, None)
         self._connection = connection
         self._chunks: deque[bytes] = deque()
         self._pending = 0
@@ -45,7 +61,6 @@ class Response:
         self._over = False
 
     async def chunk(self) -> bytes:
-        """The next piece of a stream; empty at its end. Raises `Fault` when it broke off."""
         while not self._chunks:
             if self._error is not None:
                 raise self._error
@@ -60,7 +75,6 @@ class Response:
         return piece
 
     def close(self) -> None:
-        """Read no further. A stream that is not over takes its connection with it."""
         if not self._over:
             self._connection.abort()
 
@@ -86,14 +100,14 @@ class Connection(asyncio.Protocol):
     def __init__(self, name: str, max_bytes: int) -> None:
         self._name = name
         self._max_bytes = max_bytes
+        self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._answer: asyncio.Future[Response] | None = None
-        self._response: Response | None = None
+        self._stream: Stream | None = None
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
         self._size = 0
-        self._streaming = False
         self._touched = False
         self._writable = asyncio.Event()
         self._writable.set()
@@ -110,9 +124,8 @@ class Connection(asyncio.Protocol):
         """
         if self._transport is None or self._transport.is_closing():
             raise Unread(sent=False)
-        self._touched = self._streaming = False
-        self._size = 0
-        self._answer = asyncio.get_running_loop().create_future()
+        self._touched = False
+        self._answer = self._loop.create_future()
         self._transport.write(request)
         if not self._writable.is_set():
             await self._writable.wait()
@@ -152,7 +165,7 @@ class Connection(asyncio.Protocol):
         self._quiet.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
-        if self._answer is None and self._response is None:
+        if self._answer is None and self._stream is None:
             self.abort()  # nobody asked
             return
         self._touched = True
@@ -182,6 +195,7 @@ class Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         self._headers = {}
         self._body = []
+        self._size = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if len(self._headers) < 200:
@@ -191,19 +205,17 @@ class Connection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status < 200:
             return
-        self._response = Response(self, status, self._headers)
-        self._streaming = self._headers.get("content-type", "").startswith("text/event-stream")
-        if self._headers.get("content-encoding", "identity") != "identity":
+        headers = self._headers
+        if headers.get("content-encoding", "identity") != "identity":
             self._fail(Fault(Kind.UNAVAILABLE, f"{self._name} compressed its answer though it was asked not to."))
             self.abort()
-        elif self._streaming:
-            self._settle(self._response)
+        elif headers.get("content-type", "").startswith("text/event-stream"):
+            self._stream = Stream(self, status, headers)
+            self._settle(self._stream)
 
     def on_body(self, piece: bytes) -> None:
-        if self._response is None:
-            return
-        if self._streaming:
-            self._response.feed(piece)
+        if self._stream is not None:
+            self._stream.feed(piece)
             return
         self._size += len(piece)
         if self._size > self._max_bytes:
@@ -214,17 +226,15 @@ class Connection(asyncio.Protocol):
             self._body.append(piece)
 
     def on_message_complete(self) -> None:
-        response = self._response
-        if response is None:
-            return
-        self._response = None
+        status, body = self._parser.get_status_code(), self._body
+        if status < 200:
+            return  # more is to come
         self.reusable = self.reusable and self._parser.should_keep_alive()
-        if self._streaming:
-            response.end()
+        if self._stream is not None:
+            self._stream.end()
+            self._stream = None
         else:
-            response.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-            response.end()
-            self._settle(response)
+            self._settle(Response(status, self._headers, body[0] if len(body) == 1 else b"".join(body)))
 
     def _settle(self, response: Response) -> None:
         if self._answer is not None and not self._answer.done():
@@ -233,6 +243,6 @@ class Connection(asyncio.Protocol):
     def _fail(self, fault: Fault) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(fault)
-        if self._response is not None:
-            self._response.end(fault)
-            self._response = None
+        if self._stream is not None:
+            self._stream.end(fault)
+            self._stream = None

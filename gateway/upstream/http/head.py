@@ -11,6 +11,11 @@ _FIELD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]
 _OURS: Final = frozenset({"host", "content-length", "transfer-encoding", "connection", "accept", "accept-encoding"})
 
 
+def fields(headers: Iterable[tuple[str, str]]) -> bytes:
+    """Headers as lines. Their values must be fit to be sent."""
+    return "".join([f"{name}: {value}\r\n" for name, value in headers]).encode("latin-1")
+
+
 class Head:
     """For one URL and one set of fixed headers. Raises `ValueError` for a header that cannot be sent."""
 
@@ -29,9 +34,9 @@ class Head:
             raise ValueError(f"the header {bad[0]!r} cannot be sent")
         self._target = target
         self._given = fixed
-        self._path = target.path
-        self._fixed = "\r\n".join(lines)
-        self._post = f"POST {target.path} HTTP/1.1\r\n{self._fixed}\r\ncontent-type: application/json\r\n".encode(
+        fixed_lines = "\r\n".join(lines)
+        self._bare = f"{target.path} HTTP/1.1\r\n{fixed_lines}\r\n".encode("latin-1")
+        self._post = f"POST {target.path} HTTP/1.1\r\n{fixed_lines}\r\ncontent-type: application/json\r\n".encode(
             "latin-1"
         )
 
@@ -39,11 +44,9 @@ class Head:
         """The same for another path of the same server."""
         return Head(replace(self._target, path=path), self._given)
 
-    def post(self, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
-        fields = "".join([f"{name}: {value}\r\n" for name, value in headers])
-        return b"%b%bcontent-length: %d\r\n\r\n%b" % (self._post, fields.encode("latin-1"), len(body), body)
+    def post(self, fields: bytes, body: bytes) -> bytes:
+        return b"%b%bcontent-length: %d\r\n\r\n%b" % (self._post, fields, len(body), body)
 
-    def bare(self, verb: str, headers: Iterable[tuple[str, str]]) -> bytes:
+    def bare(self, verb: str, fields: bytes) -> bytes:
         """A request without a body."""
-        fields = "".join([f"{name}: {value}\r\n" for name, value in headers])
-        return f"{verb} {self._path} HTTP/1.1\r\n{self._fixed}\r\n{fields}\r\n".encode("latin-1")
+        return b"%b %b%b\r\n" % (verb.encode(), self._bare, fields)

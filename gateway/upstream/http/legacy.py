@@ -15,6 +15,7 @@ from gateway.contract import Json
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.upstream.http.answers import BrokeOff, Reply, hear_all, read_answer, status_fault
 from gateway.upstream.http.beside import Beside
+from gateway.upstream.http.head import fields
 from gateway.upstream.http.pool import Leased
 from gateway.upstream.http.site import Site
 from gateway.upstream.talk import ABLE, Nobody, Talk
@@ -53,6 +54,8 @@ class Session:
     def __init__(self) -> None:
         self.id: str | None = None
         self.version = LATEST_HANDSHAKE_VERSION
+        self.fields = b""
+        """The headers that every request of it carries."""
         self.greeting: Json | None = None
         """The server's answer to `initialize`."""
         self.level: str | None = None
@@ -63,11 +66,10 @@ class Session:
     def logs(self) -> bool:
         return "logging" in ((self.greeting or {}).get("capabilities") or {})
 
-    def headers(self) -> list[tuple[str, str]]:
-        headers = [("mcp-protocol-version", self.version)]
-        if self.id is not None:
-            headers.append(("mcp-session-id", self.id))
-        return headers
+    def opened(self, id: str | None, version: str) -> None:
+        self.id, self.version = id, version
+        lines = [("mcp-protocol-version", version)]
+        self.fields = fields(lines if id is None else [*lines, ("mcp-session-id", id)])
 
 
 class LegacyHttp:
@@ -143,7 +145,7 @@ class LegacyHttp:
             session.beside.close()
         if session.id is not None:
             with suppress(Fault):
-                (await self._site.bare("DELETE", session.headers())).release()
+                (await self._site.bare("DELETE", session.fields)).release()
 
     async def _open(self, session: Session, capabilities: Json) -> None:
         params: Json = {
@@ -152,18 +154,18 @@ class LegacyHttp:
             "clientInfo": self._info,
         }
         id = next(self._ids)
-        leased = await self._post([], {"jsonrpc": "2.0", "id": id, "method": "initialize", "params": params})
+        leased = await self._post(b"", {"jsonrpc": "2.0", "id": id, "method": "initialize", "params": params})
         try:
             if leased.response.status in _NO_SESSIONS:
                 raise NotSpoken(self._name, leased.response.status)
             greeting = await self._answer(leased, session, id, _NOBODY)
-            session.id = leased.response.headers.get("mcp-session-id")
+            id_given = leased.response.headers.get("mcp-session-id")
         finally:
             leased.release()
         version: Any = greeting.get("protocolVersion")
         if version not in HANDSHAKE_PROTOCOL_VERSIONS:
             raise Fault(Kind.UNAVAILABLE, f"{self._name} speaks no protocol version that the gateway knows.")
-        session.version = version
+        session.opened(id_given, version)
         await self._tell(session, {"jsonrpc": "2.0", "method": "notifications/initialized"})
         session.greeting = greeting
         if capabilities:
@@ -171,8 +173,9 @@ class LegacyHttp:
 
     async def _exchange(self, session: Session, method: str, params: Json, talk: Talk, more: Mapping[str, str]) -> Json:
         id = next(self._ids)
-        headers = [*session.headers(), *more.items()]
-        leased = await self._post(headers, {"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+        leased = await self._post(
+            session.fields + fields(more.items()), {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+        )
         try:
             if leased.response.status == 404 and session.id is not None:
                 raise Forgotten(self._name)
@@ -199,8 +202,8 @@ class LegacyHttp:
             await talk.hung_up()
         while broken.last_id:
             await asyncio.sleep((broken.retry_ms or RETRY_MS) / 1000)
-            headers = [*session.headers(), ("last-event-id", broken.last_id)]
-            leased = await self._site.bare("GET", headers)
+            lines = b"%blast-event-id: %b\r\n" % (session.fields, broken.last_id.encode())
+            leased = await self._site.bare("GET", lines)
             try:
                 if leased.response.status != 200:
                     break
@@ -224,7 +227,7 @@ class LegacyHttp:
         async def reply(answer: Json) -> None:
             await self._tell(session, answer)
 
-        leased = await self._site.bare("GET", session.headers())
+        leased = await self._site.bare("GET", session.fields)
         try:
             if leased.response.status == 404 and session.id is not None:
                 raise Forgotten(self._name)
@@ -235,14 +238,14 @@ class LegacyHttp:
         finally:
             leased.release()
 
-    def _post(self, headers: list[tuple[str, str]], message: Json) -> Awaitable[Leased]:
-        return self._site.post(headers, _encode(message), safe=message.get("method") != "tools/call")
+    def _post(self, lines: bytes, message: Json) -> Awaitable[Leased]:
+        return self._site.post(lines, _encode(message), safe=message.get("method") != "tools/call")
 
     async def _tell(self, session: Session, message: Json) -> None:
         """A notification, or our answer to a request: nothing comes back but a status."""
         try:
             async with asyncio.timeout(TELL_SECONDS):
-                leased = await self._post(session.headers(), message)
+                leased = await self._post(session.fields, message)
         except TimeoutError as exc:
             raise Fault(Kind.UNAVAILABLE, f"{self._name} does not take what it is sent.") from exc
         try:

@@ -1,7 +1,7 @@
 """The way to a server over HTTP, in either era."""
 
 import asyncio
-from collections.abc import Hashable, Mapping
+from collections.abc import Awaitable, Hashable, Mapping
 from typing import Final, Protocol
 
 from gateway.contract import Call, Json
@@ -123,16 +123,14 @@ class HttpLink:
     async def _ask_modern(self, method: str, params: Json) -> Json:
         return await self._modern.request(method, {**params, "_meta": envelope(self._info)}, _NOBODY, {})
 
-    async def carry(self, call: Call, era: Era, params: Json, talk: Talk) -> Json:
+    def carry(self, call: Call, era: Era, params: Json, talk: Talk) -> Awaitable[Json]:
         more = {"x-correlation-id": call.id, **call.trace}
         if era == "modern":
             schema = call.route.header_schema if call.route else None
-            return await self._modern.request(call.method, params, talk, more, schema)
+            return self._modern.request(call.method, params, talk, more, schema)
         client = call.client
         who: Who = (call.caller.principal, abilities(client.capabilities))
-        return await self._handshake.request(
-            who, client.capabilities, call.method, params, talk, more, client.log_level
-        )
+        return self._handshake.request(who, client.capabilities, call.method, params, talk, more, client.log_level)
 
     async def listen(self, hearing: Talk, uris: frozenset[str]) -> None:
         if "modern" not in await self.eras():

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -10,10 +11,10 @@ from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value, mcp_pa
 from gateway.contract import MODERN, Json
 from gateway.errors import Fault, Kind
 from gateway.upstream.http.answers import read_answer
+from gateway.upstream.http.head import fields
 from gateway.upstream.http.site import Site
 from gateway.upstream.talk import Talk
 
-_VERSION: Final = ("mcp-protocol-version", MODERN)
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -32,17 +33,25 @@ class ModernHttp:
         """The result. `params` carry the envelope; `more` are headers such as the correlation id."""
         id = next(self._ids)
         body = _encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
-        headers = [_VERSION, ("mcp-method", method), *more.items()]
-        if (key := NAME_BEARING_METHODS.get(method)) is not None:
-            headers.append(("mcp-name", encode_header_value(str(params.get(key)))))
+        key = NAME_BEARING_METHODS.get(method)
+        lines = _routing(method, None if key is None else str(params.get(key))) + fields(more.items())
         if header_schema is not None:
             mirrored = mcp_param_headers(x_mcp_header_map(header_schema), params.get("arguments") or {})
-            headers.extend(mirrored.items())
-        leased = await self._site.post(headers, body, safe=method != "tools/call")
+            lines += fields(mirrored.items())
+        leased = await self._site.post(lines, body, safe=method != "tools/call")
         try:
             return await read_answer(self._name, leased.response, id, talk, _no_reply, self._max_bytes)
         finally:
             leased.release()
+
+
+@lru_cache(4096)
+def _routing(method: str, name: str | None) -> bytes:
+    """The headers by which a request is routed: the same for every call of a tool."""
+    lines = [("mcp-protocol-version", MODERN), ("mcp-method", method)]
+    if name is not None:
+        lines.append(("mcp-name", encode_header_value(name)))
+    return fields(lines)
 
 
 async def _no_reply(answer: Json) -> None:

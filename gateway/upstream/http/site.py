@@ -1,12 +1,10 @@
 """One address, and how the gateway presents itself there."""
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from typing import Protocol
 
 from gateway.upstream.http.head import Head
 from gateway.upstream.http.pool import Leased, Pool
-
-Headers = Sequence[tuple[str, str]]
 
 
 class Credential(Protocol):
@@ -33,30 +31,30 @@ class Site:
         """The same server, another path."""
         return Site(self._pool, self._head.at(path), self._credential)
 
-    def post(self, headers: Headers, body: bytes, *, safe: bool = False) -> Awaitable[Leased]:
+    def post(self, fields: bytes, body: bytes, *, safe: bool = False) -> Awaitable[Leased]:
         """The answer, which must be released. What is `safe` may be sent twice where the first may not have arrived."""
         if self._credential is None:
-            return self._pool.exchange(self._head.post(headers, body), safe)
-        return self._as(self._credential, "POST", headers, body, safe)
+            return self._pool.exchange(self._head.post(fields, body), safe)
+        return self._as(self._credential, "POST", fields, body, safe)
 
-    def bare(self, verb: str, headers: Headers) -> Awaitable[Leased]:
+    def bare(self, verb: str, fields: bytes) -> Awaitable[Leased]:
         """A request without a body; always safe."""
         if self._credential is None:
-            return self._pool.exchange(self._head.bare(verb, headers), True)
-        return self._as(self._credential, verb, headers, None, True)
+            return self._pool.exchange(self._head.bare(verb, fields), True)
+        return self._as(self._credential, verb, fields, None, True)
 
-    async def _as(self, credential: Credential, verb: str, headers: Headers, body: bytes | None, safe: bool) -> Leased:
+    async def _as(self, credential: Credential, verb: str, fields: bytes, body: bytes | None, safe: bool) -> Leased:
         """With a token; one that is refused is replaced once: a request that was not let in was not carried out."""
         token = await credential.token()
-        leased = await self._pool.exchange(self._request(verb, headers, body, token), safe)
+        leased = await self._pool.exchange(self._request(verb, fields, body, token), safe)
         if leased.response.status != 401:
             return leased
         leased.release()
         credential.refused(token)
-        return await self._pool.exchange(self._request(verb, headers, body, await credential.token()), safe)
+        return await self._pool.exchange(self._request(verb, fields, body, await credential.token()), safe)
 
-    def _request(self, verb: str, headers: Headers, body: bytes | None, token: str) -> bytes:
-        known = [*headers, ("authorization", f"Bearer {token}")]
+    def _request(self, verb: str, fields: bytes, body: bytes | None, token: str) -> bytes:
+        known = b"%bauthorization: Bearer %b\r\n" % (fields, token.encode("latin-1"))
         return self._head.bare(verb, known) if body is None else self._head.post(known, body)
 
     async def close(self) -> None:

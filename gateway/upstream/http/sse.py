@@ -61,7 +61,7 @@ class EventChannel:
         """Raises `Fault(UNAVAILABLE)` when the server has no such stream, or does not say where to post."""
         try:
             async with asyncio.timeout(ENDPOINT_SECONDS):
-                leased = await site.bare("GET", [])
+                leased = await site.bare("GET", b"")
                 if leased.response.status != 200 or leased.response.body is not None:
                     leased.release()
                     raise status_fault(name, leased.response)
@@ -80,7 +80,7 @@ class EventChannel:
         site = self._posts.result()
         try:
             async with asyncio.timeout(POST_SECONDS):
-                leased = await site.post([], _encode(message))
+                leased = await site.post(b"", _encode(message))
         except TimeoutError as exc:
             raise Fault(Kind.UNAVAILABLE, f"{self._name} does not take what it is sent.") from exc
         try:

@@ -53,7 +53,7 @@ async def pool(answer: Answer, **more: float) -> AsyncIterator[tuple[Pool, bytes
     limits = {"max_bytes": 1000, **more}
     made = Pool("far", there, **limits)
     try:
-        yield made, Head(there, {}).post([], b"{}"), serving
+        yield made, Head(there, {}).post(b"", b"{}"), serving
     finally:
         made.close()
         server.close()
@@ -161,7 +161,7 @@ async def test_the_second_address_of_a_name_is_tried_when_the_first_refuses() ->
     there = target(f"http://far.test:{server.sockets[0].getsockname()[1]}/mcp", allow_private=True)
     made = Pool("far", there, max_bytes=1000, resolver=both)
     try:
-        assert await ask(made, Head(there, {}).post([], b"{}")) == b"{}"
+        assert await ask(made, Head(there, {}).post(b"", b"{}")) == b"{}"
     finally:
         made.close()
         server.close()
@@ -174,7 +174,7 @@ async def test_threat_13_a_name_with_one_private_address_among_its_own_is_not_co
     there = target("https://far.test/mcp")
     made = Pool("far", there, max_bytes=1000, resolver=rebinding)
     with pytest.raises(Fault) as refused:
-        await ask(made, Head(there, {}).post([], b"{}"))
+        await ask(made, Head(there, {}).post(b"", b"{}"))
     assert refused.value.kind is Kind.DENIED
 
 

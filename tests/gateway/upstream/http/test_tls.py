@@ -81,7 +81,7 @@ async def answered(host: str, serving: ssl.SSLContext, trusted: ssl.SSLContext) 
     try:
         bodies: list[bytes | None] = []
         for _ in range(2):
-            leased = await made.exchange(Head(there, {}).post([], b"{}"))
+            leased = await made.exchange(Head(there, {}).post(b"", b"{}"))
             bodies.append(leased.response.body)
             leased.release()
         yield bodies

@@ -1,0 +1,1 @@
+"""What the gateway does when its backends die, hang, refuse and flood: `make faults`."""
