@@ -20,7 +20,6 @@ class Library:
     def __init__(self, home: Home) -> None:
         self.home = home
         self.announcer = Announcer()
-        self._prepared: set[str] = set()
 
     @property
     def options(self) -> Options:
@@ -30,13 +29,9 @@ class Library:
     async def open(self, caller: Caller, actor: str) -> AsyncGenerator[Book]:
         """One transaction of the caller's tenant: all of it is kept, or nothing."""
         async with self.home.store(caller).transaction() as connection:
-            index = index_for(connection.dialect.name)
-            if caller.tenant not in self._prepared:
-                await index.prepare(connection)
-            book = Book(connection, index, actor)
+            book = Book(connection, index_for(connection.dialect.name), actor)
             yield book
             await book.end_writing()
-        self._prepared.add(caller.tenant)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -119,6 +120,7 @@ class Conductor:
         turn = self._turns.setdefault(key, asyncio.Lock())
         async with turn, self._places.one(caller.tenant), self._leased(key):
             workshop = self._workshops[key] = Workshop(run, self._home.options)
+            known = len(await asyncio.to_thread(run.events))
             try:
                 yield Job(run, span, workshop, progress)
             except Fault as fault:
@@ -128,6 +130,7 @@ class Conductor:
                 del self._workshops[key]
                 await workshop.close()
                 await self.index(caller, run)
+                await self._telemetry.worked(run, known)
                 await self._telemetry.flush(run)
 
     @asynccontextmanager
@@ -179,6 +182,7 @@ class Conductor:
                 return
             if not await self._home.good(caller):
                 raise Fault(Kind.DENIED, "The credential that this run goes on with is no longer good.", retryable=True)
+            await asyncio.to_thread(_check_runtime, job.run)
             await self._step(job, state)
             await self.index(caller, job.run)
             await self._telemetry.work(job.run, job.span, f"{state}", f"{step.target}")
@@ -209,6 +213,27 @@ class Conductor:
             report = await asyncio.to_thread(read_report, job.run)
             if report is None or not report["ok"]:
                 await job.rewind(State.VALIDATING, "VALIDATION_REWIND")
+
+
+def _check_runtime(run: Run) -> None:
+    """Raises `Fault` when the run has been at work for longer than its budget allows; waiting does not count."""
+    began: dict[str, datetime] = {}
+    spent = 0.0
+    for event in run.events():
+        if event["type"] == "WORK_ITEM_STARTED":
+            began[event["payload"]["work_item_id"]] = datetime.fromisoformat(event["ts"])
+        elif event["type"] in ("WORK_ITEM_FINISHED", "WORK_ITEM_FAILED"):
+            end = datetime.fromisoformat(event["ts"])
+            spent += (end - began.pop(event["payload"]["work_item_id"], end)).total_seconds()
+    most = run.config["budgets"]["max_runtime_s"]
+    if spent > most:
+        raise Fault(
+            Kind.TIMEOUT,
+            f"The run has been at work for longer than its budget of {most} s.",
+            code="BUDGET_EXCEEDED_RUNTIME",
+            retryable=False,
+            details={"run_id": run.run_id, "max_runtime_s": most, "spent_s": round(spent, 3)},
+        )
 
 
 def _key(caller: Caller, run: Run) -> str:

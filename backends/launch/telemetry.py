@@ -38,8 +38,14 @@ class Telemetry:
 
     async def work(self, run: Run, span: Span, node: str, target: str) -> None:
         about: Json = {"status": "success", "target": target}
-        record = _record("orchestrator_node", node, run.run_id, span.child(), about)
-        await asyncio.to_thread(_append, run.folder / OUTBOX, record)
+        await asyncio.to_thread(_keep, run, [_record("orchestrator_node", node, run.run_id, span.child(), about)])
+
+    async def worked(self, run: Run, known: int) -> None:
+        """A record for each work item that ended since the journal had `known` events, with the item's own span."""
+        events = await asyncio.to_thread(run.events)
+        began = {_item_of(event): event["ts"] for event in events if event["type"] == "WORK_ITEM_STARTED"}
+        ended = [event for event in events[known:] if event["type"] in _ENDINGS]
+        await asyncio.to_thread(_keep, run, [_of_item(run.run_id, event, began) for event in ended])
 
     async def flush(self, run: Run) -> None:
         """Send what is kept, in the background."""
@@ -74,6 +80,41 @@ class Telemetry:
             if delay is not None:
                 await asyncio.sleep(delay)
         return False
+
+
+_ENDINGS: Final = {"WORK_ITEM_FINISHED": "success", "WORK_ITEM_FAILED": "failure"}
+
+
+def _item_of(event: Json) -> str:
+    return event["payload"]["work_item_id"]
+
+
+def _of_item(run_id: str, event: Json, began: Json) -> Json:
+    _, worker, attempt, scope = _item_of(event).split(":", 3)
+    about: Json = {"status": _ENDINGS[event["type"]], "scope_key": scope, "attempt": int(attempt)}
+    if (error := event["payload"].get("error")) is not None:
+        about["error_summary"] = error["code"]
+    span = Span(event["trace_id"], event["span_id"], event.get("parent_span_id"))
+    record = _record("worker", worker, run_id, span, about)
+    return {**record, "start_time": began.get(_item_of(event), event["ts"]), "end_time": event["ts"]}
+
+
+def _keep(run: Run, records: list[Json]) -> None:
+    """With what the run's settings say of it, for those who look at many."""
+    if not records:
+        return
+    config = run.config
+    asked = config["telemetry"]
+    told: Json = {
+        "product": config["product_slug"],
+        "product_family": config["family"],
+        "platform": config["target_platform"],
+        "git_repo": config["github_repo_url"],
+    }
+    labels: Json = {"project": asked["project"], "run_tags": asked.get("run_tags", [])}
+    for record in records:
+        context = {**record["context_json"], **labels}
+        _append(run.folder / OUTBOX, {**record, **told, "context_json": context})
 
 
 def _record(job_type: str, name: str, run_id: str, span: Span, about: Json) -> Json:

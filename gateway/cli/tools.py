@@ -84,5 +84,7 @@ def _block(block: Json) -> str:
             return block["text"]
         case "resource_link":
             return f"[resource {block.get('uri')}]"
+        case "resource":
+            return f"[resource {(block.get('resource') or {}).get('uri')}]"
         case kind:
             return f"[{kind}: --json shows it]"

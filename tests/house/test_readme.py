@@ -19,6 +19,7 @@ _CHANGING = (
     (r"[0-9a-f]{8}-\d{8}T\d{6}\.\d+Z-\d+", "RUN"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", "TIME"),
     (r"\b[0-9a-f]{16}\b", "ID"),
+    (r"\b01[0-9A-Z]{24}\b", "ULID"),
 )
 
 

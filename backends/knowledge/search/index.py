@@ -1,4 +1,4 @@
-"""The one place where engines differ: what a full-text index can be asked. The database keeps it, by triggers."""
+"""The one place where engines differ: what a full-text index can be asked. The database keeps it by itself."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,10 +21,6 @@ class Hit:
 
 class Index(Protocol):
     """Holds exactly the living rows; the tables stay the truth."""
-
-    async def prepare(self, connection: AsyncConnection) -> None:
-        """Make the index where there is none yet. Harmless when there is one."""
-        ...
 
     def listed(self, value: str) -> str:
         """A SELECT of the texts in the JSON array that the named value holds."""

@@ -77,8 +77,8 @@ async def _beginning(book: Book, found: list[str], condition: Condition) -> list
 
 
 _CONTAINING: Final = """
-SELECT number, topic_key, CASE WHEN topic_key = :key THEN 1.0 WHEN topic_key LIKE :in_topic ESCAPE '/' THEN 0.8
-  ELSE 0.5 END AS fit
+SELECT number, topic_key, CAST(CASE WHEN topic_key = :key THEN 1.0
+  WHEN topic_key LIKE :in_topic ESCAPE '/' THEN 0.8 ELSE 0.5 END AS DOUBLE PRECISION) AS fit
 FROM entries
 WHERE {condition} AND (topic_key LIKE :in_topic ESCAPE '/' OR lower(content) LIKE :in_content ESCAPE '/')
 ORDER BY fit DESC, number DESC LIMIT :limit

@@ -8,7 +8,6 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, column, table, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backends.knowledge.search.fts5 import SCHEMA
 from backends.knowledge.search.index import Hit
 from backends.knowledge.sql import Condition, statement
 from backends.knowledge.tables import triples
@@ -58,10 +57,6 @@ class Fts5:
     def __init__(self, budget: int = _BUDGET, newest: int = _NEWEST) -> None:
         self._budget = budget
         self._newest = newest
-
-    async def prepare(self, connection: AsyncConnection) -> None:
-        for sql in SCHEMA:
-            await connection.exec_driver_sql(sql)
 
     def listed(self, value: str) -> str:
         return f"SELECT value FROM json_each({value})"  # noqa: S608 - a name of ours

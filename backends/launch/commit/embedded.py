@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -23,10 +24,22 @@ from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
 _ABSENT: Final = "0" * 40
-_AUTHOR: Final = {"NAME": "Gatehouse", "EMAIL": "gatehouse@localhost"}
 
 
-def commit(request: Json, limits: Json, service: Path, run: Path) -> Json:
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who the commit is by."""
+
+    name: str = "Gatehouse"
+    email: str = "gatehouse@localhost"
+
+    @classmethod
+    def of(cls, service: Json) -> "Author":
+        """As the run's settings say."""
+        return cls(service.get("author_name") or cls().name, service.get("author_email") or cls().email)
+
+
+def commit(request: Json, limits: Json, service: Path, run: Path, author: Author | None = None) -> Json:
     """The response to a commit_request; the same again for the same key."""
     _check("commit_request", request)
     outside = [
@@ -36,7 +49,8 @@ def commit(request: Json, limits: Json, service: Path, run: Path) -> Json:
     ]
     if outside:
         raise _refused("PATH_NOT_ALLOWED", "The commit would change paths that are not allowed.", paths=outside)
-    return _once(service, "commit", request, lambda: _commit(request, _target(request, limits, service, run)))
+    by = author or Author()
+    return _once(service, "commit", request, lambda: _commit(request, _target(request, limits, service, run), by))
 
 
 def open_pr(request: Json, service: Path) -> Json:
@@ -63,7 +77,7 @@ def _once(service: Path, operation: str, request: Json, act: Callable[[], Json])
         return response
 
 
-def _commit(request: Json, repository: Path) -> Json:
+def _commit(request: Json, repository: Path, author: Author) -> Json:
     here = ("--git-dir", str(repository))
     base, branch = request["base_ref"], f"refs/heads/{request['branch_name']}"
     try:
@@ -72,7 +86,7 @@ def _commit(request: Json, repository: Path) -> Json:
     except subprocess.CalledProcessError as exc:
         raise _refused("BASE_MOVED", "The repository does not have the base of this commit.") from exc
     existing = _existing(here, branch)
-    sha = _write(here, request, base)
+    sha = _write(here, request, base, author)
     if existing is not None and _tree(here, existing) != _tree(here, sha):
         raise _refused("BRANCH_EXISTS", "The branch exists already.")
     if existing is None:
@@ -80,7 +94,7 @@ def _commit(request: Json, repository: Path) -> Json:
     return {**_echo(request), "commit_sha": existing or sha}
 
 
-def _write(here: tuple[str, str], request: Json, base: str) -> str:
+def _write(here: tuple[str, str], request: Json, base: str, author: Author) -> str:
     """The commit object for the request, on no branch yet."""
     with tempfile.TemporaryDirectory(prefix="launch-index-") as folder:
         index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
@@ -96,7 +110,8 @@ def _write(here: tuple[str, str], request: Json, base: str) -> str:
                 )
         tree = git.git(*here, "write-tree", environment=index).decode().strip()
     message = f"{request['commit_message']}\n\n{request['commit_body']}\n".encode()
-    people = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in _AUTHOR.items()}
+    given = {"NAME": author.name, "EMAIL": author.email}
+    people = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in given.items()}
     return git.git(*here, "commit-tree", tree, "-p", base, "-F", "-", data=message, environment=people).decode().strip()
 
 

@@ -7,7 +7,9 @@ from typing import Final
 from backends.launch.canon import digest
 from backends.launch.gates.subject import Finding, Subject
 from backends.launch.workers import markdown
+from backends.launch.workers.draft import canonical_url
 from backends.launch.workers.frontmatter import split
+from gateway.contract import Json
 
 REPO_LINK: Final = re.compile(r"\[Source code\]\(([^)]*)\)")
 
@@ -24,20 +26,26 @@ def check(subject: Subject) -> Iterator[Finding]:
     for page in subject.plan:
         path = page["output_path"]
         if path in subject.pages:
-            yield from _title(subject, path, page["title"])
+            yield from _front_matter(subject, path, page)
             yield from _body(subject, path, page["required_headings"])
     for path in edited_by_hand(subject):
         if not config.get("allow_manual_edits", False):
             yield Finding("GATE_CONSISTENCY_MANUAL_EDIT", "The page was changed by hand.", "warn", path)
 
 
-def _title(subject: Subject, path: str, title: str) -> Iterator[Finding]:
+def _front_matter(subject: Subject, path: str, page: Json) -> Iterator[Finding]:
     try:
         matter, _ = split(subject.pages[path])
     except ValueError:
         return
-    if matter is not None and matter.get("title") not in (None, title):
+    if matter is None:
+        return
+    if matter.get("title") not in (None, page["title"]):
         yield Finding("GATE_CONSISTENCY_TITLE", "The title is not the planned one.", "error", path, 1)
+    canonical = canonical_url(page, subject.config)
+    if canonical is not None and matter.get("canonical") != canonical:
+        message = "The canonical address is not that of the run's settings."
+        yield Finding("GATE_CONSISTENCY_CANONICAL_URL", message, "error", path, 1)
 
 
 def _body(subject: Subject, path: str, headings: list[str]) -> Iterator[Finding]:

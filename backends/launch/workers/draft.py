@@ -1,5 +1,8 @@
 """W5: write the pages of one section from cited claims and real snippets. No statement comes from anywhere else."""
 
+from pathlib import PurePosixPath
+from typing import Final
+
 from backends.launch.workers.bench import Bench
 from backends.launch.workers.frontmatter import joined
 from gateway.contract import Json
@@ -14,13 +17,24 @@ def run(bench: Bench) -> None:
     titles = {page["url_path"]: page["title"] for page in plan["pages"]}
     for page in plan["pages"]:
         if page["section"] == section:
-            text = joined(front_matter(page, required), body(page, claims, snippets, titles, bench.config))
+            matter = front_matter(page, required, bench.config)
+            text = joined(matter, body(page, claims, snippets, titles, bench.config))
             path = f"drafts/{section}/{page['output_path']}"
             bench.leave(path, text.encode(), path)
 
 
-def front_matter(page: Json, required: list[str]) -> Json:
-    """What the site's own pages of the section have."""
+_CANONICAL: Final = {"products": "product", "docs": "docs", "reference": "reference"}
+
+
+def canonical_url(page: Json, config: Json) -> str | None:
+    """The address that the run's settings give the first page of its section."""
+    name = _CANONICAL.get(page["section"])
+    first = PurePosixPath(page["output_path"]).stem == "_index"
+    return config.get("canonical_urls", {}).get(name) if first else None
+
+
+def front_matter(page: Json, required: list[str], config: Json) -> Json:
+    """What the site's own pages of the section have, and the canonical address where one is set."""
     known: Json = {
         "title": page["title"],
         "description": page["purpose"],
@@ -30,7 +44,9 @@ def front_matter(page: Json, required: list[str]) -> Json:
         "layout": "single",
         "keywords": [page["section"], page["slug"]],
     }
-    return {key: known[key] for key in sorted({*required, "title", "description"}) if key in known}
+    matter = {key: known[key] for key in sorted({*required, "title", "description"}) if key in known}
+    canonical = canonical_url(page, config)
+    return {**matter, "canonical": canonical} if canonical else matter
 
 
 def body(page: Json, claims: Json, snippets: Json, titles: Json, config: Json) -> str:

@@ -216,7 +216,7 @@ def _api(bench: Bench, book: _Book, inventory: Json) -> Json:
     types: list[str] = []
     functions: list[str] = []
     modules: list[str] = []
-    for path in _sources(inventory, language):
+    for path in _sources(inventory, language, bench.config.get("repo_hints", {}).get("preferred_source_roots", [])):
         modules.append(path)
         for found in languages.declared(language, _text(bench, path)):
             names, word = (types, "type") if found.is_type else (functions, "function")
@@ -226,12 +226,15 @@ def _api(bench: Bench, book: _Book, inventory: Json) -> Json:
     return {"classes": sorted(types), "functions": sorted(functions), "modules": modules}
 
 
-def _sources(inventory: Json, language: str) -> Iterator[str]:
+def _sources(inventory: Json, language: str, roots: list[str]) -> Iterator[str]:
+    """Below the roots that the run prefers, if it names any."""
     examples = set(inventory["example_paths"])
     for file in inventory["paths"]:
         parts = PurePosixPath(file["path"]).parts
+        preferred = not roots or any(PurePosixPath(file["path"]).is_relative_to(root) for root in roots)
         tests = any(part.lower() in ("test", "tests", "spec") or part.startswith("test_") for part in parts)
-        if file.get("language") == language and file["path"] not in examples and not tests and len(parts) > 1:
+        ours = file.get("language") == language and file["path"] not in examples and not tests
+        if ours and preferred and len(parts) > 1:
             yield file["path"]
 
 

@@ -21,7 +21,9 @@ def run(bench: Bench) -> None:
     if bench.scope == "prepare":
         bench.result.update(_prepared(bench, given["judged"]))
     elif bench.scope == "commit":
-        bench.result.update(embedded.commit(given["request"], bench.limits, Path(given["service"]), bench.folder))
+        author = embedded.Author.of(bench.config["commit_service"])
+        service = Path(given["service"])
+        bench.result.update(embedded.commit(given["request"], bench.limits, service, bench.folder, author))
     elif bench.scope == "open_pr":
         bench.result.update(embedded.open_pr(given["request"], Path(given["service"])))
     else:

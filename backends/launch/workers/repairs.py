@@ -35,7 +35,7 @@ def drafted(subject: Subject, path: str) -> str | None:
 def _front_matter(subject: Subject, issue: Json, path: str, page: str) -> str:
     planned = next(each for each in subject.plan if each["output_path"] == path)
     contract = subject.bench.read("frontmatter_contract.json")["sections"][planned["section"]]
-    matter = draft.front_matter(planned, contract["required_keys"])
+    matter = draft.front_matter(planned, contract["required_keys"], subject.config)
     try:
         known, _ = split(page)
     except ValueError:
@@ -50,6 +50,15 @@ def _title(subject: Subject, issue: Json, path: str, page: str) -> str | None:
     except ValueError:
         return None
     return joined({**(matter or {}), "title": planned["title"]}, body)
+
+
+def _canonical(subject: Subject, issue: Json, path: str, page: str) -> str | None:
+    planned = next(each for each in subject.plan if each["output_path"] == path)
+    try:
+        matter, body = split(page)
+    except ValueError:
+        return None
+    return joined({**(matter or {}), "canonical": draft.canonical_url(planned, subject.config)}, body)
 
 
 def _token(subject: Subject, issue: Json, path: str, page: str) -> str:
@@ -147,6 +156,7 @@ _REPAIRS: Final[Mapping[str, Repair]] = {
     "GATE_TRUTHLOCK_UNSUPPORTED_FORMAT": _cited,
     "GATE_CONSISTENCY_REPO_URL": _repo_url,
     "GATE_CONSISTENCY_TITLE": _title,
+    "GATE_CONSISTENCY_CANONICAL_URL": _canonical,
     "GATE_CONSISTENCY_MANUAL_EDIT": _as_patched,
     "GATE_TEMPLATE_TOKEN": _token,
 }

@@ -16,6 +16,7 @@ from backends.launch.states import SECTIONS
 from backends.launch.workers import git
 from backends.launch.workers.bench import Bench
 from backends.launch.workers.frontmatter import split
+from backends.launch.workers.ingestion import Wanted, ingested, phantoms, without_binaries
 from backends.launch.workers.languages import LANGUAGES
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
@@ -51,26 +52,37 @@ def run(bench: Bench) -> None:
     git.mirror(config["site_repo_url"], work / "site.git", bench.limits)
     repo_sha = git.commit(work / "repo.git", "HEAD" if config["github_ref"] == HEAD else config["github_ref"])
     site_sha = git.commit(work / "site.git", config.get("site_ref") or "HEAD")
-    bench.say("INPUTS_CLONED", repo_sha=repo_sha, site_sha=site_sha)
-    taken, left_out = _choose(git.blobs(work / "repo.git", repo_sha), bench, _excluded(config))
+    bench.say("INPUTS_CLONED", repo_sha=repo_sha, site_sha=site_sha, **_workflows(bench))
+    taken, left_out = _choose(git.blobs(work / "repo.git", repo_sha), bench, ingested(config))
     git.write_out(work / "repo.git", taken, bench.repo)
+    if not config.get("ingestion", {}).get("record_binary_files", True):
+        taken, binary = without_binaries(bench.repo, taken)
+        left_out = sorted([*left_out, *binary], key=lambda each: each["path"])
     bench.write("repo_inventory.json", _inventory(bench, repo_sha, taken, left_out))
-    pages, site_left_out = _choose(git.blobs(work / "site.git", site_sha), bench, ())
+    pages, site_left_out = _choose(git.blobs(work / "site.git", site_sha), bench, lambda path: True)
     git.write_out(work / "site.git", pages, bench.site)
     _learn_site(bench, site_sha, [blob.path for blob in pages], site_left_out)
 
 
-def _excluded(config: Json) -> tuple[str, ...]:
-    return tuple(config.get("ingestion", {}).get("exclude_patterns", ()))
+def _workflows(bench: Bench) -> Json:
+    """The repository of workflows, if the run names one: cloned and pinned beside the others, and never run."""
+    if not (url := bench.config.get("workflows_repo_url")):
+        return {}
+    mirror = bench.folder / "work" / "workflows.git"
+    git.mirror(url, mirror, bench.limits)
+    sha = git.commit(mirror, bench.config.get("workflows_ref") or "HEAD")
+    taken, _ = _choose(git.blobs(mirror, sha), bench, lambda path: True)
+    git.write_out(mirror, taken, bench.folder / "work" / "workflows")
+    return {"workflows_sha": sha}
 
 
-def _choose(entries: Any, bench: Bench, excluded: tuple[str, ...]) -> tuple[list[git.Blob], list[Json]]:
+def _choose(entries: Any, bench: Bench, wanted: Wanted) -> tuple[list[git.Blob], list[Json]]:
     """Which entries are written out: plain files with plain names, within the operator's limits."""
     taken: list[git.Blob] = []
     left_out: list[Json] = []
     total = 0
     for blob in sorted(entries, key=lambda entry: entry.path):
-        reason = _reason(blob, bench.limits, excluded)
+        reason = _reason(blob, bench.limits, wanted)
         if reason is None and (
             len(taken) >= bench.limits["max_repo_files"] or total + blob.size > bench.limits["max_repo_bytes"]
         ):
@@ -83,7 +95,7 @@ def _choose(entries: Any, bench: Bench, excluded: tuple[str, ...]) -> tuple[list
     return taken, left_out
 
 
-def _reason(blob: git.Blob, limits: Json, excluded: tuple[str, ...]) -> str | None:
+def _reason(blob: git.Blob, limits: Json, wanted: Wanted) -> str | None:
     if blob.mode == "120000":
         return "symlink"
     if blob.mode == "160000":
@@ -92,13 +104,15 @@ def _reason(blob: git.Blob, limits: Json, excluded: tuple[str, ...]) -> str | No
         return "unsafe_name"
     if blob.size > limits["max_file_bytes"]:
         return "too_large"
-    return "excluded" if any(fnmatch.fnmatch(blob.path, pattern) for pattern in excluded) else None
+    return None if wanted(blob.path) else "excluded"
 
 
 def _inventory(bench: Bench, sha: str, taken: list[git.Blob], left_out: list[Json]) -> Json:
     paths = [_file(blob) for blob in taken]
     counted = Counter(file["language"] for file in paths if "language" in file)
     names = [blob.path for blob in taken]
+    documents = _documents(names, bench.config)
+    detect = bench.config.get("ingestion", {}).get("detect_phantom_paths", True)
     return {
         "schema_version": "1.0",
         "repo_url": bench.config["github_repo_url"],
@@ -113,7 +127,8 @@ def _inventory(bench: Bench, sha: str, taken: list[git.Blob], left_out: list[Jso
             ),
         },
         "paths": paths,
-        "doc_entrypoints": _documents(names, bench.config),
+        "doc_entrypoints": documents,
+        "phantom_paths": phantoms(bench.repo, documents, names) if detect else [],
         "example_paths": _examples(names, bench.config),
         "package_files": [name for name in names if "/" not in name and _is_package(name)],
         "left_out": left_out,

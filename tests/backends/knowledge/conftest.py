@@ -23,8 +23,9 @@ TENANTS = 600
 class Served:
     """A gateway on a thread and loop of its own, so that tests with loops of theirs can share it."""
 
-    def __init__(self, folder: Any) -> None:
+    def __init__(self, folder: Any, **more: Any) -> None:
         self._folder = folder
+        self._more = more
         self._ready: Future[Running] = Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
         self._thread.start()
@@ -36,6 +37,7 @@ class Served:
             "backends": {"knowledge": {"module": "backends.knowledge"}},
             "limits": {"calls": "1000000/minute"},
             "tenants": {name: {} for name in ("default", *(f"t{n}" for n in range(TENANTS)))},
+            **self._more,
         }
         try:
             async with run_gateway(self._folder, **settings) as gateway:
@@ -173,6 +175,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 async def memory(served: Served) -> AsyncIterator[Memory]:
+    async with remembering(served) as memory:
+        yield memory
+
+
+@asynccontextmanager
+async def remembering(served: Served) -> AsyncIterator[Memory]:
+    """A fresh tenant's."""
     tenant = f"t{next(_numbers)}"
     # Nothing here is encrypted, and reading the machine's certificates takes longer than a call.
     async with httpx.AsyncClient(timeout=30, verify=False) as http:

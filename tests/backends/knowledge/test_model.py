@@ -10,6 +10,11 @@ from tests.backends.knowledge.model import OPS, Driver, Model
 
 
 async def test_the_memory_agrees_with_a_simple_model(memory: Any) -> None:
+    await agrees(memory, 15)
+
+
+async def agrees(memory: Any, examples: int) -> None:
+    """So many random sequences end with the same content, history and resources as in the model."""
     loop = asyncio.get_running_loop()
 
     async def play(ops: list[Any]) -> None:
@@ -18,7 +23,7 @@ async def test_the_memory_agrees_with_a_simple_model(memory: Any) -> None:
             await driver.step(model, op)
         await driver.compare(model)
 
-    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(OPS, min_size=12, max_size=30))
     def plays(ops: list[Any]) -> None:
         asyncio.run_coroutine_threadsafe(play(ops), loop).result()

@@ -25,8 +25,6 @@ def opened(tmp_path: Path) -> Callable[[Fts5], Any]:
     async def opening(index: Fts5) -> AsyncIterator[Book]:
         stores = Stores(tmp_path)
         async with stores.store("default", "knowledge", manifest.migrations).transaction() as connection:
-            await index.prepare(connection)
-            await index.prepare(connection)
             yield Book(connection, index, "alice")
         await stores.close()
 

@@ -1,0 +1,120 @@
+"""What a run_config asks for is done: each field by what it leaves behind."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.launch import sample
+from backends.launch.events import News, Span
+from backends.launch.run import Run
+
+Json = dict[str, Any]
+
+
+def _grow(product: Path) -> str:
+    """The product with what the settings below are about; its new commit."""
+    (product / "logo.bin").write_bytes(b"\x89\0\0logo")
+    (product / "notes").mkdir()
+    (product / "notes" / "private.md").write_text("# Not for readers\n")
+    (product / "vendor").mkdir()
+    (product / "vendor" / "other.py").write_text("class Foreign:\n    pass\n")
+    readme = product / "README.md"
+    readme.write_text(readme.read_text() + "\n## More\n\nSee the [guide](docs/guide.md) and [this](README.md#more).\n")
+    sample._git(product, "add", "--all")
+    sample._git(product, "commit", "--quiet", "--message", "More")
+    return sample._git(product, "rev-parse", "HEAD")
+
+
+def _artifact(run: Path, name: str) -> Json:
+    return json.loads((run / "artifacts" / name).read_bytes())
+
+
+async def test_every_field_that_means_something_is_acted_on(launch: Any, place: Any) -> None:
+    sha = _grow(place.product)
+    sample.repository(place.root / "workflows", {"build.yml": "on: push\n"})
+    canonical = {"product": "https://products.example.org/3d/", "docs": "https://docs.example.org/3d/"}
+    base = place.config()
+    asked: Json = {
+        "github_ref": sha,
+        "ingestion": {"exclude_patterns": ["notes/*"], "record_binary_files": False},
+        "repo_hints": {"preferred_source_roots": ["src"]},
+        "canonical_urls": canonical,
+        "workflows_repo_url": str(place.root / "workflows"),
+        "telemetry": {**base["telemetry"], "project": "spring", "run_tags": ["nightly"]},
+        "commit_service": {**base["commit_service"], "author_name": "Ada", "author_email": "ada@example.org"},
+    }
+    async with launch() as launching:
+        run_id = await launching.ready(**asked)
+        run = launching.folder(run_id)
+        inventory = _artifact(run, "repo_inventory.json")
+        left_out = {each["path"]: each["reason"] for each in inventory["left_out"]}
+        assert left_out == {"notes/private.md": "excluded", "logo.bin": "binary"}
+        assert inventory["phantom_paths"] == [{"path": "docs/guide.md", "document": "README.md", "line": 38}]
+        assert "Foreign" not in _artifact(run, "product_facts.json")["api_surface_summary"]["classes"]
+        assert (run / "work" / "workflows" / "build.yml").is_file()
+
+        page = launching.page(run_id, "docs.aspose.org/3d/en/python/_index.md")
+        assert f"canonical: {canonical['docs']}" in page.read_text()
+        page.write_text(page.read_text().replace(canonical["docs"], "https://elsewhere.example.org/"))
+        report = (await launching.call("validate", run_id=run_id))["validation_report"]
+        errors = [issue["error_code"] for issue in report["issues"] if issue["severity"] == "error"]
+        assert errors == ["GATE_CONSISTENCY_CANONICAL_URL"]
+        assert (await launching.call("fix_next", run_id=run_id))["validation_report"]["ok"]
+
+        pull = await launching.call("open_pr", run_id=run_id)
+        author = sample._git(place.site, "show", "--no-patch", "--format=%an <%ae>", pull["commit_sha"])
+        assert author == "Ada <ada@example.org>"
+        _every_work_item_has_a_record(run)
+
+
+def _every_work_item_has_a_record(run: Path) -> None:
+    """With the span of its own events, and what the settings say of the run."""
+    records = [json.loads(line) for line in (run / "telemetry_outbox.jsonl").read_bytes().splitlines()]
+    worked = {record["context_json"]["span_id"]: record for record in records if record["job_type"] == "worker"}
+    events = [json.loads(line) for line in (run / "events.ndjson").read_bytes().splitlines()]
+    ended = [event for event in events if event["type"] in ("WORK_ITEM_FINISHED", "WORK_ITEM_FAILED")]
+    assert {event["span_id"] for event in ended} == set(worked)
+    for event in ended:
+        record = worked[event["span_id"]]
+        assert (record["run_id"], record["end_time"]) == (event["run_id"], event["ts"])
+        assert record["start_time"] <= record["end_time"]
+        assert (record["product"], record["platform"]) == ("3d", "python")
+        context = record["context_json"]
+        assert (context["trace_id"], context["project"], context["run_tags"]) == (
+            event["trace_id"],
+            "spring",
+            ["nightly"],
+        )
+
+
+async def test_only_the_folders_to_scan_are_read(launch: Any) -> None:
+    async with launch() as launching:
+        run_id = await launching.start(ingestion={"scan_directories": ["src"], "detect_phantom_paths": False})
+        await launching.until(run_id, "PLAN_READY", "DRAFTING", "DRAFT_READY", "LINKING", "VALIDATING", "READY_FOR_PR")
+        inventory = _artifact(launching.folder(run_id), "repo_inventory.json")
+        assert [file["path"] for file in inventory["paths"]] == ["src/aspose_3d/__init__.py"]
+        assert inventory["phantom_paths"] == []
+
+
+async def test_a_run_that_has_worked_longer_than_its_budget_fails(
+    launch: Any, place: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with launch() as launching:
+        with monkeypatch.context() as without:
+            without.setenv("PATH", "/nonexistent")
+            run_id = await launching.start(budgets={**place.config()["budgets"], "max_runtime_s": 1})
+            await launching.call("resume", run_id=run_id)
+        run = Run(run_id, launching.folder(run_id))
+        item = {"work_item_id": run.snapshot()["work_items"][-1]["work_item_id"]}
+        run.record([News("WORK_ITEM_STARTED", item, Span())])
+        began = time.monotonic()
+        while time.monotonic() - began <= 1:
+            await launching.moved()
+        run.record([News("WORK_ITEM_FAILED", {**item, "error": {"code": "X", "message": "", "details": {}}}, Span())])
+        refused = await launching.call("resume", run_id=run_id)
+        assert (refused["error"]["code"], refused["error"]["retryable"]) == ("BUDGET_EXCEEDED_RUNTIME", False)
+        assert launching.state(run_id) == "FAILED"
+        assert "BUDGET_EXCEEDED_RUNTIME" in (run.folder / "reports" / "failure_summary.md").read_text()
