@@ -169,6 +169,35 @@ async def test_dangerous_operations_work_once_they_are_allowed(studio_with: Any)
         assert not (studio.project / "first.tscn").exists()
 
 
+async def test_tools_that_do_one_thing_by_their_own_name_are_not_behind_the_gate(studio: Any) -> None:
+    """By the contract the gate is for operations by name, and for what rewrites a project whole."""
+    await studio.good("rename_node", **SCENE, nodePath="Player", newName="Hero")
+    await studio.good("move_node", **SCENE, nodePath="Hero/Sword", newParentPath=".")
+    await studio.good("remove_node", **SCENE, nodePath="Sword")
+    await studio.good("set_project_setting", key="application/config/description", value="new")
+    await studio.good("write_script", scriptPath="a.gd", content="extends Node\n")
+    await studio.good("delete_script", scriptPath="a.gd")
+    async with studio.gateway.client() as client:
+        tools = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
+    assert all(tools[f"godot_{name}"].destructive_hint for name in ("remove_node", "delete_script"))
+
+
+async def test_an_operator_may_have_them_approved_call_by_call(start: Any, tmp_path: Path) -> None:
+    entry = {"module": "backends.godot", "options": {"godot_path": ""}, "effects": {"delete_script": 3}}
+    async with start(backends={"godot": entry}) as gateway:
+        answer = await gateway.call("godot_delete_script", {"projectPath": str(tmp_path), "scriptPath": "a.gd"})
+        assert answer["result"]["structuredContent"]["error"]["kind"] == "approval_required"
+
+
+async def test_invocations_are_rate_limited_and_may_be_tried_again(studio_with: Any) -> None:
+    async with studio_with(settings={"limits": {"calls": "2/minute"}}) as studio:
+        assert (await studio.call("list_scenes"))["ok"]
+        assert (await studio.call("list_scenes"))["ok"]
+        error = (await studio.call("list_scenes"))["error"]
+        assert (error["kind"], error["retryable"]) == ("rate_limited", True)
+        assert error["retry_after"] > 0
+
+
 async def test_writers_of_one_scene_wait_for_each_other(studio: Any) -> None:
     added = await asyncio.gather(
         *(studio.call("add_node", **SCENE, nodeType="Node", nodeName=f"N{number}") for number in range(20))
