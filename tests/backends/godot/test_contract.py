@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 SCENE: dict[str, Any] = {"scenePath": "main.tscn"}
 
 
@@ -167,6 +169,21 @@ async def test_dangerous_operations_work_once_they_are_allowed(studio_with: Any)
         await studio.good("godot_asset_manager", action="scene.rename", **SCENE, newScenePath="first.tscn")
         await studio.good("godot_asset_manager", action="scene.delete", scenePath="first.tscn")
         assert not (studio.project / "first.tscn").exists()
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+async def test_the_list_tells_what_is_switched_off(studio_with: Any, is_open: bool) -> None:
+    async with studio_with(allow_dangerous_ops=is_open) as studio, studio.gateway.client() as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    gates = {name: tool.meta["godot:gate"] for name, tool in tools.items() if "godot:gate" in tool.meta}
+    assert gates.keys() == {
+        *("godot_update_project_uids", "godot_convert_3to4"),
+        *("godot_scene_manager", "godot_asset_manager", "godot_project_config_manager"),
+    }
+    assert gates["godot_scene_manager"]["actions"] == ["rename", "move", "remove"]
+    for name, gate in gates.items():
+        assert gate["open"] is is_open
+        assert ("switched off" in tools[name].description) is not is_open
 
 
 async def test_tools_that_do_one_thing_by_their_own_name_are_not_behind_the_gate(studio: Any) -> None:
