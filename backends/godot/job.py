@@ -85,6 +85,10 @@ def _sync(run: Any, job: Job) -> Outcome:
     return run(job)
 
 
+GATE: Final = "godot:gate"
+DANGER: Final = "ALLOW_DANGEROUS_OPS"
+
+
 @dataclass(frozen=True, slots=True)
 class Action:
     """One action of a manager."""
@@ -134,13 +138,24 @@ class Tool:
     def schema(self) -> Json:
         return _managed(self) if self.actions else _closed(self.written)
 
-    def definition(self) -> Json:
+    @property
+    def gated(self) -> list[str]:
+        """The actions that have to pass the gate of dangerous operations."""
+        return [action.name for action in self.actions if action.operation]
+
+    def definition(self, *, gate_open: bool) -> Json:
+        """As it is listed: also what of it is switched off."""
         reads = self.effect == READ if self.read_only is None else self.read_only
-        description = self.description + (" Needs ALLOW_DANGEROUS_OPS." if self.dangerous else "")
+        meta: Json = {"godot:manager": bool(self.actions), "godot:needsDangerousOps": self.dangerous}
+        closed = ""
+        if self.dangerous or self.gated:
+            meta[GATE] = {"name": DANGER, "open": gate_open, "actions": self.gated}
+            what = f"Without an editor {', '.join(self.gated)} are" if self.gated else "It is"
+            closed = "" if gate_open else f" {what} switched off here: {DANGER} is not set."
         return {
             "name": self.name,
             "title": self.title,
-            "description": description,
+            "description": self.description + closed,
             "inputSchema": self.schema(),
             "outputSchema": OUTPUT_SCHEMA,
             "annotations": {
@@ -150,7 +165,7 @@ class Tool:
                 "idempotentHint": self.effect < WRITE,
                 "openWorldHint": self.open_world,
             },
-            "_meta": {"godot:manager": bool(self.actions), "godot:needsDangerousOps": self.dangerous},
+            "_meta": meta,
         }
 
 

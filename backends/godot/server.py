@@ -38,7 +38,7 @@ _INSTRUCTIONS: Final = (
 def make(home: Home) -> Server[Any]:
     desk = Desk(home, TOOLS)
     home.on_refusal(Refusals(desk).told)
-    listed = [tool.definition() for tool in TOOLS.values()]
+    listed = [tool.definition(gate_open=desk.options.allow_dangerous_ops) for tool in TOOLS.values()]
 
     async def list_tools(ctx: ServerRequestContext[Any], params: PaginatedRequestParams) -> Json:
         return {"tools": listed}

@@ -162,7 +162,7 @@ def tool_help(job: Job) -> Outcome:
     tool = job.desk.tools.get(job.text("tool"))
     if tool is None:
         raise Fault(Kind.NOT_FOUND, f"There is no tool {job.text('tool')!r}.", suggested_fix="Use tool_search.")
-    definition = tool.definition()
+    definition = tool.definition(gate_open=job.desk.options.allow_dangerous_ops)
     wanted = job.get("toolAction")
     details: Json = {"name": tool.name, "description": tool.description, "inputSchema": definition["inputSchema"]}
     if wanted is not None:

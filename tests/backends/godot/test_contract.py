@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 SCENE: dict[str, Any] = {"scenePath": "main.tscn"}
 
 
@@ -167,6 +169,50 @@ async def test_dangerous_operations_work_once_they_are_allowed(studio_with: Any)
         await studio.good("godot_asset_manager", action="scene.rename", **SCENE, newScenePath="first.tscn")
         await studio.good("godot_asset_manager", action="scene.delete", scenePath="first.tscn")
         assert not (studio.project / "first.tscn").exists()
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+async def test_the_list_tells_what_is_switched_off(studio_with: Any, is_open: bool) -> None:
+    async with studio_with(allow_dangerous_ops=is_open) as studio, studio.gateway.client() as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    gates = {name: tool.meta["godot:gate"] for name, tool in tools.items() if "godot:gate" in tool.meta}
+    assert gates.keys() == {
+        *("godot_update_project_uids", "godot_convert_3to4"),
+        *("godot_scene_manager", "godot_asset_manager", "godot_project_config_manager"),
+    }
+    assert gates["godot_scene_manager"]["actions"] == ["rename", "move", "remove"]
+    for name, gate in gates.items():
+        assert gate["open"] is is_open
+        assert ("switched off" in tools[name].description) is not is_open
+
+
+async def test_tools_that_do_one_thing_by_their_own_name_are_not_behind_the_gate(studio: Any) -> None:
+    """By the contract the gate is for operations by name, and for what rewrites a project whole."""
+    await studio.good("rename_node", **SCENE, nodePath="Player", newName="Hero")
+    await studio.good("move_node", **SCENE, nodePath="Hero/Sword", newParentPath=".")
+    await studio.good("remove_node", **SCENE, nodePath="Sword")
+    await studio.good("set_project_setting", key="application/config/description", value="new")
+    await studio.good("write_script", scriptPath="a.gd", content="extends Node\n")
+    await studio.good("delete_script", scriptPath="a.gd")
+    async with studio.gateway.client() as client:
+        tools = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
+    assert all(tools[f"godot_{name}"].destructive_hint for name in ("remove_node", "delete_script"))
+
+
+async def test_an_operator_may_have_them_approved_call_by_call(start: Any, tmp_path: Path) -> None:
+    entry = {"module": "backends.godot", "options": {"godot_path": ""}, "effects": {"delete_script": 3}}
+    async with start(backends={"godot": entry}) as gateway:
+        answer = await gateway.call("godot_delete_script", {"projectPath": str(tmp_path), "scriptPath": "a.gd"})
+        assert answer["result"]["structuredContent"]["error"]["kind"] == "approval_required"
+
+
+async def test_invocations_are_rate_limited_and_may_be_tried_again(studio_with: Any) -> None:
+    async with studio_with(settings={"limits": {"calls": "2/minute"}}) as studio:
+        assert (await studio.call("list_scenes"))["ok"]
+        assert (await studio.call("list_scenes"))["ok"]
+        error = (await studio.call("list_scenes"))["error"]
+        assert (error["kind"], error["retryable"]) == ("rate_limited", True)
+        assert error["retry_after"] > 0
 
 
 async def test_writers_of_one_scene_wait_for_each_other(studio: Any) -> None:

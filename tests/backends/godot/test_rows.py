@@ -98,12 +98,12 @@ def test_queries_and_exports_are_readable_and_writers_are_not() -> None:
 
 def test_annotations_tell_the_same_as_the_effects() -> None:
     for tool in TOOLS.values():
-        hints = tool.definition()["annotations"]
+        hints = tool.definition(gate_open=False)["annotations"]
         if hints["readOnlyHint"]:
             assert tool.effect == 0
             assert not hints["destructiveHint"]
     for name in ("run_project", "stop_project", "launch_editor"):
-        assert TOOLS[name].definition()["annotations"]["readOnlyHint"] is False
+        assert TOOLS[name].definition(gate_open=False)["annotations"]["readOnlyHint"] is False
 
 
 def test_every_kind_of_fault_has_one_of_the_seven_codes() -> None:

@@ -1,10 +1,17 @@
-"""A row for every sentence of the two contracts: what it says, and a check that it holds through the gateway."""
+"""A row for every sentence of the two contracts: what it says, and a check that it holds through the gateway.
+
+Every call is the SDK client's, in either era. What a sentence demands of the engine is in test_engine.py; that
+invocations are rate limited is in test_contract.py.
+"""
 
 import json
 import re
+import resource
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
+
+from tests.backends.godot.conftest import Studio
 
 Json = dict[str, Any]
 S = {"scenePath": "main.tscn"}
@@ -12,6 +19,16 @@ SEVEN = {
     "E_SCHEMA_VALIDATION", "E_NOT_CONNECTED", "E_NOT_FOUND", "E_PERMISSION_DENIED", "E_TIMEOUT", "E_UNSUPPORTED",
     "E_INTERNAL",
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Caller(Studio):
+    """The same studio, called by the SDK's client."""
+
+    client: Any = None
+
+    async def _post(self, name: str, arguments: Json) -> Json:
+        return {"result": (await self.client.call_tool(name, arguments)).model_dump(by_alias=True, exclude_none=True)}
 
 
 @dataclass
@@ -86,6 +103,23 @@ def _(w: World) -> bool:
     return len(w.bad["structuredContent"]["error"]["suggestedFix"]) > 10
 
 
+@row("SHOULD use structured output schemas: a refusal fits them as well as a success.")
+def _(w: World) -> bool:
+    schema = w.tools["get_node_tree"]["outputSchema"]
+    return all(set(schema["required"]) <= set(each["structuredContent"]) for each in (w.good, w.bad))
+
+
+@row("Single responsibility: a tool does one operation, and one that dispatches says by its action which.")
+def _(w: World) -> bool:
+    return all("action" in tool["inputSchema"]["properties"] for name, tool in w.tools.items() if "manager" in name)
+
+
+@row("Content is of the supported types.")
+def _(w: World) -> bool:
+    kinds = {block["type"] for each in (w.good, w.bad) for block in each["content"]}
+    return kinds <= {"text", "image", "audio", "resource_link", "resource"}
+
+
 @row("Idempotency: the same reading gives the same answer.")
 async def _(w: World) -> bool:
     return await w.studio.good("get_node_tree", **S) == await w.studio.good("get_node_tree", **S)
@@ -134,6 +168,37 @@ def _(w: World) -> bool:
     return all(needed <= set(w.tools[name]["inputSchema"]["required"]) for name in names)
 
 
+@row("Names begin with a verb, or with what they manage.")
+def _(w: World) -> bool:
+    verbs = (
+        "create add set get remove list edit rename move duplicate instance connect manage load attach detach export"
+    )
+    verbs += (
+        " update read write delete import reimport batch run stop start launch take capture validate convert generate"
+    )
+    verbs += " save system godot meta"
+    return {name.split("_")[0] for name in w.tools} <= set(verbs.split())
+
+
+@row("projectPath is absolute, scenePath relative to it.")
+async def _(w: World) -> bool:
+    relative = await w.studio.code("list_scenes", projectPath="meadow")
+    absolute = await w.studio.code("get_node_tree", scenePath="/main.tscn")
+    return {relative, absolute} == {"E_PERMISSION_DENIED"}
+
+
+@row("In read-only mode write tools are filtered from listings, and their calls are denied.")
+async def _(w: World) -> bool:
+    await w.studio.gateway.house.tenants.change("quiet", {"read_only": True})
+    key = await w.studio.gateway.new_key("quiet")
+    async with w.studio.gateway.as_(key).client() as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        refused = await client.call_tool("godot_write_script", {"projectPath": "/x", "scriptPath": "a", "content": ""})
+    exports = {"godot_export_project", "godot_export_pack"}
+    assert refused.structured_content["error"]["code"] == "E_PERMISSION_DENIED"
+    return {"godot_get_node_tree", *exports} <= names and not {"godot_add_node", "godot_write_script"} & names
+
+
 @row("Read-only tools are the queries and exports; the others modify files.")
 def _(w: World) -> bool:
     hints = {name: tool["annotations"]["readOnlyHint"] for name, tool in w.tools.items()}
@@ -174,6 +239,62 @@ async def _(w: World) -> bool:
     return audit(w)[-1]["correlationId"] == envelope["meta"]["correlationId"]
 
 
+@row("logs and warnings are lists of text, execution an object.")
+async def _(w: World) -> bool:
+    envelope = await w.studio.call("edit_node", **S, nodePath="Player", properties={"rotation": 1})
+    texts = [*envelope.get("logs", []), *envelope["warnings"]]
+    return all(isinstance(text, str) for text in texts) and isinstance(envelope["execution"], dict)
+
+
+@row("An error has code, message, and what helps: details, retryable, suggestedFix.")
+async def _(w: World) -> bool:
+    error = (await w.studio.call("godot_asset_manager", action="scene.delete", **S))["error"]
+    return {"code", "message", "details", "retryable", "suggestedFix"} <= set(error)
+
+
+def code(sentence: str, expected: str, tool: str, **arguments: Any) -> None:
+    async def check(w: World) -> bool:
+        found = await w.studio.code(tool, **arguments)
+        assert found == expected, (sentence, found)
+        return True
+
+    row(sentence)(check)
+
+
+MANAGER = "godot_scene_manager"
+code("E_SCHEMA_VALIDATION: a missing argument.", "E_SCHEMA_VALIDATION", "add_node", **S)
+code("E_SCHEMA_VALIDATION: an unsupported action.", "E_SCHEMA_VALIDATION", MANAGER, action="fly")
+code(
+    "E_SCHEMA_VALIDATION: mutually exclusive parameters.", "E_SCHEMA_VALIDATION", "godot_code_manager",
+    action="gdscript.eval_restricted", expression="1", code="1",
+)  # fmt: skip
+code("E_NOT_CONNECTED: an editor is required but not connected.", "E_NOT_CONNECTED", MANAGER, action="undo")
+code("E_NOT_FOUND: a file is not found.", "E_NOT_FOUND", "read_script", scriptPath="absent.gd")
+code("E_NOT_FOUND: a node is not found.", "E_NOT_FOUND", "remove_node", **S, nodePath="Nobody")
+code("E_NOT_FOUND: a section is not found.", "E_NOT_FOUND", "get_project_settings", section="absent")
+code("E_PERMISSION_DENIED: ALLOW_DANGEROUS_OPS.", "E_PERMISSION_DENIED", "update_project_uids")
+code("E_PERMISSION_DENIED: ALLOW_EXTERNAL_TOOLS.", "E_PERMISSION_DENIED", "godot_preflight", godotPath="/bin/sh")
+code("E_UNSUPPORTED: not supported in the current mode.", "E_UNSUPPORTED", "take_screenshot")
+
+
+@row("E_TIMEOUT: the operation timed out, and may be tried again.")
+async def _(w: World) -> bool:
+    (w.studio.project / "long.gd").write_text("a" * 40 + "b")
+    edit = {"action": "file.edit", "filePath": "long.gd", "find": "(a+)+$", "replace": "", "regex": True}
+    error = (await w.studio.call("godot_code_manager", **edit))["error"]
+    return (error["code"], error["retryable"]) == ("E_TIMEOUT", True)
+
+
+@row("E_INTERNAL: an unexpected failure, such as a file that cannot be written.")
+async def _(w: World) -> bool:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (256 * 1024, before[1]))
+    try:
+        return await w.studio.code("write_script", scriptPath="big.gd", content="#" * 300_000) == "E_INTERNAL"
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
 @row("action is required and an enum, and branches say which parameters go with it.")
 def _(w: World) -> bool:
     managers = [tool["inputSchema"] for tool in w.tools.values() if "oneOf" in tool["inputSchema"]]
@@ -199,14 +320,15 @@ def audit(world: World) -> list[Json]:
     return [json.loads(line) for line in (world.studio.project / ".godot_mcp" / "audit.log").read_text().splitlines()]
 
 
-async def test_every_sentence_of_both_contracts_holds(studio: Any) -> None:
-    # The namespace's own endpoint lists the exact schemas, under the tools' own names.
-    listed = (await studio.gateway.post("tools/list", {}, "/mcp/godot")).json()["result"]
-    tools = {tool["name"]: tool for tool in listed["tools"]}
+async def test_every_sentence_of_both_contracts_holds(studio: Any, era: str) -> None:
     project = {"projectPath": str(studio.project)}
-    good = (await studio.gateway.call("godot_list_scenes", project))["result"]
-    bad = (await studio.gateway.call("godot_get_node_tree", {**project, "scenePath": "no.tscn"}))["result"]
-    world = World(studio, tools, good, bad)
-    broken = [sentence for sentence, check in ROWS if not await check(world)]
+    async with studio.gateway.client(era) as client, studio.gateway.client(era, path="/mcp/godot") as own:
+        # The namespace's own endpoint lists the exact schemas, under the tools' own names.
+        listed = [tool.model_dump(by_alias=True, exclude_none=True) for tool in (await own.list_tools()).tools]
+        tools = {tool["name"]: tool for tool in listed}
+        caller = Caller(*(getattr(studio, each.name) for each in fields(studio)), client)
+        good = (await caller._post("godot.list_scenes", project))["result"]
+        bad = (await caller._post("godot.get_node_tree", {**project, "scenePath": "no.tscn"}))["result"]
+        world = World(caller, tools, good, bad)
+        broken = [sentence for sentence, check in ROWS if not await check(world)]
     assert broken == []
-    assert len(ROWS) >= 28

@@ -30,6 +30,7 @@ async def _open_desk(folder: Path, **options: Any) -> AsyncIterator[Desk]:
         "core": {"module": "backends.core"},
         "project": {"module": "backends.core:project"},
         "workflow": {"module": "backends.workflow"},
+        "sandbox": {"module": "tests.backends.gox.sandbox"},
         "roblox": {"module": "backends.roblox", "options": {"bridge_enabled": True, **options}},
     }
     tenants: dict[str, Any] = {"default": {}, "other": {}}

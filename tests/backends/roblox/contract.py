@@ -68,10 +68,24 @@ def _number(era: str, handshake: int, modern: int) -> int:
     return modern if era == MODERN else handshake
 
 
+@says("Protocol: MCP over JSON-RPC 2.0; tools and resources are offered.")
+async def _protocol(client: Any, era: str) -> None:
+    assert (await client.list_tools()).tools
+    assert (await client.list_resources()).resources
+
+
 @says("Always available tools and bridge-gated tools are listed under their ids.")
 async def _catalogue(client: Any, era: str) -> None:
     listed = {tool.meta["gatehouse/id"] for tool in (await client.list_tools()).tools}
-    assert listed == ALWAYS | GATED | {"roblox.list_studios"}
+    ours = {name for name in listed if not name.startswith("sandbox.")}
+    assert ours == ALWAYS | GATED | {"roblox.list_studios"}
+
+
+@says("Available resources are gox://status, gox://runs and gox://runs/{runId}.")
+async def _resources(client: Any, era: str) -> None:
+    assert {str(each.uri) for each in (await client.list_resources()).resources} == {"gox://status", "gox://runs"}
+    (template,) = (await client.list_resource_templates()).resource_templates
+    assert template.uri_template == "gox://runs/{runId}"
 
 
 @says("gox://status is a server status summary.")
@@ -172,6 +186,20 @@ async def _when(client: Any, era: str) -> None:
     assert found["output"]["matches"] == []
 
 
+@says("stepId and equals are required in when, path is optional and is then the whole output.")
+async def _when_fields(client: Any, era: str) -> None:
+    first = {"id": "a", "actionId": "roblox.instance_get", "input": {"instancePath": "Workspace"}}
+    for when in ({"equals": 1}, {"stepId": "a"}):
+        steps = [first, {"actionId": "core.ping", "when": when}]
+        error = await _refused(client, "workflow.run", {"definition": {"id": "w", "steps": steps}})
+        assert (error.code, error.data["validation_rule"]) == (-32602, "required")
+    whole = (await _call(client, "roblox.instance_get", {"instancePath": "Workspace"}))["output"]
+    steps = [first, {"id": "b", "actionId": "core.ping", "when": {"stepId": "a", "equals": whole}}]
+    done = await _workflow(client, *steps)
+    logs = (await _call(client, "workflow.logs", {"runId": done["runId"], "stepId": "b"}))["logs"]
+    assert "step completed" in [line["message"] for line in logs]
+
+
 @says("workflow.run and workflow.status return a workflow run snapshot.")
 async def _snapshot(client: Any, era: str) -> None:
     done = await _workflow(client, {"actionId": "core.ping"})
@@ -250,6 +278,24 @@ async def _validation(client: Any, era: str) -> None:
     assert (error.data["validation_path"], error.data["validation_rule"]) == ("input.scriptType", "enum")
 
 
+@says("Not found faults are -32044.")
+async def _not_found(client: Any, era: str) -> None:
+    error = await _refused(client, "roblox.instance_get", {"instancePath": "No"})
+    assert (error.code, error.data["code"]) == (_number(era, -32044, 404), "NOT_FOUND")
+
+
+@says("Denied faults are -32043.")
+async def _denied(client: Any, era: str) -> None:
+    error = await _refused(client, "sandbox.fail", {"kind": "denied"})
+    assert (error.code, error.data["code"]) == (_number(era, -32043, 403), "ACCESS_DENIED")
+
+
+@says("Unimplemented faults are -32041.")
+async def _unimplemented(client: Any, era: str) -> None:
+    error = await _refused(client, "sandbox.fail", {"kind": "unsupported"})
+    assert (error.code, error.data["code"]) == (_number(era, -32041, 501), "UNIMPLEMENTED")
+
+
 @says("Error data has code, category, retryable, correlation_id and details.")
 async def _data(client: Any, era: str) -> None:
     error = await _refused(client, "roblox.instance_get", {"instancePath": "No"}, correlationId="corr-9")
@@ -269,6 +315,24 @@ async def _payload(client: Any, era: str) -> None:
     error = await _refused(client, "roblox.script_update", given)
     assert error.code == -32602
     assert error.data["payload_bytes"] > error.data["max_bytes"]
+
+
+REQUIRED = {
+    "script_create": {"name", "scriptType", "source"},
+    "script_update": {"source"},
+    "instance_create": {"className", "name"},
+    "instance_set_property": {"propertyName", "value"},
+    "run": {"definition"},
+    **{name: {"runId"} for name in ("status", "cancel", "logs")},
+}
+
+
+@says("Existing tool IDs and required fields should not be changed.")
+async def _stable(client: Any, era: str) -> None:
+    for tool in (await client.list_tools()).tools:
+        space, name = tool.meta["gatehouse/id"].split(".")
+        if space != "sandbox":
+            assert set(tool.input_schema.get("required", ())) == REQUIRED.get(name, set()), name
 
 
 @says("roblox.instance_find.maxResults is an alias of limit (do not send both).")

@@ -1,6 +1,7 @@
 """The contract, sentence by sentence, asked by the SDK's own client in both eras of a Studio with the real plugin.
 
-Numbers of faults that no Studio gives (denied, unimplemented) are in tests/backends/gox/test_errors.py.
+Faults that no Studio gives (denied, unimplemented) come from a backend that fails as it is told. That the tools which
+need the bridge are absent without it is in test_tools.py.
 """
 
 from typing import Any
