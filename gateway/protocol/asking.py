@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 from uuid import uuid4
 
+import msgspec
+
 from gateway.contract import Json
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.answer import request_bytes
@@ -13,13 +15,14 @@ from gateway.protocol.message import Message
 from gateway.protocol.rounds import missing_capabilities
 
 ANSWER_SECONDS: Final = 600.0
+_OURS: Final = "gth."
 
 
 class Asking:
     """Each request carries the worker in its own id, so that an answer posted anywhere can find its call."""
 
     def __init__(self, worker: str) -> None:
-        self._prefix = f"gth.{worker}."
+        self._prefix = f"{_OURS}{worker}."
         self._numbers = itertools.count(1)
         self._open: dict[str, tuple[str, asyncio.Future[Json]]] = {}
 
@@ -56,6 +59,21 @@ class Asking:
         else:
             waiting[1].set_result(answer.result or {})
         return True
+
+    def is_anothers(self, id: object) -> bool:
+        """Whether another worker asked it."""
+        return isinstance(id, str) and id.startswith(_OURS) and not id.startswith(self._prefix)
+
+    def answered_elsewhere(self, session: str, id: str, value: str) -> None:
+        """The same for an answer that another worker was given for us, in the JSON that it wrote."""
+        if id in self._open:
+            given: Json = msgspec.json.decode(value)
+            self.answered(session, Message("response", id, result=given.get("result"), error=given.get("error")))
+
+
+def posted(answer: Message) -> str:
+    """An answer as another worker can read it."""
+    return msgspec.json.encode({"result": answer.result, "error": answer.error}).decode()
 
 
 def _params(request: Json) -> Json:

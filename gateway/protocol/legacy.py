@@ -11,7 +11,7 @@ from gateway.catalogue.view import View
 from gateway.contract import Call, Client, Handler, Inbound, Json, Outlet, Record, Result, Route
 from gateway.errors import Fault, Kind, UnknownName
 from gateway.protocol.answer import Header, error_bytes, headers
-from gateway.protocol.asking import Asking
+from gateway.protocol.asking import Asking, posted
 from gateway.protocol.downgrade import downgrade
 from gateway.protocol.faults import RpcError, number
 from gateway.protocol.floor import CARRIED, IS_LIST, Floor, find, list_end, read, seen
@@ -42,6 +42,7 @@ class Legacy:
         self._streams = streams
         self._asking = asking
         self._standing = standing
+        sessions.rows.on_answer(asking.answered_elsewhere)
         self._pulse = pulse
         self._running: dict[tuple[str, str | int], asyncio.Task[Any]] = {}
         self._cancelled: set[tuple[str, str | int]] = set()
@@ -79,7 +80,8 @@ class Legacy:
             await self._serve(inbound, outlet, view, session, asked, correlation_id, trace)
             return
         if asked.kind == "response":
-            self._asking.answered(session.digest, asked)
+            if not self._asking.answered(session.digest, asked) and self._asking.is_anothers(asked.id):
+                await self._sessions.rows.answer(session.digest, str(asked.id), posted(asked))
         elif asked.method == "notifications/cancelled":
             self._cancel(session, asked.params.get("requestId"))
         await outlet.answer(202, headers(correlation_id), b"")

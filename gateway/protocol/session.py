@@ -3,6 +3,7 @@
 import secrets
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -28,6 +29,10 @@ class SessionRows(Protocol):
     async def subscribe(self, digest: str, uri: str, expires: float) -> None: ...
 
     async def unsubscribe(self, digest: str, uri: str) -> None: ...
+
+    async def answer(self, digest: str, id: str, value: str) -> None: ...
+
+    def on_answer(self, listener: Callable[[str, str, str], None]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
