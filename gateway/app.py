@@ -65,7 +65,7 @@ from gateway.remotes import remote_backend
 from gateway.settings import CommandBackend, ModuleBackend, Settings, UrlBackend, is_loopback
 from gateway.stages.approve import Approve
 from gateway.stages.audit import Audit
-from gateway.stages.authorize import Authorize
+from gateway.stages.authorize import Authorize, checking
 from gateway.stages.deadline import Deadline
 from gateway.stages.dispatch import Dispatch
 from gateway.stages.guard import Guard as ResultGuard
@@ -73,6 +73,7 @@ from gateway.stages.limit import Limit
 from gateway.stages.resolve import Resolve
 from gateway.stages.trace import Trace
 from gateway.stages.validate import Validate
+from gateway.state.approvals import Approvals
 from gateway.state.audit import AuditLog
 from gateway.state.bus import open_bus
 from gateway.state.database import Database
@@ -267,7 +268,7 @@ class Gatehouse:
                 ("resolve", Resolve(FindAgain(self.catalogue))),
                 ("validate", Validate(settings.calls.max_arguments_bytes)),
                 ("authorize", Authorize(policy.decide)),
-                ("approve", Approve()),
+                ("approve", Approve(Approvals(self.database), checking(policy.decide))),
                 ("guard", ResultGuard(settings.calls.max_result_bytes)),
                 ("deadline", Deadline()),
             ),

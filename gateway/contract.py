@@ -151,7 +151,7 @@ class Record:
         self.started = perf_counter_ns()
         self.marks: list[tuple[str, int]] = []
         """The stages in the order they were entered, each with its time."""
-        self.decision: Literal["allow", "deny", "none"] = "none"
+        self.decision: Literal["allow", "deny", "ask", "none"] = "none"
         self.policies: tuple[str, ...] = ()
         self.context = ""
         """What policy saw of the caller and the circumstances, as JSON; empty when it was not asked."""
@@ -193,6 +193,14 @@ class Route:
     timeout: float = 60.0
 
 
+class Answered(Struct, frozen=True):
+    """The client's answer to a question that the gateway itself asked in an earlier round of this very request."""
+
+    state: str
+    """What the asking stage sealed then: nobody else could have written it, and it belongs to this very request."""
+    responses: Json
+
+
 class Call(Struct, frozen=True):
     """One request, complete. Built whole at the north door; nothing in it is filled in later but `record`."""
 
@@ -212,6 +220,7 @@ class Call(Struct, frozen=True):
     """Size of the message it came in: an upper bound for its arguments."""
     trace: Mapping[str, str] = {}
     """W3C trace context: traceparent, tracestate, baggage."""
+    answered: Answered | None = None
 
     @property
     def leads_to(self) -> Route | None:

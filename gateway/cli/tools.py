@@ -85,6 +85,7 @@ def _block(block: Json) -> str:
         case "resource_link":
             return f"[resource {block.get('uri')}]"
         case "resource":
-            return f"[resource {(block.get('resource') or {}).get('uri')}]"
+            inner = cast("Json", block.get("resource") or {})
+            return f"[resource {inner.get('uri')}]"
         case kind:
             return f"[{kind}: --json shows it]"

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 from uuid import uuid4
 
+import msgspec
+
 from gateway.contract import Bus, Json
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.answer import request_bytes
@@ -14,6 +16,7 @@ from gateway.protocol.rounds import missing_capabilities
 
 ANSWER_SECONDS: Final = 600.0
 _TOPIC: Final = "asking.answer"
+_OURS: Final = "gth."
 
 
 class Asking:
@@ -21,7 +24,7 @@ class Asking:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._prefix = f"gth.{bus.worker}."
+        self._prefix = f"{_OURS}{bus.worker}."
         self._numbers = itertools.count(1)
         self._open: dict[str, tuple[str, asyncio.Future[Json]]] = {}
         bus.answer(_TOPIC, self._passed_on)
@@ -52,13 +55,13 @@ class Asking:
     async def answered(self, session: str, answer: Message) -> bool:
         """Give a posted answer to whoever waits for it, in whichever worker; false when nobody does."""
         id = str(answer.id)
-        if id.startswith(self._prefix) or not id.startswith("gth."):
+        if not self.is_anothers(answer.id):
             return self._taken(session, answer)
         about: Json = {"session": session, "id": id, "result": answer.result, "error": answer.error}
         try:
             return bool((await self._bus.ask(id.split(".")[1], _TOPIC, about))["taken"])
         except Fault:
-            return False  # that worker is gone, and its call with it
+            return False  # it is gone, and its call with it; or it shares the database with us, but no bus
 
     async def _passed_on(self, about: Json) -> Json:
         answer = Message("response", about["id"], result=about["result"], error=about["error"])
@@ -73,6 +76,21 @@ class Asking:
         else:
             waiting[1].set_result(answer.result or {})
         return True
+
+    def is_anothers(self, id: object) -> bool:
+        """Whether another worker asked it."""
+        return isinstance(id, str) and id.startswith(_OURS) and not id.startswith(self._prefix)
+
+    def answered_elsewhere(self, session: str, id: str, value: str) -> None:
+        """The same for an answer that another worker was given for us, in the JSON that it wrote."""
+        if id in self._open:
+            given: Json = msgspec.json.decode(value)
+            self._taken(session, Message("response", id, result=given.get("result"), error=given.get("error")))
+
+
+def posted(answer: Message) -> str:
+    """An answer as another worker can read it."""
+    return msgspec.json.encode({"result": answer.result, "error": answer.error}).decode()
 
 
 def _params(request: Json) -> Json:

@@ -11,7 +11,7 @@ from gateway.catalogue.view import View
 from gateway.contract import Call, Client, Handler, Inbound, Json, Outlet, Record, Result, Route
 from gateway.errors import Fault, Kind, UnknownName
 from gateway.protocol.answer import Header, error_bytes, headers
-from gateway.protocol.asking import Asking
+from gateway.protocol.asking import Asking, posted
 from gateway.protocol.downgrade import downgrade
 from gateway.protocol.faults import RpcError, number
 from gateway.protocol.floor import CARRIED, IS_LIST, Floor, find, list_end, read, seen
@@ -55,6 +55,7 @@ class Legacy:
         self._streams = streams
         self._asking = asking
         self._standing = standing
+        sessions.rows.on_answer(asking.answered_elsewhere)
         self._pulse = pulse
         self._running: dict[tuple[str, str | int], asyncio.Task[Any]] = {}
         self._cancelled: set[tuple[str, str | int]] = set()
@@ -92,7 +93,8 @@ class Legacy:
             await self._serve(inbound, outlet, view, session, asked, correlation_id, trace)
             return
         if asked.kind == "response":
-            await self._asking.answered(session.digest, asked)
+            if not await self._asking.answered(session.digest, asked) and self._asking.is_anothers(asked.id):
+                await self._sessions.rows.answer(session.digest, str(asked.id), posted(asked))
         elif asked.method == "notifications/cancelled":
             id = asked.params.get("requestId")
             if isinstance(id, str | int) and not self._cancel(session.digest, id):

@@ -16,7 +16,20 @@ from mcp.shared.inbound import (
 from mcp.types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY, PROTOCOL_VERSION_META_KEY
 
 from gateway.catalogue.view import SERVER_INFO, View
-from gateway.contract import MODERN, Call, Caller, Client, Handler, Inbound, Json, Outlet, Record, Result, Route
+from gateway.contract import (
+    MODERN,
+    Answered,
+    Call,
+    Caller,
+    Client,
+    Handler,
+    Inbound,
+    Json,
+    Outlet,
+    Record,
+    Result,
+    Route,
+)
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.answer import error_bytes, headers, readdressed, result_bytes
 from gateway.protocol.faults import RpcError, number
@@ -109,9 +122,12 @@ class Modern:
             return
         wire = ModernWire(outlet, client, correlation_id, asked.id, partial(self._park, inbound.caller, asked, client))
         record = Record()
+        answered: Answered | None = None
 
         def prepare() -> Prepared:
-            return self._prepared(inbound, view, asked)
+            nonlocal answered
+            route, params, answered = self._prepared(inbound, view, asked)
+            return route, params
 
         def build(route: Route | None, params: Json) -> Call:
             return Call(
@@ -127,6 +143,7 @@ class Modern:
                 asked.id,
                 len(inbound.body),
                 trace,
+                answered,
             )
 
         self._pulse.add(wire)
@@ -224,19 +241,21 @@ class Modern:
 
     # ---- what goes in and what comes out ----
 
-    def _prepared(self, inbound: Inbound, view: View, asked: Message) -> Prepared:
+    def _prepared(self, inbound: Inbound, view: View, asked: Message) -> tuple[Route | None, Json, Answered | None]:
         method, params = asked.method, asked.params
         check(method, params)
         if method not in CARRIED:
-            return None, params
+            return None, params, None
         route, params = find(view, method, params)
         if route is not None and route.header_schema is not None:
             rung = validate_mcp_param_headers(route.header_schema, params.get("arguments") or {}, inbound.headers)
             if rung is not None:
                 raise ForeignError(rung.code, rung.message, rung.data)
+        answered = None
         if "requestState" in params and method in MULTI_ROUND:
-            params = self._rounds.back(inbound.caller, method, params, route.namespace if route else None)
-        return route, params
+            namespace = route.namespace if route else None
+            params, answered = self._rounds.opened(inbound.caller, method, params, namespace)
+        return route, params, answered
 
     def _finished(self, call: Call, result: Result) -> Result:
         """The result with what this revision requires of every result. Lists come finished."""

@@ -2,10 +2,11 @@
 
 from typing import Any, Final, cast
 
-from gateway.contract import Call, Caller, Json
+from gateway.contract import Answered, Call, Caller, Json
 from gateway.errors import ForeignError
 from gateway.protocol.json import digest
 from gateway.protocol.seal import Seal, Unsealed, mint_state, read_state
+from gateway.stages.approve import STATE
 
 MULTI_ROUND: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 _ASKS: Final = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
@@ -24,15 +25,18 @@ class Rounds:
         if missing:
             needed = f"This call needs a client that can do {' and '.join(missing)}."
             raise ForeignError(_MISSING_CAPABILITY, needed, {"requiredCapabilities": missing})
-        state = result.get("requestState")
-        if state is None:
+        state, approval = result.get("requestState"), str(call.record.notes.get(STATE, ""))
+        if state is None and not approval:
             return result
         route = call.leads_to
         assert route is not None
-        sealed = self.sealed(call.caller, call.method, call.params, route.namespace, str(state))
+        own = str(state) if state is not None else None
+        sealed = self.sealed(call.caller, call.method, call.params, route.namespace, own, approval)
         return {**result, "requestState": sealed}
 
-    def sealed(self, caller: Caller, method: str, params: Json, namespace: str, state: str) -> str:
+    def sealed(
+        self, caller: Caller, method: str, params: Json, namespace: str, state: str | None, approval: str = ""
+    ) -> str:
         """A state that only this caller can bring back, with this very request."""
         target, arguments = _bound(params)
         return mint_state(
@@ -43,10 +47,17 @@ class Rounds:
             arguments_digest=arguments,
             namespace=namespace,
             state=state,
+            approval=approval,
         )
 
     def back(self, caller: Caller, method: str, params: Json, namespace: str | None = None) -> Json:
         """The params with the backend's own state in place of ours; if named, only that backend's."""
+        return self.opened(caller, method, params, namespace)[0]
+
+    def opened(
+        self, caller: Caller, method: str, params: Json, namespace: str | None = None
+    ) -> tuple[Json, Answered | None]:
+        """The same, and what the gateway itself had asked; what answers that is not for the backend."""
         target, arguments = _bound(params)
         try:
             opened = read_state(
@@ -62,7 +73,13 @@ class Rounds:
         except Unsealed as exc:
             data = {"reason": "invalid_request_state"}
             raise ForeignError(_INVALID_PARAMS, "Invalid or expired requestState", data) from exc
-        return {**params, "requestState": opened.state}
+        answered = None
+        if opened.approval:
+            answered = Answered(opened.approval, cast("Json", params.get("inputResponses") or {}))
+        if opened.state is not None:
+            return {**params, "requestState": opened.state}, answered
+        gone = {"requestState", "inputResponses"} if answered else {"requestState"}
+        return {key: value for key, value in params.items() if key not in gone}, answered
 
 
 def missing_capabilities(capabilities: Json, requests: dict[str, Any]) -> dict[str, Json]:

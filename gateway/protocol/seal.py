@@ -158,6 +158,8 @@ class RequestState:
     namespace: str
     state: str | None
     expires: float
+    approval: str = ""
+    """What the gateway's own stage for approvals wants to be told again."""
 
 
 def mint_state(
@@ -169,11 +171,12 @@ def mint_state(
     arguments_digest: str,
     namespace: str,
     state: str | None,
+    approval: str = "",
     ttl: float = STATE_SECONDS,
     now: float | None = None,
 ) -> str:
     """A `requestState` that only this principal can use, for `ttl` seconds, to repeat this very request."""
-    payload = encode(asdict(RequestState(namespace, state, _now(now) + ttl)))
+    payload = encode(asdict(RequestState(namespace, state, _now(now) + ttl, approval)))
     return seal.seal(_STATE, payload, encode([principal, method, target, arguments_digest]))
 
 

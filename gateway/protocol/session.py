@@ -3,6 +3,7 @@
 import secrets
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -32,6 +33,10 @@ class SessionRows(Protocol):
     async def load(self) -> None:
         """Take in what other processes have written."""
         ...
+
+    async def answer(self, digest: str, id: str, value: str) -> None: ...
+
+    def on_answer(self, listener: Callable[[str, str, str], None]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

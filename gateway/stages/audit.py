@@ -38,8 +38,11 @@ class Audit:
         record = call.record
         try:
             result = await call_next(call)
-            if isinstance(result, dict) and result.get("isError"):
-                record.outcome = "tool_error"
+            if isinstance(result, dict):
+                if result.get("isError"):
+                    record.outcome = "tool_error"
+                elif result.get("resultType") == "input_required":
+                    record.outcome = "input_required"
             return result
         except Fault as exc:
             record.outcome = exc.kind.value

@@ -6,6 +6,18 @@ from gateway.contract import Call, Handler, Result
 from gateway.policy.decide import Decision
 
 
+def checking(decide: Callable[[Call], Decision]) -> Callable[[Call], None]:
+    """Raises when policy refuses the call by now."""
+
+    def check(call: Call) -> None:
+        decision = decide(call)
+        if decision.refused:
+            call.record.policies, call.record.decision = decision.policies, "deny"
+            raise decision.fault(str(call.params.get("name") or call.params.get("uri") or ""))
+
+    return check
+
+
 class Authorize:
     def __init__(self, decide: Callable[[Call], Decision]) -> None:
         self._decide = decide

@@ -20,7 +20,11 @@ _SUBSCRIPTIONS: Final = 256
 _SWEEP_EVERY: Final = 600.0
 _NEWS: Final = 60.0
 
-_Fact = Literal["ended", "log_level", "subscription"]
+_ANSWER_CHARS: Final = 256 * 1024
+
+_Fact = Literal["ended", "log_level", "subscription", "answer"]
+Answered = Callable[[str, str, str], None]
+"""A session's digest, the id of our request to its client, and the client's answer as it was posted elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class Sessions:
         self._sequence = 0
         self._next_sweep = clock()
         self._loading = asyncio.Lock()
+        self._listeners: list[Answered] = []
 
     @classmethod
     async def open(cls, database: Database) -> "Sessions":
@@ -92,6 +97,18 @@ class Sessions:
             await self._put(connection, digest, "subscription", uri, "off", self._clock() + _NEWS)
         await self.load()
 
+    async def answer(self, digest: str, id: str, value: str) -> None:
+        """Leave an answer for the process that asked; one too large for a row is as good as none."""
+        if len(value) > _ANSWER_CHARS:
+            return
+        async with self._database.transaction() as connection:
+            await self._put(connection, digest, "answer", id, value, self._clock() + _NEWS)
+        await self.load()
+
+    def on_answer(self, listener: Answered) -> None:
+        """Call `listener` with every answer that is left here, by any process, within a second."""
+        self._listeners.append(listener)
+
     async def load(self) -> None:
         """Take in what was written since the last time, here or elsewhere."""
         async with self._loading:
@@ -103,6 +120,10 @@ class Sessions:
             self._forget_expired()
 
     def _take(self, digest: str, fact: _Fact, subject: str, value: str, expires: float) -> None:
+        if fact == "answer":
+            for listener in self._listeners:
+                listener(digest, subject, value)
+            return
         session = self._sessions.pop(digest, None) or _Session(expires)
         if not session.ended:
             session = _with(session, fact, subject, value)
@@ -147,6 +168,8 @@ def _with(session: _Session, fact: _Fact, subject: str, value: str) -> _Session:
         case "subscription":
             uris = session.uris | {subject} if value == "on" else session.uris - {subject}
             return replace(session, uris=uris)
+        case "answer":
+            return session
 
 
 _NEXT = text("UPDATE session_sequence SET last = last + 1 RETURNING last")

@@ -51,7 +51,7 @@ from gateway.protocol.wire import Pulse
 from gateway.sse import Event, Parser
 from gateway.stages.approve import Approve
 from gateway.stages.audit import Audit, Row
-from gateway.stages.authorize import Authorize
+from gateway.stages.authorize import Authorize, checking
 from gateway.stages.deadline import Deadline
 from gateway.stages.dispatch import Dispatch
 from gateway.stages.guard import Guard
@@ -256,6 +256,8 @@ class FakeRows:
         self.over: set[str] = set()
         self.levels: dict[str, str] = {}
         self.uris: dict[str, frozenset[str]] = {}
+        self.answers: list[tuple[str, str, str]] = []
+        self.listeners: list[Callable[[str, str, str], None]] = []
 
     def ended(self, digest: str) -> bool:
         return digest in self.over
@@ -283,6 +285,24 @@ class FakeRows:
 
     async def unsubscribe(self, digest: str, uri: str) -> None:
         self.uris[digest] = self.subscriptions(digest) - {uri}
+
+    async def answer(self, digest: str, id: str, value: str) -> None:
+        self.answers.append((digest, id, value))
+
+    def on_answer(self, listener: Callable[[str, str, str], None]) -> None:
+        self.listeners.append(listener)
+
+
+class FakeApprovals:
+    """Which approvals were used."""
+
+    def __init__(self) -> None:
+        self.ids: set[tuple[str, str]] = set()
+
+    async def use(self, tenant: str, id: str) -> bool:
+        first = (tenant, id) not in self.ids
+        self.ids.add((tenant, id))
+        return first
 
 
 class FakeLog:
@@ -351,6 +371,7 @@ class Rig:
         self.tenants = {"acme": tenant or Tenant("acme"), "other": Tenant("other")}
         policy = Policy(self.tenants.get, POLICIES)
         self.log = FakeLog()
+        self.used = FakeApprovals()
         self.told: list[Call] = []
         self.catalogue = Catalogue(policy, Naming(server_info=SERVER_INFO, **naming))
         begin: tuple[tuple[str, Stage], ...] = (
@@ -364,7 +385,7 @@ class Rig:
                 ("resolve", Resolve(FindAgain(self.catalogue))),
                 ("validate", Validate(1 << 20)),
                 ("authorize", Authorize(policy.decide)),
-                ("approve", Approve()),
+                ("approve", Approve(self.used, checking(policy.decide))),
                 ("guard", Guard(1 << 20)),
                 ("deadline", Deadline()),
             ),

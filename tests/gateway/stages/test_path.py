@@ -15,8 +15,9 @@ from gateway.stages.guard import Guard
 from gateway.stages.resolve import Resolve
 from gateway.stages.trace import Trace
 from gateway.stages.validate import Validate
-from tests.gateway.fakes import ALICE, FakeBackend, FakeWire, Rig, a_call, a_route
+from tests.gateway.fakes import ALICE, FakeApprovals, FakeBackend, FakeWire, Rig, a_call, a_route
 
+APPROVE = Approve(FakeApprovals(), lambda call: None)
 OLD = Client("2025-11-25", {"elicitation": {}}, session="s")
 
 
@@ -156,16 +157,16 @@ async def test_what_needs_approval_waits_for_the_word(word: Any, enough: bool) -
     call = a_call(params={"_meta": {"approved": word}})
     call.record.notes["approval"] = "self"
     if enough:
-        assert await Approve()(call, end)
+        assert await APPROVE(call, end)
         return
     with pytest.raises(Fault) as refused:
-        await Approve()(call, end)
+        await APPROVE(call, end)
     assert refused.value.kind is Kind.APPROVAL_REQUIRED
     assert call.record.decision == "deny"
 
 
 async def test_what_needs_no_approval_does_not_wait() -> None:
-    assert await Approve()(a_call(params={}), end)
+    assert await APPROVE(a_call(params={}), end)
 
 
 async def test_a_destructive_tool_is_called_only_with_approval() -> None:
