@@ -143,6 +143,8 @@ class Catalogue:
         self._degraded_at.pop(namespace, None)
         for name in snapshot.quarantined.keys() - before.quarantined.keys():
             log.warning("%s: %r is not served: %s", namespace, name, snapshot.quarantined[name])
+        for name in snapshot.suspicious.keys() - before.suspicious.keys():
+            log.warning("%s: %r sounds like an order to the model: %r", namespace, name, snapshot.suspicious[name])
         self._snapshots[namespace] = snapshot
         changes = _differences(before.offer, snapshot.offer)
         if said is not None and said not in changes:
