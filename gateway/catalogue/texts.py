@@ -1,4 +1,4 @@
-"""Text that a model reads: what may not be hidden in it, what looks like something else, and what sounds like an order."""
+"""Text that a model reads: what may not be hidden in it, what looks like another, what sounds like an order."""
 
 import re
 import unicodedata
@@ -27,7 +27,7 @@ _ORDERS: Final = re.compile(
     r"|(?:your|the) system prompt"
     r"|(?:before|after|instead of) (?:using|calling|every)[^.]{0,60}(?:always|must|first) (?:read|call|send|use)"
     r"|(?:\.ssh/|id_rsa|\.aws/credentials|\.env\b|/etc/passwd)"
-    r"|(?:send|post|upload|forward|exfiltrate)[^.]{0,60}(?:conversation|chat history|api[_ ]?keys?|credentials|passwords?)",
+    r"|(?:send|post|upload|forward|exfiltrate)[^.]{0,60}(?:conversation|chat history|api[_ ]?key|credential|password)",
     re.IGNORECASE,
 )
 
