@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from hashlib import sha256
 from importlib.metadata import version
 from typing import Any, Final, cast
 
@@ -61,6 +62,7 @@ from gateway.protocol.session import Sessions
 from gateway.protocol.standing import Standing
 from gateway.protocol.streams import Streams
 from gateway.protocol.wire import Pulse
+from gateway.remembering import Remembering
 from gateway.remotes import remote_backend
 from gateway.settings import CommandBackend, ModuleBackend, Settings, UrlBackend, is_loopback
 from gateway.stages.approve import Approve
@@ -76,6 +78,7 @@ from gateway.stages.validate import Validate
 from gateway.state.approvals import Approvals
 from gateway.state.audit import AuditLog
 from gateway.state.bus import open_bus
+from gateway.state.catalogue import CatalogueRows
 from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from gateway.state.sessions import Sessions as SessionRows
@@ -169,7 +172,9 @@ class Gatehouse:
 
         self.policies = await self._read_policies()
         policy = Policy(self.tenants.get, self.policies)
-        self.catalogue = Catalogue(policy, self._naming(), settings.catalogue.keep_stale)
+        lists = CatalogueRows(self.database)
+        memory = Remembering(lists, pins=settings.catalogue.pins == "warn")
+        self.catalogue = Catalogue(policy, self._naming(), settings.catalogue.keep_stale, memory, bus)
         lay_short, lay_refused = self._lay_path(policy, self.audit, lines)
         self._house = House(
             stores=stores,
@@ -199,6 +204,7 @@ class Gatehouse:
         pulse = Pulse()
         self._spawn(pulse.run())
         self._spawn(self.catalogue.keep_fresh(settings.catalogue.ttl))
+        self._spawn(self.catalogue.hear_replicas())
         self.policies.on_change(self._tell_of_policies)
         self._spawn(self.policies.watch())
         self._news = News(bus)
@@ -316,7 +322,7 @@ class Gatehouse:
         for _, backend in made.values():
             if backend.trusted:
                 backend.on_change(partial(self._tell_others, backend.namespace))
-        await asyncio.gather(*(self.catalogue.add(backend) for _, backend in made.values()))
+        await asyncio.gather(*(self.catalogue.add(backend, _origin(entry)) for entry, backend in made.values()))
         for namespace in stale:
             if namespace not in self._served:
                 self.catalogue.drop(namespace)
@@ -467,6 +473,12 @@ def _correlate(headers: Mapping[str, str], meta: Any) -> tuple[str, dict[str, st
     known = cast("Json", meta) if isinstance(meta, dict) else None
     trace = trace_context(headers, known)
     return correlation_id(headers, known, trace), trace
+
+
+def _origin(entry: Served) -> str:
+    """Tells a server from another that had its name before: what was remembered of that one does not hold for it."""
+    said = entry.model_dump_json(include={"module", "url", "transport", "command", "args", "cwd", "isolation"})
+    return sha256(said.encode()).hexdigest()
 
 
 async def _opened(namespace: str, backend: LocalBackend | RemoteBackend) -> None:

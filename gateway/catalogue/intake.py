@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from mcp.shared.inbound import find_invalid_x_mcp_header
 
 from gateway.catalogue.schema import BadSchema, bound, compile_check
+from gateway.catalogue.texts import hidden_in, strings
 from gateway.contract import Json
 
 MAX_ITEMS: Final = 5_000
@@ -20,15 +21,6 @@ MAX_TRUSTED_DESCRIPTION: Final = 16 * 1024
 Taken = tuple[list[Json], dict[str, str]]
 """What is served, and the name or URI of what is not -> why. A name listed again is given as `name#index`."""
 
-# A joiner between two emoji draws one picture, and is not hidden text.
-_EMOJI: Final = "[\u2600-\u27bf\ufe0f\U0001f000-\U0001faff]"
-_HIDDEN: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f]"  # C0 and C1, and with them every ANSI escape; newline and tab are text
-    "|[\u00ad\u034f\u180b-\u180e\u200b\u200c\u2060-\u2064\ufeff]"  # no width
-    "|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f]"  # bidi controls
-    "|[\ufff9-\ufffb\U000e0000-\U000e01ef]"  # interlinear marks, tags, more variation selectors
-    f"|(?<!{_EMOJI})\u200d|\u200d(?!{_EMOJI})"
-)
 _BLANK: Final = re.compile(r"[\x00-\x20\x7f-\x9f]")
 
 
@@ -83,36 +75,25 @@ def _identity(item: Json, key: str) -> str:
     if key == "name":
         if not 1 <= len(value) <= MAX_NAME or not value.isprintable():
             raise _Unfit(f"name is not 1 to {MAX_NAME} printable characters")
-    elif not value or len(value.encode()) > MAX_URI or _BLANK.search(value) or _HIDDEN.search(value):
+    elif not value or len(value.encode()) > MAX_URI or _BLANK.search(value) or hidden_in(value):
         raise _Unfit(f"{key} is not 1 to {MAX_URI} bytes free of blanks and hidden characters")
     return value
 
 
 def _texts(item: Json, limit: int) -> None:
-    """Every description and title, also those inside schemas and arguments: a model reads them all."""
-    waiting: list[tuple[str, Any]] = [("the definition", item)]
-    while waiting:
-        place, value = waiting.pop()
-        if isinstance(value, list):
-            waiting += [(place, held) for held in cast("list[Any]", value)]
-        elif isinstance(value, dict):
-            for key, held in cast("Json", value).items():
-                waiting.append((key, held))
-                if key in ("description", "title") and isinstance(held, str):
-                    _text(f"{key} of {place[:40]}", held, limit)
+    """Every string but those of `_meta`, keys as well: a model reads the schemas too."""
+    read = {key: value for key, value in item.items() if key != "_meta"}
+    for place, text in strings(read, "the definition"):
+        if place in ("description", "title") and len(text.encode()) > limit:
+            raise _Unfit(f"{place} is over {limit} bytes")
+        if (found := hidden_in(text)) is not None:
+            raise _Unfit(f"{place[:40]} holds the hidden character {found}")
     for key in ("description", "title"):
         if not isinstance(item.get(key), str | None):
             raise _Unfit(f"{key} is not a string")
     for key in ("annotations", "_meta"):
         if not isinstance(item.get(key), dict | None):
             raise _Unfit(f"{key} is not an object")
-
-
-def _text(what: str, value: str, limit: int) -> None:
-    if len(value.encode()) > limit:
-        raise _Unfit(f"{what} is over {limit} bytes")
-    if found := _HIDDEN.search(value):
-        raise _Unfit(f"{what} holds the hidden character U+{ord(found[0]):04X}")
 
 
 def _tool(item: Json, trusted: bool) -> Json:

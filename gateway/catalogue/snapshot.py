@@ -1,7 +1,7 @@
 """What one backend lists, checked and compiled once."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from mcp.shared.inbound import x_mcp_header_map
@@ -10,6 +10,7 @@ from gateway.catalogue.flatten import flatten
 from gateway.catalogue.intake import take_prompts, take_resources, take_templates, take_tools
 from gateway.catalogue.names import collisions
 from gateway.catalogue.schema import compile_check
+from gateway.catalogue.texts import hidden_in, looks, order_in, strings
 from gateway.contract import Backend, Json, Offer
 
 Check = Callable[[Json], None]
@@ -28,6 +29,8 @@ class Snapshot:
     """Input schemas of the tools that mirror arguments into headers."""
     flat: Mapping[str, Json]
     """Input schemas as clients see them whose models refuse a choice at the root."""
+    suspicious: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Name -> words that sound like an order to the model; it is served all the same."""
     degraded: bool = False
 
 
@@ -37,6 +40,10 @@ def take(backend: Backend, offer: Offer) -> Snapshot:
     prompts, bad_prompts = take_prompts(list(offer.prompts), trusted=backend.trusted)
     resources, bad_resources = take_resources(list(offer.resources), trusted=backend.trusted)
     templates, bad_templates = take_templates(list(offer.templates), trusted=backend.trusted)
+    if not backend.trusted:
+        tools, bad_tools = _apart(tools, bad_tools)
+        prompts, bad_prompts = _apart(prompts, bad_prompts)
+    instructions, bad_words = _instructions(offer.instructions)
     twice = collisions(backend.namespace, [tool["name"] for tool in tools])
     bad_tools |= dict.fromkeys(twice, "its prefixed name is another tool's own name")
     tools = [tool for tool in tools if tool["name"] not in twice]
@@ -51,12 +58,38 @@ def take(backend: Backend, offer: Offer) -> Snapshot:
             prompts=tuple(prompts),
             resources=tuple(resources),
             templates=tuple(templates),
+            instructions=instructions,
         ),
-        quarantined={**bad_templates, **bad_resources, **bad_prompts, **bad_tools},
+        quarantined={**bad_words, **bad_templates, **bad_resources, **bad_prompts, **bad_tools},
+        suspicious={} if backend.trusted else _suspicious([*tools, *prompts]),
         checks={tool["name"]: compile_check(tool["inputSchema"]) for tool in tools},
         flat={tool["name"]: flatten(tool["inputSchema"]) for tool in tools},
         headers={tool["name"]: tool["inputSchema"] for tool in tools if x_mcp_header_map(tool["inputSchema"])},
     )
+
+
+def _apart(items: list[Json], bad: dict[str, str]) -> tuple[list[Json], dict[str, str]]:
+    """Of names that a reader cannot tell apart only the first is served."""
+    kept: list[Json] = []
+    seen: dict[str, str] = {}
+    for item in items:
+        name = item["name"]
+        if (other := seen.setdefault(looks(name), name)) == name:
+            kept.append(item)
+        else:
+            bad = {**bad, name: f"its name cannot be told from {other!r}"}
+    return kept, bad
+
+
+def _instructions(words: str) -> tuple[str, dict[str, str]]:
+    if (found := hidden_in(words)) is None:
+        return words, {}
+    return "", {"instructions": f"they hold the hidden character {found}"}
+
+
+def _suspicious(items: list[Json]) -> dict[str, str]:
+    said = ((item["name"], order_in(text)) for item in items for _, text in strings(item, "it"))
+    return {name: words for name, words in said if words is not None}
 
 
 def effect_of(backend: Backend, tool: Json) -> int:

@@ -72,6 +72,7 @@ class View:
         for snapshot in snapshots:
             self.namespaces[snapshot.backend.namespace] = snapshot
             self._take(snapshot, lists)
+        self._degraded = [namespace for namespace, each in self.namespaces.items() if each.degraded]
 
     # ---- where a name leads ----
 
@@ -130,15 +131,20 @@ class View:
             result["nextCursor"] = _cursor(number + 1)
         if modern:
             result |= self.cache_hints()
+        elif self._degraded:
+            result["_meta"] = {DEGRADED: self._degraded}
         return msgspec.json.encode(result)
 
     def cache_hints(self) -> Json:
         """What every cacheable result of 2026-07-28 carries; the view depends on the caller, so it is private."""
+        meta: Json = {SERVER_INFO: self._naming.server_info}
+        if self._degraded:
+            meta[DEGRADED] = self._degraded
         return {
             "resultType": "complete",
             "ttlMs": int(self._naming.ttl * 1000),
             "cacheScope": "private",
-            "_meta": {SERVER_INFO: self._naming.server_info},
+            "_meta": meta,
         }
 
     def capabilities(self) -> Json:

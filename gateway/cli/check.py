@@ -28,7 +28,7 @@ class Entry:
 def check(config: Path | None, as_json: bool) -> None:
     settings = read_settings(config)
     make_importable(settings)
-    entries = [_entry(namespace, backend) for namespace, backend in settings.backends.items()]
+    entries = [entry_of(namespace, backend) for namespace, backend in settings.backends.items()]
     warnings = list(_warnings(settings))
     errors = list(module_problems(settings))
     if as_json:
@@ -41,7 +41,7 @@ def check(config: Path | None, as_json: bool) -> None:
         raise Failure(*errors, code=BAD_SETTINGS)
 
 
-def _entry(namespace: str, backend: Backend) -> Entry:
+def entry_of(namespace: str, backend: Backend) -> Entry:
     match backend:
         case ModuleBackend():
             return Entry(namespace, "module", ":".join(backend.target), backend.enabled)
@@ -70,11 +70,11 @@ def _warnings(settings: Settings) -> Iterator[str]:
 def module_problems(settings: Settings) -> Iterator[str]:
     """A line for each module that cannot be imported or lacks what it should have."""
     for namespace, backend in settings.backends.items():
-        if isinstance(backend, ModuleBackend) and backend.enabled and (reason := _import_problem(*backend.target)):
+        if isinstance(backend, ModuleBackend) and backend.enabled and (reason := import_problem(*backend.target)):
             yield f"backends.{namespace}: {backend.target[0]} {reason}"
 
 
-def _import_problem(module: str, attribute: str) -> str | None:
+def import_problem(module: str, attribute: str) -> str | None:
     try:
         found = importlib.import_module(module)
     except Exception as exc:  # a module may raise anything while it is imported

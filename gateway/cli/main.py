@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
 
-from gateway.cli import commands
+from gateway.cli import backend_commands, commands
 from gateway.cli.demo.commands import demos
 from gateway.cli.failure import FAILED, Failure, say
 from gateway.cli.policy import policies
@@ -58,12 +58,14 @@ def _report(exc: Exception) -> int:
 app = typer.Typer(cls=Gatehouse, add_completion=False, help="One MCP endpoint for a whole organisation.")
 keys = typer.Typer(help="Make, list and revoke API keys.")
 database = typer.Typer(help="Look after the database.")
+backends = typer.Typer(help="Add, remove, list and check backends.")
 
 
 @app.callback(invoke_without_command=True)
 @keys.callback(invoke_without_command=True)
 @demos.callback(invoke_without_command=True)
 @database.callback(invoke_without_command=True)
+@backends.callback(invoke_without_command=True)
 def _start(context: typer.Context) -> None:  # pyright: ignore[reportUnusedFunction] - typer calls it
     if context.invoked_subcommand is None:
         print(context.get_help())
@@ -83,3 +85,9 @@ app.add_typer(tenants, name="tenant")
 app.add_typer(policies, name="policy")
 database.command("upgrade")(commands.upgrade_database)
 app.add_typer(database, name="db")
+app.command("import")(backend_commands.import_file)
+backends.command("add")(backend_commands.add)
+backends.command("remove")(backend_commands.remove)
+backends.command("list")(backend_commands.list_backends)
+backends.command("check")(backend_commands.check)
+app.add_typer(backends, name="backends")

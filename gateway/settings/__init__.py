@@ -4,7 +4,7 @@ The only reader of settings files and of the environment. `load` raises `Setting
 """
 
 from gateway.settings.auth import Auth
-from gateway.settings.backends import Backend, CommandBackend, ModuleBackend, UrlBackend
+from gateway.settings.backends import Backend, CommandBackend, ModuleBackend, UrlBackend, default_backends
 from gateway.settings.environment import PREFIX
 from gateway.settings.gathered import SettingsError
 from gateway.settings.reader import FILE, load
@@ -34,6 +34,7 @@ __all__ = [
     "Tenant",
     "UrlBackend",
     "VirtualServer",
+    "default_backends",
     "http_address",
     "is_loopback",
     "load",

@@ -58,7 +58,12 @@ class Catalogue(Section):
 
     ttl: Seconds = Field(default=60, description="Seconds until a backend's lists are read again.")
     page_size: Count = Field(default=100, description="Entries in one page of a list.")
-    keep_stale: float = Field(default=86400, ge=0, description="Seconds a dead backend's tools stay listed.")
+    keep_stale: float = Field(
+        default=86400, ge=0, description="Seconds a dead backend's tools stay listed, also after a restart."
+    )
+    pins: Literal["warn", "off"] = Field(
+        default="warn", description="Whether a change in the definition of a remote server's tool is logged."
+    )
 
 
 class Calls(Section):

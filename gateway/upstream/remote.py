@@ -121,6 +121,10 @@ class RemoteBackend:
                     await self._idle.wait()
         await self._link.close()
 
+    async def eras(self) -> frozenset[Era]:
+        """Which it speaks, asked if need be."""
+        return await self._link.eras()
+
     # ---- what it lists ----
 
     async def offer(self, caller: Caller | None) -> Offer:

@@ -145,7 +145,8 @@ async def raw_server(**given: Any) -> AsyncGenerator[RawServer]:
     try:
         yield raw
     finally:
-        server.should_exit = True
+        # A request that it was told to leave hanging is not waited for.
+        server.should_exit = server.force_exit = True
         await task
 
 

@@ -19,6 +19,13 @@ HIDDEN = {
     "bidi isolate": "a\u2066b",
     "tag": "a\U000e0041b",
     "more variation selectors": "a\U000e0101b",
+    "variation selector": "a\ufe01b",
+    "emoji selector without emoji": "a\ufe0fb",
+    "two emoji selectors": "⚠️\ufe0f",
+    "private use": "a\ue000b",
+    "filler": "a\u3164b",
+    "line separator": "a\u2028b",
+    "lone carriage return": "a\rb",
 }
 
 
@@ -35,7 +42,7 @@ def why(item: Any, *, trusted: bool = False) -> str:
 
 
 def test_a_sound_tool_is_taken_as_it_is() -> None:
-    item = tool(title="T", description="Line\n\tone ⚠️ 👨‍👩‍👧 é", annotations={"title": "x"}, custom={"kept": 1})
+    item = tool(title="T", description="Line\r\n\tone ⚠️ 1️⃣ 👨‍👩‍👧 é", annotations={"title": "x"}, custom={"kept": 1})
     assert take_tools([item], trusted=False) == ([item], {})
 
 
@@ -109,6 +116,10 @@ def test_threat_17_hidden_text_is_quarantined_wherever_a_model_would_read_it(tex
         tool(annotations={"title": text}),
         tool(inputSchema=schema),
         tool(outputSchema=schema),
+        tool(inputSchema={"type": "object", "properties": {"a": {"enum": ["fine", text]}}}),
+        tool(inputSchema={"type": "object", "properties": {"a": {"default": text, "examples": [text]}}}),
+        tool(inputSchema={"type": "object", "properties": {text: {}}}),
+        tool(icons=[{"src": text}]),
     ):
         assert "hidden character" in why(item)
     assert take_prompts([{"name": "p", "arguments": [{"name": "a", "description": text}]}], trusted=False)[0] == []

@@ -1,0 +1,60 @@
+"""What the catalogue remembers beyond this process: the lists as they were last read, and the tools' pins."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import msgspec
+
+from gateway.catalogue.pins import Pin
+from gateway.contract import Offer
+
+SHARED: Final = "shared"
+"""Whose credential the lists were read with: the gateway's own, the same for everybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A backend's lists, unchecked, and the unix time at which it last gave them."""
+
+    offer: Offer
+    good_at: float
+
+
+class Memory(Protocol):
+    """Keyed by backend and by whose credential (`shared`, `tenant:…`, `user:…`)."""
+
+    async def recall(self, namespace: str, whose: str, origin: str) -> Remembered | None:
+        """The lists as last read from that very server; `origin` tells it from another of the same name."""
+        ...
+
+    async def keep(self, namespace: str, whose: str, origin: str, seen: Remembered) -> None: ...
+
+    async def pin(self, namespace: str, whose: str, pins: Mapping[str, Pin]) -> Mapping[str, tuple[str, ...]]:
+        """Note the definitions; the tools whose definition is another than before, each with the parts that changed."""
+        ...
+
+
+class Forgetful:
+    """Remembers nothing: for a catalogue that lives in memory alone."""
+
+    async def recall(self, namespace: str, whose: str, origin: str) -> Remembered | None:
+        return None
+
+    async def keep(self, namespace: str, whose: str, origin: str, seen: Remembered) -> None:
+        """Not kept."""
+
+    async def pin(self, namespace: str, whose: str, pins: Mapping[str, Pin]) -> Mapping[str, tuple[str, ...]]:
+        return {}
+
+
+def encoded(offer: Offer) -> str:
+    return msgspec.json.encode(offer).decode()
+
+
+def decoded(text: str) -> Offer | None:
+    """None when an earlier release wrote it in another shape."""
+    try:
+        return msgspec.json.decode(text, type=Offer)
+    except msgspec.DecodeError:
+        return None

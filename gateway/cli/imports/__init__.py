@@ -1,0 +1,1 @@
+"""From the files of MCP clients to entries of `backends:`."""

@@ -1,0 +1,101 @@
+"""Editing gatehouse.yaml as a person would: comments, order and quotes of what is there stay."""
+
+import io
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
+from ruamel.yaml.error import YAMLError
+
+from gateway.cli.failure import BAD_SETTINGS, Failure
+from gateway.contract import Json
+from gateway.settings import FILE, SettingsError, default_backends, load
+
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class SettingsFile:
+    """One file, read whole; `save` writes it at once or not at all."""
+
+    def __init__(self, config: Path | None) -> None:
+        self.path = config or Path(os.environ.get("GATEHOUSE_CONFIG") or FILE)
+        self.existed = self.path.exists()
+        self._yaml = YAML()
+        self._yaml.preserve_quotes = True
+        self._yaml.width = 4096
+        self._yaml.indent(mapping=2, sequence=4, offset=2)
+        self._tree: Json = self._read()
+
+    @property
+    def backends(self) -> Mapping[str, Any]:
+        """What the file itself names."""
+        return cast("Mapping[str, Any]", self._tree.get("backends") or {})
+
+    @property
+    def says_what_is_served(self) -> bool:
+        return bool(self.backends)
+
+    def put(self, namespace: str, entry: Json) -> None:
+        if not isinstance(self._tree.get("backends"), dict):
+            self._tree["backends"] = CommentedMap()
+        self._tree["backends"][namespace] = entry
+
+    def drop(self, namespace: str) -> None:
+        del self._tree["backends"][namespace]
+
+    def save(self) -> None:
+        """Raises `Failure` when the result would be no good; then the file is as it was."""
+        text = self._text()
+        folder = self.path.absolute().parent
+        handle, name = tempfile.mkstemp(dir=folder, prefix=f".{self.path.name}.")
+        fresh = Path(name)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            self._check(fresh, text)
+            # It may hold secrets: nobody else reads it, unless they could before.
+            fresh.chmod(self.path.stat().st_mode & 0o777 if self.existed else 0o600)
+            fresh.replace(self.path)
+        except BaseException:
+            fresh.unlink(missing_ok=True)
+            raise
+
+    def _check(self, fresh: Path, text: str) -> None:
+        # A variable that is not set here may be set where the gateway runs.
+        unset = {name: "unset" for name in _VARIABLE.findall(text) if name not in os.environ}
+        try:
+            load(fresh, {**os.environ, **unset})
+        except SettingsError as exc:
+            lines = (line.replace(str(fresh), str(self.path)) for line in exc.lines)
+            raise Failure(*lines, f"{self.path} is left as it was", code=BAD_SETTINGS) from exc
+
+    def _read(self) -> Json:
+        if not self.existed:
+            return cast("Json", CommentedMap())
+        try:
+            tree: Any = cast("Any", self._yaml).load(self.path.read_text("utf-8"))
+        except (OSError, UnicodeDecodeError) as exc:
+            raise Failure(f"{self.path}: cannot be read: {exc}", code=BAD_SETTINGS) from exc
+        except YAMLError as exc:
+            raise Failure(f"{self.path}: not YAML; `gatehouse check` says where", code=BAD_SETTINGS) from exc
+        if tree is not None and not isinstance(tree, CommentedMap):
+            raise Failure(f"{self.path}: expected settings, such as backends:", code=BAD_SETTINGS)
+        return cast("Json", tree if tree is not None else CommentedMap())
+
+    def _text(self) -> str:
+        out = io.StringIO()
+        cast("Any", self._yaml).dump(self._tree, out)
+        return out.getvalue()
+
+
+def no_longer_served(file: SettingsFile) -> str:
+    """What a file that says nothing of `backends:` serves, and will not once it does; empty when nothing is lost."""
+    if file.says_what_is_served:
+        return ""
+    names = ", ".join(default_backends())
+    return f"{file.path} named no backends before, so {names} were served; add those that you want to keep"

@@ -1,0 +1,108 @@
+"""`backends` adds, removes and lists entries, and says what is wrong with them."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import Result
+
+Run = Callable[..., Result]
+STDIO = Path(__file__).parents[2] / "flows" / "fixtures" / "bare_stdio.py"
+
+
+def backends(folder: Path) -> Any:
+    return yaml.safe_load((folder / "gatehouse.yaml").read_text())["backends"]
+
+
+def test_a_command_a_url_and_a_module_are_added_and_removed(run: Run, tmp_path: Path) -> None:
+    assert run("backends", "add", "files", "--env", "A=b=c", "--", "npx", "-y", "server").exit_code == 0
+    assert run("backends", "add", "far", "--url", "https://x.example/mcp", "--header", "X-Key=${K:-1}").exit_code == 0
+    assert run("backends", "add", "core", "--module", "backends.core").exit_code == 0
+    assert backends(tmp_path) == {
+        "files": {"command": "npx", "args": ["-y", "server"], "env": {"A": "b=c"}},
+        "far": {"url": "https://x.example/mcp", "headers": {"X-Key": "${K:-1}"}},
+        "core": {"module": "backends.core"},
+    }
+    assert run("backends", "remove", "far").exit_code == 0
+    assert list(backends(tmp_path)) == ["files", "core"]
+
+
+def test_the_shipped_backends_that_are_served_no_more_are_named(run: Run) -> None:
+    first = run("backends", "add", "core", "--module", "backends.core")
+    assert "knowledge" in first.stderr
+    assert run("backends", "add", "far", "--url", "https://x.example/mcp").stderr == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("x",),
+        ("x", "--url", "https://x.example", "--module", "y"),
+        ("X_y", "--module", "backends.core"),
+        ("x", "--url", "nonsense"),
+        ("x", "--url", "https://x.example", "--header", "s3cr3t"),
+    ],
+)
+def test_what_cannot_be_served_is_not_written(run: Run, tmp_path: Path, words: tuple[str, ...]) -> None:
+    result = run("backends", "add", *words)
+    assert result.exit_code == 2
+    assert "s3cr3t" not in result.stderr
+    assert not (tmp_path / "gatehouse.yaml").exists()
+
+
+def test_a_backend_that_a_virtual_server_needs_is_not_removed(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "gatehouse.yaml").write_text(
+        "backends:\n  core: {module: backends.core}\n  b: {command: x}\nservers:\n  s: {backends: [core, b]}\n"
+    )
+    result = run("backends", "remove", "b")
+    assert result.exit_code == 2
+    assert "servers.s" in result.stderr
+    assert list(backends(tmp_path)) == ["core", "b"]
+
+
+def test_an_unknown_one_is_refused_with_those_there_are(run: Run) -> None:
+    run("backends", "add", "core", "--module", "backends.core")
+    assert "it names: core" in run("backends", "remove", "other").stderr
+    assert run("backends", "add", "core", "--module", "backends.core").exit_code == 1
+    assert run("backends", "add", "core", "--module", "backends.core", "--replace").exit_code == 0
+
+
+def test_the_list_shows_programs_but_no_arguments(run: Run) -> None:
+    run("backends", "add", "files", "--", "npx", "s3cr3t")
+    rows = json.loads(run("backends", "list", "--json").stdout)
+    assert rows == [{"namespace": "files", "kind": "command", "target": "npx", "enabled": True}]
+    assert "s3cr3t" not in run("backends", "list").stdout
+
+
+def test_check_says_for_each_what_is_wrong_and_how_to_mend_it(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "gatehouse.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "backends": {
+                    "good": {"command": sys.executable, "args": ["-I", str(STDIO)]},
+                    "missing": {"command": "no-such-program-here"},
+                    "refused": {"url": "http://127.0.0.1:1/mcp", "allow_private": True},
+                    "private": {"url": "http://127.0.0.1:1/mcp"},
+                    "module": {"module": "no_such_module"},
+                    "off": {"command": "no-such-program-here", "enabled": False},
+                }
+            }
+        )
+    )
+    result = run("backends", "check", "--json")
+    assert result.exit_code == 1
+    found = {each["namespace"]: each for each in json.loads(result.stdout)}
+    assert set(found) == {"good", "missing", "refused", "private", "module"}
+    assert found["good"]["good"]
+    assert found["good"]["eras"] == ["handshake"]
+    assert found["good"]["tools"] > 0
+    assert "not on the PATH" in found["missing"]["mend"]
+    assert "nothing listens" in found["refused"]["mend"]
+    assert "allow_private" in found["private"]["mend"]
+    assert "cannot be imported" in found["module"]["problem"]
+    assert run("backends", "check", "good").stdout.startswith("✓ good: handshake")
+    assert run("backends", "check", "nobody").exit_code == 2
