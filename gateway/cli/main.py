@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
 
-from gateway.cli import commands
+from gateway.cli import commands, identity_commands
 from gateway.cli.failure import FAILED, Failure, say
 from gateway.errors import Fault
 
@@ -72,3 +72,6 @@ keys.command("create")(commands.create_key)
 keys.command("list")(commands.list_keys)
 keys.command("revoke")(commands.revoke_key)
 app.add_typer(keys, name="key")
+app.add_typer(identity_commands.users, name="user")
+app.add_typer(identity_commands.clients, name="client")
+app.add_typer(identity_commands.signing, name="signing")
