@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
 
-from gateway.cli import backend_commands, commands
+from gateway.cli import backend_commands, commands, identity_commands
 from gateway.cli.demo.commands import demos
 from gateway.cli.failure import FAILED, Failure, say
 from gateway.cli.policy import policies
@@ -91,3 +91,6 @@ backends.command("remove")(backend_commands.remove)
 backends.command("list")(backend_commands.list_backends)
 backends.command("check")(backend_commands.check)
 app.add_typer(backends, name="backends")
+app.add_typer(identity_commands.users, name="user")
+app.add_typer(identity_commands.clients, name="client")
+app.add_typer(identity_commands.signing, name="signing")

@@ -92,4 +92,5 @@ async def _welcome(house: Gatehouse) -> Welcome:
     key = None
     if asked and not await house.keys.list():
         key, _ = await house.keys.create("default", "owner", label="made at the first start")
-    return Welcome(f"{house.public_url}/mcp", asked, key, settings.source, settings.data_dir)
+    code = await house.identity.sign_in_code()
+    return Welcome(f"{house.public_url}/mcp", asked, key, settings.source, settings.data_dir, code)

@@ -9,8 +9,6 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-_UNKNOWN_KEY = "YOUR_KEY"
-
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
@@ -23,14 +21,19 @@ class Welcome:
     """A key made just now: it is shown here and nowhere else."""
     source: Path | None
     data: Path
+    code: str | None = None
+    """What a browser of this machine signs in with, once."""
 
     def show(self, console: Console) -> None:
         say = _Paper(console)
         say.line(("Gatehouse", "bold"), " serves ", (self.url, "bold cyan"))
         say.line()
+        if self.code is not None:
+            say.fact("Sign in", (self.code, "bold green"))
+            say.fact("", ("good once, in the browser that your client opens", "dim"))
         if self.key is not None:
             say.fact("Your key", (self.key, "bold green"))
-            say.fact("", ("shown this once; keep it", "dim"))
+            say.fact("", ("for scripts and clients without a browser; shown this once, keep it", "dim"))
         elif self.asked:
             say.fact("A key", self._make_a_key())
         else:
@@ -49,21 +52,14 @@ class Welcome:
         config = f" --config {shlex.quote(str(self.source))}" if self.source else ""
         return f"gatehouse key create{config} --tenant default --subject NAME"
 
-    def _headers(self) -> dict[str, Any]:
-        return {"headers": {"Authorization": self._bearer()}} if self.asked else {}
-
-    def _bearer(self) -> str:
-        return f"Bearer {self.key or _UNKNOWN_KEY}"
-
     def _claude_code(self) -> str:
-        header = f" --header {shlex.quote(f'Authorization: {self._bearer()}')}" if self.asked else ""
-        return f"claude mcp add --transport http gatehouse {shlex.quote(self.url)}{header}"
+        return f"claude mcp add --transport http gatehouse {shlex.quote(self.url)}"
 
     def _cursor(self) -> str:
-        return _compact({"mcpServers": {"gatehouse": {"url": self.url, **self._headers()}}})
+        return _compact({"mcpServers": {"gatehouse": {"url": self.url}}})
 
     def _vs_code(self) -> str:
-        entry = {"name": "gatehouse", "type": "http", "url": self.url, **self._headers()}
+        entry = {"name": "gatehouse", "type": "http", "url": self.url}
         return f"code --add-mcp {shlex.quote(_compact(entry))}"
 
 

@@ -115,8 +115,18 @@ async def _keep_loading(changed: asyncio.Event, load: Callable[[], Awaitable[Non
         await changed.wait()
         changed.clear()
         try:
-            await load()
+            await _whole(load())
         except Exception:  # the refresh must outlive whatever one reading met
             _log.exception("a change in the database could not be read; it is tried again")
             await asyncio.sleep(_RETRY)
             changed.set()
+
+
+async def _whole(work: Awaitable[None]) -> None:
+    """Not cut off halfway by the end: a query without its asker would outlive the loop."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait((task,))
+        raise

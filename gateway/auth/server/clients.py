@@ -7,8 +7,10 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
 from sqlalchemy import Row, text
 
 from gateway.auth.revocations import Revocations
@@ -134,6 +136,14 @@ class Clients:
             "metadata": json.dumps(metadata),
             "now": self._clock(),
         }
+
+
+def public_keys(text: bytes) -> Json:
+    """The public halves of a JWK set, whatever it holds. Raises `ValueError`."""
+    try:
+        return cast("Json", KeySet.import_key_set(json.loads(text)).as_dict(private=False))
+    except (JoseError, KeyError, TypeError) as exc:
+        raise ValueError("not a JWK set") from exc
 
 
 def _from_row(row: Row[Any]) -> Client:

@@ -74,7 +74,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result
             monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(sys, "path", list(sys.path))
-    return lambda *arguments: CliRunner().invoke(app, list(arguments))
+    return lambda *arguments, **more: CliRunner().invoke(app, list(arguments), **more)
 
 
 @pytest.fixture

@@ -96,8 +96,8 @@ def test_what_a_pipe_is_told_at_the_first_start_is_enough_to_call(run: Callable[
         assert started.stdout is not None
         said = [line.strip() for line in takewhile(lambda line: not line.startswith("Ctrl-C"), started.stdout)]
         (connect,) = [line for line in said if "claude mcp add" in line]
-        *_, url, _, header = shlex.split(connect)
-        (key,) = re.findall(r"gth_\S+", header)
+        *_, url = shlex.split(connect)
+        (key,) = re.findall(r"gth_\S+", "\n".join(said))
         listed = run("tools", "--url", url, "--token", key)
         assert (listed.exit_code, "core_ping" in listed.stdout) == (0, True)
     finally:

@@ -1,0 +1,238 @@
+"""Real clients sign in by themselves: discovery, registration or a document, consent, refresh, and asking for more."""
+
+import asyncio
+import json
+import ssl
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from mcp import Client
+from mcp.client.auth import OAuthClientProvider
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+
+from tests.peers import npm
+from tests.peers.person import CALLBACK, Person
+
+Json = dict[str, Any]
+BACKENDS = {"lab": {"module": "tests.flows.fixtures.writer"}}
+FREE: Json = {"registration_rate": "1000/minute", "authorize_rate": "10000/minute"}
+READ: Json = {**FREE, "scopes": ["mcp:list", "mcp:call"]}
+
+
+class Memory:
+    """What a client keeps between its runs."""
+
+    def __init__(self) -> None:
+        self.tokens: OAuthToken | None = None
+        self.client: OAuthClientInformationFull | None = None
+        self.seen: list[OAuthToken] = []
+        self.auth: OAuthClientProvider | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens = tokens
+        self.seen.append(tokens)
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self.client = client_info
+
+
+@asynccontextmanager
+async def signed_in(
+    gateway: Any, person: Person, memory: Memory, mode: str, document: str | None = None, path: str = "/mcp"
+) -> AsyncIterator[Client]:
+    """The SDK's client with nothing but the address; the person's browser does the rest."""
+    arrived: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+
+    async def open_browser(url: str) -> None:
+        await arrived.put(await person.visit(url))
+
+    async def wait_for_callback() -> AuthorizationCodeResult:
+        told = await arrived.get()
+        return AuthorizationCodeResult(code=told["code"], state=told["state"], iss=told["iss"])
+
+    metadata = OAuthClientMetadata(client_name="Python SDK", redirect_uris=[CALLBACK])  # type: ignore[list-item]
+    auth = OAuthClientProvider(
+        gateway.base + path, metadata, memory, open_browser, wait_for_callback, client_metadata_url=document
+    )
+    memory.auth = auth
+    async with httpx2.AsyncClient(auth=auth, timeout=30, verify=False) as http:
+        transport = streamable_http_client(gateway.base + path, http_client=http)
+        async with Client(transport, mode=mode, cache=None) as client:
+            yield client
+
+
+async def owner(gateway: Any) -> Person:
+    return Person(code=await gateway.house.identity.sign_in_code())
+
+
+async def test_the_python_client_discovers_registers_signs_in_and_calls(start: Any, era: str) -> None:
+    async with start(backends=BACKENDS, auth=FREE) as gateway:
+        memory = Memory()
+        async with signed_in(gateway, await owner(gateway), memory, era) as client:
+            assert {tool.name for tool in (await client.list_tools()).tools} == {"lab_look", "lab_save"}
+            result = await client.call_tool("lab_save", {"text": "x"})
+            assert result.content[0].text == "saved x"  # type: ignore[union-attr]
+    assert memory.client is not None
+    assert (memory.client.client_id or "").startswith("gthc_")
+
+
+async def test_the_python_client_asks_for_more_when_a_tool_needs_it(start: Any, era: str) -> None:
+    async with start(backends=BACKENDS, auth=READ) as gateway:
+        memory, person = Memory(), await owner(gateway)
+        async with signed_in(gateway, person, memory, era) as client:
+            assert not (await client.call_tool("lab_look", {})).is_error
+            result = await client.call_tool("lab_save", {"text": "x"})
+            assert result.content[0].text == "saved x"  # type: ignore[union-attr]
+    first, second = (set((tokens.scope or "").split()) for tokens in memory.seen)
+    assert first == {"mcp:list", "mcp:call"}
+    assert second == {"mcp:list", "mcp:call", "mcp:call:write"}
+    assert sum("Allow Python SDK?" in page.text for page in person.pages) == 2
+
+
+async def test_the_python_client_refreshes_without_asking_anybody(start: Any) -> None:
+    async with start(backends=BACKENDS, auth=FREE) as gateway:
+        memory, person = Memory(), await owner(gateway)
+        async with signed_in(gateway, person, memory, "2026-07-28") as client:
+            await client.call_tool("lab_look", {})
+            pages, auth = len(person.pages), memory.auth
+            assert auth is not None
+            auth.context.token_expiry_time = time.time() - 1  # as it will be in ten minutes
+            assert not (await client.call_tool("lab_look", {})).is_error
+        first, second = memory.seen
+        assert first.refresh_token != second.refresh_token
+        assert len(person.pages) == pages, "nobody was asked again"
+
+
+async def test_the_python_client_gets_a_token_for_one_endpoint_that_opens_no_other(start: Any) -> None:
+    async with start(backends={**BACKENDS, "core": {"module": "backends.core"}}, auth=FREE) as gateway:
+        memory = Memory()
+        async with signed_in(gateway, await owner(gateway), memory, "2026-07-28", path="/mcp/lab") as client:
+            assert {tool.name for tool in (await client.list_tools()).tools} == {"look", "save"}
+        assert memory.tokens is not None
+        holder = gateway.as_(memory.tokens.access_token)
+        assert (await holder.post("tools/list", path="/mcp/core")).status_code == 401
+
+
+# ---- clients known by a document
+
+
+@asynccontextmanager
+async def documented(folder: Path) -> AsyncIterator[tuple[str, Path, Json]]:
+    """A document about a client behind TLS on loopback: its address, the authority to trust, and what it says."""
+    tls, authority = _certified(folder)
+    said: Json = {}
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = json.dumps(said).encode()
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        writer.write(head % len(body) + body)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    address = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/client.json"
+    said |= {"client_id": address, "client_name": "Documented", "redirect_uris": [CALLBACK]}
+    try:
+        yield address, authority, said
+    finally:
+        server.close()
+
+
+def _certified(folder: Path) -> tuple[ssl.SSLContext, Path]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    authority, both = folder / "authority.pem", folder / "server.pem"
+    authority.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    both.write_bytes(authority.read_bytes() + key.private_bytes(serialization.Encoding.PEM, form, plain))
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(both)
+    return tls, authority
+
+
+async def test_the_python_client_is_known_by_its_document(
+    start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with documented(tmp_path) as (address, authority, _):
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+        auth = {**FREE, "client_documents": True, "client_document_private_hosts": ["127.0.0.1"]}
+        async with start(backends=BACKENDS, auth=auth) as gateway:
+            memory, person = Memory(), await owner(gateway)
+            async with signed_in(gateway, person, memory, "2026-07-28", address) as client:
+                assert (await client.list_tools()).tools
+            caller = await gateway.house.identity.authenticate(
+                {"authorization": f"Bearer {memory.seen[0].access_token}"}, ""
+            )
+    assert caller.client == address
+    shown = "".join(page.text for page in person.pages)
+    assert "Allow Documented?" in shown
+    assert "127.0.0.1" in shown
+
+
+# ---- the TypeScript SDK
+
+
+@pytest.mark.parametrize(
+    ("script", "package", "more"),
+    [("oauth_v2.mjs", npm.CLIENT, ("2026-07-28",)), ("oauth_v2.mjs", npm.CLIENT, ("handshake",))],
+    ids=["modern", "handshake"],
+)
+async def test_the_typescript_client_signs_in_refreshes_and_asks_for_more(
+    start: Any, script: str, package: npm.Package, more: tuple[str, ...]
+) -> None:
+    folder = npm.peer(package)
+    async with start(backends=BACKENDS, auth=READ) as gateway:
+        person = await owner(gateway)
+        command = [str(npm.NODE), str(Path(npm.__file__).parent / script), str(folder), gateway.url, *more]
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        met: Json = {}
+        async with asyncio.timeout(60):
+            while line := await process.stdout.readline():
+                said = json.loads(line)
+                if "open" in said:
+                    told = await person.visit(said["open"])
+                    process.stdin.write(json.dumps(told).encode() + b"\n")
+                    await process.stdin.drain()
+                else:
+                    met |= said
+            assert await process.wait() == 0, (await process.stderr.read()).decode() if process.stderr else ""
+    assert met["tools"] == ["lab_look", "lab_save"]
+    assert met["looked"] == "looked"
+    assert met["saved"] == "saved x"
+    assert met["refreshed"] is True
+    assert set(met["scope"].split()) == {"mcp:list", "mcp:call", "mcp:call:write"}
