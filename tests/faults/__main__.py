@@ -12,6 +12,9 @@ from tests.faults.crowd import crowd
 from tests.faults.kills import kill_rounds
 from tests.faults.memory import MEGABYTE, big_results
 from tests.faults.neighbours import neighbours
+from tests.faults.slow import CLIENTS as DRIPPING
+from tests.faults.slow import ROUNDS as DRIPS
+from tests.faults.slow import slow_clients
 
 Told = tuple[bool, str]
 Scenario = Callable[[Path], Awaitable[Told]]
@@ -50,6 +53,12 @@ async def _neighbours(folder: Path) -> Told:
     return good, f"CPU a call {found.cpu:.2f} x, p50 {found.p50:.2f} x, p50 of tools/list {found.list_p50:.2f} x"
 
 
+async def _slow(folder: Path) -> Told:
+    found = await slow_clients(folder)
+    good = found.cpu <= 1.10 and found.late <= 2.0 and found.cut == DRIPPING * DRIPS
+    return good, f"CPU a call {found.cpu:.2f} x, {found.cut} slow clients cut, the last {found.late:.1f} s late"
+
+
 def _memory(era: str) -> Scenario:
     async def scenario(folder: Path) -> Told:
         grown = await big_results(folder, era)
@@ -69,6 +78,7 @@ def scenarios(rounds: int, clients: int) -> dict[str, Scenario]:
         "crowd-http-handshake": _crowd("http", "handshake", clients),
         "crowd-stdio": _crowd("stdio", "handshake", clients),
         "neighbours": _neighbours,
+        "slow-clients": _slow,
         "memory-modern": _memory("modern"),
         "memory-handshake": _memory("handshake"),
     }
