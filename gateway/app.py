@@ -9,7 +9,6 @@ from hashlib import sha256
 from importlib.metadata import version
 from typing import Any, Final, cast
 
-import limits
 from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -40,6 +39,7 @@ from gateway.edge.health import PATHS, health_router
 from gateway.edge.lane import Lane
 from gateway.errors import Fault
 from gateway.identity import Identity
+from gateway.limiting import limit_stage
 from gateway.outbound import client as outbound_client
 from gateway.pipeline import compose
 from gateway.policy.decide import Policy
@@ -175,7 +175,7 @@ class Gatehouse:
         lists = CatalogueRows(self.database)
         memory = Remembering(lists, pins=settings.catalogue.pins == "warn")
         self.catalogue = Catalogue(policy, self._naming(), settings.catalogue.keep_stale, memory, bus)
-        lay_short, lay_refused = self._lay_path(policy, self.audit, lines)
+        lay_short, lay_refused = self._lay_path(policy, lines, limit_stage(settings.limits, bus, settings.bus.prefix))
         self._house = House(
             stores=stores,
             files=settings.files_dir,
@@ -248,7 +248,7 @@ class Gatehouse:
         )
 
     def _lay_path(
-        self, policy: Policy, audit: AuditLog, lines: Lines
+        self, policy: Policy, lines: Lines, limit: Limit
     ) -> tuple[Callable[[Handler], Handler], Callable[[Refusal], Handler]]:
         """Sets `path`; gives the short one, around an end of its own, and the one that ends in a refusal."""
         settings = self.settings
@@ -265,8 +265,8 @@ class Gatehouse:
         # the arguments before policy sees them; `guard` and `deadline` bound what the backend may give and take.
         begin: tuple[tuple[str, Stage], ...] = (
             ("trace", Trace(told)),
-            ("audit", Audit(audit if settings.audit.enabled else None, self._refused)),
-            ("limit", Limit(limits.parse(settings.limits.calls))),
+            ("audit", Audit(self.audit if settings.audit.enabled else None, self._refused)),
+            ("limit", limit),
         )
         self.path = compose(
             (

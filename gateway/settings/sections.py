@@ -1,12 +1,12 @@
 """The smaller sections, each a few plain fields."""
 
 import sys
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from gateway.settings.section import Section
-from gateway.settings.values import CallSeconds, Count, Seconds, Tree, problems, rate
+from gateway.settings.values import CallSeconds, Count, Seconds, Tree, problems
 
 
 class Tenant(Section):
@@ -45,12 +45,6 @@ class Names(Section):
         if self.max_length - self.client_prefix_budget < 32:
             raise problems((("client_prefix_budget",), "leaves fewer than 32 characters of max_length for the name"))
         return self
-
-
-class Limits(Section):
-    """How much one principal may ask for."""
-
-    calls: Annotated[str, AfterValidator(rate)] = Field(default="600/minute", description="Calls of one principal.")
 
 
 class Catalogue(Section):

@@ -9,8 +9,9 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from gateway.settings.auth import Auth
 from gateway.settings.backends import Backend, default_backends
+from gateway.settings.limits import Limits
 from gateway.settings.policies import Policies
-from gateway.settings.sections import Audit, Calls, Catalogue, Limits, Log, Names, Tenant, VirtualServer
+from gateway.settings.sections import Audit, Calls, Catalogue, Log, Names, Tenant, VirtualServer
 from gateway.settings.server import Server
 from gateway.settings.state import BusAt, DatabaseAt
 from gateway.settings.values import Namespace, Problem, TenantName, is_loopback, problems

@@ -21,6 +21,7 @@ class Guard:
             size = len(json.dumps(result, default=str))
         except TypeError as exc:
             raise Fault(Kind.INTERNAL, "The backend's answer is not JSON.", stage="guard") from exc
+        call.record.notes["result_bytes"] = size
         if size > self._max_bytes:
             raise Fault(
                 Kind.TOO_LARGE,

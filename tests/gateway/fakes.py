@@ -55,7 +55,7 @@ from gateway.stages.authorize import Authorize, checking
 from gateway.stages.deadline import Deadline
 from gateway.stages.dispatch import Dispatch
 from gateway.stages.guard import Guard
-from gateway.stages.limit import Limit
+from gateway.stages.limit import Limit, Rule
 from gateway.stages.resolve import Resolve
 from gateway.stages.trace import Trace
 from gateway.stages.validate import Validate
@@ -374,10 +374,11 @@ class Rig:
         self.used = FakeApprovals()
         self.told: list[Call] = []
         self.catalogue = Catalogue(policy, Naming(server_info=SERVER_INFO, **naming))
+        rate = limits.parse(calls)
         begin: tuple[tuple[str, Stage], ...] = (
             ("trace", Trace(self.told.append)),
             ("audit", Audit(self.log)),
-            ("limit", Limit(limits.parse(calls))),
+            ("limit", Limit([Rule("calls", rate.amount, rate.get_expiry())])),
         )
         path = compose(
             (
