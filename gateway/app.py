@@ -47,6 +47,7 @@ from gateway.policy.explain import Explain
 from gateway.policy.shelf import Policies
 from gateway.policy.source import SHIPPED, BadPolicies
 from gateway.protocol.asking import Asking
+from gateway.protocol.caps import Caps, Most
 from gateway.protocol.entry import Entry
 from gateway.protocol.floor import FindAgain, Floor, Refusal
 from gateway.protocol.hub import Hub
@@ -73,6 +74,7 @@ from gateway.stages.dispatch import Dispatch
 from gateway.stages.guard import Guard as ResultGuard
 from gateway.stages.limit import Limit
 from gateway.stages.resolve import Resolve
+from gateway.stages.share import Bounds, Share
 from gateway.stages.trace import Trace
 from gateway.stages.validate import Validate
 from gateway.state.approvals import Approvals
@@ -251,7 +253,7 @@ class Gatehouse:
         self, policy: Policy, lines: Lines, limit: Limit
     ) -> tuple[Callable[[Handler], Handler], Callable[[Refusal], Handler]]:
         """Sets `path`; gives the short one, around an end of its own, and the one that ends in a refusal."""
-        settings = self.settings
+        settings, shares = self.settings, self.settings.shares
         self.spans = Spans()
         shown = CallLines(lines.put, settings.log.format) if settings.log.level in ("debug", "info") else None
 
@@ -262,7 +264,8 @@ class Gatehouse:
 
         # The order of the path, and why: `trace` and `audit` see everything that happens inside; `limit` charges every
         # call, also one that is refused later; `resolve` makes hidden and unknown alike; `validate` bounds and checks
-        # the arguments before policy sees them; `guard` and `deadline` bound what the backend may give and take.
+        # the arguments before policy sees them; `guard` and `deadline` bound what the backend may give and take;
+        # `share` is last, so that only calls that would be carried out wait for a place, and no longer than they may.
         begin: tuple[tuple[str, Stage], ...] = (
             ("trace", Trace(told)),
             ("audit", Audit(self.audit if settings.audit.enabled else None, self._refused)),
@@ -277,6 +280,7 @@ class Gatehouse:
                 ("approve", Approve(Approvals(self.database), checking(policy.decide))),
                 ("guard", ResultGuard(settings.calls.max_result_bytes)),
                 ("deadline", Deadline()),
+                ("share", Share(Bounds(shares.per_tenant, shares.per_principal, shares.waiting))),
             ),
             Dispatch(),
             "dispatch",
@@ -290,9 +294,11 @@ class Gatehouse:
         self._parking = Parking(bus.worker)
         standing = Standing(self.catalogue, self._hub, streams, rows, pulse, relay)
         sessions = Sessions(seal, rows)
+        most = self.settings.streams
+        caps = Caps(Most(most.per_principal, most.per_tenant, most.per_process))
         return Entry(
-            Modern(floor, Listen(self.catalogue, self._hub), Rounds(seal), pulse, self._parking, relay),
-            Legacy(floor, sessions, streams, Asking(bus), standing, pulse, self._news),
+            Modern(floor, Listen(self.catalogue, self._hub, caps), Rounds(seal), pulse, self._parking, relay),
+            Legacy(floor, sessions, streams, Asking(bus), standing, pulse, self._news, caps),
         )
 
     def _plain_routes(self, *routers: APIRouter) -> FastAPI:

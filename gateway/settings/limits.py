@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from gateway.settings.section import Section
-from gateway.settings.values import Effect, Namespace, problems, rate
+from gateway.settings.values import Count, Effect, Namespace, problems, rate
 
 Rate = Annotated[str, AfterValidator(rate)]
 Dimension = Literal["tenant", "principal", "backend", "tool", "effect"]
@@ -49,3 +49,19 @@ class Limits(Section):
     cost_per_kilobyte: float = Field(
         default=0, ge=0, description="Cost of each kilobyte of a result, charged once it is known."
     )
+
+
+class Shares(Section):
+    """What one tenant or principal may have under way at each backend, so that no burst starves the others."""
+
+    per_tenant: Count = Field(default=64, description="Calls of one tenant under way at one backend.")
+    per_principal: Count = Field(default=32, description="Calls of one principal under way at one backend.")
+    waiting: int = Field(default=256, ge=0, description="Calls that may wait for their turn; more are refused.")
+
+
+class Streams(Section):
+    """Event streams and subscriptions that may be open in one process."""
+
+    per_principal: Count = Field(default=8, description="Streams of one principal.")
+    per_tenant: Count = Field(default=200, description="Streams of one tenant.")
+    per_process: Count = Field(default=2000, description="Streams in all.")

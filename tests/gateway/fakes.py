@@ -33,6 +33,7 @@ from gateway.policy.decide import Policy
 from gateway.policy.shelf import Policies, load
 from gateway.policy.source import SHIPPED
 from gateway.protocol.asking import Asking
+from gateway.protocol.caps import Caps, Most
 from gateway.protocol.entry import Entry
 from gateway.protocol.floor import FindAgain, Floor
 from gateway.protocol.hub import Hub
@@ -405,6 +406,7 @@ class Rig:
         self.catalogue.on_change(self.hub.changed)
         self.rows = FakeRows()
         self.streams = Streams("w1")
+        self.caps = Caps(Most())
         self.bus = MemoryBus("w1")
         self.asking = Asking(self.bus)
         self.relay = Relay(self.bus)
@@ -412,9 +414,23 @@ class Rig:
         seal = Seal([b"k" * 32])
         self.standing = Standing(self.catalogue, self.hub, self.streams, self.rows, self.pulse, self.relay)
         self.entry = Entry(
-            Modern(floor, Listen(self.catalogue, self.hub), Rounds(seal), self.pulse, Parking("here"), self.relay),
+            Modern(
+                floor,
+                Listen(self.catalogue, self.hub, self.caps),
+                Rounds(seal),
+                self.pulse,
+                Parking("here"),
+                self.relay,
+            ),
             Legacy(
-                floor, Sessions(seal, self.rows), self.streams, self.asking, self.standing, self.pulse, News(self.bus)
+                floor,
+                Sessions(seal, self.rows),
+                self.streams,
+                self.asking,
+                self.standing,
+                self.pulse,
+                News(self.bus),
+                self.caps,
             ),
         )
         self._endpoints = {each.path: each for each in (Endpoint("/mcp", "underscore"), *endpoints)}
