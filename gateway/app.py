@@ -98,6 +98,8 @@ from gateway.upstream.stdio.watchdog import Watchdog
 log = logging.getLogger("gatehouse")
 
 VERSION: Final = version("gatehouse")
+OVERRIDES: Final = {"effects", "timeouts", "timeout", "faults", "clean", "max_result_bytes", "media_types"}
+"""What an entry of `backends:` may say in place of the manifest."""
 SERVER_INFO: Final[Json] = {"name": "gatehouse", "title": "Gatehouse", "version": VERSION}
 
 
@@ -253,7 +255,7 @@ class Gatehouse:
         self, policy: Policy, lines: Lines, limit: Limit
     ) -> tuple[Callable[[Handler], Handler], Callable[[Refusal], Handler]]:
         """Sets `path`; gives the short one, around an end of its own, and the one that ends in a refusal."""
-        settings, shares = self.settings, self.settings.shares
+        settings, shares, calls = self.settings, self.settings.shares, self.settings.calls
         self.spans = Spans()
         shown = CallLines(lines.put, settings.log.format) if settings.log.level in ("debug", "info") else None
 
@@ -275,7 +277,7 @@ class Gatehouse:
             (
                 *begin,
                 ("resolve", Resolve(FindAgain(self.catalogue))),
-                ("validate", Validate(settings.calls.max_arguments_bytes)),
+                ("validate", Validate(calls.max_arguments_bytes, calls.max_depth, calls.max_keys, calls.max_string)),
                 ("authorize", Authorize(policy.decide)),
                 ("approve", Approve(Approvals(self.database), checking(policy.decide))),
                 ("guard", ResultGuard(settings.calls.max_result_bytes)),
@@ -350,7 +352,7 @@ class Gatehouse:
             raise
 
     def _load(self, namespace: str, entry: "Served") -> LocalBackend | RemoteBackend:
-        overrides = entry.model_dump(include={"effects", "timeouts", "timeout", "faults"})
+        overrides = entry.model_dump(include=OVERRIDES)
         if isinstance(entry, ModuleBackend):
             module, attribute = entry.target
             backend = load_module(namespace, module, attribute, entry.options, overrides, self._house)

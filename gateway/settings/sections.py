@@ -65,6 +65,9 @@ class Calls(Section):
 
     deadline: CallSeconds = Field(default=60, description="Seconds a call may take unless its tool says otherwise.")
     max_arguments_bytes: Count = Field(default=1024 * 1024, description="Largest arguments.")
+    max_depth: Count = Field(default=32, description="Objects and lists within each other in the arguments.")
+    max_keys: Count = Field(default=10_000, description="Members and items of the arguments, all told.")
+    max_string: Count = Field(default=1024 * 1024, description="Characters of the longest text in the arguments.")
     max_result_bytes: Count = Field(default=8 * 1024 * 1024, description="Largest result.")
 
 
