@@ -9,6 +9,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from gateway.settings import CommandBackend, ModuleBackend, Settings, Tenant, UrlBackend, VirtualServer
+from gateway.settings.limits import LimitRule
 from gateway.settings.upstream import OAuthClient, ProcessLimits
 
 PAGE: Final = Path(__file__).with_name("settings.md")
@@ -24,6 +25,11 @@ ENTRIES: Final[tuple[tuple[str, str, type[BaseModel]], ...]] = (
         "What one tenant may see and do. With no `tenants:` there is one, `default`. What the settings name they set "
         "at every start; a tenant that they no longer name stays as it was.",
         Tenant,
+    ),
+    (
+        "`limits.rules.NAME`",
+        "One limit beside `limits.calls`; [docs/scaling.md](scaling.md#limits) has examples.",
+        LimitRule,
     ),
     ("`servers.NAME`", "Some backends under an address of their own, `/mcp/NAME`.", VirtualServer),
     (

@@ -9,7 +9,6 @@ from hashlib import sha256
 from importlib.metadata import version
 from typing import Any, Final, cast
 
-import limits
 from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -40,6 +39,7 @@ from gateway.edge.health import PATHS, health_router
 from gateway.edge.lane import Lane
 from gateway.errors import Fault
 from gateway.identity import Identity
+from gateway.limiting import limit_stage
 from gateway.outbound import client as outbound_client
 from gateway.pipeline import compose
 from gateway.policy.decide import Policy
@@ -47,6 +47,7 @@ from gateway.policy.explain import Explain
 from gateway.policy.shelf import Policies
 from gateway.policy.source import SHIPPED, BadPolicies
 from gateway.protocol.asking import Asking
+from gateway.protocol.caps import Caps, Most
 from gateway.protocol.entry import Entry
 from gateway.protocol.floor import FindAgain, Floor, Refusal
 from gateway.protocol.hub import Hub
@@ -73,6 +74,7 @@ from gateway.stages.dispatch import Dispatch
 from gateway.stages.guard import Guard as ResultGuard
 from gateway.stages.limit import Limit
 from gateway.stages.resolve import Resolve
+from gateway.stages.share import Bounds, Share
 from gateway.stages.trace import Trace
 from gateway.stages.validate import Validate
 from gateway.state.approvals import Approvals
@@ -96,6 +98,8 @@ from gateway.upstream.stdio.watchdog import Watchdog
 log = logging.getLogger("gatehouse")
 
 VERSION: Final = version("gatehouse")
+OVERRIDES: Final = {"effects", "timeouts", "timeout", "faults", "clean", "max_result_bytes", "media_types"}
+"""What an entry of `backends:` may say in place of the manifest."""
 SERVER_INFO: Final[Json] = {"name": "gatehouse", "title": "Gatehouse", "version": VERSION}
 
 
@@ -175,7 +179,7 @@ class Gatehouse:
         lists = CatalogueRows(self.database)
         memory = Remembering(lists, pins=settings.catalogue.pins == "warn")
         self.catalogue = Catalogue(policy, self._naming(), settings.catalogue.keep_stale, memory, bus)
-        lay_short, lay_refused = self._lay_path(policy, self.audit, lines)
+        lay_short, lay_refused = self._lay_path(policy, lines, limit_stage(settings.limits, bus, settings.bus.prefix))
         self._house = House(
             stores=stores,
             files=settings.files_dir,
@@ -248,10 +252,10 @@ class Gatehouse:
         )
 
     def _lay_path(
-        self, policy: Policy, audit: AuditLog, lines: Lines
+        self, policy: Policy, lines: Lines, limit: Limit
     ) -> tuple[Callable[[Handler], Handler], Callable[[Refusal], Handler]]:
         """Sets `path`; gives the short one, around an end of its own, and the one that ends in a refusal."""
-        settings = self.settings
+        settings, shares, calls = self.settings, self.settings.shares, self.settings.calls
         self.spans = Spans()
         shown = CallLines(lines.put, settings.log.format) if settings.log.level in ("debug", "info") else None
 
@@ -262,21 +266,23 @@ class Gatehouse:
 
         # The order of the path, and why: `trace` and `audit` see everything that happens inside; `limit` charges every
         # call, also one that is refused later; `resolve` makes hidden and unknown alike; `validate` bounds and checks
-        # the arguments before policy sees them; `guard` and `deadline` bound what the backend may give and take.
+        # the arguments before policy sees them; `guard` and `deadline` bound what the backend may give and take;
+        # `share` is last, so that only calls that would be carried out wait for a place, and no longer than they may.
         begin: tuple[tuple[str, Stage], ...] = (
             ("trace", Trace(told)),
-            ("audit", Audit(audit if settings.audit.enabled else None, self._refused)),
-            ("limit", Limit(limits.parse(settings.limits.calls))),
+            ("audit", Audit(self.audit if settings.audit.enabled else None, self._refused)),
+            ("limit", limit),
         )
         self.path = compose(
             (
                 *begin,
                 ("resolve", Resolve(FindAgain(self.catalogue))),
-                ("validate", Validate(settings.calls.max_arguments_bytes)),
+                ("validate", Validate(calls.max_arguments_bytes, calls.max_depth, calls.max_keys, calls.max_string)),
                 ("authorize", Authorize(policy.decide)),
                 ("approve", Approve(Approvals(self.database), checking(policy.decide))),
                 ("guard", ResultGuard(settings.calls.max_result_bytes)),
                 ("deadline", Deadline()),
+                ("share", Share(Bounds(shares.per_tenant, shares.per_principal, shares.waiting))),
             ),
             Dispatch(),
             "dispatch",
@@ -290,9 +296,11 @@ class Gatehouse:
         self._parking = Parking(bus.worker)
         standing = Standing(self.catalogue, self._hub, streams, rows, pulse, relay)
         sessions = Sessions(seal, rows)
+        most = self.settings.streams
+        caps = Caps(Most(most.per_principal, most.per_tenant, most.per_process))
         return Entry(
-            Modern(floor, Listen(self.catalogue, self._hub), Rounds(seal), pulse, self._parking, relay),
-            Legacy(floor, sessions, streams, Asking(bus), standing, pulse, self._news),
+            Modern(floor, Listen(self.catalogue, self._hub, caps), Rounds(seal), pulse, self._parking, relay),
+            Legacy(floor, sessions, streams, Asking(bus), standing, pulse, self._news, caps),
         )
 
     def _plain_routes(self, *routers: APIRouter) -> FastAPI:
@@ -344,7 +352,7 @@ class Gatehouse:
             raise
 
     def _load(self, namespace: str, entry: "Served") -> LocalBackend | RemoteBackend:
-        overrides = entry.model_dump(include={"effects", "timeouts", "timeout", "faults"})
+        overrides = entry.model_dump(include=OVERRIDES)
         if isinstance(entry, ModuleBackend):
             module, attribute = entry.target
             backend = load_module(namespace, module, attribute, entry.options, overrides, self._house)

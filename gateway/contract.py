@@ -322,6 +322,13 @@ class Manifest:
     timeouts: Mapping[str, float] = field(default_factory=dict[str, float])
     migrations: Path | None = None
     """Folder of `NNNN_name.sql` files, applied in order to its store."""
+    clean: frozenset[str] | None = None
+    """What is taken out of its results: `text` (hidden characters, terminal codes), `secrets`; None: a module's `text`,
+    nothing of a remote server."""
+    result_bytes: Mapping[str, int] = field(default_factory=dict[str, int])
+    """The largest result by tool, or `*` for all; never more than the gateway's own bound."""
+    media_types: tuple[str, ...] | None = None
+    """The kinds of content its results may hold, such as `image/*`; None: any."""
     executor: bool = False
     """Works on files of this machine: several replicas need one shared `files_dir`."""
 

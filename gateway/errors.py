@@ -90,6 +90,8 @@ class Fault(Exception):
         self.retry_after = retry_after
         self.category = category or row.category
         self.stage = stage
+        self.headers: tuple[tuple[bytes, bytes], ...] = ()
+        """What the answer's HTTP headers say of it beside `Retry-After`."""
 
     def as_object(self, *, correlation_id: str, origin: str, stage: str, words: Mapping[Kind, str]) -> dict[str, Any]:
         """The error object, the same wherever it appears."""

@@ -1,5 +1,6 @@
 """JSON-RPC answers as bytes."""
 
+from math import ceil
 from typing import Final
 
 from gateway.contract import Result
@@ -50,4 +51,4 @@ def stream_headers(correlation_id: str, *more: Header) -> Headers:
 
 
 def retry_header(seconds: float | None) -> tuple[Header, ...]:
-    return () if seconds is None else ((b"retry-after", b"%d" % max(1, round(seconds))),)
+    return () if seconds is None else ((b"retry-after", b"%d" % max(1, ceil(seconds))),)

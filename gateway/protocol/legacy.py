@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from gateway.catalogue.view import View
 from gateway.contract import Call, Client, Handler, Inbound, Json, Outlet, Record, Result, Route
 from gateway.errors import Fault, Kind, UnknownName
-from gateway.protocol.answer import Header, error_bytes, headers
+from gateway.protocol.answer import Header, error_bytes, headers, retry_header
 from gateway.protocol.asking import Asking, posted
+from gateway.protocol.caps import Caps
 from gateway.protocol.downgrade import downgrade
 from gateway.protocol.faults import RpcError, number
 from gateway.protocol.floor import CARRIED, IS_LIST, Floor, find, list_end, read, seen
@@ -44,8 +45,10 @@ class Legacy:
         standing: Standing,
         pulse: Pulse,
         news: News,
+        caps: Caps,
     ) -> None:
         self._floor = floor
+        self._caps = caps
         self._news = news
         news.on("cancelled", self._cancelled_elsewhere)
         news.on("ended", lambda about: self._end_here(about["session"]))
@@ -109,10 +112,20 @@ class Legacy:
             return
         session = await self._session(inbound, outlet, None, correlation_id)
         if session is not None:
-            if "last-event-id" not in inbound.headers:
-                # At most one standing stream a session, in whichever worker it is.
-                await self._news.tell("standing", {"session": session.digest})
-            await self._standing.open(inbound, outlet, session, correlation_id)
+            try:
+                with self._caps.held(inbound.caller):
+                    await self._listen(inbound, outlet, session, correlation_id)
+            except Fault as fault:
+                error = RpcError(number(fault.kind, modern=False), fault.message)
+                more = retry_header(fault.retry_after)
+                await outlet.answer(429, headers(correlation_id, *more), error_bytes(None, error))
+
+    async def _listen(self, inbound: Inbound, outlet: Outlet, session: Session, correlation_id: str) -> None:
+        if "last-event-id" not in inbound.headers:
+            # At most one standing stream a session, in whichever worker it is.
+            self._standing.end(session.digest)
+            await self._news.tell("standing", {"session": session.digest})
+        await self._standing.open(inbound, outlet, session, correlation_id)
 
     async def delete(self, inbound: Inbound, outlet: Outlet) -> None:
         correlation_id, _ = self._floor.correlate(inbound.headers, None)

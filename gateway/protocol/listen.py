@@ -5,6 +5,7 @@ from typing import Any, Final, cast
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.view import View
 from gateway.contract import Call, Change, Json, Result
+from gateway.protocol.caps import Caps
 from gateway.protocol.floor import seen
 from gateway.protocol.hub import LIST_CHANGED, UPDATED, Hub, Target, updated
 
@@ -15,11 +16,16 @@ _FLAGS: Final = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "
 class Listen:
     """The end of the short path for a subscription."""
 
-    def __init__(self, catalogue: Catalogue, hub: Hub) -> None:
+    def __init__(self, catalogue: Catalogue, hub: Hub, caps: Caps) -> None:
         self._catalogue = catalogue
         self._hub = hub
+        self._caps = caps
 
     async def __call__(self, call: Call) -> Result:
+        with self._caps.held(call.caller):
+            return await self._listen(call)
+
+    async def _listen(self, call: Call) -> Result:
         view = seen(self._catalogue, call)
         granted, targets = _grant(cast("Json", call.params["notifications"]), view)
         meta: Json = {SUBSCRIPTION_ID: call.request_id}

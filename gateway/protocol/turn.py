@@ -25,10 +25,11 @@ class Outcome(Struct, frozen=True):
     retry_after: float | None = None
     lacking: Fault | None = None
     """Why it failed, when it did for want of a scope that a token could be given."""
+    more: tuple[Header, ...] = ()
 
     @property
     def headers(self) -> tuple[Header, ...]:
-        return retry_header(self.retry_after)
+        return (*retry_header(self.retry_after), *self.more) if self.more else retry_header(self.retry_after)
 
 
 async def take_turn(
@@ -74,7 +75,8 @@ def _failed(call: Call, exc: Fault | ForeignError, finish: Callable[[Call, Resul
 def _dressed(call: Call, exc: Fault | ForeignError, finish: Callable[[Call, Result], Result]) -> Outcome:
     retry_after = exc.retry_after if isinstance(exc, Fault) else None
     lacking = exc if isinstance(exc, Fault) and call.caller.token and exc.details.get("missing_scopes") else None
+    more = exc.headers if isinstance(exc, Fault) else ()
     answer = dress(exc, call)
     if isinstance(answer, RpcError):
-        return Outcome(error_bytes(call.request_id, answer), answer.code, retry_after, lacking)
-    return Outcome(result_bytes(call.request_id, finish(call, answer)), None, retry_after, lacking)
+        return Outcome(error_bytes(call.request_id, answer), answer.code, retry_after, lacking, more)
+    return Outcome(result_bytes(call.request_id, finish(call, answer)), None, retry_after, lacking, more)

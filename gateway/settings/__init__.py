@@ -7,9 +7,10 @@ from gateway.settings.auth import Auth
 from gateway.settings.backends import Backend, CommandBackend, ModuleBackend, UrlBackend, default_backends
 from gateway.settings.environment import PREFIX
 from gateway.settings.gathered import SettingsError
+from gateway.settings.limits import Limits
 from gateway.settings.reader import FILE, load
 from gateway.settings.section import Section
-from gateway.settings.sections import Audit, Calls, Catalogue, Limits, Log, Names, Tenant, VirtualServer
+from gateway.settings.sections import Audit, Calls, Catalogue, Log, Names, Tenant, VirtualServer
 from gateway.settings.server import Server
 from gateway.settings.settings import Settings
 from gateway.settings.values import http_address, is_loopback

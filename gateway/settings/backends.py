@@ -25,6 +25,17 @@ class _Backend(Section):
     faults: Literal["result", "protocol"] | None = Field(
         default=None, description="Whether a failed call is a result with isError or a JSON-RPC error."
     )
+    clean: tuple[Literal["text", "secrets"], ...] | None = Field(
+        default=None,
+        description="What is taken out of its results, hidden text or what looks like secrets; text for modules, else nothing.",
+    )
+    max_result_bytes: dict[str, Count] = Field(
+        default={}, description="Largest result by tool, * for every tool, below calls.max_result_bytes."
+    )
+    media_types: tuple[str, ...] | None = Field(
+        default=None,
+        description="Kinds of content that its results may hold beside text, such as image/*.",
+    )
     enabled: bool = Field(default=True, description="Whether it is served.")
 
 

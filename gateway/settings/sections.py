@@ -1,12 +1,12 @@
 """The smaller sections, each a few plain fields."""
 
 import sys
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from gateway.settings.section import Section
-from gateway.settings.values import CallSeconds, Count, Seconds, Tree, problems, rate
+from gateway.settings.values import CallSeconds, Count, Seconds, Tree, problems
 
 
 class Tenant(Section):
@@ -47,12 +47,6 @@ class Names(Section):
         return self
 
 
-class Limits(Section):
-    """How much one principal may ask for."""
-
-    calls: Annotated[str, AfterValidator(rate)] = Field(default="600/minute", description="Calls of one principal.")
-
-
 class Catalogue(Section):
     """What is remembered of the backends' lists."""
 
@@ -71,6 +65,9 @@ class Calls(Section):
 
     deadline: CallSeconds = Field(default=60, description="Seconds a call may take unless its tool says otherwise.")
     max_arguments_bytes: Count = Field(default=1024 * 1024, description="Largest arguments.")
+    max_depth: Count = Field(default=32, description="Objects and lists within each other in the arguments.")
+    max_keys: Count = Field(default=10_000, description="Members and items of the arguments, all told.")
+    max_string: Count = Field(default=1024 * 1024, description="Characters of the longest text in the arguments.")
     max_result_bytes: Count = Field(default=8 * 1024 * 1024, description="Largest result.")
 
 

@@ -9,8 +9,9 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from gateway.settings.auth import Auth
 from gateway.settings.backends import Backend, default_backends
+from gateway.settings.limits import Limits, Shares, Streams
 from gateway.settings.policies import Policies
-from gateway.settings.sections import Audit, Calls, Catalogue, Limits, Log, Names, Tenant, VirtualServer
+from gateway.settings.sections import Audit, Calls, Catalogue, Log, Names, Tenant, VirtualServer
 from gateway.settings.server import Server
 from gateway.settings.state import BusAt, DatabaseAt
 from gateway.settings.values import Namespace, Problem, TenantName, is_loopback, problems
@@ -41,6 +42,8 @@ class Settings(BaseSettings):
     servers: dict[Namespace, VirtualServer] = Field(default={}, description="Virtual servers, by name.")
     names: Names = Field(default=Names(), description="The names that clients see.")
     limits: Limits = Field(default=Limits(), description="How much one principal may ask for.")
+    shares: Shares = Field(default=Shares(), description="What one caller may have under way at each backend.")
+    streams: Streams = Field(default=Streams(), description="Event streams that may be open.")
     catalogue: Catalogue = Field(default=Catalogue(), description="What is remembered of the backends' lists.")
     calls: Calls = Field(default=Calls(), description="Bounds of one call.")
     policies: Policies = Field(default=Policies(), description="Who may do what.")

@@ -79,4 +79,7 @@ def overridden(manifest: Manifest, overrides: Mapping[str, Any]) -> Manifest:
         faults=overrides.get("faults") or manifest.faults,
         effects={**manifest.effects, **overrides.get("effects", {})},
         timeouts=timeouts,
+        clean=manifest.clean if overrides.get("clean") is None else frozenset(overrides["clean"]),
+        result_bytes={**manifest.result_bytes, **overrides.get("max_result_bytes", {})},
+        media_types=manifest.media_types if overrides.get("media_types") is None else overrides["media_types"],
     )

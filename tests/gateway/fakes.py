@@ -33,6 +33,7 @@ from gateway.policy.decide import Policy
 from gateway.policy.shelf import Policies, load
 from gateway.policy.source import SHIPPED
 from gateway.protocol.asking import Asking
+from gateway.protocol.caps import Caps, Most
 from gateway.protocol.entry import Entry
 from gateway.protocol.floor import FindAgain, Floor
 from gateway.protocol.hub import Hub
@@ -55,7 +56,7 @@ from gateway.stages.authorize import Authorize, checking
 from gateway.stages.deadline import Deadline
 from gateway.stages.dispatch import Dispatch
 from gateway.stages.guard import Guard
-from gateway.stages.limit import Limit
+from gateway.stages.limit import Limit, Rule
 from gateway.stages.resolve import Resolve
 from gateway.stages.trace import Trace
 from gateway.stages.validate import Validate
@@ -374,10 +375,11 @@ class Rig:
         self.used = FakeApprovals()
         self.told: list[Call] = []
         self.catalogue = Catalogue(policy, Naming(server_info=SERVER_INFO, **naming))
+        rate = limits.parse(calls)
         begin: tuple[tuple[str, Stage], ...] = (
             ("trace", Trace(self.told.append)),
             ("audit", Audit(self.log)),
-            ("limit", Limit(limits.parse(calls))),
+            ("limit", Limit([Rule("calls", rate.amount, rate.get_expiry())])),
         )
         path = compose(
             (
@@ -404,6 +406,7 @@ class Rig:
         self.catalogue.on_change(self.hub.changed)
         self.rows = FakeRows()
         self.streams = Streams("w1")
+        self.caps = Caps(Most())
         self.bus = MemoryBus("w1")
         self.asking = Asking(self.bus)
         self.relay = Relay(self.bus)
@@ -411,9 +414,23 @@ class Rig:
         seal = Seal([b"k" * 32])
         self.standing = Standing(self.catalogue, self.hub, self.streams, self.rows, self.pulse, self.relay)
         self.entry = Entry(
-            Modern(floor, Listen(self.catalogue, self.hub), Rounds(seal), self.pulse, Parking("here"), self.relay),
+            Modern(
+                floor,
+                Listen(self.catalogue, self.hub, self.caps),
+                Rounds(seal),
+                self.pulse,
+                Parking("here"),
+                self.relay,
+            ),
             Legacy(
-                floor, Sessions(seal, self.rows), self.streams, self.asking, self.standing, self.pulse, News(self.bus)
+                floor,
+                Sessions(seal, self.rows),
+                self.streams,
+                self.asking,
+                self.standing,
+                self.pulse,
+                News(self.bus),
+                self.caps,
             ),
         )
         self._endpoints = {each.path: each for each in (Endpoint("/mcp", "underscore"), *endpoints)}
