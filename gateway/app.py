@@ -156,7 +156,7 @@ class Gatehouse:
         self.keys = identity.keys
         self.tenants = await Tenants.open(self.database)
         rows = await SessionRows.open(self.database)
-        self.audit = await AuditLog.open(settings.data_dir)
+        self.audit = await AuditLog.open(settings.data_dir, settings.audit.keep_days, settings.audit.max_records)
         leave(self.audit.close)
         stores = await open_stores(settings.files_dir / "stores", url, settings.database.connections)
         leave(stores.close)
@@ -259,7 +259,7 @@ class Gatehouse:
         # the arguments before policy sees them; `guard` and `deadline` bound what the backend may give and take.
         begin: tuple[tuple[str, Stage], ...] = (
             ("trace", Trace(told)),
-            ("audit", Audit(audit if settings.audit.enabled else None, self._refused)),
+            ("audit", self._auditing(audit)),
             ("limit", Limit(limits.parse(settings.limits.calls))),
         )
         self.path = compose(
@@ -277,6 +277,11 @@ class Gatehouse:
         )
         short = partial(compose, (*begin, ("authorize", Authorize(policy.decide_list))))
         return short, lambda reason: compose(begin, _raising(reason), "edge")
+
+    def _auditing(self, audit: AuditLog) -> Audit:
+        settings = self.settings.audit
+        strict = settings.durability == "strict"
+        return Audit(audit if settings.enabled else None, self._refused, strict=strict)
 
     def _entry(self, floor: Floor, seal: Seal, rows: SessionRows, bus: Bus, pulse: Pulse) -> Entry:
         """Both eras at one door."""
