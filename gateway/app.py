@@ -163,7 +163,7 @@ class Gatehouse:
         self.keys = identity.keys
         self.tenants = await Tenants.open(self.database)
         rows = await SessionRows.open(self.database)
-        self.audit = await AuditLog.open(settings.data_dir)
+        self.audit = await AuditLog.open(settings.data_dir, settings.audit.keep_days, settings.audit.max_records)
         leave(self.audit.close)
         stores = await open_stores(settings.files_dir / "stores", url, settings.database.connections)
         leave(stores.close)
@@ -270,7 +270,7 @@ class Gatehouse:
         # `share` is last, so that only calls that would be carried out wait for a place, and no longer than they may.
         begin: tuple[tuple[str, Stage], ...] = (
             ("trace", Trace(told)),
-            ("audit", Audit(self.audit if settings.audit.enabled else None, self._refused)),
+            ("audit", self._auditing(self.audit)),
             ("limit", limit),
         )
         self.path = compose(
@@ -289,6 +289,11 @@ class Gatehouse:
         )
         short = partial(compose, (*begin, ("authorize", Authorize(policy.decide_list))))
         return short, lambda reason: compose(begin, _raising(reason), "edge")
+
+    def _auditing(self, audit: AuditLog) -> Audit:
+        settings = self.settings.audit
+        strict = settings.durability == "strict"
+        return Audit(audit if settings.enabled else None, self._refused, strict=strict)
 
     def _entry(self, floor: Floor, seal: Seal, rows: SessionRows, bus: Bus, pulse: Pulse) -> Entry:
         """Both eras at one door."""

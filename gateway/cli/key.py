@@ -52,7 +52,7 @@ def create(
     as_json: bool,
 ) -> None:
     name, kind = _principal(subject, service)
-    ends = None if expires is None else time.time() + _seconds(expires)
+    ends = None if expires is None else time.time() + seconds(expires, "--expires")
 
     async def make(ring: Ring) -> tuple[str, KeyInfo]:
         ring.check_tenant(tenant)
@@ -71,10 +71,11 @@ def _principal(subject: str | None, service: str | None) -> tuple[str, Literal["
     raise Failure("say whose key it is: --subject for a user or --service for a service account", code=2)
 
 
-def _seconds(text: str) -> int:
+def seconds(text: str, option: str) -> int:
+    """A span of time such as 30d. Raises `Failure` in the name of the option."""
     found = re.fullmatch(r"([1-9][0-9]{0,5})([smhdw])", text)
     if not found:
-        raise Failure("--expires is a number and a unit, s m h d or w, such as 30d", code=2)
+        raise Failure(f"{option} is a number and a unit, s m h d or w, such as 30d", code=2)
     return int(found[1]) * _UNITS[found[2]]
 
 

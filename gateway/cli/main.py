@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
 
 from gateway.cli import backend_commands, commands, identity_commands
+from gateway.cli.audit import audit
 from gateway.cli.demo.commands import demos
 from gateway.cli.failure import FAILED, Failure, say
 from gateway.cli.policy import policies
@@ -83,6 +84,7 @@ app.add_typer(keys, name="key")
 app.add_typer(demos, name="demo")
 app.add_typer(tenants, name="tenant")
 app.add_typer(policies, name="policy")
+app.add_typer(audit, name="audit")
 database.command("upgrade")(commands.upgrade_database)
 app.add_typer(database, name="db")
 app.command("import")(backend_commands.import_file)

@@ -27,7 +27,7 @@ class _Backend(Section):
     )
     clean: tuple[Literal["text", "secrets"], ...] | None = Field(
         default=None,
-        description="What is taken out of its results, hidden text or what looks like secrets; text for modules, else nothing.",
+        description="Taken out of its results: hidden text, what looks like secrets; text for modules, else nothing.",
     )
     max_result_bytes: dict[str, Count] = Field(
         default={}, description="Largest result by tool, * for every tool, below calls.max_result_bytes."

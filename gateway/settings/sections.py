@@ -75,6 +75,11 @@ class Audit(Section):
     """The record of who did what."""
 
     enabled: bool = Field(default=True, description="Whether calls are recorded.")
+    durability: Literal["grouped", "strict"] = Field(
+        default="grouped", description="Whether an answer waits until its record is committed, which is `strict`."
+    )
+    keep_days: float = Field(default=365, gt=0, description="Days after which records are let go.")
+    max_records: Count = Field(default=10_000_000, description="Records kept at most; the oldest are let go.")
 
 
 class Log(Section):

@@ -4,12 +4,13 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from time import perf_counter_ns
 from typing import Any, Protocol
 
 import msgspec
 
-from gateway.contract import Call, Handler, Result
+from gateway.contract import Call, Caller, Handler, Result
 from gateway.errors import Fault, ForeignError
 
 Row = tuple[Any, ...]
@@ -30,9 +31,13 @@ class Audit:
     """Notes the outcome, then hands one row to the log, which commits in groups off the hot path. A call that was
     refused on its way is told to `refused` as well."""
 
-    def __init__(self, kept: Log | None, refused: Callable[[Call, Fault], None] | None = None) -> None:
+    def __init__(
+        self, kept: Log | None, refused: Callable[[Call, Fault], None] | None = None, *, strict: bool = False
+    ) -> None:
+        """If `strict`, nothing is answered before its record is committed."""
         self._log = kept
         self._refused = refused
+        self._strict = strict
 
     async def __call__(self, call: Call, call_next: Handler) -> Result:
         record = call.record
@@ -64,6 +69,8 @@ class Audit:
                 if self._log.full:
                     await self._log.flush()
                 self._log.put(_row(call))
+                if self._strict:
+                    await self._log.flush()
 
 
 def _row(call: Call) -> Row:
@@ -83,7 +90,16 @@ def _row(call: Call) -> Row:
         record.outcome,
         (perf_counter_ns() - record.started) // 1000,
         call.trace.get("traceparent", "")[3:35],
+        record.context or _unasked(caller),
+        record.notes.get("approved", ""),
+        str(call.meta.get("actor") or "")[:256],
     )
+
+
+@lru_cache(4096)
+def _unasked(caller: Caller) -> str:
+    """Who it was, where the call did not get as far as policy."""
+    return msgspec.json.encode({"groups": sorted(caller.groups), "scopes": sorted(caller.scopes)}).decode()
 
 
 def _digest(arguments: object) -> str:

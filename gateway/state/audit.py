@@ -1,60 +1,28 @@
-"""The audit log: records are queued without waiting and committed in groups by a thread of its own.
-
-It has a file of its own, so that its commits neither wait for the gateway's tables nor look like a change of them.
-"""
+"""The audit log: records are queued without waiting, then linked into chains and committed in groups by a thread."""
 
 import asyncio
 import logging
-import sqlite3
+import secrets
 import threading
+import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from gateway.errors import Fault, Kind
-from gateway.state.migrations import migrate
-from gateway.state.sqlite import connect, open_engine, prepare_file
+from gateway.state.audit_chain import COLUMNS, Chains, Row
+from gateway.state.audit_file import BAD_RECORD, FAILED, FILE, AuditFile, prepare
 
-FILE: Final = "audit.db"
-MIGRATIONS: Final = Path(__file__).with_name("migrations") / "audit"
-COLUMNS: Final = (
-    "at",
-    "tenant",
-    "principal",
-    "credential",
-    "correlation_id",
-    "method",
-    "target",
-    "effect",
-    "decision",
-    "policies",
-    "arguments_digest",
-    "outcome",
-    "duration_us",
-    "trace_id",
-)
-
-Row = tuple[float, str, str, str, str, str, str, int | None, str, str, str, str, int, str]
-"""One record, in the order of `COLUMNS`: `at` in Unix seconds, `target` a canonical id. Never arguments."""
+__all__ = ["COLUMNS", "FILE", "AuditLog", "Row"]
 
 _GROUP: Final = 500
 _GATHER: Final = 0.05
 _FULL: Final = 10_000
 _BOUND: Final = 20_000
 _RETRY: Final = 1.0
-
-_INSERT: Final = f"INSERT INTO audit ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
-
-# What a single record can be guilty of; everything else is the file's or the disk's doing.
-_BAD_RECORD: Final = (
-    sqlite3.IntegrityError,
-    sqlite3.ProgrammingError,
-    sqlite3.InterfaceError,
-    sqlite3.DataError,
-    OverflowError,
-    UnicodeError,
-)
+_PRUNE_EVERY: Final = 3600.0
+_DAY: Final = 86400.0
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +34,10 @@ class AuditLog:
     awaits `flush` every time.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, keep_days: float, max_records: int) -> None:
+        self._keep_days = keep_days
+        self._max_records = max_records
+        self._chains = Chains(secrets.token_hex(8))
         self._rows: deque[Row] = deque()
         self._put = 0
         self._written = 0
@@ -75,22 +46,17 @@ class AuditLog:
         self._work = threading.Event()
         self._hurry = threading.Event()
         self._stopping = False
-        self._connection = connect(path)
+        self._file = AuditFile(path)
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
 
     @classmethod
-    async def open(cls, data_dir: Path) -> "AuditLog":
-        """Make or open the log in this folder. Raises `Fault(UNAVAILABLE)` with what to do when that fails."""
-        path = data_dir / FILE
-        await asyncio.to_thread(prepare_file, path)
-        engine = open_engine(path, "write")
-        try:
-            async with engine.connect() as connection:
-                await migrate(connection, MIGRATIONS)
-        finally:
-            await engine.dispose()
-        return cls(path)
+    async def open(cls, data_dir: Path, keep_days: float = 365.0, max_records: int = 10_000_000) -> "AuditLog":
+        """Make or open the log in this folder. Raises `Fault(UNAVAILABLE)` with what to do when that fails.
+
+        Records older than `keep_days`, and the oldest beyond `max_records`, are let go once an hour.
+        """
+        return cls(await prepare(data_dir), keep_days, max_records)
 
     @property
     def full(self) -> bool:
@@ -129,8 +95,12 @@ class AuditLog:
     # ---- on the writer's thread --------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        next_prune = time.monotonic()
         while self._rows or not self._stopping:
-            self._work.wait()
+            if time.monotonic() >= next_prune and not self._stopping:
+                next_prune = time.monotonic() + _PRUNE_EVERY
+                self._prune()
+            self._work.wait(_PRUNE_EVERY)
             self._hurry.wait(_GATHER)
             self._work.clear()
             self._hurry.clear()
@@ -139,17 +109,26 @@ class AuditLog:
                 self._write(group)
                 self._written += len(group)
             self._tell(None)
-        self._connection.close()
+        self._file.close()
+
+    def _prune(self) -> None:
+        try:
+            pruned = self._file.prune(time.time() - self._keep_days * _DAY, self._max_records)
+        except FAILED:
+            _log.warning("old audit records could not be let go; it is tried again", exc_info=True)
+            return
+        if pruned:
+            _log.info("%d old audit records were let go", pruned)
 
     def _write(self, group: list[Row]) -> None:
         while True:
             try:
-                with self._connection:
-                    self._connection.execute("BEGIN IMMEDIATE")
-                    self._connection.executemany(_INSERT, group)
-            except _BAD_RECORD:
+                linked, heads = self._chains.linked(group)
+                self._file.write(self._chains.writer, linked, heads)
+                self._chains.advance(heads)
+            except BAD_RECORD:
                 self._write_singly(group)
-            except sqlite3.Error:
+            except FAILED:
                 _log.exception("%d audit records could not be committed", len(group))
                 self._tell(_unavailable())
                 if not self._stopping:

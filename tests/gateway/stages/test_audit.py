@@ -83,7 +83,7 @@ async def test_arguments_and_results_never_reach_a_row() -> None:
     async def tells(call: Call) -> Result:
         return {"content": [{"type": "text", "text": secret}], "structuredContent": {secret: secret}}
 
-    call = a_call(params={"name": "x", "arguments": {"password": secret, secret: 1}, "_meta": {"actor": secret}})
+    call = a_call(params={"name": "x", "arguments": {"password": secret, secret: 1}, "_meta": {"note": secret}})
     first = await row(call, tells)
     assert secret not in str(first)
     again = await row(a_call(params={"name": "x", "arguments": {secret: 1, "password": secret}}), tells)
@@ -147,3 +147,27 @@ async def test_a_refusal_on_the_way_is_told_and_a_failure_of_the_backend_is_not(
     with pytest.raises(Fault):
         await Audit(None, lambda *refused: heard.append(refused))(call, raising(fault))
     assert heard == ([(call, fault)] if told else [])
+
+
+async def test_who_a_caller_says_to_act_for_is_recorded_and_is_nobodys_identity() -> None:
+    call = a_call(params={"name": "x", "_meta": {"actor": "the boss" * 100}}, caller=Caller("acme", "alice"))
+    kept = await row(call)
+    assert (kept["principal"], kept["actor"]) == ("acme/user:alice", ("the boss" * 100)[:256])
+
+
+async def test_what_policy_saw_is_recorded_and_who_it_was_where_policy_was_not_asked() -> None:
+    call = a_call()
+    call.record.context = '{"readonly":true}'
+    call.record.notes["approved"] = "said"
+    kept = await row(call)
+    assert (kept["context"], kept["approved"]) == ('{"readonly":true}', "said")
+    early = await row(a_call(caller=Caller("acme", "a", groups=frozenset({"g"}), scopes=frozenset({"s"}))))
+    assert json.loads(early["context"]) == {"groups": ["g"], "scopes": ["s"]}
+
+
+async def test_a_strict_log_is_committed_before_the_answer() -> None:
+    log = FakeLog()
+    await Audit(log)(a_call(), end)
+    assert log.flushed == 0
+    await Audit(log, strict=True)(a_call(), end)
+    assert (log.flushed, len(log.rows)) == (1, 2)

@@ -14,7 +14,7 @@ from gateway.state.audit import COLUMNS, FILE, AuditLog, Row
 def record(number: int, tenant: str = "default") -> Row:
     return (
         1000.5 + number, tenant, f"{tenant}/user:alice", "key", f"id-{number}", "tools/call", "core.ping",
-        2, "allow", "p1 p2", "d" * 64, "ok", 123, "t" * 32,
+        2, "allow", "p1 p2", "d" * 64, "ok", 123, "t" * 32, "{}", "", "robot",
     )  # fmt: skip
 
 

@@ -1,0 +1,127 @@
+"""`gatehouse audit`: who did what, whether the record of it still holds, and all of it for other programs."""
+
+import json
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway.cli.failure import Failure
+from gateway.cli.options import AsJson, Config
+
+if TYPE_CHECKING:
+    from gateway.state.audit_chain import Break
+    from gateway.state.audit_file import AuditFile
+
+audit = typer.Typer(help="Read, verify and export the audit log.")
+
+Tenant = Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.")]
+Since = Annotated[str | None, typer.Option("--since", help="Only of the last while, such as 12h or 30d.")]
+
+
+@audit.callback(invoke_without_command=True)
+def _start(context: typer.Context) -> None:  # pyright: ignore[reportUnusedFunction] - typer calls it
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@audit.command("list")
+def list_records(
+    tenant: Tenant = None,
+    subject: Annotated[str | None, typer.Option("--subject", help="Only this user's; needs --tenant.")] = None,
+    since: Since = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="The newest so many.")] = 50,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the newest records, oldest first."""
+    if subject is not None and tenant is None:
+        raise Failure("--subject needs --tenant: users of two tenants may have one name", code=2)
+    principal = None if subject is None else f"{tenant}/user:{subject}"
+    with _opened(config) as kept:
+        found = list(kept.records(tenant, _moment(since), limit, principal))
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        _show(found)
+
+
+@audit.command()
+def verify(tenant: Tenant = None, config: Config = None, as_json: AsJson = False) -> None:
+    """Check that no record was changed, moved or taken away since it was written."""
+    records = 0
+    broken: list[Break] = []
+    with _opened(config) as kept:
+        for each in kept.verify(tenant):
+            if each is None:
+                records += 1
+            else:
+                broken.append(each)
+    if as_json:
+        shown = [
+            {"tenant": each.tenant, "writer": each.writer, "sequence": each.sequence, "why": each.why}
+            for each in broken
+        ]
+        print(json.dumps({"records": records, "broken": shown}, indent=2))
+    else:
+        print(f"{records} records hold")
+    if broken:
+        raise Failure(*map(_told, broken))
+
+
+def _told(each: "Break") -> str:
+    chain = f"tenant {each.tenant}, writer {each.writer}"
+    return f"{chain}: record {each.sequence} is the first that is broken: {each.why}"
+
+
+@audit.command()
+def export(tenant: Tenant = None, since: Since = None, config: Config = None) -> None:
+    """Print every record as a line of JSON, with its place in its chain."""
+    import msgspec
+
+    encode = msgspec.json.Encoder().encode
+    with _opened(config) as kept:
+        for record in kept.records(tenant, _moment(since)):
+            print(encode(record).decode())
+
+
+@contextmanager
+def _opened(config: Path | None) -> "Generator[AuditFile]":
+    import asyncio
+
+    from gateway.cli.configured import read_settings
+    from gateway.cli.failure import system_errors_explained
+    from gateway.state.audit_file import AuditFile, prepare
+
+    settings = read_settings(config)
+    with system_errors_explained(settings):
+        kept = AuditFile(asyncio.run(prepare(settings.data_dir)))
+        try:
+            yield kept
+        finally:
+            kept.close()
+
+
+def _moment(since: str | None) -> float:
+    from gateway.cli.key import seconds
+
+    return 0.0 if since is None else time.time() - seconds(since, "--since")
+
+
+def _show(records: list[dict[str, Any]]) -> None:
+    from datetime import UTC, datetime
+
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("time", "who", "what", "decision", "policies", "outcome", "id", box=None, pad_edge=False)
+    for each in records:
+        moment = datetime.fromtimestamp(each["at"], UTC).isoformat(" ", "seconds").removesuffix("+00:00")
+        what = f"{each['method']} {each['target']}".rstrip()
+        cells = (moment, each["principal"], what, each["decision"], each["policies"], each["outcome"])
+        table.add_row(*map(escape, (*cells, each["correlation_id"])))
+    Console().print(table)

@@ -1,0 +1,62 @@
+"""The audit log read, verified and exported by command."""
+
+import asyncio
+import json
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from gateway.state.audit import FILE, AuditLog
+from tests.gateway.state.test_audit import record
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    data = tmp_path / ".gatehouse"
+    data.mkdir(mode=0o700)
+
+    async def write() -> None:
+        log = await AuditLog.open(data)
+        for number in range(10):
+            log.put((time.time() - (10 - number) * 3600, *record(number, "ab"[number % 2])[1:]))
+        await log.close()
+
+    asyncio.run(write())
+    return data / FILE
+
+
+def test_the_newest_records_are_shown(run: Run, kept: Path) -> None:
+    shown = run("audit", "list", "--limit", "3")
+    assert shown.exit_code == 0, shown.stderr
+    assert [line.split()[-1] for line in shown.stdout.splitlines()[1:]] == ["id-7", "id-8", "id-9"]
+    mine = json.loads(run("audit", "list", "--tenant", "a", "--subject", "alice", "--since", "4h", "--json").stdout)
+    assert [each["correlation_id"] for each in mine] == ["id-8"]
+    assert run("audit", "list", "--subject", "alice").exit_code == 2
+    assert "--since is a number" in run("audit", "list", "--since", "soon").stderr
+
+
+def test_what_holds_is_said_and_the_first_broken_record_shown(run: Run, kept: Path) -> None:
+    held = run("audit", "verify")
+    assert (held.exit_code, held.stdout) == (0, "10 records hold\n")
+    with closing(sqlite3.connect(kept)) as connection, connection:
+        connection.execute("UPDATE audit SET outcome = 'denied' WHERE tenant = 'b' AND sequence >= 3")
+    broken = run("audit", "verify")
+    assert broken.exit_code == 1
+    assert "tenant b" in broken.stderr
+    assert "record 3 is the first that is broken: it was changed" in broken.stderr
+    assert json.loads(run("audit", "verify", "--json").stdout)["broken"][0]["sequence"] == 3
+    assert run("audit", "verify", "--tenant", "a").exit_code == 0
+
+
+def test_everything_is_exported_a_line_each(run: Run, kept: Path) -> None:
+    lines = [json.loads(line) for line in run("audit", "export").stdout.splitlines()]
+    assert [each["correlation_id"] for each in lines] == [f"id-{number}" for number in range(10)]
+    assert all(len(each["hash"]) == 64 and each["sequence"] for each in lines)
+    assert len(run("audit", "export", "--tenant", "a").stdout.splitlines()) == 5

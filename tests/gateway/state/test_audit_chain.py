@@ -1,0 +1,148 @@
+"""The chain holds however long it is and whatever was let go, and shows the first record that was touched."""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gateway.state.audit import AuditLog
+from gateway.state.audit_chain import LINKED, Break, Chains, Row
+from gateway.state.audit_file import FILE, AuditFile, prepare
+from tests.gateway.state.test_audit import record
+
+DAY = 86400.0
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[AuditFile]:
+    path = asyncio.run(prepare(tmp_path))
+    file = AuditFile(path)
+    yield file
+    file.close()
+
+
+def write(file: AuditFile, chains: Chains, *rows: Row) -> None:
+    linked, heads = chains.linked(rows)
+    file.write(chains.writer, linked, heads)
+    chains.advance(heads)
+
+
+def aged(number: int, days: float, tenant: str = "default") -> Row:
+    return (time.time() - days * DAY, *record(number, tenant)[1:])
+
+
+def broken(file: AuditFile, tenant: str | None = None) -> list[Break]:
+    return [each for each in file.verify(tenant) if each is not None]
+
+
+def change(folder: Path, sql: str) -> None:
+    with closing(sqlite3.connect(folder / FILE)) as connection, connection:
+        assert connection.execute(sql).rowcount > 0
+
+
+def test_what_was_written_in_groups_by_two_writers_verifies(kept: AuditFile) -> None:
+    one, two = Chains("one"), Chains("two")
+    for number in range(0, 50, 5):
+        write(kept, one, *(record(each, "ab"[each % 2]) for each in range(number, number + 5)))
+        write(kept, two, record(number, "a"))
+    assert broken(kept) == []
+    assert len(list(kept.verify("a"))) < len(list(kept.verify()))
+
+
+@pytest.mark.parametrize("column", [name for name in LINKED if name not in ("sequence", "tenant", "writer")])
+def test_one_byte_changed_in_any_column_shows_the_first_broken_record(
+    kept: AuditFile, tmp_path: Path, column: str
+) -> None:
+    write(kept, Chains("one"), *(record(number) for number in range(20)))
+    change(tmp_path, f"UPDATE audit SET {column} = {column} || '1' WHERE sequence IN (7, 12)")
+    (first,) = broken(kept)
+    assert (first.tenant, first.writer, first.sequence) == ("default", "one", 7)
+    assert "changed" in first.why
+
+
+@pytest.mark.parametrize(
+    ("sql", "sequence", "why"),
+    [
+        ("DELETE FROM audit WHERE sequence = 5", 6, "is missing"),
+        ("DELETE FROM audit WHERE sequence > 17", 18, "all after it are missing"),
+        ("DELETE FROM audit", 1, "all after it are missing"),
+        ("DELETE FROM audit_chains", 1, "no known chain"),
+        ("UPDATE audit SET sequence = sequence + 100 WHERE sequence = 20", 120, "is missing"),
+        ("UPDATE audit_chains SET last_hash = 'x'", 21, "missing"),
+    ],
+)
+def test_a_record_taken_away_or_moved_is_found(
+    kept: AuditFile, tmp_path: Path, sql: str, sequence: int, why: str
+) -> None:
+    write(kept, Chains("one"), *(record(number) for number in range(20)))
+    change(tmp_path, sql)
+    (first,) = broken(kept)
+    assert first.sequence == sequence
+    assert why in first.why
+
+
+def test_a_record_moved_to_another_tenant_is_found(kept: AuditFile, tmp_path: Path) -> None:
+    write(kept, Chains("one"), *(record(number, "ab"[number % 2]) for number in range(20)))
+    change(tmp_path, "UPDATE audit SET tenant = 'c' WHERE tenant = 'a' AND sequence = 10")
+    assert {(each.tenant, each.sequence) for each in broken(kept)} == {("a", 10), ("c", 10)}
+
+
+def test_what_is_old_is_let_go_and_the_rest_still_verifies(kept: AuditFile, tmp_path: Path) -> None:
+    one, two = Chains("one"), Chains("two")
+    write(kept, one, *(aged(number, 10 - number, "ab"[number % 2]) for number in range(10)))
+    write(kept, two, aged(0, 9), aged(1, 8))
+    assert kept.prune(time.time() - 4.5 * DAY, 1000) == 8
+    assert broken(kept) == []
+    write(kept, one, aged(11, 0, "a"))
+    assert broken(kept) == []
+    assert kept.prune(time.time() - 4.5 * DAY, 1000) == 0
+    change(tmp_path, "DELETE FROM audit WHERE sequence = (SELECT min(sequence) FROM audit WHERE tenant = 'b')")
+    assert [each.tenant for each in broken(kept)][:1], "what is missing after the anchor is found"
+
+
+def test_the_oldest_beyond_the_most_are_let_go(kept: AuditFile) -> None:
+    chains = Chains("one")
+    write(kept, chains, *(aged(number, 100 - number) for number in range(100)))
+    assert kept.prune(0, 30) == 70
+    assert [each["correlation_id"] for each in kept.records()] == [f"id-{number}" for number in range(70, 100)]
+    assert broken(kept) == []
+
+
+def test_records_are_read_by_tenant_person_and_time(kept: AuditFile) -> None:
+    write(kept, Chains("one"), *(aged(number, 10 - number, "ab"[number % 2]) for number in range(10)))
+    assert len(list(kept.records("a"))) == 5
+    assert [each["correlation_id"] for each in kept.records(limit=2)] == ["id-8", "id-9"]
+    assert len(list(kept.records(since=time.time() - 3.5 * DAY))) == 3
+    assert list(kept.records(principal="nobody")) == []
+
+
+async def test_a_log_that_is_opened_lets_go_of_what_is_old(tmp_path: Path) -> None:
+    first = await AuditLog.open(tmp_path)
+    for number in range(10):
+        first.put(aged(number, 10 - number))
+    await first.close()
+    second = await AuditLog.open(tmp_path, keep_days=4.5)
+    file = AuditFile(tmp_path / FILE)
+    async with asyncio.timeout(10):
+        while len(list(file.records())) != 4:
+            await asyncio.sleep(0.01)
+    second.put(record(99))
+    await second.close()
+    assert broken(file) == []
+    assert len({each["writer"] for each in file.records()}) == 2
+    file.close()
+
+
+async def test_a_record_that_cannot_be_written_leaves_no_gap(tmp_path: Path) -> None:
+    log = await AuditLog.open(tmp_path)
+    for row in (record(0), (*record(1)[:-1], "\ud800"), record(2)):
+        log.put(row)  # type: ignore[arg-type]
+    await log.close()
+    file = AuditFile(tmp_path / FILE)
+    assert [each["sequence"] for each in file.records()] == [1, 2]
+    assert broken(file) == []
+    file.close()
