@@ -8,14 +8,22 @@ from typing import Any, Final, Literal, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from gateway.settings import CommandBackend, ModuleBackend, Settings, Tenant, UrlBackend, VirtualServer
+from gateway.settings import (
+    CommandBackend,
+    Introspection,
+    Issuer,
+    ModuleBackend,
+    Settings,
+    Tenant,
+    UrlBackend,
+    VirtualServer,
+)
 
 PAGE: Final = Path(__file__).with_name("settings.md")
 
 NOTES: Final = {
     "server.workers": "This release accepts 1 only.",
     "transport": "This release speaks `http` only.",
-    "auth.mode": "In this release `external` is refused.",
 }
 """What is true of this release beside what the setting is for."""
 
@@ -26,6 +34,12 @@ ENTRIES: Final[tuple[tuple[str, str, type[BaseModel]], ...]] = (
         "at every start; a tenant that they no longer name stays as it was.",
         Tenant,
     ),
+    (
+        "`auth.issuers`, each",
+        "An identity provider whose tokens are taken, with `auth.mode: external`.",
+        Issuer,
+    ),
+    ("`auth.issuers.N.introspection`", "Where opaque tokens are asked about.", Introspection),
     ("`servers.NAME`", "Some backends under an address of their own, `/mcp/NAME`.", VirtualServer),
     (
         "`backends.NAMESPACE`, with `module`",

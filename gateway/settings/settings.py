@@ -71,8 +71,6 @@ class Settings(BaseSettings):
     def _server_problems(self) -> Iterator[Problem]:
         if self.auth.mode == "none" and not is_loopback(self.server.host):
             yield ("server", "host"), "auth.mode none serves loopback only; use 127.0.0.1 or another auth.mode"
-        if self.auth.mode == "external":
-            yield ("auth", "mode"), "tokens of an identity provider are not taken by this release; use embedded"
         for namespace, backend in self.backends.items():
             if isinstance(backend, UrlBackend) and backend.transport == "sse":
                 yield ("backends", namespace, "transport"), "the older SSE transport is not spoken by this release"
