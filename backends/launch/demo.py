@@ -1,6 +1,7 @@
 """The demo: a small product goes from nothing to a pull request; one page is broken on the way to show the mending."""
 
 import asyncio
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ _REACHED: Final = {
 
 
 async def prepare(folder: Path) -> Json:
+    if shutil.which("git") is None:
+        raise Fault(Kind.UNSUPPORTED, "this demo needs git: install it, and try again")
     await asyncio.to_thread(sample.make, folder / "repositories")
     return {"launch": {"module": "backends.launch", "options": options(folder)}}
 

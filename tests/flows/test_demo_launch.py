@@ -63,6 +63,11 @@ def test_it_ends_with_a_commit_of_allowed_paths_that_builds_and_a_pull_request(
     assert "It is the fastest" not in page.read_text()
 
 
+def test_without_git_it_says_so_in_a_line(tmp_path: Path) -> None:
+    said = run(tmp_path, "demo", "launch", PATH="/nonexistent")
+    assert (said.returncode, said.stderr) == (1, "gatehouse: this demo needs git: install it, and try again\n")
+
+
 def _built(site: Path, branch: str, folder: Path) -> Path:
     """What was committed, as anybody else would build it."""
     clone, built = folder / "clone", folder / "built"
