@@ -1,7 +1,9 @@
 """The demo: a small product goes from nothing to a pull request; one page is broken on the way to show the mending."""
 
 import asyncio
+import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +33,8 @@ _REACHED: Final = {
 
 
 async def prepare(folder: Path) -> Json:
+    if shutil.which("git") is None:
+        raise Fault(Kind.UNSUPPORTED, "this demo needs git: install it, and try again")
     await asyncio.to_thread(sample.make, folder / "repositories")
     return {"launch": {"module": "backends.launch", "options": options(folder)}}
 
@@ -49,67 +53,74 @@ def options(folder: Path) -> Json:
 async def play(demo: Demo) -> Json:
     config = run_config(Options.model_validate(options(demo.folder)), "3d", "python", "en", sample.PRODUCT_URL, HEAD)
     started = await demo.call("launch_start_run", {"run_config": config})
-    run_id: str = started["run_id"]
-    demo.step("launch_start_run", run_id)
+    run = _Launch(demo, started["run_id"], [started["state"]])
+    demo.step("launch_start_run", run.run_id)
     demo.note(started["state"])
-    states = await _watch(demo, run_id)
-    run = demo.files / "launch" / "runs" / run_id
-    gate, mended = await _break_and_mend(demo, run_id, run / _PAGE)
+    await run.watch()
+    gate, mended = await run.break_and_mend(demo.files / "launch" / "runs" / run.run_id / _PAGE)
     demo.step("launch_open_pr")
-    pull = await demo.call("launch_open_pr", {"run_id": run_id})
-    site = demo.folder / "repositories" / "site"
-    changed = await asyncio.to_thread(_changed, site, pull["branch"])
+    pull = await run.call("launch_open_pr")
+    changed = await asyncio.to_thread(_changed, demo.folder / "repositories" / "site", pull["branch"])
     demo.note(f"{len(changed)} pages committed", f"{pull['commit_sha'][:12]} on {pull['branch']}")
     demo.note("pull request recorded", pull["pr_url"])
-    status = (await demo.call("launch_get_status", {"run_id": run_id}))["status"]
-    demo.step("launch_get_status", status["state"])
+    await run.show_states()
     return {
-        "run_id": run_id,
-        "states": [started["state"], *states, status["state"]],
+        "run_id": run.run_id,
+        "states": run.states,
         "failed_gate": gate,
         "fixed_issues": mended,
         "changed_paths": changed,
         "allowed_paths": config["allowed_paths"],
         "pull_request": {name: pull[name] for name in ("pr_url", "branch", "commit_sha")},
-        "state": status["state"],
     }
 
 
-async def _watch(demo: Demo, run_id: str) -> list[str]:
-    """Until the run stops by itself; every state that it came to, shown as its events tell of them."""
-    states: list[str] = []
-    while not states or states[-1] not in ("READY_FOR_PR", "FAILED"):
-        if states:
-            await asyncio.sleep(_PAUSE)
-        events = (await demo.call("launch_get_run_telemetry", {"run_id": run_id}))["events"]
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    demo: Demo
+    run_id: str
+    states: list[str]
+    """Every state that it came to so far, as its events tell of them, and as they were shown."""
+
+    async def call(self, tool: str) -> Json:
+        return await self.demo.call(tool, {"run_id": self.run_id})
+
+    async def show_states(self) -> None:
+        events: list[Json] = (await self.call("launch_get_run_telemetry"))["events"]
         moves = [event["payload"]["new_state"] for event in events if event["type"] == "RUN_STATE_CHANGED"]
-        for state in moves[len(states) :]:
-            demo.note(state, _REACHED.get(state, ""))
-        states = moves
-    if states[-1] == "FAILED":
-        raise Fault(Kind.INTERNAL, f"the run {run_id} failed; --folder keeps its reports")
-    return states
+        for state in moves[len(self.states) - 1 :]:
+            self.demo.note(state, _REACHED.get(state, ""))
+            self.states.append(state)
 
+    async def watch(self) -> None:
+        """Until the run stops by itself."""
+        while self.states[-1] not in ("READY_FOR_PR", "FAILED"):
+            await asyncio.sleep(_PAUSE)
+            await self.show_states()
+        if self.states[-1] == "FAILED":
+            raise Fault(Kind.INTERNAL, f"the run {self.run_id} failed; --folder keeps its reports")
 
-async def _break_and_mend(demo: Demo, run_id: str, page: Path) -> tuple[str, list[str]]:
-    """The gate that saw a statement without a proof, and the issues that were mended."""
-    demo.step("a page is broken by hand", f'"{_UNPROVEN}" in {page.name}')
-    text = await asyncio.to_thread(page.read_text)
-    await asyncio.to_thread(page.write_text, text.replace("\n## See also", f"{_UNPROVEN}\n\n## See also"))
-    demo.step("launch_validate")
-    report = (await demo.call("launch_validate", {"run_id": run_id}))["validation_report"]
-    failed: str = next(gate["name"] for gate in report["gates"] if not gate["ok"])
-    for issue in report["issues"]:
-        if issue["gate"] == failed:
-            demo.note(f"{failed} fails", issue["message"])
-    mended: list[str] = []
-    while not report["ok"]:
-        demo.step("launch_fix_next")
-        fixed = await demo.call("launch_fix_next", {"run_id": run_id})
-        report = fixed["validation_report"]
-        mended.append(fixed["fixed_issue_id"])
-        demo.note(f"mended {fixed['fixed_issue_id']}", f"{fixed['remaining_blockers']} left")
-    return failed, mended
+    async def break_and_mend(self, page: Path) -> tuple[str, list[str]]:
+        """The gate that saw a statement without a proof, and the issues that were mended."""
+        self.demo.step("a page is broken by hand", f'"{_UNPROVEN}" in {page.name}')
+        text = await asyncio.to_thread(page.read_text)
+        await asyncio.to_thread(page.write_text, text.replace("\n## See also", f"{_UNPROVEN}\n\n## See also"))
+        self.demo.step("launch_validate")
+        report = (await self.call("launch_validate"))["validation_report"]
+        failed: str = next(gate["name"] for gate in report["gates"] if not gate["ok"])
+        for issue in report["issues"]:
+            if issue["gate"] == failed:
+                self.demo.note(f"{failed} fails", issue["message"])
+        await self.show_states()
+        mended: list[str] = []
+        while not report["ok"]:
+            self.demo.step("launch_fix_next")
+            fixed = await self.call("launch_fix_next")
+            report = fixed["validation_report"]
+            mended.append(fixed["fixed_issue_id"])
+            self.demo.note(f"mended {fixed['fixed_issue_id']}", f"{fixed['remaining_blockers']} left")
+            await self.show_states()
+        return failed, mended
 
 
 def _changed(site: Path, branch: str) -> list[str]:

@@ -22,6 +22,7 @@ from gateway.errors import Fault, Kind
 from gateway.serving import beside, listen
 from gateway.settings import Settings
 from gateway.telemetry.log import Lines
+from gateway.upstream.load import LoadError
 
 TENANT: Final = "default"
 
@@ -73,7 +74,10 @@ async def _gateway(room: Path, entries: Json) -> AsyncGenerator[tuple[Gatehouse,
         {"server": {"port": 0}, "data_dir": room / "data", "log": {"level": "error"}, "backends": entries}
     )
     async with AsyncExitStack() as stack:
-        house = await Gatehouse.open(settings, Lines(sys.stderr))
+        try:
+            house = await Gatehouse.open(settings, Lines(sys.stderr))
+        except LoadError as exc:
+            raise Failure(f"this demo cannot be shown: {exc}") from exc
         stack.push_async_callback(house.close)
         bound = stack.enter_context(listen(settings))
         await stack.enter_async_context(beside(house, bound))

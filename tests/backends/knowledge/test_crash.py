@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import multiprocessing
+import os
 import random
 import socket
 from collections.abc import AsyncIterator
@@ -59,6 +60,8 @@ class Killable:
         pytest.fail(f"the gateway ended with {process.exitcode}")
 
 
+KILLS = 40 if os.environ.get("GATEHOUSE_LONG") == "1" else 2
+
 # Processes of their own that need not import everything anew.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
@@ -89,7 +92,7 @@ async def test_after_a_kill_the_memory_has_all_that_was_answered(memory: Any, tm
     chance = random.Random(7)
     killable = Killable(tmp_path, memory)
     driver, possible = Driver(killable.memory), [Model()]
-    for _ in range(2):
+    for _ in range(KILLS):
         async with killable.running() as process:
             found = await driver.look()
             (model, *_) = [each for each in possible if (each.now, each.ops) == found]

@@ -43,13 +43,18 @@ async def test_us_002_002_a_failure_has_a_stable_code_and_says_whether_to_retry(
     assert error["correlation_id"]
 
 
-async def test_us_002_002_a_store_that_cannot_be_opened_is_a_dependency_to_retry(memory: Any) -> None:
+async def test_us_002_002_a_store_that_cannot_be_opened_is_a_dependency_to_retry(memory: Any, era: str) -> None:
     path = store_of(memory)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"this is no database " * 1000)
-    error = await memory.error("store", topic="t", content="c")
+    async with memory.gateway.client(era) as client:
+        result = await client.call_tool("knowledge_store", {"topic": "t", "content": "c"})
+    assert result.is_error
+    error = result.structured_content["error"]
     assert (error["code"], error["retryable"]) == ("dependency", True)
-    assert str(path.parent) not in str(error)
+    # Who reads only text is told the same, and nothing of the inside.
+    assert result.content[0].text == error["message"]
+    assert str(path.parent) not in str(result)
 
 
 async def test_a_defect_is_internal_and_tells_nothing_of_the_inside(memory: Any) -> None:

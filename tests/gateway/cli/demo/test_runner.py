@@ -92,6 +92,11 @@ def test_a_backend_that_is_not_installed_is_said_in_a_line() -> None:
         show("backends_gone.demo", None, as_json=False)
 
 
+def test_a_backend_that_cannot_be_served_is_said_in_a_line(demo: Callable[[str, str], str]) -> None:
+    with pytest.raises(Failure, match=r"cannot be shown: backends\.core: backends\.gone cannot be imported"):
+        show(demo("unserved_demo", DEMO.replace("backends.core", "backends.gone")), None, as_json=False)
+
+
 def test_the_help_lists_the_demos(run: Callable[..., Result]) -> None:
     assert "launch" in run("demo").stdout
     assert "--folder" in run("demo", "launch", "--help").stdout
