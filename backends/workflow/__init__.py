@@ -29,10 +29,14 @@ manifest = Manifest(
 )
 
 
+_MARGIN = 60.0
+
+
 def server(home: Home) -> Server[Any]:
     """`workflow`, and the resources of the contract."""
     runner = Runner(home, home.options)
-    recovery = Recovery(home, runner)
+    options: Options = home.options
+    recovery = Recovery(home, runner, options.max_step_timeout + options.max_backoff + _MARGIN)
     tools = Tools(home, runner, recovery)
 
     async def list_tools(ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None) -> ListToolsResult:

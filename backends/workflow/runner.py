@@ -113,6 +113,8 @@ class Runner:
             await self._end(store, live, "canceled")
         except Fault as fault:
             await self._end(store, live, "failed", fault.code or WORDS[fault.kind], fault.message)
+        except rows.Lost:
+            log.warning("another worker goes on with %s", live.run.run_id)
         except Exception:
             # A run must come to an end that its owner can see, whatever happened.
             log.exception("a workflow run failed", extra={"correlation_id": live.run.correlation_id})
@@ -135,7 +137,8 @@ class Runner:
                 output = outputs[step.id] = await self._step(store, live, step, outputs)
                 line = "step completed"
             async with store.transaction() as connection:
-                await rows.add_step(connection, run.run_id, position, step.id, status, output)
+                worker = self._home.bus.worker
+                await rows.add_step(connection, run.run_id, worker, position, step.id, status, output)
                 most = self._options.max_logs_per_run
                 await logs.add(connection, run.run_id, most, "info", line, step.id, step.action)
             live.completed = position + 1
@@ -192,9 +195,14 @@ class Runner:
         level = "error" if status == "failed" else "info"
         for pause in (*_PATIENCE, None):
             try:
-                await self._note(store, live.run.run_id, level, f"workflow {status}")
-                await rows.end(store, live.run, live.completed, status, code, message)
+                async with store.transaction() as connection:
+                    worker, most = self._home.bus.worker, self._options.max_logs_per_run
+                    await rows.end(connection, live.run, worker, live.completed, status, code, message)
+                    await logs.add(connection, live.run.run_id, most, level, f"workflow {status}")
                 break
+            except rows.Lost:
+                log.warning("another worker goes on with %s", live.run.run_id)
+                return
             except Fault:
                 # A run whose end is not noted would run for ever: a busy store is waited for.
                 if pause is None:
