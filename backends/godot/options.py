@@ -29,6 +29,10 @@ class Options(BaseModel):
         description="Walls around the engine, in which projects' own code runs: those that this machine has, all of"
         " them or no engine at all, or none. Not around engines that open windows.",
     )
+    engine_reads: tuple[Path, ...] = Field(
+        default=(),
+        description="Further folders that engines may read: an engine that lies in several places, shared assets.",
+    )
     engine_memory_mb: int = Field(default=4096, ge=0, description="Memory one engine may take; 0: as much as it likes.")
     game_network: bool = Field(default=False, description="Whether projects that run may use the network.")
     windowed: bool = Field(default=False, description="Whether games and editors open windows on this machine.")

@@ -13,6 +13,7 @@ from backends.gox import house
 from backends.gox.action import MIGRATIONS, WORDS
 from backends.gox.resources import add_resources
 from backends.workflow.options import Options
+from backends.workflow.recovery import Recovery
 from backends.workflow.runner import Runner
 from backends.workflow.tools import Tools, listed
 from gateway.contract import Home, Json, Manifest
@@ -28,10 +29,15 @@ manifest = Manifest(
 )
 
 
+_MARGIN = 60.0
+
+
 def server(home: Home) -> Server[Any]:
     """`workflow`, and the resources of the contract."""
     runner = Runner(home, home.options)
-    tools = Tools(home, runner)
+    options: Options = home.options
+    recovery = Recovery(home, runner, options.max_step_timeout + options.max_backoff + _MARGIN)
+    tools = Tools(home, runner, recovery)
 
     async def list_tools(ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=listed())
@@ -43,7 +49,7 @@ def server(home: Home) -> Server[Any]:
     async def lifespan(server: Server[Any]) -> AsyncGenerator[None]:
         # Its tools are no actions: they count for nothing, and a step may name them.
         async with house.joined(home, house.Part("", frozenset())):
-            looking = asyncio.create_task(runner.look_after_all())
+            looking = asyncio.create_task(recovery.of_all())
             yield
             looking.cancel()
 

@@ -19,13 +19,19 @@ _INSERT: Final = text(
 _COUNT: Final = text("SELECT COUNT(*) FROM workflow_runs WHERE status = 'running'")
 _ONE: Final = text("SELECT * FROM workflow_runs WHERE run_id = :run_id")
 _RUNNING: Final = text("SELECT * FROM workflow_runs WHERE status = 'running' ORDER BY started_at")
+_SILENT: Final = text(
+    "SELECT * FROM workflow_runs r WHERE status = 'running' AND NOT EXISTS"
+    " (SELECT 1 FROM workflow_logs l WHERE l.run_id = r.run_id AND l.logged_at > :since) ORDER BY started_at"
+)
 _CLAIM: Final = text("UPDATE workflow_runs SET worker = :worker WHERE run_id = :run_id AND worker = :before")
 _CANCEL: Final = text("UPDATE workflow_runs SET cancel_requested = 1 WHERE run_id = :run_id AND status = 'running'")
 _CANCELED: Final = text("SELECT cancel_requested FROM workflow_runs WHERE run_id = :run_id")
-_COMPLETED: Final = text("UPDATE workflow_runs SET completed_steps = :completed WHERE run_id = :run_id")
+_COMPLETED: Final = text(
+    "UPDATE workflow_runs SET completed_steps = :completed WHERE run_id = :run_id AND worker = :worker"
+)
 _END: Final = text(
     "UPDATE workflow_runs SET status = :status, ended_at = :at, error_code = :code, error_message = :message"
-    " WHERE run_id = :run_id AND status = 'running'"
+    " WHERE run_id = :run_id AND status = 'running' AND worker = :worker"
 )
 _STEP: Final = text(
     "INSERT INTO workflow_steps (run_id, position, step_id, status, output)"
@@ -41,6 +47,10 @@ _FORGET: Final = tuple(
     text(f"DELETE FROM {table} WHERE run_id = :run_id")  # noqa: S608  # only our own tables
     for table in ("workflow_steps", "workflow_logs", "workflow_runs")
 )
+
+
+class Lost(Exception):
+    """Another worker has taken the run over: it is no longer ours to write to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +132,11 @@ async def find(store: Store, run_id: str) -> Run | None:
     return _run(row) if row is not None else None
 
 
-async def running(store: Store) -> list[Run]:
+async def running(store: Store, silent_for: float = 0.0) -> list[Run]:
+    """Those that have not ended; with `silent_for` those of which nothing was heard for so many seconds."""
+    statement, row = (_SILENT, {"since": runlog.ago(silent_for)}) if silent_for else (_RUNNING, {})
     async with store.transaction() as connection:
-        return [_run(row) for row in await connection.execute(_RUNNING)]
+        return [_run(each) for each in await connection.execute(statement, row)]
 
 
 async def claim(store: Store, run: Run, worker: str) -> bool:
@@ -145,21 +157,32 @@ async def cancel_requested(store: Store, run_id: str) -> bool:
         return bool((await connection.execute(_CANCELED, {"run_id": run_id})).scalar_one_or_none())
 
 
-async def end(store: Store, run: Run, completed: int, status: str, code: str | None, message: str | None) -> None:
+async def end(
+    connection: AsyncConnection,
+    run: Run,
+    worker: str,
+    completed: int,
+    status: str,
+    code: str | None,
+    message: str | None,
+) -> None:
+    """Raises `Lost`, which takes the record of its end back, too."""
     progress = f"steps={completed}/{run.total_steps}"
-    async with store.transaction() as connection:
-        at = await runlog.end_in(connection, run.run_id, status, progress, code, message)
-        row = {"run_id": run.run_id, "status": status, "at": at, "code": code, "message": message}
-        await connection.execute(_END, row)
+    at = await runlog.end_in(connection, run.run_id, status, progress, code, message)
+    row = {"run_id": run.run_id, "status": status, "at": at, "code": code, "message": message, "worker": worker}
+    if not (await connection.execute(_END, row)).rowcount:
+        raise Lost
 
 
 async def add_step(
-    connection: AsyncConnection, run_id: str, position: int, step_id: str, status: str, output: Any
+    connection: AsyncConnection, run_id: str, worker: str, position: int, step_id: str, status: str, output: Any
 ) -> None:
-    """What a step came to; skipped ones count as completed."""
+    """What a step came to; skipped ones count as completed. Raises `Lost`."""
+    done = {"run_id": run_id, "worker": worker, "completed": position + 1}
+    if not (await connection.execute(_COMPLETED, done)).rowcount:
+        raise Lost
     row = {"run_id": run_id, "position": position, "step_id": step_id, "status": status}
     await connection.execute(_STEP, {**row, "output": json.dumps(output)})
-    await connection.execute(_COMPLETED, {"run_id": run_id, "completed": position + 1})
 
 
 async def outputs(store: Store, run_id: str) -> tuple[int, dict[str, Any]]:

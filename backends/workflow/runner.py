@@ -4,8 +4,6 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -17,13 +15,12 @@ from backends.workflow.definition import Definition, Step, parse
 from backends.workflow.options import Options
 from backends.workflow.rows import Control, Run
 from backends.workflow.values import filled, holds
-from gateway.contract import Caller, Home, Json, Store
+from gateway.contract import Home, Json, Store
 from gateway.errors import Fault, Kind
 
 log = logging.getLogger("gatehouse.workflow")
 
 _CANCEL: Final = "gox.workflow.cancel"
-_LOOK_AGAIN: Final = 60.0
 _PATIENCE: Final = (0.1, 1.0, 5.0)
 _numbers = itertools.count(1)
 
@@ -47,22 +44,11 @@ class Live:
         self.changed = asyncio.Event()
 
 
-@contextmanager
-def _going_on() -> Generator[None]:
-    """One store that cannot be read must not leave the runs of all others lying."""
-    try:
-        yield
-    except Exception:
-        log.exception("interrupted runs could not be looked for")
-
-
 class Runner:
     def __init__(self, home: Home, options: Options) -> None:
         self._home = home
         self._options = options
         self._live: dict[str, Live] = {}
-        self._looked: dict[str, float] = {}
-        self._looking: dict[str, asyncio.Lock] = {}
         home.bus.answer(_CANCEL, self._cancel_here)
 
     def live(self, run_id: str) -> Live | None:
@@ -96,39 +82,8 @@ class Runner:
             await self._home.bus.ask(run.worker, _CANCEL, {"run_id": run.run_id})
         return True
 
-    async def look_after_all(self) -> None:
-        """At the start and ever after: every tenant's runs are taken over when their worker died."""
-        while True:
-            with _going_on():
-                for tenant in await self._home.tenants():
-                    with _going_on():
-                        await self.recover(tenant)
-            await asyncio.sleep(_LOOK_AGAIN)
-
-    async def recover(self, tenant: str) -> None:
-        """Take over the tenant's runs whose worker died: go on with them, or say that they failed.
-
-        Whoever comes while somebody else is at it waits, and finds the runs taken over.
-        """
-        if self._seen(tenant):
-            return
-        async with self._looking.setdefault(tenant, asyncio.Lock()):
-            if not self._seen(tenant):
-                await self._recover(tenant)
-                self._looked[tenant] = time.monotonic() + _LOOK_AGAIN
-
-    def _seen(self, tenant: str) -> bool:
-        return time.monotonic() < self._looked.get(tenant, 0.0)
-
-    async def _recover(self, tenant: str) -> None:
-        store = self._home.store(Caller(tenant, "workflow", "service"))
-        for run in await rows.running(store):
-            if run.run_id in self._live or await house.alive(self._home, run.worker):
-                continue
-            if await rows.claim(store, run, self._home.bus.worker):
-                await self._take_over(store, run)
-
-    async def _take_over(self, store: Store, run: Run) -> None:
+    async def take_over(self, store: Store, run: Run) -> None:
+        """A run that was another worker's: go on with it, or say that it failed."""
         try:
             if self._options.on_restart == "fail":
                 raise Fault(Kind.INTERNAL, "The gateway stopped while this ran.")
@@ -158,6 +113,8 @@ class Runner:
             await self._end(store, live, "canceled")
         except Fault as fault:
             await self._end(store, live, "failed", fault.code or WORDS[fault.kind], fault.message)
+        except rows.Lost:
+            log.warning("another worker goes on with %s", live.run.run_id)
         except Exception:
             # A run must come to an end that its owner can see, whatever happened.
             log.exception("a workflow run failed", extra={"correlation_id": live.run.correlation_id})
@@ -180,7 +137,8 @@ class Runner:
                 output = outputs[step.id] = await self._step(store, live, step, outputs)
                 line = "step completed"
             async with store.transaction() as connection:
-                await rows.add_step(connection, run.run_id, position, step.id, status, output)
+                worker = self._home.bus.worker
+                await rows.add_step(connection, run.run_id, worker, position, step.id, status, output)
                 most = self._options.max_logs_per_run
                 await logs.add(connection, run.run_id, most, "info", line, step.id, step.action)
             live.completed = position + 1
@@ -237,9 +195,14 @@ class Runner:
         level = "error" if status == "failed" else "info"
         for pause in (*_PATIENCE, None):
             try:
-                await self._note(store, live.run.run_id, level, f"workflow {status}")
-                await rows.end(store, live.run, live.completed, status, code, message)
+                async with store.transaction() as connection:
+                    worker, most = self._home.bus.worker, self._options.max_logs_per_run
+                    await rows.end(connection, live.run, worker, live.completed, status, code, message)
+                    await logs.add(connection, live.run.run_id, most, level, f"workflow {status}")
                 break
+            except rows.Lost:
+                log.warning("another worker goes on with %s", live.run.run_id)
+                return
             except Fault:
                 # A run whose end is not noted would run for ever: a busy store is waited for.
                 if pause is None:

@@ -11,6 +11,7 @@ from mcp.types import Tool, ToolAnnotations
 
 from backends.gox.idempotency import Once
 from backends.workflow import history, logs, rows, schemas
+from backends.workflow.recovery import Recovery
 from backends.workflow.rows import Control, Run
 from backends.workflow.runner import Runner
 from gateway.contract import Home, Json, Store
@@ -65,9 +66,10 @@ def listed() -> list[Tool]:
 class Tools:
     """What each tool does."""
 
-    def __init__(self, home: Home, runner: Runner) -> None:
+    def __init__(self, home: Home, runner: Runner, recovery: Recovery) -> None:
         self._home = home
         self._runner = runner
+        self._recovery = recovery
         self._once = Once.of(home)
         self._handlers: dict[str, Handler] = {
             "cancel": self._cancel,
@@ -81,7 +83,7 @@ class Tools:
         handler = self._handlers.get(name)
         if handler is None:
             raise Fault(Kind.NOT_FOUND, f"tool {name!r} is not registered")
-        await self._runner.recover(self._home.here().caller.tenant)
+        await self._recovery.of(self._home.here().caller.tenant)
         structured = await handler(arguments, ctx.session.report_progress)
         block = {"type": "text", "text": json.dumps(structured, ensure_ascii=False, separators=(",", ":"))}
         return {"content": [block], "structuredContent": structured, "isError": False}

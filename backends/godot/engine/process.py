@@ -47,7 +47,7 @@ class Engine:
         self._version: str | None = None
         # A window needs the screen's socket, the graphics card, the user's fonts and sounds.
         mode = "off" if options.windowed else options.sandbox
-        self.walls = Walls(mode, options.engine_memory_mb)
+        self.walls = Walls(mode, options.engine_memory_mb, reads=options.engine_reads)
 
     def program(self) -> Path:
         """Raises `Fault(UNSUPPORTED)` when there is none."""

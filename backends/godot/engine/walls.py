@@ -43,6 +43,8 @@ class Walls:
     memory_mb: int = 0
     network: bool = False
     """Whether it may use the network."""
+    reads: tuple[Path, ...] = ()
+    """What it may read beside the system and itself."""
 
     def with_network(self) -> "Walls":
         return replace(self, network=True)
@@ -61,7 +63,7 @@ class Walls:
         """The command that runs this one inside."""
         walls = {
             "list": _LISTED,
-            "read": [*_SYSTEM, str(_OURS), *_of_engine(Path(command[0]), home)],
+            "read": [*_SYSTEM, str(_OURS), *_of_engine(Path(command[0]), home), *map(str, self.reads)],
             "write": [str(project), str(home), *_DEVICES],
             "files": self.mode != "off",
             "network": self.mode != "off" and not self.network,

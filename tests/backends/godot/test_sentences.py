@@ -7,9 +7,11 @@ invocations are rate limited is in test_contract.py.
 import json
 import re
 import resource
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, fields
 from typing import Any
+
+import pytest
 
 from tests.backends.godot.conftest import Studio
 
@@ -189,7 +191,6 @@ async def _(w: World) -> bool:
 
 @row("In read-only mode write tools are filtered from listings, and their calls are denied.")
 async def _(w: World) -> bool:
-    await w.studio.gateway.house.tenants.change("quiet", {"read_only": True})
     key = await w.studio.gateway.new_key("quiet")
     async with w.studio.gateway.as_(key).client() as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
@@ -318,6 +319,13 @@ def tree(world: World) -> str:
 
 def audit(world: World) -> list[Json]:
     return [json.loads(line) for line in (world.studio.project / ".godot_mcp" / "audit.log").read_text().splitlines()]
+
+
+@pytest.fixture
+async def studio(studio_with: Any) -> AsyncIterator[Studio]:
+    """One with a tenant beside it that may only read."""
+    async with studio_with(settings={"tenants": {"default": {}, "quiet": {"read_only": True}}}) as running:
+        yield running
 
 
 async def test_every_sentence_of_both_contracts_holds(studio: Any, era: str) -> None:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import yaml
 
+from backends.workflow import rows
 from gateway.auth.keys import Keys
 from gateway.state.database import Database
 from gateway.state.secrets import load_secret
@@ -67,6 +69,40 @@ async def test_a_cancel_that_nobody_carried_out_is_carried_out_after_the_restart
             await connection.exec_driver_sql("UPDATE workflow_runs SET cancel_requested = 1")
     async with serving() as gateway:
         assert (await ended(gateway, begun["runId"]))["status"] == "canceled"
+
+
+async def test_a_worker_whose_run_was_taken_over_leaves_it_alone(
+    serving: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when a new process starts while the old one still drains: the old one's step counts for nothing any more."""
+    async with serving() as gateway:
+        begun = await run(gateway, step("sandbox.wait", {"name": "w"}), step("core.ping"), wait=0)
+        await sandbox.gate("w:begun").wait()
+        await _sql(gateway, "UPDATE workflow_runs SET worker = 'another'")
+        sandbox.gate("w").set()
+        async with asyncio.timeout(10):
+            while "another worker goes on" not in caplog.text:
+                await asyncio.sleep(0.02)
+        assert await _sql(gateway, "SELECT status, completed_steps FROM workflow_runs") == [("running", 0)]
+        assert await _sql(gateway, "SELECT message FROM workflow_logs WHERE message = 'step completed'") == []
+        assert begun["runId"]
+
+
+async def test_what_has_fallen_silent_is_found_and_what_speaks_is_not(serving: Any) -> None:
+    async with serving() as gateway:
+        begun = await run(gateway, step("sandbox.wait", {"name": "w"}), wait=0)
+        await sandbox.gate("w:begun").wait()
+        store = gateway.house._house.stores.store("default", "gox", None)
+        assert await rows.running(store, 60) == []
+        await _sql(gateway, "UPDATE workflow_logs SET logged_at = '2020-01-01T00:00:00.000000000Z'")
+        assert [each.run_id for each in await rows.running(store, 60)] == [begun["runId"]]
+
+
+async def _sql(gateway: Any, statement: str) -> list[tuple[Any, ...]]:
+    store = gateway.house._house.stores.store("default", "gox", None)
+    async with store.transaction() as connection:
+        done = await connection.exec_driver_sql(statement)
+        return [tuple(row) for row in done] if done.returns_rows else []
 
 
 def _steps(folder: Path) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,16 @@ async def test_it_reads_the_system_and_nothing_of_other_projects(tmp_path: Path)
     (tmp_path / "project" / "link").symlink_to(secret)
     assert (await shell(tmp_path, "cat link"))[0]
     assert await shell(tmp_path, "test -r /usr/bin/env") == (0, "")
+
+
+async def test_it_reads_what_the_operator_lets_it_read(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "font").write_text("seen")
+    assert (await shell(tmp_path, f"cat {shared}/font"))[0]
+    walls = replace(INSIDE, reads=(shared,))
+    assert await shell(tmp_path, f"cat {shared}/font", walls) == (0, "seen")
+    assert (await shell(tmp_path, f"echo x > {shared}/font", walls))[0]
 
 
 async def test_it_sees_and_signals_no_process_outside(tmp_path: Path) -> None:
