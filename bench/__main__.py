@@ -11,6 +11,7 @@ import uvloop
 from rich.console import Console
 
 from bench.candidates import CANDIDATES, Candidate
+from bench.peers import peers
 from bench.plot import draw
 from bench.process import Cores
 from bench.profile import profile
@@ -29,7 +30,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="gatehouse-bench-") as folder:
         if options.profile:
             return 0 if uvloop.run(profile(_named(options.profile), cores, Path(folder), console)) else 1
-        chosen = [_named(name) for name in options.only.split(",")] if options.only else CANDIDATES
+        chosen = [_named(name) for name in options.only.split(",")] if options.only else (*CANDIDATES, *peers())
         return _bench(chosen, QUICK if options.quick else Plan(), cores, Path(folder), console, options.hold)
 
 
@@ -48,10 +49,10 @@ def _bench(chosen: Sequence[Candidate], plan: Plan, cores: Cores, folder: Path, 
 
 
 def _named(name: str) -> Candidate:
-    for candidate in CANDIDATES:
+    for candidate in (*CANDIDATES, *peers()):
         if candidate.name == name:
             return candidate
-    known = ", ".join(candidate.name for candidate in CANDIDATES)
+    known = ", ".join(candidate.name for candidate in (*CANDIDATES, *peers()))
     raise SystemExit(f"no candidate is called {name!r}; there are: {known}")
 
 

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +30,8 @@ class Launch:
     key: str | None = None
     behind: tuple[tuple[str, ...], ...] = ()
     """Commands of what it needs behind it; they run on the driver's core and are not measured."""
+    env: Mapping[str, str] | None = None
+    """Its whole environment, where it must not have ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class Candidate:
     """The candidate that its cost is a multiple of."""
     bound: float | None = None
     """The most that multiple may be."""
+    start_limit: float = 30.0
+    """Seconds until its first answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ def running(candidate: Candidate, folder: Path, cores: Cores) -> Generator[Runni
         for place, argv in enumerate(launch.behind):
             behind = Server(argv, core=cores.driver, log=folder / f"behind-{place}.log", env=_ENV)
             stack.callback(behind.stop)
-        server = Server(launch.argv, core=cores.server, log=folder / "server.log", env=_ENV)
+        server = Server(launch.argv, core=cores.server, log=folder / "server.log", env=launch.env or _ENV)
         stack.callback(server.stop)
         yield Running(candidate, server, Door(port, candidate.era, candidate.tool, launch.key))
 
@@ -82,7 +86,7 @@ def _gatehouse(folder: Path, port: int) -> Launch:
     return _gateway(folder, port, {"bench": {"module": "bench.echo_module"}})
 
 
-def _upstream(era: Era) -> tuple[int, tuple[str, ...]]:
+def upstream(era: Era) -> tuple[int, tuple[str, ...]]:
     """A port, and the command of a server of that era on it."""
     port = free_port()
     return port, (sys.executable, "-m", "bench.upstream_server", era, str(port))
@@ -90,7 +94,7 @@ def _upstream(era: Era) -> tuple[int, tuple[str, ...]]:
 
 def _forward(era: Era) -> Callable[[Path, int], Launch]:
     def prepare(folder: Path, port: int) -> Launch:
-        behind, argv = _upstream(era)
+        behind, argv = upstream(era)
         return Launch((sys.executable, "-m", "bench.forward_server", str(port), str(behind)), behind=(argv,))
 
     return prepare
@@ -98,7 +102,7 @@ def _forward(era: Era) -> Callable[[Path, int], Launch]:
 
 def _gatehouse_hop(era: Era) -> Callable[[Path, int], Launch]:
     def prepare(folder: Path, port: int) -> Launch:
-        behind, argv = _upstream(era)
+        behind, argv = upstream(era)
         entry = {
             "url": f"http://127.0.0.1:{behind}/mcp",
             "allow_private": True,

@@ -71,9 +71,9 @@ class Lane(asyncio.Protocol):
 
     async def begin_session(self) -> str:
         answer = await self.ask(initialize(self.door))
-        session = answer.headers.get(b"mcp-session-id")
-        if session is None:
+        if answer.status != 200:
             raise ConnectionError(f"no session: HTTP {answer.status} {answer.body[:200]!r}")
+        session = answer.headers.get(b"mcp-session-id", b"")  # some keep none
         accepted = await self.ask(initialized(self.door, session.decode()))
         if accepted.status != 202:
             raise ConnectionError(f"initialized was answered with HTTP {accepted.status} {accepted.body[:200]!r}")

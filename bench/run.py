@@ -12,7 +12,6 @@ from bench.candidates import Candidate, NotStarted, Running, running
 from bench.driver import Lane, Tally, close_lanes, drive, open_lanes
 from bench.process import Cores, Server
 
-_START_LIMIT = 30.0
 _WARM_UP_CALLS = 3000
 
 
@@ -99,7 +98,8 @@ async def measure(
 async def first_call(run: Running) -> float:
     """Seconds from the start of the process to its first right answer. Raises `NotStarted`."""
     said = "nothing"
-    while time.perf_counter() - run.server.started < _START_LIMIT:
+    limit = run.candidate.start_limit
+    while time.perf_counter() - run.server.started < limit:
         if not run.server.alive:
             raise NotStarted(f"it ended at start: {run.server.last_words()}")
         lane = Lane(run.door)
@@ -113,7 +113,7 @@ async def first_call(run: Running) -> float:
         if said is None:
             return time.perf_counter() - run.server.started
         await asyncio.sleep(0.01)
-    raise NotStarted(f"no right answer within {_START_LIMIT:g} s; the last was: {said}")
+    raise NotStarted(f"no right answer within {limit:g} s; the last was: {said}")
 
 
 async def _first_standing(run: Running) -> Standing:

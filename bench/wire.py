@@ -84,7 +84,8 @@ def _call_headers(door: Door, session: str | None) -> list[str]:
 
 
 def _session_headers(session: str) -> list[str]:
-    return [f"MCP-Protocol-Version: {HANDSHAKE}", f"Mcp-Session-Id: {session}"]
+    version = f"MCP-Protocol-Version: {HANDSHAKE}"
+    return [version, f"Mcp-Session-Id: {session}"] if session else [version]
 
 
 def _post(door: Door, message: dict[str, Any], headers: list[str]) -> bytes:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -65,8 +66,13 @@ async def _keys(folder: Path, clients: int) -> list[str]:
 
 async def everybody(url: str, keys: list[str], way: str) -> Crowd:
     """Each key's user calls `far_stream` ten times at once."""
-    async with connections(256) as http:
-        users = [Client(http, url, key, ("modern", "handshake")[n % 2]) for n, key in enumerate(keys)]
+    async with AsyncExitStack() as stack:
+        # A pool each: one that all share looks through all its connections for every request.
+        pools = [await stack.enter_async_context(connections(4)) for _ in keys]
+        users = [
+            Client(http, url, key, ("modern", "handshake")[number % 2])
+            for number, (http, key) in enumerate(zip(pools, keys, strict=True))
+        ]
         await asyncio.gather(*(user.open() for user in users))
         marks = [[f"user-{number}/{id}" for id in IDS] for number in range(len(users))]
         said = await asyncio.gather(
