@@ -29,6 +29,7 @@ from gateway.contract import (
     Result,
     Stage,
 )
+from gateway.edge.api.backends import backends_router
 from gateway.edge.api.policy import policy_router
 from gateway.edge.bridge import bridge_router
 from gateway.edge.bridge_godot import godot_bridge
@@ -38,6 +39,7 @@ from gateway.edge.guard import Guard, defaults
 from gateway.edge.health import PATHS, health_router
 from gateway.edge.lane import Lane
 from gateway.errors import Fault
+from gateway.health import Healths
 from gateway.identity import Identity
 from gateway.limiting import limit_stage
 from gateway.outbound import client as outbound_client
@@ -48,6 +50,7 @@ from gateway.policy.shelf import Policies
 from gateway.policy.source import SHIPPED, BadPolicies
 from gateway.protocol.asking import Asking
 from gateway.protocol.caps import Caps, Most
+from gateway.protocol.cursors import SealedCursors
 from gateway.protocol.entry import Entry
 from gateway.protocol.floor import FindAgain, Floor, Refusal
 from gateway.protocol.hub import Hub
@@ -178,7 +181,8 @@ class Gatehouse:
         policy = Policy(self.tenants.get, self.policies)
         lists = CatalogueRows(self.database)
         memory = Remembering(lists, pins=settings.catalogue.pins == "warn")
-        self.catalogue = Catalogue(policy, self._naming(), settings.catalogue.keep_stale, memory, bus)
+        seal = Seal([load_secret(secrets, "seal")])
+        self.catalogue = Catalogue(policy, self._naming(seal), settings.catalogue.keep_stale, memory, bus)
         lay_short, lay_refused = self._lay_path(policy, lines, limit_stage(settings.limits, bus, settings.bus.prefix))
         self._house = House(
             stores=stores,
@@ -204,7 +208,6 @@ class Gatehouse:
             server_info=SERVER_INFO,
             challenge=identity.challenge.insufficient if identity.challenge else None,
         )
-        seal = Seal([load_secret(secrets, "seal")])
         pulse = Pulse()
         self._spawn(pulse.run())
         self._spawn(self.catalogue.keep_fresh(settings.catalogue.ttl))
@@ -219,7 +222,8 @@ class Gatehouse:
         authenticate, max_body = identity.authenticate, settings.server.max_body_bytes
         door = Door(authenticate, entry.serve, max_body, identity.unauthenticated, identity.tenures)
         explained = policy_router(authenticate, self.why, self.seen_tools)
-        self.plain = self._plain_routes(bridge_router(bridges, authenticate), explained, *identity.routers)
+        shown = backends_router(authenticate, Healths(self.catalogue, lists, self._backend).report)
+        self.plain = self._plain_routes(bridge_router(bridges, authenticate), explained, shown, *identity.routers)
         self.plain.router.routes.append(godot_bridge(bridges, authenticate))
         guard = self._guarded(Front(door, self.plain))
         self.asgi = guard
@@ -240,7 +244,7 @@ class Gatehouse:
         for namespace in self.catalogue.snapshots:
             self._hub.changed(namespace, Change("tools"))
 
-    def _naming(self) -> Naming:
+    def _naming(self, seal: Seal) -> Naming:
         settings = self.settings
         return Naming(
             max_length=settings.names.max_length,
@@ -249,6 +253,7 @@ class Gatehouse:
             page_size=settings.catalogue.page_size,
             ttl=settings.catalogue.ttl,
             server_info=SERVER_INFO,
+            cursors=SealedCursors(seal),
         )
 
     def _lay_path(

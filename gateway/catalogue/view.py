@@ -5,7 +5,7 @@ from binascii import Error as BadBase64
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -30,6 +30,16 @@ LISTS: Final[Mapping[str, str]] = {
 }
 
 
+class Cursors(Protocol):
+    """What stands for a page of a list towards clients."""
+
+    def mint(self, method: str, page: int) -> str: ...
+
+    def read(self, method: str, cursor: str) -> int:
+        """Raises `Fault` for a cursor that was not given for that list."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Naming:
     """How names are made, for every view."""
@@ -40,6 +50,7 @@ class Naming:
     page_size: int = 100
     ttl: float = 60.0
     server_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    cursors: Cursors = field(default_factory=lambda: PlainCursors())
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +119,7 @@ class View:
 
     def page(self, method: str, cursor: str | None, version: str) -> bytes:
         """One page of a list, encoded. Raises `Fault` for a cursor that we did not give."""
-        number = _read_cursor(cursor)
+        number = self._naming.cursors.read(method, cursor) if cursor is not None else 0
         listed = self._lists[LISTS[method]]
         size = self._naming.page_size
         if number and number * size >= len(listed):
@@ -128,7 +139,7 @@ class View:
         shown = [each.item for each in listed[number * size : (number + 1) * size]]
         result: Json = {key: shown if modern else [_for_handshake(item) for item in shown]}
         if (number + 1) * size < len(listed):
-            result["nextCursor"] = _cursor(number + 1)
+            result["nextCursor"] = self._naming.cursors.mint(method, number + 1)
         if modern:
             result |= self.cache_hints()
         elif self._degraded:
@@ -293,18 +304,18 @@ def _for_handshake(item: Json) -> Json:
     return {key: value for key, value in item.items() if key != "outputSchema"}
 
 
-def _cursor(page: int) -> str:
-    return urlsafe_b64encode(b"page:%d" % page).decode()
+class PlainCursors:
+    """For whoever has nothing to seal them with."""
 
+    def mint(self, method: str, page: int) -> str:
+        return urlsafe_b64encode(b"page:%d" % page).decode()
 
-def _read_cursor(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    try:
-        word, _, number = urlsafe_b64decode(cursor.encode("ascii")).partition(b":")
-        page = int(number)
-    except (BadBase64, ValueError):
-        page, word = 0, b""
-    if word != b"page" or page < 1:
-        raise Fault(Kind.INVALID_INPUT, "That cursor is not one of ours; start again without a cursor.")
-    return page
+    def read(self, method: str, cursor: str) -> int:
+        try:
+            word, _, number = urlsafe_b64decode(cursor.encode("ascii")).partition(b":")
+            page = int(number)
+        except (BadBase64, ValueError):
+            page, word = 0, b""
+        if word != b"page" or page < 1:
+            raise Fault(Kind.INVALID_INPUT, "That cursor is not one of ours; start again without a cursor.")
+        return page

@@ -13,7 +13,7 @@ _NO_STORE: Final = {"cache-control": "no-store"}
 
 def health_router(ready: Callable[[], str | None], *, show_reason: bool = False) -> APIRouter:
     """`ready` says None, or the reason why not, which is shown only where operators look."""
-    router = APIRouter(tags=["health"])
+    router = APIRouter(tags=["health"], include_in_schema=False)
 
     @router.api_route("/healthz", methods=["GET", "HEAD"])
     async def healthz() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]  # the decorator registers it

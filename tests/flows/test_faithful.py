@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from mcp import MCPError
 
 from tests.conftest import Running
 from tests.peers.handshake import handshake, messages
@@ -159,6 +160,24 @@ async def test_every_page_of_a_backends_list_is_read(start: Any, behind: str) ->
     async with raw_server(era=behind, tools=many, page=2) as raw, start(backends={"raw": raw.entry()}) as gateway:
         listed = (await gateway.post("tools/list")).json()["result"]["tools"]
     assert [tool["name"] for tool in listed] == [f"raw_t{number}" for number in range(7)]
+
+
+async def test_a_long_list_is_given_page_by_page_under_sealed_cursors(start: Any, era: str) -> None:
+    many = [{**TOOL, "name": f"t{number}"} for number in range(5)]
+    async with raw_server(tools=many) as raw:
+        async with start(backends={"raw": raw.entry()}, catalogue={"page_size": 2}) as gateway:
+            async with gateway.client(era) as client:
+                names, cursors, cursor = [], [], None
+                while True:
+                    page = await client.list_tools(cursor=cursor)
+                    names += [tool.name for tool in page.tools]
+                    if (cursor := page.next_cursor) is None:
+                        break
+                    cursors.append(cursor)
+                assert names == [f"raw_t{number}" for number in range(5)]
+                assert all(cursor.startswith("v1.") for cursor in cursors)
+                with pytest.raises(MCPError, match="not one of ours"):
+                    await client.list_prompts(cursor=cursors[0])
 
 
 async def test_a_link_that_an_old_server_wants_opened_becomes_input_required(start: Any) -> None:
