@@ -3,16 +3,15 @@
 import asyncio
 from collections.abc import Mapping
 
-from gateway.policy.rules import Policy
-
 from gateway.catalogue.catalogue import FIRST_OFFER_SECONDS, Catalogue, Endpoint
 from gateway.catalogue.memory import Remembered, decoded, encoded
 from gateway.catalogue.pins import Pin, changed_parts, digest, pin
 from gateway.catalogue.view import Naming
 from gateway.contract import Caller, Offer
+from gateway.policy.decide import Policy
 from gateway.state.bus import MemoryBus
 from gateway.state.tenants import Tenant
-from tests.gateway.fakes import ALICE, ECHO, FakeBackend
+from tests.gateway.fakes import ALICE, ECHO, POLICIES, FakeBackend
 
 
 class Shared:
@@ -43,7 +42,7 @@ class OtherWorker:
 
 
 def catalogue(memory: Shared, bus: object) -> Catalogue:
-    made = Catalogue(Policy({"acme": Tenant("acme")}.get), Naming(), 60, memory, bus)  # type: ignore[arg-type]
+    made = Catalogue(Policy({"acme": Tenant("acme")}.get, POLICIES), Naming(), 60, memory, bus)  # type: ignore[arg-type]
     made.serve({"/mcp": Endpoint("/mcp", "underscore")})
     return made
 
