@@ -17,7 +17,7 @@ from tests.conformance.child import child
 from tests.conformance.proxy import proxy
 
 _ROOT: Final = Path(__file__).parents[2]
-_START: Final = 30.0
+_START: Final = 90.0
 _SERVER: Final = "conformance"
 _NOT_READY: Final = 503
 LOG: Final = "server.log"
