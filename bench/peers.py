@@ -67,6 +67,7 @@ def _contextforge(folder: Path, port: int) -> Launch:
         "MCPGATEWAY_ADMIN_API_ENABLED": "true",
         "SSRF_PROTECTION_ENABLED": "false",
         "PLUGINS_ENABLED": "false",
+        "RATE_LIMITING_ENABLED": "false",
         "JSON_RESPONSE_ENABLED": "true",
         "LOG_LEVEL": "ERROR",
     }
