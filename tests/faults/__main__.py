@@ -12,6 +12,7 @@ from tests.faults.crowd import crowd
 from tests.faults.kills import kill_rounds
 from tests.faults.memory import MEGABYTE, big_results
 from tests.faults.neighbours import neighbours
+from tests.faults.replicas import killed, rolling
 from tests.faults.slow import CLIENTS as DRIPPING
 from tests.faults.slow import ROUNDS as DRIPS
 from tests.faults.slow import slow_clients
@@ -22,6 +23,7 @@ Scenario = Callable[[Path], Awaitable[Told]]
 ROUNDS = 500
 SECONDS = 900.0
 CLIENTS = 200
+REPLICA_SECONDS = 60.0
 MOST_GROWTH = 40 * MEGABYTE
 
 
@@ -68,6 +70,22 @@ def _memory(era: str) -> Scenario:
     return scenario
 
 
+async def _rolling(folder: Path) -> Told:
+    seen = await rolling(folder, REPLICA_SECONDS)
+    good = seen.calls > 100 and not seen.failed and not seen.broken
+    told = f"{seen.calls} calls, {len(seen.failed)} failed, {seen.streams} streams, {seen.resumed} resumed"
+    return good, f"{told}, {seen.broken} broken {seen.failed[:2] or ''}"
+
+
+async def _killed(folder: Path) -> Told:
+    seen = await killed(folder, REPLICA_SECONDS)
+    good = seen.calls > 100 and len(seen.failed) + seen.broken <= seen.in_flight + 1 and seen.recovered <= 10
+    told = (
+        f"{seen.calls} calls, {len(seen.failed)} failed and {seen.broken} streams broken of {seen.in_flight} in flight"
+    )
+    return good, f"{told}, whole again after {seen.recovered:.1f} s"
+
+
 def scenarios(rounds: int, clients: int) -> dict[str, Scenario]:
     return {
         "kill-stdio-modern": _kills("stdio", "modern", rounds),
@@ -81,6 +99,8 @@ def scenarios(rounds: int, clients: int) -> dict[str, Scenario]:
         "slow-clients": _slow,
         "memory-modern": _memory("modern"),
         "memory-handshake": _memory("handshake"),
+        "replicas-rolling": _rolling,
+        "replicas-killed": _killed,
     }
 
 

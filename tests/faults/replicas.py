@@ -1,0 +1,207 @@
+"""Three replicas behind a balancer, under mixed load in both eras, restarted one after another, or killed."""
+
+import asyncio
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.faults.balancer import Balancer
+from tests.flows.process import COMMAND, HANDSHAKE, environment, modern, modern_headers, run, write_settings
+from tests.servers import Valkey
+
+Json = dict[str, Any]
+PLAIN = {"plain": {"module": "tests.flows.fixtures.plain"}}
+
+
+@dataclass
+class Seen:
+    calls: int = 0
+    failed: list[str] = field(default_factory=list[str])
+    streams: int = 0
+    resumed: int = 0
+    broken: int = 0
+    recovered: float = 0.0
+    """Seconds from a kill until every replica was served again."""
+    in_flight: int = 0
+    """Requests that the killed replica had at that moment."""
+
+
+class Replica:
+    def __init__(self, folder: Path, port: int) -> None:
+        self.port = port
+        self._folder = folder
+        self.start()
+
+    def start(self) -> None:
+        with (self._folder / f"{self.port}.log").open("ab") as log:
+            command = [str(COMMAND), "serve", "--port", str(self.port)]
+            self.process = subprocess.Popen(
+                command, cwd=self._folder, env=environment(), stdout=subprocess.DEVNULL, stderr=log
+            )
+
+    async def stop(self, number: int = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+        while self.process.poll() is None:
+            await asyncio.sleep(0.02)
+
+
+async def rolling(folder: Path, seconds: float) -> Seen:
+    """Each replica is told to leave and started again, one after the other, until the time is over."""
+
+    async def disturb(replicas: list[Replica], balancer: Balancer, until: float, seen: Seen) -> None:
+        rounds = 0
+        while time.monotonic() < until or rounds < len(replicas):
+            replica = replicas[rounds % len(replicas)]
+            await replica.stop()
+            replica.start()
+            await asyncio.sleep(0.3)
+            await balancer.ready(len(replicas))
+            rounds += 1
+
+    return await _under_load(folder, seconds, disturb)
+
+
+async def killed(folder: Path, seconds: float) -> Seen:
+    """One replica is killed without a word, and started again."""
+
+    async def disturb(replicas: list[Replica], balancer: Balancer, until: float, seen: Seen) -> None:
+        await asyncio.sleep(seconds / 3)
+        seen.in_flight = balancer.under_way(replicas[0].port)
+        began = time.monotonic()
+        await replicas[0].stop(signal.SIGKILL)
+        replicas[0].start()
+        await asyncio.sleep(0.3)
+        await balancer.ready(len(replicas))
+        seen.recovered = time.monotonic() - began
+        await asyncio.sleep(max(0.0, until - time.monotonic()))
+
+    return await _under_load(folder, seconds, disturb)
+
+
+async def _under_load(folder: Path, seconds: float, disturb: Any) -> Seen:
+    valkey, seen = Valkey(), Seen()
+    write_settings(
+        folder,
+        backends=PLAIN,
+        bus={"url": valkey.url},
+        limits={"calls": "1000000/minute"},
+        streams={"per_principal": 100},
+        server={"drain_grace": 1.0, "drain_seconds": 10},
+    )
+    key = run(folder, "key", "create", "--tenant", "default", "--subject", "load").stdout.strip()
+    replicas = [Replica(folder, _free_port()) for _ in range(3)]
+    try:
+        async with Balancer([each.port for each in replicas]) as balancer:
+            await balancer.ready(3)
+            until = time.monotonic() + seconds
+            stop = asyncio.Event()
+            async with httpx.AsyncClient(timeout=20, verify=False, trust_env=False) as http:
+                base = f"http://127.0.0.1:{balancer.port}/mcp"
+                load = [
+                    *(_modern(http, base, key, stop, seen) for _ in range(3)),
+                    *(_handshake(http, base, key, stop, seen) for _ in range(3)),
+                    *(_standing(http, base, key, stop, seen) for _ in range(3)),
+                ]
+                tasks = [asyncio.create_task(each) for each in load]
+                await disturb(replicas, balancer, until, seen)
+                stop.set()
+                await asyncio.wait(tasks, timeout=15)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+    finally:
+        for replica in replicas:
+            replica.process.kill()
+            replica.process.wait()
+        valkey.stop()
+    return seen
+
+
+async def _modern(http: httpx.AsyncClient, url: str, key: str, stop: asyncio.Event, seen: Seen) -> None:
+    params = {"name": "plain_echo", "arguments": {"text": "hello"}}
+    headers = {**_auth(key), **modern_headers("tools/call", params)}
+    while not stop.is_set():
+        await _one(http, url, modern("tools/call", params), headers, seen, '"hello"')
+        await asyncio.sleep(0.01)
+
+
+async def _handshake(http: httpx.AsyncClient, url: str, key: str, stop: asyncio.Event, seen: Seen) -> None:
+    headers, number = await _session(http, url, key), 0
+    while not stop.is_set():
+        number += 1
+        params = {"name": "plain_count", "arguments": {"to": 3}, "_meta": {"progressToken": number}}
+        message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+        await _one(http, url, message, headers, seen, "counted to 3")
+        await asyncio.sleep(0.01)
+
+
+async def _one(http: httpx.AsyncClient, url: str, message: Json, headers: Json, seen: Seen, expected: str) -> None:
+    seen.calls += 1
+    try:
+        answer = await http.post(url, json=message, headers=headers)
+        if expected not in answer.text:
+            seen.failed.append(f"{answer.status_code} {answer.text[-200:]}")
+    except httpx.HTTPError as exc:
+        seen.failed.append(repr(exc))
+
+
+async def _standing(http: httpx.AsyncClient, url: str, key: str, stop: asyncio.Event, seen: Seen) -> None:
+    """A stream that is opened again whenever it ends: from where it was, or anew when that is gone."""
+    headers, last = await _session(http, url, key), ""
+    headers["accept"] = "text/event-stream"
+    while not stop.is_set():
+        seen.streams += 1
+        more = {"last-event-id": last} if last else {}
+        try:
+            async with http.stream("GET", url, headers={**headers, **more}) as response:
+                if response.status_code == 404 and last:
+                    last = ""
+                    continue
+                if response.status_code != 200:
+                    seen.broken += 1
+                    await asyncio.sleep(0.1)
+                    continue
+                seen.resumed += bool(last)
+                reading = asyncio.create_task(_read(response))
+                stopped = asyncio.create_task(stop.wait())
+                await asyncio.wait((reading, stopped), return_when=asyncio.FIRST_COMPLETED)
+                stopped.cancel()
+                if stop.is_set():
+                    reading.cancel()
+                    return
+                last = reading.result()
+        except httpx.HTTPError:
+            seen.broken += 1
+            last = ""
+        await asyncio.sleep(0.05)
+
+
+async def _read(response: httpx.Response) -> str:
+    last = ""
+    async for line in response.aiter_lines():
+        if line.startswith("id:"):
+            last = line[3:].strip()
+    return last
+
+
+async def _session(http: httpx.AsyncClient, url: str, key: str) -> Json:
+    params = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": {"name": "load", "version": "1"}}
+    message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+    answer = await http.post(url, json=message, headers=_auth(key))
+    return {**_auth(key), "mcp-session-id": answer.headers["mcp-session-id"], "mcp-protocol-version": HANDSHAKE}
+
+
+def _auth(key: str) -> Json:
+    return {"authorization": f"Bearer {key}", "accept": "application/json, text/event-stream"}
+
+
+def _free_port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return bound.getsockname()[1]
