@@ -1,7 +1,7 @@
 """A tenant's workflow runs as rows: what is known of each run outlives the process that runs it."""
 
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from sqlalchemy import Row, text
@@ -210,8 +210,9 @@ def _run(row: Row[Any]) -> Run:
 
 
 def _control(row: Json) -> Control:
-    who: Json = row["caller"]
-    caller = replace(Caller(**who), groups=frozenset(who["groups"]), scopes=frozenset(who["scopes"]))
+    who: Json = dict(row["caller"])
+    who |= {key: frozenset(who[key]) for key in ("groups", "scopes")}
+    caller = Caller(**who)
     return Control(caller, row["actor"], row["dry_run"], row["approved"])
 
 
