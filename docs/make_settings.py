@@ -8,15 +8,22 @@ from typing import Any, Final, Literal, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from gateway.settings import CommandBackend, ModuleBackend, Settings, Tenant, UrlBackend, VirtualServer
+from gateway.settings import (
+    CommandBackend,
+    Introspection,
+    Issuer,
+    ModuleBackend,
+    Settings,
+    Tenant,
+    UrlBackend,
+    VirtualServer,
+)
 from gateway.settings.limits import LimitRule
 from gateway.settings.upstream import OAuthClient, ProcessLimits
 
 PAGE: Final = Path(__file__).with_name("settings.md")
 
-NOTES: Final = {
-    "auth.mode": "In this release `external` is refused.",
-}
+NOTES: Final[dict[str, str]] = {}
 """What is true of this release beside what the setting is for."""
 
 ENTRIES: Final[tuple[tuple[str, str, type[BaseModel]], ...]] = (
@@ -31,6 +38,12 @@ ENTRIES: Final[tuple[tuple[str, str, type[BaseModel]], ...]] = (
         "One limit beside `limits.calls`; [docs/scaling.md](scaling.md#limits) has examples.",
         LimitRule,
     ),
+    (
+        "`auth.issuers`, each",
+        "An identity provider whose tokens are taken, with `auth.mode: external`.",
+        Issuer,
+    ),
+    ("`auth.issuers.N.introspection`", "Where opaque tokens are asked about.", Introspection),
     ("`servers.NAME`", "Some backends under an address of their own, `/mcp/NAME`.", VirtualServer),
     (
         "`backends.NAMESPACE`, with `module`",

@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,11 @@ from fastapi import APIRouter, Request
 from gateway.auth.browser import Browsers
 from gateway.auth.credentials import Credentials, key_id
 from gateway.auth.embedded import Embedded
+from gateway.auth.external import Claims, External
+from gateway.auth.introspection import Introspection
 from gateway.auth.keys import DEFAULT_SCOPES, Keys
+from gateway.auth.remote_keys import MAX_BYTES as KEYS_BYTES
+from gateway.auth.remote_keys import RemoteKeys
 from gateway.auth.revocations import Revocations
 from gateway.auth.server.assertion import Assertions
 from gateway.auth.server.clients import Clients
@@ -89,7 +93,10 @@ class Identity:
             if self.local and not await self.users.exists(*OWNER):
                 await self.users.put(*OWNER, None, SCOPES)
             self.routers.append(self._authorization_server(resources, served))
-        tokens = Tokens(issuers, self.revocations) if issuers else None
+        opaque = None
+        if settings.auth.mode == "external":
+            opaque = self._external(resources, issuers)
+        tokens = Tokens(issuers, self.revocations, opaque) if issuers else None
         user = self.users.exists if settings.auth.mode == "embedded" else None
         self.credentials = Credentials(self.keys, tokens, self.revocations, user)
         if issuers:
@@ -156,6 +163,38 @@ class Identity:
         documents = (described, openid(described))
         return oauth_router(provider, encoded, documents, self.signing.published, self._address, rates, [*aliases])
 
+    def _external(
+        self, resources: Resources, issuers: dict[str, Issuer]
+    ) -> Callable[[str], Awaitable[Caller | None]] | None:
+        """Fills `issuers`; gives what opaque tokens are asked with, where an issuer has it."""
+        asked: list[Introspection] = []
+        for entry in self._settings.auth.issuers:
+            http = outbound_client(allow_private=entry.allow_private, max_bytes=KEYS_BYTES, timeout=5.0)
+            self._exit.push_async_callback(http.aclose)
+            claims = Claims(
+                tenant=entry.tenant,
+                tenant_claim=entry.tenant_claim,
+                tenants=entry.tenants,
+                subject_claim=entry.subject_claim,
+                groups_claim=entry.groups_claim,
+                scopes_claim=entry.scopes_claim,
+                scope_map=entry.scope_map,
+            )
+            issuer = External(
+                entry.issuer,
+                RemoteKeys(http, entry.issuer),
+                resources,
+                claims,
+                algorithms=frozenset(entry.algorithms),
+                types=frozenset(entry.types),
+                audiences=frozenset(entry.audiences),
+            )
+            issuers[entry.issuer] = issuer
+            if (opaque := entry.introspection) is not None:
+                client = (opaque.client_id, opaque.client_secret.get_secret_value())
+                asked.append(Introspection(http, opaque.url, client, issuer))
+        return partial(_any, asked) if asked else None
+
     def _documents(self) -> Documents:
         auth = self._settings.auth
         http = outbound_client(
@@ -189,6 +228,13 @@ class Identity:
             return await bearer.caller(given, client_address(address, headers.get("x-forwarded-for"), trusted))
 
         return authenticate
+
+
+async def _any(asked: Sequence[Introspection], text: str) -> Caller | None:
+    for introspection in asked:
+        if (caller := await introspection(text)) is not None:
+            return caller
+    return None
 
 
 def _told(event: str, tenant: str, principal: str, client: str) -> None:

@@ -3,7 +3,7 @@
 The only reader of settings files and of the environment. `load` raises `SettingsError`, one line for each mistake.
 """
 
-from gateway.settings.auth import Auth
+from gateway.settings.auth import Auth, Introspection, Issuer
 from gateway.settings.backends import Backend, CommandBackend, ModuleBackend, UrlBackend, default_backends
 from gateway.settings.environment import PREFIX
 from gateway.settings.gathered import SettingsError
@@ -24,6 +24,8 @@ __all__ = [
     "Calls",
     "Catalogue",
     "CommandBackend",
+    "Introspection",
+    "Issuer",
     "Limits",
     "Log",
     "ModuleBackend",

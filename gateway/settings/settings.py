@@ -83,8 +83,6 @@ class Settings(BaseSettings):
     def _server_problems(self) -> Iterator[Problem]:
         if self.auth.mode == "none" and not is_loopback(self.server.host):
             yield ("server", "host"), "auth.mode none serves loopback only; use 127.0.0.1 or another auth.mode"
-        if self.auth.mode == "external":
-            yield ("auth", "mode"), "tokens of an identity provider are not taken by this release; use embedded"
         if self.server.workers > 1 and self.bus.url is None:
             yield ("server", "workers"), "more than one worker needs a shared bus; set bus.url to a redis:// address"
         for section, at, package in (("database", self.database, "asyncpg"), ("bus", self.bus, "redis")):

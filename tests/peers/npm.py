@@ -14,6 +14,8 @@ SDK: Final = ("@modelcontextprotocol/sdk", "1.32.2")
 """The TypeScript SDK of the handshake era."""
 CLIENT: Final = ("@modelcontextprotocol/client", "2.4.0")
 """The TypeScript SDK's client of both eras."""
+OIDC: Final = ("oidc-provider", "9.13.3")
+"""An identity provider of another house."""
 INSPECTOR: Final = ("@modelcontextprotocol/inspector", "2.12.0")
 EVERYTHING: Final = ("@modelcontextprotocol/server-everything", "2026.8.31")
 """A server with something of everything, of the handshake era."""

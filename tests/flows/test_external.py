@@ -1,0 +1,136 @@
+"""Tokens of an identity provider of another house, from its own sign-in page to a call."""
+
+import html
+import json
+import re
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import httpx
+import pytest
+
+from tests.flows.test_oauth import BACKENDS, Memory, signed_in
+from tests.peers import npm
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    """The provider has to know the gateway's address before the gateway has it: so a free port is found first."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return found.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def issuer(port: int) -> Iterator[str]:
+    """A provider that listens."""
+    script = Path(npm.__file__).with_name("oidc.mjs")
+    command = [str(npm.NODE), str(script), str(npm.peer(npm.OIDC)), f"http://127.0.0.1:{port}/mcp"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())["issuer"]
+        # It ends with its standard input; the interpreter's `node` may be a launcher, which a signal would end alone.
+        process.stdin.close()
+        process.wait(10)
+
+
+class Visitor:
+    """Fills in whatever the provider's own pages ask."""
+
+    async def visit(self, url: str) -> dict[str, str]:
+        async with httpx.AsyncClient(timeout=30) as http:
+            answer = await http.get(url)
+            for _ in range(12):
+                if answer.is_redirect:
+                    target = str(answer.url.join(answer.headers["location"]))
+                    if target.startswith("http://127.0.0.1:8765/"):
+                        return dict(parse_qsl(urlsplit(target).query))
+                    answer = await http.get(target)
+                    continue
+                form = re.search(r'<form[^>]*action="([^"]+)"', answer.text)
+                assert form is not None, answer.text
+                fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', answer.text))
+                data = {**fields, "login": "alice", "password": "anything"}
+                answer = await http.post(str(answer.url.join(html.unescape(form[1]))), data=data)
+        raise AssertionError("the pages did not come to an end")
+
+
+@pytest.fixture
+async def outside(run: Any, tmp_path: Path, issuer: str, port: int) -> AsyncIterator[tuple[Any, str]]:
+    """A gateway that takes the provider's tokens."""
+    entry = {
+        "issuer": issuer,
+        "tenant_claim": "org",
+        "tenants": {"o-1": "acme"},
+        "allow_private": True,
+        "introspection": {
+            "url": f"{issuer}/token/introspection",
+            "client_id": "gatehouse",
+            "client_secret": "gatehouse-secret",
+        },
+    }
+    given: Json = {"tenants": {"default": {}, "acme": {}}, "backends": BACKENDS, "server": {"port": port}}
+    async with run(tmp_path, auth={"mode": "external", "issuers": [entry]}, **given) as gateway:
+        yield gateway, issuer
+
+
+async def robot(issuer: str, resource: str, **headers: str) -> str:
+    form = {"grant_type": "client_credentials", "scope": "mcp:list mcp:call", "resource": resource}
+    async with httpx.AsyncClient() as http:
+        answer = await http.post(f"{issuer}/token", data=form, auth=("robot", "robot-secret"), headers=headers)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["access_token"]
+
+
+async def test_the_metadata_points_to_the_provider(outside: Any) -> None:
+    gateway, issuer = outside
+    async with httpx.AsyncClient(base_url=gateway.base) as http:
+        said = (await http.get("/.well-known/oauth-protected-resource/mcp")).json()
+        assert said["authorization_servers"] == [issuer]
+        assert (await http.get("/.well-known/oauth-authorization-server")).status_code == 404
+        assert (await http.post("/oauth/token")).status_code == 404
+
+
+async def test_the_providers_tokens_open_the_door_as_their_claims_say(outside: Any) -> None:
+    gateway, issuer = outside
+    token = await robot(issuer, gateway.url)
+    assert (await gateway.as_(token).post("tools/list")).status_code == 200
+    caller = await gateway.house.identity.authenticate({"authorization": f"Bearer {token}"}, "")
+    assert (caller.tenant, caller.subject, caller.kind) == ("acme", "robot", "service")
+    assert (caller.groups, caller.scopes) == ({"dev"}, {"mcp:list", "mcp:call"})
+
+
+async def test_threat_5_the_providers_tokens_for_others_do_not(outside: Any) -> None:
+    gateway, issuer = outside
+    for other in ("https://other.example/mcp", f"{gateway.url}x", gateway.base):
+        token = await robot(issuer, other)
+        assert (await gateway.as_(token).post("tools/list")).status_code == 401
+
+
+async def test_an_opaque_token_is_asked_about(outside: Any) -> None:
+    gateway, issuer = outside
+    token = await robot(issuer, gateway.url, **{"x-opaque": "yes"})
+    assert "." not in token
+    assert (await gateway.as_(token).post("tools/list")).status_code == 200
+    assert (await gateway.as_(token[:-1] + "x").post("tools/list")).status_code == 401
+
+
+async def test_a_key_keeps_its_place_beside_the_providers_tokens(outside: Any) -> None:
+    gateway, _ = outside
+    assert (await gateway.post("tools/list")).status_code == 200
+
+
+async def test_the_python_client_signs_in_at_the_provider(outside: Any) -> None:
+    gateway, _ = outside
+    memory = Memory()
+    async with signed_in(gateway, Visitor(), memory, "2026-07-28") as client:  # type: ignore[arg-type]
+        result = await client.call_tool("lab_save", {"text": "x"})
+        assert result.content[0].text == "saved x"  # type: ignore[union-attr]
+    caller = await gateway.house.identity.authenticate({"authorization": f"Bearer {memory.seen[0].access_token}"}, "")
+    assert caller.principal == "acme/user:alice"

@@ -1,0 +1,53 @@
+// An identity provider of another house: node oidc.mjs FOLDER RESOURCE
+// Prints {"issuer": …} when it listens. People sign in on its own development pages.
+import { createRequire } from "node:module";
+import { createServer } from "node:http";
+import { pathToFileURL } from "node:url";
+import { join } from "node:path";
+
+const [folder, resource] = process.argv.slice(2);
+const require = createRequire(join(folder, "oidc.cjs"));
+const { Provider } = await import(pathToFileURL(require.resolve("oidc-provider")).href);
+
+const server = createServer();
+await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
+const issuer = `http://127.0.0.1:${server.address().port}`;
+const provider = new Provider(issuer, {
+  clients: [
+    {
+      client_id: "robot", client_secret: "robot-secret", grant_types: ["client_credentials"],
+      redirect_uris: [], response_types: [],
+    },
+    {
+      client_id: "gatehouse", client_secret: "gatehouse-secret", grant_types: ["client_credentials"],
+      redirect_uris: [], response_types: [],
+    },
+  ],
+  scopes: ["openid", "offline_access", "mcp:list", "mcp:call", "mcp:call:write"],
+  cookies: { keys: ["for tests"] },
+  features: {
+    devInteractions: { enabled: true },
+    registration: { enabled: true },
+    clientCredentials: { enabled: true },
+    introspection: { enabled: true, allowedPolicy: async () => true },
+    revocation: { enabled: true },
+    resourceIndicators: {
+      enabled: true,
+      defaultResource: async () => resource,
+      useGrantedResource: async () => true,
+      getResourceServerInfo: async (ctx, indicator, client) => ({
+        scope: "mcp:list mcp:call mcp:call:write",
+        audience: indicator,
+        accessTokenTTL: 600,
+        accessTokenFormat: client.clientId === "robot" && ctx.get("x-opaque") ? "opaque" : "jwt",
+        jwt: { sign: { alg: "RS256" } },
+      }),
+    },
+  },
+  extraTokenClaims: async () => ({ groups: ["dev"], org: "o-1" }),
+  issueRefreshToken: async () => true,
+  findAccount: async (ctx, id) => ({ accountId: id, claims: async () => ({ sub: id }) }),
+});
+server.on("request", provider.callback());
+process.stdout.write(JSON.stringify({ issuer }) + "\n");
+process.stdin.on("end", () => process.exit(0)).resume();
