@@ -23,7 +23,7 @@ from gateway.settings.upstream import OAuthClient, ProcessLimits
 
 PAGE: Final = Path(__file__).with_name("settings.md")
 
-NOTES: Final = {}
+NOTES: Final[dict[str, str]] = {}
 """What is true of this release beside what the setting is for."""
 
 ENTRIES: Final[tuple[tuple[str, str, type[BaseModel]], ...]] = (

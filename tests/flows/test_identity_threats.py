@@ -1,0 +1,226 @@
+"""What identity must withstand, through the public door: each test is a row of the threat model."""
+
+import asyncio
+import base64
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from gateway.auth.embedded import Grant, new_family
+from gateway.auth.key_text import new_id, new_secret, spell
+from tests.peers.person import Person, Program
+
+Json = dict[str, Any]
+FREE = {"registration_rate": "1000/minute", "authorize_rate": "100000/minute", "token_rate": "100000/minute"}
+
+
+async def owner(gateway: Any) -> Person:
+    return Person(code=await gateway.house.identity.sign_in_code())
+
+
+# ---- 4: the caller's credential goes nowhere
+
+
+async def test_threat_4_nothing_of_the_callers_token_claims_or_cookies_reaches_a_backend(
+    run: Any, tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    script = Path(__file__).parent / "fixtures" / "recording.py"
+    with subprocess.Popen([sys.executable, str(script), str(seen)], stdout=subprocess.PIPE, text=True) as backend:
+        try:
+            assert backend.stdout is not None
+            url = f"http://127.0.0.1:{backend.stdout.readline().strip()}/mcp"
+            entry = {"url": url, "allow_private": True, "headers": {"Authorization": "Bearer ours-alone"}}
+            async with run(tmp_path / "gateway", auth=FREE, backends={"far": entry}) as gateway:
+                program = await Program.register(gateway.base)
+                token = (await program.signed_in(await owner(gateway)))["access_token"]
+                caller = gateway.as_(token)
+                await caller.listed("far_note")
+                for tool in ("far_note", "far_away"):
+                    params = {"name": tool, "arguments": {}}
+                    extra = {"cookie": "session=c00kie-secret", "x_api_key": "k3y-secret", "x_custom": "cust0m-secret"}
+                    await caller.post("tools/call", params, **extra)
+                async with caller.client("legacy") as client:
+                    await client.call_tool("far_note", {})
+        finally:
+            backend.terminate()
+    recorded = seen.read_text()
+    assert "tools/call" in recorded
+    assert "Bearer ours-alone" in recorded
+    head, claims, signature = token.split(".")
+    said = json.loads(base64.urlsafe_b64decode(claims + "=="))
+    secrets = [token, head, claims, signature, said["jti"], said["family"], said["client_id"]]
+    for secret in [*secrets, "c00kie-secret", "k3y-secret", "cust0m-secret", "GET /elsewhere", "POST /elsewhere"]:
+        assert secret not in recorded
+
+
+# ---- 9: one code, one token
+
+
+async def test_threat_9_sixty_codes_redeemed_eight_times_at_once_over_two_gateways_give_sixty_tokens(
+    start: Any, tmp_path: Path
+) -> None:
+    async with start(auth=FREE) as first:
+        settings = tmp_path / "second.yaml"
+        data = first.house.settings.data_dir
+        settings.write_text(
+            json.dumps(
+                {
+                    "data_dir": str(data),
+                    "server": {"port": 0, "public_url": first.base},
+                    "auth": FREE,
+                    "backends": {"core": {"module": "backends.core"}},
+                }
+            )
+        )
+        second = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.flows.second", str(settings), stdout=subprocess.PIPE, env=dict(os.environ)
+        )
+        try:
+            assert second.stdout is not None
+            base = (await asyncio.wait_for(second.stdout.readline(), 90)).decode().strip()
+            program, person = await Program.register(first.base), await owner(first)
+            await program.signed_in(person)
+            codes = [await program.code(person) for _ in range(60)]
+            doors = [f"{first.base}/oauth/token", f"{base}/oauth/token"]
+            host = first.base.removeprefix("http://")
+            async with httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=16)) as http:
+
+                async def redeem(position: int, code: str, verifier: str) -> int:
+                    form = {
+                        "grant_type": "authorization_code",
+                        "client_id": program.id,
+                        "redirect_uri": program.redirect,
+                        "code": code,
+                        "code_verifier": verifier,
+                    }
+                    answer = await http.post(doors[position % 2], data=form, headers={"host": host})
+                    return answer.status_code
+
+                for code, verifier in codes:
+                    statuses = await asyncio.gather(*(redeem(n, code, verifier) for n in range(8)))
+                    assert sorted(statuses) == [200] + [400] * 7
+        finally:
+            second.terminate()
+            await second.wait()
+
+
+# ---- 10: a session is its principal's
+
+
+async def test_threat_10_a_session_of_another_user_of_the_same_client_is_unknown(start: Any) -> None:
+    async with start(auth=FREE) as gateway:
+        identity = gateway.house.identity
+        base: Json = {
+            "tenant": "default",
+            "kind": "user",
+            "groups": frozenset(),
+            "scopes": frozenset({"mcp:list", "mcp:call"}),
+            "client": "https://client.example/shared.json",
+            "resource": gateway.url,
+        }
+        tokens = {
+            name: identity.embedded.mint(Grant(subject=name, family=new_family(), **base)) for name in ("ann", "ben")
+        }
+        for name in tokens:
+            await identity.users.put("default", name, None, ["mcp:list"])
+        async with httpx.AsyncClient(base_url=gateway.base, timeout=30) as http:
+            params: Json = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t"}}
+            accept = {"accept": "application/json, text/event-stream"}
+
+            def as_(name: str, session: str = "") -> dict[str, str]:
+                sent = {**accept, "authorization": f"Bearer {tokens[name]}"}
+                return {**sent, "mcp-session-id": session} if session else sent
+
+            message: Json = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+            session = (await http.post("/mcp", json=message, headers=as_("ann"))).headers["mcp-session-id"]
+            ping: Json = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+            assert (await http.post("/mcp", json=ping, headers=as_("ann", session))).status_code == 200
+            for verb in ("POST", "GET", "DELETE"):
+                body = {"json": ping} if verb == "POST" else {}
+                answer = await http.request(verb, "/mcp", headers=as_("ben", session), **body)
+                assert answer.status_code == 404, verb
+            resumed = {**as_("ben", session), "last-event-id": "x.1", "accept": "text/event-stream"}
+            assert (await http.get("/mcp", headers=resumed)).status_code == 404
+            assert (await http.post("/mcp", json=ping, headers=as_("ann", session))).status_code == 200
+
+
+# ---- 34: time tells nothing of keys
+
+
+async def test_threat_34_an_unknown_key_takes_as_long_as_a_wrong_secret(start: Any) -> None:
+    async with start() as gateway:
+        keys = gateway.house.keys
+        text, info = await keys.create("default", "alice")
+        wrong = [spell(info.id, new_secret()) for _ in range(400)]
+        unknown = [spell(new_id(), new_secret()) for _ in range(400)]
+        samples: dict[str, list[float]] = {"wrong": [], "unknown": []}
+        for pair in zip(wrong, unknown, strict=True):
+            for name, key in zip(("wrong", "unknown"), pair, strict=True):
+                began = time.process_time_ns()
+                assert await keys.verify(key) is None
+                samples[name].append(time.process_time_ns() - began)
+        assert await keys.verify(text) is not None
+    # Welch's t over the faster half of each: what another process on this machine does is not what is asked.
+    halves = [sorted(values)[:200] for values in samples.values()]
+    means, variances = [statistics.mean(half) for half in halves], [statistics.variance(half) for half in halves]
+    t = (means[0] - means[1]) / math.sqrt(sum(variance / 200 for variance in variances))
+    assert abs(means[0] - means[1]) < 0.25 * max(means), f"t={t:.1f}, means {means}"
+
+
+# ---- 38: one check for every route and way in
+
+
+OPEN = {
+    "/healthz",
+    "/readyz",
+    "/oauth/authorize",
+    "/oauth/token",
+    "/oauth/register",
+    "/oauth/revoke",
+    "/oauth/jwks",
+    "/authorize",
+    "/token",
+    "/register",
+}
+
+
+async def test_threat_38_every_route_but_those_meant_for_strangers_refuses_a_stranger(start: Any) -> None:
+    async with start(auth=FREE, backends={"core": {"module": "backends.core"}}) as gateway:
+        described = gateway.house.plain.openapi()["paths"]
+        routes = [(path, [method.upper() for method in methods]) for path, methods in described.items()]
+        assert len(routes) > 10
+        narrow = {"authorization": "Bearer gth_aaaaaaaaaaaa_" + "s" * 43 + "_aaaaaa"}
+        async with httpx.AsyncClient(base_url=gateway.base, timeout=30) as http:
+            for path, methods in routes:
+                if path in OPEN or path.startswith("/.well-known/"):
+                    continue
+                for method in methods:
+                    for headers in ({}, narrow):
+                        answer = await http.request(method, path.replace("{session_id}", "x"), headers=headers)
+                        assert answer.status_code in (401, 429), (method, path)
+            for path in ("/mcp", "/mcp/core", "/mcp/none"):
+                for method in ("GET", "POST", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS"):
+                    for version in ({}, {"mcp-protocol-version": "2026-07-28"}):
+                        answer = await http.request(method, path, headers=version)
+                        assert answer.status_code == 401, (method, path)
+
+
+async def test_threat_38_a_token_of_another_tenant_sees_nothing_of_this_one(start: Any, era: str) -> None:
+    tenants = {"default": {}, "guests": {"backends": []}}
+    async with start(auth=FREE, tenants=tenants, backends={"core": {"module": "backends.core"}}) as gateway:
+        await gateway.house.identity.users.put("guests", "eve", "correct horse", ["mcp:list", "mcp:call"])
+        program = await Program.register(gateway.base)
+        token = await program.signed_in(Person(name="guests/eve", password="correct horse"))
+        async with gateway.as_(token["access_token"]).client(era) as client:
+            assert (await client.list_tools()).tools == []
+        answer = await gateway.as_(token["access_token"]).post("tools/call", {"name": "core_ping", "arguments": {}})
+        assert answer.json()["error"]["data"]["kind"] == "not_found"
