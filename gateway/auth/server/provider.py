@@ -71,8 +71,7 @@ class Provider:
         if twice := _twice(form):
             return _error(400, "invalid_request", f"Multiple '{twice}' in request.")
         request = self._core.request("POST", form, headers)
-        status, shown, body = await asyncio.to_thread(self._core.tokens, request)
-        return status, [*shown, _NO_STORE], body
+        return await asyncio.to_thread(self._core.tokens, request)
 
     async def revoke(self, headers: Mapping[str, str], form: Pairs) -> Answer:
         request = self._core.request("POST", form, headers)

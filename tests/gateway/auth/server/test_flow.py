@@ -63,6 +63,13 @@ async def test_a_signed_in_browser_is_asked_for_consent_only(server: Any) -> Non
     assert sum("Allow Test program?" in page.text for page in person.pages) == 2
 
 
+async def test_tokens_are_in_no_cache(server: Any) -> None:
+    program = await Program.register(server.base)
+    code, verifier = await program.code(await owner(server))
+    for answer in (await program.redeem(code, verifier), await program.redeem("nothing", verifier)):
+        assert (answer.headers["cache-control"], answer.headers["content-type"]) == ("no-store", "application/json")
+
+
 async def test_a_refresh_rotates_and_the_new_tokens_work(server: Any) -> None:
     program = await Program.register(server.base)
     first = await program.signed_in(await owner(server))
