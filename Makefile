@@ -35,6 +35,7 @@ engines-test: engines  ## every godot tool and action on the real engine and edi
 
 conformance: $(READY)  ## the official MCP suite, direct and through the gateway
 	@$(PY) -m tests.conformance
+	@$(PY) -m tests.conformance.authorization
 
 faults: $(READY)  ## servers that die, hang and flood: a thousand kills, some 20 minutes
 	@$(PY) -m tests.faults
