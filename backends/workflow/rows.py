@@ -1,7 +1,7 @@
 """A tenant's workflow runs as rows: what is known of each run outlives the process that runs it."""
 
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from sqlalchemy import Row, text
@@ -188,7 +188,7 @@ def _run(row: Row[Any]) -> Run:
 
 def _control(row: Json) -> Control:
     who: Json = row["caller"]
-    caller = replace(Caller(**who), groups=frozenset(who["groups"]), scopes=frozenset(who["scopes"]))
+    caller = Caller(**{**who, "groups": frozenset(who["groups"]), "scopes": frozenset(who["scopes"])})
     return Control(caller, row["actor"], row["dry_run"], row["approved"])
 
 
