@@ -21,7 +21,7 @@ from gateway.telemetry.span import Span
 
 SCOPE_NAME: Final = "gatehouse"
 
-_KIND: Final = {"server": number(6, 2), "client": number(6, 3)}
+_KIND: Final = {"internal": number(6, 1), "server": number(6, 2), "client": number(6, 3)}
 _CUMULATIVE: Final = number(2, 2)
 
 

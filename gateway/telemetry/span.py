@@ -49,7 +49,8 @@ class Span(Struct, frozen=True):
     """One span. Times are Unix time in nanoseconds."""
 
     name: str
-    kind: Literal["server", "client"]
+    kind: Literal["server", "client", "internal"]
+    """Of a client's request, of a request to a remote server, or of a call that a module made."""
     place: Place
     started: int
     ended: int
@@ -110,8 +111,11 @@ def spans_of(
     place = record.place
     assert place is not None
     failed = failure(call, exc)
+    # Only a call that a module made has no request.
+    inside = call.request_id is None
     attributes = _common(call)
-    attributes += _HTTP
+    if not inside:
+        attributes += _HTTP
     attributes.append(("mcp.protocol.version", call.client.version))
     if (session := call.client.session) is not None and not call.client.modern:
         attributes.append(("mcp.session.id", session))
@@ -127,7 +131,8 @@ def spans_of(
         _add_content(attributes, call, content)
     error = failed.message if failed is not None and failed.type else None
     state = call.trace.get("tracestate", "")
-    spans = [Span(_name(call), "server", place, record.started + offset, ended + offset, attributes, error, state)]
+    kind = "internal" if inside else "server"
+    spans = [Span(_name(call), kind, place, record.started + offset, ended + offset, attributes, error, state)]
     if record.hops:
         spans += [_client_span(call, place, hop, ended, offset) for hop in record.hops]
     return spans

@@ -133,8 +133,10 @@ def test_a_session_is_told_only_of_the_handshake_era() -> None:
     assert "mcp.session.id" not in told(a_call(client=Client("2026-07-28", {}, session="digest")))
 
 
-def test_a_request_without_an_id_has_none_in_its_span() -> None:
-    assert "jsonrpc.request.id" not in told(a_call(request_id=None))
+def test_a_call_that_a_module_made_is_internal_and_came_by_no_network() -> None:
+    (span,) = ended(a_call(request_id=None))
+    assert span.kind == "internal"
+    assert not [key for key, _ in span.attributes if key.startswith(("network.", "jsonrpc.", "client."))]
 
 
 def test_the_gateway_says_whose_call_it_was_and_what_policy_decided() -> None:
