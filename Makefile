@@ -44,10 +44,10 @@ $(READY): pyproject.toml
 	@echo "making $(VENV) …"
 	@if command -v uv >/dev/null 2>&1; then \
 	  uv venv --quiet --allow-existing $(VENV) && \
-	  uv pip install --quiet --python $(PY) -e '.[launch,postgres,redis]' --group dev; \
+	  uv pip install --quiet --python $(PY) -e '.[launch,otlp-grpc,postgres,redis]' --group dev; \
 	else \
 	  python3 -m venv $(VENV) && $(PY) -m pip install --quiet --upgrade 'pip>=25.1' && \
-	  $(PY) -m pip install --quiet -e '.[launch,postgres,redis]' --group dev; \
+	  $(PY) -m pip install --quiet -e '.[launch,otlp-grpc,postgres,redis]' --group dev; \
 	fi
 	@touch $@
 

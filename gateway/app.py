@@ -38,6 +38,7 @@ from gateway.edge.door import Door
 from gateway.edge.guard import Guard, defaults
 from gateway.edge.health import PATHS, health_router
 from gateway.edge.lane import Lane
+from gateway.edge.metrics import for_operators, metrics_router
 from gateway.errors import Fault
 from gateway.health import Healths
 from gateway.identity import Identity
@@ -78,7 +79,6 @@ from gateway.stages.guard import Guard as ResultGuard
 from gateway.stages.limit import Limit
 from gateway.stages.resolve import Resolve
 from gateway.stages.share import Bounds, Share
-from gateway.stages.trace import Trace
 from gateway.stages.validate import Validate
 from gateway.state.approvals import Approvals
 from gateway.state.audit import AuditLog
@@ -89,14 +89,15 @@ from gateway.state.secrets import load_secret
 from gateway.state.sessions import Sessions as SessionRows
 from gateway.state.store import open_stores
 from gateway.state.tenants import TenantChange, Tenants
-from gateway.telemetry.calls import CallLines, Spans
+from gateway.telemetry.families import Family
 from gateway.telemetry.log import Lines
 from gateway.upstream.bridge import Bridges
-from gateway.upstream.home import House, SilentWire
+from gateway.upstream.home import HERE, House, SilentWire
 from gateway.upstream.load import LoadError, load_module, overridden
 from gateway.upstream.local import LocalBackend
 from gateway.upstream.remote import RemoteBackend
 from gateway.upstream.stdio.watchdog import Watchdog
+from gateway.watching import Watching, backend_families, counted, shown
 
 log = logging.getLogger("gatehouse")
 
@@ -183,7 +184,9 @@ class Gatehouse:
         memory = Remembering(lists, pins=settings.catalogue.pins == "warn")
         seal = Seal([load_secret(secrets, "seal")])
         self.catalogue = Catalogue(policy, self._naming(seal), settings.catalogue.keep_stale, memory, bus)
-        lay_short, lay_refused = self._lay_path(policy, lines, limit_stage(settings.limits, bus, settings.bus.prefix))
+        self.watching = Watching(settings, VERSION, lines)
+        leave(self.watching.close)
+        lay_short, lay_refused = self._lay_path(policy, limit_stage(settings.limits, bus, settings.bus.prefix))
         self._house = House(
             stores=stores,
             files=settings.files_dir,
@@ -223,7 +226,11 @@ class Gatehouse:
         door = Door(authenticate, entry.serve, max_body, identity.unauthenticated, identity.tenures)
         explained = policy_router(authenticate, self.why, self.seen_tools)
         shown = backends_router(authenticate, Healths(self.catalogue, lists, self._backend).report)
-        self.plain = self._plain_routes(bridge_router(bridges, authenticate), explained, shown, *identity.routers)
+        metrics = self._metrics(bus, bridges)
+        self.plain = self._plain_routes(
+            bridge_router(bridges, authenticate), explained, shown, metrics, *identity.routers
+        )
+        self.ops = for_operators(self.plain)
         self.plain.router.routes.append(godot_bridge(bridges, authenticate))
         guard = self._guarded(Front(door, self.plain))
         self.asgi = guard
@@ -257,24 +264,16 @@ class Gatehouse:
         )
 
     def _lay_path(
-        self, policy: Policy, lines: Lines, limit: Limit
+        self, policy: Policy, limit: Limit
     ) -> tuple[Callable[[Handler], Handler], Callable[[Refusal], Handler]]:
         """Sets `path`; gives the short one, around an end of its own, and the one that ends in a refusal."""
         settings, shares, calls = self.settings, self.settings.shares, self.settings.calls
-        self.spans = Spans()
-        shown = CallLines(lines.put, settings.log.format) if settings.log.level in ("debug", "info") else None
-
-        def told(call: Call) -> None:
-            self.spans.told(call)
-            if shown is not None:
-                shown.told(call)
-
         # The order of the path, and why: `trace` and `audit` see everything that happens inside; `limit` charges every
         # call, also one that is refused later; `resolve` makes hidden and unknown alike; `validate` bounds and checks
         # the arguments before policy sees them; `guard` and `deadline` bound what the backend may give and take;
         # `share` is last, so that only calls that would be carried out wait for a place, and no longer than they may.
         begin: tuple[tuple[str, Stage], ...] = (
-            ("trace", Trace(told)),
+            ("trace", self.watching.trace),
             ("audit", self._auditing(self.audit)),
             ("limit", limit),
         )
@@ -302,7 +301,8 @@ class Gatehouse:
 
     def _entry(self, floor: Floor, seal: Seal, rows: SessionRows, bus: Bus, pulse: Pulse) -> Entry:
         """Both eras at one door."""
-        streams, relay = Streams(bus.worker), Relay(bus)
+        self._streams = streams = Streams(bus.worker)
+        relay = Relay(bus)
         self._parking = Parking(bus.worker)
         standing = Standing(self.catalogue, self._hub, streams, rows, pulse, relay)
         sessions = Sessions(seal, rows)
@@ -312,6 +312,28 @@ class Gatehouse:
             Modern(floor, Listen(self.catalogue, self._hub, caps), Rounds(seal), pulse, self._parking, relay),
             Legacy(floor, sessions, streams, Asking(bus), standing, pulse, self._news, caps),
         )
+
+    def _metrics(self, bus: Bus, bridges: Bridges) -> APIRouter:
+        """What can be counted of this worker, and of all that share its port."""
+        watching = self.watching
+
+        def gauges() -> list[Family]:
+            healths = {namespace: backend.health() for namespace, (_, backend) in self._served.items()}
+            return [
+                *backend_families(healths, self.catalogue.ages()),
+                counted("gatehouse.bridge.peers", "Studios and editors that are connected.", bridges.connected()),
+                counted("gatehouse.streams", "Open event streams.", len(self._streams) + len(self._hub)),
+                counted("gatehouse.parked.calls", "Calls that wait for their client.", len(self._parking)),
+                counted("gatehouse.audit.waiting", "Audit records that are not committed yet.", self.audit.waiting),
+            ]
+
+        watching.watch(gauges)
+        peers = watching.together(bus, self.settings.server.workers)
+        self._spawn(peers.run())
+        self._spawn(watching.lag.run())
+        self._spawn(watching.send_metrics(asyncio.sleep))
+        free = is_loopback(self.settings.server.host)
+        return metrics_router(partial(shown, peers), self.identity.authenticate, free=free)
 
     def _plain_routes(self, *routers: APIRouter) -> FastAPI:
         app = FastAPI(title="Gatehouse", version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
@@ -426,7 +448,9 @@ class Gatehouse:
         route = view.tools.get(tool) if view else None
         params: Json = {"name": tool, "arguments": arguments, "_meta": meta}
         given = correlation_id({}, meta) if meta else new_id()
-        call = Call(given, caller, "tools/call", params, Client(MODERN, {}), SilentWire(), Record(), route)
+        here = HERE.get(None)
+        trace = {"traceparent": here.place.traceparent} if here is not None and here.place is not None else {}
+        call = Call(given, caller, "tools/call", params, Client(MODERN, {}), SilentWire(), Record(), route, trace=trace)
         # Only lists come encoded; a tool's result is an object.
         return cast("Json", await self.path(call))
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from msgspec import Struct
 
 from gateway.errors import Fault, Kind
+from gateway.place import Hop, Place
 
 if TYPE_CHECKING:
     import httpx
@@ -90,6 +91,8 @@ class Inbound(Struct, frozen=True):
     """A routing header that came more than once."""
     body: bytes
     caller: Caller
+    address: str = ""
+    """The client's, where it is known."""
 
 
 class Outlet(Protocol):
@@ -145,7 +148,7 @@ class Wire(Protocol):
 class Record:
     """The one thing stages write to; trace, audit and metrics read it when the call ends."""
 
-    __slots__ = ("context", "decision", "found", "marks", "notes", "outcome", "policies", "started")
+    __slots__ = ("context", "decision", "found", "hops", "marks", "notes", "outcome", "place", "policies", "started")
 
     def __init__(self) -> None:
         self.started = perf_counter_ns()
@@ -160,7 +163,11 @@ class Record:
         self.outcome: str = "ok"
         """`ok`, `tool_error` (a result with isError), or the kind of the fault."""
         self.notes: dict[str, Any] = {}
-        """Small facts for the span and the log, such as `trace` and `http_status`; never arguments or secrets."""
+        """Small facts for the span and the log, such as `approval`; never arguments or secrets."""
+        self.place: Place | None = None
+        """Its span, from the first stage on."""
+        self.hops: list[Hop] | None = None
+        """The requests that were made of remote servers for it."""
 
     @property
     def stage(self) -> str:
@@ -219,13 +226,23 @@ class Call(Struct, frozen=True):
     body_bytes: int = 0
     """Size of the message it came in: an upper bound for its arguments."""
     trace: Mapping[str, str] = {}
-    """W3C trace context: traceparent, tracestate, baggage."""
+    """W3C trace context as it came: traceparent, tracestate, baggage."""
     answered: Answered | None = None
+    address: str = ""
+    """The client's, where it is known."""
 
     @property
     def leads_to(self) -> Route | None:
         """Its route, also when it was found late."""
         return self.route or self.record.found
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """What every log record of this call carries."""
+        place = self.record.place
+        if place is None:
+            return {"correlation_id": self.id}
+        return {"correlation_id": self.id, "trace_id": place.trace_id, "span_id": place.span_id}
 
     @property
     def arguments(self) -> Json:
@@ -341,6 +358,8 @@ class Here(Struct, frozen=True):
     deadline: float
     """When the gateway gives up, on the event loop's clock."""
     meta: Json
+    place: Place | None = None
+    """Its span: the parent of whatever the module does for it."""
 
 
 class Refusal(NamedTuple):

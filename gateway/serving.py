@@ -123,7 +123,7 @@ async def _serve_operators(house: Gatehouse, bound: socket.socket | None) -> lis
     """Health, and what else is for operators, on a port of its own where one is set."""
     if bound is None:
         return []
-    served = uvicorn.Config(house.plain, lifespan="off", access_log=False, log_config=None)
+    served = uvicorn.Config(house.ops, lifespan="off", access_log=False, log_config=None)
     return [asyncio.create_task(_Beside(served).serve(sockets=[bound]))]
 
 

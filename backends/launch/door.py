@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -32,7 +31,6 @@ log = logging.getLogger("gatehouse.launch")
 
 Handler = Callable[[Ask], Awaitable[Json]]
 
-_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _INSTRUCTIONS: Final = (
     "Start a run, then ask for its status until it is READY_FOR_PR (open the pull request) or VALIDATING (fix the next"
     " issue, again and again). A failed gate is in validation_report.ok, not an error."
@@ -170,6 +168,6 @@ class _Steps:
 
 
 def _span(here: Here) -> Span:
-    """The caller's trace, when it sent one."""
-    found = _TRACEPARENT.fullmatch(str(here.meta.get("traceparent", "")))
-    return Span() if found is None else Span(found[1], Span().span_id, found[2])
+    """Below the call's own span."""
+    place = here.place
+    return Span() if place is None else Span(place.trace_id, Span().span_id, place.span_id)

@@ -273,6 +273,12 @@ class Catalogue:
     def snapshots(self) -> Mapping[str, Snapshot]:
         return self._snapshots
 
+    def ages(self) -> dict[str, float]:
+        """Seconds since each remote backend's lists were last read well."""
+        now = time.time()
+        remote = [ns for ns, each in self._snapshots.items() if not each.backend.trusted]
+        return {ns: now - self._good_at[ns] for ns in remote if ns in self._good_at}
+
     # ---- inside ----
 
     def _build(self, caller: Caller, path: str) -> View | None:

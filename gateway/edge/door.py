@@ -63,7 +63,7 @@ class Door:
             return
         exchange.belongs(caller, self._tenures)
         duplicate = repeated_routing_header(exchange.headers, headers)
-        inbound = Inbound("POST", exchange.path, headers, duplicate, bytes(exchange.body), caller)
+        inbound = Inbound("POST", exchange.path, headers, duplicate, bytes(exchange.body), caller, exchange.address)
         await self._serve(inbound, exchange)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,14 +71,16 @@ class Door:
         headers = fold(raw)
         try:
             client = scope["client"]
-            caller = await self._authenticate(headers, client[0] if client else "")
+            address = client[0] if client else ""
+            caller = await self._authenticate(headers, address)
             _check_audience(caller, scope["path"])
             body = await read_body(scope, receive, self._max_body) if scope["method"] == "POST" else b""
         except Fault as fault:
             if fault.kind is not Kind.CANCELLED:  # then nobody is there to read an answer
                 await AsgiOutlet(scope, send).answer(*self._refusal(fault, scope["path"]))
             return
-        inbound = Inbound(scope["method"], scope["path"], headers, repeated_routing_header(raw, headers), body, caller)
+        duplicate = repeated_routing_header(raw, headers)
+        inbound = Inbound(scope["method"], scope["path"], headers, duplicate, body, caller, address)
         outlet = AsgiOutlet(scope, send)
         outlet.belongs(caller, self._tenures)
         await self._serve(inbound, outlet)

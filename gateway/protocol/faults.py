@@ -1,15 +1,16 @@
 """How a fault looks to a client: one place, for every method, backend and era."""
 
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from gateway.contract import Call, Json, Manifest
-from gateway.errors import TABLE, Fault, ForeignError, Kind, UnknownName
+from gateway.errors import Fault, ForeignError, UnknownName
+from gateway.failure import RESOURCE_NOT_FOUND, code_of, number
 
 _PLAIN: Final = Manifest()
 ERROR_META: Final = "gatehouse/error"
-RESOURCE_NOT_FOUND: Final = -32002
-INVALID_PARAMS: Final = -32602
+
+__all__ = ["ERROR_META", "RpcError", "dress", "number"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +29,18 @@ class RpcError:
 
 def dress(exc: Fault | ForeignError, call: Call) -> Json | RpcError:
     """A result with `isError`, or a JSON-RPC error, as the backend's contract wants it."""
+    code = code_of(exc, call)
     if isinstance(exc, ForeignError):
-        return RpcError(*_in_era(exc, call))
+        return RpcError(exc.code if code is None else code, exc.message, _foreign_data(exc, call))
     route, stage = call.leads_to, exc.stage or call.record.stage
     manifest = route.backend.manifest if route else _PLAIN
     origin = route.namespace if route and stage == "dispatch" else "gateway"
     error = exc.as_object(correlation_id=call.id, origin=origin, stage=stage, words=manifest.words)
+    if code is None:
+        return _failed_result(error, call, manifest)
     if isinstance(exc, UnknownName):
-        return _unknown(exc, error, modern=call.client.modern)
-    if route is None or call.method != "tools/call" or manifest.faults == "protocol":
-        return RpcError(number(exc.kind, modern=call.client.modern), exc.message, error, exc.retry_after)
-    return _failed_result(error, call, manifest)
-
-
-def number(kind: Kind, *, modern: bool) -> int:
-    row = TABLE[kind]
-    return row.modern if modern else row.handshake
+        return RpcError(code, exc.message, error if exc.uri is None else {**error, "uri": exc.uri})
+    return RpcError(code, exc.message, error, exc.retry_after)
 
 
 def _failed_result(error: Json, call: Call, manifest: Manifest) -> Json:
@@ -60,20 +57,8 @@ def _failed_result(error: Json, call: Call, manifest: Manifest) -> Json:
     return result
 
 
-def _unknown(exc: UnknownName, error: Json, *, modern: bool) -> RpcError:
-    if exc.uri is None:
-        return RpcError(INVALID_PARAMS, exc.message, error)
-    code = INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
-    return RpcError(code, exc.message, {**error, "uri": exc.uri})
-
-
-def _in_era(exc: ForeignError, call: Call) -> tuple[int, str, Any]:
-    """The two eras number an unknown resource differently."""
-    code, data, modern = exc.code, cast("object", exc.data), call.client.modern
-    if modern and code == RESOURCE_NOT_FOUND:
-        code = INVALID_PARAMS
-        if data is None and "uri" in call.params:
-            data = {"uri": call.params["uri"]}
-    elif not modern and code == INVALID_PARAMS and isinstance(data, dict) and "uri" in data:
-        code = RESOURCE_NOT_FOUND
-    return code, exc.message, cast("Any", data)
+def _foreign_data(exc: ForeignError, call: Call) -> Any:
+    data: Any = exc.data
+    if data is None and exc.code == RESOURCE_NOT_FOUND and call.client.modern and "uri" in call.params:
+        return {"uri": call.params["uri"]}
+    return data

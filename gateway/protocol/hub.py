@@ -61,6 +61,10 @@ class Hub:
         self._watching: dict[str, tuple[Backend, frozenset[str]]] = {}
         self._syncing: set[asyncio.Task[None]] = set()
 
+    def __len__(self) -> int:
+        """How many listen."""
+        return len(self._ears)
+
     def attach(self, hears: Hears) -> Ear:
         ear = Ear(hears)
         self._ears.add(ear)

@@ -247,6 +247,7 @@ class Legacy:
                 asked.id,
                 len(inbound.body),
                 trace,
+                address=inbound.address,
             )
 
         return await take_turn(prepare, build, end, self._floor.refused, _finished, asked.params)

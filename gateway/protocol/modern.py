@@ -144,6 +144,7 @@ class Modern:
                 len(inbound.body),
                 trace,
                 answered,
+                inbound.address,
             )
 
         self._pulse.add(wire)

@@ -52,6 +52,9 @@ class Parking:
         self._worker = worker
         self._parked: OrderedDict[str, tuple[Parked, object]] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._parked)
+
     def put(self, parked: Parked, owner: object) -> str:
         """The state to seal. `owner` is what `find` gives back: the call's wire."""
         name = secrets.token_hex(16)

@@ -137,6 +137,10 @@ class Streams:
         self._worker = worker
         self._streams: dict[str, Stream] = {}
 
+    def __len__(self) -> int:
+        """How many are not over yet."""
+        return sum(not stream.over for stream in self._streams.values())
+
     def new(self, owner: str, correlation_id: str) -> Stream:
         stream = Stream(f"{self._worker}.{secrets.token_hex(8)}", owner, correlation_id)
         self._streams[stream.id] = stream

@@ -58,7 +58,7 @@ async def take_turn(
     except (Fault, ForeignError) as exc:
         return _failed(call, exc, finish)
     except Exception:
-        log.exception("%s failed in the gateway", call.method, extra={"correlation_id": call.id})
+        log.exception("%s failed in the gateway", call.method, extra=call.tags)
         return _failed(call, Fault(Kind.INTERNAL, "The gateway failed to carry out this request."), finish)
 
 
@@ -67,7 +67,7 @@ def _failed(call: Call, exc: Fault | ForeignError, finish: Callable[[Call, Resul
         return _dressed(call, exc, finish)
     except Exception:
         # A module's own dress, or details of its own, may not keep a client from being answered.
-        log.exception("the failure of %s could not be told as it was", call.method, extra={"correlation_id": call.id})
+        log.exception("the failure of %s could not be told as it was", call.method, extra=call.tags)
         plain = RpcError(number(Kind.INTERNAL, modern=call.client.modern), "The call failed.")
         return Outcome(error_bytes(call.request_id, plain), plain.code)
 

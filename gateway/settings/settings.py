@@ -14,6 +14,7 @@ from gateway.settings.policies import Policies
 from gateway.settings.sections import Audit, Calls, Catalogue, Log, Names, Tenant, VirtualServer
 from gateway.settings.server import Server
 from gateway.settings.state import BusAt, DatabaseAt
+from gateway.settings.telemetry import Telemetry
 from gateway.settings.values import Namespace, Problem, TenantName, is_loopback, problems
 from gateway.settings.words import nearest
 
@@ -49,6 +50,7 @@ class Settings(BaseSettings):
     policies: Policies = Field(default=Policies(), description="Who may do what.")
     audit: Audit = Field(default=Audit(), description="The record of who did what.")
     log: Log = Field(default_factory=Log, description="What the process says of itself.")
+    telemetry: Telemetry = Field(default=Telemetry(), description="What is told of calls to whoever watches.")
 
     _source: Path | None = PrivateAttr(None)
 

@@ -89,7 +89,7 @@ def _row(call: Call) -> Row:
         _digest(call.params.get("arguments")),
         record.outcome,
         (perf_counter_ns() - record.started) // 1000,
-        call.trace.get("traceparent", "")[3:35],
+        record.place.trace_id if record.place is not None else "",
         record.context or _unasked(caller),
         record.notes.get("approved", ""),
         str(call.meta.get("actor") or "")[:256],

@@ -28,7 +28,7 @@ class Dispatch:
         except (Fault, ForeignError):
             raise
         except Exception as exc:
-            log.exception("%s failed", route.canonical, extra={"correlation_id": call.id})
+            log.exception("%s failed", route.canonical, extra=call.tags)
             raise Fault(Kind.INTERNAL, f"{route.namespace} failed to carry out this call.") from exc
         return route.rewrite(result) if route.rewrite is not None else result
 

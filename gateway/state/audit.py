@@ -59,6 +59,11 @@ class AuditLog:
         return cls(await prepare(data_dir), keep_days, max_records)
 
     @property
+    def waiting(self) -> int:
+        """Records that are not committed yet."""
+        return len(self._rows)
+
+    @property
     def full(self) -> bool:
         return len(self._rows) >= _FULL
 

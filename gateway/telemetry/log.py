@@ -10,7 +10,18 @@ from functools import lru_cache
 from typing import Any, Final, TextIO
 
 MAX_FIELD: Final = 1024
-_SECRET: Final = re.compile(r"(gth_[a-z0-9]{4})[A-Za-z0-9_-]+|(bearer\s+)\S+", re.IGNORECASE)
+_SECRET: Final = re.compile(
+    r"(gth_[a-z0-9]{4})[A-Za-z0-9_-]+"  # our keys
+    r"|(bearer\s+)\S+"
+    r"|(basic\s+)[A-Za-z0-9+/]{8,}=*"
+    r"|(eyJ)[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"  # any JWT
+    r"|(://[^/\s:@]*:)[^@\s/]+(?=@)",  # a password in an address
+    re.IGNORECASE,
+)
+
+
+IDS: Final = ("correlation_id", "trace_id", "span_id")
+"""What ties a log record to its call."""
 
 
 class Lines:
@@ -53,8 +64,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": clean(record.getMessage()),
         }
-        if (correlation_id := getattr(record, "correlation_id", None)) is not None:
-            fields["correlation_id"] = correlation_id
+        fields |= {name: value for name in IDS if (value := getattr(record, name, None)) is not None}
         if record.exc_info:
             fields["cause"] = clean(self.formatException(record.exc_info), 16_384)
         return as_line(fields)
@@ -86,7 +96,7 @@ def set_up(level: str, form: str) -> None:
 
 def clean(text: str, length: int = MAX_FIELD) -> str:
     """Bounded, and without anything that looks like a credential."""
-    return _SECRET.sub(lambda found: (found[1] or found[2]) + "…", text[:length])
+    return _SECRET.sub(lambda found: found[found.lastindex or 0] + "…", text[:length])
 
 
 def _printable(text: str) -> str:

@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -53,6 +54,10 @@ class Bridges:
         return BackendBridge(self, namespace)
 
     # ---- what a Studio does ----
+
+    def connected(self) -> Counter[str]:
+        """How many peers of this worker each backend has."""
+        return Counter(session.namespace for session in self._sessions.values())
 
     async def open(self, namespace: str, caller: Caller, name: str) -> str:
         """A new session's id. One of the same key and name is replaced: that Studio came back."""

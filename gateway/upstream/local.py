@@ -132,7 +132,7 @@ class LocalBackend:
             until += route.timeout
             if (key := _NAMED.get(call.method)) is not None:
                 params = {**params, key: route.name}
-        token = HERE.set(Here(call.caller, call.id, until, call.meta))
+        token = HERE.set(Here(call.caller, call.id, until, call.meta, call.record.place))
         self._active += 1
         try:
             return await self._run(entry, call, call.method, params)

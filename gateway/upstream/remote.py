@@ -5,12 +5,16 @@ import time
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from functools import partial
+from time import perf_counter_ns
 from typing import Any, Final, Literal, Protocol, cast
 
 from mcp.types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
+from msgspec.structs import replace
 
 from gateway.contract import MODERN, Call, Caller, Change, Json, Manifest, Offer
 from gateway.errors import Fault, ForeignError, Kind
+from gateway.place import Hop
+from gateway.telemetry.sampling import new_span_id
 from gateway.upstream.breaker import Breaker
 from gateway.upstream.bulkhead import Bulkhead, Room
 from gateway.upstream.follow import Follower, Hearing
@@ -43,6 +47,11 @@ class Link(Protocol):
 
     @property
     def transport(self) -> Transport: ...
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port, where it has them."""
+        ...
 
     @property
     def known(self) -> frozenset[Era] | None:
@@ -177,30 +186,39 @@ class RemoteBackend:
         breaker = self._breakers.get(whose)
         if breaker is not None:
             breaker.enter()
+        hop = Hop(self.namespace, new_span_id(), self._link.transport, self._link.address)
         if not self._bulkhead.take(tenant):
             await self._queue(tenant, breaker)
+            hop.queued, hop.started = perf_counter_ns() - hop.started, perf_counter_ns()
         self._active += 1
+        call = _below(call, hop)
         failures = breaker.failures if breaker is not None else 0
         began = asyncio.get_running_loop().time()
         try:
-            result = await self._carry(call)
+            result = await self._carry(call, hop)
         except Fault as fault:
+            hop.failure = fault.kind.value
             self._failed(whose, failures, fault.kind)
             raise
         except asyncio.CancelledError:
             # By the deadline, or by the client, who may well know that it takes too long; only the former is told.
             ran = asyncio.get_running_loop().time() - began - call.wire.waited
             late = call.route is not None and ran >= call.route.timeout * _NEARLY
+            hop.failure = "timeout" if late else "cancelled"
             self._failed(whose, failures, Kind.TIMEOUT if late else Kind.CANCELLED)
             raise
-        except ForeignError:
+        except ForeignError as error:
+            hop.failure, hop.code = str(error.code), error.code
             self._recovered(whose)  # it answered
             raise
         finally:
+            hop.ended = perf_counter_ns()
             self._bulkhead.leave(tenant)
             self._active -= 1
             if self._closing and not self._active:
                 self._idle.set()
+        if result.get("isError"):
+            hop.failure = "tool_error"
         if self._state != "up" or self._breakers:
             self._recovered(whose)
         return result
@@ -213,10 +231,11 @@ class RemoteBackend:
                 breaker.left()
             raise
 
-    async def _carry(self, call: Call) -> Json:
+    async def _carry(self, call: Call, hop: Hop) -> Json:
         link, client, route = self._link, call.client, call.route
         eras = link.known or await link.eras()
         modern = "modern" in eras and (client.modern or "handshake" not in eras)
+        hop.protocol = MODERN if modern else ""
         talk = Conversation(call, self._bulkhead, self._changed)
         meta = talk.meta(modern=modern, capabilities=client.capabilities, info=client.info or self._info)
         params: Json = {**call.params, "_meta": meta}
@@ -292,6 +311,19 @@ class RemoteBackend:
         if self._unread:
             self._changed(Change("tools"))  # it is back: read what could not be read
         await self._link.listen(Hearing(self._changed), self._watched)
+
+
+def _below(call: Call, hop: Hop) -> Call:
+    """The call as the server is to see it: within the hop's own span, where the call has one."""
+    record, place = call.record, call.record.place
+    if record.hops is None:
+        record.hops = [hop]
+    else:
+        record.hops.append(hop)
+    if place is None:
+        return call
+    parent = f"00-{place.trace_id}-{hop.span_id}-{'01' if place.sampled else '00'}"
+    return replace(call, trace={**call.trace, "traceparent": parent})
 
 
 def envelope(info: Json) -> Json:

@@ -62,6 +62,7 @@ from gateway.stages.trace import Trace
 from gateway.stages.validate import Validate
 from gateway.state.bus import MemoryBus
 from gateway.state.tenants import Tenant
+from gateway.telemetry.sampling import Sampler
 
 HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 SCOPES = frozenset({"mcp:list", "mcp:call", "mcp:call:write"})
@@ -377,7 +378,7 @@ class Rig:
         self.catalogue = Catalogue(policy, Naming(server_info=SERVER_INFO, **naming))
         rate = limits.parse(calls)
         begin: tuple[tuple[str, Stage], ...] = (
-            ("trace", Trace(self.told.append)),
+            ("trace", Trace(Sampler(0.0), lambda call, result, exc: self.told.append(call))),
             ("audit", Audit(self.log)),
             ("limit", Limit([Rule("calls", rate.amount, rate.get_expiry())])),
         )

@@ -25,15 +25,26 @@ class AdminDoor:
 
     async def __call__(self, request: Request, answer: Callable[[Caller], Awaitable[object]]) -> Response:
         try:
-            headers = fold(request.scope["headers"])
-            caller = await self._authenticate(headers, request.client.host if request.client else "")
-            if SCOPE not in caller.scopes:
-                missing = {"missing_scopes": [SCOPE]}
-                raise Fault(Kind.DENIED, f"This credential lacks the scope {SCOPE}.", details=missing)
-            body = msgspec.json.encode(await answer(caller))
+            body = msgspec.json.encode(await answer(await self._operator(request)))
         except Fault as fault:
             return _refused(fault)
         return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
+
+    async def let_in(self, request: Request) -> Response | None:
+        """None for an operator; the refusal for anybody else."""
+        try:
+            await self._operator(request)
+        except Fault as fault:
+            return _refused(fault)
+        return None
+
+    async def _operator(self, request: Request) -> Caller:
+        headers = fold(request.scope["headers"])
+        caller = await self._authenticate(headers, request.client.host if request.client else "")
+        if SCOPE not in caller.scopes:
+            missing = {"missing_scopes": [SCOPE]}
+            raise Fault(Kind.DENIED, f"This credential lacks the scope {SCOPE}.", details=missing)
+        return caller
 
 
 def _refused(fault: Fault) -> Response:

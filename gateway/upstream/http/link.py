@@ -43,9 +43,17 @@ class HttpLink:
     """`gateway.upstream.remote.Link`. Without `streamable` the server is known to be of the older transport."""
 
     def __init__(
-        self, name: str, site: Site, modern: ModernHttp, streamable: Handshake | None, older: Handshake, info: Json
+        self,
+        name: str,
+        site: Site,
+        modern: ModernHttp,
+        streamable: Handshake | None,
+        older: Handshake,
+        info: Json,
+        address: tuple[str, int] | None = None,
     ) -> None:
         self._name = name
+        self.address = address
         self._site = site
         self._modern = modern
         self._streamable = streamable

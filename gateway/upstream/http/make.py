@@ -39,4 +39,6 @@ def http_link(
     site = Site(Pool(namespace, there, max_bytes=max_bytes, tls=tls), head, credential)
     streamable = None if only_sse else LegacyHttp(namespace, site, max_bytes, info)
     older = SseHttp(namespace, site, there, max_bytes, info)
-    return HttpLink(namespace, site, ModernHttp(namespace, site, max_bytes), streamable, older, info)
+    return HttpLink(
+        namespace, site, ModernHttp(namespace, site, max_bytes), streamable, older, info, (there.host, there.port)
+    )

@@ -24,6 +24,7 @@ class StdioLink:
     """`gateway.upstream.remote.Link`. A process is started when first needed, and again when it has ended."""
 
     transport: Transport = "stdio"
+    address: tuple[str, int] | None = None
 
     def __init__(self, program: Program, isolation: Isolation, info: Json, max_processes: int = MAX_PROCESSES) -> None:
         async def connect(heard: Callable[[Json], None], ended: Callable[[], None]) -> Duplex:

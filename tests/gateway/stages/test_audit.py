@@ -8,6 +8,7 @@ import pytest
 
 from gateway.contract import Call, Caller, Result
 from gateway.errors import Fault, ForeignError, Kind
+from gateway.place import Place
 from gateway.stages.audit import Audit
 from gateway.state.audit import COLUMNS
 from tests.gateway.fakes import FakeBackend, FakeLog, Rig, a_call, a_route
@@ -41,8 +42,8 @@ async def test_a_row_says_who_did_what_and_how_it_ended() -> None:
         params={"name": "x", "arguments": {"a": 1}},
         caller=Caller("acme", "alice", credential="key1"),
         route=a_route(effect=1),
-        trace={"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"},
     )
+    call.record.place = Place("a" * 32, "b" * 16)
     call.record.decision, call.record.policies = "allow", ("p1", "p2")
     kept = await row(call)
     assert (kept["tenant"], kept["principal"], kept["credential"]) == ("acme", "acme/user:alice", "key1")

@@ -15,6 +15,7 @@ from gateway.stages.guard import Guard
 from gateway.stages.resolve import Resolve
 from gateway.stages.trace import Trace
 from gateway.stages.validate import Validate
+from gateway.telemetry.sampling import Sampler
 from tests.gateway.fakes import ALICE, FakeApprovals, FakeBackend, FakeWire, Rig, a_call, a_route
 
 APPROVE = Approve(FakeApprovals(), lambda call: None)
@@ -47,10 +48,13 @@ async def test_every_call_is_told_of_once_when_it_ends(fails: bool) -> None:
 
     call = a_call()
     try:
-        await Trace(told.append)(call, last)
+        await Trace(Sampler(0.0), lambda *ended: told.append(ended))(call, last)
     except Fault:
         assert fails
-    assert told == [call]
+    ((ended, result, exc),) = told
+    assert ended is call
+    assert (result is None, exc is not None) == (fails, fails)
+    assert call.record.place is not None
 
 
 # ---- resolve

@@ -1,14 +1,12 @@
 """What is told of every call that ends."""
 
-import json
-import time
 from base64 import b64encode
-from typing import Any
 
 import pytest
 
-from gateway.contract import Call, Caller, Client, Json
-from gateway.telemetry.calls import CallLines, Spans
+from gateway.contract import Call, Caller, Json
+from gateway.place import Place
+from gateway.telemetry.calls import CallLines
 from tests.gateway.fakes import FakeBackend, Rig, a_call, a_route
 from tests.gateway.telemetry.test_log import HOSTILE, KEY, parsed
 
@@ -21,7 +19,8 @@ def line(call: Call, form: str = "json") -> str:
 
 
 def test_a_line_says_who_called_what_and_how_it_ended() -> None:
-    call = a_call(trace={"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"})
+    call = a_call()
+    call.record.place = Place("a" * 32, "b" * 16)
     call.record.outcome, call.record.decision = "denied", "deny"
     seen = parsed(line(call))
     ms = seen.pop("ms")
@@ -40,6 +39,7 @@ def test_a_line_says_who_called_what_and_how_it_ended() -> None:
         "protocol": "2026-07-28",
         "correlation_id": "cid",
         "trace_id": "a" * 32,
+        "span_id": "b" * 16,
     }
 
 
@@ -99,50 +99,3 @@ def test_a_uri_that_leads_somewhere_is_cut_as_well() -> None:
 
 def test_a_credential_in_a_uri_that_leads_somewhere_is_not_logged() -> None:
     assert "s3cret" not in line(read(f"own:{KEY}"))
-
-
-# ---- spans
-
-
-def kept(call: Call, share: float = 0.0) -> list[Any]:
-    spans = Spans(share)
-    spans.told(call)
-    return list(spans.kept)
-
-
-def test_failures_and_slow_calls_are_always_kept_and_of_the_rest_a_share() -> None:
-    assert kept(a_call()) == []
-    assert len(kept(a_call(), share=1.0)) == 1
-    failed = a_call()
-    failed.record.outcome = "denied"
-    assert len(kept(failed)) == 1
-    slow = a_call()
-    slow.record.started -= 2_000_000_000
-    (span,) = kept(slow)
-    assert span.duration >= 2.0
-    assert abs(span.started - (time.time() - 2)) < 1
-
-
-def test_a_span_follows_the_conventions_and_the_trace_it_came_with() -> None:
-    call = a_call(trace={"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"})
-    call.record.marks.append(("trace", 1))
-    (span,) = kept(call, 1.0)
-    assert (span.name, span.trace_id, span.parent_id) == ("tools/call lab.echo", "a" * 32, "b" * 16)
-    assert len(span.span_id) == 16
-    assert span.attributes["gen_ai.tool.name"] == "lab.echo"
-    assert span.stages == (("trace", 1),)
-    (listed,) = kept(a_call("tools/list", {}, client=Client("2025-11-25", {})), 1.0)
-    assert (listed.name, len(listed.trace_id), listed.parent_id) == ("tools/list", 32, "")
-    assert "gen_ai.tool.name" not in listed.attributes
-
-
-def test_the_oldest_spans_make_room() -> None:
-    spans = Spans(1.0, kept=3)
-    for number in range(5):
-        spans.told(a_call("tools/list", {}, request_id=number))
-    assert len(spans.kept) == 3
-
-
-def test_a_span_is_bounded_whatever_uri_was_asked_for() -> None:
-    (span,) = kept(read("own:" + "x" * 100_000))
-    assert len(json.dumps([span.name, span.attributes])) < 10_000

@@ -1,0 +1,52 @@
+"""Where a call stands in its trace, as plain values: made for each call, told to nobody unless the call is kept."""
+
+from time import perf_counter_ns
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """The span of one call: its own ids, and its parent's where somebody sent one."""
+
+    trace_id: str
+    span_id: str
+    parent_id: str = ""
+    sampled: bool = False
+    """Whether the trace is recorded whatever becomes of the call: by the parent's word, or by chance."""
+
+    @property
+    def traceparent(self) -> str:
+        """As W3C writes it, for whoever works below this span."""
+        return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
+
+
+class Hop:
+    """One request to a remote server on behalf of a call."""
+
+    __slots__ = (
+        "address",
+        "backend",
+        "code",
+        "ended",
+        "failure",
+        "protocol",
+        "queued",
+        "span_id",
+        "started",
+        "transport",
+    )
+
+    def __init__(self, backend: str, span_id: str, transport: str, address: tuple[str, int] | None) -> None:
+        self.backend = backend
+        self.span_id = span_id
+        self.transport = transport
+        self.address = address
+        self.protocol = ""
+        """The revision it was asked in, where that is known: what a session agreed on is its link's own business."""
+        self.queued = 0
+        """Nanoseconds in which it waited for its turn."""
+        self.started = perf_counter_ns()
+        self.ended = 0
+        self.failure = ""
+        """`error.type` of the conventions; empty while nothing failed."""
+        self.code: int | None = None
+        """The JSON-RPC code it was answered with, if that was an error."""

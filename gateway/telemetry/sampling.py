@@ -1,0 +1,26 @@
+"""Each call's place in a trace, and whether it is recorded whatever becomes of it."""
+
+from collections.abc import Mapping
+from random import getrandbits, random
+
+from gateway.place import Place
+
+
+def new_span_id() -> str:
+    return f"{getrandbits(64) or 1:016x}"
+
+
+class Sampler:
+    """A caller that sent a trace decides for it, where it is trusted to; of the rest a share is recorded."""
+
+    def __init__(self, share: float, *, follow_parent: bool = True) -> None:
+        self._share = share
+        self._follow = follow_parent
+
+    def __call__(self, trace: Mapping[str, str]) -> Place:
+        parent = trace.get("traceparent")
+        if parent is None:
+            ids = f"{getrandbits(192):048x}"
+            return Place(ids[:32], ids[32:], "", random() < self._share)  # noqa: S311 - which calls are looked at
+        chosen = bool(int(parent[53:55], 16) & 1) if self._follow else random() < self._share  # noqa: S311
+        return Place(parent[3:35], new_span_id(), parent[36:52], chosen)

@@ -1,0 +1,216 @@
+"""A kept call as spans: plain values by OpenTelemetry's MCP conventions, encoded only for export.
+
+One SERVER span for the call and one CLIENT span for each request to a remote server. The gateway's own time is told
+by attributes of the one span, a number for each stage.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+
+from gateway.contract import Call, Record, Result
+from gateway.errors import Fault, ForeignError
+from gateway.failure import code_of
+from gateway.place import Hop, Place
+from gateway.telemetry.log import clean
+from gateway.telemetry.redact import as_text
+
+Attributes = list[tuple[str, Any]]
+
+TOOL_ERROR: Final = "tool_error"
+_FORGIVEN: Final = frozenset({-32700, -32600, -32601, -32602, -32002})
+"""The client's own mistakes: by the conventions no errors of the server."""
+_HTTP: Final[Attributes] = [
+    ("network.transport", "tcp"),
+    ("network.protocol.name", "http"),
+    ("network.protocol.version", "1.1"),
+]
+_STAGE: Final = {
+    name: f"gatehouse.stage.{name}"
+    for name in (
+        "trace", "audit", "limit", "resolve", "validate", "authorize", "approve", "guard", "deadline", "dispatch",
+        "end", "edge",
+    )
+}  # fmt: skip
+
+
+class Failure(Struct, frozen=True):
+    """How a call failed, in the conventions' words."""
+
+    type: str
+    """`error.type`; empty when what happened does not count as the server's error."""
+    code: int | None = None
+    message: str = ""
+
+
+class Span(Struct, frozen=True):
+    """One span. Times are Unix time in nanoseconds."""
+
+    name: str
+    kind: Literal["server", "client", "internal"]
+    """Of a client's request, of a request to a remote server, or of a call that a module made."""
+    place: Place
+    started: int
+    ended: int
+    attributes: Attributes
+    error: str | None = None
+    """The status description, when the status is an error."""
+    state: str = ""
+    """W3C tracestate, as it came."""
+
+    @property
+    def trace_id(self) -> str:
+        return self.place.trace_id
+
+    @property
+    def duration(self) -> float:
+        return (self.ended - self.started) / 1e9
+
+
+def failure(call: Call, exc: BaseException | None) -> Failure | None:
+    """None when nothing failed."""
+    match exc:
+        case None:
+            return Failure(TOOL_ERROR) if call.record.outcome == TOOL_ERROR else None
+        case Fault() | ForeignError():
+            code, message = code_of(exc, call), clean(exc.message, 256)
+            if code is None:
+                return Failure(TOOL_ERROR, None, message)
+            return Failure("" if code in _FORGIVEN else str(code), code, message)
+        case asyncio.CancelledError():
+            return Failure("cancelled")
+        case _:
+            return Failure("-32603", -32603)
+
+
+def stage_times(record: Record, ended: int) -> Iterator[tuple[str, int]]:
+    """Each stage with the nanoseconds from its entry to the next one's; the last has the way back as well."""
+    marks = record.marks
+    for at, (name, entered) in enumerate(marks):
+        yield name, (marks[at + 1][1] if at + 1 < len(marks) else ended) - entered
+
+
+def target(call: Call) -> str:
+    """The canonical id; a client's own text, cleaned, where the name leads nowhere or is a URI."""
+    route = call.leads_to
+    if route is not None and call.method == "tools/call":
+        return route.canonical
+    return clean(route.canonical if route else str(call.params.get("name") or call.params.get("uri") or ""), 256)
+
+
+def spans_of(
+    call: Call, exc: BaseException | None, ended: int, offset: int, content: Result | None = None, *, open: bool = False
+) -> list[Span]:
+    """The call's spans, its own first. `ended` is by the clock of its record, and `offset` turns that into Unix time.
+
+    Arguments and `content` are told only with `open`, redacted.
+    """
+    record = call.record
+    place = record.place
+    assert place is not None
+    failed = failure(call, exc)
+    # Only a call that a module made has no request.
+    inside = call.request_id is None
+    attributes = _common(call)
+    if not inside:
+        attributes += _HTTP
+    attributes.append(("mcp.protocol.version", call.client.version))
+    if (session := call.client.session) is not None and not call.client.modern:
+        attributes.append(("mcp.session.id", session))
+    if call.request_id is not None:
+        attributes.append(("jsonrpc.request.id", clean(str(call.request_id), 128)))
+    if call.address:
+        attributes.append(("client.address", call.address))
+    attributes += _own(call)
+    if failed is not None:
+        _add_failure(attributes, failed.type, failed.code)
+    attributes += [(_STAGE.get(name) or f"gatehouse.stage.{name}", ns / 1e9) for name, ns in stage_times(record, ended)]
+    if open:
+        _add_content(attributes, call, content)
+    error = failed.message if failed is not None and failed.type else None
+    state = call.trace.get("tracestate", "")
+    kind = "internal" if inside else "server"
+    spans = [Span(_name(call), kind, place, record.started + offset, ended + offset, attributes, error, state)]
+    if record.hops:
+        spans += [_client_span(call, place, hop, ended, offset) for hop in record.hops]
+    return spans
+
+
+def _name(call: Call) -> str:
+    """Only a name that leads somewhere is part of a span's: a client's own text would make a new one each time."""
+    route = call.leads_to
+    return f"{call.method} {route.canonical}" if route and call.method in _NAMED else call.method
+
+
+_NAMED: Final = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
+
+
+def _common(call: Call) -> Attributes:
+    attributes: Attributes = [("mcp.method.name", call.method)]
+    if (key := _NAMED.get(call.method)) is not None:
+        attributes.append((key, target(call)))
+        if call.method == "tools/call":
+            attributes.append(("gen_ai.operation.name", "execute_tool"))
+    elif (uri := call.params.get("uri")) is not None:
+        attributes.append(("mcp.resource.uri", clean(str(uri), 256)))
+    return attributes
+
+
+def _own(call: Call) -> Attributes:
+    record, route = call.record, call.leads_to
+    attributes: Attributes = [
+        ("gatehouse.tenant", call.caller.tenant),
+        ("gatehouse.principal", call.caller.principal),
+        ("gatehouse.correlation_id", call.id),
+        ("gatehouse.policy.decision", record.decision),
+        ("gatehouse.outcome", record.outcome),
+        ("gatehouse.endpoint", call.endpoint),
+    ]
+    if route is not None:
+        attributes.append(("gatehouse.namespace", route.namespace))
+        attributes.append(("gatehouse.effect", route.effect))
+    if record.policies:
+        attributes.append(("gatehouse.policy.ids", ",".join(record.policies)[:512]))
+    return attributes
+
+
+def _client_span(call: Call, place: Place, hop: Hop, ended: int, offset: int) -> Span:
+    attributes = _common(call)
+    if hop.protocol:
+        attributes.append(("mcp.protocol.version", hop.protocol))
+    if hop.transport == "stdio":
+        attributes.append(("network.transport", "pipe"))
+    else:
+        attributes += _HTTP
+    if hop.address is not None:
+        attributes += [("server.address", hop.address[0]), ("server.port", hop.address[1])]
+    attributes += [
+        ("gatehouse.tenant", call.caller.tenant),
+        ("gatehouse.namespace", hop.backend),
+        ("gatehouse.correlation_id", call.id),
+    ]
+    if hop.queued:
+        attributes.append(("gatehouse.queued", hop.queued / 1e9))
+    _add_failure(attributes, hop.failure, hop.code)
+    own = Place(place.trace_id, hop.span_id, place.span_id, place.sampled)
+    last = (hop.ended or ended) + offset
+    error = hop.failure if hop.failure else None
+    return Span(_name(call), "client", own, hop.started + offset, last, attributes, error)
+
+
+def _add_failure(attributes: Attributes, type: str, code: int | None) -> None:
+    if type:
+        attributes.append(("error.type", type))
+    if code is not None:
+        attributes.append(("rpc.response.status_code", str(code)))
+
+
+def _add_content(attributes: Attributes, call: Call, result: Result | None) -> None:
+    if call.method == "tools/call":
+        attributes.append(("gen_ai.tool.call.arguments", as_text(call.arguments)))
+        if isinstance(result, dict):
+            attributes.append(("gen_ai.tool.call.result", as_text(result)))
+    elif call.method == "prompts/get":
+        attributes += [(f"gen_ai.prompt.variable.{clean(str(k), 64)}", as_text(v)) for k, v in call.arguments.items()]

@@ -1,0 +1,203 @@
+"""One trace from the SDK's client through the gateway to the SDK's server, as a real OTLP receiver gets it."""
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+from mcp.server.mcpserver import MCPServer
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from tests.conftest import HANDSHAKE, MODERN
+from tests.peers.collector import COLLECTORS, Collector, attributes
+
+SERVER, CLIENT, INTERNAL = 2, 3, 1
+
+
+@pytest.fixture(scope="module")
+def sdk_spans() -> Iterator[InMemorySpanExporter]:
+    """The spans of the SDK's own client and server: one provider for the process, which cannot be taken back."""
+    provider = trace.get_tracer_provider()
+    if not isinstance(provider, TracerProvider):
+        provider = TracerProvider()
+        trace.set_tracer_provider(provider)
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    yield exporter
+    exporter.shutdown()
+
+
+@pytest.fixture(scope="module")
+def far() -> Iterator[str]:
+    server = MCPServer("far")
+
+    @server.tool()
+    def double(number: int) -> str:
+        """Twice the number."""
+        if number == 13:
+            raise ValueError("unlucky")
+        return str(2 * number)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        running = uvicorn.Server(uvicorn.Config(server.streamable_http_app(), log_level="error"))
+        thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]})
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+        running.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(params=["http", "grpc"])
+def collector(request: pytest.FixtureRequest) -> Iterator[Collector]:
+    with COLLECTORS[request.param]() as collector:
+        collector.protocol = request.param
+        yield collector
+
+
+def watched(collector: Any, **more: Any) -> dict[str, Any]:
+    otlp = {"url": collector.url, "protocol": collector.protocol, "headers": {"x-team": "t"}, **more}
+    return {"traces": {"share": 1.0}, "otlp": otlp}
+
+
+def by_name(spans: list[Any]) -> dict[tuple[str, int], Any]:
+    return {(span.name, span.kind): span for span in spans}
+
+
+@pytest.mark.parametrize("mode", [MODERN, HANDSHAKE])
+async def test_client_gateway_and_server_are_one_trace(
+    start: Any, collector: Any, far: str, sdk_spans: InMemorySpanExporter, mode: str
+) -> None:
+    sdk_spans.clear()
+    backends = {"far": {"url": far, "allow_private": True}}
+    async with start(backends=backends, telemetry=watched(collector)) as gateway:
+        await gateway.listed("far_double")
+        async with gateway.client(mode) as client:
+            assert (await client.call_tool("far_double", {"number": 21})).content[0].text == "42"
+        spans = await asyncio.to_thread(
+            collector.until, lambda: [each for each in collector.spans() if each.name == "tools/call far.double"]
+        )
+    ours = {span.kind: span for span in spans}
+    assert set(ours) == {SERVER, CLIENT}
+    theirs = {each.kind.name: each for each in sdk_spans.get_finished_spans() if "double" in each.name}
+    first, last = theirs["CLIENT"], theirs["SERVER"]
+    trace_id = f"{first.context.trace_id:032x}"
+    assert {span.trace_id.hex() for span in spans} == {trace_id} == {f"{last.context.trace_id:032x}"}
+    assert ours[SERVER].parent_span_id.hex() == f"{first.context.span_id:016x}"
+    assert ours[CLIENT].parent_span_id == ours[SERVER].span_id
+    assert f"{last.parent.span_id:016x}" == ours[CLIENT].span_id.hex()
+    seen = attributes(ours[SERVER])
+    assert seen["gen_ai.tool.name"] == "far.double"
+    assert ("mcp.session.id" in seen) == (mode == HANDSHAKE)
+    assert seen["client.address"] == "127.0.0.1"
+    assert attributes(ours[CLIENT])["server.port"] == int(far.split(":")[2].split("/")[0])
+    assert collector.resource()["service.name"] == "gatehouse"
+
+
+async def test_the_steps_of_a_workflow_are_spans_below_the_call_that_began_it(
+    start: Any, collector: Any, far: str, sdk_spans: InMemorySpanExporter
+) -> None:
+    sdk_spans.clear()
+    steps = [
+        {"id": "a", "actionId": "core.ping"},
+        {"id": "b", "actionId": "far.double", "input": {"number": 4}},
+    ]
+    backends = {
+        "far": {"url": far, "allow_private": True},
+        "core": {"module": "backends.core"},
+        "workflow": {"module": "backends.workflow"},
+    }
+    async with start(backends=backends, telemetry=watched(collector)) as gateway:
+        await gateway.listed("far_double")
+        definition = {"id": "w", "steps": steps}
+        async with gateway.client() as client:
+            begun = await client.call_tool("workflow_run", {"definition": definition})
+            run_id = begun.structured_content["runId"]
+            done = await client.call_tool("workflow_status", {"runId": run_id, "waitMs": 20_000})
+            assert done.structured_content["status"] == "succeeded"
+        wanted = {
+            ("tools/call workflow.run", SERVER),
+            ("tools/call core.ping", INTERNAL),
+            ("tools/call far.double", INTERNAL),
+            ("tools/call far.double", CLIENT),
+        }
+        await asyncio.to_thread(collector.until, lambda: wanted <= by_name(collector.spans()).keys())
+    spans = by_name(collector.spans())
+    run = spans["tools/call workflow.run", SERVER]
+    step = spans["tools/call far.double", INTERNAL]
+    assert {spans[each].trace_id for each in wanted} == {run.trace_id}
+    assert step.parent_span_id == run.span_id == spans["tools/call core.ping", INTERNAL].parent_span_id
+    assert spans["tools/call far.double", CLIENT].parent_span_id == step.span_id
+    far_span = next(
+        each for each in sdk_spans.get_finished_spans() if each.kind.name == "SERVER" and "double" in each.name
+    )
+    assert f"{far_span.parent.span_id:016x}" == spans["tools/call far.double", CLIENT].span_id.hex()
+
+
+async def test_a_failure_at_the_far_end_is_a_tool_error_in_both_spans(start: Any, collector: Any, far: str) -> None:
+    backends = {"far": {"url": far, "allow_private": True}}
+    telemetry = {**watched(collector), "traces": {"share": 0.0}}
+    async with start(backends=backends, telemetry=telemetry) as gateway:
+        await gateway.listed("far_double")
+        await gateway.call("far_double", {"number": 1})
+        failed = await gateway.call("far_double", {"number": 13})
+        assert failed["result"]["isError"]
+        spans = await asyncio.to_thread(
+            collector.until, lambda: [each for each in collector.spans() if each.name == "tools/call far.double"]
+        )
+    assert {span.kind for span in spans} == {SERVER, CLIENT}  # and nothing of the call that went well
+    assert {attributes(span)["error.type"] for span in spans} == {"tool_error"}
+    assert {span.status.code for span in spans} == {2}
+
+
+async def test_metrics_and_logs_are_sent_as_well_and_tell_the_same(start: Any, collector: Any) -> None:
+    otlp = {**watched(collector)["otlp"], "logs": True, "metrics_interval": 0.05}
+    async with start(backends={"core": {"module": "backends.core"}}, telemetry={"otlp": otlp}) as gateway:
+        await gateway.call("core_ping", {}, {"correlationId": "abc"})
+        record = await asyncio.to_thread(
+            collector.until, lambda: [each for each in collector.logs() if "core.ping" in each.body.string_value]
+        )
+        await asyncio.to_thread(collector.until, lambda: "mcp.server.operation.duration" in collector.metrics())
+        line = next(
+            json.loads(each)
+            for each in gateway.log.getvalue().splitlines()
+            if json.loads(each).get("target") == "core.ping"
+        )
+    assert attributes(record[0])["gatehouse.correlation_id"] == "abc" == line["correlation_id"]
+    assert record[0].trace_id.hex() == line["trace_id"]
+    assert record[0].span_id.hex() == line["span_id"]
+    (point,) = collector.metrics()["mcp.server.operation.duration"].histogram.data_points
+    assert attributes(point)["gen_ai.tool.name"] == "core.ping"
+    assert point.count == 1
+
+
+@pytest.mark.parametrize("mood", ["unwell", "slow", "resetting", "refusing"])
+async def test_no_call_fails_or_waits_while_the_collector_does_not_take_it(
+    start: Any, collector: Any, mood: Any
+) -> None:
+    collector.mood = mood
+    telemetry = watched(collector, timeout=0.3, metrics_interval=0.05, logs=True)
+    async with start(backends={"core": {"module": "backends.core"}}, telemetry=telemetry) as gateway:
+        async with asyncio.timeout(10):
+            for _ in range(30):
+                assert "result" in await gateway.call("core_ping")
+        await asyncio.to_thread(collector.until, lambda: collector.attempts >= 1)
+        assert "result" in await gateway.call("core_ping")
+        collector.released.set()
+
+
+async def test_a_collector_that_is_not_there_costs_a_counter(start: Any) -> None:
+    telemetry = {"traces": {"share": 1.0}, "otlp": {"url": "http://127.0.0.1:9", "timeout": 1}}
+    async with start(backends={"core": {"module": "backends.core"}}, telemetry=telemetry) as gateway:
+        assert "result" in await gateway.call("core_ping")
+        exporter = gateway.house.watching._exporter
+        async with asyncio.timeout(10):
+            while not exporter.failures["traces"]:
+                await asyncio.sleep(0.01)
+        assert "result" in await gateway.call("core_ping")

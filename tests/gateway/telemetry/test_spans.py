@@ -1,0 +1,266 @@
+"""Which calls are kept as spans, and what a span says: OpenTelemetry's MCP conventions, row by row."""
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+
+from gateway.contract import Call, Client, Manifest, Record
+from gateway.errors import Fault, ForeignError, Kind, UnknownName
+from gateway.place import Hop, Place
+from gateway.telemetry.calls import Spans
+from gateway.telemetry.sampling import Sampler
+from gateway.telemetry.span import Span
+from tests.gateway.fakes import FakeBackend, a_call, a_route
+from tests.gateway.telemetry.test_log import KEY
+
+PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
+
+
+def ended(
+    call: Call, exc: BaseException | None = None, share: float = 1.0, result: Any = None, **more: Any
+) -> list[Span]:
+    """What is kept of a call that ended so."""
+    call.record.place = Sampler(share)(call.trace)
+    if isinstance(exc, Fault):
+        call.record.outcome = exc.kind.value
+    elif isinstance(exc, ForeignError):
+        call.record.outcome = f"error:{exc.code}"
+    kept: list[Span] = []
+    Spans([kept.extend], **more).told(call, result, exc)
+    return kept
+
+
+def told(call: Call, exc: BaseException | None = None, **more: Any) -> dict[str, Any]:
+    return dict(ended(call, exc, **more)[0].attributes)
+
+
+def handshake(session: str | None = "digest") -> Client:
+    return Client("2025-11-25", {}, session=session)
+
+
+# ---- which
+
+
+def test_failures_and_slow_calls_are_always_kept_and_of_the_rest_a_share() -> None:
+    assert ended(a_call(), share=0.0) == []
+    assert len(ended(a_call(), share=1.0)) == 1
+    assert len(ended(a_call(), Fault(Kind.DENIED, "no"), share=0.0)) == 1
+    slow = a_call()
+    slow.record.started -= 2_000_000_000
+    (span,) = ended(slow, share=0.0)
+    assert span.duration >= 2.0
+    assert abs(span.started / 1e9 - (time.time() - 2)) < 1
+
+
+def test_a_subscription_is_not_slow_because_its_client_stays() -> None:
+    call = a_call("subscriptions/listen", {})
+    call.record.started -= 2_000_000_000
+    assert ended(call, share=0.0) == []
+
+
+def test_a_parent_decides_for_its_trace_where_it_may() -> None:
+    assert Sampler(0.0)({"traceparent": PARENT}).sampled
+    assert not Sampler(1.0)({"traceparent": PARENT[:-2] + "00"}).sampled
+    assert not Sampler(0.0, follow_parent=False)({"traceparent": PARENT}).sampled
+    shares = [Sampler(0.5)({}).sampled for _ in range(500)]
+    assert 100 < sum(shares) < 400
+
+
+def test_every_call_has_ids_of_its_own_below_its_parent() -> None:
+    places = {Sampler(0.0)({}) for _ in range(100)}
+    assert len({place.trace_id for place in places}) == len({place.span_id for place in places}) == 100
+    below = Sampler(0.0)({"traceparent": PARENT})
+    assert (below.trace_id, below.parent_id) == ("a" * 32, "b" * 16)
+    assert below.traceparent == f"00-{'a' * 32}-{below.span_id}-01"
+
+
+def test_the_last_kept_are_at_hand_and_the_oldest_make_room() -> None:
+    spans = Spans(kept=3)
+    for number in range(5):
+        call = a_call("tools/list", {}, request_id=number)
+        call.record.place = Sampler(1.0)({})
+        spans.told(call, {}, None)
+    assert len(spans.kept) == 3
+
+
+# ---- what
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (a_call(), "tools/call lab.echo"),
+        (a_call("prompts/get", {"name": "p"}, route=a_route(canonical="lab.p")), "prompts/get lab.p"),
+        (a_call("resources/read", {"uri": "own:x"}, route=a_route(canonical="lab:own:x")), "resources/read"),
+        (a_call("tools/call", {"name": "made up"}, route=None), "tools/call"),
+        (a_call("tools/list", {}), "tools/list"),
+        (a_call("server/discover", {}), "server/discover"),
+    ],
+)
+def test_a_span_is_named_by_its_method_and_a_target_that_exists(call: Call, name: str) -> None:
+    (span,) = ended(call)
+    assert (span.name, span.kind) == (name, "server")
+
+
+def test_a_tool_call_has_every_attribute_of_the_conventions_table() -> None:
+    seen = told(a_call(request_id=7, trace={"traceparent": PARENT}, address="10.1.2.3"))
+    conventional = {key: value for key, value in seen.items() if not key.startswith("gatehouse.")}
+    assert conventional == {
+        "mcp.method.name": "tools/call",
+        "gen_ai.tool.name": "lab.echo",
+        "gen_ai.operation.name": "execute_tool",
+        "network.transport": "tcp",
+        "network.protocol.name": "http",
+        "network.protocol.version": "1.1",
+        "mcp.protocol.version": "2026-07-28",
+        "jsonrpc.request.id": "7",
+        "client.address": "10.1.2.3",
+    }
+
+
+def test_a_prompt_and_a_resource_are_named_by_their_own_attributes() -> None:
+    prompt = told(a_call("prompts/get", {"name": "p"}, route=a_route(canonical="lab.p")))
+    assert prompt["gen_ai.prompt.name"] == "lab.p"
+    assert "gen_ai.operation.name" not in prompt
+    assert told(a_call("resources/read", {"uri": "own:x"}, route=a_route()))["mcp.resource.uri"] == "own:x"
+
+
+def test_a_session_is_told_only_of_the_handshake_era() -> None:
+    assert told(a_call(client=handshake()))["mcp.session.id"] == "digest"
+    assert "mcp.session.id" not in told(a_call(client=Client("2026-07-28", {}, session="digest")))
+
+
+def test_a_call_that_a_module_made_is_internal_and_came_by_no_network() -> None:
+    (span,) = ended(a_call(request_id=None))
+    assert span.kind == "internal"
+    assert not [key for key, _ in span.attributes if key.startswith(("network.", "jsonrpc.", "client."))]
+
+
+def test_the_gateway_says_whose_call_it_was_and_what_policy_decided() -> None:
+    call = a_call()
+    call.record.decision, call.record.policies = "allow", ("grant.call", "guard.tenant")
+    call.record.marks += [("trace", call.record.started), ("dispatch", call.record.started + 5_000)]
+    seen = told(call)
+    own = {key: value for key, value in seen.items() if key.startswith("gatehouse.") and ".stage." not in key}
+    assert own == {
+        "gatehouse.tenant": "acme",
+        "gatehouse.principal": "acme/user:alice",
+        "gatehouse.correlation_id": "cid",
+        "gatehouse.policy.decision": "allow",
+        "gatehouse.policy.ids": "grant.call,guard.tenant",
+        "gatehouse.outcome": "ok",
+        "gatehouse.endpoint": "/mcp",
+        "gatehouse.namespace": "lab",
+        "gatehouse.effect": 2,
+    }
+    assert seen["gatehouse.stage.trace"] == pytest.approx(5e-6)
+    assert seen["gatehouse.stage.dispatch"] > 0
+
+
+PROTOCOL = Manifest(faults="protocol")
+
+
+@pytest.mark.parametrize(
+    ("exc", "manifest", "client", "error", "code"),
+    [
+        (Fault(Kind.DENIED, "no"), Manifest(), None, "tool_error", None),
+        (Fault(Kind.DENIED, "no"), PROTOCOL, None, "403", "403"),
+        (Fault(Kind.DENIED, "no"), PROTOCOL, handshake(), "-32043", "-32043"),
+        (Fault(Kind.INTERNAL, "no"), PROTOCOL, None, "-32603", "-32603"),
+        (Fault(Kind.INVALID_INPUT, "no"), PROTOCOL, None, None, "-32602"),
+        (UnknownName("no"), Manifest(), None, None, "-32602"),
+        (UnknownName("no", uri="x"), Manifest(), handshake(), None, "-32002"),
+        (ForeignError(-32000, "no"), Manifest(), None, "-32000", "-32000"),
+        (ForeignError(-32601, "no"), Manifest(), None, None, "-32601"),
+        (asyncio.CancelledError(), Manifest(), None, "cancelled", None),
+        (ValueError("secret"), Manifest(), None, "-32603", "-32603"),
+    ],
+)
+def test_a_failure_is_told_by_its_code_unless_the_mistake_was_the_clients(
+    exc: BaseException, manifest: Manifest, client: Client | None, error: str | None, code: str | None
+) -> None:
+    backend = FakeBackend()
+    backend.manifest = manifest
+    call = a_call(route=a_route(backend), client=client or Client("2026-07-28", {}))
+    (span,) = ended(call, exc)
+    seen = dict(span.attributes)
+    assert (seen.get("error.type"), seen.get("rpc.response.status_code")) == (error, code)
+    assert (span.error is not None) == (error is not None)
+    assert "secret" not in str(span)
+
+
+def test_a_result_that_says_it_failed_is_a_tool_error() -> None:
+    call = a_call()
+    call.record.outcome = "tool_error"
+    (span,) = ended(call, result={"isError": True})
+    assert dict(span.attributes)["error.type"] == "tool_error"
+    assert span.error == ""
+
+
+def hop(**more: Any) -> Hop:
+    made = Hop("lab", "c" * 16, "http", ("10.0.0.1", 3001))
+    made.protocol, made.ended = "2026-07-28", made.started + 3_000_000
+    for name, value in more.items():
+        setattr(made, name, value)
+    return made
+
+
+def test_each_request_to_a_remote_server_is_a_client_span_below_the_calls_own() -> None:
+    call = a_call(trace={"traceparent": PARENT})
+    call.record.hops = [hop(), hop(span_id="d" * 16, failure="-32000", code=-32000, queued=2_000_000)]
+    server, first, second = ended(call)
+    assert {each.kind for each in (first, second)} == {"client"}
+    assert first.name == "tools/call lab.echo"
+    assert first.place == Place("a" * 32, "c" * 16, server.place.span_id, True)
+    assert first.duration == pytest.approx(0.003)
+    conventional = {key: value for key, value in first.attributes if not key.startswith("gatehouse.")}
+    assert conventional == {
+        "mcp.method.name": "tools/call",
+        "gen_ai.tool.name": "lab.echo",
+        "gen_ai.operation.name": "execute_tool",
+        "mcp.protocol.version": "2026-07-28",
+        "network.transport": "tcp",
+        "network.protocol.name": "http",
+        "network.protocol.version": "1.1",
+        "server.address": "10.0.0.1",
+        "server.port": 3001,
+    }
+    assert (first.error, second.error) == (None, "-32000")
+    failed = dict(second.attributes)
+    assert (failed["error.type"], failed["rpc.response.status_code"]) == ("-32000", "-32000")
+    assert failed["gatehouse.queued"] == pytest.approx(0.002)
+
+
+def test_a_child_process_is_reached_by_a_pipe() -> None:
+    call = a_call()
+    call.record.hops = [hop(transport="stdio", address=None, protocol="")]
+    seen = dict(ended(call)[1].attributes)
+    assert seen["network.transport"] == "pipe"
+    assert not {"network.protocol.name", "server.address", "mcp.protocol.version"} & seen.keys()
+
+
+# ---- content
+
+
+SENT = {"name": "lab_echo", "arguments": {"text": "hello", "password": "hunter2", "deep": [{"api_key": "hunter2"}]}}
+
+
+def test_arguments_and_results_are_told_only_of_a_tenant_that_asked() -> None:
+    result = {"content": [{"type": "text", "text": f"see {KEY}"}]}
+    closed = told(a_call(params=SENT), result=result)
+    assert not [key for key in closed if key.startswith("gen_ai.tool.call")]
+    seen = told(a_call(params=SENT), result=result, open=frozenset({"acme"}))
+    arguments = json.loads(seen["gen_ai.tool.call.arguments"])
+    assert arguments == {"text": "hello", "password": "[redacted]", "deep": [{"api_key": "[redacted]"}]}
+    assert "s3cret" not in seen["gen_ai.tool.call.result"]
+    assert "see gth_" in seen["gen_ai.tool.call.result"]
+
+
+def test_a_span_is_bounded_whatever_was_sent() -> None:
+    huge = {"name": "x" * 100_000, "arguments": {"text": "y" * 100_000}}
+    call = a_call(params=huge, route=None, record=Record(), request_id="z" * 100_000)
+    (span,) = ended(call, UnknownName("no " + "x" * 100_000), open=frozenset({"acme"}))
+    assert len(json.dumps([span.name, span.attributes, span.error])) < 10_000
