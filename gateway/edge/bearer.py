@@ -1,5 +1,6 @@
 """From a bearer credential to a `Caller`, through a cache of what was verified."""
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -40,6 +41,7 @@ class Bearer:
         self._bad: OrderedDict[bytes, float] = OrderedDict()
         self._guesses = _Guesses(failures, window)
         self._generation = 0
+        self._checking: dict[bytes, asyncio.Future[Caller | None]] = {}
 
     def known(self, authorization: str | None) -> Caller | None:
         """Whose credential it is, if it was verified not long ago."""
@@ -64,7 +66,7 @@ class Bearer:
             return known
         digest = sha256(token.encode()).digest()
         self._known.pop(digest, None)
-        caller = None if self._bad.get(digest, 0.0) > monotonic() else await self._check(digest, token)
+        caller = None if self._bad.get(digest, 0.0) > monotonic() else await self._checked_once(digest, token)
         if caller is None:
             raise self._guesses.failed(neighbour(address), self._key_id(token))
         return caller
@@ -72,8 +74,21 @@ class Bearer:
     def forget(self) -> None:
         """Verify everything anew: a key was made, changed or revoked."""
         self._generation += 1
+        self._checking.clear()
         self._known.clear()
         self._bad.clear()
+
+    async def _checked_once(self, digest: bytes, token: str) -> Caller | None:
+        """However many come with one credential at the same moment, it is verified once."""
+        under_way = self._checking.get(digest)
+        if under_way is None:
+            under_way = self._checking[digest] = asyncio.ensure_future(self._check(digest, token))
+        try:
+            # Whoever leaves does not take the others' answer along.
+            return await asyncio.shield(under_way)
+        finally:
+            if self._checking.get(digest) is under_way:
+                del self._checking[digest]
 
     async def _check(self, digest: bytes, token: str) -> Caller | None:
         generation = self._generation

@@ -17,7 +17,10 @@ from gateway.settings import Settings
 from gateway.upstream.load import LoadError
 
 Write = Callable[[str], str]
-ORDER = ("trace", "audit", "limit", "resolve", "validate", "authorize", "approve", "guard", "deadline", "dispatch")
+ORDER = (
+    *("trace", "audit", "limit", "resolve", "validate", "authorize", "approve"),
+    *("guard", "deadline", "share", "dispatch"),
+)
 
 PLAIN = """
     from contextlib import asynccontextmanager

@@ -39,6 +39,45 @@ async def test_a_credential_is_verified_once_and_then_known() -> None:
     assert keys.asked == 1
 
 
+async def test_many_who_come_at_once_with_one_credential_have_it_verified_once() -> None:
+    asked, answer = 0, asyncio.Event()
+
+    async def verify(token: str) -> Caller | None:
+        nonlocal asked
+        asked += 1
+        await answer.wait()
+        return ALICE
+
+    bearer = Bearer(verify)
+    waiting = [asyncio.create_task(bearer.caller("Bearer good")) for _ in range(50)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    answer.set()
+    assert await asyncio.gather(*waiting[1:]) == [ALICE] * 49
+    assert asked == 1
+
+
+async def test_who_comes_after_forget_does_not_share_an_older_verdict() -> None:
+    verdicts: list[asyncio.Future[Caller | None]] = []
+
+    def verify(token: str) -> "asyncio.Future[Caller | None]":
+        verdicts.append(asyncio.get_running_loop().create_future())
+        return verdicts[-1]
+
+    bearer = Bearer(verify)
+    before = asyncio.create_task(bearer.caller("Bearer good"))
+    await asyncio.sleep(0)
+    bearer.forget()
+    after = asyncio.create_task(bearer.caller("Bearer good"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    verdicts[0].set_result(ALICE)
+    verdicts[1].set_result(None)
+    assert await before is ALICE
+    with pytest.raises(Fault):
+        await after
+
+
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Basic good", "good", "Bearergood"])
 async def test_without_a_bearer_credential_it_is_missing(header: str | None) -> None:
     keys = Keys(good=ALICE)
