@@ -17,10 +17,10 @@ Headers = list[tuple[bytes, bytes]]
 _METHODS: Final = b"GET, POST, DELETE, OPTIONS"
 _REQUEST_HEADERS: Final = (
     b"authorization, content-type, accept, mcp-protocol-version, mcp-method, mcp-name, mcp-session-id, last-event-id, "
-    b"x-correlation-id, traceparent, tracestate"
+    b"x-correlation-id, x-server-timing, traceparent, tracestate"
 )
 _RESPONSE_HEADERS: Final = (
-    b"mcp-session-id, x-correlation-id, www-authenticate, retry-after, ratelimit, ratelimit-policy"
+    b"mcp-session-id, x-correlation-id, www-authenticate, retry-after, ratelimit, ratelimit-policy, server-timing"
 )
 _PARAM: Final = re.compile(rb"mcp-param-[a-z0-9!#$%&'*+.^_`|~-]+").fullmatch
 _POLICY_VIOLATION: Final = 1008

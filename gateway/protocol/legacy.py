@@ -25,6 +25,7 @@ from gateway.protocol.seal import SESSION_SECONDS
 from gateway.protocol.session import Session, Sessions
 from gateway.protocol.standing import Standing
 from gateway.protocol.streams import Streams
+from gateway.protocol.timing import timing
 from gateway.protocol.turn import Outcome, Prepared, take_turn
 from gateway.protocol.wire import Pulse
 
@@ -206,7 +207,7 @@ class Legacy:
                 del self._running[key]
             self._cancelled.discard(key)
         status, more = self._shown(inbound, outcome)
-        await wire.finish(status, outcome.body, *more)
+        await wire.finish(status, outcome.body, *more, *timing(inbound, outcome.record))
 
     def _shown(self, inbound: Inbound, outcome: Outcome) -> tuple[int, tuple[Header, ...]]:
         if outcome.lacking is None:

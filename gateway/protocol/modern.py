@@ -41,6 +41,7 @@ from gateway.protocol.params import LOG_LEVELS, check
 from gateway.protocol.parked import Parked, Parking
 from gateway.protocol.relay import Relay
 from gateway.protocol.rounds import MULTI_ROUND, Rounds, missing_capabilities, without_elicitation_id
+from gateway.protocol.timing import timing
 from gateway.protocol.turn import Prepared, take_turn
 from gateway.protocol.wire import ModernWire, Pulse
 
@@ -158,7 +159,7 @@ class Modern:
             if outcome.lacking is not None:
                 status, more = self._floor.lacking(outcome.lacking, inbound, modern=True)
             body = outcome.body if wire.request_id == asked.id else readdressed(outcome.body, asked.id, wire.request_id)
-            await wire.finish(status, body, *more)
+            await wire.finish(status, body, *more, *timing(inbound, record))
         except asyncio.CancelledError:
             # The client closed its stream, which is how it cancels. Anything else is the server stopping.
             task = asyncio.current_task()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from gateway.contract import Call, Handler, Json, Result, Route
+from gateway.contract import Call, Handler, Json, Record, Result, Route
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.answer import Header, error_bytes, result_bytes, retry_header
 from gateway.protocol.faults import RpcError, dress, number
@@ -26,6 +26,8 @@ class Outcome(Struct, frozen=True):
     lacking: Fault | None = None
     """Why it failed, when it did for want of a scope that a token could be given."""
     more: tuple[Header, ...] = ()
+    record: Record | None = None
+    """Of the call that it answers, if it came so far."""
 
     @property
     def headers(self) -> tuple[Header, ...]:
@@ -54,7 +56,7 @@ async def take_turn(
         end = refused(Fault(Kind.INTERNAL, "The gateway failed to carry out this request."))
     call = build(route, params)
     try:
-        return Outcome(result_bytes(call.request_id, finish(call, await end(call))))
+        return Outcome(result_bytes(call.request_id, finish(call, await end(call))), record=call.record)
     except (Fault, ForeignError) as exc:
         return _failed(call, exc, finish)
     except Exception:
@@ -78,5 +80,7 @@ def _dressed(call: Call, exc: Fault | ForeignError, finish: Callable[[Call, Resu
     more = exc.headers if isinstance(exc, Fault) else ()
     answer = dress(exc, call)
     if isinstance(answer, RpcError):
-        return Outcome(error_bytes(call.request_id, answer), answer.code, retry_after, lacking, more)
-    return Outcome(result_bytes(call.request_id, finish(call, answer)), None, retry_after, lacking, more)
+        body, code = error_bytes(call.request_id, answer), answer.code
+    else:
+        body, code = result_bytes(call.request_id, finish(call, answer)), None
+    return Outcome(body, code, retry_after, lacking, more, record=call.record)

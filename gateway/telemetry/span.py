@@ -30,8 +30,8 @@ _HTTP: Final[Attributes] = [
 _STAGE: Final = {
     name: f"gatehouse.stage.{name}"
     for name in (
-        "trace", "audit", "limit", "resolve", "validate", "authorize", "approve", "guard", "deadline", "dispatch",
-        "end", "edge",
+        "trace", "audit", "limit", "resolve", "validate", "authorize", "approve", "guard", "deadline", "share",
+        "dispatch", "end", "edge",
     )
 }  # fmt: skip
 
