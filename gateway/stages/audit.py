@@ -12,6 +12,7 @@ import msgspec
 
 from gateway.contract import Call, Caller, Handler, Result
 from gateway.errors import Fault, ForeignError
+from gateway.telemetry.span import target
 
 Row = tuple[Any, ...]
 
@@ -82,7 +83,7 @@ def _row(call: Call) -> Row:
         caller.credential,
         call.id,
         call.method,
-        (route.canonical if route else str(call.params.get("name") or call.params.get("uri") or ""))[:256],
+        target(call)[:256],
         route.effect if route else None,
         record.decision,
         ",".join(record.policies),

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from gateway.contract import Call, Handler, Result, Route
 from gateway.errors import UnknownName
+from gateway.telemetry.log import clean
 
 _NOUN = {"tools/call": ("tool", "name"), "prompts/get": ("prompt", "name"), "resources/read": ("resource", "uri")}
 
@@ -23,8 +24,8 @@ class Resolve:
         route = await self._find_again(call)
         if route is None:
             noun, key = _NOUN.get(call.method, ("reference", "ref"))
-            name = call.params.get(key)
-            uri = str(name) if noun == "resource" else None
-            raise UnknownName(f"Unknown {noun}: {str(name)[:128]}", uri=uri)
+            name = str(call.params.get(key))
+            # Whoever pastes a credential where a name belongs does not get it back in words that are kept and shown.
+            raise UnknownName(f"Unknown {noun}: {clean(name, 128)}", uri=name if noun == "resource" else None)
         call.record.found = route
         return await call_next(replace(call, route=route))

@@ -73,7 +73,8 @@ async def test_threat_29_canary_secrets_appear_in_no_log_span_metric_error_or_st
             arguments = {"password": f"{CANARY}-argument", "token": f"{CANARY}-argument"}
             for tool in ("core_ping", "plain_add", "header_x", "oauth_x", "child_x", f"Bearer {CANARY}-name", own):
                 bodies.append(str(await gateway.call(tool, arguments, {"api_key": f"{CANARY}-meta"})))
-            bodies.append((await gateway.post("resources/read", {"uri": f"http://u:{CANARY}@example.org/"})).text)
+            # Its answer names the URI, as the protocol asks: to the one who sent it, and to nobody else.
+            await gateway.post("resources/read", {"uri": f"http://u:{CANARY}@example.org/"})
             async with httpx.AsyncClient(verify=False) as http:
                 for headers in (
                     {"authorization": f"Bearer {JWT}"},
@@ -101,8 +102,8 @@ async def test_threat_29_canary_secrets_appear_in_no_log_span_metric_error_or_st
         "answers and metrics": "".join(bodies),
         "store": stored.decode("latin-1"),
     }
-    key_secret = own.rsplit("_", 1)[-1]
+    key_secret = own.split("_", 2)[2]
     assert "password" in told  # what the tenant asked to see is there, without the value
-    for place, text in places.items():
-        assert CANARY not in text and CANARY.replace("-", "_") not in text, f"a canary is in the {place}"
-        assert own not in text and key_secret not in text, f"the key is in the {place}"
+    canaries = (CANARY, CANARY.replace("-", "_"), CANARY.replace("-", ""), own, key_secret)
+    found = {(place, canary) for place, text in places.items() for canary in canaries if canary in text}
+    assert not found

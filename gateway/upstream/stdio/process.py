@@ -23,6 +23,8 @@ log = logging.getLogger("gatehouse.upstream")
 
 LINE_BYTES: Final = 8 * 1024 * 1024
 COMPLAINT_BYTES: Final = 4096
+SECRET_LENGTH: Final = 6
+"""Shorter values of the environment, such as `true`, are nobody's secret and part of many words."""
 GRACE_SECONDS: Final = 2.0
 LAST_WORDS_SECONDS: Final = 0.1
 _PASSED_ON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL", "TERM")
@@ -128,10 +130,17 @@ class Process(asyncio.SubprocessProtocol):
         self._input = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
         self._program.watchdog.mind(self._pid)
 
+    def _without_secrets(self, line: str) -> str:
+        """Some programs print what they were given: the values of its environment are not for our log."""
+        for value in self._program.env.values():
+            if len(value) >= SECRET_LENGTH:
+                line = line.replace(value, "…")
+        return line.rstrip()
+
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
             for line in self._complaints.feed(data):
-                log.info("%s[%d] %s", self._name, self._pid, line.decode(errors="replace").rstrip())
+                log.info("%s[%d] %s", self._name, self._pid, self._without_secrets(line.decode(errors="replace")))
             return
         try:
             lines = self._lines.feed(data)
