@@ -44,6 +44,22 @@ def test_a_worker_that_is_killed_is_replaced_and_the_rest_serve_on(two: Served) 
     assert not any(child.is_running() for child in first)
 
 
+def test_one_reading_of_the_metrics_sums_all_workers(two: Served) -> None:
+    until(lambda: serves(two), "an answer")
+    for _ in range(12):
+        assert "result" in two.call("core_ping")
+
+    def counted() -> bool:
+        text = httpx.get(f"{two.base}/metrics", timeout=10).text
+        calls = [line for line in text.splitlines() if line.startswith("gatehouse_calls_total") and "core.ping" in line]
+        builds = [line for line in text.splitlines() if line.startswith("gatehouse_build_info")]
+        return [line.split()[-1] for line in (*calls, *builds)] == ["13", "1"]
+
+    until(counted, "a sum over both workers")
+    assert counted()  # whichever worker answers
+    assert counted()
+
+
 def test_workers_leave_with_the_process_that_started_them(two: Served) -> None:
     both = until(lambda: len(found := workers(two)) == 2 and found, "two workers")
     until(lambda: serves(two), "an answer")
