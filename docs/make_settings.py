@@ -112,13 +112,22 @@ def sections() -> Iterator[tuple[str, str, list[Row]]]:
     yield "The top", "", [(name, field) for name, field in Settings.model_fields.items() if name not in parts]
     for name, field in parts.items():
         model: Any = field.annotation
-        rows = [(f"{name}.{key}", below) for key, below in model.model_fields.items()]
-        yield f"`{name}`", field.description or "", rows
+        yield f"`{name}`", field.description or "", list(_rows(name, model))
     for title, words, entry in ENTRIES:
         # What makes the entry what it is comes before what all entries have.
         own = entry.__annotations__
         rows = sorted(entry.model_fields.items(), key=lambda row: row[0] not in own)
         yield title, words, rows
+
+
+def _rows(name: str, model: type[BaseModel]) -> Iterator[Row]:
+    """Each setting of a part, and of the parts within it."""
+    for key, field in model.model_fields.items():
+        within: Any = field.annotation
+        if _is_model(within):
+            yield from _rows(f"{name}.{key}", within)
+        else:
+            yield f"{name}.{key}", field
 
 
 def _is_model(annotation: Any) -> bool:
