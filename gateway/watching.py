@@ -23,6 +23,7 @@ from gateway.telemetry.otlp_log import OtlpHandler, call_record
 from gateway.telemetry.peers import Peers
 from gateway.telemetry.sampling import Sampler
 from gateway.telemetry.senders import GrpcSender, HttpSender, Sender
+from gateway.telemetry.store import FILE, TraceStore
 from gateway.upstream.health import Health
 from gateway.upstream.load import LoadError
 
@@ -44,6 +45,10 @@ class Watching:
         keepers: list[Keep] = []
         if self._exporter is not None and told.otlp.traces:
             keepers.append(self._exporter.spans)
+        self._store: TraceStore | None = None
+        if told.store.enabled:
+            self._store = TraceStore(settings.data_dir / FILE, told.store.max_mb, told.store.max_age)
+            keepers.append(self._store.keep)
         self.spans = Spans(keepers, slow=traces.slow, open=frozenset(traces.content))
         self.calls = CallMetrics()
         self.lag = Lag()
@@ -90,6 +95,8 @@ class Watching:
     async def close(self) -> None:
         if self._handler is not None:
             logging.getLogger().removeHandler(self._handler)
+        if self._store is not None:
+            await self._store.close()
         if self._exporter is not None:
             if self._interval is not None:
                 self._exporter.metrics(self.families())

@@ -48,8 +48,17 @@ class Traces(Section):
     )
 
 
+class Store(Section):
+    """The last spans, on this machine, for `gatehouse trace`."""
+
+    enabled: bool = Field(default=True, description="Whether spans are kept in data_dir.")
+    max_mb: float = Field(default=64, gt=0, description="Mebibytes that they may take.")
+    max_age: Seconds = Field(default=86400, description="Seconds after which they are dropped.")
+
+
 class Telemetry(Section):
     """What is told of calls."""
 
     traces: Traces = Field(default=Traces(), description="Which calls are kept as spans.")
+    store: Store = Field(default=Store(), description="The last spans, on this machine.")
     otlp: Otlp = Field(default=Otlp(), description="Where spans, metrics and logs are sent.")

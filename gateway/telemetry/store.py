@@ -1,0 +1,162 @@
+"""The last spans, kept on this machine for whoever has no stack at hand: SQLite, bounded by size and age.
+
+Written by a thread of its own; what finds no room in its queue is dropped and counted.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from gateway.telemetry.span import Span
+
+log = logging.getLogger("gatehouse.telemetry")
+
+FILE: Final = "traces.db"
+BOUND: Final = 4096
+EVERY: Final = 0.5
+_PRUNE_EVERY: Final = 60.0
+_MEBIBYTE: Final = 1024 * 1024
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS spans (
+    trace_id TEXT NOT NULL, span_id TEXT NOT NULL, parent_id TEXT NOT NULL, correlation_id TEXT NOT NULL,
+    tenant TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, started INTEGER NOT NULL, ended INTEGER NOT NULL,
+    error TEXT, attributes TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS spans_trace ON spans (trace_id);
+CREATE INDEX IF NOT EXISTS spans_correlation ON spans (correlation_id);
+CREATE INDEX IF NOT EXISTS spans_started ON spans (started);
+"""
+
+
+class Kept(Struct, frozen=True):
+    """One span as it was kept. Times are Unix time in nanoseconds."""
+
+    trace_id: str
+    span_id: str
+    parent_id: str
+    correlation_id: str
+    tenant: str
+    name: str
+    kind: str
+    started: int
+    ended: int
+    error: str | None
+    attributes: dict[str, Any]
+
+
+class TraceStore:
+    """`keep` belongs to the event loop's thread, and returns at once."""
+
+    def __init__(self, path: Path, max_mb: float, max_age: float, every: float = EVERY) -> None:
+        self._path = path
+        self._max_bytes = int(max_mb * _MEBIBYTE)
+        self._max_age = max_age
+        self._every = every
+        self._waiting: deque[Span] = deque()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._prune_at = 0.0
+        self.dropped = 0
+        self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
+        self._thread.start()
+
+    def keep(self, spans: Sequence[Span]) -> None:
+        if len(self._waiting) + len(spans) > BOUND:
+            self.dropped += len(spans)
+        else:
+            self._waiting.extend(spans)
+
+    async def close(self) -> None:
+        """Write what waits, and stop."""
+        self._stopping = True
+        self._wake.set()
+        await asyncio.to_thread(self._thread.join)
+
+    # ---- on the writer's thread ----
+
+    def _run(self) -> None:
+        try:
+            with closing(_open(self._path)) as connection:
+                while not self._stopping:
+                    self._wake.wait(self._every)
+                    self._write(connection)
+                self._write(connection)
+        except sqlite3.Error:
+            log.exception("spans cannot be kept on this machine")
+
+    def _write(self, connection: sqlite3.Connection) -> None:
+        rows: list[tuple[Any, ...]] = []
+        while self._waiting:
+            rows.append(_row(self._waiting.popleft()))
+        try:
+            if rows:
+                with connection:
+                    connection.executemany(f"INSERT INTO spans VALUES ({','.join('?' * 11)})", rows)  # noqa: S608
+            if time.monotonic() >= self._prune_at:
+                self._prune_at = time.monotonic() + _PRUNE_EVERY
+                self.prune(connection)
+        except sqlite3.Error:
+            self.dropped += len(rows)
+            log.exception("%d spans could not be kept on this machine", len(rows))
+
+    def prune(self, connection: sqlite3.Connection) -> None:
+        """Drop what is too old, then the oldest tenth until the rest is small enough."""
+        with connection:
+            connection.execute("DELETE FROM spans WHERE started < ?", (time.time_ns() - int(self._max_age * 1e9),))
+        while _used(connection) > self._max_bytes:
+            with connection:
+                (count,) = connection.execute("SELECT count(*) FROM spans").fetchone()
+                oldest = "SELECT rowid FROM spans ORDER BY started LIMIT ?"
+                gone = connection.execute(f"DELETE FROM spans WHERE rowid IN ({oldest})", (count // 10 + 1,))  # noqa: S608
+            if not gone.rowcount:
+                return
+
+
+def find(path: Path, id: str) -> list[Kept]:
+    """All spans of the traces that a correlation id, or a trace id, belongs to; by their time."""
+    if not path.exists():
+        return []
+    with closing(sqlite3.connect(path, timeout=5.0)) as connection:
+        traces = "SELECT trace_id FROM spans WHERE correlation_id = ?1 OR trace_id = ?1"
+        rows = connection.execute(f"SELECT * FROM spans WHERE trace_id IN ({traces}) ORDER BY started", (id,))  # noqa: S608
+        return [_read(row) for row in rows]
+
+
+def _read(row: tuple[Any, ...]) -> Kept:
+    known: tuple[Any, ...] = (*row[:-1], json.loads(row[-1]))
+    return Kept(**dict(zip(Kept.__struct_fields__, known, strict=True)))
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    # For its owner alone, from the first byte on.
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    connection = sqlite3.connect(path, timeout=5.0)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=OFF")
+    connection.executescript(_SCHEMA)
+    return connection
+
+
+def _used(connection: sqlite3.Connection) -> int:
+    ((pages,), (free,), (size,)) = (
+        connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "freelist_count", "page_size")
+    )
+    return (pages - free) * size
+
+
+def _row(span: Span) -> tuple[Any, ...]:
+    place, attributes = span.place, dict(span.attributes)
+    correlation, tenant = attributes.get("gatehouse.correlation_id", ""), attributes.get("gatehouse.tenant", "")
+    ids = (place.trace_id, place.span_id, place.parent_id, correlation, tenant)
+    return (*ids, span.name, span.kind, span.started, span.ended, span.error, json.dumps(attributes, default=str))
