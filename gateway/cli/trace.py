@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from gateway.telemetry.store import Kept
 
 _WIDTH: Final = 40
+_NOTHING: Final = 0.000_005
+"""Seconds that are not worth a word."""
 _SHOWN: Final = ("gatehouse.outcome", "gatehouse.policy.decision", "gatehouse.policy.ids", "error.type")
 
 
@@ -83,7 +85,8 @@ def _details(span: "Kept") -> Iterator[str]:
         yield "  ".join(facts)
     stages = {key.removeprefix("gatehouse.stage."): value for key, value in shown.items() if ".stage." in key}
     if stages:
-        yield "  ".join(f"{name} {seconds * 1e3:.2f}" for name, seconds in stages.items()) + "  (ms)"
+        long = [f"{name} {seconds * 1e3:.2f}" for name, seconds in stages.items() if seconds >= _NOTHING]
+        yield "ms: " + "  ".join(long)
 
 
 def _plain(text: str) -> str:
