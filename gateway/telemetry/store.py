@@ -77,6 +77,10 @@ class TraceStore:
         else:
             self._waiting.extend(spans)
 
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
     async def close(self) -> None:
         """Write what waits, and stop."""
         self._stopping = True
