@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from hashlib import sha256
 from importlib.metadata import version
 from typing import Any, Final, cast
 
@@ -16,7 +15,6 @@ from gateway.catalogue.catalogue import Catalogue, Endpoint
 from gateway.catalogue.view import Naming
 from gateway.contract import (
     MODERN,
-    Backend,
     Bus,
     Call,
     Caller,
@@ -24,7 +22,6 @@ from gateway.contract import (
     Client,
     Handler,
     Json,
-    Manifest,
     Record,
     Result,
     Stage,
@@ -40,10 +37,14 @@ from gateway.edge.health import PATHS, health_router
 from gateway.edge.lane import Lane
 from gateway.edge.metrics import for_operators, metrics_router
 from gateway.errors import Fault
-from gateway.health import Healths
-from gateway.identity import Identity
-from gateway.limiting import limit_stage
 from gateway.outbound import client as outbound_client
+from gateway.parts.health import Healths
+from gateway.parts.identity import Identity
+from gateway.parts.limiting import limit_stage
+from gateway.parts.remembering import Remembering
+from gateway.parts.served import Backends, endpoints
+from gateway.parts.tasks import Tasks
+from gateway.parts.watching import Watching, backend_families, counted, shown
 from gateway.pipeline import compose
 from gateway.policy.decide import Policy
 from gateway.policy.explain import Explain
@@ -67,9 +68,7 @@ from gateway.protocol.session import Sessions
 from gateway.protocol.standing import Standing
 from gateway.protocol.streams import Streams
 from gateway.protocol.wire import Pulse
-from gateway.remembering import Remembering
-from gateway.remotes import remote_backend
-from gateway.settings import CommandBackend, ModuleBackend, Settings, UrlBackend, is_loopback
+from gateway.settings import Settings, is_loopback
 from gateway.stages.approve import Approve
 from gateway.stages.audit import Audit
 from gateway.stages.authorize import Authorize, checking
@@ -93,21 +92,13 @@ from gateway.telemetry.families import Family
 from gateway.telemetry.log import Lines
 from gateway.upstream.bridge import Bridges
 from gateway.upstream.home import HERE, House, SilentWire
-from gateway.upstream.load import LoadError, load_module, overridden
+from gateway.upstream.load import LoadError
 from gateway.upstream.local import LocalBackend
-from gateway.upstream.remote import RemoteBackend
-from gateway.upstream.stdio.watchdog import Watchdog
-from gateway.watching import Watching, backend_families, counted, shown
 
 log = logging.getLogger("gatehouse")
 
 VERSION: Final = version("gatehouse")
-OVERRIDES: Final = {"effects", "timeouts", "timeout", "faults", "clean", "max_result_bytes", "media_types"}
-"""What an entry of `backends:` may say in place of the manifest."""
 SERVER_INFO: Final[Json] = {"name": "gatehouse", "title": "Gatehouse", "version": VERSION}
-
-
-Served = ModuleBackend | UrlBackend | CommandBackend
 
 
 class Gatehouse:
@@ -120,10 +111,7 @@ class Gatehouse:
         self.public_url = public_url
         self.draining = False
         self._exit = AsyncExitStack()
-        self._served: dict[str, tuple[Served, LocalBackend | RemoteBackend]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._watchdog = Watchdog()
-        self._exit.callback(self._watchdog.close)
+        self._tasks = Tasks()
         self._opened = asyncio.Event()
         self._endpoints: dict[str, Endpoint] = {}
 
@@ -187,7 +175,7 @@ class Gatehouse:
         self.watching = Watching(settings, VERSION, lines)
         leave(self.watching.close)
         lay_short, lay_refused = self._lay_path(policy, limit_stage(settings.limits, bus, settings.bus.prefix))
-        self._house = House(
+        house = House(
             stores=stores,
             files=settings.files_dir,
             bus=bus,
@@ -197,10 +185,11 @@ class Gatehouse:
             invoke=self._invoke,
             knows=self._knows,
             good=self._good,
-            spawn=self._spawn,
+            spawn=self._tasks.spawn,
             opened=self._opened.wait,
         )
-        self._hub = Hub(self._backend)
+        self._backends = Backends(settings, house, SERVER_INFO)
+        self._hub = Hub(self._backends.get)
         self.catalogue.on_change(self._hub.changed)
         floor = Floor(
             catalogue=self.catalogue,
@@ -212,20 +201,20 @@ class Gatehouse:
             challenge=identity.challenge.insufficient if identity.challenge else None,
         )
         pulse = Pulse()
-        self._spawn(pulse.run())
-        self._spawn(self.catalogue.keep_fresh(settings.catalogue.ttl))
-        self._spawn(self.catalogue.hear_replicas())
+        self._tasks.spawn(pulse.run())
+        self._tasks.spawn(self.catalogue.keep_fresh(settings.catalogue.ttl))
+        self._tasks.spawn(self.catalogue.hear_replicas())
         self.policies.on_change(self._tell_of_policies)
-        self._spawn(self.policies.watch())
+        self._tasks.spawn(self.policies.watch())
         self._news = News(bus)
         self._news.on("change", self._changed_elsewhere)
         entry = self._entry(floor, seal, rows, bus, pulse)
-        self._spawn(self._news.run())
-        await identity.credentials.on_revoke(identity.watch(self._good, self._spawn))
+        self._tasks.spawn(self._news.run())
+        await identity.credentials.on_revoke(identity.watch(self._good, self._tasks.spawn))
         authenticate, max_body = identity.authenticate, settings.server.max_body_bytes
         door = Door(authenticate, entry.serve, max_body, identity.unauthenticated, identity.tenures)
         explained = policy_router(authenticate, self.why, self.seen_tools)
-        shown = backends_router(authenticate, Healths(self.catalogue, lists, self._backend).report)
+        shown = backends_router(authenticate, Healths(self.catalogue, lists, self._backends.get).report)
         metrics = self._metrics(bus, bridges)
         self.plain = self._plain_routes(
             bridge_router(bridges, authenticate), explained, shown, metrics, *identity.routers
@@ -235,8 +224,8 @@ class Gatehouse:
         guard = self._guarded(Front(door, self.plain))
         self.asgi = guard
         self.lane = Lane(door, guard.host_allowed)
-        leave(self._stop_backends)
-        leave(self._stop_tasks)
+        leave(self._backends.close)
+        leave(self._tasks.stop)
         await self.apply(settings)
         self._opened.set()
 
@@ -318,7 +307,7 @@ class Gatehouse:
         watching = self.watching
 
         def gauges() -> list[Family]:
-            healths = {namespace: backend.health() for namespace, (_, backend) in self._served.items()}
+            healths = self._backends.healths()
             return [
                 *backend_families(healths, self.catalogue.ages()),
                 counted("gatehouse.bridge.peers", "Studios and editors that are connected.", bridges.connected()),
@@ -329,9 +318,9 @@ class Gatehouse:
 
         watching.watch(gauges)
         peers = watching.together(bus, self.settings.server.workers)
-        self._spawn(peers.run())
-        self._spawn(watching.lag.run())
-        self._spawn(watching.send_metrics(asyncio.sleep))
+        self._tasks.spawn(peers.run())
+        self._tasks.spawn(watching.lag.run())
+        self._tasks.spawn(watching.send_metrics(asyncio.sleep))
         free = is_loopback(self.settings.server.host)
         return metrics_router(partial(shown, peers), self.identity.authenticate, free=free)
 
@@ -351,57 +340,18 @@ class Gatehouse:
 
     async def apply(self, settings: Settings) -> None:
         """Serve what these settings say from now on, without dropping a call. Raises `LoadError`, changing nothing."""
-        wanted = {ns: entry for ns, entry in settings.backends.items() if entry.enabled}
-        fresh = {ns: entry for ns, entry in wanted.items() if self._served.get(ns, (None,))[0] != entry}
-        made = {ns: (entry, self._load(ns, entry)) for ns, entry in fresh.items()}
-        await self._open_all([(ns, backend) for ns, (_, backend) in made.items()])
+        swap = await self._backends.change(settings)
         await self.tenants.apply({name: cast("TenantChange", each.stated()) for name, each in settings.tenants.items()})
-        stale = [ns for ns in self._served if ns in made or ns not in wanted]
-        retired = [self._served.pop(ns)[1] for ns in stale]
-        self._served |= made
-        for _, backend in made.values():
+        for namespace, (backend, _) in swap.made.items():
             if backend.trusted:
-                backend.on_change(partial(self._tell_others, backend.namespace))
-        await asyncio.gather(*(self.catalogue.add(backend, _origin(entry)) for entry, backend in made.values()))
-        for namespace in stale:
-            if namespace not in self._served:
-                self.catalogue.drop(namespace)
-        self._endpoints = _endpoints(settings)
+                backend.on_change(partial(self._tell_others, namespace))
+        await asyncio.gather(*(self.catalogue.add(backend, origin) for backend, origin in swap.made.values()))
+        for namespace in swap.dropped:
+            self.catalogue.drop(namespace)
+        self._endpoints = endpoints(settings)
         self.catalogue.serve(self._endpoints)
-        for backend in retired:
-            self._spawn(backend.close())
-
-    async def _open_all(self, backends: Sequence[tuple[str, LocalBackend | RemoteBackend]]) -> None:
-        """All of them or none: what cannot be opened changes nothing."""
-        opened: list[LocalBackend | RemoteBackend] = []
-        try:
-            for namespace, backend in backends:
-                await _opened(namespace, backend)
-                opened.append(backend)
-        except LoadError:
-            for backend in opened:
-                await backend.close()
-            raise
-
-    def _load(self, namespace: str, entry: "Served") -> LocalBackend | RemoteBackend:
-        overrides = entry.model_dump(include=OVERRIDES)
-        if isinstance(entry, ModuleBackend):
-            module, attribute = entry.target
-            backend = load_module(namespace, module, attribute, entry.options, overrides, self._house)
-            if backend.manifest.executor and self.settings.bus.url is not None and not self.settings.files_shared:
-                raise LoadError(
-                    f"backends.{namespace}: it works on files, which every process must see:"
-                    " make files_dir one shared volume and set files_shared: true, or serve it without bus.url"
-                )
-            return backend
-        return remote_backend(
-            namespace,
-            entry,
-            overridden(Manifest(), overrides),
-            info=SERVER_INFO,
-            max_bytes=self.settings.calls.max_result_bytes,
-            watchdog=self._watchdog,
-        )
+        for backend in swap.retired:
+            self._tasks.spawn(backend.close())
 
     def _serves(self, path: str) -> bool:
         """Whether there is such an endpoint."""
@@ -409,19 +359,15 @@ class Gatehouse:
 
     def _tell_others(self, namespace: str, change: Change) -> None:
         """A module's change happens in one worker; a remote server tells each of them itself."""
-        self._spawn(self._news.tell("change", {"namespace": namespace, "change": list(change)}))
+        self._tasks.spawn(self._news.tell("change", {"namespace": namespace, "change": list(change)}))
 
     def _changed_elsewhere(self, about: Json) -> None:
         namespace, change = about["namespace"], Change(*about["change"])
-        backend = self._backend(namespace)
+        backend = self._backends.get(namespace)
         if change.kind == "resource":
             self._hub.changed(namespace, change)
         elif backend is not None:
-            self._spawn(self.catalogue.refresh(backend, change))
-
-    def _backend(self, namespace: str) -> Backend | None:
-        served = self._served.get(namespace)
-        return served[1] if served else None
+            self._tasks.spawn(self.catalogue.refresh(backend, change))
 
     # ---- what operators may ask of the house ----
 
@@ -464,20 +410,6 @@ class Gatehouse:
             return False
         return await self.identity.good(caller)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(_logged(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _stop_tasks(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _stop_backends(self) -> None:
-        for _, backend in self._served.values():
-            await backend.close()
-
 
 class Front:
     """`/mcp` is reached before FastAPI's own routing, which costs as much as a whole call."""
@@ -495,15 +427,6 @@ class Front:
         await self._plain(scope, receive, send)
 
 
-def _endpoints(settings: Settings) -> dict[str, Endpoint]:
-    endpoints = {"/mcp": Endpoint("/mcp", "underscore")}
-    for namespace in settings.backends:
-        endpoints[f"/mcp/{namespace}"] = Endpoint(f"/mcp/{namespace}", "bare", (namespace,))
-    for name, server in settings.servers.items():
-        endpoints[f"/mcp/{name}"] = Endpoint(f"/mcp/{name}", server.names, server.backends, name)
-    return endpoints
-
-
 def _raising(reason: Refusal) -> Handler:
     async def raising(call: Call) -> Result:
         raise reason
@@ -515,25 +438,3 @@ def _correlate(headers: Mapping[str, str], meta: Any) -> tuple[str, dict[str, st
     known = cast("Json", meta) if isinstance(meta, dict) else None
     trace = trace_context(headers, known)
     return correlation_id(headers, known, trace), trace
-
-
-def _origin(entry: Served) -> str:
-    """Tells a server from another that had its name before: what was remembered of that one does not hold for it."""
-    said = entry.model_dump_json(include={"module", "url", "transport", "command", "args", "cwd", "isolation"})
-    return sha256(said.encode()).hexdigest()
-
-
-async def _opened(namespace: str, backend: LocalBackend | RemoteBackend) -> None:
-    try:
-        await backend.open()
-    except Exception as exc:
-        # A server's own lifespan may fail in any way.
-        raise LoadError(f"backends.{namespace}: it cannot be started: {exc}") from exc
-
-
-async def _logged(work: Coroutine[Any, Any, None]) -> None:
-    try:
-        await work
-    except Exception:
-        # Nobody awaits such a task: what ends it must be seen at least here.
-        log.exception("a background task failed")

@@ -15,7 +15,7 @@ from gateway.auth.server.clients import Client, Clients, public_keys
 from gateway.cli.books import Books, with_books
 from gateway.cli.failure import Failure
 from gateway.contract import Json
-from gateway.identity import SCOPES
+from gateway.parts.identity import SCOPES
 
 
 def add(

@@ -17,7 +17,7 @@ from gateway.cli.configured import make_importable, read_settings
 from gateway.cli.failure import BAD_SETTINGS, FAILED, Failure
 from gateway.contract import Json, Manifest
 from gateway.errors import Fault, ForeignError
-from gateway.remotes import remote_backend
+from gateway.parts.remotes import remote_backend
 from gateway.settings import Backend, CommandBackend, ModuleBackend, Settings, UrlBackend
 from gateway.upstream.load import LoadError
 from gateway.upstream.stdio.watchdog import Watchdog

@@ -17,7 +17,7 @@ from gateway.auth.keys import DEFAULT_SCOPES
 from gateway.auth.users import User, Users
 from gateway.cli.books import Books, with_books
 from gateway.cli.failure import Failure
-from gateway.identity import OWNER, SCOPES
+from gateway.parts.identity import OWNER, SCOPES
 from gateway.settings import is_loopback
 
 _LONGEST: Final = 4096

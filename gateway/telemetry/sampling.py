@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from random import getrandbits, random
 
-from gateway.place import Place
+from gateway.contract.place import Place
 
 
 def new_span_id() -> str:

@@ -11,9 +11,9 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from gateway.contract import Call, Record, Result
+from gateway.contract.place import Hop, Place
 from gateway.errors import Fault, ForeignError
 from gateway.failure import code_of
-from gateway.place import Hop, Place
 from gateway.telemetry.log import clean
 from gateway.telemetry.redact import as_text
 

@@ -12,8 +12,8 @@ from mcp.types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOC
 from msgspec.structs import replace
 
 from gateway.contract import MODERN, Call, Caller, Change, Json, Manifest, Offer
+from gateway.contract.place import Hop
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.place import Hop
 from gateway.telemetry.sampling import new_span_id
 from gateway.upstream.breaker import Breaker
 from gateway.upstream.bulkhead import Bulkhead, Room

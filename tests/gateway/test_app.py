@@ -138,7 +138,7 @@ async def test_a_backend_whose_lifespan_fails_changes_nothing(start: Any, write:
             await house.apply(settings_of(house, backends={"lab": {"module": first}, "new": {"module": broken}}))
         with pytest.raises(Exception, match="lab"):
             await house.apply(settings_of(house, backends={"lab": {"module": broken}}))
-        assert house._served.keys() == {"lab"}
+        assert house.catalogue.snapshots.keys() == {"lab"}
         assert "result" in await gateway.call("lab_hello", {"name": "Ann"})
 
 
@@ -208,8 +208,8 @@ async def test_work_that_outlives_a_call_is_cancelled_at_the_end_and_its_failure
         raise ValueError("seen in the log")
 
     async with start() as gateway:
-        gateway.house._spawn(endless())
-        gateway.house._spawn(failing())
+        gateway.house._tasks.spawn(endless())
+        gateway.house._tasks.spawn(failing())
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert "seen in the log" in caplog.text

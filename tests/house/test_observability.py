@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from gateway.parts.watching import backend_families
 from gateway.settings.telemetry import Otlp
 from gateway.telemetry.families import Family, Histogram, as_text
 from gateway.upstream.health import Health
-from gateway.watching import backend_families
 
 ROOT = Path(__file__).parents[2]
 STACK = ROOT / "deploy" / "observability"

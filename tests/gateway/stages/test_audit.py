@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gateway.contract import Call, Caller, Result
+from gateway.contract.place import Place
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.place import Place
 from gateway.stages.audit import Audit
 from gateway.state.audit import COLUMNS
 from tests.gateway.fakes import FakeBackend, FakeLog, Rig, a_call, a_route

@@ -5,7 +5,7 @@ from base64 import b64encode
 import pytest
 
 from gateway.contract import Call, Caller, Json
-from gateway.place import Place
+from gateway.contract.place import Place
 from gateway.telemetry.calls import CallLines
 from tests.gateway.fakes import FakeBackend, Rig, a_call, a_route
 from tests.gateway.telemetry.test_log import HOSTILE, KEY, parsed

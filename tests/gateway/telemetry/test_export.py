@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.place import Place
+from gateway.contract.place import Place
 from gateway.telemetry.export import Exporter
 from gateway.telemetry.families import Family, Histogram
 from gateway.telemetry.otlp import Encoder, LogRecord

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gateway.contract import Call, Client
+from gateway.contract.place import Hop
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.place import Hop
 from gateway.state.bus import MemoryBus
 from gateway.telemetry.families import Family, Histogram, as_text, read_family, summed
 from gateway.telemetry.metrics import MAX_CELLS, STAGES_EVERY, CallMetrics

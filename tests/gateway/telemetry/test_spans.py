@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.contract import Call, Client, Manifest, Record
+from gateway.contract.place import Hop, Place
 from gateway.errors import Fault, ForeignError, Kind, UnknownName
-from gateway.place import Hop, Place
 from gateway.telemetry.calls import Spans
 from gateway.telemetry.sampling import Sampler
 from gateway.telemetry.span import Span

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from gateway.place import Place
+from gateway.contract.place import Place
 from gateway.telemetry.span import Span
 from gateway.telemetry.store import BOUND, FILE, TraceStore, find
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.limiting import limit_stage
+from gateway.parts.limiting import limit_stage
 from gateway.settings import Limits
 from gateway.settings.limits import LimitRule
 from gateway.state.bus import MemoryBus
