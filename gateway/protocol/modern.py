@@ -228,6 +228,8 @@ class Modern:
         missing = parked.take(cast("dict[str, Json]", asked.params.get("inputResponses") or {}))
         if missing:
             await self._say_input_required(wire, caller, asked, missing, asks["state"])
+        else:
+            await wire.catch_up()
         await answered.wait()
 
     async def _say_input_required(

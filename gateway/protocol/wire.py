@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from gateway.contract import Client, Json, Outlet
 from gateway.errors import Fault, Kind
-from gateway.protocol.answer import Header, headers, notification_bytes, stream_headers
+from gateway.protocol.answer import Header, headers, notification_bytes, readdressed, stream_headers
 from gateway.protocol.params import loud_enough
 from gateway.sse import COMMENT, event
 
@@ -59,6 +59,7 @@ class ModernWire:
     _task: "asyncio.Task[Any] | None" = None
     _waited = 0.0
     _asked_at: float | None = None
+    _late: "tuple[int, bytes, tuple[Header, ...], str | int | None] | None" = None
     gone = False
 
     def __init__(
@@ -129,7 +130,9 @@ class ModernWire:
 
     async def finish(self, status: int, payload: bytes, *more: Header) -> None:
         if self._finished:
-            return  # parked, and the client did not come back
+            # Parked: whatever the client was asked, the call went on without it. It gets this when it comes back.
+            self._late = (status, payload, more, self.request_id)
+            return
         self._finished = True
         if self._streaming is None:
             await self._outlet.answer(status, headers(self._correlation_id, *more), payload)
@@ -138,6 +141,12 @@ class ModernWire:
                 await self._outlet.write(event(payload))
                 await self._outlet.close()
         self.let_go()
+
+    async def catch_up(self) -> None:
+        """Answer at once with what the call ended with while it was parked, if it did."""
+        if self._late is not None:
+            (status, payload, more, addressed), self._late = self._late, None
+            await self.finish(status, readdressed(payload, addressed, self.request_id), *more)
 
     def let_go(self) -> None:
         """Whoever waits for the answer to be complete need wait no longer."""

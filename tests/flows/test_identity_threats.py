@@ -181,6 +181,7 @@ async def test_threat_34_an_unknown_key_takes_as_long_as_a_wrong_secret(start: A
 
 OPEN = {
     "/healthz",
+    "/metrics",  # on loopback, as here; elsewhere it needs mcp:admin, which its own tests show
     "/readyz",
     "/oauth/authorize",
     "/oauth/token",

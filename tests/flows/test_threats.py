@@ -141,12 +141,12 @@ async def test_threat_19_no_backend_takes_anothers_name() -> None:
                 assert tool["_meta"]["gatehouse/id"].startswith("lab.")
 
 
-async def test_threat_19_names_that_differ_in_case_or_script_lead_to_different_tools() -> None:
+async def test_threat_19_of_names_that_cannot_be_told_apart_only_the_first_is_served() -> None:
     evil = FakeBackend("lab", tools=tuple({"name": name, **TOOL} for name in ("pay", "PAY", "рay")), trusted=False)
     async with Rig(evil) as rig:
         for tool in (await rig.modern("tools/list")).json["result"]["tools"]:
             await rig.modern("tools/call", {"name": tool["name"]})
-    assert sorted(call.route.name for call in evil.calls if call.route) == sorted(["pay", "PAY", "рay"])
+    assert [call.route.name for call in evil.calls if call.route] == ["pay"]
 
 
 async def test_threat_20_what_a_result_links_to_is_asked_of_its_own_backend_or_nobody() -> None:

@@ -389,6 +389,33 @@ async def test_a_backend_that_asks_in_the_middle_goes_on_when_its_client_comes_b
     assert len(backend.calls) == 1
 
 
+async def test_a_call_that_ends_before_its_question_is_answered_loses_neither_answer() -> None:
+    """As a server does that asks for the client's roots beside its work, and does not wait for them."""
+    heard: list[Json] = []
+    beside: set[asyncio.Task[None]] = set()
+    go_on = asyncio.Event()
+
+    async def answer(call: Call) -> Json:
+        async def ask() -> None:
+            heard.append(await call.wire.ask({"who": ASKS["inputRequests"]["who"]}))
+
+        beside.add(asyncio.create_task(ask()))
+        await go_on.wait()
+        return {"content": [], "structuredContent": {"done": True}}
+
+    async with Rig(FakeBackend(answer=answer)) as rig:
+        first, call = rig.begin_modern("tools/call", {"name": "lab_echo"}, **CAN)
+        await until(lambda: first.closed)
+        go_on.set()
+        await call
+        retry: Json = {"name": "lab_echo", "requestState": first.json["result"]["requestState"]}
+        answers = {"who": {"action": "decline"}}
+        done = await answered(rig, {**retry, "inputResponses": answers}, 2)
+        await asyncio.gather(*beside)
+    assert (done["id"], done["result"]["structuredContent"]) == (2, {"done": True})
+    assert heard == [answers]
+
+
 async def test_answers_that_are_no_object_are_the_clients_mistake() -> None:
     async with Rig(FakeBackend(answer=waits)) as rig:
         asked = (await answered(rig, {"name": "lab_echo"}))["result"]
