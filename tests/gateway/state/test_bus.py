@@ -25,7 +25,7 @@ class Clock:
 
 
 class RealClock(Clock):
-    unit = 0.03
+    unit = 0.12
 
     async def passes(self, units: float) -> None:
         await asyncio.sleep(units * self.unit)
@@ -169,12 +169,12 @@ async def test_a_message_is_not_lost_with_the_one_who_stopped_waiting(bus: AnyBu
 
 async def test_a_full_queue_refuses_until_its_messages_expire(bus: AnyBus, clock: Clock) -> None:
     for n in range(256):
-        await bus.push("q", {"n": n}, ttl=5 * clock.unit)
+        await bus.push("q", {"n": n}, ttl=15 * clock.unit)
     with pytest.raises(Fault) as caught:
-        await bus.push("q", {"n": "more"}, ttl=5 * clock.unit)
+        await bus.push("q", {"n": "more"}, ttl=15 * clock.unit)
     assert caught.value.kind is Kind.UNAVAILABLE
-    await clock.passes(10)
-    await bus.push("q", {"n": "later"}, ttl=5 * clock.unit)
+    await clock.passes(20)
+    await bus.push("q", {"n": "later"}, ttl=15 * clock.unit)
     assert await bus.pop("q", 0) == {"n": "later"}
 
 
