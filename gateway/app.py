@@ -157,7 +157,7 @@ class Gatehouse:
         rows = await SessionRows.open(self.database)
         self.audit = await AuditLog.open(settings.data_dir, settings.audit.keep_days, settings.audit.max_records)
         leave(self.audit.close)
-        stores = await open_stores(settings.files_dir / "stores", url, settings.database.connections)
+        self.stores = stores = await open_stores(settings.files_dir / "stores", url, settings.database.connections)
         leave(stores.close)
         http = outbound_client()
         leave(http.aclose)

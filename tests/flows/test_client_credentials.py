@@ -168,7 +168,7 @@ async def test_no_secret_and_no_token_is_in_an_error_or_the_log(start: Any, capl
         async with start(backends={"far": entry(far)}) as gateway:
             assert "invalid_client" in caplog.text
             far.refusal = None
-            backend = gateway.house._served["far"][1]
+            backend = gateway.house._backends.get("far")
             await gateway.house.catalogue.refresh(backend)
             assert (await gateway.call("far_work"))["result"]["content"][0]["text"] == "done"
             far.good.clear()

@@ -94,7 +94,7 @@ async def test_a_program_that_ends_at_once_is_not_started_again_and_again(start:
     starts = tmp_path / "starts"
     script = f'echo started >> "{starts}"; exit 1'
     async with start(backends={"odd": {"command": "sh", "args": ["-c", script]}}) as gateway:
-        backend = gateway.house._served["odd"][1]
+        backend = gateway.house._backends.get("odd")
         for _ in range(20):
             with pytest.raises(Exception, match="odd"):
                 await backend.offer(None)
@@ -147,7 +147,7 @@ async def test_no_more_processes_than_allowed_and_only_idle_ones_make_room(start
         async with asyncio.timeout(10):
             while sum(map(alive, pids)) > 2:  # and the one that lists are read from
                 await asyncio.sleep(0.01)
-        backend = gateway.house._served["odd"][1]
+        backend = gateway.house._backends.get("odd")
         held = [asyncio.create_task(user.call("odd_hold")) for user in users[:2]]
         while backend.health().in_flight < 2:
             await asyncio.sleep(0.01)

@@ -38,7 +38,7 @@ async def test_it_is_listed_and_called_in_either_era_named_as_such_or_found_out(
                 result = await client.call_tool("older_work", {"steps": 3}, progress_callback=progress)
                 assert result.content[0].text.startswith("3 steps")
             assert told == [1, 2, 3]
-        health = gateway.house._served["older"][1].health()
+        health = gateway.house._backends.get("older").health()
         assert (health.state, health.transport, health.eras) == ("up", "sse", ("handshake",))
 
 
@@ -56,7 +56,7 @@ async def test_a_server_killed_in_mid_call_is_unavailable_at_once_and_the_next_c
         await server.listens()
         async with start(backends={"older": entry(server.port, transport="sse")}) as gateway:
             await gateway.listed("older_wait")
-            backend = gateway.house._served["older"][1]
+            backend = gateway.house._backends.get("older")
             call = asyncio.create_task(gateway.call("older_wait"))
             while not backend.health().in_flight:
                 await asyncio.sleep(0.005)

@@ -62,7 +62,7 @@ async def test_threat_32_a_crash_between_call_and_answer_asks_again_under_the_sa
     async with serving() as gateway:
         await gateway.call("sandbox_write", {"value": 1}, KEY)
         key = gateway.key
-        store = gateway.house._house.stores.store("default", "gox", None)
+        store = gateway.house.stores.store("default", "gox", None)
         async with store.transaction() as connection:  # as a process leaves it that dies before it knows the answer
             await connection.exec_driver_sql("UPDATE idempotency SET answer = NULL")
     async with serving() as gateway:
@@ -80,7 +80,7 @@ async def test_a_failure_is_not_kept_so_the_same_key_may_try_again(gateway: Any)
 
 async def test_a_key_is_forgotten_after_a_day(gateway: Any) -> None:
     await gateway.call("sandbox_write", {"value": 1}, KEY)
-    store = gateway.house._house.stores.store("default", "gox", None)
+    store = gateway.house.stores.store("default", "gox", None)
     async with store.transaction() as connection:
         await connection.exec_driver_sql("UPDATE idempotency SET made_at = made_at - 86401")
     await gateway.call("sandbox_write", {"value": 2}, KEY)

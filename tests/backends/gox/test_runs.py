@@ -95,7 +95,7 @@ async def test_a_call_that_is_cancelled_ends_its_record(gateway: Any) -> None:
 async def test_what_ran_when_the_process_died_has_failed(serving: Any) -> None:
     async with serving() as gateway:
         await gateway.call("sandbox_write", {})
-        store = gateway.house._house.stores.store("default", "gox", None)
+        store = gateway.house.stores.store("default", "gox", None)
         async with store.transaction() as connection:  # as a process leaves it that is killed in mid-call
             await connection.exec_driver_sql("UPDATE runs SET status = 'running', ended_at = NULL")
     async with serving() as gateway:
@@ -106,7 +106,7 @@ async def test_what_ran_when_the_process_died_has_failed(serving: Any) -> None:
 async def test_old_records_are_forgotten(serving: Any) -> None:
     async with serving() as gateway:
         await gateway.call("sandbox_write", {})
-        store = gateway.house._house.stores.store("default", "gox", None)
+        store = gateway.house.stores.store("default", "gox", None)
         async with store.transaction() as connection:
             await connection.exec_driver_sql("UPDATE runs SET ended_at = '2020-01-01T00:00:00.000000000Z'")
     async with serving() as gateway:

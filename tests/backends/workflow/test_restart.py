@@ -64,7 +64,7 @@ async def test_a_cancel_that_nobody_carried_out_is_carried_out_after_the_restart
     async with serving() as gateway:
         begun = await run(gateway, step("sandbox.wait", {"name": "w"}), wait=0)
         await sandbox.gate("w:begun").wait()
-        store = gateway.house._house.stores.store("default", "gox", None)
+        store = gateway.house.stores.store("default", "gox", None)
         async with store.transaction() as connection:
             await connection.exec_driver_sql("UPDATE workflow_runs SET cancel_requested = 1")
     async with serving() as gateway:
@@ -92,14 +92,14 @@ async def test_what_has_fallen_silent_is_found_and_what_speaks_is_not(serving: A
     async with serving() as gateway:
         begun = await run(gateway, step("sandbox.wait", {"name": "w"}), wait=0)
         await sandbox.gate("w:begun").wait()
-        store = gateway.house._house.stores.store("default", "gox", None)
+        store = gateway.house.stores.store("default", "gox", None)
         assert await rows.running(store, 60) == []
         await _sql(gateway, "UPDATE workflow_logs SET logged_at = '2020-01-01T00:00:00.000000000Z'")
         assert [each.run_id for each in await rows.running(store, 60)] == [begun["runId"]]
 
 
 async def _sql(gateway: Any, statement: str) -> list[tuple[Any, ...]]:
-    store = gateway.house._house.stores.store("default", "gox", None)
+    store = gateway.house.stores.store("default", "gox", None)
     async with store.transaction() as connection:
         done = await connection.exec_driver_sql(statement)
         return [tuple(row) for row in done] if done.returns_rows else []

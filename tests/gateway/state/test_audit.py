@@ -1,6 +1,7 @@
 import asyncio
 import sqlite3
 import stat
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
@@ -10,10 +11,12 @@ import pytest
 from gateway.errors import Fault, Kind
 from gateway.state.audit import COLUMNS, FILE, AuditLog, Row
 
+NOW = time.time()
+
 
 def record(number: int, tenant: str = "default") -> Row:
     return (
-        1000.5 + number, tenant, f"{tenant}/user:alice", "key", f"id-{number}", "tools/call", "core.ping",
+        NOW + number, tenant, f"{tenant}/user:alice", "key", f"id-{number}", "tools/call", "core.ping",
         2, "allow", "p1 p2", "d" * 64, "ok", 123, "t" * 32, "{}", "", "robot",
     )  # fmt: skip
 
