@@ -29,7 +29,7 @@ _OUT: Final = Path(__file__).parent / "out"
 _ENV: Final = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
 _BOUNDS: Final = {"read": 30.0, "write": 10.0}
 """The most that the 95th of a hundred calls may take, in ms."""
-_GROWTH: Final = 4_000_000
+_GROWTH: Final = 2_000_000
 """The most that memory may grow in the second half of the calls."""
 _WARM: Final = 20
 
