@@ -7,6 +7,7 @@ import asyncio
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,7 +55,9 @@ class AuditFile:
         """All of them, with where their chains end now, or none."""
         with self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.executemany(_INSERT, records)
+            for at in range(0, len(records), _AT_ONCE):
+                some = records[at : at + _AT_ONCE]
+                self._connection.execute(_insert(len(some)), [value for record in some for value in record])
             self._connection.executemany(_HEAD, [(tenant, writer, *head) for tenant, head in heads.items()])
 
     def prune(self, before: float, keep: int) -> int:
@@ -103,7 +106,17 @@ class AuditFile:
 
 
 _COLUMNS: Final = ", ".join(LINKED)
-_INSERT: Final = f"INSERT INTO audit ({_COLUMNS}) VALUES ({', '.join('?' * len(LINKED))})"  # noqa: S608 - our own columns
+_AT_ONCE: Final = 999 // len(LINKED)
+"""Records in one statement, within any SQLite's bound of parameters. Each statement lets the event loop's thread run
+and then waits for it: one for each record cost calls more than the writing itself."""
+
+
+@cache
+def _insert(count: int) -> str:
+    values = ", ".join([f"({', '.join('?' * len(LINKED))})"] * count)
+    return f"INSERT INTO audit ({_COLUMNS}) VALUES {values}"  # noqa: S608 - our own columns
+
+
 _HEAD: Final = (
     "INSERT INTO audit_chains (tenant, writer, last_sequence, last_hash) VALUES (?, ?, ?, ?)"
     " ON CONFLICT (tenant, writer) DO UPDATE SET last_sequence = excluded.last_sequence, last_hash = excluded.last_hash"
