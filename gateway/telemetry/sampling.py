@@ -1,7 +1,7 @@
 """Each call's place in a trace, and whether it is recorded whatever becomes of it."""
 
 from collections.abc import Mapping
-from random import getrandbits, random
+from random import getrandbits, randbytes, random
 
 from gateway.contract.place import Place
 
@@ -20,7 +20,7 @@ class Sampler:
     def __call__(self, trace: Mapping[str, str]) -> Place:
         parent = trace.get("traceparent")
         if parent is None:
-            ids = f"{getrandbits(192):048x}"
+            ids = randbytes(24).hex()  # noqa: S311 - names, not secrets
             return Place(ids[:32], ids[32:], "", random() < self._share)  # noqa: S311 - which calls are looked at
         chosen = bool(int(parent[53:55], 16) & 1) if self._follow else random() < self._share  # noqa: S311
         return Place(parent[3:35], new_span_id(), parent[36:52], chosen)

@@ -4,10 +4,10 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -23,6 +23,7 @@ CASES: Final = 10_000 if LONG else 200
 GROWTH: Final = 2 * 1024 * 1024
 AT_ONCE: Final = 0.1
 """Seconds of processor time; its clock ticks in hundredths."""
+TRIES: Final = 4
 
 LEAKS: Final = re.compile(
     rb'Traceback|File "|\.py\b|site-packages|\b[A-Z]\w*(Error|Exception)\b|NoneType|object has no attribute|'
@@ -31,6 +32,7 @@ LEAKS: Final = re.compile(
 INTERNAL: Final = -32603
 CORPUS: Final = Path(__file__).parents[1] / "corpus" / "messages"
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
@@ -162,12 +164,15 @@ def post(target: Served, body: bytes, *more: tuple[bytes, bytes], era: str = MOD
     return answer
 
 
-@contextmanager
-def at_once(target: Served, seconds: float = AT_ONCE) -> Iterator[None]:
-    """What happens in the block costs the gateway next to nothing."""
-    before = target.cpu()
-    yield
-    assert target.cpu() - before <= seconds
+def at_once(target: Served, act: Callable[[], T], seconds: float = AT_ONCE) -> T:
+    """What `act` does costs the gateway next to nothing: the cheapest of a few times, as its neighbours add to one."""
+    for tries_left in reversed(range(TRIES)):
+        before = target.cpu()
+        answer = act()
+        if (took := target.cpu() - before) <= seconds:
+            return answer
+        assert tries_left, took
+    raise AssertionError
 
 
 def nested(depth: int) -> bytes:
@@ -191,8 +196,7 @@ def test_threat_23_a_heavy_body_is_refused_at_once_and_leaves_nothing(
     target: Served, body: bytes, status: int, seconds: float, growth: int, era: str
 ) -> None:
     before = target.rss()
-    with at_once(target, seconds):
-        answer = post(target, body, era=era)
+    answer = at_once(target, lambda: post(target, body, era=era), seconds)
     assert answer.status == status
     assert target.rss() - before < growth * len(body)
 
@@ -206,8 +210,7 @@ def test_threat_23_a_body_over_the_limit_names_the_limit(target: Served) -> None
 def test_threat_33_a_gzip_bomb_is_refused_at_once_and_never_unpacked(target: Served, encoding: bytes) -> None:
     bomb = gzip.compress(b" " * (16 << 20))
     before = target.rss()
-    with at_once(target):
-        answer = post(target, bomb, (b"content-encoding", encoding))
+    answer = at_once(target, lambda: post(target, bomb, (b"content-encoding", encoding)))
     assert answer.status == 415
     assert target.rss() - before < 10 << 20
 
@@ -216,8 +219,7 @@ def test_threat_33_a_gzip_bomb_is_refused_at_once_and_never_unpacked(target: Ser
 @pytest.mark.parametrize("size", [0, 1, 10_000])
 def test_threat_26_a_batch_of_any_size_is_refused_at_once(target: Served, era: str, size: int) -> None:
     batch = json.dumps([modern("tools/call", {"name": "plain_echo", "arguments": {"text": "x"}})] * size).encode()
-    with at_once(target):
-        answer = post(target, batch, era=era)
+    answer = at_once(target, lambda: post(target, batch, era=era))
     assert answer.status == 400
     assert json.loads(answer.body)["error"]["code"] == -32600
 
@@ -225,8 +227,7 @@ def test_threat_26_a_batch_of_any_size_is_refused_at_once(target: Served, era: s
 def test_threat_21_a_backends_hostile_schemas_cost_nobody_anything(target: Served) -> None:
     assert {name for name in target.tool_names() if name.startswith("evil_")} == {"evil_pattern", "evil_harmless"}
     for tool, kind in (("evil_pattern", "invalid_input"), ("evil_laughs", "not_found"), ("evil_remote", "not_found")):
-        with at_once(target):
-            answer = target.call(tool, {"text": "a" * 40 + "!"})
+        answer = at_once(target, partial(target.call, tool, {"text": "a" * 40 + "!"}))
         assert f'"{kind}"' in json.dumps(answer), answer
     assert target.call("evil_harmless", {"text": "x"})["result"]["content"][0]["text"] == "reached"
     said = [line["message"] for line in target.logged("is not served")]
