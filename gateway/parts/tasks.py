@@ -16,6 +16,8 @@ class Tasks:
         task = asyncio.create_task(_logged(work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        # One that is cancelled before its first step has not awaited its work, nor will anybody.
+        task.add_done_callback(lambda _: work.close())
 
     async def stop(self) -> None:
         for task in self._running:

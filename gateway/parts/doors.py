@@ -1,0 +1,88 @@
+"""The doors: both eras of the protocol at one endpoint, beside the plain routes, behind one guard."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.catalogue.catalogue import Catalogue
+from gateway.contract import Bus, Json
+from gateway.edge.correlation import correlation_id, trace_context
+from gateway.edge.door import Door
+from gateway.edge.guard import Guard, defaults
+from gateway.edge.health import PATHS
+from gateway.protocol.asking import Asking
+from gateway.protocol.caps import Caps, Most
+from gateway.protocol.entry import Entry
+from gateway.protocol.floor import Floor
+from gateway.protocol.hub import Hub
+from gateway.protocol.legacy import Legacy
+from gateway.protocol.listen import Listen
+from gateway.protocol.modern import Modern
+from gateway.protocol.news import News
+from gateway.protocol.parked import Parking
+from gateway.protocol.relay import Relay
+from gateway.protocol.rounds import Rounds
+from gateway.protocol.seal import Seal
+from gateway.protocol.session import Sessions
+from gateway.protocol.standing import Standing
+from gateway.protocol.streams import Streams
+from gateway.protocol.wire import Pulse
+from gateway.settings import Settings
+from gateway.state.sessions import Sessions as SessionRows
+
+
+class Eras:
+    """Both eras, and what they keep while a client is connected."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        floor: Floor,
+        seal: Seal,
+        rows: SessionRows,
+        bus: Bus,
+        catalogue: Catalogue,
+        hub: Hub,
+        news: News,
+    ) -> None:
+        most = settings.streams
+        self.caps = Caps(Most(most.per_principal, most.per_tenant, most.per_process))
+        self.pulse = pulse = Pulse()
+        self.streams = Streams(bus.worker)
+        self.parking = Parking(bus.worker)
+        relay = Relay(bus)
+        standing = Standing(catalogue, hub, self.streams, rows, pulse, relay)
+        self.entry = Entry(
+            Modern(floor, Listen(catalogue, hub, self.caps), Rounds(seal), pulse, self.parking, relay),
+            Legacy(floor, Sessions(seal, rows), self.streams, Asking(bus), standing, pulse, news, self.caps),
+        )
+
+
+class Front:
+    """`/mcp` is reached before FastAPI's own routing, which costs as much as a whole call."""
+
+    def __init__(self, door: Door, plain: FastAPI) -> None:
+        self._door = door
+        self._plain = plain
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            path: str = scope["path"]
+            if path == "/mcp" or path.startswith("/mcp/"):
+                await self._door(scope, receive, send)
+                return
+        await self._plain(scope, receive, send)
+
+
+def guarded(app: ASGIApp, settings: Settings, public_url: str) -> Guard:
+    server = settings.server
+    hosts, origins = defaults(server.host, server.port, public_url)
+    return Guard(app, (*hosts, *server.allowed_hosts), (*origins, *server.allowed_origins), PATHS)
+
+
+def correlate(headers: Mapping[str, str], meta: Any) -> tuple[str, dict[str, str]]:
+    known = cast("Json", meta) if isinstance(meta, dict) else None
+    trace = trace_context(headers, known)
+    return correlation_id(headers, known, trace), trace
