@@ -16,10 +16,13 @@ class Deadline:
     def __init__(self) -> None:
         self._due: dict[int, set[_Watch]] = {}
         self._ticking = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __call__(self, call: Call, call_next: Handler) -> Result:
         assert call.route is not None
-        loop = asyncio.get_running_loop()
+        loop = self._loop
+        if loop is None:  # asked for once: before Python 3.12 each time takes a system call
+            loop = self._loop = asyncio.get_running_loop()
         task = asyncio.current_task(loop)
         assert task is not None
         watch = _Watch(call, task, loop.time() + call.route.timeout)

@@ -62,6 +62,7 @@ class LocalBackend:
         self._watched: frozenset[str] = frozenset()
         self._changing = asyncio.Lock()
         self._listening: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
         self._active = 0
         self._closing = False
         self._idle = asyncio.Event()
@@ -127,7 +128,7 @@ class LocalBackend:
         params, route = call.params, call.route
         if "requestState" in params:
             params = answered(params)
-        until = asyncio.get_running_loop().time()
+        until = self._loop.time()
         if route is not None:
             until += route.timeout
             if (key := _NAMED.get(call.method)) is not None:
@@ -149,7 +150,7 @@ class LocalBackend:
     def refused(self, call: Call, route: Route, fault: Fault) -> None:
         """Tell the module of a call that did not reach it, if it wants to know."""
         if self._refusals and call.method == "tools/call":
-            here = Here(call.caller, call.id, asyncio.get_running_loop().time(), call.meta)
+            here = Here(call.caller, call.id, self._loop.time(), call.meta)
             refusal = Refusal(here, route.name, call.arguments, fault)
             for told in self._refusals:
                 told(refusal)
