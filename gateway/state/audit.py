@@ -109,12 +109,21 @@ class AuditLog:
             self._hurry.wait(_GATHER)
             self._work.clear()
             self._hurry.clear()
-            while self._rows:
-                group = [self._rows.popleft() for _ in range(min(_GROUP, len(self._rows)))]
-                self._write(group)
-                self._written += len(group)
+            self._write_due(len(self._rows))
             self._tell(None)
         self._file.close()
+
+    def _write_due(self, due: int) -> None:
+        """What comes meanwhile gathers for the next time: written at once, it would make many small groups."""
+        while due:
+            group = [self._rows.popleft() for _ in range(min(_GROUP, due))]
+            self._write(group)
+            self._written += len(group)
+            due -= len(group)
+        if self._rows:
+            self._work.set()
+        if len(self._rows) >= _GROUP:
+            self._hurry.set()
 
     def _prune(self) -> None:
         try:
