@@ -203,36 +203,55 @@ async def test_the_python_client_is_known_by_its_document(
 # ---- the TypeScript SDK
 
 
-@pytest.mark.parametrize(
-    ("script", "package", "more"),
-    [("oauth_v2.mjs", npm.CLIENT, ("2026-07-28",)), ("oauth_v2.mjs", npm.CLIENT, ("handshake",))],
-    ids=["modern", "handshake"],
-)
-async def test_the_typescript_client_signs_in_refreshes_and_asks_for_more(
-    start: Any, script: str, package: npm.Package, more: tuple[str, ...]
-) -> None:
-    folder = npm.peer(package)
-    async with start(backends=BACKENDS, auth=READ) as gateway:
-        person = await owner(gateway)
-        command = [str(npm.NODE), str(Path(npm.__file__).parent / script), str(folder), gateway.url, *more]
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        met: Json = {}
-        async with asyncio.timeout(60):
-            while line := await process.stdout.readline():
-                said = json.loads(line)
-                if "open" in said:
-                    told = await person.visit(said["open"])
-                    process.stdin.write(json.dumps(told).encode() + b"\n")
-                    await process.stdin.drain()
-                else:
-                    met |= said
-            assert await process.wait() == 0, (await process.stderr.read()).decode() if process.stderr else ""
+async def journey(gateway: Any, era: str, person: Person, document: str | None = None) -> Json:
+    """What the TypeScript SDK's client met: it looks, refreshes, and saves, which needs one scope more."""
+    script = Path(npm.__file__).parent / "oauth_v2.mjs"
+    more = () if document is None else (document,)
+    command = [str(npm.NODE), str(script), str(npm.peer(npm.CLIENT)), gateway.url, era, *more]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    met: Json = {}
+    async with asyncio.timeout(60):
+        while line := await process.stdout.readline():
+            said = json.loads(line)
+            if "open" in said:
+                told = await person.visit(said["open"])
+                process.stdin.write(json.dumps(told).encode() + b"\n")
+                await process.stdin.drain()
+            else:
+                met |= said
+        assert await process.wait() == 0, (await process.stderr.read()).decode() if process.stderr else ""
+    return met
+
+
+def _whole(met: Json) -> None:
     assert met["tools"] == ["lab_look", "lab_save"]
     assert met["looked"] == "looked"
     assert met["saved"] == "saved x"
     assert met["refreshed"] is True
     assert set(met["scope"].split()) == {"mcp:list", "mcp:call", "mcp:call:write"}
+
+
+@pytest.mark.parametrize("era", ["2026-07-28", "handshake"])
+async def test_the_typescript_client_registers_signs_in_refreshes_and_asks_for_more(start: Any, era: str) -> None:
+    async with start(backends=BACKENDS, auth=READ) as gateway:
+        met = await journey(gateway, era, await owner(gateway))
+    _whole(met)
+    assert met["client"].startswith("gthc_")
+
+
+async def test_the_typescript_client_is_known_by_its_document(
+    start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with documented(tmp_path) as (address, authority, _):
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+        auth = {**READ, "client_documents": True, "client_document_private_hosts": ["127.0.0.1"]}
+        async with start(backends=BACKENDS, auth=auth) as gateway:
+            person = await owner(gateway)
+            met = await journey(gateway, "2026-07-28", person, address)
+    _whole(met)
+    assert met["client"] == address
+    assert any("Allow Documented?" in page.text for page in person.pages)

@@ -1,10 +1,10 @@
-// The TypeScript SDK's v2 client signs in by itself: node oauth_v2.mjs FOLDER URL ERA
+// The TypeScript SDK's v2 client signs in by itself: node oauth_v2.mjs FOLDER URL ERA [DOCUMENT]
 // A line {"open": URL} asks for a browser; the callback's query comes back as a line. What it met is printed last.
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 import { join } from "node:path";
 
-const [folder, url, era] = process.argv.slice(2);
+const [folder, url, era, document] = process.argv.slice(2);
 const require = createRequire(join(folder, "journey.cjs"));
 const { Client, StreamableHTTPClientTransport, UnauthorizedError } = require("@modelcontextprotocol/client");
 
@@ -14,6 +14,8 @@ const kept = {};
 let told;
 const provider = {
   redirectUrl: "http://127.0.0.1:8765/callback",
+  // With a document of its own it need not register.
+  ...(document && { clientMetadataUrl: document }),
   clientMetadata: {
     client_name: "TypeScript SDK",
     redirect_uris: ["http://127.0.0.1:8765/callback"],
@@ -74,6 +76,7 @@ await client.callTool({ name: "lab_look", arguments: {} });
 met.refreshed = kept.count === before + 1;
 met.saved = (await again(() => last, () => client.callTool({ name: "lab_save", arguments: { text: "x" } }))).content[0].text;
 met.scope = kept.tokens.scope;
+met.client = kept.client.client_id;
 say(met);
 await client.close();
 process.exit(0);
