@@ -90,7 +90,7 @@ from gateway.state.store import open_stores
 from gateway.state.tenants import TenantChange, Tenants
 from gateway.telemetry.families import Family
 from gateway.telemetry.log import Lines
-from gateway.upstream.bridge import Bridges
+from gateway.upstream.bridge import EVERYWHERE, Bridges
 from gateway.upstream.home import HERE, House, SilentWire
 from gateway.upstream.load import LoadError
 from gateway.upstream.local import LocalBackend
@@ -135,6 +135,7 @@ class Gatehouse:
         self.draining = True
         self._hub.close()
         self._parking.close()
+        await self._bridges.leave()
 
     async def close(self) -> None:
         """Finish what is under way, and write down what is left."""
@@ -164,7 +165,8 @@ class Gatehouse:
         bus_at = settings.bus.url
         bus = await open_bus(bus_at.get_secret_value() if bus_at is not None else None, settings.bus.prefix)
         leave(bus.close)
-        bridges = Bridges(bus)
+        self._bridges = bridges = Bridges(bus)
+        self._tasks.spawn(bridges.run())
 
         self.policies = await self._read_policies()
         policy = Policy(self.tenants.get, self.policies)
@@ -358,7 +360,9 @@ class Gatehouse:
         return path in self._endpoints
 
     def _tell_others(self, namespace: str, change: Change) -> None:
-        """A module's change happens in one worker; a remote server tells each of them itself."""
+        """A module's change happens in one worker; a remote server tells each of them itself, as an editor does."""
+        if (here := HERE.get(None)) is not None and EVERYWHERE in here.meta:
+            return
         self._tasks.spawn(self._news.tell("change", {"namespace": namespace, "change": list(change)}))
 
     def _changed_elsewhere(self, about: Json) -> None:
