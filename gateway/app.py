@@ -60,7 +60,7 @@ from gateway.state.secrets import load_secret
 from gateway.state.tenants import TenantChange
 from gateway.telemetry.families import Family
 from gateway.telemetry.log import Lines
-from gateway.upstream.bridge import Bridges
+from gateway.upstream.bridge import EVERYWHERE, Bridges
 from gateway.upstream.home import HERE, House, SilentWire
 from gateway.upstream.load import LoadError
 from gateway.upstream.local import LocalBackend
@@ -105,6 +105,7 @@ class Gatehouse:
         self.draining = True
         self._hub.close()
         self._eras.parking.close()
+        await self._bridges.leave()
 
     async def close(self) -> None:
         """Finish what is under way, and write down what is left."""
@@ -133,7 +134,7 @@ class Gatehouse:
         leave(self.watching.close)
         self._paths = self._lay_paths(policy)
 
-        bridges = Bridges(ground.bus)
+        self._bridges = bridges = Bridges(ground.bus)
         self._backends = Backends(settings, self._house(bridges), SERVER_INFO)
         self._hub = Hub(self._backends.get)
         self.catalogue.on_change(self._hub.changed)
@@ -160,6 +161,7 @@ class Gatehouse:
             self.catalogue.hear_replicas(),
             self.policies.watch(),
             self._news.run(),
+            self._bridges.run(),
         ):
             self._tasks.spawn(work)
         self.policies.on_change(self._tell_of_policies)
@@ -293,7 +295,9 @@ class Gatehouse:
         return path in self._endpoints
 
     def _tell_others(self, namespace: str, change: Change) -> None:
-        """A module's change happens in one worker; a remote server tells each of them itself."""
+        """A module's change happens in one worker; a remote server tells each of them itself, as an editor does."""
+        if (here := HERE.get(None)) is not None and EVERYWHERE in here.meta:
+            return
         self._tasks.spawn(self._news.tell("change", {"namespace": namespace, "change": list(change)}))
 
     def _changed_elsewhere(self, about: Json) -> None:

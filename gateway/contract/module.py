@@ -141,7 +141,7 @@ class Bridge(Protocol):
     def hearing(self, told: Callable[[Json, Json], None]) -> AbstractContextManager[None]:
         """As long as the block lasts, `told(peer, event)` hears what a peer says unasked: `event` and `data`.
 
-        It is called within a `here` of whoever the peer belongs to.
+        It is called within a `here` of whoever the peer belongs to, in every worker.
         """
         ...
 

@@ -1,118 +1,134 @@
-"""Studios and editors that connect from outside: a session each, answers matched by request id, late ones dropped.
+"""Studios and editors that connect from outside, to whichever worker: each is one session, held by one of them.
 
-Sessions are the worker's own. What goes to a Studio waits in a queue of the bus, and an answer finds the worker that
-its request id names, so that sessions may be shared once there are several workers.
+The worker where it connected holds it (`bridge_own.py`); the others know of it (`bridge_roster.py`) and reach it over
+the bus (`bridge_far.py`), for a call as for the Studio's own requests. A worker that dies takes its sessions along: its
+Studios are told 404 wherever they come next, and connect anew.
 """
 
 import asyncio
-import itertools
+import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from gateway.contract import Bus, Caller, Here, Json
 from gateway.errors import Fault, Kind
-from gateway.upstream.bridge_session import Session, as_line, parse, wants_greeting
+from gateway.upstream.bridge_far import Far, Gone
+from gateway.upstream.bridge_own import AUTH, CUT, OwnSessions, unavailable, unknown
+from gateway.upstream.bridge_roster import Away, Roster, row
+from gateway.upstream.bridge_session import Session, as_line, whose
 from gateway.upstream.home import HERE
 
-PROTOCOL: Final = "1.1"
-_TOPIC: Final = "bridge.answer"
-_IDLE: Final = 300.0
-_CUT: Final = 2.0
-"""How long a Studio whose connection broke may take to come back before its calls are given up."""
-_GREETING: Final = 5.0
 _PER_KEY: Final = 32
-_NO_HELLO: Final = frozenset({"NOT_FOUND", "UNIMPLEMENTED"})
-
-
-@dataclass(eq=False, slots=True)
-class _Pending:
-    session: Session
-    answer: "asyncio.Future[Json]"
-    delivered: bool = False
+_RETURN: Final = 8.0
+"""How long a call waits for a Studio whose worker died to connect anew."""
+EVERYWHERE: Final = "gatehouse:everywhere"
+"""In the `meta` of what happens in every worker by itself: what comes of it need not be told to the others."""
+_ID: Final = re.compile(r"([0-9a-f]{8})\.[\w-]{24}")
 
 
 class Bridges:
-    """Every session of this worker, for every backend that has a bridge."""
+    """Every session of this worker and of the others, for every backend that has a bridge."""
 
-    def __init__(self, bus: Bus, *, cut: float = _CUT, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, bus: Bus, *, cut: float = CUT, clock: Callable[[], float] = time.time) -> None:
         self._bus = bus
-        self._cut = cut
-        self._clock = clock
-        self._sessions: dict[str, Session] = {}
-        self._pending: dict[str, _Pending] = {}
+        self._own = OwnSessions(bus, cut=cut, clock=clock, changed=self._tell_of)
+        self._far = Far(bus, self._own, self._spawn)
+        self._roster = Roster(bus, self._rows, self._replaced, self._heard)
         self._hearing: dict[str, list[Callable[[Json, Json], None]]] = {}
-        self._numbers = itertools.count(1)
-        bus.answer(_TOPIC, self._answered)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._leaving = False
 
     def for_backend(self, namespace: str) -> "BackendBridge":
         return BackendBridge(self, namespace)
 
-    # ---- what a Studio does ----
+    async def run(self) -> None:
+        """Hear of the other workers' sessions and tell of this one's, for ever."""
+        await self._roster.run()
+
+    async def leave(self) -> None:
+        """End every session, so that its Studio connects to another worker; no new one is taken."""
+        self._leaving = True
+        await self._own.end(list(self._own), "The gateway is leaving.")
 
     def connected(self) -> Counter[str]:
         """How many peers of this worker each backend has."""
-        return Counter(session.namespace for session in self._sessions.values())
+        return self._own.counts()
+
+    # ---- what a Studio does ----
 
     async def open(self, namespace: str, caller: Caller, name: str) -> str:
         """A new session's id. One of the same key and name is replaced: that Studio came back."""
-        self._sweep()
-        own = [each for each in self._sessions.values() if each.namespace == namespace and each.of(caller)]
-        for session in [each for each in own if each.name == name] or own[: max(0, len(own) - _PER_KEY + 1)]:
-            await self._end(session, "The Studio connected anew.")
-        now = self._clock()
-        session = Session(secrets.token_urlsafe(18), namespace, caller, name, now, now)
-        self._sessions[session.id] = session
+        if self._leaving:
+            raise Fault(Kind.UNAVAILABLE, "The gateway is leaving; connect again.", retry_after=1.0)
+        session = self._own.open(namespace, caller, name)
+        told = row(session, self._own.now())
+        self._replaced(session.home, session.id)
+        await self._end_oldest(session)
+        await self._roster.tell(put=[told], opened=[told])
         return session.id
 
     async def read(self, caller: Caller, session_id: str, token: str, timeout: float) -> str | None:
         """The next line for the Studio; None when there is none in time. Raises `Fault(NOT_FOUND)`.
 
-        `token` is the Studio's own, given back to it in the handshake and nowhere kept.
+        `token` is the Studio's own, given back to it in the handshake; it goes nowhere else.
         """
-        session = self._session(caller, session_id)
-        with session.polling(self._clock):
-            if session.state == "new" or (session.state == "authenticating" and self._greeting_lost(session)):
-                return self._challenge(session, token)
-            if session.state == "greeting" and self._greeting_lost(session):
-                return as_line(self._hello(session))
-            message = await self._next(session, timeout)
-        if session.closed:
-            raise _unknown()
-        return as_line(message) if message is not None else None
+        worker = self._worker_of(session_id)
+        if worker == self._bus.worker:
+            message = await self._own.read(whose(caller), session_id, timeout)
+        else:
+            message = await self._far.read(worker, whose(caller), session_id, timeout)
+        if message is None:
+            return None
+        if message["operation"] == AUTH:
+            message = {**message, "payload": {"token": token, **message["payload"]}}
+        return as_line(message)
 
     async def write(self, caller: Caller, session_id: str, line: str) -> None:
         """An answer of the Studio. Raises `Fault`: NOT_FOUND, or INVALID_INPUT for what is no answer."""
-        session = self._session(caller, session_id)
-        session.last_seen = self._clock()
-        answer = parse(line)
-        request_id: str = answer["requestId"]
-        if request_id == session.expects:
-            await self._greeted(session, answer)
-            return
-        worker, _, _ = request_id.partition(".")
-        message: Json = {"session": session.id, "answer": answer}
+        worker = self._worker_of(session_id)
         if worker == self._bus.worker:
-            await self._answered(message)
+            await self._own.write(whose(caller), session_id, line)
         else:
-            with suppress(Fault):  # whoever asked is gone, and nobody waits for this answer
-                await self._bus.ask(worker, _TOPIC, message)
+            await self._far.write(worker, whose(caller), session_id, line)
+
+    async def close(self, caller: Caller, session_id: str) -> None:
+        worker = self._worker_of(session_id)
+        if worker == self._bus.worker:
+            await self._own.end([self._own.get(whose(caller), session_id)], "The Studio left.")
+        else:
+            await self._far.close(worker, whose(caller), session_id)
+
+    def cut(self, session_id: str) -> None:
+        """The Studio's connection broke while it waited for a line. (Another worker learns it from the poll itself.)"""
+        self._own.cut(session_id)
 
     def tell(self, caller: Caller, session_id: str, event: Json) -> None:
-        """What the peer says unasked. Raises `Fault(NOT_FOUND)`."""
-        session = self._session(caller, session_id)
-        session.last_seen = self._clock()
-        peer = session.shown(session.last_seen)
+        """What a peer of this worker says unasked; heard in every worker. Raises `Fault(NOT_FOUND)`."""
+        session = self._own.get(whose(caller), session_id)
+        session.last_seen = self._own.now()
+        owner = session.caller
+        said: Json = {
+            "namespace": session.namespace,
+            "owner": [owner.tenant, owner.subject, owner.kind, owner.credential],
+            "peer": session.shown(session.last_seen),
+            "event": event,
+        }
+        self._heard(said)
+        self._spawn(self._roster.tell(event=said))
+
+    def _heard(self, said: Json) -> None:
+        tenant, subject, kind, credential = said["owner"]
+        caller = Caller(tenant, subject, kind, credential=credential)
         now = asyncio.get_running_loop().time()
-        here = HERE.set(Here(session.caller, secrets.token_hex(8), now, {}))
+        here = HERE.set(Here(caller, secrets.token_hex(8), now, {EVERYWHERE: True}))
         try:
-            for told in list(self._hearing.get(session.namespace, ())):
-                told(peer, event)
+            for told in list(self._hearing.get(said["namespace"], ())):
+                told(said["peer"], said["event"])
         finally:
             HERE.reset(here)
 
@@ -124,177 +140,88 @@ class Bridges:
         finally:
             self._hearing[namespace].remove(told)
 
-    async def close(self, caller: Caller, session_id: str) -> None:
-        await self._end(self._session(caller, session_id), "The Studio left.")
-
-    def cut(self, session_id: str) -> None:
-        """The Studio's connection broke while it waited for a line."""
-        session = self._sessions.get(session_id)
-        if session is not None:
-            asyncio.get_running_loop().call_later(self._cut, self._give_up, session, session.polled)
-
-    def _give_up(self, session: Session, polled: int) -> None:
-        if session.polled == polled and not session.polls and not session.closed:
-            self._forget(session, "The Studio's connection was lost.")
-
-    async def _next(self, session: Session, timeout: float) -> Json | None:
-        until = asyncio.get_running_loop().time() + timeout
-        while not session.closed:
-            left = until - asyncio.get_running_loop().time()
-            message = await self._bus.pop(session.queue, max(left, 0.0))
-            if message is None or "wake" in message:
-                return None
-            if message["requestId"] == session.expects:
-                return message
-            pending = self._pending.get(message["requestId"])
-            if pending is not None:
-                pending.delivered = True
-                return message
-            # Whoever asked has given up: the Studio must not do it now.
-        return None
-
-    # ---- the handshake ----
-
-    def _challenge(self, session: Session, token: str) -> str:
-        session.state, session.greeted_at = "authenticating", self._clock()
-        request = self._message("bridge.auth", {"token": token, "clientName": "gatehouse"})
-        session.expects = request["requestId"]
-        return as_line(request)
-
-    def _hello(self, session: Session) -> Json:
-        session.state, session.greeted_at = "greeting", self._clock()
-        request = self._message("bridge.hello", {"protocolVersion": PROTOCOL, "clientName": "gatehouse"})
-        session.expects = request["requestId"]
-        return request
-
-    def _greeting_lost(self, session: Session) -> bool:
-        return self._clock() - session.greeted_at > _GREETING
-
-    async def _greeted(self, session: Session, answer: Json) -> None:
-        if session.state == "authenticating" and answer["success"]:
-            await self._bus.push(session.queue, self._hello(session), _GREETING)
-            return
-        code = answer["error"]["code"] if not answer["success"] else None
-        if session.state == "authenticating" or (code is not None and code not in _NO_HELLO):
-            session.state = "refused"
-            session.failed(self._clock(), str(answer["error"]["message"]))
-            return
-        # A Studio that knows no hello is an old one, and has no capabilities.
-        said: Json = answer.get("payload") or {} if answer["success"] else {}
-        session.protocol = said.get("protocolVersion")
-        offered = cast("object", said.get("capabilities") or [])
-        known = cast("list[Any]", offered) if isinstance(offered, list) else []
-        session.capabilities = [str(each) for each in known][:32] if session.protocol else []
-        session.state, session.expects = "ready", ""
-        session.ready.set()
-
     # ---- what a backend does ----
 
     def peers(self, namespace: str, caller: Caller) -> list[Json]:
-        now = self._sweep()
-        return [session.shown(now) for session in self._of(namespace, caller)]
-
-    async def request(self, namespace: str, caller: Caller, peer: str | None, payload: Json, timeout: float) -> Json:
-        self._sweep()
-        session = self._choose(namespace, caller, peer)
-        try:
-            answer = await self._ask(session, payload, timeout)
-            if wants_greeting(answer):
-                # Its plugin was loaded anew under the same session.
-                session.state = "new"
-                session.ready.clear()
-                await self._wake(session)
-                answer = await self._ask(session, payload, timeout)
-        except Fault as fault:
-            session.failed(self._clock(), fault.message)
-            raise
-        session.succeeded(self._clock())
-        return answer
-
-    def _of(self, namespace: str, caller: Caller) -> list[Session]:
+        """Oldest first, whichever worker they are connected to."""
+        now = self._own.now()
         return [
-            each
-            for each in self._sessions.values()
-            if each.namespace == namespace and each.caller.tenant == caller.tenant
+            each.shown(now) if isinstance(each, Session) else each.shown for each in self._all(namespace, caller.tenant)
         ]
 
-    def _choose(self, namespace: str, caller: Caller, peer: str | None) -> Session:
-        own = self._of(namespace, caller)
-        if peer is not None:
-            own = [session for session in own if session.id == peer]
-        if not own:
-            raise _unavailable("No Studio is connected.")
-        return own[-1]
+    async def request(self, namespace: str, caller: Caller, peer: str | None, payload: Json, timeout: float) -> Json:
+        known = [each for each in self._all(namespace, caller.tenant) if peer is None or each.id == peer]
+        if not known:
+            raise unavailable("No Studio is connected.")
+        chosen = known[-1]
+        until = asyncio.get_running_loop().time() + min(timeout, _RETURN)
+        while isinstance(chosen, Away):
+            try:
+                return await self._far.request(chosen.worker, caller.tenant, chosen.id, payload, timeout)
+            except Gone:
+                self._roster.forget(chosen.worker)
+                chosen = await self._returned(chosen, until)
+        return await self._own.request(chosen, payload, timeout)
 
-    async def _ask(self, session: Session, payload: Json, timeout: float) -> Json:
-        pending = _Pending(session, asyncio.get_running_loop().create_future())
-        request = self._message(str(payload["operation"]), payload.get("payload") or {}, payload)
-        scope = asyncio.timeout(timeout)
-        self._pending[request["requestId"]] = pending
+    async def _returned(self, lost: Away, until: float) -> Session | Away:
+        """The session in which the same Studio came back after its worker died."""
+        while True:
+            back = [each for each in self._all(lost.home[0], lost.home[1]) if each.home == lost.home]
+            if back:
+                return back[-1]
+            left = until - asyncio.get_running_loop().time()
+            if left <= 0:
+                raise unavailable("The Studio's connection was lost.")
+            await self._roster.changes(min(left, 0.5))
+
+    def _all(self, namespace: str, tenant: str) -> list[Session | Away]:
+        everywhere: list[Session | Away] = [*self._own, *self._roster]
+        found = [each for each in everywhere if each.home[:2] == (namespace, tenant)]
+        return sorted(found, key=lambda each: each.connected_at)
+
+    # ---- what the workers tell each other ----
+
+    def _rows(self) -> list[Json]:
+        now = self._own.now()
+        return [row(session, now) for session in self._own]
+
+    def _tell_of(self, session: Session) -> None:
+        if session.closed:
+            self._spawn(self._roster.tell(gone=[session.id]))
+        else:
+            self._spawn(self._roster.tell(put=[row(session, self._own.now())]))
+
+    def _replaced(self, home: tuple[str, str, str, str], by: str) -> None:
+        """That Studio has a new session, here or elsewhere."""
+        before = [each for each in self._own if each.home == home and each.id != by]
+        self._spawn(self._own.end(before, "The Studio connected anew."))
+
+    async def _end_oldest(self, newest: Session) -> None:
+        """A key has so many Studios and no more, over all workers."""
+        namespace, who = newest.namespace, newest.who
+        same = [each for each in self._all(namespace, who[0]) if each.home[2] == who[1] and each.home != newest.home]
+        for each in same[: max(0, len(same) - _PER_KEY + 1)]:
+            if isinstance(each, Session):
+                await self._own.end([each], "Too many Studios are connected with this key.")
+            else:
+                self._spawn(self._close_far(each, who))
+
+    async def _close_far(self, session: Away, who: tuple[str, str]) -> None:
         try:
-            async with scope:
-                await session.ready.wait()
-                await self._bus.push(session.queue, request, timeout)
-                return await pending.answer
-        except TimeoutError as exc:
-            if not scope.expired():
-                raise
-            if pending.delivered:
-                raise Fault(Kind.TIMEOUT, f"The Studio gave no answer within {timeout:g} s.") from exc
-            raise _unavailable(f"The Studio did not fetch the request within {timeout:g} s.") from exc
-        finally:
-            del self._pending[request["requestId"]]
+            await self._far.close(session.worker, who, session.id)
+        except Fault:
+            self._roster.forget(session.worker)
 
-    async def _answered(self, message: Json) -> Json:
-        answer: Json = message["answer"]
-        pending = self._pending.get(answer["requestId"])
-        # Only the Studio that was asked may answer; whatever comes late is dropped.
-        if pending is not None and pending.session.id == message["session"] and not pending.answer.done():
-            pending.answer.set_result(answer)
-        return {}
+    def _worker_of(self, session_id: str) -> str:
+        found = _ID.fullmatch(session_id)
+        if found is None:
+            raise unknown()
+        return found[1]
 
-    def _message(self, operation: str, payload: Json, given: Json | None = None) -> Json:
-        # The worker's name finds its way back from any other; the rest is never the same twice.
-        request_id = f"{self._bus.worker}.{next(self._numbers)}.{secrets.token_hex(6)}"
-        given = given or {}
-        return {
-            "requestId": request_id,
-            "correlationId": given.get("correlationId") or request_id,
-            "idempotencyKey": given.get("idempotencyKey") or request_id,
-            "operation": operation,
-            "timestamp": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
-            "payload": payload,
-        }
-
-    # ---- coming and going ----
-
-    def _session(self, caller: Caller, session_id: str) -> Session:
-        session = self._sessions.get(session_id)
-        if session is None or not session.of(caller):
-            raise _unknown()
-        return session
-
-    def _sweep(self) -> float:
-        now = self._clock()
-        for session in [each for each in self._sessions.values() if not each.polls and now - each.last_seen > _IDLE]:
-            self._forget(session, "The Studio was not heard of for too long.")
-        return now
-
-    async def _end(self, session: Session, reason: str) -> None:
-        self._forget(session, reason)
-        await self._wake(session)
-
-    async def _wake(self, session: Session) -> None:
-        """End the polls that wait, so that the Studio comes back at once."""
-        for _ in range(session.polls):
-            await self._bus.push(session.queue, {"wake": True}, _GREETING)
-
-    def _forget(self, session: Session, reason: str) -> None:
-        session.closed = True
-        self._sessions.pop(session.id, None)
-        for pending in self._pending.values():
-            if pending.session is session and not pending.answer.done():
-                pending.answer.set_exception(_unavailable(reason))
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,11 +240,3 @@ class BackendBridge:
 
     def hearing(self, told: Callable[[Json, Json], None]) -> AbstractContextManager[None]:
         return self._bridges.hearing(self._namespace, told)
-
-
-def _unknown() -> Fault:
-    return Fault(Kind.NOT_FOUND, "No such session; open a new one.")
-
-
-def _unavailable(message: str) -> Fault:
-    return Fault(Kind.UNAVAILABLE, message, retryable=False, category="platform")

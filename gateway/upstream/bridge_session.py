@@ -15,6 +15,8 @@ from gateway.errors import Fault, Kind
 _SEEN: Final = 10.0
 _UNGREETED: Final = ("authentication required", "bridge.hello required")
 
+Who = tuple[str, str]
+"""Tenant and credential: a session is of its own key only."""
 State = Literal["new", "authenticating", "greeting", "ready", "refused"]
 
 
@@ -47,8 +49,14 @@ class Session:
     def queue(self) -> str:
         return f"bridge:{self.caller.tenant}:{self.id}"
 
-    def of(self, caller: Caller) -> bool:
-        return (self.caller.tenant, self.caller.credential) == (caller.tenant, caller.credential)
+    @property
+    def who(self) -> Who:
+        return whose(self.caller)
+
+    @property
+    def home(self) -> tuple[str, str, str, str]:
+        """What the next session of the same Studio has in common with this one."""
+        return (self.namespace, *self.who, self.name)
 
     @contextmanager
     def polling(self, clock: Callable[[], float]) -> Generator[None]:
@@ -84,6 +92,10 @@ class Session:
             "last_failure_message": self.last_failure,
             "consecutive_failures": self.failures,
         }
+
+
+def whose(caller: Caller) -> Who:
+    return caller.tenant, caller.credential
 
 
 def parse(line: str) -> Json:
