@@ -38,7 +38,7 @@ conformance: $(READY)  ## the official MCP suite, direct and through the gateway
 	@$(PY) -m tests.conformance
 	@$(PY) -m tests.conformance.authorization
 
-faults: $(READY)  ## servers that die, hang and flood: a thousand kills, some 20 minutes
+faults: $(READY)  ## servers that die, hang and flood: a thousand kills of each kind, the better part of an hour
 	@$(PY) -m tests.faults
 
 $(READY): pyproject.toml

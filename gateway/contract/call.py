@@ -229,10 +229,25 @@ class Change(NamedTuple):
 
     kind: Literal["tools", "prompts", "resources", "resource"]
     uri: str = ""
-    tenant: str | None = None
-    """Whose it is, where the backend serves several tenants and said it in one's call; nobody else hears of it."""
+    whose: str | None = None
+    """The tenant or the principal that it was said to, where a backend serves several; nobody else hears of it."""
     more: Json | None = None
     """What the backend said beside the URI."""
+
+
+class OwnLists(Protocol):
+    """Lists that are read from a server which a tenant, or a principal, has to itself."""
+
+    @property
+    def each(self) -> Literal["tenant", "user"]: ...
+
+    def running(self, caller: Caller) -> bool:
+        """Whether the caller's server runs already."""
+        ...
+
+    async def offer(self, caller: Caller, client: Client) -> Offer:
+        """What it lists now. If need be it is started, as for a call of that client."""
+        ...
 
 
 class Backend(Protocol):
@@ -249,8 +264,13 @@ class Backend(Protocol):
         """Whether its own annotations may lower an effect: true of modules, never of remote servers."""
         ...
 
+    @property
+    def own(self) -> OwnLists | None:
+        """Where its lists differ from one tenant or principal to the next; None: everybody sees the same."""
+        ...
+
     async def offer(self, caller: Caller | None) -> Offer:
-        """What it lists now, for this caller where its lists depend on one."""
+        """What it lists now, to the gateway itself."""
         ...
 
     async def send(self, call: Call) -> Json:

@@ -20,9 +20,9 @@ class Healths:
         """A row for each backend that the operator's tenant may use; of others nothing is told."""
         view = self._catalogue.view(operator, "/mcp")
         mine = view.namespaces if view else {}
-        return [await self._row(snapshot) for snapshot in mine.values()]
+        return [await self._row(snapshot, operator.tenant) for snapshot in mine.values()]
 
-    async def _row(self, snapshot: Snapshot) -> Json:
+    async def _row(self, snapshot: Snapshot, tenant: str) -> Json:
         namespace, offer = snapshot.backend.namespace, snapshot.offer
         backend = self._backend(namespace)
         assert isinstance(backend, LocalBackend | RemoteBackend)
@@ -46,6 +46,6 @@ class Healths:
             "suspicious": dict(snapshot.suspicious),
             "changed": [
                 {"tool": each.tool, "parts": list(each.parts), "at": each.at}
-                for each in (await self._rows.changes(namespace) if not backend.trusted else ())
+                for each in (await self._rows.changes(namespace, tenant) if not backend.trusted else ())
             ],
         }

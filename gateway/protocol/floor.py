@@ -79,7 +79,7 @@ class FindAgain:
 
     async def __call__(self, call: Call) -> Route | None:
         view = self._catalogue.view(call.caller, call.endpoint)
-        if view is None or not await self._catalogue.reread(view.namespaces):
+        if view is None or not await self._catalogue.reread(view.namespaces, call):
             return None
         view = self._catalogue.view(call.caller, call.endpoint)
         return find(view, call.method, call.params)[0] if view else None
@@ -89,6 +89,7 @@ def list_end(catalogue: Catalogue) -> Handler:
     """The end of the short path for the four lists."""
 
     async def listed(call: Call) -> Result:
+        await catalogue.ready(call)
         view = seen(catalogue, call)
         return view.page(call.method, call.params.get("cursor"), call.client.version)
 

@@ -31,7 +31,7 @@ class Listen:
         meta: Json = {SUBSCRIPTION_ID: call.request_id}
 
         def hears(namespace: str, change: Change) -> tuple[str, Json] | None:
-            if namespace not in self._namespaces(call) or change.tenant not in (None, call.caller.tenant):
+            if namespace not in self._namespaces(call) or not call.caller.hears(change.whose):
                 return None
             if change.kind == "resource":
                 shown = targets.get((namespace, change.uri))

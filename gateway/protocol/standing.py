@@ -121,7 +121,7 @@ class Standing:
 
     def _meaning(self, inbound: Inbound, digest: str, namespace: str, change: Change) -> tuple[str, Json] | None:
         view = self._catalogue.view(inbound.caller, inbound.path)
-        if view is None or namespace not in view.namespaces or change.tenant not in (None, inbound.caller.tenant):
+        if view is None or namespace not in view.namespaces or not inbound.caller.hears(change.whose):
             return None
         if change.kind == "resource":
             shown = self._targets(inbound.caller, inbound.path, digest).get((namespace, change.uri))

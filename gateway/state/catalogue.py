@@ -61,11 +61,18 @@ class CatalogueRows:
                 await connection.execute(_CHANGE_PIN, {**values, "changed": json.dumps(changed)})
         return before
 
-    async def changes(self, namespace: str) -> list[Change]:
-        """Every tool of that backend whose definition has ever changed, the latest first."""
+    async def changes(self, namespace: str, tenant: str) -> list[Change]:
+        """Every tool of that backend, as this tenant or all are shown it, whose definition has ever changed.
+
+        The latest first.
+        """
+        where = {"namespace": namespace, "tenant": f"tenant:{tenant}", "users": f"user:{tenant}/"}
         async with self._database.reading() as connection:
-            rows = await connection.execute(_SELECT_CHANGES, {"namespace": namespace})
-            return [Change(tool, tuple(json.loads(parts)), at) for tool, parts, at in rows]
+            rows = await connection.execute(_SELECT_CHANGES, where)
+            latest: dict[str, Change] = {}
+            for tool, parts, at in rows:
+                latest.setdefault(tool, Change(tool, tuple(json.loads(parts)), at))
+        return list(latest.values())
 
 
 _SELECT_LISTS = text(
@@ -89,5 +96,6 @@ _CHANGE_PIN = text(
 )
 _SELECT_CHANGES = text(
     "SELECT tool, changed_parts, changed_at FROM catalogue_pins"
-    " WHERE namespace = :namespace AND changed_at IS NOT NULL ORDER BY changed_at DESC"
+    " WHERE namespace = :namespace AND changed_at IS NOT NULL"
+    " AND (whose IN ('shared', :tenant) OR substr(whose, 1, length(:users)) = :users) ORDER BY changed_at DESC"
 )

@@ -22,7 +22,7 @@ from mcp.server.request_state import RequestStateBoundary
 from mcp.types import CallToolRequestParams, CallToolResult, TextContent
 from pydantic import BaseModel, ValidationError
 
-from gateway.contract import MODERN, Call, Caller, Change, Here, Json, Manifest, Offer, Refusal, Route
+from gateway.contract import MODERN, Call, Caller, Change, Here, Json, Manifest, Offer, OwnLists, Refusal, Route
 from gateway.errors import Fault, ForeignError
 from gateway.upstream.channel import Session, Standalone
 from gateway.upstream.health import Health
@@ -90,6 +90,8 @@ class LocalBackend:
         await self._life.end()
 
     # ---- what it lists ----
+
+    own: OwnLists | None = None
 
     async def offer(self, caller: Caller | None) -> Offer:
         server = self._server

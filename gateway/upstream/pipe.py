@@ -63,7 +63,8 @@ class Pipe:
 
     @property
     def busy(self) -> bool:
-        return bool(self._open)
+        """Whether anybody would miss it."""
+        return any(not waiting.idle for waiting in self._open.values())
 
     async def start(self, capabilities: Json, known: Era | None) -> None:
         """Connect and find out what it speaks, unless that is known."""
@@ -90,10 +91,13 @@ class Pipe:
         """Who is told of what concerns no call."""
         self._hearing = hearing
 
-    async def request(self, method: str, params: Json, talk: Talk) -> Json:
-        """The result; meanwhile `talk` is told what the server says to this request, in its order."""
+    async def request(self, method: str, params: Json, talk: Talk, *, idle: bool = False) -> Json:
+        """The result; meanwhile `talk` is told what the server says to this request, in its order.
+
+        One that is `idle` keeps nobody from ending the channel.
+        """
         id = next(self._ids)
-        waiting = await self._send(id, method, params, talk)
+        waiting = await self._send(id, method, params, talk, idle)
         try:
             result = await waiting.answer()
         except asyncio.CancelledError:
@@ -164,11 +168,11 @@ class Pipe:
         self.era, self.greeting = "modern", discovered.result()
         return True
 
-    async def _send(self, id: int, method: str, params: Json, talk: Talk) -> "_Waiting":
+    async def _send(self, id: int, method: str, params: Json, talk: Talk, idle: bool) -> "_Waiting":
         duplex = self._duplex
         if duplex is None or self.dead:
             raise self._stopped()
-        waiting = self._open[id] = _Waiting(talk)
+        waiting = self._open[id] = _Waiting(talk, idle=idle)
         try:
             await duplex.write({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
         except BaseException:
@@ -260,10 +264,11 @@ class Pipe:
 class _Waiting:
     """A request under way: what was said to it and not yet told, and in the end its answer."""
 
-    __slots__ = ("_outcome", "_untold", "_wake", "talk")
+    __slots__ = ("_outcome", "_untold", "_wake", "idle", "talk")
 
-    def __init__(self, talk: Talk) -> None:
+    def __init__(self, talk: Talk, *, idle: bool) -> None:
         self.talk = talk
+        self.idle = idle
         self._untold: deque[tuple[str, Json]] = deque()
         self._outcome: Json | Fault | ForeignError | None = None
         self._wake: asyncio.Future[None] | None = None

@@ -27,6 +27,10 @@ class _Setback:
     until: float
 
 
+def _not_told(whose: Whose, pipe: Pipe) -> None:
+    """Nobody asked to be told of new ones."""
+
+
 class Pipes:
     """At most `most` at a time; whichever was not used for longest makes room, never one in use.
 
@@ -34,11 +38,17 @@ class Pipes:
     """
 
     def __init__(
-        self, name: str, make: Callable[[], Pipe], most: int, clock: Callable[[], float] = time.monotonic
+        self,
+        name: str,
+        make: Callable[[], Pipe],
+        most: int,
+        opened: Callable[[Whose, Pipe], None] = _not_told,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
         self._make = make
         self._most = most
+        self._opened = opened
         self._clock = clock
         self._pipes: OrderedDict[Whose, Pipe] = OrderedDict()
         self._starting: dict[Whose, asyncio.Task[Pipe]] = {}
@@ -65,6 +75,10 @@ class Pipes:
         # Whoever gives up waiting does not take the start from the others.
         return await asyncio.shield(starting)
 
+    def alive(self) -> list[tuple[Whose, Pipe]]:
+        """Those that run, the last used first."""
+        return [(whose, pipe) for whose, pipe in reversed(self._pipes.items()) if not pipe.dead]
+
     async def close(self) -> None:
         self._closed = True
         for task in list(self._starting.values()):
@@ -81,6 +95,7 @@ class Pipes:
             self._set_back(whose)
             raise
         self._pipes[whose] = pipe
+        self._opened(whose, pipe)
         return pipe
 
     async def _started(self, capabilities: Json, known: Era | None) -> Pipe:

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from functools import partial
 from time import perf_counter_ns
-from typing import Any, Final, Literal, Protocol, cast
+from typing import Any, Final, Literal, Protocol
 
 from mcp.types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
 from msgspec.structs import replace
 
-from gateway.contract import MODERN, Call, Caller, Change, Json, Manifest, Offer
+from gateway.contract import MODERN, Call, Caller, Change, Client, Json, Manifest, Offer, OwnLists
 from gateway.contract.place import Hop
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.telemetry.sampling import new_span_id
@@ -20,6 +20,7 @@ from gateway.upstream.bulkhead import Bulkhead, Room
 from gateway.upstream.follow import Follower, Hearing
 from gateway.upstream.health import Health, State
 from gateway.upstream.links import in_handshake
+from gateway.upstream.lists import Source, read_lists
 from gateway.upstream.talk import Conversation, Talk
 
 Era = Literal["modern", "handshake"]
@@ -28,21 +29,13 @@ Era = Literal["modern", "handshake"]
 Transport = Literal["http", "sse", "stdio"]
 
 NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-_LISTS: Final = (
-    ("tools/list", "tools", "tools"),
-    ("resources/list", "resources", "resources"),
-    ("resources/templates/list", "resourceTemplates", "resources"),
-    ("prompts/list", "prompts", "prompts"),
-)
-_MAX_PAGES: Final = 100
-_METHOD_NOT_FOUND: Final = -32601
 CLOSE_SECONDS: Final = 3600.0
 _TROUBLE: Final = frozenset({Kind.UNAVAILABLE, Kind.TIMEOUT})
 _NEARLY: Final = 0.99
 """Of its deadline: a call that is cancelled so late was cancelled by it."""
 
 
-class Link(Protocol):
+class Link(Source, Protocol):
     """A way to one server. Every method raises `Fault` when it cannot be reached, `ForeignError` when it refuses."""
 
     @property
@@ -51,6 +44,11 @@ class Link(Protocol):
     @property
     def address(self) -> tuple[str, int] | None:
         """Host and port, where it has them."""
+        ...
+
+    @property
+    def own(self) -> "OwnSessions | None":
+        """The servers that tenants or principals have to themselves; None: there is one for all."""
         ...
 
     @property
@@ -70,14 +68,6 @@ class Link(Protocol):
         """It could not be reached: what it speaks may have changed."""
         ...
 
-    async def hello(self) -> Json:
-        """Its capabilities and instructions."""
-        ...
-
-    async def ask(self, method: str, params: Json) -> Json:
-        """A request of the gateway's own."""
-        ...
-
     def carry(self, call: Call, era: Era, params: Json, talk: Talk) -> Awaitable[Json]:
         """A client's call, in that era."""
         ...
@@ -91,6 +81,18 @@ class Link(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class OwnSessions(OwnLists, Protocol):
+    """Servers that tenants or principals have to themselves, in whatever way the link keeps them apart."""
+
+    def whose(self, caller: Caller) -> str:
+        """The tenant or the principal that the caller's is for."""
+        ...
+
+    def on_change(self, listener: Callable[[Change], None]) -> None:
+        """Tell `listener` what they say has changed, and whose."""
+        ...
 
 
 class RemoteBackend:
@@ -116,6 +118,12 @@ class RemoteBackend:
         self._state: State = "unknown"
         self._since = time.time()
         self._last_error: tuple[Kind, float] | None = None
+        if link.own is not None:
+            link.own.on_change(self._changed)
+
+    @property
+    def own(self) -> OwnLists | None:
+        return self._link.own
 
     async def open(self) -> None:
         self._follower.start()
@@ -138,7 +146,7 @@ class RemoteBackend:
 
     async def offer(self, caller: Caller | None) -> Offer:
         try:
-            offered = await self._offer()
+            offered = await read_lists(self._link)
         except (Fault, asyncio.CancelledError) as exc:
             self._unread = True
             self._ailing(exc.kind if isinstance(exc, Fault) else Kind.TIMEOUT)
@@ -146,38 +154,6 @@ class RemoteBackend:
         self._unread = False
         self._turned("up")
         return offered
-
-    async def _offer(self) -> Offer:
-        hello = await self._link.hello()
-        capabilities = cast("Json", hello.get("capabilities") or {})
-        lists: dict[str, tuple[Json, ...]] = {}
-        for method, key, capability in _LISTS:
-            lists[key] = await self._all(method, key) if capability in capabilities else ()
-        return Offer(
-            tools=lists["tools"],
-            resources=lists["resources"],
-            templates=lists["resourceTemplates"],
-            prompts=lists["prompts"],
-            capabilities=capabilities,
-            instructions=str(hello.get("instructions") or ""),
-            info=cast("Json", hello.get("serverInfo") or {}),
-        )
-
-    async def _all(self, method: str, key: str) -> tuple[Json, ...]:
-        items: list[Json] = []
-        params: Json = {}
-        for _ in range(_MAX_PAGES):
-            try:
-                page = await self._link.ask(method, params)
-            except ForeignError as exc:
-                if exc.code == _METHOD_NOT_FOUND:
-                    break  # it has the capability but not this list
-                raise
-            items.extend(page.get(key) or ())
-            if (cursor := page.get("nextCursor")) is None:
-                break
-            params = {"cursor": cursor}
-        return tuple(items)
 
     # ---- a call ----
 
@@ -234,9 +210,9 @@ class RemoteBackend:
     async def _carry(self, call: Call, hop: Hop) -> Json:
         link, client, route = self._link, call.client, call.route
         eras = link.known or await link.eras()
-        modern = "modern" in eras and (client.modern or "handshake" not in eras)
+        modern = era_for(client, eras) == "modern"
         hop.protocol = MODERN if modern else ""
-        talk = Conversation(call, self._bulkhead, self._changed)
+        talk = Conversation(call, self._bulkhead, self._said)
         meta = talk.meta(modern=modern, capabilities=client.capabilities, info=client.info or self._info)
         params: Json = {**call.params, "_meta": meta}
         if route is not None and (key := NAMED.get(call.method)) is not None:
@@ -300,6 +276,14 @@ class RemoteBackend:
         for listener in self._listeners:
             listener(change)
 
+    def _said(self, change: Change, caller: Caller) -> None:
+        """In that caller's call: it concerns whoever shares the server's session with it."""
+        if (own := self._link.own) is not None:
+            change = change._replace(whose=own.whose(caller))
+        elif change.kind == "resource":
+            change = change._replace(whose=caller.tenant)
+        self._changed(change)
+
     async def watch(self, uris: frozenset[str]) -> None:
         added, gone = uris - self._watched, self._watched - uris
         self._watched = uris
@@ -324,6 +308,11 @@ def _below(call: Call, hop: Hop) -> Call:
         return call
     parent = f"00-{place.trace_id}-{hop.span_id}-{'01' if place.sampled else '00'}"
     return replace(call, trace={**call.trace, "traceparent": parent})
+
+
+def era_for(client: Client, eras: frozenset[Era]) -> Era:
+    """The client's own where the server speaks it."""
+    return "modern" if "modern" in eras and (client.modern or "handshake" not in eras) else "handshake"
 
 
 def envelope(info: Json) -> Json:

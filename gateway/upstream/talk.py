@@ -11,7 +11,7 @@ from mcp.types import (
     PROTOCOL_VERSION_META_KEY,
 )
 
-from gateway.contract import MODERN, Call, Change, Json
+from gateway.contract import MODERN, Call, Caller, Change, Json
 from gateway.errors import Fault, ForeignError
 from gateway.upstream.bulkhead import Bulkhead
 
@@ -92,7 +92,7 @@ class Conversation:
     What changed meanwhile is told to `changed`.
     """
 
-    def __init__(self, call: Call, bulkhead: Bulkhead, changed: Callable[[Change], None]) -> None:
+    def __init__(self, call: Call, bulkhead: Bulkhead, changed: Callable[[Change, Caller], None]) -> None:
         self._call = call
         self._bulkhead = bulkhead
         self._changed = changed
@@ -106,8 +106,8 @@ class Conversation:
         elif method == "notifications/message" or (method == _COMPLETE and not self._call.client.modern):
             await self._call.wire.notify(method, params)
         elif (change := change_of(method, params)) is not None:
-            # Some servers tell of a change only to the client whose call made it; a resource may be that tenant's own.
-            self._changed(change._replace(tenant=self._call.caller.tenant) if change.kind == "resource" else change)
+            # Some servers tell of a change only to the client whose call made it.
+            self._changed(change, self._call.caller)
 
     async def asked(self, method: str, params: Json) -> Json:
         if method == "ping":

@@ -20,8 +20,8 @@ from tests.faults.slow import slow_clients
 Told = tuple[bool, str]
 Scenario = Callable[[Path], Awaitable[Told]]
 
-ROUNDS = 500
-SECONDS = 900.0
+ROUNDS = 1000
+SECONDS = 1800.0
 CLIENTS = 200
 REPLICA_SECONDS = 60.0
 MOST_GROWTH = 40 * MEGABYTE

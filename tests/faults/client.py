@@ -1,6 +1,5 @@
 """Calls to a gateway in a process of its own, over kept connections, with everything it said on the way."""
 
-import asyncio
 import json
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,7 +10,6 @@ from tests.flows.process import HANDSHAKE, modern, modern_headers
 
 Json = dict[str, Any]
 TOKEN: Final = "the same for everybody"
-RETRIES: Final = 10
 
 
 @dataclass(frozen=True)
@@ -60,12 +58,6 @@ class Client:
         else:
             message, more = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}, {}
         answer = await self._http.post(self._url, json=message, headers={**self._headers, **more})
-        for _ in range(RETRIES):
-            if answer.status_code != 503:
-                break
-            # Told at the door that the gateway itself is short of something for now, as any client may be.
-            await asyncio.sleep(float(answer.headers.get("retry-after", 1)))
-            answer = await self._http.post(self._url, json=message, headers={**self._headers, **more})
         if answer.headers["content-type"].startswith("text/event-stream"):
             *before, last = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
             return Said(last, before)

@@ -22,6 +22,7 @@ from gateway.contract import (
     Json,
     Manifest,
     Offer,
+    OwnLists,
     Record,
     Result,
     Route,
@@ -204,6 +205,8 @@ class FakeWire:
 
 class FakeBackend:
     """A `Backend` whose lists and answers the test decides."""
+
+    own: OwnLists | None = None
 
     def __init__(
         self,

@@ -63,6 +63,9 @@ class HttpLink:
         self._probing = Once(self._find_out)
         self.known: frozenset[Era] | None = None
 
+    own = None
+    """All its principals speak to one server, with the gateway's own credential."""
+
     @property
     def transport(self) -> Transport:
         return "sse" if self._handshake is self._older else "http"

@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from typing import Final, Literal
 
-from gateway.contract import Call, Json
+from gateway.contract import Call, Caller, Client, Json
 from gateway.errors import Fault, ForeignError
 from gateway.upstream.once import Once
 from gateway.upstream.pipe import Duplex, Pipe
 from gateway.upstream.pipes import Pipes, Whose
-from gateway.upstream.remote import Era, Transport, envelope, wanted
+from gateway.upstream.remote import Era, Transport, envelope, era_for, wanted
+from gateway.upstream.stdio.keys import Key
+from gateway.upstream.stdio.own import OwnProcesses, PipeSource
 from gateway.upstream.stdio.process import Process, Program
 from gateway.upstream.talk import ABLE, Nobody, Talk, abilities
 
@@ -31,10 +33,10 @@ class StdioLink:
             return await Process.start(program, heard, ended)
 
         self._program = program
-        self._isolation: Isolation = isolation
         self._info = info
         self._make = lambda: Pipe(program.namespace, connect, info, alone=isolation == "user")
-        self._pipes = Pipes(program.namespace, self._make, max_processes)
+        self._pipes = Pipes(program.namespace, self._make, max_processes, self._opened)
+        self.own = OwnProcesses(isolation, self._pipes, self._for, info) if isolation != "shared" else None
         self._probing = Once(self._probe)
         self._listing_era: Era | None = None
         self.known: frozenset[Era] | None = None
@@ -64,23 +66,14 @@ class StdioLink:
         return (await self._listing()).greeting
 
     async def ask(self, method: str, params: Json) -> Json:
-        pipe = await self._listing()
-        if pipe.era == "modern":
-            params = {**params, "_meta": envelope(self._info)}
-        return await pipe.request(method, params, _NOBODY)
+        return await PipeSource(await self._listing(), self._info).ask(method, params)
 
     async def carry(self, call: Call, era: Era, params: Json, talk: Talk) -> Json:
-        whose = self.whose(call)
-        # A shared process cannot tell whom it asks: it is given nothing to ask for.
-        capabilities = call.client.capabilities if self._isolation != "shared" else {}
-        key = self._key(whose, era)
-        if era == "handshake" and key != _LISTING:
-            # Greeted once, a process knows its client for good: one for each kind of client.
-            key = (*key, *sorted(abilities(capabilities)))
-        pipe = await self._pipes.get(key, capabilities, era)
-        if self._isolation == "shared":
+        client = call.client
+        pipe = await self._pipe(self.whose(call), era, client.capabilities)
+        if self.own is None:
             return await pipe.request(call.method, params, _Muted(talk))
-        await pipe.speak_up(call.client.log_level)
+        await pipe.speak_up(client.log_level)
         return await pipe.request(call.method, params, talk)
 
     async def listen(self, hearing: Talk, uris: frozenset[str]) -> None:
@@ -103,22 +96,28 @@ class StdioLink:
     async def close(self) -> None:
         await self._pipes.close()
 
-    def whose(self, call: Call) -> Whose:
-        match self._isolation:
-            case "shared":
-                return _LISTING
-            case "tenant":
-                return (call.caller.tenant,)
-            case "user":
-                return (call.caller.tenant, call.caller.principal)
+    def whose(self, call: Call) -> str:
+        return self.own.whose(call.caller) if self.own is not None else ""
 
-    def _key(self, whose: Whose, era: Era) -> Whose:
-        if era == "modern" or (whose == _LISTING and era == self._listing_era):
-            return whose
-        return (era, *whose)
+    async def _for(self, caller: Caller, client: Client) -> Pipe:
+        """The process that this client's calls go to."""
+        assert self.own is not None
+        return await self._pipe(self.own.whose(caller), era_for(client, await self.eras()), client.capabilities)
+
+    async def _pipe(self, whose: str, era: Era, capabilities: Json) -> Pipe:
+        if not whose and era == self._listing_era:
+            return await self._listing()
+        # A shared process cannot tell whom it asks: it is given nothing to ask for.
+        able = capabilities if whose else {}
+        key = Key(whose, era, abilities(able) if era == "handshake" else frozenset())
+        return await self._pipes.get(key, able, era)
+
+    def _opened(self, key: Whose, pipe: Pipe) -> None:
+        if self.own is not None and isinstance(key, Key):
+            self.own.follow(key, pipe)
 
     async def _listing(self) -> Pipe:
-        able = ABLE if self._isolation != "shared" else {}
+        able = ABLE if self.own is not None else {}
         pipe = await self._pipes.get(_LISTING, able, self._listing_era)
         self._listing_era = pipe.era
         return pipe

@@ -83,7 +83,7 @@ async def test_each_turn_one_replica_reads_and_the_others_do_not() -> None:
         while not all(backend.offers for backend in backends):
             await asyncio.sleep(0.001)
     before = sum(backend.offers for backend in backends)
-    await asyncio.gather(*(each._refresh_if_mine(backend, 60) for each, backend in zip(made, backends, strict=True)))
+    await asyncio.gather(*(each.turn(60) for each in made))
     assert sum(backend.offers for backend in backends) == before + 1
 
 

@@ -1,0 +1,93 @@
+"""The processes that a tenant or a principal has to itself: what they list, and what they say has changed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Literal
+
+from gateway.contract import Caller, Change, Client, Json, Offer
+from gateway.errors import Fault, ForeignError
+from gateway.upstream.follow import Hearing
+from gateway.upstream.lists import read_lists, together
+from gateway.upstream.pipe import Pipe
+from gateway.upstream.pipes import Pipes
+from gateway.upstream.remote import envelope, wanted
+from gateway.upstream.stdio.keys import Key
+from gateway.upstream.talk import Nobody
+
+
+class OwnProcesses:
+    """`gateway.upstream.remote.OwnSessions`. Several processes may be one owner's: for clients of either era, and for
+    clients that can do other things. What any of them lists is the owner's."""
+
+    def __init__(
+        self,
+        each: Literal["tenant", "user"],
+        pipes: Pipes,
+        open: Callable[[Caller, Client], Awaitable[Pipe]],
+        info: Json,
+    ) -> None:
+        self.each: Literal["tenant", "user"] = each
+        self._pipes = pipes
+        self._open = open
+        self._info = info
+        self._listeners: list[Callable[[Change], None]] = []
+        self._following: set[asyncio.Task[None]] = set()
+
+    def whose(self, caller: Caller) -> str:
+        return caller.tenant if self.each == "tenant" else caller.principal
+
+    def running(self, caller: Caller) -> bool:
+        return bool(self._theirs(caller))
+
+    async def offer(self, caller: Caller, client: Client) -> Offer:
+        theirs = self._theirs(caller) or [await self._open(caller, client)]
+        return together([await read_lists(PipeSource(pipe, self._info)) for pipe in theirs])
+
+    def on_change(self, listener: Callable[[Change], None]) -> None:
+        self._listeners.append(listener)
+
+    def follow(self, key: Key, pipe: Pipe) -> None:
+        """Hear what it says has changed, as long as it runs."""
+        hearing = Hearing(partial(self._said, key.whose))
+        pipe.hear(hearing)
+        if pipe.era == "modern":
+            task = asyncio.create_task(self._listen(pipe, hearing), name=f"follow:{key.whose}")
+            self._following.add(task)
+            task.add_done_callback(self._following.discard)
+
+    async def _listen(self, pipe: Pipe, hearing: Hearing) -> None:
+        params: Json = {"notifications": wanted(frozenset()), "_meta": envelope(self._info)}
+        # It has ended, or does not tell of its changes.
+        with suppress(Fault, ForeignError):
+            await pipe.request("subscriptions/listen", params, hearing, idle=True)
+
+    def _said(self, whose: str, change: Change) -> None:
+        for listener in self._listeners:
+            listener(change._replace(whose=whose))
+
+    def _theirs(self, caller: Caller) -> list[Pipe]:
+        """Those whose client can do most first: some servers list less to a client that can do less."""
+        whose = self.whose(caller)
+        found = [(key, pipe) for key, pipe in self._pipes.alive() if isinstance(key, Key) and key.whose == whose]
+        return [pipe for _, pipe in sorted(found, key=lambda each: len(each[0].able), reverse=True)]
+
+
+class PipeSource:
+    """`gateway.upstream.lists.Source`: one process."""
+
+    def __init__(self, pipe: Pipe, info: Json) -> None:
+        self._pipe = pipe
+        self._info = info
+
+    async def hello(self) -> Json:
+        return self._pipe.greeting
+
+    async def ask(self, method: str, params: Json) -> Json:
+        if self._pipe.era == "modern":
+            params = {**params, "_meta": envelope(self._info)}
+        return await self._pipe.request(method, params, _NOBODY)
+
+
+_NOBODY = Nobody()
