@@ -23,6 +23,7 @@ from gateway.contract import (
     Record,
 )
 from gateway.edge.api.backends import backends_router
+from gateway.edge.api.calls import calls_router
 from gateway.edge.api.policy import policy_router
 from gateway.edge.bridge import bridge_router
 from gateway.edge.bridge_godot import godot_bridge
@@ -37,6 +38,7 @@ from gateway.parts.ground import Ground
 from gateway.parts.health import Healths
 from gateway.parts.identity import Identity
 from gateway.parts.limiting import limit_stage
+from gateway.parts.looking import Looking
 from gateway.parts.paths import Paths, lay
 from gateway.parts.remembering import Remembering
 from gateway.parts.served import Backends, endpoints
@@ -133,6 +135,7 @@ class Gatehouse:
         self.watching = Watching(settings, VERSION, lines)
         leave(self.watching.close)
         self._paths = self._lay_paths(policy)
+        self.looking = look = Looking(settings, identity.owner, self._paths.under_way)
 
         self._bridges = bridges = Bridges(ground.bus)
         self._backends = Backends(settings, self._house(bridges), SERVER_INFO)
@@ -145,7 +148,9 @@ class Gatehouse:
         )
         await identity.credentials.on_revoke(identity.watch(self._good, self._tasks.spawn))
         self._open_doors(
-            bridges, backends_router(identity.authenticate, Healths(self.catalogue, lists, self._backends.get).report)
+            bridges,
+            backends_router(identity.authenticate, Healths(self.catalogue, lists, self._backends.get).report),
+            calls_router(identity.authenticate, look.reach, look.calls.find, look.calls.traffic, look.under_way),
         )
         self._begin()
         leave(self._backends.close)

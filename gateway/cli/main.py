@@ -15,6 +15,7 @@ from gateway.cli.demo.commands import demos
 from gateway.cli.failure import FAILED, Failure, say
 from gateway.cli.policy import policies
 from gateway.cli.tenant import tenants
+from gateway.cli.top import top
 from gateway.cli.trace import trace
 from gateway.errors import Fault
 
@@ -78,6 +79,7 @@ app.command()(commands.serve)
 app.command()(commands.check)
 app.command()(commands.tools)
 app.command()(commands.call)
+app.command()(top)
 app.command()(trace)
 keys.command("create")(commands.create_key)
 keys.command("list")(commands.list_keys)

@@ -54,9 +54,20 @@ def ask_api(url: str, token: str | None, route: str, who: Caller, more: Json) ->
     base = url.rstrip("/").removesuffix("/mcp")
     asked: Json = {"subject": who.subject, "kind": who.kind, "tenant": who.tenant, "groups": sorted(who.groups)}
     body = {**asked, "scopes": sorted(who.scopes), **more}
+    return _asked(base, token, lambda http: http.post(f"{base}/api/v1/{route}", json=body))
+
+
+def read_api(url: str, token: str | None, route: str, query: Json) -> Json:
+    """What a route of the operator's API says to a GET."""
+    base = url.rstrip("/").removesuffix("/mcp")
+    return _asked(base, token, lambda http: http.get(f"{base}/api/v1/{route}", params=query))
+
+
+def _asked(base: str, token: str | None, ask: Callable[[httpx.Client], httpx.Response]) -> Json:
     headers = {"authorization": f"Bearer {token}"} if token else {}
     try:
-        answer = httpx.post(f"{base}/api/v1/{route}", json=body, headers=headers, timeout=30, trust_env=False)
+        with httpx.Client(headers=headers, timeout=30, trust_env=False) as http:
+            answer = ask(http)
     except (httpx.TransportError, httpx.InvalidURL) as exc:
         raise Failure(f"cannot reach {base}: {exc}", code=UNREACHABLE) from exc
     try:

@@ -66,6 +66,8 @@ class Identity:
         self._exit = AsyncExitStack()
         self.local = is_loopback(settings.server.host) and is_loopback(urlsplit(public_url).hostname or "")
         self.keys = Keys(database, load_secret(self._secrets, "pepper"))
+        self.owner = f"{OWNER[0]}/user:{OWNER[1]}" if self.local and settings.auth.mode == "embedded" else None
+        """The principal who owns the machine, where only this one is served."""
         self.tenures = Tenures()
         self.routers: list[APIRouter] = []
         self.challenge: Challenge | None = None

@@ -32,6 +32,8 @@ class Paths:
     """Around an end of its own: lists, discovery, subscriptions."""
     refused: Callable[[Refusal], Handler]
     """For what the door itself refuses, so that it is charged, audited and told as well."""
+    under_way: Callable[[], list[Call]]
+    """The calls that are at a backend now, or wait for a place at one."""
 
 
 def lay(
@@ -44,7 +46,7 @@ def lay(
     limit: Limit,
     share: Share,
 ) -> Paths:
-    calls = settings.calls
+    calls, deadline = settings.calls, Deadline()
     # The order, and why: `trace` and `audit` see everything that happens inside; `limit` charges every call, also one
     # that is refused later; `resolve` makes hidden and unknown alike; `validate` bounds and checks the arguments before
     # policy sees them; `guard` and `deadline` bound what the backend may give and take; `share` is last, so that only
@@ -58,14 +60,14 @@ def lay(
             ("authorize", Authorize(policy.decide)),
             ("approve", Approve(approvals, checking(policy.decide))),
             ("guard", Guard(calls.max_result_bytes)),
-            ("deadline", Deadline()),
+            ("deadline", deadline),
             ("share", share),
         ),
         Dispatch(),
         "dispatch",
     )
     short = partial(compose, (*begin, ("authorize", Authorize(policy.decide_list))))
-    return Paths(call, short, lambda reason: compose(begin, _raising(reason), "edge"))
+    return Paths(call, short, lambda reason: compose(begin, _raising(reason), "edge"), deadline.under_way)
 
 
 def _raising(reason: Refusal) -> Handler:

@@ -24,6 +24,7 @@ from gateway.telemetry.peers import Peers
 from gateway.telemetry.sampling import Sampler
 from gateway.telemetry.senders import GrpcSender, HttpSender, Sender
 from gateway.telemetry.store import FILE, TraceStore
+from gateway.telemetry.store_log import StoreHandler
 from gateway.upstream.health import Health
 from gateway.upstream.load import LoadError
 
@@ -41,7 +42,7 @@ class Watching:
         told, traces = settings.telemetry, settings.telemetry.traces
         self._version = version
         self._exporter = _exporter(told.otlp, version)
-        self._handler: OtlpHandler | None = None
+        self._handlers: list[logging.Handler] = []
         keepers: list[Keep] = []
         if self._exporter is not None and told.otlp.traces:
             keepers.append(self._exporter.spans)
@@ -49,6 +50,7 @@ class Watching:
         if told.store.enabled:
             self._store = TraceStore(settings.data_dir / FILE, told.store.max_mb, told.store.max_age)
             keepers.append(self._store.keep)
+            self._listen(StoreHandler(self._store.log))
         self.spans = Spans(keepers, slow=traces.slow, open=frozenset(traces.content))
         self.calls = CallMetrics()
         self.lag = Lag()
@@ -62,8 +64,7 @@ class Watching:
         line = CallLines(lines.put, settings.log.format).told if settings.log.level in ("debug", "info") else None
         logged = exporter.log if exporter is not None and settings.telemetry.otlp.logs else None
         if logged is not None:
-            self._handler = OtlpHandler(logged)
-            logging.getLogger().addHandler(self._handler)
+            self._listen(OtlpHandler(logged))
 
         def told(call: Call, result: Result | None, exc: BaseException | None) -> None:
             spans(call, result, exc)
@@ -74,6 +75,10 @@ class Watching:
                 logged(call_record(call))
 
         return told
+
+    def _listen(self, handler: logging.Handler) -> None:
+        self._handlers.append(handler)
+        logging.getLogger().addHandler(handler)
 
     def watch(self, gauges: Gauges) -> None:
         """Ask these whenever somebody looks."""
@@ -93,8 +98,8 @@ class Watching:
             self._exporter.metrics(self.families())
 
     async def close(self) -> None:
-        if self._handler is not None:
-            logging.getLogger().removeHandler(self._handler)
+        for handler in self._handlers:
+            logging.getLogger().removeHandler(handler)
         if self._store is not None:
             await self._store.close()
         if self._exporter is not None:

@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from gateway.settings.auth import Auth
 from gateway.settings.backends import Backend, default_backends
+from gateway.settings.console import Console
 from gateway.settings.limits import Limits, Shares, Streams
 from gateway.settings.policies import Policies
 from gateway.settings.sections import Audit, Calls, Catalogue, Log, Names, Tenant, VirtualServer
@@ -51,6 +52,7 @@ class Settings(BaseSettings):
     audit: Audit = Field(default=Audit(), description="The record of who did what.")
     log: Log = Field(default_factory=Log, description="What the process says of itself.")
     telemetry: Telemetry = Field(default=Telemetry(), description="What is told of calls to whoever watches.")
+    console: Console = Field(default=Console(), description="What operators are shown.")
 
     _source: Path | None = PrivateAttr(None)
 

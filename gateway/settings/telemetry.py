@@ -49,9 +49,9 @@ class Traces(Section):
 
 
 class Store(Section):
-    """The last spans, on this machine, for `gatehouse trace`."""
+    """The last spans and log records, on this machine, for `gatehouse trace` and the console."""
 
-    enabled: bool = Field(default=True, description="Whether spans are kept in data_dir.")
+    enabled: bool = Field(default=True, description="Whether spans and log records are kept in data_dir.")
     max_mb: float = Field(default=64, gt=0, description="Mebibytes that they may take.")
     max_age: Seconds = Field(default=86400, description="Seconds after which they are dropped.")
 
@@ -60,5 +60,5 @@ class Telemetry(Section):
     """What is told of calls."""
 
     traces: Traces = Field(default=Traces(), description="Which calls are kept as spans.")
-    store: Store = Field(default=Store(), description="The last spans, on this machine.")
+    store: Store = Field(default=Store(), description="The last spans and log records, on this machine.")
     otlp: Otlp = Field(default=Otlp(), description="Where spans, metrics and logs are sent.")

@@ -39,6 +39,10 @@ class Deadline:
             if (slot := self._due.get(watch.tick)) is not None:
                 slot.discard(watch)
 
+    def under_way(self) -> list[Call]:
+        """For whoever looks: the calls that are at a backend now, or wait for a place at one."""
+        return [watch.call for slot in self._due.values() for watch in slot]
+
     def _put(self, watch: "_Watch", loop: asyncio.AbstractEventLoop) -> None:
         watch.tick = tick = int((watch.ends + watch.call.wire.waited) / TICK) + 1
         slot = self._due.get(tick)

@@ -1,6 +1,7 @@
-"""The last spans, kept on this machine for whoever has no stack at hand: SQLite, bounded by size and age.
+"""The last spans and log records, kept on this machine where no stack is at hand: SQLite of bounded size and age.
 
-Written by a thread of its own; what finds no room in its queue is dropped and counted.
+Written by a thread of its own; what finds no room in its queue is dropped and counted. Audit records are kept already,
+by the audit log (`gateway/state/calls.py` reads them).
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from gateway.telemetry.span import Span
 
@@ -36,6 +38,11 @@ CREATE TABLE IF NOT EXISTS spans (
 CREATE INDEX IF NOT EXISTS spans_trace ON spans (trace_id);
 CREATE INDEX IF NOT EXISTS spans_correlation ON spans (correlation_id);
 CREATE INDEX IF NOT EXISTS spans_started ON spans (started);
+CREATE TABLE IF NOT EXISTS logs (
+    started INTEGER NOT NULL, level TEXT NOT NULL, logger TEXT NOT NULL, message TEXT NOT NULL,
+    correlation_id TEXT NOT NULL, trace_id TEXT NOT NULL, span_id TEXT NOT NULL, cause TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS logs_started ON logs (started);
 """
 
 
@@ -55,8 +62,21 @@ class Kept(Struct, frozen=True):
     attributes: dict[str, Any]
 
 
+class Line(Struct, frozen=True):
+    """One log record as it was kept. `started` is Unix time in nanoseconds."""
+
+    started: int
+    level: str
+    logger: str
+    message: str
+    correlation_id: str = ""
+    trace_id: str = ""
+    span_id: str = ""
+    cause: str = ""
+
+
 class TraceStore:
-    """`keep` belongs to the event loop's thread, and returns at once."""
+    """`keep` belongs to the event loop's thread, `log` to any; both return at once."""
 
     def __init__(self, path: Path, max_mb: float, max_age: float, every: float = EVERY) -> None:
         self._path = path
@@ -64,6 +84,7 @@ class TraceStore:
         self._max_age = max_age
         self._every = every
         self._waiting: deque[Span] = deque()
+        self._lines: deque[Line] = deque(maxlen=BOUND)
         self._wake = threading.Event()
         self._stopping = False
         self._prune_at = 0.0
@@ -76,6 +97,10 @@ class TraceStore:
             self.dropped += len(spans)
         else:
             self._waiting.extend(spans)
+
+    def log(self, line: Line) -> None:
+        """In a flood the newest stay."""
+        self._lines.append(line)
 
     @property
     def waiting(self) -> int:
@@ -101,12 +126,16 @@ class TraceStore:
 
     def _write(self, connection: sqlite3.Connection) -> None:
         rows: list[tuple[Any, ...]] = []
+        lines: list[tuple[Any, ...]] = []
         while self._waiting:
             rows.append(_row(self._waiting.popleft()))
+        while self._lines:
+            lines.append(astuple(self._lines.popleft()))
         try:
-            if rows:
+            if rows or lines:
                 with connection:
-                    connection.executemany(f"INSERT INTO spans VALUES ({','.join('?' * 11)})", rows)  # noqa: S608
+                    connection.executemany(_INSERT_SPAN, rows)
+                    connection.executemany(_INSERT_LINE, lines)
             if time.monotonic() >= self._prune_at:
                 self._prune_at = time.monotonic() + _PRUNE_EVERY
                 self.prune(connection)
@@ -117,24 +146,49 @@ class TraceStore:
     def prune(self, connection: sqlite3.Connection) -> None:
         """Drop what is too old, then the oldest tenth until the rest is small enough."""
         with connection:
-            connection.execute("DELETE FROM spans WHERE started < ?", (time.time_ns() - int(self._max_age * 1e9),))
+            for table in _TABLES:
+                before = time.time_ns() - int(self._max_age * 1e9)
+                connection.execute(f"DELETE FROM {table} WHERE started < ?", (before,))  # noqa: S608
         while _used(connection) > self._max_bytes:
-            with connection:
-                (count,) = connection.execute("SELECT count(*) FROM spans").fetchone()
-                oldest = "SELECT rowid FROM spans ORDER BY started LIMIT ?"
-                gone = connection.execute(f"DELETE FROM spans WHERE rowid IN ({oldest})", (count // 10 + 1,))  # noqa: S608
-            if not gone.rowcount:
+            if not sum(_drop_a_tenth(connection, table) for table in _TABLES):
                 return
 
 
-def find(path: Path, id: str) -> list[Kept]:
-    """All spans of the traces that a correlation id, or a trace id, belongs to; by their time."""
+def _drop_a_tenth(connection: sqlite3.Connection, table: str) -> int:
+    with connection:
+        (count,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608
+        oldest = f"SELECT rowid FROM {table} ORDER BY started LIMIT ?"  # noqa: S608
+        sql = f"DELETE FROM {table} WHERE rowid IN ({oldest})"  # noqa: S608
+        return connection.execute(sql, (count // 10 + 1,)).rowcount
+
+
+_TABLES: Final = ("spans", "logs")
+_INSERT_SPAN: Final = f"INSERT INTO spans VALUES ({','.join('?' * len(Kept.__struct_fields__))})"  # noqa: S608
+_INSERT_LINE: Final = f"INSERT INTO logs VALUES ({','.join('?' * len(Line.__struct_fields__))})"  # noqa: S608
+_MOST: Final = 2000
+"""Spans of one trace, and log records, that are given at a time."""
+
+
+def find(path: Path, id: str, tenant: str | None = None) -> list[Kept]:
+    """All spans of the traces that a correlation id, or a trace id, belongs to; by their time. With a tenant, of that
+    one alone: a client chooses its ids, and may choose another's."""
     if not path.exists():
         return []
     with closing(sqlite3.connect(path, timeout=5.0)) as connection:
-        traces = "SELECT trace_id FROM spans WHERE correlation_id = ?1 OR trace_id = ?1"
-        rows = connection.execute(f"SELECT * FROM spans WHERE trace_id IN ({traces}) ORDER BY started", (id,))  # noqa: S608
-        return [_read(row) for row in rows]
+        whose = "(?2 IS NULL OR tenant = ?2)"
+        traces = f"SELECT trace_id FROM spans WHERE (correlation_id = ?1 OR trace_id = ?1) AND {whose}"  # noqa: S608
+        sql = f"SELECT * FROM spans WHERE trace_id IN ({traces}) AND {whose} ORDER BY started LIMIT {_MOST}"  # noqa: S608
+        return [_read(row) for row in connection.execute(sql, (id, tenant))]
+
+
+def lines(path: Path, *, spans: Sequence[str] = (), limit: int = 100) -> list[Line]:
+    """The newest log records, oldest first; with `spans`, those that were logged in one of them."""
+    if not path.exists():
+        return []
+    among = f"WHERE span_id IN ({','.join('?' * len(spans[:500]))})" if spans else ""
+    with closing(sqlite3.connect(path, timeout=5.0)) as connection:
+        sql = f"SELECT * FROM logs {among} ORDER BY started DESC LIMIT ?"  # noqa: S608
+        return [Line(*row) for row in connection.execute(sql, (*spans[:500], limit))][::-1]
 
 
 def _read(row: tuple[Any, ...]) -> Kept:

@@ -1,5 +1,6 @@
 """The last spans on this machine: found again by their ids, bounded by size and age, never in anybody's way."""
 
+import logging
 import sqlite3
 import stat
 import time
@@ -9,7 +10,8 @@ from typing import Any
 
 from gateway.contract.place import Place
 from gateway.telemetry.span import Span
-from gateway.telemetry.store import BOUND, FILE, TraceStore, find
+from gateway.telemetry.store import BOUND, FILE, TraceStore, find, lines
+from gateway.telemetry.store_log import StoreHandler
 
 
 def a_span(number: int, parent: str = "", trace: int = 1, **more: Any) -> Span:
@@ -70,3 +72,38 @@ async def test_a_folder_that_cannot_be_written_costs_the_spans_alone(tmp_path: P
     (tmp_path / FILE).write_text("this is no database " * 100)
     store = await kept(tmp_path, [a_span(1)])
     store.keep([a_span(2)])
+
+
+async def test_of_a_trace_that_two_tenants_share_each_is_given_its_own_spans(tmp_path: Path) -> None:
+    theirs = [("gatehouse.correlation_id", "cid-1"), ("gatehouse.tenant", "other")]
+    now = time.time_ns()
+    shared = Span("tools/call b.x", "server", Place(f"{1:032x}", f"{9:016x}", ""), now, now + 1, theirs)
+    await kept(tmp_path, [a_span(1), shared])
+    assert len(find(tmp_path / FILE, "cid-1")) == 2
+    assert [span.tenant for span in find(tmp_path / FILE, "cid-1", "acme")] == ["acme"]
+    assert [span.tenant for span in find(tmp_path / FILE, f"{1:032x}", "other")] == ["other"]
+    assert find(tmp_path / FILE, "cid-1", "third") == []
+
+
+async def test_what_is_logged_is_kept_with_its_ids_and_cause_and_without_secrets(tmp_path: Path) -> None:
+    store = TraceStore(tmp_path / FILE, 64, 3600, every=60)
+    handler = StoreHandler(store.log)
+    logger = logging.getLogger("gatehouse.somewhere")
+    logger.addHandler(handler)
+    try:
+        logger.warning("as Bearer s3cret-value", extra={"correlation_id": "c", "trace_id": "t", "span_id": "s1"})
+        try:
+            raise RuntimeError("why")
+        except RuntimeError:
+            logger.exception("failed")
+        logging.getLogger("gatehouse.telemetry").addHandler(handler)
+        logging.getLogger("gatehouse.telemetry").error("its own")
+    finally:
+        logger.removeHandler(handler)
+        logging.getLogger("gatehouse.telemetry").removeHandler(handler)
+    await store.close()
+    first, second = lines(tmp_path / FILE)
+    assert (first.level, first.message, first.span_id, first.cause) == ("warning", "as Bearer …", "s1", "")
+    assert "RuntimeError: why" in second.cause
+    assert lines(tmp_path / FILE, spans=["s1"]) == [first]
+    assert lines(tmp_path / "nowhere.db") == []

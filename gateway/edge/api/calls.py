@@ -1,0 +1,119 @@
+"""`/api/v1/calls` and `/api/v1/traffic`: the calls that the operator may look at, as they end and while they run."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
+
+from gateway.contract import Caller, Json
+from gateway.edge.api.door import AdminDoor, Authenticate
+from gateway.errors import Fault, Kind
+from gateway.state.calls import SeenCall, Traffic, Wanted
+
+_MOST: Final = 500
+_SLOTS: Final = 60
+
+Reach = Callable[[Caller], str | None]
+"""The tenant that an operator may look at; None for all of them."""
+Find = Callable[[Wanted], Awaitable[list[SeenCall]]]
+Measure = Callable[[str | None, float, int], Awaitable[Traffic]]
+UnderWay = Callable[[str | None], list[Json]]
+
+
+class EndedCall(BaseModel):
+    """As the audit log has it."""
+
+    at: float = Field(description="Unix time of its end.")
+    tenant: str
+    principal: str
+    correlation_id: str
+    method: str
+    target: str = Field(description="The canonical id of the tool, or what the client asked for.")
+    effect: int | None
+    decision: str
+    policies: str
+    outcome: str
+    duration_us: int
+    trace_id: str
+
+
+class RunningCall(BaseModel):
+    correlation_id: str
+    tenant: str
+    principal: str
+    target: str
+    seconds: float = Field(description="Since it came.")
+
+
+class CallList(BaseModel):
+    calls: list[EndedCall] = Field(description="The newest first.")
+    running: list[RunningCall] = Field(description="Those at a backend now, of the worker that answers.")
+
+
+class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The query of `/calls`."""
+
+    id: str = ""
+    outcome: str = ""
+    target: str = ""
+    principal: str = ""
+    tenant: str = ""
+    slower_ms: float = 0.0
+    since: float = 0.0
+    before: float = 0.0
+    limit: int = 50
+
+    def wanted(self, reach: str | None) -> Wanted:
+        """Bounded by what the operator may look at; another tenant has no calls."""
+        if reach is not None and self.tenant not in ("", reach):
+            raise Fault(Kind.NOT_FOUND, f"There is no tenant {self.tenant[:64]}.")
+        return Wanted(
+            tenant=reach if reach is not None else self.tenant or None,
+            id=self.id,
+            outcome=self.outcome,
+            target=self.target,
+            principal=self.principal,
+            slower_us=int(self.slower_ms * 1000),
+            since=self.since,
+            before=self.before,
+            limit=max(1, min(self.limit, _MOST)),
+        )
+
+
+def calls_router(
+    authenticate: Authenticate, reach: Reach, find: Find, measure: Measure, under_way: UnderWay
+) -> APIRouter:
+    router = APIRouter(prefix="/api/v1", tags=["calls"])
+    door = AdminDoor(authenticate)
+
+    @router.get("/calls", response_model=CallList, summary="The last calls, and those under way")
+    async def calls(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
+        async def answer(operator: Caller) -> Json:
+            wanted = _read(request).wanted(reach(operator))
+            found = await find(wanted)
+            shown = [{name: getattr(each, name) for name in EndedCall.model_fields} for each in found]
+            return {"calls": shown, "running": under_way(wanted.tenant)}
+
+        return await door(request, answer)
+
+    @router.get("/traffic", summary="How much was called, how it ended and how long it took")
+    async def traffic(request: Request, minutes: int = 60) -> Response:  # pyright: ignore[reportUnusedFunction]
+        async def answer(operator: Caller) -> Json:
+            seconds = max(1, min(minutes, 24 * 60)) * 60
+            seen = await measure(reach(operator), seconds, _SLOTS)
+            percentiles = {f"p{share}_us": round(seen.percentile(share / 100)) for share in (50, 95, 99)}
+            return {**msgspec.to_builtins(seen), "calls": seen.calls, **percentiles}
+
+        return await door(request, answer)
+
+    return router
+
+
+def _read(request: Request) -> Question:
+    given: dict[str, Any] = dict(request.query_params)
+    try:
+        return msgspec.convert(given, Question, strict=False)
+    except msgspec.ValidationError as exc:
+        raise Fault(Kind.INVALID_INPUT, f"The query is not what this route takes: {str(exc)[:200]}") from exc
