@@ -72,7 +72,6 @@ async def _a_visit(gateway: Any, mode: str, folder: Path) -> None:
         told.append(done)
 
     async with _bridged(gateway, mode) as client:
-        # Before anything was listed: in 2026-07-28 the bridge finds out which arguments travel in headers too.
         where = await client.call_tool("bridged_where", {"region": "Übersee"})
         assert where.content[0].text == "in Übersee"
         assert "core_ping" in {tool.name for tool in (await client.list_tools()).tools}
@@ -101,20 +100,24 @@ def _talk(url: str, *lines: bytes, key: str = "") -> subprocess.CompletedProcess
     )
 
 
-def _discover(id: int = 1) -> bytes:
-    params = {"_meta": DISCOVER}
-    return json.dumps({"jsonrpc": "2.0", "id": id, "method": "server/discover", "params": params}).encode() + b"\n"
+def _modern(method: str, **params: Any) -> bytes:
+    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": DISCOVER}}
+    return json.dumps(message).encode() + b"\n"
 
 
 async def test_what_is_wrong_is_answered_and_the_lines_after_it_are_served(start: Any) -> None:
-    async with start(backends={"core": BRIDGED["core"]}) as gateway:
-        lines = (b"{not json\n", b"[]\n", b"\n", _discover())
+    async with start(backends=BRIDGED) as gateway:
+        lines = (b"{not json\n", b"[]\n", b"\n", _modern("server/discover"))
         ended = await asyncio.to_thread(_talk, gateway.url, *lines, key=gateway.key)
         answers = [json.loads(line) for line in ended.stdout.splitlines()]
         assert [answer.get("error", {}).get("code") for answer in answers] == [-32700, -32600, None]
         assert answers[-1]["result"]["supportedVersions"]
         assert ended.returncode == 0
-        refused = await asyncio.to_thread(_talk, gateway.url, _discover(), key="gth_wrong")
+        # Called before anything was listed: the bridge finds out which arguments travel in headers too.
+        call = _modern("tools/call", name="bridged_where", arguments={"region": "here"})
+        ended = await asyncio.to_thread(_talk, gateway.url, call, key=gateway.key)
+        assert json.loads(ended.stdout)["result"]["content"][0]["text"] == "in here"
+        refused = await asyncio.to_thread(_talk, gateway.url, _modern("server/discover"), key="gth_wrong")
     error = json.loads(refused.stdout)["error"]
     assert error["code"] == 401
     assert "does not accept this key" in error["message"]
