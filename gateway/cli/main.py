@@ -74,9 +74,11 @@ def _start(context: typer.Context) -> None:  # pyright: ignore[reportUnusedFunct
 
 
 app.command()(commands.version)
+app.command()(comfort_commands.init)
 app.command()(commands.serve)
 app.command()(commands.check)
 app.command()(comfort_commands.doctor)
+app.command()(comfort_commands.connect)
 app.command()(commands.tools)
 app.command()(commands.call)
 app.command()(trace)
