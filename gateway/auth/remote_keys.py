@@ -44,6 +44,11 @@ class RemoteKeys:
             known = self._find(kid)
         return known
 
+    async def count(self) -> int:
+        """How many can be used. Raises `Fault(UNAVAILABLE)` when they cannot be read."""
+        await self._refresh()
+        return len(self._keys)
+
     def _find(self, kid: str | None) -> Key | None:
         if kid is None:
             return next(iter(self._keys.values())) if len(self._keys) == 1 else None
@@ -82,14 +87,8 @@ class RemoteKeys:
 
 async def discover(http: httpx.AsyncClient, issuer: str) -> Json:
     """The issuer's own document; one that names another issuer is none. Raises `_BadDocument`, `Fault`."""
-    parts = urlsplit(issuer)
-    path = parts.path.rstrip("/")
-    origin = f"{parts.scheme}://{parts.netloc}"
     last: Exception = _BadDocument()
-    for where in (
-        f"{origin}/.well-known/oauth-authorization-server{path}",
-        f"{issuer.rstrip('/')}/.well-known/openid-configuration",
-    ):
+    for where in wells(issuer):
         try:
             document = await _json(http, where)
         except (Fault, httpx.HTTPError, _BadDocument) as exc:
@@ -98,6 +97,16 @@ async def discover(http: httpx.AsyncClient, issuer: str) -> Json:
         if document.get("issuer") == issuer:
             return document
     raise last
+
+
+def wells(issuer: str) -> tuple[str, str]:
+    """Where an issuer's document may lie."""
+    parts = urlsplit(issuer)
+    path = parts.path.rstrip("/")
+    return (
+        f"{parts.scheme}://{parts.netloc}/.well-known/oauth-authorization-server{path}",
+        f"{issuer.rstrip('/')}/.well-known/openid-configuration",
+    )
 
 
 class _BadDocument(Exception):

@@ -113,6 +113,16 @@ class Signing:
         return ECKey.import_key(plain)
 
 
+def opens(secret: bytes, kid: str, sealed: str) -> bool:
+    """Whether a key as the database has it was sealed with this secret."""
+    raw = base64.b64decode(sealed)
+    try:
+        AESGCM(secret).decrypt(raw[:_NONCE], raw[_NONCE:], kid.encode())
+    except InvalidTag:
+        return False
+    return True
+
+
 _COUNT = text("SELECT count(*) FROM signing_keys WHERE retired_at IS NULL")
 _INSERT = text("INSERT INTO signing_keys (kid, sealed, created_at) VALUES (:kid, :sealed, :now)")
 _RETIRE = text("UPDATE signing_keys SET retired_at = :now WHERE retired_at IS NULL")

@@ -54,10 +54,14 @@ def verify(tenant: Tenant = None, config: Config = None, as_json: AsJson = False
     """Check that no record was changed, moved or taken away since it was written."""
     records = 0
     broken: list[Break] = []
-    with _opened(config) as kept:
+    from gateway.cli.waiting import Waiting
+
+    with _opened(config) as kept, Waiting("verifying") as waiting:
         for each in kept.verify(tenant):
             if each is None:
                 records += 1
+                if records % 1000 == 0:
+                    waiting.at(records, None, f"{records} records")
             else:
                 broken.append(each)
     if as_json:

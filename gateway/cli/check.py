@@ -29,13 +29,13 @@ def check(config: Path | None, as_json: bool) -> None:
     settings = read_settings(config)
     make_importable(settings)
     entries = [entry_of(namespace, backend) for namespace, backend in settings.backends.items()]
-    warnings = list(_warnings(settings))
+    said = list(warnings(settings))
     errors = list(module_problems(settings))
     if as_json:
-        print(json.dumps(_as_object(settings, entries, warnings, errors), indent=2))
+        print(json.dumps(_as_object(settings, entries, said, errors), indent=2))
     else:
         _show(settings, entries)
-        for warning in warnings:
+        for warning in said:
             say(f"warning: {warning}")
     if errors:
         raise Failure(*errors, code=BAD_SETTINGS)
@@ -52,7 +52,8 @@ def entry_of(namespace: str, backend: Backend) -> Entry:
             return Entry(namespace, "command", backend.command, backend.enabled)
 
 
-def _warnings(settings: Settings) -> Iterator[str]:
+def warnings(settings: Settings) -> Iterator[str]:
+    """A line for each entry that will not do what was meant."""
     if not settings.backends:
         yield "backends: nothing is served"
     if settings.server.host in ("0.0.0.0", "::") and "public_url" not in settings.server.model_fields_set:  # noqa: S104
@@ -82,13 +83,13 @@ def import_problem(module: str, attribute: str) -> str | None:
     return None if hasattr(found, attribute) else f"has no {attribute}"
 
 
-def _as_object(settings: Settings, entries: list[Entry], warnings: list[str], errors: list[str]) -> dict[str, object]:
+def _as_object(settings: Settings, entries: list[Entry], said: list[str], errors: list[str]) -> dict[str, object]:
     return {
         "source": str(settings.source) if settings.source else None,
         "url": f"{settings.server.public_url}/mcp",
         "backends": [asdict(entry) for entry in entries],
         "servers": {name: server.model_dump(mode="json") for name, server in settings.servers.items()},
-        "warnings": warnings,
+        "warnings": said,
         "errors": errors,
     }
 

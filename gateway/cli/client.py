@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from typing import Any, Final, cast
 
@@ -13,6 +13,7 @@ from gateway.contract import MODERN, Json
 
 # A call may run for as long as its tool's deadline, an hour at most; the gateway is the one to give up.
 _TIMEOUT: Final = httpx.Timeout(3660, connect=5)
+Progress = Callable[[float, float | None, str], None]
 _META: Final = "io.modelcontextprotocol/"
 
 
@@ -50,15 +51,17 @@ class Client:
             if not cursor:
                 return found
 
-    def call(self, tool: str, arguments: Json) -> Json:
-        return self.request("tools/call", {"name": tool, "arguments": arguments}, name=tool)
+    def call(self, tool: str, arguments: Json, progress: Progress | None = None) -> Json:
+        """`progress` is told how far the tool says it is."""
+        return self.request("tools/call", {"name": tool, "arguments": arguments}, tool, progress)
 
-    def request(self, method: str, params: Json, name: str | None = None) -> Json:
+    def request(self, method: str, params: Json, name: str | None = None, progress: Progress | None = None) -> Json:
         self._last_id += 1
-        message = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": {**params, "_meta": _envelope()}}
+        meta = _envelope() if progress is None else {**_envelope(), "progressToken": self._last_id}
+        message = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": {**params, "_meta": meta}}
         try:
             with self._http.stream("POST", self._url, json=message, headers=self._headers(method, name)) as response:
-                return self._result(response)
+                return self._result(response, progress)
         except httpx.InvalidURL as exc:
             raise self._unreachable("not an address") from exc
         except httpx.TimeoutException as exc:
@@ -78,7 +81,7 @@ class Client:
             headers["Authorization"] = f"Bearer {self._token}"
         return headers
 
-    def _result(self, response: httpx.Response) -> Json:
+    def _result(self, response: httpx.Response, progress: Progress | None) -> Json:
         if response.status_code == 401:
             raise Failure(self._unauthenticated(), code=UNAUTHENTICATED)
         if response.headers.get("content-type", "").startswith("text/event-stream"):
@@ -86,6 +89,9 @@ class Client:
         else:
             messages = iter([response.read().decode(errors="replace")])
         for message in map(_message, messages):
+            if progress is not None and message is not None and message.get("method") == "notifications/progress":
+                told: Json = message.get("params") or {}
+                progress(told.get("progress") or 0, told.get("total"), told.get("message") or "")
             # An error that belongs to no request is the answer to ours: it was the only one.
             if message is not None and message.get("id") in (self._last_id, None) and "error" in message:
                 raise RpcError(message["error"])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gateway.cli.configured import make_importable, read_settings
 from gateway.cli.failure import Failure, system_errors_explained
+from gateway.cli.waiting import Waiting
 from gateway.contract import Manifest
 from gateway.settings import ModuleBackend, Settings
 from gateway.state.database import Database
@@ -16,7 +17,7 @@ from gateway.state.store import Stores, open_stores
 def upgrade(config: Path | None, as_json: bool) -> None:
     settings = read_settings(config)
     make_importable(settings)
-    with system_errors_explained(settings):
+    with system_errors_explained(settings), Waiting("upgrading"):
         applied = asyncio.run(_upgrade(settings))
     if as_json:
         print(json.dumps({"applied": applied}))

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
 
-from gateway.cli import backend_commands, commands, identity_commands
+from gateway.cli import backend_commands, comfort_commands, commands, identity_commands
 from gateway.cli.audit import audit
 from gateway.cli.demo.commands import demos
 from gateway.cli.failure import FAILED, Failure, say
@@ -58,7 +58,7 @@ def _report(exc: Exception) -> int:
     return code
 
 
-app = typer.Typer(cls=Gatehouse, add_completion=False, help="One MCP endpoint for a whole organisation.")
+app = typer.Typer(cls=Gatehouse, help="One MCP endpoint for a whole organisation.")
 keys = typer.Typer(help="Make, list and revoke API keys.")
 database = typer.Typer(help="Look after the database.")
 backends = typer.Typer(help="Add, remove, list and check backends.")
@@ -75,12 +75,16 @@ def _start(context: typer.Context) -> None:  # pyright: ignore[reportUnusedFunct
 
 
 app.command()(commands.version)
+app.command()(comfort_commands.init)
 app.command()(commands.serve)
 app.command()(commands.check)
+app.command()(comfort_commands.doctor)
+app.command()(comfort_commands.connect)
 app.command()(commands.tools)
 app.command()(commands.call)
 app.command()(top)
 app.command()(trace)
+app.command()(comfort_commands.stdio)
 keys.command("create")(commands.create_key)
 keys.command("list")(commands.list_keys)
 keys.command("revoke")(commands.revoke_key)

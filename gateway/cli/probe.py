@@ -6,7 +6,7 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -15,10 +15,11 @@ from gateway.catalogue.snapshot import take
 from gateway.cli.check import import_problem
 from gateway.cli.configured import make_importable, read_settings
 from gateway.cli.failure import BAD_SETTINGS, FAILED, Failure
+from gateway.cli.waiting import Waiting
 from gateway.contract import Json, Manifest
 from gateway.errors import Fault, ForeignError
 from gateway.parts.remotes import remote_backend
-from gateway.settings import Backend, CommandBackend, ModuleBackend, Settings, UrlBackend
+from gateway.settings import Backend, CommandBackend, ModuleBackend, UrlBackend
 from gateway.upstream.load import LoadError
 from gateway.upstream.stdio.watchdog import Watchdog
 
@@ -62,7 +63,8 @@ def check_backends(names: Sequence[str], config: Path | None, as_json: bool) -> 
     if unknown := [name for name in names if name not in settings.backends]:
         raise Failure(f"no backend is named {', '.join(unknown)}; known: {', '.join(settings.backends)}", code=2)
     chosen = {ns: entry for ns, entry in settings.backends.items() if (not names and entry.enabled) or ns in names}
-    findings = asyncio.run(_all(settings, chosen))
+    with Waiting("connecting"):
+        findings = asyncio.run(probe(chosen))
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
@@ -73,7 +75,8 @@ def check_backends(names: Sequence[str], config: Path | None, as_json: bool) -> 
         raise Failure(f"{bad} of {len(findings)} cannot be served", code=FAILED if findings else BAD_SETTINGS)
 
 
-async def _all(settings: Settings, chosen: dict[str, Backend]) -> list[Finding]:
+async def probe(chosen: Mapping[str, Backend]) -> list[Finding]:
+    """Connect to each of them, all at once."""
     complaints = _Complaints()
     logger = logging.getLogger("gatehouse.upstream")
     logger.addHandler(complaints)

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from gateway.cli.client import Client, RpcError, refused
 from gateway.cli.failure import CALL_FAILED, Failure
+from gateway.cli.waiting import Waiting
 from gateway.contract import Json
 
 
@@ -50,9 +51,9 @@ def _first_line(text: str) -> str:
 
 
 def call(tool: str, arguments: str, url: str, token: str | None, as_json: bool) -> None:
-    with Client(url, token) as client:
+    with Client(url, token) as client, Waiting(tool) as waiting:
         try:
-            result = client.call(tool, _object(arguments))
+            result = client.call(tool, _object(arguments), waiting.at)
         except RpcError as exc:
             if as_json:
                 print(json.dumps({"error": exc.error}, indent=2, ensure_ascii=False))

@@ -9,6 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from gateway.cli.connect.clients import Wish, claude_code, cursor, vscode
+
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
@@ -42,25 +44,17 @@ class Welcome:
         say.fact("Data", str(self.data.absolute()))
         say.line()
         say.line(("Connect a client", "bold"))
-        say.step("Claude Code", self._claude_code())
-        say.step("Cursor, in ~/.cursor/mcp.json", self._cursor())
-        say.step("VS Code", self._vs_code())
+        wish = Wish("gatehouse", self.url)
+        say.step("Claude Code", claude_code(wish).line)
+        say.step("Cursor, in ~/.cursor/mcp.json", _compact({"mcpServers": {wish.name: cursor(wish).entry}}))
+        say.step("VS Code", vscode(wish).line)
+        say.step("Others, or into their own files", "gatehouse connect --help")
         say.line()
         say.line(("Ctrl-C stops it.", "dim"))
 
     def _make_a_key(self) -> str:
         config = f" --config {shlex.quote(str(self.source))}" if self.source else ""
         return f"gatehouse key create{config} --tenant default --subject NAME"
-
-    def _claude_code(self) -> str:
-        return f"claude mcp add --transport http gatehouse {shlex.quote(self.url)}"
-
-    def _cursor(self) -> str:
-        return _compact({"mcpServers": {"gatehouse": {"url": self.url}}})
-
-    def _vs_code(self) -> str:
-        entry = {"name": "gatehouse", "type": "http", "url": self.url}
-        return f"code --add-mcp {shlex.quote(_compact(entry))}"
 
 
 class _Paper:

@@ -91,13 +91,18 @@ async def migrate(connection: AsyncConnection, folder: Path, dialect: Dialect = 
         raise Fault(Kind.UNAVAILABLE, "The database is busy. Try again.", retry_after=1.0) from exc
 
 
+def pending(folder: Path, suffix: str, applied: dict[int, tuple[str, str]]) -> list[str]:
+    """What `migrate` would apply where these, by number with name and digest, already are. Raises as it does."""
+    return [migration.title for migration in _pending(_read(folder, suffix), applied)]
+
+
 async def _continue(connection: AsyncConnection, found: list[_Migration], dialect: Dialect) -> list[str]:
     done: list[str] = []
     async with connection.begin():
         await dialect.lock(connection)
         await connection.execute(_CREATE)
-        pending = _pending(found, await _applied(connection))
-    for migration in pending:
+        wanted = _pending(found, await _applied(connection))
+    for migration in wanted:
         async with connection.begin():
             await dialect.lock(connection)
             # Another process may have been faster since the list was made.
@@ -142,10 +147,10 @@ def _pending(found: list[_Migration], applied: dict[int, tuple[str, str]]) -> li
             raise _broken(f"{number:04}_{name} was applied and is missing: a newer version made this database.")
         if (migration.name, migration.digest) != (name, digest):
             raise _broken(f"{number:04}_{name} was applied and has changed since: {migration.title} is another.")
-    pending = [migration for migration in found if migration.number not in applied]
-    if applied and pending and pending[0].number < max(applied):
-        raise _broken(f"{pending[0].title} comes before one already applied: give it the next free number.")
-    return pending
+    wanted = [migration for migration in found if migration.number not in applied]
+    if applied and wanted and wanted[0].number < max(applied):
+        raise _broken(f"{wanted[0].title} comes before one already applied: give it the next free number.")
+    return wanted
 
 
 async def _apply(connection: AsyncConnection, migration: _Migration, dialect: Dialect) -> None:

@@ -38,6 +38,14 @@ _log = logging.getLogger(__name__)
 _connect = cast("Callable[..., Awaitable[Any]]", asyncpg.connect)  # pyright: ignore[reportUnknownMemberType]
 
 
+FAILURES: Final = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+
+async def plain_connection(dsn: str) -> Any:
+    """One asyncpg connection, as whom the address says. Raises one of `FAILURES`."""
+    return await _connect(dsn, timeout=_CONNECT)
+
+
 class Postgres:
     """A pool of connections to one database. Open it with `Postgres.open`."""
 
@@ -63,7 +71,7 @@ class Postgres:
         """Raises `Fault(UNAVAILABLE)` when the database cannot be reached, or would not keep tenants apart."""
         try:
             return cls(dsn, await _role(dsn), connections)
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
+        except FAILURES as exc:
             _log.warning("the database cannot be used: %s", type(exc).__name__, exc_info=True)
             raise _unreachable() from exc
 

@@ -180,5 +180,17 @@ class Ears:
                     log.exception("what came over the bus could not be taken")
 
 
+async def server_time(url: str) -> float:
+    """What the clock of the server at that address says, asked once. Raises one of `FAILURES`."""
+    client: Any = Redis.from_url(  # pyright: ignore[reportUnknownMemberType]
+        url, socket_connect_timeout=_COMMAND, socket_timeout=_COMMAND, retry=Retry(NoBackoff(), 0)
+    )
+    try:
+        seconds, microseconds = await client.time()
+    finally:
+        await client.aclose()
+    return seconds + microseconds / 1e6
+
+
 def unreachable() -> Fault:
     return Fault(Kind.UNAVAILABLE, "The bus cannot be reached. Try again.", retry_after=1.0)

@@ -22,6 +22,21 @@ def load_module(
     namespace: str, module: str, attribute: str, options: Json, overrides: Mapping[str, Any], house: House
 ) -> LocalBackend:
     """Import it, check its options, and make its server. Raises `LoadError`."""
+    thing, manifest, checked = imported(namespace, module, attribute, options)
+    home = ModuleHome(
+        namespace=namespace,
+        options=checked,
+        bridge=house.bridge(namespace),
+        store_name=manifest.store or namespace,
+        migrations=manifest.migrations,
+        house=house,
+    )
+    server = _server(namespace, thing, home)
+    return LocalBackend(namespace, server, overridden(manifest, overrides), home.refusals)
+
+
+def imported(namespace: str, module: str, attribute: str, options: Json) -> tuple[Any, Manifest, Any]:
+    """What the module has under that name, what it says of itself, and its options, checked. Raises `LoadError`."""
     try:
         found = importlib.import_module(module)
     except Exception as exc:
@@ -33,16 +48,7 @@ def load_module(
     manifest = getattr(found, "manifest", None)
     if not isinstance(manifest, Manifest):
         manifest = Manifest()
-    home = ModuleHome(
-        namespace=namespace,
-        options=_options(namespace, manifest, options),
-        bridge=house.bridge(namespace),
-        store_name=manifest.store or namespace,
-        migrations=manifest.migrations,
-        house=house,
-    )
-    server = _server(namespace, thing, home)
-    return LocalBackend(namespace, server, overridden(manifest, overrides), home.refusals)
+    return thing, manifest, _options(namespace, manifest, options)
 
 
 def _options(namespace: str, manifest: Manifest, given: Json) -> Any:

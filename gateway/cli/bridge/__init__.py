@@ -1,0 +1,1 @@
+"""`gatehouse stdio`: a gateway for clients that can only start a program and speak to it by lines."""

@@ -1,0 +1,141 @@
+"""The gateway's side of the bridge: one POST for each message, in either era, and the stream of a session."""
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+import httpx
+
+from gateway.cli.client import header_value
+from gateway.contract import Json
+from gateway.sse import Parser
+
+VERSION: Final = "io.modelcontextprotocol/protocolVersion"
+_ANSWER: Final = 64 * 1024 * 1024
+_NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+# The gateway gives up first: a call may take as long as its tool may.
+_TIMEOUT: Final = httpx.Timeout(3660, connect=10)
+_LOCAL: Final = ("127.0.0.1", "localhost", "::1")
+
+
+class Refused(Exception):
+    """The gateway's answer is no message; `status` is 0 when there was no answer."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+        self.words = words
+
+
+@dataclass
+class Session:
+    """What the handshake era keeps between requests."""
+
+    id: str = ""
+    version: str = ""
+
+    def headers(self) -> dict[str, str]:
+        told = {"Mcp-Session-Id": self.id, "MCP-Protocol-Version": self.version}
+        return {name: value for name, value in told.items() if value}
+
+
+@dataclass
+class Endpoint:
+    url: str
+    token: str | None
+    session: Session = field(default_factory=Session)
+    mirrored: dict[str, Json] = field(default_factory=dict[str, Json])
+    """Schemas of tools some of whose arguments 2026-07-28 wants in headers too, as far as they were listed."""
+
+    def __post_init__(self) -> None:
+        # Proxies and authorities of the environment are for the way out of this machine.
+        outside = (urlsplit(self.url).hostname or "") not in _LOCAL
+        self._http = httpx.AsyncClient(timeout=_TIMEOUT, trust_env=outside)
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    def send(self, message: Json, raw: bytes | None = None) -> AsyncGenerator[bytes, None]:
+        """The messages that come back, the answer last. `raw` is the message as it was written. Raises `Refused`."""
+        modern = version_of(message)
+        headers = self.session.headers() if modern is None else self._modern(message, modern)
+        return self._messages("POST", headers, raw or json.dumps(message, ensure_ascii=False).encode())
+
+    def listen(self) -> AsyncGenerator[bytes, None]:
+        """What the session is told beside its requests. Raises `Refused`."""
+        return self._messages("GET", self.session.headers(), None)
+
+    async def end(self) -> None:
+        """Say that the session is over."""
+        if self.session.id:
+            await self._http.delete(self.url, headers=self._headers(self.session.headers()), timeout=1)
+
+    async def _messages(
+        self, method: str, headers: Mapping[str, str], body: bytes | None
+    ) -> AsyncGenerator[bytes, None]:
+        try:
+            async with self._http.stream(method, self.url, headers=self._headers(headers), content=body) as response:
+                if (given := response.headers.get("mcp-session-id")) is not None:
+                    self.session.id = given
+                if response.headers.get("content-type", "").startswith("text/event-stream"):
+                    parser = Parser(_ANSWER)
+                    async for piece in response.aiter_bytes():
+                        for event in parser.feed(piece):
+                            if event.data:
+                                yield event.data
+                    return
+                said = await response.aread()
+        except httpx.HTTPError as exc:
+            raise Refused(0, f"{self.url} cannot be reached: {str(exc) or type(exc).__name__}") from exc
+        if response.status_code == 202:
+            return
+        if not _is_message(said):
+            raise Refused(response.status_code, self._words(response, said))
+        yield said
+
+    def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
+        headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json", **more}
+        return headers | ({"Authorization": f"Bearer {self.token}"} if self.token else {})
+
+    def _modern(self, message: Json, version: str) -> dict[str, str]:
+        method, params = str(message.get("method")), cast("Json", message.get("params"))
+        headers = {"MCP-Protocol-Version": version, "Mcp-Method": method}
+        name: Any = params.get(_NAMED.get(method, "taskId" if method.startswith("tasks/") else ""))
+        if isinstance(name, str):
+            headers["Mcp-Name"] = header_value(name)
+            schema = self.mirrored.get(name) if method == "tools/call" else None
+            arguments: Any = params.get("arguments")
+            if schema is not None and isinstance(arguments, dict):
+                # The SDK takes a while to load, and few tools want this.
+                from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
+
+                headers |= mcp_param_headers(x_mcp_header_map(schema), cast("Json", arguments))
+        return headers
+
+    def _words(self, response: httpx.Response, said: bytes) -> str:
+        if response.status_code == 401:
+            fault = "does not accept this key" if self.token else "wants a key: set GATEHOUSE_TOKEN"
+            return f"{self.url} {fault} (`gatehouse key create` makes one)"
+        try:
+            told: Any = json.loads(said)["error"]["message"]
+        except (ValueError, KeyError, TypeError):
+            told = "not an MCP server's answer"
+        return f"{self.url} answered HTTP {response.status_code}: {told}"
+
+
+def version_of(message: Json) -> str | None:
+    """The revision that a message of the newest era names; None in the handshake era."""
+    params: Any = message.get("params")
+    meta: Any = cast("Json", params).get("_meta") if isinstance(params, dict) else None
+    version: Any = cast("Json", meta).get(VERSION) if isinstance(meta, dict) else None
+    return version if isinstance(version, str) and version.isprintable() and version.isascii() else None
+
+
+def _is_message(said: bytes) -> bool:
+    try:
+        found: Any = json.loads(said)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and cast("Json", found).get("jsonrpc") == "2.0"

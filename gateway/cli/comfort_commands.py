@@ -1,0 +1,84 @@
+"""What can be typed to get started, to connect a client, and to find out what is wrong."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway.cli.commands import DEFAULT_URL, Token, Url
+from gateway.cli.failure import Failure
+from gateway.cli.options import AsJson, Config
+
+
+def init(
+    config: Config = None,
+    address: Annotated[str | None, typer.Option("--address", help="Address that clients will use.")] = None,
+    sign_in: Annotated[
+        str | None, typer.Option("--sign-in", help="embedded, or the address of your identity provider.")
+    ] = None,
+    serve: Annotated[str | None, typer.Option("--serve", help="Backends that ship, with commas between.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Take the default where nothing is given; ask nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there; it is kept.")] = False,
+) -> None:
+    """Ask three questions and write a settings file with comments."""
+    from gateway.cli.init import init
+
+    init(config, address, sign_in, serve, yes=yes, force=force)
+
+
+def doctor(config: Config = None, as_json: AsJson = False) -> None:
+    """Look at everything a gateway relies on, and say how to mend what is wrong."""
+    from gateway.cli.doctor.examine import doctor
+
+    doctor(config, as_json)
+
+
+def clients_named(incomplete: str) -> list[str]:
+    """For the shell to complete."""
+    from gateway.cli.connect.clients import CLIENTS
+
+    return [name for name in CLIENTS if name.startswith(incomplete)]
+
+
+def connect(
+    client: Annotated[
+        str,
+        typer.Argument(
+            metavar="CLIENT",
+            help="claude-code, claude-desktop, cursor, vscode, codex or inspector.",
+            autocompletion=clients_named,
+        ),
+    ],
+    config: Config = None,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", envvar="GATEHOUSE_URL", help="MCP endpoint; that of the settings unless given."),
+    ] = None,
+    name: Annotated[str, typer.Option("--name", help="What the client calls it.")] = "gatehouse",
+    key: Annotated[bool, typer.Option("--key", help="With the key in GATEHOUSE_TOKEN, instead of signing in.")] = False,
+    token: Token = None,
+    write: Annotated[bool, typer.Option("--write", help="Write it into the client's file; keeps the old one.")] = False,
+    file: Annotated[Path | None, typer.Option("--file", help="That file, if it is not where it usually is.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what connects an MCP client, or write it into the client's own file."""
+    import re
+
+    from gateway.cli.configured import read_settings
+    from gateway.cli.connect.clients import CLIENTS, Wish
+    from gateway.cli.connect.command import connect
+
+    if client not in CLIENTS:
+        raise Failure(f"no client is named {client} (known: {', '.join(CLIENTS)})", code=2)
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
+        raise Failure("--name may have letters, digits, _ and -", code=2)
+    address = url or f"{read_settings(config).server.public_url}/mcp"
+    connect(client, Wish(name, address, key, token), file, writing=write, as_json=as_json)
+
+
+def stdio(url: Url = DEFAULT_URL, token: Token = None, config: Config = None) -> None:
+    """Be an MCP server on the standard streams, for clients that can only start a program."""
+    from gateway.cli.bridge.bridge import stdio
+
+    del config  # it speaks to a server, whose settings are its own
+    stdio(url, token)

@@ -1,0 +1,156 @@
+"""`connect` prints what each client wants, and writes it without harming what else is in the client's file."""
+
+import json
+import shlex
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from gateway.cli.connect.clients import CLIENTS
+from gateway.cli.imports.clients import plain_json, read_clients_file
+
+Run = Callable[..., Result]
+URL = "http://127.0.0.1:8080/mcp"
+
+COMMENTED = """\
+// mine
+{
+  /* servers of the team */
+  "servers": {
+    "other": {"type": "http", "url": "https://other.example/mcp"}, // keep
+  },
+  "inputs": [],
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    return tmp_path / "home"
+
+
+@pytest.mark.parametrize(
+    ("client", "line"),
+    [
+        ("claude-code", ["claude", "mcp", "add", "--transport", "http", "gatehouse", URL]),
+        ("codex", ["codex", "mcp", "add", "gatehouse", "--url", URL]),
+    ],
+)
+def test_a_client_with_a_command_gets_one_line_and_nothing_else_on_stdout(
+    run: Run, client: str, line: list[str]
+) -> None:
+    assert shlex.split(run("connect", client).stdout) == line
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_every_client_is_told_the_address_of_the_settings(run: Run, tmp_path: Path, client: str) -> None:
+    (tmp_path / "gatehouse.yaml").write_text("server: {public_url: 'https://mcp.acme.example'}\n")
+    assert "https://mcp.acme.example/mcp" in run("connect", client).stdout
+
+
+@pytest.mark.parametrize("client", ["claude-code", "cursor", "vscode"])
+def test_what_is_written_is_what_gatehouse_import_reads(run: Run, tmp_path: Path, client: str) -> None:
+    result = run("connect", client, "--write", "--key", "--file", str(tmp_path / "made" / "file.json"))
+    assert result.exit_code == 0, result.stderr
+    (found,) = read_clients_file(tmp_path / "made" / "file.json")
+    assert (found.name, found.entry["url"]) == ("gatehouse", URL)
+    assert found.entry["headers"]["Authorization"].startswith("Bearer ${")
+    assert (tmp_path / "made" / "file.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("client", "file"),
+    [
+        ("claude-code", "{folder}/.mcp.json"),
+        ("claude-desktop", "{home}/.config/Claude/claude_desktop_config.json"),
+        ("cursor", "{home}/.cursor/mcp.json"),
+        ("vscode", "{folder}/.vscode/mcp.json"),
+        ("codex", "{home}/.codex/config.toml"),
+    ],
+)
+def test_each_client_s_own_file_is_found_and_a_second_time_changes_nothing(
+    run: Run, tmp_path: Path, home: Path, client: str, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    path = Path(file.format(folder=tmp_path, home=home))
+    assert run("connect", client, "--write", "--token", "gth_x").exit_code == 0
+    first = path.read_bytes()
+    assert b"gatehouse" in first
+    again = run("connect", client, "--write", "--token", "gth_x")
+    assert "nothing was changed" in again.stdout
+    assert [each.name for each in path.parent.iterdir() if each.is_file()] == [path.name]
+    assert path.read_bytes() == first
+
+
+def test_comments_and_other_servers_stay_and_the_old_file_is_kept(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text(COMMENTED)
+    assert run("connect", "vscode", "--write", "--key", "--file", str(file)).exit_code == 0
+    text = file.read_text()
+    for kept in ("// mine", "/* servers of the team */", "// keep"):
+        assert kept in text
+    tree = json.loads(plain_json(text))
+    assert list(tree["servers"]) == ["gatehouse", "other"]
+    assert [each["id"] for each in tree["inputs"]] == ["gatehouse-key"]
+    (backup,) = tmp_path.glob("mcp.json.*.bak")
+    assert backup.read_text() == COMMENTED
+
+
+def test_an_entry_of_that_name_is_replaced_and_its_neighbours_are_not(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text('{"mcpServers": {"a": {"url": "x"}, "gatehouse": {"url": "old"}, "b": {"url": "y"}}, "more": 1}')
+    assert run("connect", "cursor", "--write", "--file", str(file)).exit_code == 0
+    tree = json.loads(file.read_text())
+    assert tree == {"mcpServers": {"a": {"url": "x"}, "gatehouse": {"url": URL}, "b": {"url": "y"}}, "more": 1}
+
+
+def test_codex_s_file_keeps_everything_around_its_table(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('# mine\nmodel = "x"\n\n[mcp_servers.gatehouse]\nurl = "old"\n\n[other]\na = 1 # keep\n')
+    assert run("connect", "codex", "--write", "--key", "--file", str(file)).exit_code == 0
+    text = file.read_text()
+    assert "# mine" in text
+    assert "# keep" in text
+    expected = {"url": URL, "bearer_token_env_var": "GATEHOUSE_TOKEN"}
+    assert tomllib.loads(text) == {"model": "x", "mcp_servers": {"gatehouse": expected}, "other": {"a": 1}}
+
+
+@pytest.mark.parametrize(
+    ("client", "text"), [("cursor", "{"), ("cursor", "[]"), ("codex", "= 1"), ("cursor", '{"mcpServers": 3}')]
+)
+def test_a_file_that_cannot_be_read_is_left_as_it_was(run: Run, tmp_path: Path, client: str, text: str) -> None:
+    file = tmp_path / "file"
+    file.write_text(text)
+    result = run("connect", client, "--write", "--file", str(file))
+    assert result.exit_code == 1
+    assert "left as it was" in result.stderr
+    assert file.read_text() == text
+
+
+def test_claude_desktop_gets_the_bridge_and_needs_a_key(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "desktop.json"
+    refused = run("connect", "claude-desktop", "--write", "--file", str(file))
+    assert (refused.exit_code, file.exists()) == (2, False)
+    assert run("connect", "claude-desktop", "--write", "--token", "gth_x", "--file", str(file)).exit_code == 0
+    entry = json.loads(file.read_text())["mcpServers"]["gatehouse"]
+    assert entry["args"] == ["stdio", "--url", URL]
+    assert entry["env"] == {"GATEHOUSE_TOKEN": "gth_x"}
+    assert Path(entry["command"]).is_absolute()
+
+
+def test_a_client_that_nobody_knows_is_one_line(run: Run) -> None:
+    result = run("connect", "emacs")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "known: claude-code, claude-desktop, cursor, vscode, codex, inspector" in result.stderr
+
+
+def test_scripts_get_an_object(run: Run) -> None:
+    shown: dict[str, Any] = json.loads(run("connect", "vscode", "--json").stdout)
+    assert shown["entry"] == {"type": "http", "url": URL}
+    assert shown["file"] == ".vscode/mcp.json"
