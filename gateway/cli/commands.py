@@ -93,6 +93,22 @@ def call(
     call(tool, arguments, url, token, as_json)
 
 
+def ping(
+    tool: Annotated[
+        str | None, typer.Option("--tool", help="Tool to call, with no arguments; core_ping where it is listed.")
+    ] = None,
+    config: Config = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Connect, list and call once in each era of the protocol, as clients do."""
+    from gateway.cli.ping import ping
+
+    del config
+    ping(url, token, tool, as_json)
+
+
 def create_key(
     tenant: Annotated[str, typer.Option("--tenant", help="Tenant the key belongs to.")] = "default",
     subject: Annotated[str | None, typer.Option("--subject", help="User the key speaks for.")] = None,

@@ -19,7 +19,7 @@ from gateway.cli.welcome import Welcome
 from gateway.cli.workers import Inheritance, Workers, command, leave_with_parent
 from gateway.serving import Sockets, listen, listen_at
 from gateway.serving import serve as serve_on
-from gateway.settings import PREFIX, Settings, load
+from gateway.settings import PREFIX, Settings, is_loopback, load
 from gateway.telemetry.log import Lines, set_up
 from gateway.upstream.load import LoadError
 
@@ -86,11 +86,11 @@ async def _serve(settings: Settings, sockets: Sockets, reload: Callable[[], Sett
 
 
 async def _welcome(house: Gatehouse) -> Welcome:
-    """The first time also makes a key, which is never shown again."""
+    """The first time also makes a key, never shown again: on this machine only, for elsewhere it would lie in a log."""
     settings = house.settings
     asked = settings.auth.mode != "none"
     key = None
-    if asked and not await house.keys.list():
+    if asked and is_loopback(settings.server.host) and not await house.keys.list():
         key, _ = await house.keys.create("default", "owner", label="made at the first start")
     code = await house.identity.sign_in_code()
     return Welcome(f"{house.public_url}/mcp", asked, key, settings.source, settings.data_dir, code)

@@ -9,6 +9,7 @@ import pytest
 
 from gateway.errors import Fault, Kind
 from gateway.state.secrets import load_secret
+from tests.deploy.kubelet import mount
 
 
 def test_a_secret_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
@@ -60,6 +61,51 @@ def test_one_that_is_not_whole_is_refused(tmp_path: Path, content: bytes) -> Non
 def test_a_link_in_its_place_is_refused(tmp_path: Path) -> None:
     load_secret(tmp_path, "target")
     (tmp_path / "pepper").symlink_to("target")
+    with pytest.raises(Fault, match="cannot be read or made"):
+        load_secret(tmp_path, "pepper")
+
+
+def test_one_that_kubernetes_mounts_is_read_and_read_anew_when_it_is_replaced(tmp_path: Path) -> None:
+    mount(tmp_path, {"pepper": b"1" * 32, "seal": b"2" * 32})
+    assert load_secret(tmp_path, "pepper") == b"1" * 32
+    assert load_secret(tmp_path, "seal") == b"2" * 32
+    mount(tmp_path, {"pepper": b"3" * 32})
+    assert load_secret(tmp_path, "pepper") == b"3" * 32
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o644, 0o460, 0o604, 0o640])
+def test_a_mounted_one_that_others_may_read_or_anybody_write_is_refused(tmp_path: Path, mode: int) -> None:
+    mount(tmp_path, {"pepper": b"1" * 32}, mode)
+    with pytest.raises(Fault, match=r"set its mode to 0440 or 0400"):
+        load_secret(tmp_path, "pepper")
+
+
+def test_one_that_a_mount_does_not_hold_is_refused_by_name(tmp_path: Path) -> None:
+    mount(tmp_path, {"pepper": b"1" * 32})
+    (tmp_path / "seal").symlink_to("..data/seal")
+    with pytest.raises(Fault, match="seal cannot be read or made"):
+        load_secret(tmp_path, "seal")
+
+
+@pytest.mark.parametrize("version", ["elsewhere", "../elsewhere", "..", "/etc"])
+def test_a_mount_that_leads_out_of_its_folder_is_refused(tmp_path: Path, version: str) -> None:
+    folder = tmp_path / "secrets"
+    mount(folder, {"pepper": b"1" * 32})
+    for outside in (tmp_path, tmp_path / "elsewhere", folder / "elsewhere"):
+        outside.mkdir(exist_ok=True)
+        (outside / "pepper").write_bytes(b"2" * 32)
+        (outside / "pepper").chmod(0o400)
+    (folder / "..data").unlink()
+    (folder / "..data").symlink_to(version)
+    with pytest.raises(Fault, match="leads out of its folder"):
+        load_secret(folder, "pepper")
+
+
+def test_a_link_inside_a_mount_is_not_followed(tmp_path: Path) -> None:
+    mount(tmp_path, {"pepper": b"1" * 32})
+    file = tmp_path / "..data" / "pepper"
+    file.unlink()
+    file.symlink_to("/dev/zero")
     with pytest.raises(Fault, match="cannot be read or made"):
         load_secret(tmp_path, "pepper")
 

@@ -1,0 +1,37 @@
+"""`gatehouse ping` against a real gateway: a round trip in each era, or a line that says which one failed and how."""
+
+import asyncio
+import json
+
+import pytest
+
+from gateway.cli.failure import CALL_FAILED, UNAUTHENTICATED, UNREACHABLE, Failure
+from gateway.cli.ping import ping
+from tests.conftest import Start
+
+CORE = {"core": {"module": "backends.core"}}
+
+
+async def test_it_connects_lists_and_calls_in_both_eras(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    async with start(backends=CORE) as gateway:
+        await asyncio.to_thread(ping, gateway.url, gateway.key, None, True)
+        stateless, handshake = json.loads(capsys.readouterr().out)
+        assert (stateless["version"], handshake["version"]) == ("2026-07-28", "2025-11-25")
+        assert {(trip["tools"], trip["called"]) for trip in (stateless, handshake)} == {(1, "core_ping")}
+
+        for token, tool, code, said in (
+            (None, None, UNAUTHENTICATED, "wants a token"),
+            (gateway.key[:-1] + "x", None, UNAUTHENTICATED, "does not accept this token"),
+            (gateway.key, "core_pong", CALL_FAILED, "core_pong"),
+        ):
+            with pytest.raises(Failure, match=said) as caught:
+                await asyncio.to_thread(ping, gateway.url, token, tool, False)
+            assert caught.value.code == code
+
+
+async def test_where_nobody_answers_it_says_so(start: Start) -> None:
+    async with start(backends=CORE) as gateway:
+        gone = gateway.url
+    with pytest.raises(Failure, match="cannot be reached in the stateless era") as caught:
+        await asyncio.to_thread(ping, gone, "gth_x", None, False)
+    assert caught.value.code == UNREACHABLE
