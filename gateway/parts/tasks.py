@@ -16,11 +16,6 @@ class Tasks:
         # Not wrapped in a coroutine of ours: one that is cancelled before it begins would never await it.
         task = asyncio.create_task(work)
         self._running.add(task)
-<<<<<<< HEAD
-        task.add_done_callback(self._running.discard)
-        # One that is cancelled before its first step has not awaited its work, nor will anybody.
-        task.add_done_callback(lambda _: work.close())
-=======
         task.add_done_callback(self._over)
 
     def _over(self, task: asyncio.Task[None]) -> None:
@@ -28,7 +23,6 @@ class Tasks:
         # Nobody awaits such a task: what ends it must be seen at least here.
         if not task.cancelled() and (failure := task.exception()) is not None:
             log.error("a background task failed", exc_info=failure)
->>>>>>> aa71767 (gatehouse top and /api/v1/calls: calls as they come, read from the audit log; log records in the store)
 
     async def stop(self) -> None:
         for task in self._running:
