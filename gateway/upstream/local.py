@@ -62,7 +62,6 @@ class LocalBackend:
         self._watched: frozenset[str] = frozenset()
         self._changing = asyncio.Lock()
         self._listening: asyncio.Task[None] | None = None
-        self._loop = asyncio.get_running_loop()
         self._active = 0
         self._closing = False
         self._idle = asyncio.Event()
@@ -130,7 +129,7 @@ class LocalBackend:
         params, route = call.params, call.route
         if "requestState" in params:
             params = answered(params)
-        until = self._loop.time()
+        until = time.monotonic()  # the loop's clock too, which before Python 3.12 takes a system call to get at
         if route is not None:
             until += route.timeout
             if (key := _NAMED.get(call.method)) is not None:
@@ -152,7 +151,7 @@ class LocalBackend:
     def refused(self, call: Call, route: Route, fault: Fault) -> None:
         """Tell the module of a call that did not reach it, if it wants to know."""
         if self._refusals and call.method == "tools/call":
-            here = Here(call.caller, call.id, self._loop.time(), call.meta)
+            here = Here(call.caller, call.id, time.monotonic(), call.meta)
             refusal = Refusal(here, route.name, call.arguments, fault)
             for told in self._refusals:
                 told(refusal)
