@@ -94,6 +94,9 @@ class Edge(HttpToolsProtocol):
         self.census.leave(self)
         self._lose_client()
         super().connection_lost(exc)
+        # They know each other, and would stay until the collector comes.
+        self._exchange = None
+        self.cycle = cast("RequestResponseCycle", None)
 
     def pause_writing(self) -> None:
         self._stuck = monotonic()

@@ -58,6 +58,8 @@ async def take_turn(
     try:
         return Outcome(result_bytes(call.request_id, finish(call, await end(call))), record=call.record)
     except (Fault, ForeignError) as exc:
+        # Its frames, and those of its causes, may hold it, as `refused` does: all would stay until the collector comes.
+        exc.__traceback__ = exc.__cause__ = exc.__context__ = None
         return _failed(call, exc, finish)
     except Exception:
         log.exception("%s failed in the gateway", call.method, extra=call.tags)
