@@ -146,7 +146,9 @@ class Gatehouse:
         self._eras = Eras(
             settings, self._floor(), seal, ground.sessions, ground.bus, self.catalogue, self._hub, self._news
         )
-        await identity.credentials.on_revoke(identity.watch(self._good, self._tasks.spawn))
+        ending = identity.watch(self._good, self._tasks.spawn)
+        await identity.credentials.on_revoke(ending)
+        self.tenants.on_change(ending)
         self._open_doors(
             bridges,
             backends_router(identity.authenticate, Healths(self.catalogue, lists, self._backends.get).report),
@@ -215,11 +217,12 @@ class Gatehouse:
 
     def _open_doors(self, bridges: Bridges, *routers: APIRouter) -> None:
         """Sets `asgi` and `lane`, and the plain routes: `plain`, and `ops` for a port of their own."""
-        identity, authenticate = self.identity, self.identity.authenticate
+        identity, authenticate, tenures = self.identity, self.identity.authenticate, self.identity.tenures
+        admit = identity.admit(self.tenants.get)
         self.plain = FastAPI(title="Gatehouse", version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
         for router in (
             health_router(lambda: "draining" if self.draining else None),
-            bridge_router(bridges, authenticate),
+            bridge_router(bridges, admit, tenures),
             policy_router(authenticate, self.why, self.seen_tools),
             *routers,
             self._metrics(self.ground.bus, bridges),
@@ -227,9 +230,9 @@ class Gatehouse:
         ):
             self.plain.include_router(router)
         self.ops = for_operators(self.plain)
-        self.plain.router.routes.append(godot_bridge(bridges, authenticate))
+        self.plain.router.routes.append(godot_bridge(bridges, admit, tenures))
         max_body = self.settings.server.max_body_bytes
-        door = Door(authenticate, self._eras.entry.serve, max_body, identity.unauthenticated, identity.tenures)
+        door = Door(authenticate, self._eras.entry.serve, max_body, identity.unauthenticated, tenures, admit)
         self.asgi = guard = guarded(Front(door, self.plain), self.settings, self.public_url)
         self.lane = Lane(door, guard.host_allowed)
 

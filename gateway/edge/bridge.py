@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Final, Protocol, TypeVar
 
 import msgspec
@@ -11,6 +12,7 @@ from gateway.contract import Caller, Json
 from gateway.edge.body import read_body
 from gateway.edge.headers import fold
 from gateway.edge.refusal import refusal
+from gateway.edge.tenure import Tenures
 from gateway.errors import TABLE, Fault, Kind
 
 Authenticate = Callable[[Mapping[str, str], str], Awaitable[Caller]]
@@ -48,8 +50,8 @@ class _Writing(msgspec.Struct):
     line: str
 
 
-def bridge_router(relay: Relay, authenticate: Authenticate, namespace: str = "roblox") -> APIRouter:
-    """The four routes. The credential is a key or token with the scope `bridge:roblox`."""
+def bridge_router(relay: Relay, authenticate: Authenticate, tenures: Tenures, namespace: str = "roblox") -> APIRouter:
+    """The four routes. The credential is a key or token with the scope `bridge:roblox`; a session ends with it."""
     router = APIRouter(prefix=_PREFIX, tags=["bridge"])
     door = _Door(authenticate)
 
@@ -65,8 +67,18 @@ def bridge_router(relay: Relay, authenticate: Authenticate, namespace: str = "ro
     @router.get("/{session_id}/read")
     async def read(request: Request, session_id: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         async def answer(caller: Caller, token: str) -> Response:
-            waiting = relay.read(caller, session_id, token, _timeout(request.query_params.get("timeout_ms")))
-            line = await _unless_gone(request, waiting, lambda: relay.cut(session_id))
+            timeout = _timeout(request.query_params.get("timeout_ms"))
+            hold = Hold()
+            tenures.opened(caller, hold)
+            try:
+                waiting = relay.read(caller, session_id, token, timeout)
+                line = await _unless_gone(request, waiting, hold, lambda: relay.cut(session_id))
+            finally:
+                tenures.closed(hold)
+            if hold.revoked:
+                with suppress(Fault):  # it has ended by itself
+                    await relay.close(caller, session_id)
+                raise Fault(Kind.UNAUTHENTICATED, "The credential is no longer good.", details={"reason": "invalid"})
             return Response(status_code=204) if line is None else _json({"line": line})
 
         return await door(request, answer)
@@ -90,6 +102,22 @@ def bridge_router(relay: Relay, authenticate: Authenticate, namespace: str = "ro
     return router
 
 
+class Hold:
+    """`gateway.edge.tenure.Stream`: what waits at this door on the strength of a credential."""
+
+    def __init__(self) -> None:
+        self._over = asyncio.Event()
+        self.revoked = False
+
+    def cut(self, *, stop: bool) -> None:
+        self.revoked = stop
+        self._over.set()
+
+    async def over(self) -> None:
+        """Until the credential has expired or was revoked."""
+        await self._over.wait()
+
+
 class _Door:
     """No credential, no service; a fault is answered once, here."""
 
@@ -111,20 +139,23 @@ class _Door:
             return _refused(fault)
 
 
-async def _unless_gone(request: Request, waiting: Awaitable[str | None], cut: Callable[[], None]) -> str | None:
-    """What the poll gives; when the Studio hangs up first, the poll ends, so that it takes no line with it."""
+async def _unless_gone(
+    request: Request, waiting: Awaitable[str | None], hold: Hold, cut: Callable[[], None]
+) -> str | None:
+    """What the poll gives; when the Studio hangs up or loses its credential first, the poll takes no line with it."""
     poll = asyncio.ensure_future(waiting)
     gone = asyncio.ensure_future(_hung_up(request))
+    ended = asyncio.ensure_future(hold.over())
     try:
-        await asyncio.wait((poll, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((poll, gone, ended), return_when=asyncio.FIRST_COMPLETED)
         if poll.done():
             return poll.result()
         cut()
         return None
     finally:
-        gone.cancel()
-        poll.cancel()
-        await asyncio.gather(poll, gone, return_exceptions=True)
+        for task in (poll, gone, ended):
+            task.cancel()
+        await asyncio.gather(poll, gone, ended, return_exceptions=True)
 
 
 async def _hung_up(request: Request) -> None:

@@ -1,7 +1,6 @@
 """The door of Godot editors: each holds one WebSocket open, hears requests on it and answers them by their id."""
 
 import asyncio
-import time
 from contextlib import suppress
 from typing import Any, Final
 
@@ -10,8 +9,9 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from gateway.contract import Caller, Json
-from gateway.edge.bridge import Authenticate, Relay
+from gateway.edge.bridge import Authenticate, Hold, Relay
 from gateway.edge.headers import fold
+from gateway.edge.tenure import Tenures
 from gateway.errors import Fault, Kind
 
 PATH: Final = "/bridge/godot"
@@ -23,7 +23,9 @@ _REFUSED: Final = 1008
 _GOING: Final = 1001
 
 
-def godot_bridge(relay: Relay, authenticate: Authenticate, namespace: str = "godot") -> WebSocketRoute:
+def godot_bridge(
+    relay: Relay, authenticate: Authenticate, tenures: Tenures, namespace: str = "godot"
+) -> WebSocketRoute:
     """The route. The credential is a key or token with the scope `bridge:godot`; `?project=` names what is open."""
 
     async def endpoint(socket: WebSocket) -> None:
@@ -35,9 +37,12 @@ def godot_bridge(relay: Relay, authenticate: Authenticate, namespace: str = "god
             return
         await socket.accept()
         session = await relay.open(namespace, caller, project)
+        hold = Hold()
+        tenures.opened(caller, hold)
         try:
-            await _talk(socket, relay, caller, session, token)
+            await _talk(socket, relay, caller, session, token, hold)
         finally:
+            tenures.closed(hold)
             with suppress(Fault):  # another connection of the same editor has taken its place
                 await relay.close(caller, session)
 
@@ -59,22 +64,22 @@ def _project(socket: WebSocket) -> str:
     return project
 
 
-async def _talk(socket: WebSocket, relay: Relay, caller: Caller, session: str, token: str) -> None:
+async def _talk(socket: WebSocket, relay: Relay, caller: Caller, session: str, token: str, hold: Hold) -> None:
     """Until either side leaves, the session is replaced, or the credential is no longer good."""
-    both = [
+    ends = [
         asyncio.create_task(_down(socket, relay, caller, session, token)),
         asyncio.create_task(_up(socket, relay, caller, session)),
+        asyncio.create_task(hold.over()),
     ]
-    left = None if caller.expires is None else max(caller.expires - time.time(), 0)
     try:
-        await asyncio.wait(both, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in both:
+        for task in ends:
             task.cancel()
-        ends = await asyncio.gather(*both, return_exceptions=True)
+        met = await asyncio.gather(*ends, return_exceptions=True)
     with suppress(RuntimeError, WebSocketDisconnect):  # it is closed already
-        await socket.close(_GOING)
-    for end in ends:
+        await socket.close(_REFUSED if hold.revoked else _GOING)
+    for end in met:
         if isinstance(end, Exception) and not isinstance(end, Fault | WebSocketDisconnect):
             raise end
 

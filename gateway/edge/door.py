@@ -45,8 +45,11 @@ class Door:
         max_body: int,
         challenge: Unauthenticated,
         tenures: Tenures,
+        admit: Authenticate | None = None,
     ) -> None:
+        """`admit` authenticates what no policy will see: requests other than POST; `authenticate` unless given."""
         self._authenticate = authenticate
+        self._admit = admit or authenticate
         self._serve = serve
         self._max_body = max_body
         self._challenge = challenge
@@ -72,9 +75,10 @@ class Door:
         try:
             client = scope["client"]
             address = client[0] if client else ""
-            caller = await self._authenticate(headers, address)
+            posted = scope["method"] == "POST"
+            caller = await (self._authenticate if posted else self._admit)(headers, address)
             _check_audience(caller, scope["path"])
-            body = await read_body(scope, receive, self._max_body) if scope["method"] == "POST" else b""
+            body = await read_body(scope, receive, self._max_body) if posted else b""
         except Fault as fault:
             if fault.kind is not Kind.CANCELLED:  # then nobody is there to read an answer
                 await AsgiOutlet(scope, send).answer(*self._refusal(fault, scope["path"]))

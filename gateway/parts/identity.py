@@ -42,10 +42,12 @@ from gateway.edge.challenge import Challenge, PlainChallenge
 from gateway.edge.metadata import metadata_router
 from gateway.edge.oauth import Rates, oauth_router
 from gateway.edge.tenure import Tenures
+from gateway.errors import Fault, Kind
 from gateway.outbound import client as outbound_client
 from gateway.settings import Settings, is_loopback
 from gateway.state.database import Database
 from gateway.state.secrets import load_secret
+from gateway.state.tenants import Tenant
 
 log = logging.getLogger("gatehouse.identity")
 
@@ -112,8 +114,21 @@ class Identity:
     def watch(
         self, good: Callable[[Caller], Awaitable[bool]], spawn: Callable[[Coroutine[Any, Any, None]], None]
     ) -> Callable[[], None]:
-        """What to call when something was revoked: open streams that rest on it end."""
+        """What to call when something was revoked or a tenant changed: open streams that rest on it end."""
         return lambda: spawn(self.tenures.review(good))
+
+    def admit(self, tenant: Callable[[str], Tenant | None]) -> Callable[[Mapping[str, str], str], Awaitable[Caller]]:
+        """`authenticate` for doors that no policy stands behind: nobody of a suspended tenant passes."""
+        authenticate = self.authenticate
+
+        async def admitted(headers: Mapping[str, str], address: str) -> Caller:
+            caller = await authenticate(headers, address)
+            of = tenant(caller.tenant)
+            if of is None or of.suspended:
+                raise Fault(Kind.DENIED, "This tenant is suspended.")
+            return caller
+
+        return admitted
 
     async def good(self, caller: Caller) -> bool:
         return self._settings.auth.mode == "none" or await self.credentials.good(caller)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -41,6 +41,7 @@ class Tenants:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._tenants: dict[str, Tenant] = {}
+        self._listeners: list[Callable[[], None]] = []
         self._loading = asyncio.Lock()
 
     @classmethod
@@ -54,6 +55,10 @@ class Tenants:
 
     def all(self) -> list[Tenant]:
         return list(self._tenants.values())
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call `listener` within a second of any change, in whichever process."""
+        self._listeners.append(listener)
 
     async def apply(self, settings: Mapping[str, TenantChange]) -> None:
         """Set what the settings say. Their `read_only` lifts only their own word, never an operator's."""
@@ -92,6 +97,9 @@ class Tenants:
         # What did not change stays the same object: whoever remembers it need not compare it.
         known = self._tenants
         self._tenants = {each.name: known[each.name] if known.get(each.name) == each else each for each in read}
+        if self._tenants != known:
+            for listener in self._listeners:
+                listener()
 
 
 async def _set(connection: AsyncConnection, name: str, columns: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from fastapi import FastAPI
 
 from gateway.contract import Caller
 from gateway.edge.bridge import bridge_router
+from gateway.edge.tenure import Tenures
 from gateway.errors import Fault, Kind
 from gateway.state.bus import MemoryBus
 from gateway.upstream.bridge import BackendBridge, Bridges
@@ -59,7 +60,7 @@ class Relay:
 async def _serving(port: int = 0, cut: float = 0.2) -> AsyncIterator[Relay]:
     bridges = Bridges(MemoryBus(), cut=cut)
     app = FastAPI()
-    app.include_router(bridge_router(bridges, _authenticate))
+    app.include_router(bridge_router(bridges, _authenticate, Tenures()))
     server = _QuietServer(uvicorn.Config(app, port=port, log_config=None, access_log=False, lifespan="off"))
     task = asyncio.create_task(server.serve())
     while not server.started:

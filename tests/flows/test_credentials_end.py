@@ -1,0 +1,128 @@
+"""What is open ends with what it rests on: streams, Studios and Godot editors, when a tenant is suspended, a key
+revoked or expired."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus
+
+from tests.peers.listener import listening
+
+SCOPES = ("mcp:list", "mcp:call", "bridge:roblox", "bridge:godot")
+TENANTS: dict[str, Any] = {"default": {}, "acme": {}}
+WITHIN = 5.0
+POLICY_VIOLATION = 1008
+
+
+class Studio:
+    """It has been greeted and waits for a line."""
+
+    def __init__(self, http: httpx.AsyncClient, session: str) -> None:
+        self._http = http
+        self._session = session
+        self.poll = asyncio.create_task(self.read(25_000))
+
+    async def read(self, wait: int = 0) -> httpx.Response:
+        return await self._http.get(f"/v1/bridge/session/{self._session}/read", params={"timeout_ms": wait})
+
+
+@asynccontextmanager
+async def studio(gateway: Any, key: str) -> AsyncIterator[Studio]:
+    headers = {"x-gox-auth": key}
+    async with httpx.AsyncClient(base_url=gateway.base, headers=headers, timeout=30, verify=False) as http:
+        opened = await http.post("/v1/bridge/session", json={"clientName": "Studio"})
+        assert opened.status_code == 200, opened.text
+        session = opened.json()["sessionId"]
+        greeting = await http.get(f"/v1/bridge/session/{session}/read", params={"timeout_ms": 1000})
+        assert greeting.status_code == 200
+        waiting = Studio(http, session)
+        try:
+            yield waiting
+        finally:
+            waiting.poll.cancel()
+
+
+def editor(gateway: Any, key: str) -> connect:
+    url = gateway.base.replace("http://", "ws://") + "/bridge/godot?project=/home/us/game"
+    return connect(url, additional_headers={"authorization": f"Bearer {key}"})
+
+
+async def closed(socket: ClientConnection) -> int:
+    """The code that the gateway closes it with."""
+    await socket.wait_closed()
+    return socket.close_code or 0
+
+
+async def test_suspending_a_tenant_in_another_process_ends_all_that_it_has_open_and_nothing_else(
+    start: Any, run: Any
+) -> None:
+    async with AsyncExitStack() as stack:
+        gateway = await stack.enter_async_context(start(tenants=TENANTS))
+        elsewhere = await stack.enter_async_context(run(gateway.house.settings.data_dir.parent, tenants=TENANTS))
+        acme = await gateway.new_key(tenant="acme", scopes=SCOPES)
+        ours = await gateway.new_key(scopes=SCOPES)
+        theirs = gateway.as_(acme)
+        modern = await stack.enter_async_context(listening(theirs))
+        handshake = await stack.enter_async_context(listening(theirs, handshake=True))
+        waiting = await stack.enter_async_context(studio(gateway, acme))
+        socket = await stack.enter_async_context(editor(gateway, acme))
+        others = await stack.enter_async_context(listening(gateway.as_(ours)))
+        other_studio = await stack.enter_async_context(studio(gateway, ours))
+        other_socket = await stack.enter_async_context(editor(gateway, ours))
+        await socket.recv()
+        await other_socket.recv()
+
+        await elsewhere.house.tenants.change("acme", {"suspended": True})
+        async with asyncio.timeout(WITHIN):
+            await asyncio.gather(modern.over(), handshake.over())
+            assert (await waiting.poll).status_code == 401
+            assert await closed(socket) == POLICY_VIOLATION
+
+        # Nothing of theirs comes back while it lasts.
+        headers = {"authorization": f"Bearer {acme}", "accept": "text/event-stream"}
+        async with (
+            httpx.AsyncClient(base_url=gateway.base, headers=headers, timeout=5, verify=False) as http,
+            http.stream("GET", "/mcp", headers={"mcp-session-id": handshake.session}) as again,
+        ):
+            assert again.status_code == 403
+        assert (await waiting.read()).status_code == 403
+        with pytest.raises(InvalidStatus):
+            async with editor(gateway, acme):
+                pass
+        left = [asyncio.ensure_future(others.over()), other_studio.poll, asyncio.ensure_future(other_socket.recv())]
+        done, still = await asyncio.wait(left, timeout=0.3)
+        assert not done
+        for task in still:
+            task.cancel()
+
+
+async def test_a_studio_and_an_editor_end_when_their_key_is_revoked(start: Any) -> None:
+    async with start() as gateway:
+        key, info = await gateway.house.keys.create("default", "bob", scopes=SCOPES)
+        async with studio(gateway, key) as waiting, editor(gateway, key) as socket:
+            await socket.recv()
+            await gateway.house.keys.revoke(info.id)
+            async with asyncio.timeout(WITHIN):
+                assert (await waiting.poll).status_code == 401
+                assert await closed(socket) == POLICY_VIOLATION
+            assert (await waiting.read()).status_code == 401
+
+
+async def test_a_studio_and_an_editor_end_with_their_key(start: Any) -> None:
+    async with start() as gateway:
+        ends = time.time() + 1.5
+        key = await gateway.new_key(scopes=SCOPES, expires=ends)
+        async with studio(gateway, key) as waiting, editor(gateway, key) as socket:
+            await socket.recv()
+            async with asyncio.timeout(WITHIN):
+                # No line may reach it from now on, and the next poll is refused.
+                assert (await waiting.poll).status_code == 204
+                await closed(socket)
+            assert time.time() >= ends
+            assert (await waiting.read()).status_code == 401
