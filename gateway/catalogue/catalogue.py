@@ -165,6 +165,11 @@ class Catalogue:
         if listing is not None and listing.backend is backend:
             await self._refresh(listing, said)
 
+    async def repin(self) -> None:
+        """Look anew which tools wait for an operator: one was accepted, or another process met a change."""
+        for listing in (*self._listings.values(), *self._own.all()):
+            await listing.repin()
+
     async def keep_fresh(self, seconds: float) -> None:
         """Read the lists of remote backends again and again; a module says itself when its lists change."""
         while True:

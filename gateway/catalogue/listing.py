@@ -82,7 +82,7 @@ class Listing:
         remembered = await self._keeping.memory.recall(self._name, self._kept_as, self._origin)
         if remembered is None or time.time() - remembered.good_at > self._keeping.keep_stale:
             return False
-        self._own = await self._taken(remembered.offer)
+        self._own = await self._pinned(await self._taken(remembered.offer))
         self._offer, self.good_at = remembered.offer, remembered.good_at
         self._kept = (remembered.good_at, remembered.offer)
         self._keeping.swapped(self, ())
@@ -94,7 +94,7 @@ class Listing:
         try:
             async with asyncio.timeout(OFFER_SECONDS):
                 offer = await self._read()
-                snapshot = await self._taken(offer)
+                snapshot = await self._noted(offer, await self._taken(offer))
         except (Fault, ForeignError, TimeoutError) as exc:
             log.warning("%s: its lists could not be read: %s", self._name, str(exc) or "no answer in time")
             self._degrade()
@@ -106,7 +106,7 @@ class Listing:
             return
         if self._swap(offer, snapshot, reading, said) and not self.backend.trusted:
             self.good_at = time.time()
-            await self._remember(offer, snapshot)
+            await self._remember(offer)
 
     async def take_over(self) -> None:
         """Show what another replica has read."""
@@ -118,10 +118,20 @@ class Listing:
             return
         if remembered is None:
             return
-        snapshot = await self._taken(remembered.offer)
+        snapshot = await self._pinned(await self._taken(remembered.offer))
         if self._swap(remembered.offer, snapshot, reading):
             self.good_at = remembered.good_at
             self._kept = (remembered.good_at, remembered.offer)
+
+    async def repin(self) -> None:
+        """Look anew which of its tools wait for somebody to accept them."""
+        before = self._own
+        if before is None or self.backend.trusted:
+            return
+        after = await self._pinned(before)
+        if after is not before and self._own is before and not self.dropped:
+            self._own = after
+            self._keeping.swapped(self, [Change("tools", whose=self.whose)])
 
     # ---- inside ----
 
@@ -155,7 +165,7 @@ class Listing:
         changes = _differences(before.offer, snapshot.offer)
         if said is not None and said.kind not in [each.kind for each in changes]:
             changes.append(said)
-        if changes or before.degraded or before.offer != snapshot.offer:
+        if changes or before.degraded or before.offer != snapshot.offer or before.unpinned != snapshot.unpinned:
             self._keeping.swapped(self, [each._replace(whose=self.whose) for each in changes])
         return True
 
@@ -171,7 +181,7 @@ class Listing:
             self._own = replace(before, degraded=True)
             self._keeping.swapped(self, ())
 
-    async def _remember(self, offer: Offer, snapshot: Snapshot) -> None:
+    async def _remember(self, offer: Offer) -> None:
         """What outlives this process, and what its replicas tell each other."""
         now, (kept_at, kept) = time.time(), self._kept
         changed = kept != offer
@@ -180,18 +190,30 @@ class Listing:
         self._kept = (now, offer)
         try:
             await self._keeping.memory.keep(self._name, self._kept_as, self._origin, Remembered(offer, now))
-            if changed and (self._common is None or snapshot is not self._common.shown):
-                await self._pin(snapshot)
         except Fault as fault:
             log.warning("%s: its lists could not be written down: %s", self._name, fault.message)
             self._kept = (0.0, None)
         if changed and (bus := self._keeping.bus) is not None:
             await bus.publish(TOPIC, {"namespace": self._name, "whose": self.whose, "worker": bus.worker})
 
-    async def _pin(self, snapshot: Snapshot) -> None:
-        pins = {tool["name"]: pin(tool) for tool in snapshot.offer.tools}
-        for tool, parts in (await self._keeping.memory.pin(self._name, self._kept_as, pins)).items():
-            log.warning("%s: the definition of %r has changed: %s", self._name, tool, ", ".join(parts))
+    async def _noted(self, offer: Offer, snapshot: Snapshot) -> Snapshot:
+        """Before any of it is shown: what has changed must not be used in the moment until that is known."""
+        if self.backend.trusted:
+            return snapshot
+        if self._kept[1] != offer and not self._as_everybodys(snapshot):
+            pins = {tool["name"]: pin(tool) for tool in snapshot.offer.tools}
+            for tool, parts in (await self._keeping.memory.pin(self._name, self._kept_as, pins)).items():
+                log.warning("%s: the definition of %r has changed: %s", self._name, tool, ", ".join(parts))
+        return await self._pinned(snapshot)
+
+    async def _pinned(self, snapshot: Snapshot) -> Snapshot:
+        if self._common is not None and self._as_everybodys(snapshot):
+            return self._common.shown
+        unpinned = await self._keeping.memory.unpinned(self._name, self._kept_as)
+        return snapshot if snapshot.unpinned == unpinned else replace(snapshot, unpinned=unpinned)
+
+    def _as_everybodys(self, snapshot: Snapshot) -> bool:
+        return self._common is not None and snapshot.offer is self._common.shown.offer
 
 
 def _differences(before: Offer, after: Offer) -> list[Change]:

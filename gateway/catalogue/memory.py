@@ -34,6 +34,10 @@ class Memory(Protocol):
         """Note the definitions; the tools whose definition is another than before, each with the parts that changed."""
         ...
 
+    async def unpinned(self, namespace: str, whose: str) -> frozenset[str]:
+        """The tools whose definition has changed and may be used only once somebody accepts it."""
+        ...
+
 
 class Forgetful:
     """Remembers nothing: for a catalogue that lives in memory alone."""
@@ -46,6 +50,9 @@ class Forgetful:
 
     async def pin(self, namespace: str, whose: str, pins: Mapping[str, Pin]) -> Mapping[str, tuple[str, ...]]:
         return {}
+
+    async def unpinned(self, namespace: str, whose: str) -> frozenset[str]:
+        return frozenset()
 
 
 def encoded(offer: Offer) -> str:

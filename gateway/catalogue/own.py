@@ -39,6 +39,9 @@ class OwnListings:
         self._served.pop(namespace, None)
         return [self._listings.pop(key)[0] for key in list(self._listings) if key[0] == namespace]
 
+    def all(self) -> list[Listing]:
+        return [listing for listing, _, _ in self._listings.values()]
+
     def get(self, namespace: str, whose: str) -> Listing | None:
         found = self._listings.get((namespace, whose))
         return found[0] if found is not None else None

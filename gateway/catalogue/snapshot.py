@@ -32,6 +32,8 @@ class Snapshot:
     suspicious: Mapping[str, str] = field(default_factory=dict[str, str])
     """Name -> words that sound like an order to the model; it is served all the same."""
     degraded: bool = False
+    unpinned: frozenset[str] = frozenset()
+    """Tools whose definition has changed, which nobody has accepted yet."""
 
 
 def take(backend: Backend, offer: Offer) -> Snapshot:

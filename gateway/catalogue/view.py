@@ -230,6 +230,7 @@ class View:
             header_schema=snapshot.headers.get(name),
             rewrite=self._rewriter(snapshot),
             effect=effect_of(backend, definition),
+            pinned=name not in snapshot.unpinned,
             timeout=timeout_of(backend, name, self._naming.deadline),
         )
         shown = rewrite_meta(definition, self._wrap(snapshot))

@@ -59,6 +59,18 @@ def remove(namespace: Namespace, config: Config = None) -> None:
     remove(namespace, config)
 
 
+def pin(
+    namespace: Namespace,
+    tool: Annotated[str | None, typer.Argument(metavar="[TOOL]", help="Only this one, by the server's name.")] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Accept the definitions that a remote server's tools have now (`catalogue.pins: deny`)."""
+    from gateway.cli.pins import pin
+
+    pin(namespace, tool, config, as_json=as_json)
+
+
 def list_backends(
     config: Config = None,
     url: Annotated[str | None, typer.Option("--url", envvar="GATEHOUSE_URL", help="A running gateway.")] = None,

@@ -45,7 +45,7 @@ class Healths:
             "quarantined": dict(snapshot.quarantined),
             "suspicious": dict(snapshot.suspicious),
             "changed": [
-                {"tool": each.tool, "parts": list(each.parts), "at": each.at}
+                {"tool": each.tool, "parts": list(each.parts), "at": each.at, "accepted": each.accepted}
                 for each in (await self._rows.changes(namespace, tenant) if not backend.trusted else ())
             ],
         }

@@ -55,8 +55,10 @@ class Catalogue(Section):
     keep_stale: float = Field(
         default=86400, ge=0, description="Seconds a dead backend's tools stay listed, also after a restart."
     )
-    pins: Literal["warn", "off"] = Field(
-        default="warn", description="Whether a change in the definition of a remote server's tool is logged."
+    pins: Literal["warn", "deny", "off"] = Field(
+        default="warn",
+        description="What a change in the definition of a remote server's tool does: it is logged; or also denied until"
+        " `gatehouse backends pin` accepts it.",
     )
 
 

@@ -2,12 +2,15 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import text
 
 from gateway.state.database import Database
+
+Listed = tuple[str, str]
+"""A backend, and whose lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +20,17 @@ class Change:
     tool: str
     parts: tuple[str, ...]
     at: float
+    accepted: bool
 
 
 class CatalogueRows:
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
+
+    async def follow(self, load: Callable[[], Awaitable[None]]) -> None:
+        """Run `load` now and after every change of the database."""
+        await self._database.follow(load)
 
     async def lists(self, namespace: str, whose: str, origin: str) -> tuple[str, float] | None:
         """The lists as text and when they were good; None when there are none of that origin."""
@@ -37,9 +45,12 @@ class CatalogueRows:
             await connection.execute(_PUT_LISTS, values)
 
     async def put_pins(
-        self, namespace: str, whose: str, pins: Mapping[str, tuple[str, Mapping[str, str]]]
+        self, namespace: str, whose: str, pins: Mapping[str, tuple[str, Mapping[str, str]]], *, accept: bool
     ) -> dict[str, Mapping[str, str]]:
-        """Note tool -> (digest, parts); the parts as they were of those whose digest was another."""
+        """Note tool -> (digest, parts); the parts as they were of those whose digest was another.
+
+        Unless `accept`, these are not pinned until somebody accepts them.
+        """
         where = {"namespace": namespace, "whose": whose}
         async with self._database.reading() as connection:
             rows = await connection.execute(_SELECT_PINS, where)
@@ -58,8 +69,26 @@ class CatalogueRows:
                 was: dict[str, str] = json.loads(known[tool][1])
                 before[tool] = was
                 changed = [part for part in {**was, **parts} if was.get(part) != parts.get(part)]
-                await connection.execute(_CHANGE_PIN, {**values, "changed": json.dumps(changed)})
+                accepted = now if accept else None
+                await connection.execute(_CHANGE_PIN, {**values, "changed": json.dumps(changed), "accepted": accepted})
         return before
+
+    async def unpinned(self) -> dict[Listed, frozenset[str]]:
+        """The tools whose last change nobody has accepted, by backend and by whose lists they are in."""
+        async with self._database.reading() as connection:
+            found: dict[Listed, set[str]] = {}
+            for namespace, whose, tool in await connection.execute(_SELECT_UNPINNED):
+                found.setdefault((namespace, whose), set()).add(tool)
+        return {listed: frozenset(tools) for listed, tools in found.items()}
+
+    async def accept(self, namespace: str, tool: str | None) -> list[str]:
+        """Pin a backend's tools, or the one named, as they are now; those that were not."""
+        waiting = {name for (ns, _), tools in (await self.unpinned()).items() if ns == namespace for name in tools}
+        chosen = sorted(waiting if tool is None else waiting & {tool})
+        async with self._database.transaction() as connection:
+            for name in chosen:
+                await connection.execute(_ACCEPT, {"namespace": namespace, "tool": name, "now": self._clock()})
+        return chosen
 
     async def changes(self, namespace: str, tenant: str) -> list[Change]:
         """Every tool of that backend, as this tenant or all are shown it, whose definition has ever changed.
@@ -70,8 +99,8 @@ class CatalogueRows:
         async with self._database.reading() as connection:
             rows = await connection.execute(_SELECT_CHANGES, where)
             latest: dict[str, Change] = {}
-            for tool, parts, at in rows:
-                latest.setdefault(tool, Change(tool, tuple(json.loads(parts)), at))
+            for tool, parts, at, accepted_at in rows:
+                latest.setdefault(tool, Change(tool, tuple(json.loads(parts)), at, accepted_at is not None))
         return list(latest.values())
 
 
@@ -91,11 +120,19 @@ _ADD_PIN = text(
     " ON CONFLICT (namespace, whose, tool) DO NOTHING"
 )
 _CHANGE_PIN = text(
-    "UPDATE catalogue_pins SET digest = :digest, parts = :parts, changed_at = :now, changed_parts = :changed"
+    "UPDATE catalogue_pins SET digest = :digest, parts = :parts, changed_at = :now, changed_parts = :changed,"
+    " accepted_at = :accepted"
     " WHERE namespace = :namespace AND whose = :whose AND tool = :tool"
 )
+_SELECT_UNPINNED = text(
+    "SELECT namespace, whose, tool FROM catalogue_pins WHERE changed_at IS NOT NULL AND accepted_at IS NULL"
+)
+_ACCEPT = text(
+    "UPDATE catalogue_pins SET accepted_at = :now"
+    " WHERE namespace = :namespace AND tool = :tool AND changed_at IS NOT NULL AND accepted_at IS NULL"
+)
 _SELECT_CHANGES = text(
-    "SELECT tool, changed_parts, changed_at FROM catalogue_pins"
+    "SELECT tool, changed_parts, changed_at, accepted_at FROM catalogue_pins"
     " WHERE namespace = :namespace AND changed_at IS NOT NULL"
     " AND (whose IN ('shared', :tenant) OR substr(whose, 1, length(:users)) = :users) ORDER BY changed_at DESC"
 )

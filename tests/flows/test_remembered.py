@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 
+from gateway.contract import Caller
 from tests.conftest import Running
+from tests.flows.process import run as command
+from tests.flows.process import write_settings
 from tests.peers.handshake import handshake
 from tests.peers.raw import RawServer, raw_server
 
 Json = dict[str, Any]
 DEGRADED = "gatehouse/degraded"
+ALICE = Caller("default", "alice", scopes=frozenset({"mcp:list", "mcp:call", "mcp:call:write"}))
 
 
 def tool(name: str, **more: Any) -> Json:
@@ -97,9 +101,49 @@ async def test_threat_18_a_changed_definition_is_logged_with_what_changed(
         raw.tools[0] = tool("draw", inputSchema={"type": "object", "properties": {"x": {}}}, title="Draw")
         async with run(tmp_path, backends=backends) as gateway:
             await changed(caplog, "the definition of 'draw' has changed: title, description, inputSchema")
-            # Not enforced in this release: it can be called.
+            # It was only to be told of: it can be called.
             raw.answers = {"tools/call": {"content": []}}
             assert "isError" not in (await gateway.call("raw_draw"))["result"]
+
+
+async def test_threat_18_a_changed_definition_is_denied_until_an_operator_accepts_it(
+    run: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with raw_server(tools=[tool("draw"), tool("other")]) as raw:
+        raw.answers = {"tools/call": {"content": []}}
+        settings = {"backends": {"raw": raw.entry()}, "catalogue": {"ttl": 0.1, "pins": "deny"}}
+        async with run(tmp_path, **settings) as gateway, run(tmp_path, **settings) as replica:
+            for each in (gateway, replica):
+                await each.listed("raw_draw")
+                assert "result" in await each.call("raw_draw"), "pinned as it was first seen, and decided"
+            raw.tools[0] = tool("draw", description="Does it. Slightly differently.")
+            await changed(caplog, "the definition of 'draw' has changed: description")
+            for each in (gateway, replica):
+                await seen(each, "raw_draw", listed=False)
+                assert (await each.call("raw_draw"))["error"]["code"] == -32602, "as a tool that never was"
+                assert "result" in await each.call("raw_other"), "the others are as they were"
+                why = each.house.why(ALICE, "raw.draw", {}, False)
+                assert [note["id"] for note in why["policies"]] == ["guard.pinned"]
+                assert why["context"]["pinned"] is False
+            config = write_settings(tmp_path, data_dir=str(gateway.house.settings.data_dir))
+            done = await asyncio.to_thread(command, tmp_path, "backends", "pin", "raw", "--config", str(config))
+            assert (done.returncode, done.stdout) == (0, "raw.draw is accepted as it is now\n"), done.stderr
+            for each in (gateway, replica):
+                await seen(each, "raw_draw", listed=True)
+                assert "result" in await each.call("raw_draw")
+        # It stays accepted; the next change is met also while nobody was there to see it.
+        async with run(tmp_path, **settings) as gateway:
+            assert "result" in await gateway.call("raw_draw")
+        raw.tools[0] = tool("draw", title="Draw")
+        async with run(tmp_path, **settings) as gateway:
+            await seen(gateway, "raw_draw", listed=False)
+            assert "error" in await gateway.call("raw_draw")
+
+
+async def seen(gateway: Any, name: str, *, listed: bool) -> None:
+    async with asyncio.timeout(10):
+        while (name in (await gateway.post("tools/list")).text) is not listed:
+            await asyncio.sleep(0.02)
 
 
 async def test_a_definition_that_goes_and_comes_back_changed_is_still_noticed(

@@ -29,6 +29,9 @@ class Shared:
     async def pin(self, namespace: str, whose: str, pins: Mapping[str, Pin]) -> Mapping[str, tuple[str, ...]]:
         return {}
 
+    async def unpinned(self, namespace: str, whose: str) -> frozenset[str]:
+        return frozenset()
+
 
 class OtherWorker:
     """The same bus, as another worker sees it."""

@@ -71,6 +71,28 @@ def test_a_read_only_tenant_only_reads(effect: int, allowed: bool) -> None:
     assert policy(tenant).sees(ALICE, a_route(effect=effect))
 
 
+def test_a_remembered_decision_is_never_that_of_another_request() -> None:
+    """Whatever one thing differs, the answer is the one that a policy without any memory gives."""
+    callers = [Caller("acme", "alice", scopes=scopes) for scopes in (ALL, ALL - {"mcp:call:write"}, NOBODY)]
+    services = [Caller("acme", "alice", "service", scopes=ALL)]
+    routes = [a_route(effect=effect, pinned=pinned) for effect in range(4) for pinned in (True, False)]
+    remembering = policy()
+    for _ in range(2):
+        for caller in (*callers, *services):
+            for route in routes:
+                fresh = policy().decide(a_call(caller=caller, route=route))
+                assert remembering.decide(a_call(caller=caller, route=route)) == fresh
+                assert remembering.sees(caller, route) is policy().sees(caller, route)
+
+
+def test_a_tool_whose_definition_changed_is_hidden_and_its_call_as_unknown() -> None:
+    kept = policy()
+    assert not kept.decide(a_call(route=a_route(effect=0))).refused
+    decision = kept.decide(a_call(route=a_route(effect=0, pinned=False)))
+    assert (decision.refused, decision.policies) == ("unknown", ("guard.pinned",))
+    assert not kept.sees(ALICE, a_route(effect=0, pinned=False))
+
+
 @pytest.mark.parametrize("tenant", [None, Tenant("acme", suspended=True)])
 def test_an_unknown_or_suspended_tenant_may_do_nothing(tenant: Tenant | None) -> None:
     assert isinstance(fault(decided(0, tenant=tenant)), UnknownName)
