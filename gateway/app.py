@@ -135,6 +135,7 @@ class Gatehouse:
         await memory.follow(lambda: self._tasks.spawn(self.catalogue.repin()))
         self.watching = Watching(settings, VERSION, lines)
         leave(self.watching.close)
+        self.watching.audited(self.audit)
         self._paths = self._lay_paths(policy)
         self.looking = look = Looking(settings, identity.owner, self._paths.under_way)
 

@@ -82,13 +82,26 @@ def _told(each: "Break") -> str:
 
 
 @audit.command()
-def export(tenant: Tenant = None, since: Since = None, config: Config = None) -> None:
+def export(
+    tenant: Tenant = None,
+    since: Since = None,
+    config: Config = None,
+    otlp: Annotated[
+        bool, typer.Option("--otlp", help="Send them as log records to the collector of telemetry.otlp instead.")
+    ] = False,
+) -> None:
     """Print every record as a line of JSON, with its place in its chain."""
     import msgspec
 
     encode = msgspec.json.Encoder().encode
     with _opened(config) as kept:
-        for record in kept.records(tenant, _moment(since)):
+        found = kept.records(tenant, _moment(since))
+        if otlp:
+            from gateway.cli.audit_otlp import send
+
+            print(f"{send(found, config)} records were sent")
+            return
+        for record in found:
             print(encode(record).decode())
 
 

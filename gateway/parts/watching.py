@@ -1,17 +1,23 @@
 """Traces, metrics and logs, composed for `app.py` from what the settings say."""
 
+import asyncio
 import logging
 import os
 import resource
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from gateway.contract import Bus, Call, Result
+from gateway.errors import Fault
 from gateway.settings import Settings
 from gateway.settings.telemetry import Otlp
 from gateway.stages.trace import Trace
+from gateway.state.audit import AuditLog
+from gateway.state.audit_chain import LINKED, Linked
+from gateway.telemetry.audit_log import audit_record
 from gateway.telemetry.calls import CallLines, Keep, Spans
 from gateway.telemetry.export import Exporter
 from gateway.telemetry.families import Family, as_text
@@ -41,6 +47,8 @@ class Watching:
     def __init__(self, settings: Settings, version: str, lines: Lines) -> None:
         told, traces = settings.telemetry, settings.telemetry.traces
         self._version = version
+        self._otlp = told.otlp
+        self._audit: AuditLog | None = None
         self._exporter = _exporter(told.otlp, version)
         self._handlers: list[logging.Handler] = []
         keepers: list[Keep] = []
@@ -76,6 +84,20 @@ class Watching:
 
         return told
 
+    def audited(self, audit: AuditLog) -> None:
+        """Send what is committed there as log records, where the settings say so."""
+        if self._exporter is None or not self._otlp.audit:
+            return
+        logs, loop = self._exporter.logs, asyncio.get_running_loop()
+
+        def committed(linked: Sequence[Linked]) -> None:
+            records = [audit_record(dict(zip(LINKED, each, strict=True))) for each in linked]
+            with suppress(RuntimeError):  # the loop is closed: nothing is sent any more
+                loop.call_soon_threadsafe(logs, records)
+
+        audit.on_commit(committed)
+        self._audit = audit
+
     def _listen(self, handler: logging.Handler) -> None:
         self._handlers.append(handler)
         logging.getLogger().addHandler(handler)
@@ -98,6 +120,9 @@ class Watching:
             self._exporter.metrics(self.families())
 
     async def close(self) -> None:
+        if self._audit is not None:
+            with suppress(Fault):  # what cannot be committed cannot be told either
+                await self._audit.flush()
         for handler in self._handlers:
             logging.getLogger().removeHandler(handler)
         if self._store is not None:
@@ -179,15 +204,22 @@ def _memory() -> Family:
 
 
 def _exporter(otlp: Otlp, version: str) -> Exporter | None:
-    if otlp.url is None:
-        return None
+    return Exporter(sender(otlp), encoder(version)) if otlp.url is not None else None
+
+
+def sender(otlp: Otlp) -> Sender:
+    """To the collector that is named. Raises `LoadError` where an extra lacks."""
+    assert otlp.url is not None
     headers = {name: value.get_secret_value() for name, value in otlp.headers.items()}
+    make = GrpcSender if otlp.protocol == "grpc" else HttpSender
     try:
-        make = GrpcSender if otlp.protocol == "grpc" else HttpSender
-        sender: Sender = make(otlp.url, headers, otlp.timeout)
+        return make(otlp.url, headers, otlp.timeout)
     except ImportError as exc:
         raise LoadError("telemetry.otlp.protocol: gRPC needs the extra: pip install 'gatehouse[otlp-grpc]'") from exc
-    return Exporter(sender, Encoder(_resource(version), version))
+
+
+def encoder(version: str) -> Encoder:
+    return Encoder(_resource(version), version)
 
 
 def _resource(version: str) -> dict[str, Any]:

@@ -31,6 +31,9 @@ class Otlp(Section):
     traces: bool = Field(default=True, description="Whether spans are sent.")
     metrics: bool = Field(default=True, description="Whether metrics are sent; /metrics shows them in any case.")
     logs: bool = Field(default=False, description="Whether log records are sent, beside the lines on standard error.")
+    audit: bool = Field(
+        default=False, description="Whether audit records are sent as log records, once they are committed."
+    )
     metrics_interval: Seconds = Field(default=15, description="Seconds between two sendings of the metrics.")
     timeout: Seconds = Field(default=10, description="Seconds it may take to answer.")
 

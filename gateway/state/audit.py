@@ -6,12 +6,13 @@ import secrets
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from gateway.errors import Fault, Kind
-from gateway.state.audit_chain import COLUMNS, Chains, Row
+from gateway.state.audit_chain import COLUMNS, Chains, Linked, Row
 from gateway.state.audit_file import BAD_RECORD, FAILED, FILE, AuditFile, prepare
 
 __all__ = ["COLUMNS", "FILE", "AuditLog", "Row"]
@@ -42,6 +43,7 @@ class AuditLog:
         self._put = 0
         self._written = 0
         self._flushes: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._listeners: list[Callable[[Sequence[Linked]], None]] = []
         self._loop = asyncio.get_running_loop()
         self._work = threading.Event()
         self._hurry = threading.Event()
@@ -57,6 +59,10 @@ class AuditLog:
         Records older than `keep_days`, and the oldest beyond `max_records`, are let go once an hour.
         """
         return cls(await prepare(data_dir), keep_days, max_records)
+
+    def on_commit(self, listener: Callable[[Sequence[Linked]], None]) -> None:
+        """Call `listener` with records once they are committed: on the writer's thread, and not for long."""
+        self._listeners.append(listener)
 
     @property
     def waiting(self) -> int:
@@ -140,6 +146,7 @@ class AuditLog:
                 linked, heads = self._chains.linked(group)
                 self._file.write(self._chains.writer, linked, heads)
                 self._chains.advance(heads)
+                self._tell_listeners(linked)
             except BAD_RECORD:
                 self._write_singly(group)
             except FAILED:
@@ -150,6 +157,13 @@ class AuditLog:
                     self._hurry.wait(_RETRY)
                     continue
             return
+
+    def _tell_listeners(self, linked: Sequence[Linked]) -> None:
+        for listener in self._listeners:
+            try:
+                listener(linked)
+            except Exception:  # what is committed must not be written again, nor the writer die
+                _log.exception("a listener to audit records failed")
 
     def _write_singly(self, group: list[Row]) -> None:
         if len(group) > 1:

@@ -61,6 +61,9 @@ class Exporter:
     def log(self, record: LogRecord) -> None:
         self._put("logs", (record,))
 
+    def logs(self, records: Sequence[LogRecord]) -> None:
+        self._put("logs", records)
+
     def metrics(self, families: Sequence[Family]) -> None:
         """Only the newest numbers matter: those that still wait make room."""
         queue = self._queues["metrics"]

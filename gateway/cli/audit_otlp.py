@@ -1,0 +1,33 @@
+"""`gatehouse audit export --otlp`: records of the past, for a collector that was not there, or not reached, then."""
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from gateway.cli.configured import read_settings
+from gateway.cli.failure import UNREACHABLE, Failure
+from gateway.parts.watching import encoder, sender
+from gateway.telemetry.audit_log import audit_record
+from gateway.telemetry.senders import Rejected, TryAgain
+
+_BATCH: Final = 500
+
+
+def send(records: Iterator[dict[str, Any]], config: Path | None) -> int:
+    """How many were taken. Raises `Failure` at the first that were not."""
+    otlp = read_settings(config).telemetry.otlp
+    if otlp.url is None:
+        raise Failure("no collector is named; set telemetry.otlp.url")
+    encode, to, taken = encoder(version("gatehouse")), sender(otlp), 0
+    try:
+        while batch := [audit_record(each) for each in islice(records, _BATCH)]:
+            to.send("logs", encode.logs(batch))
+            taken += len(batch)
+    except (TryAgain, Rejected) as exc:
+        told = f"{otlp.url} did not take them ({exc}); {taken} were sent before"
+        raise Failure(told, code=UNREACHABLE) from exc
+    finally:
+        to.close()
+    return taken
