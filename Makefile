@@ -24,6 +24,7 @@ install: $(READY)  ## only make .venv
 bench: $(READY)  ## CPU per call beside a bare ASGI echo; how fast a large memory answers
 	@$(PY) -m bench.policy
 	@$(PY) -m bench.credential
+	@$(PY) -m bench.audit
 	@$(PY) -m bench.telemetry
 	@$(PY) -m bench
 	@$(PY) -m bench.memory

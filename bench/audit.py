@@ -29,7 +29,8 @@ def main() -> int:
                 chains.advance(heads)
             print(f"written   {records} records in {time.process_time() - began:6.1f} s of CPU")
             took, broken = _verified(kept)
-            print(f"verified  {records} records in {took:6.1f} s (at most {MOST_SECONDS:g}), {len(broken)} broken")
+            held = f"{len(broken)} broken"
+            print(f"verified  {records} records in {took:6.1f} s of CPU (at most {MOST_SECONDS:g}), {held}")
             touched = records * 3 // 4 // 2
             with closing(sqlite3.connect(Path(folder) / FILE)) as other, other:
                 change = "UPDATE audit SET target = 'core.pinh' WHERE tenant = 'b' AND sequence = ?"
@@ -55,9 +56,10 @@ def _record(number: int) -> Row:
 
 
 def _verified(kept: AuditFile) -> tuple[float, list[Break]]:
-    began = time.monotonic()
+    # Of CPU: on a machine that is busy with others the clock tells of them.
+    began = time.process_time()
     broken = [each for each in kept.verify() if each is not None]
-    return time.monotonic() - began, broken
+    return time.process_time() - began, broken
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ from sqlalchemy import Row
 from gateway.auth.embedded import Embedded, Grant, new_family
 from gateway.auth.jwt import BadToken, peek, verified
 from gateway.auth.revocations import Revocations
+from gateway.auth.server.asking import Approved, Asked
 from gateway.auth.server.assertion import Assertions
 from gateway.auth.server.clients import Client, Clients
 from gateway.auth.server.codes import Code, Codes
-from gateway.auth.server.core import Approved, Asked
 from gateway.auth.server.refresh import RefreshTokens, Refused
 from gateway.auth.tokens import Resources
 from gateway.auth.users import Users
@@ -30,7 +30,7 @@ Told = Callable[[str, str, str, str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
-    """`gateway.auth.server.core.Ask`. Made once, on the loop that it asks."""
+    """`gateway.auth.server.asking.Ask`. Made once, on the loop that it asks."""
 
     loop: asyncio.AbstractEventLoop
     clients: Clients

@@ -10,11 +10,13 @@ from urllib.parse import urlencode, urlsplit
 
 from gateway.auth.browser import SESSION_SECONDS, Browsers
 from gateway.auth.server import pages
+from gateway.auth.server.asking import Approved, Asked
 from gateway.auth.server.clients import Client, Clients
-from gateway.auth.server.core import Answer, Approved, Asked, Core, NotGranted, Pairs, with_issuer
+from gateway.auth.server.core import Answer, Core, NotGranted, with_issuer
 from gateway.auth.server.csrf import Forms
 from gateway.auth.server.pages import Page
 from gateway.auth.server.registration import Unfit, read
+from gateway.auth.server.shapes import Pairs
 from gateway.auth.server.signin import SignIn
 from gateway.auth.users import Users
 from gateway.contract import Json
