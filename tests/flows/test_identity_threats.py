@@ -5,14 +5,21 @@ import base64
 import json
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
+from fastapi.routing import APIWebSocketRoute
+from starlette.routing import Route, WebSocketRoute
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from gateway.auth.embedded import Grant, new_family
 from gateway.auth.key_text import new_id, new_secret, spell
@@ -194,25 +201,63 @@ OPEN = {
 }
 
 
+def _routes(table: Iterable[Any]) -> tuple[dict[str, set[str]], list[str]]:
+    """Every path of the router's own table with its methods, also what is in no description; and the sockets'."""
+    plain: dict[str, set[str]] = {}
+    sockets: list[str] = []
+    for route in table:
+        if isinstance(route, WebSocketRoute | APIWebSocketRoute):
+            sockets.append(route.path)
+        elif isinstance(route, Route):
+            plain.setdefault(route.path, set()).update(route.methods or ())
+        else:
+            # A router within the router; anything else would be probed by nobody, so it fails here.
+            inner, more = _routes(route.original_router.routes)
+            plain |= {path: plain.get(path, set()) | methods for path, methods in inner.items()}
+            sockets += more
+    return plain, sockets
+
+
 async def test_threat_38_every_route_but_those_meant_for_strangers_refuses_a_stranger(start: Any) -> None:
     async with start(auth=FREE, backends={"core": {"module": "backends.core"}}) as gateway:
-        described = gateway.house.plain.openapi()["paths"]
-        routes = [(path, [method.upper() for method in methods]) for path, methods in described.items()]
+        routes, sockets = _routes(gateway.house.plain.routes)
         assert len(routes) > 10
+        assert "/bridge/godot" in sockets
+        assert {"/api/v1/policy/why", "/v1/bridge/session", "/metrics"} <= routes.keys()
         narrow = {"authorization": "Bearer gth_aaaaaaaaaaaa_" + "s" * 43 + "_aaaaaa"}
         async with httpx.AsyncClient(base_url=gateway.base, timeout=30) as http:
-            for path, methods in routes:
+            for path, methods in routes.items():
                 if path in OPEN or path.startswith("/.well-known/"):
                     continue
                 for method in methods:
                     for headers in ({}, narrow):
-                        answer = await http.request(method, path.replace("{session_id}", "x"), headers=headers)
+                        answer = await http.request(method, re.sub(r"\{[^}]*\}", "x", path), headers=headers)
                         assert answer.status_code in (401, 429), (method, path)
+            for path in sockets:
+                for headers in ({}, narrow):
+                    with pytest.raises(InvalidStatus) as refused:
+                        async with connect(f"ws{gateway.base[4:]}{path}?project=/p", additional_headers=headers):
+                            pass
+                    assert refused.value.response.status_code == 403, path
             for path in ("/mcp", "/mcp/core", "/mcp/none"):
                 for method in ("GET", "POST", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS"):
                     for version in ({}, {"mcp-protocol-version": "2026-07-28"}):
                         answer = await http.request(method, path, headers=version)
                         assert answer.status_code == 401, (method, path)
+
+
+async def test_threat_37_every_operators_route_needs_the_operators_scope(start: Any) -> None:
+    async with start(auth=FREE, backends={"core": {"module": "backends.core"}}) as gateway:
+        routes, _ = _routes(gateway.house.plain.routes)
+        theirs = {path: methods for path, methods in routes.items() if path.startswith("/api/v1/")}
+        assert len(theirs) > 2
+        # Whoever may call and write may not administer, whatever is asked and however.
+        headers = {"authorization": f"Bearer {gateway.key}"}
+        async with httpx.AsyncClient(base_url=gateway.base, headers=headers, timeout=30) as http:
+            for path, methods in theirs.items():
+                for method in methods:
+                    answer = await http.request(method, re.sub(r"\{[^}]*\}", "x", path), content=b"{}")
+                    assert answer.status_code == 403, (method, path)
 
 
 async def test_threat_38_a_token_of_another_tenant_sees_nothing_of_this_one(start: Any, era: str) -> None:
