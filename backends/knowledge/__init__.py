@@ -96,7 +96,7 @@ def server(home: Home) -> Server[Any]:
         return {"prompts": [prompt.definition() for prompt in prompts.PROMPTS.values()]}
 
     async def get_prompt(ctx: Ctx, params: GetPromptRequestParams) -> Json:
-        return prompts.get(params.name, params.arguments or {})
+        return prompts.get(params.name, params.arguments or {}, home.namespace)
 
     async def complete(ctx: Ctx, params: CompleteRequestParams) -> Json:
         async with visit(library, ctx).open() as book:
