@@ -11,7 +11,6 @@ from mcp.server.context import ServerRequestContext
 from mcp.types import (
     CallToolRequestParams,
     GetPromptRequestParams,
-    PaginatedRequestParams,
     ReadResourceRequestParams,
     SubscriptionsListenRequestParams,
 )
@@ -25,6 +24,7 @@ from backends.godot.notation import defaults
 from backends.godot.paths import Project
 from backends.godot.refusals import Refusals
 from backends.godot.rows import TOOLS
+from backends.lists import answer_lists
 from gateway.contract import Home, Json
 from gateway.errors import Fault, Kind
 
@@ -40,9 +40,6 @@ def make(home: Home) -> Server[Any]:
     home.on_refusal(Refusals(desk).told)
     listed = [tool.definition(gate_open=desk.options.allow_dangerous_ops) for tool in TOOLS.values()]
 
-    async def list_tools(ctx: ServerRequestContext[Any], params: PaginatedRequestParams) -> Json:
-        return {"tools": listed}
-
     async def call_tool(ctx: ServerRequestContext[Any], params: CallToolRequestParams) -> Json:
         tool = TOOLS.get(params.name)
         if tool is None:
@@ -54,17 +51,8 @@ def make(home: Home) -> Server[Any]:
         arguments = params.arguments or {}
         return await _Recorded(desk, tool, arguments).call(report)
 
-    async def list_resources(ctx: ServerRequestContext[Any], params: PaginatedRequestParams) -> Json:
-        return {"resources": views.listed()}
-
-    async def list_templates(ctx: ServerRequestContext[Any], params: PaginatedRequestParams) -> Json:
-        return {"resourceTemplates": views.templates()}
-
     async def read_resource(ctx: ServerRequestContext[Any], params: ReadResourceRequestParams) -> Json:
         return await views.read(desk, home.here().caller, str(params.uri))
-
-    async def list_prompts(ctx: ServerRequestContext[Any], params: PaginatedRequestParams) -> Json:
-        return {"prompts": prompts.listed()}
 
     async def get_prompt(ctx: ServerRequestContext[Any], params: GetPromptRequestParams) -> Json:
         return prompts.get(params.name, params.arguments or {})
@@ -80,13 +68,10 @@ def make(home: Home) -> Server[Any]:
             await desk.close()
 
     server = Server[Any]("godot", instructions=_INSTRUCTIONS, lifespan=lifespan)
-    server.add_request_handler("tools/list", PaginatedRequestParams, list_tools)
+    answer_lists(server, tools=listed, resources=views.listed(), templates=views.templates(), prompts=prompts.listed())
     server.add_request_handler("tools/call", CallToolRequestParams, call_tool)
-    server.add_request_handler("resources/list", PaginatedRequestParams, list_resources)
-    server.add_request_handler("resources/templates/list", PaginatedRequestParams, list_templates)
     server.add_request_handler("resources/read", ReadResourceRequestParams, read_resource)
     server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, desk.events.listen)
-    server.add_request_handler("prompts/list", PaginatedRequestParams, list_prompts)
     server.add_request_handler("prompts/get", GetPromptRequestParams, get_prompt)
     return server
 

@@ -10,7 +10,6 @@ from mcp.types import (
     CallToolRequestParams,
     CompleteRequestParams,
     GetPromptRequestParams,
-    PaginatedRequestParams,
     ReadResourceRequestParams,
     SubscribeRequestParams,
     UnsubscribeRequestParams,
@@ -21,6 +20,7 @@ from backends.knowledge.desk import Desk
 from backends.knowledge.options import Options
 from backends.knowledge.tools import TOOLS
 from backends.knowledge.visit import Library, visit
+from backends.lists import answer_lists
 from gateway.contract import Home, Json, Manifest
 from gateway.errors import Kind
 
@@ -68,17 +68,8 @@ def server(home: Home) -> Server[Any]:
     library = Library(home)
     desk = Desk(library)
 
-    async def list_tools(ctx: Ctx, params: PaginatedRequestParams | None) -> Json:
-        return {"tools": [tool.definition() for tool in TOOLS]}
-
     async def call_tool(ctx: Ctx, params: CallToolRequestParams) -> Json:
         return await desk.call(visit(library, ctx), params.name, params.arguments or {})
-
-    async def list_resources(ctx: Ctx, params: PaginatedRequestParams | None) -> Json:
-        return {"resources": list(resources.RESOURCES)}
-
-    async def list_templates(ctx: Ctx, params: PaginatedRequestParams | None) -> Json:
-        return {"resourceTemplates": list(resources.TEMPLATES)}
 
     async def read_resource(ctx: Ctx, params: ReadResourceRequestParams) -> Json:
         async with visit(library, ctx).open() as book:
@@ -92,26 +83,25 @@ def server(home: Home) -> Server[Any]:
         library.announcer.unwatch(str(params.uri))
         return {}
 
-    async def list_prompts(ctx: Ctx, params: PaginatedRequestParams | None) -> Json:
-        return {"prompts": [prompt.definition() for prompt in prompts.PROMPTS.values()]}
-
     async def get_prompt(ctx: Ctx, params: GetPromptRequestParams) -> Json:
-        return prompts.get(params.name, params.arguments or {})
+        return prompts.get(params.name, params.arguments or {}, home.namespace)
 
     async def complete(ctx: Ctx, params: CompleteRequestParams) -> Json:
         async with visit(library, ctx).open() as book:
             return await prompts.complete(book, params.argument.name, params.argument.value)
 
     made = Server[Any]("knowledge", instructions=_INSTRUCTIONS)
-    # Registered by hand: the handlers answer plain objects, which the constructor's types do not admit.
-    made.add_request_handler("tools/list", PaginatedRequestParams, list_tools)
+    answer_lists(
+        made,
+        tools=[tool.definition() for tool in TOOLS],
+        resources=resources.RESOURCES,
+        templates=resources.TEMPLATES,
+        prompts=[prompt.definition() for prompt in prompts.PROMPTS.values()],
+    )
     made.add_request_handler("tools/call", CallToolRequestParams, call_tool)
-    made.add_request_handler("resources/list", PaginatedRequestParams, list_resources)
-    made.add_request_handler("resources/templates/list", PaginatedRequestParams, list_templates)
     made.add_request_handler("resources/read", ReadResourceRequestParams, read_resource)
     made.add_request_handler("resources/subscribe", SubscribeRequestParams, subscribe)
     made.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, unsubscribe)
-    made.add_request_handler("prompts/list", PaginatedRequestParams, list_prompts)
     made.add_request_handler("prompts/get", GetPromptRequestParams, get_prompt)
     made.add_request_handler("completion/complete", CompleteRequestParams, complete)
     return made

@@ -28,9 +28,9 @@ def counted(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
-def listing(head: str, lines: list[str], *, more: bool) -> str:
-    """A heading with one line for each item, as text."""
-    tail = ["More with next_cursor."] if more else []
+def listing(head: str, lines: list[str], next_cursor: str | None = None) -> str:
+    """A heading with one line for each item, as text, and how to go on where there is more."""
+    tail = [f"More with cursor {next_cursor}"] if next_cursor is not None else []
     return "\n".join([head, *(f"- {line}" for line in lines), *tail])
 
 

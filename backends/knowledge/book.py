@@ -16,6 +16,11 @@ EntityType = Literal["entry", "triple", "entity"]
 Op = Literal["CREATE", "UPDATE", "DELETE", "MERGE", "REVERT"]
 
 
+_CLAIM: Final = update(clock).values(one=1).returning(clock.c.last_id, clock.c.last_number)
+_KEEP: Final = update(clock)
+_LAST: Final = select(clock.c.last_transaction)
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """What happened to one row. A snapshot of None means that it is not there: not yet, or no longer."""
@@ -61,8 +66,7 @@ class Book:
     async def begin_writing(self) -> None:
         """Wait for the other writers of this tenant. Every change begins here, before it reads what it changes."""
         # The update takes the row's lock where an engine lets writers run side by side.
-        claim = update(clock).values(one=1).returning(clock.c.last_id, clock.c.last_number)
-        row = (await self.connection.execute(claim)).first()
+        row = (await self.connection.execute(_CLAIM)).first()
         if row is None:
             await self.connection.execute(insert(clock).values(one=1, last_id="", last_number=0))
         self._hand = _Hand(row.last_id, row.last_number) if row else _Hand("", 0)
@@ -85,11 +89,11 @@ class Book:
         values: Json = {"last_id": self._hand.last_id, "last_number": self._hand.last_number}
         if self.written:
             values["last_transaction"] = self.written[-1].id
-        await self.connection.execute(update(clock).values(values))
+        await self.connection.execute(_KEEP, values)
 
     async def last_transaction(self) -> str | None:
         """The newest transaction that this read sees."""
-        return (await self.connection.execute(select(clock.c.last_transaction))).scalar()
+        return (await self.connection.execute(_LAST)).scalar()
 
 
 MAX_PAGE_BYTES: Final = 512 * 1024

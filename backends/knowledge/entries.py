@@ -1,6 +1,8 @@
 """Entries: what is known about a topic, in words."""
 
-from sqlalchemy import select
+from typing import Final
+
+from sqlalchemy import bindparam, select
 
 from backends.knowledge import ledger, provenance
 from backends.knowledge.book import Book, Change
@@ -8,7 +10,11 @@ from backends.knowledge.keys import digest, fold
 from backends.knowledge.tables import entries, names
 from gateway.contract import Json
 
-_FIELDS = ("topic", "content", "tags")
+_FIELDS: Final = ("topic", "content", "tags")
+_OWNERS: Final = select(names).where(names.c.name_key.in_(bindparam("keys", expanding=True)))
+_KNOWN: Final = select(entries.c.content_digest).where(
+    entries.c.content_digest.in_(bindparam("digests", expanding=True)), entries.c.deleted_at.is_(None)
+)
 
 
 async def store(book: Book, arguments: Json) -> Json:
@@ -39,10 +45,8 @@ async def update(book: Book, arguments: Json) -> Json:
 async def known_contents(book: Book, contents: list[str]) -> set[str]:
     """Those of the contents that a living entry already says, word for word."""
     by_digest = {digest(content): content for content in contents}
-    statement = select(entries.c.content_digest).where(
-        entries.c.content_digest.in_(by_digest), entries.c.deleted_at.is_(None)
-    )
-    return {by_digest[found] for found in (await book.connection.execute(statement)).scalars()}
+    known = await book.connection.execute(_KNOWN, {"digests": list(by_digest)})
+    return {by_digest[found] for found in known.scalars()}
 
 
 async def with_entity(book: Book, entry: Json) -> Json:
@@ -52,8 +56,8 @@ async def with_entity(book: Book, entry: Json) -> Json:
 async def with_entities(book: Book, found: list[Json]) -> list[Json]:
     """Each entry with the entity that its topic names, if there is one."""
     keys = {entry["id"]: fold(entry["topic"]) for entry in found}
-    statement = select(names).where(names.c.name_key.in_(set(keys.values())))
-    owners = {row.name_key: row.entity_id for row in await book.connection.execute(statement)}
+    named = await book.connection.execute(_OWNERS, {"keys": list(set(keys.values()))})
+    owners = {row.name_key: row.entity_id for row in named}
     return [{**entry, "canonical_entity_id": owners.get(keys[entry["id"]])} for entry in found]
 
 

@@ -1,45 +1,51 @@
 """What was changed, by whom and how: the transactions of the memory."""
 
 import json
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
-from sqlalchemy import CompoundSelect, select, union_all
+from sqlalchemy import bindparam, select, union_all
 
 from backends.knowledge.book import Book
-from backends.knowledge.paging import Page, newest_first
+from backends.knowledge.paging import Listing, Page, newest_first
 from backends.knowledge.tables import touches, transactions
 from gateway.contract import Json
 
 DEFAULT_LIMIT = 20
 
+TOUCHING: Final = union_all(
+    select(transactions.c.id).where(transactions.c.entity_id == bindparam("entity_id")),
+    select(touches.c.transaction_id).where(touches.c.entity_id == bindparam("entity_id")),
+)
+"""Ids of the transactions that changed the thing `entity_id`, under its name or beside another's."""
+_FILTERS: Final = {
+    "entity_type": transactions.c.entity_type == bindparam("entity_type"),
+    "actor": transactions.c.actor == bindparam("actor"),
+    "entity_id": transactions.c.id.in_(TOUCHING),
+}
+_OUTLINES: Final = Listing.of(select(*(column for column in transactions.c if column.name != "changes")), transactions)
+_ONE: Final = select(transactions).where(transactions.c.id == bindparam("transaction_id"))
+
 
 async def history(book: Book, arguments: Json) -> Page:
     """With snapshots, for reading what a fact said before."""
-    statement = select(transactions)
-    if (kind := arguments.get("entity_type")) is not None:
-        statement = statement.where(transactions.c.entity_type == kind)
-    if (actor := arguments.get("actor")) is not None:
-        statement = statement.where(transactions.c.actor == actor)
-    if (entity_id := arguments.get("entity_id")) is not None:
-        statement = statement.where(transactions.c.id.in_(touching(entity_id)))
+    asked = {name: arguments[name] for name in _FILTERS if arguments.get(name) is not None}
     limit = arguments.get("limit", DEFAULT_LIMIT)
-    return await newest_first(book, statement, transactions, _whole, limit, arguments.get("cursor"))
+    return await newest_first(book, _listing(tuple(asked)), _whole, limit, arguments.get("cursor"), asked)
 
 
-def touching(entity_id: str) -> CompoundSelect[tuple[str]]:
-    """Ids of the transactions that changed it, under its name or beside another's."""
-    under = select(transactions.c.id).where(transactions.c.entity_id == entity_id)
-    return union_all(under, select(touches.c.transaction_id).where(touches.c.entity_id == entity_id))
+@lru_cache
+def _listing(filters: tuple[str, ...]) -> Listing:
+    return Listing.of(select(transactions).where(*(_FILTERS[name] for name in filters)), transactions)
 
 
 async def outlines(book: Book, limit: int, cursor: str | None) -> Page:
     """Without snapshots, for seeing what happened."""
-    columns = [column for column in transactions.c if column.name != "changes"]
-    return await newest_first(book, select(*columns), transactions, _outline, limit, cursor)
+    return await newest_first(book, _OUTLINES, _outline, limit, cursor)
 
 
 async def one(book: Book, transaction_id: str) -> Json | None:
-    row = (await book.connection.execute(select(transactions).where(transactions.c.id == transaction_id))).first()
+    row = (await book.connection.execute(_ONE, {"transaction_id": transaction_id})).first()
     return _whole(row) if row is not None else None
 
 

@@ -1,15 +1,25 @@
 """Every change of the memory goes through here: rows, index and transaction in one commit."""
 
 import json
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from backends.knowledge.book import Book, Change, EntityType, Op, Written
 from backends.knowledge.shelves import SHELVES
 from backends.knowledge.tables import touches, transactions
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
+
+_NOTE: Final = insert(transactions)
+_TOUCH: Final = insert(touches)
+_ADD: Final = {kind: insert(shelf.table) for kind, shelf in SHELVES.items()}
+_FIND: Final = {
+    kind: select(shelf.table).where(shelf.table.c.id == bindparam("this")) for kind, shelf in SHELVES.items()
+}
+_CHANGE: Final = {
+    kind: update(shelf.table).where(shelf.table.c.id == bindparam("this")) for kind, shelf in SHELVES.items()
+}
 
 
 async def find(book: Book, kind: EntityType, id_: str) -> Json | None:
@@ -61,10 +71,10 @@ async def record(
         "reverted_by": None,
         "recorded_at": book.now,
     }
-    await book.connection.execute(insert(transactions), row)
+    await book.connection.execute(_NOTE, row)
     if beside := {change.id for change in changes} - {main.id}:
         touched = [{"entity_id": id_, "transaction_id": written.id} for id_ in beside]
-        await book.connection.execute(insert(touches), touched)
+        await book.connection.execute(_TOUCH, touched)
     book.written.append(written)
     return written
 
@@ -81,10 +91,10 @@ async def _apply(book: Book, change: Change) -> None:
     if row is None:
         assert change.after is not None
         values = {**shelf.to_row(change.after), "number": book.new_number(), "deleted_at": None}
-        await book.connection.execute(insert(shelf.table), values)
+        await book.connection.execute(_ADD[change.kind], values)
     else:
         values = _values(book, change, row)
-        await book.connection.execute(update(shelf.table).where(shelf.table.c.id == change.id).values(values))
+        await book.connection.execute(_CHANGE[change.kind], {**values, "this": change.id})
     book.rows.pop((change.kind, change.id), None)
     await shelf.settle(book, change.id, change.before, change.after)
 
@@ -97,9 +107,7 @@ def _values(book: Book, change: Change, row: Any) -> Json:
 
 async def _row(book: Book, kind: EntityType, id_: str) -> Any:
     if (kind, id_) not in book.rows:
-        shelf = SHELVES[kind]
-        found = await book.connection.execute(select(shelf.table).where(shelf.table.c.id == id_))
-        book.rows[kind, id_] = found.first()
+        book.rows[kind, id_] = (await book.connection.execute(_FIND[kind], {"this": id_})).first()
     return book.rows[kind, id_]
 
 

@@ -1,12 +1,20 @@
 """Which names mean the same: those of one entity, or else just the name itself."""
 
 from collections.abc import Iterable
+from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from backends.knowledge.book import Book
 from backends.knowledge.keys import fold
 from backends.knowledge.tables import names
+
+_others = names.alias("others")
+_ALL_NAMES: Final = (
+    select(_others.c.name_key)
+    .select_from(names.join(_others, _others.c.entity_id == names.c.entity_id))
+    .where(names.c.name_key.in_(bindparam("keys", expanding=True)))
+)
 
 
 async def same(book: Book, name: str) -> set[str]:
@@ -20,10 +28,4 @@ async def same(book: Book, name: str) -> set[str]:
 async def spread(book: Book, keys: Iterable[str]) -> set[str]:
     """The keys with all other names of the entities they belong to."""
     known = set(keys)
-    others = names.alias("others")
-    statement = (
-        select(others.c.name_key)
-        .select_from(names.join(others, others.c.entity_id == names.c.entity_id))
-        .where(names.c.name_key.in_(known))
-    )
-    return known | set((await book.connection.execute(statement)).scalars())
+    return known | set((await book.connection.execute(_ALL_NAMES, {"keys": list(known)})).scalars())

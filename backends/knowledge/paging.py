@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, TableClause
+from sqlalchemy import ColumnElement, Integer, Select, TableClause, bindparam
 
 from backends.knowledge.book import MAX_PAGE_BYTES, Book
 from backends.knowledge.ids import ULID
@@ -23,23 +23,35 @@ class Page:
         return {"items": self.items, "next_cursor": self.next_cursor}
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Listing:
+    """A list that is read in pages, newest first: the statements of its first page and of those after it."""
+
+    first: Select[Any]
+    onwards: Select[Any]
+
+    @classmethod
+    def of(cls, statement: Select[Any], table: TableClause, order: ColumnElement[Any] | None = None) -> "Listing":
+        """`order` is another column in the order of ids, where the statement has one that costs less."""
+        newest = (table.c.id if order is None else order).desc()
+        older = statement.where(table.c.id < bindparam("older_than"))
+        size = bindparam("page_size", type_=Integer)
+        return cls(*(each.order_by(newest).limit(size) for each in (statement, older)))
+
+
 async def newest_first(
     book: Book,
-    statement: Select[Any],
-    table: TableClause,
+    listing: Listing,
     from_row: Callable[[Any], Json],
     limit: int,
     cursor: str | None,
-    order: ColumnElement[Any] | None = None,
+    values: Json | None = None,
 ) -> Page:
-    """Ids are in order of commit, so what others write meanwhile lands before the first page, never between two.
-
-    `order` is another column in that same order, where the statement has one that costs less.
-    """
+    """Ids are in order of commit, so what others write meanwhile lands before the first page, never between two."""
+    given = {**(values or {}), "page_size": limit + 1}
     if cursor is not None:
-        statement = statement.where(_before(table, cursor))
-    newest = (table.c.id if order is None else order).desc()
-    rows = await book.connection.execute(statement.order_by(newest).limit(limit + 1))
+        given["older_than"] = _id_of(cursor)
+    rows = await book.connection.execute(listing.first if cursor is None else listing.onwards, given)
     found = [from_row(row) for row in rows]
     shown = fitting(found[:limit])
     more = len(found) > len(shown)
@@ -76,8 +88,8 @@ def bad_cursor() -> Fault:
     )
 
 
-def _before(table: TableClause, cursor: str) -> ColumnElement[bool]:
+def _id_of(cursor: str) -> str:
     word = read_cursor(cursor)
     if not ULID.fullmatch(word):
         raise bad_cursor()
-    return table.c.id < word
+    return word

@@ -128,14 +128,15 @@ PROMPTS: Final = {
 }
 
 
-def get(name: str, given: dict[str, str]) -> Json:
+def get(name: str, given: dict[str, str], namespace: str) -> Json:
     """The result of `prompts/get`. Raises `UnknownName` or `Fault(INVALID_INPUT)`."""
     prompt = PROMPTS.get(name)
     if prompt is None:
         raise UnknownName(f"Unknown prompt: {name[:128]}")
     _check(prompt, given)
     steps = "\n".join(f"{number}. {step}" for number, step in enumerate(prompt.steps(given), 1))
-    text = f"{prompt.description}\n\n{_NOTHING_YET}\n\n{steps}"
+    shown = f"The tools named here are those of {namespace}; `query` may be shown to you as `{namespace}_query`."
+    text = f"{prompt.description}\n\n{_NOTHING_YET} {shown}\n\n{steps}"
     return {
         "description": prompt.description,
         "messages": [{"role": "user", "content": {"type": "text", "text": text}}],

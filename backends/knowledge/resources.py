@@ -11,7 +11,7 @@ from backends.knowledge.addresses import Address
 from backends.knowledge.answers import JSON_TYPE
 from backends.knowledge.book import Book, EntityType
 from backends.knowledge.entries import with_entity
-from backends.knowledge.paging import Page, newest_first
+from backends.knowledge.paging import Listing, Page, newest_first
 from backends.knowledge.search.graph_query import query_graph
 from backends.knowledge.search.query import query
 from backends.knowledge.shelves import entity_from
@@ -88,14 +88,14 @@ async def _page(book: Book, address: Address) -> Page:
         case addresses.TRIPLES:
             return await query_graph(book, {**asked, **{part: address.first(part) for part in _PARTS}})
         case addresses.ENTITIES:
-            alive = select(entities).where(entities.c.deleted_at.is_(None))
-            return await newest_first(book, alive, entities, entity_from, asked["limit"], asked["cursor"])
+            return await newest_first(book, _LIVING_ENTITIES, entity_from, asked["limit"], asked["cursor"])
         case addresses.TRANSACTIONS:
             return await history.outlines(book, asked["limit"], asked["cursor"])
         case _:
             raise _unknown(address.base)
 
 
+_LIVING_ENTITIES: Final = Listing.of(select(entities).where(entities.c.deleted_at.is_(None)), entities)
 _PARTS: Final = ("subject", "predicate", "object")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import TableClause, delete, insert, select
+from sqlalchemy import TableClause, bindparam, delete, insert, select
 
 from backends.knowledge.book import Book, EntityType
 from backends.knowledge.keys import digest, fold
@@ -40,15 +40,19 @@ def entry_from(row: Any) -> Json:
     return entry | {name: getattr(row, name) for name in _PROVENANCE}
 
 
+_TAG: Final = insert(entry_tags)
+_UNTAG: Final = delete(entry_tags).where(entry_tags.c.entry_id == bindparam("untagged"))
+
+
 async def _settle_entry(book: Book, id_: str, before: Json | None, after: Json | None) -> None:
     had: list[str] = before["tags"] if before else []
     has: list[str] = after["tags"] if after else []
     if had == has:
         return
     if had:
-        await book.connection.execute(delete(entry_tags).where(entry_tags.c.entry_id == id_))
+        await book.connection.execute(_UNTAG, {"untagged": id_})
     if has:
-        await book.connection.execute(insert(entry_tags), [{"tag": tag, "entry_id": id_} for tag in has])
+        await book.connection.execute(_TAG, [{"tag": tag, "entry_id": id_} for tag in has])
 
 
 # ---- triples ------------------------------------------------------------------------------------------------------

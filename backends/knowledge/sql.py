@@ -1,4 +1,8 @@
-"""Pieces of SQL: statements that are parsed once, and conditions with the values they name."""
+"""Pieces of SQL: statements that are made once, and conditions with the values they name.
+
+A statement of SQLAlchemy refers to itself, so one that is made for a single call stays in memory until the garbage
+collector comes by. What every call runs is therefore made once and given its values when it runs.
+"""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,5 +26,8 @@ class Condition:
     sql: str
     values: Json
 
-    def bound(self) -> TextClause:
-        return text(self.sql).bindparams(**self.values)
+
+def like(text: str) -> str:
+    """The pattern of what contains the text, for LIKE with `/` as its escape."""
+    escaped = text.replace("/", "//").replace("%", "/%").replace("_", "/_")
+    return f"%{escaped}%"

@@ -1,8 +1,8 @@
 """Triples: one fact each, as subject, predicate and object."""
 
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import ColumnElement, and_, or_, select
+from sqlalchemy import String, and_, bindparam, or_, select
 
 from backends.knowledge import ledger, provenance
 from backends.knowledge.book import Book, Change
@@ -78,38 +78,51 @@ async def _change(book: Book, before: Json, arguments: Json) -> Json:
 # ---- what says the same, and what says otherwise ------------------------------------------------------------------
 
 
+_OF_SAME_SUBJECT: Final = (
+    select(triples)
+    .where(
+        triples.c.subject_key.in_(bindparam("subjects", expanding=True)),
+        triples.c.predicate_key == bindparam("predicate"),
+        triples.c.deleted_at.is_(None),
+    )
+    .order_by(triples.c.number)
+)
+_objects = bindparam("objects", type_=String, expanding=True)
+_TWINS: Final = _OF_SAME_SUBJECT.where(triples.c.object_key.in_(_objects))
+_begins, _ends = bindparam("begins", type_=String), bindparam("ends", type_=String)
+# Validity includes its beginning and not its end.
+OVERLAPS: Final = and_(
+    or_(_ends.is_(None), triples.c.valid_from.is_(None), triples.c.valid_from < _ends),
+    or_(_begins.is_(None), triples.c.valid_to.is_(None), triples.c.valid_to > _begins),
+)
+"""Triples that hold at some time between `begins` and `ends`; None is open."""
+_RIVALS: Final = _OF_SAME_SUBJECT.where(triples.c.object_key.not_in(_objects), triples.c.multi == 0, OVERLAPS).limit(
+    _MAX_RIVALS
+)
+
+
 async def rivals_of(book: Book, triple: Json) -> list[Json]:
     """Living triples that give the subject's predicate another value at a time when this one holds."""
-    other = triples.c.object_key.not_in(await same(book, triple["object"]))
-    statement = _of_same_subject(triple, await same(book, triple["subject"]), other)
-    statement = statement.where(triples.c.multi == 0, overlaps(triple)).order_by(triples.c.number)
-    return [triple_from(row) for row in await book.connection.execute(statement.limit(_MAX_RIVALS))]
+    asked = {**await _asked(book, triple), **validity(triple)}
+    return [triple_from(row) for row in await book.connection.execute(_RIVALS, asked)]
 
 
 async def twin_of(book: Book, triple: Json) -> Json | None:
     """The living triple that already says this, for the same time."""
-    equal = triples.c.object_key.in_(await same(book, triple["object"]))
-    statement = _of_same_subject(triple, await same(book, triple["subject"]), equal).order_by(triples.c.number)
-    for row in await book.connection.execute(statement):
+    for row in await book.connection.execute(_TWINS, await _asked(book, triple)):
         if (row.valid_from, row.valid_to) == (triple["valid_from"], triple["valid_to"]):
             return triple_from(row)
     return None
 
 
-def _of_same_subject(triple: Json, subjects: set[str], condition: ColumnElement[bool]) -> Any:
-    return select(triples).where(
-        triples.c.subject_key.in_(subjects),
-        triples.c.predicate_key == fold(triple["predicate"]),
-        triples.c.deleted_at.is_(None),
-        condition,
-    )
+async def _asked(book: Book, triple: Json) -> Json:
+    return {
+        "subjects": list(await same(book, triple["subject"])),
+        "predicate": fold(triple["predicate"]),
+        "objects": list(await same(book, triple["object"])),
+    }
 
 
-def overlaps(triple: Json) -> ColumnElement[bool]:
-    """Validity includes its beginning and not its end."""
-    conditions: list[ColumnElement[bool]] = []
-    if triple["valid_to"] is not None:
-        conditions.append(or_(triples.c.valid_from.is_(None), triples.c.valid_from < triple["valid_to"]))
-    if triple["valid_from"] is not None:
-        conditions.append(or_(triples.c.valid_to.is_(None), triples.c.valid_to > triple["valid_from"]))
-    return and_(True, *conditions)
+def validity(triple: Json) -> Json:
+    """The values of `OVERLAPS`."""
+    return {"begins": triple["valid_from"], "ends": triple["valid_to"]}

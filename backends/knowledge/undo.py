@@ -1,19 +1,43 @@
 """Undo: the newest transactions are reverted, newest first, all or none."""
 
 import json
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import select, update
+from sqlalchemy import Integer, bindparam, select, update
 
 from backends.knowledge import ledger
 from backends.knowledge.book import Book, Change
-from backends.knowledge.history import touching
+from backends.knowledge.history import TOUCHING
 from backends.knowledge.keys import fold
 from backends.knowledge.names import same
 from backends.knowledge.tables import transactions, triples
-from backends.knowledge.triples import overlaps
+from backends.knowledge.triples import OVERLAPS, validity
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
+
+_newest_first = transactions.c.id.desc()
+_standing = (transactions.c.op != "REVERT", transactions.c.reverted_by.is_(None))
+_NEWEST: Final = select(transactions).where(*_standing).order_by(_newest_first).limit(bindparam("count", type_=Integer))
+_NEWEST_OF: Final = _NEWEST.where(transactions.c.actor == bindparam("actor"))
+_MARK: Final = update(transactions).where(transactions.c.id == bindparam("reverted"))
+_LATER: Final = (
+    select(transactions.c.id)
+    .where(transactions.c.id.in_(TOUCHING), transactions.c.id > bindparam("transaction_id"), *_standing)
+    .order_by(_newest_first)
+    .limit(10)
+)
+_RIVALS: Final = (
+    select(triples.c.id)
+    .where(
+        triples.c.subject_key.in_(bindparam("subjects", expanding=True)),
+        triples.c.predicate_key == bindparam("predicate"),
+        triples.c.deleted_at.is_(None),
+        triples.c.multi == 0,
+        triples.c.id > bindparam("transaction_id"),
+        OVERLAPS,
+    )
+    .limit(10)
+)
 
 
 async def undo(book: Book, arguments: Json) -> Json:
@@ -27,10 +51,7 @@ async def undo(book: Book, arguments: Json) -> Json:
 
 
 async def _newest(book: Book, count: int, actor: str | None) -> list[Any]:
-    statement = select(transactions).where(transactions.c.op != "REVERT", transactions.c.reverted_by.is_(None))
-    if actor is not None:
-        statement = statement.where(transactions.c.actor == actor)
-    found = await book.connection.execute(statement.order_by(transactions.c.id.desc()).limit(count))
+    found = await book.connection.execute(_NEWEST if actor is None else _NEWEST_OF, {"count": count, "actor": actor})
     return list(found)
 
 
@@ -40,8 +61,7 @@ async def _revert(book: Book, row: Any) -> None:
         await _check_free(book, row.id, made)
         changes.append(await _inverse(book, made))
     written = await ledger.record(book, "REVERT", changes, about=row.entity_id, reverts=row.id)
-    marked = update(transactions).where(transactions.c.id == row.id).values(reverted_by=written.id)
-    await book.connection.execute(marked)
+    await book.connection.execute(_MARK, {"reverted": row.id, "reverted_by": written.id})
 
 
 async def _inverse(book: Book, made: Json) -> Change:
@@ -55,17 +75,8 @@ async def _inverse(book: Book, made: Json) -> Change:
 
 async def _check_free(book: Book, transaction_id: str, made: Json) -> None:
     """Raises `Fault(ILLEGAL_STATE)` when something that came later would lose what it stands on."""
-    statement = (
-        select(transactions.c.id)
-        .where(
-            transactions.c.id.in_(touching(made["id"])),
-            transactions.c.id > transaction_id,
-            transactions.c.op != "REVERT",
-            transactions.c.reverted_by.is_(None),
-        )
-        .order_by(transactions.c.id.desc())
-    )
-    blocking = list((await book.connection.execute(statement.limit(10))).scalars())
+    asked = {"entity_id": made["id"], "transaction_id": transaction_id}
+    blocking = list((await book.connection.execute(_LATER, asked)).scalars())
     if blocking:
         raise _blocked(transaction_id, made, {"blocked_by": blocking})
     if made["kind"] == "triple" and made["before"] is not None:
@@ -77,15 +88,13 @@ async def _check_unrivalled(book: Book, transaction_id: str, made: Json) -> None
     gone = made["before"]
     if gone["multi"]:
         return
-    statement = select(triples.c.id).where(
-        triples.c.subject_key.in_(await same(book, gone["subject"])),
-        triples.c.predicate_key == fold(gone["predicate"]),
-        triples.c.deleted_at.is_(None),
-        triples.c.multi == 0,
-        triples.c.id > transaction_id,
-        overlaps(gone),
-    )
-    later = list((await book.connection.execute(statement.limit(10))).scalars())
+    asked: Json = {
+        "subjects": list(await same(book, gone["subject"])),
+        "predicate": fold(gone["predicate"]),
+        "transaction_id": transaction_id,
+        **validity(gone),
+    }
+    later = list((await book.connection.execute(_RIVALS, asked)).scalars())
     if later:
         raise _blocked(transaction_id, made, {"contradicted_by": later})
 

@@ -46,7 +46,7 @@ async def query(visit: Visit, arguments: Json) -> Answer:
     text = searching.asked(arguments)
     head = f"Found {counted(len(page.items), 'entry', 'entries')}" + (f' matching "{text}".' if text else ".")
     uri = uri_with(addresses.ENTRIES, {name: arguments.get(name) for name in _ASKED})
-    return Answer(listing(head, [*map(entry_line, page.items)], more=page.next_cursor is not None), uri, data)
+    return Answer(listing(head, [*map(entry_line, page.items)], page.next_cursor), uri, data)
 
 
 async def delete(visit: Visit, arguments: Json) -> Answer:
@@ -103,7 +103,7 @@ async def query_graph(visit: Visit, arguments: Json) -> Answer:
         page = await graph_query.query_graph(book, arguments)
     head = f"Found {counted(len(page.items), 'triple', 'triples')}."
     uri = uri_with(addresses.TRIPLES, {name: arguments.get(name) for name in _GRAPH_ASKED})
-    text = listing(head, [*map(triple_line, page.items)], more=page.next_cursor is not None)
+    text = listing(head, [*map(triple_line, page.items)], page.next_cursor)
     return Answer(text, uri, page.as_json())
 
 
@@ -112,14 +112,14 @@ async def undo(visit: Visit, arguments: Json) -> Answer:
         outcome = await undoing.undo(book, arguments)
     reverted = outcome["reverted"]
     head = f"Reverted {counted(len(reverted), 'transaction', 'transactions')}." if reverted else "Nothing to undo."
-    return Answer(listing(head, reverted, more=False), addresses.TRANSACTIONS, outcome)
+    return Answer(listing(head, reverted), addresses.TRANSACTIONS, outcome)
 
 
 async def history(visit: Visit, arguments: Json) -> Answer:
     async with visit.open() as book:
         page = await past.history(book, arguments)
     head = f"{counted(len(page.items), 'transaction', 'transactions')}."
-    text = listing(head, [*map(transaction_line, page.items)], more=page.next_cursor is not None)
+    text = listing(head, [*map(transaction_line, page.items)], page.next_cursor)
     return Answer(text, addresses.TRANSACTIONS, page.as_json())
 
 

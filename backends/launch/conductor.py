@@ -5,7 +5,6 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import datetime
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -15,7 +14,7 @@ from backends.launch.events import News, Span
 from backends.launch.job import Job, Progress, read_report
 from backends.launch.pipeline import STEPS
 from backends.launch.places import Places
-from backends.launch.run import Run, times
+from backends.launch.run import Run, at_work, times
 from backends.launch.states import STABLE, TERMINAL, State
 from backends.launch.telemetry import Telemetry
 from backends.launch.words import internal
@@ -217,14 +216,7 @@ class Conductor:
 
 def _check_runtime(run: Run) -> None:
     """Raises `Fault` when the run has been at work for longer than its budget allows; waiting does not count."""
-    began: dict[str, datetime] = {}
-    spent = 0.0
-    for event in run.events():
-        if event["type"] == "WORK_ITEM_STARTED":
-            began[event["payload"]["work_item_id"]] = datetime.fromisoformat(event["ts"])
-        elif event["type"] in ("WORK_ITEM_FINISHED", "WORK_ITEM_FAILED"):
-            end = datetime.fromisoformat(event["ts"])
-            spent += (end - began.pop(event["payload"]["work_item_id"], end)).total_seconds()
+    spent = at_work(run.events())
     most = run.config["budgets"]["max_runtime_s"]
     if spent > most:
         raise Fault(

@@ -30,22 +30,53 @@ class Job:
     async def take(self, step: Step) -> None:
         """Do what leads to the step's target, then be there."""
         for work in step.works:
-            for scope in self._scopes(work, await self.snapshot()):
-                await self.do(work, scope)
+            if work.per_section:
+                await self._do_sections(work, list((await self.snapshot())["section_states"]))
+            else:
+                await self.do(work)
         await self.move(step.target, self._sections(step.target, await self.snapshot()))
         await self.progress(step.target)
 
     async def do(self, work: Work, scope: str = "run", given: Json | None = None) -> Json:
         """One work item; what it answers. Raises the `Fault` that it failed with."""
-        item, done = await asyncio.to_thread(self._look, work, scope)
-        span, known = self.span.child(), {"work_item_id": item["work_item_id"]}
-        if done:
-            await self._tell([News("WORK_ITEM_QUEUED", item, span), News("WORK_ITEM_SKIPPED", known, span)])
+        queued = await asyncio.to_thread(self._look, work, scope)
+        await self._tell([News("WORK_ITEM_QUEUED", queued.item, queued.span)])
+        return await self._carry_out(queued, given)
+
+    async def _do_sections(self, work: Work, sections: list[str]) -> None:
+        """Queued in the order of the sections, then done side by side, as many at a time as there are hands.
+
+        When one fails, those that are under way are finished and no other is begun. Raises what the first of the
+        sections failed with, whichever was the first to fail.
+        """
+        queue = [await asyncio.to_thread(self._look, work, section) for section in sections]
+        await self._tell([News("WORK_ITEM_QUEUED", each.item, each.span) for each in queue])
+        hands, failed = asyncio.Semaphore(self.workshop.hands), asyncio.Event()
+
+        async def one(queued: _Queued) -> None:
+            async with hands:
+                if failed.is_set():
+                    return
+                try:
+                    await self._carry_out(queued)
+                except BaseException:
+                    failed.set()
+                    raise
+            await self.progress(f"{State.DRAFTING} {queued.scope}")
+
+        for outcome in await asyncio.gather(*map(one, queue), return_exceptions=True):
+            if outcome is not None:
+                raise outcome
+
+    async def _carry_out(self, queued: "_Queued", given: Json | None = None) -> Json:
+        work, span, known = queued.work, queued.span, {"work_item_id": queued.item["work_item_id"]}
+        if queued.done:
+            await self._tell([News("WORK_ITEM_SKIPPED", known, span)])
             return {}
-        await self._tell([News("WORK_ITEM_QUEUED", item, span), News("WORK_ITEM_STARTED", known, span)])
+        await self._tell([News("WORK_ITEM_STARTED", known, span)])
         outcome: Json = {"written": [], "news": [], "result": {}}
         try:
-            outcome = await self.workshop.do(work.worker, scope, given)
+            outcome = await self.workshop.do(work.worker, queued.scope, given, beside=work.per_section)
             failure = _failure(outcome)
         except Fault as fault:
             failure = fault
@@ -97,15 +128,12 @@ class Job:
         if news:
             await asyncio.to_thread(self.run.record_if_alive, news)
 
-    def _look(self, work: Work, scope: str) -> tuple[Json, bool]:
-        """The work item to be, and whether what it would do is done already."""
+    def _look(self, work: Work, scope: str) -> "_Queued":
         before = self.run.snapshot()
         inputs = _inputs(work, before, digest((self.run.folder / "run_config.yaml").read_bytes()))
         item = _item(self.run.run_id, work, scope, before, inputs)
-        return item, not work.always and self._still_good(work, scope, before, inputs)
-
-    def _scopes(self, work: Work, snapshot: Json) -> list[str]:
-        return [name for name in SECTIONS if name in snapshot["section_states"]] if work.per_section else ["run"]
+        done = not work.always and self._still_good(work, scope, before, inputs)
+        return _Queued(work, scope, item, self.span.child(), done)
 
     def _sections(self, target: State, snapshot: Json) -> list[News]:
         state = _SECTION_STATES.get(target)
@@ -119,6 +147,17 @@ class Job:
             return False
         index = snapshot["artifacts_index"]
         return all(name in index and _intact(self.run, index[name]) for name in finished[-1]["outputs"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    """A work item that is to be done, unless it is done already."""
+
+    work: Work
+    scope: str
+    item: Json
+    span: Span
+    done: bool
 
 
 _SECTION_STATES: Final = {

@@ -46,6 +46,7 @@ class Options(BaseModel):
     children: int = Field(
         default=4, gt=0, description="Runs that are worked on at the same time; one tenant has at most half of them."
     )
+    writers: int = Field(default=4, gt=0, description="Sections of one run that are drafted at the same time.")
     work_seconds: float = Field(default=900, gt=0, description="The longest that one work item may take.")
     max_repo_files: int = Field(default=20_000, gt=0, description="Files of a cloned repository that are read.")
     max_file_bytes: int = Field(default=1_048_576, gt=0, description="Larger files of a repository are left out.")

@@ -5,6 +5,7 @@ import os
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -138,6 +139,24 @@ def _line(event: Json) -> bytes:
 def new_run_id(stamp: str, token: str) -> str:
     """`r_`, the UTC second, eight hex digits."""
     return f"r_{stamp[:19].replace(':', '-')}Z_{token}"
+
+
+def at_work(known: Sequence[Json]) -> float:
+    """Seconds in which at least one work item was being done, of those that came to an end."""
+    began: dict[str, datetime] = {}
+    spans: list[tuple[datetime, datetime]] = []
+    for event in known:
+        if event["type"] == "WORK_ITEM_STARTED":
+            began[event["payload"]["work_item_id"]] = datetime.fromisoformat(event["ts"])
+        elif event["type"] in ("WORK_ITEM_FINISHED", "WORK_ITEM_FAILED"):
+            end = datetime.fromisoformat(event["ts"])
+            spans.append((began.pop(event["payload"]["work_item_id"], end), end))
+    spent, counted = 0.0, datetime.min.replace(tzinfo=UTC)
+    for start, end in sorted(spans):
+        # Sections are drafted side by side: what two of them share is counted once.
+        spent += max(0.0, (end - max(start, counted)).total_seconds())
+        counted = max(counted, end)
+    return spent
 
 
 def times(known: Sequence[Json]) -> tuple[str, str | None]:

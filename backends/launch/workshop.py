@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,25 +18,33 @@ from backends.launch.run import Run
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
+log = logging.getLogger("gatehouse.launch")
+
 _LINE: Final = 32 * 1024 * 1024
 _KEPT: Final = ("PATH", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR")
 
 
 class Workshop:
-    """Starts its child with the first item; one item at a time."""
+    """Starts its child with the first item. Items that stand beside each other are done by `hands` processes of it."""
 
     def __init__(self, run: Run, options: Options) -> None:
+        self.hands = options.writers
         self._run = run
         self._limits = limits(options)
         self._seconds = options.work_seconds
+        self._starting = asyncio.Lock()
         self._process: Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._numbers = count(1)
+        self._awaited: dict[int, asyncio.Future[Json]] = {}
 
-    async def do(self, worker: str, scope: str, given: Json | None = None) -> Json:
+    async def do(self, worker: str, scope: str, given: Json | None = None, *, beside: bool = False) -> Json:
         """What the work left: `written`, `news`, `result`, and `fault` or `crash` when it failed."""
-        process = self._process or await self._start()
-        assert process.stdin is not None
-        assert process.stdout is not None
+        async with self._starting:
+            process = self._process or await self._start()
         item = {
+            "number": next(self._numbers),
+            "hands": self.hands if beside else 0,
             "run_id": self._run.run_id,
             "worker": worker,
             "scope": scope,
@@ -43,24 +53,44 @@ class Workshop:
         }
         try:
             async with asyncio.timeout(self._seconds):
-                process.stdin.write(json.dumps(item).encode() + b"\n")
-                await process.stdin.drain()
-                line = await process.stdout.readline()
+                return await self._answer(process, item)
         except TimeoutError as exc:
             self.kill()
             raise Fault(
                 Kind.TIMEOUT, "A work item took too long.", code="TOOL_TIMEOUT", details={"worker": worker}
             ) from exc
-        except (ConnectionError, BrokenPipeError):
-            line = b""
-        if not line:
-            raise Fault(
-                Kind.INTERNAL,
-                "The worker ended before its work did.",
-                retryable=True,
-                details={"cause_class": "WorkerDied"},
-            )
-        return json.loads(line)
+
+    async def _answer(self, process: Process, item: Json) -> Json:
+        answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        self._awaited[item["number"]] = answer
+        assert process.stdin is not None
+        try:
+            if self._reading is None or self._reading.done():
+                raise _died()
+            process.stdin.write(json.dumps(item).encode() + b"\n")
+            await process.stdin.drain()
+            return await answer
+        except ConnectionError as exc:
+            raise _died() from exc
+        finally:
+            del self._awaited[item["number"]]
+
+    async def _read(self, process: Process) -> None:
+        """Hand each answer to the one who waits for it, until the child ends."""
+        assert process.stdout is not None
+        try:
+            while line := await process.stdout.readline():
+                answer: Json = json.loads(line)
+                awaited = self._awaited.get(answer.pop("number"))
+                if awaited is not None and not awaited.done():
+                    awaited.set_result(answer)
+        except ValueError:
+            log.exception("the worker of run %s answered what nobody can read", self._run.run_id)
+            self.kill()
+        finally:
+            for awaited in self._awaited.values():
+                if not awaited.done():
+                    awaited.set_exception(_died())
 
     def kill(self) -> None:
         """End the child and everything it started."""
@@ -72,6 +102,8 @@ class Workshop:
         self.kill()
         if self._process is not None:
             await self._process.wait()
+        if self._reading is not None:
+            await self._reading
 
     async def _start(self) -> Process:
         folder = self._run.folder
@@ -89,7 +121,14 @@ class Workshop:
                 limit=_LINE,
                 start_new_session=True,
             )
+        self._reading = asyncio.create_task(self._read(self._process))
         return self._process
+
+
+def _died() -> Fault:
+    return Fault(
+        Kind.INTERNAL, "The worker ended before its work did.", retryable=True, details={"cause_class": "WorkerDied"}
+    )
 
 
 def limits(options: Options) -> Json:

@@ -1,12 +1,14 @@
 """What a search leaves out, as conditions of SQL: pages are full because nothing is dropped afterwards."""
 
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Literal
 
-from sqlalchemy import ColumnElement, Select, select
+from sqlalchemy import bindparam, select
 
 from backends.knowledge import times
 from backends.knowledge.book import Book
-from backends.knowledge.sql import Condition
+from backends.knowledge.paging import Listing
+from backends.knowledge.sql import Condition, statement
 from backends.knowledge.tables import entries, entry_tags
 from gateway.contract import Json
 
@@ -37,16 +39,25 @@ def alive_at(book: Book, table: Literal["entries", "triples"], arguments: Json) 
     return Condition(sql, {"moment": moment})
 
 
-def listed(book: Book, arguments: Json) -> tuple[Select[Any], ColumnElement[Any]]:
-    """All entries that meet the conditions of a search, and the column that puts them in order of creation."""
+def listed(book: Book, arguments: Json) -> tuple[Listing, Json]:
+    """All entries that meet the conditions of a search, and the values that the list is read with."""
     tags = tags_of(arguments)
     if not tags:
-        return select(entries).where(alive_at(book, "entries", arguments).bound()), entries.c.id
+        alive = alive_at(book, "entries", arguments)
+        return _listing(alive.sql, by_tag=False), alive.values
+    rest = of_entries(book, {**arguments, "tags": tags[1:]})
+    return _listing(rest.sql, by_tag=True), {**rest.values, "first_tag": tags[0]}
+
+
+@lru_cache(maxsize=128)
+def _listing(condition: str, *, by_tag: bool) -> Listing:
+    if not by_tag:
+        return Listing.of(select(entries).where(statement(condition)), entries)
     # The first tag's own rows are in order already: a page reads no more of them than it shows.
     first = entry_tags.alias("first_tag")
-    rest = of_entries(book, {**arguments, "tags": tags[1:]})
-    statement = select(entries).select_from(first.join(entries, entries.c.id == first.c.entry_id))
-    return statement.where(first.c.tag == tags[0], rest.bound()), first.c.entry_id
+    tagged = select(entries).select_from(first.join(entries, entries.c.id == first.c.entry_id))
+    found = tagged.where(first.c.tag == bindparam("first_tag"), statement(condition))
+    return Listing.of(found, entries, order=first.c.entry_id)
 
 
 def tags_of(arguments: Json) -> list[str]:

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sqlalchemy import ColumnElement, Select
+from sqlalchemy import ColumnElement, FromClause, TextClause
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backends.knowledge.sql import Condition
+from gateway.contract import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,15 @@ class Hit:
     number: int
     topic_key: str
     score: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shortcut:
+    """A way to rows of `triples` by the index: where they are read from, and in which order they come at no cost."""
+
+    source: FromClause
+    condition: ColumnElement[bool] | TextClause
+    order: ColumnElement[Any]
 
 
 class Index(Protocol):
@@ -42,13 +52,10 @@ class Index(Protocol):
         """The same for entries with words that begin with any of these."""
         ...
 
-    def narrow(
-        self, statement: Select[Any], wanted: Mapping[str, Sequence[str]]
-    ) -> tuple[Select[Any], ColumnElement[Any]]:
-        """The statement on `triples`, helped by the index, and the column that puts it in order of creation.
+    def narrow(self, wanted: Mapping[str, Sequence[str]]) -> tuple[Shortcut, Json] | None:
+        """A shortcut to the triples whose columns each contain one of the wanted texts, with its values.
 
-        Every triple whose columns each contain one of the wanted texts is still found; others may be, too: the
-        statement itself says what is wanted.
+        It leads to all of them, and to others too: the statement itself says what is wanted. None when there is none.
         """
         ...
 

@@ -2,14 +2,12 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import ColumnElement, Select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backends.knowledge.search.index import Hit
+from backends.knowledge.search.index import Hit, Shortcut
 from backends.knowledge.sql import Condition, statement
-from backends.knowledge.tables import triples
 from gateway.contract import Json
 
 _FOUND: Final = """
@@ -42,10 +40,8 @@ class TextSearch:
     ) -> list[Hit]:
         return await _search(connection, [f"{_quoted(word)}:*" for word in words], condition, limit)
 
-    def narrow(
-        self, statement: Select[Any], wanted: Mapping[str, Sequence[str]]
-    ) -> tuple[Select[Any], ColumnElement[Any]]:
-        return statement, triples.c.id
+    def narrow(self, wanted: Mapping[str, Sequence[str]]) -> tuple[Shortcut, Json] | None:
+        return None
 
 
 async def _search(connection: AsyncConnection, sought: list[str], condition: Condition, limit: int) -> list[Hit]:

@@ -15,8 +15,7 @@ from backends.knowledge.search.graph import neighbours
 from backends.knowledge.search.index import Hit
 from backends.knowledge.search.ranking import WITH_MEANING, WITHOUT_MEANING, Ranked, rank
 from backends.knowledge.shelves import entry_from
-from backends.knowledge.sql import Condition, statement
-from backends.knowledge.tables import entries
+from backends.knowledge.sql import Condition, like, statement
 from gateway.contract import Json
 
 _POOL: Final = 200
@@ -45,9 +44,9 @@ def asked(arguments: Json) -> str:
 
 
 async def _listed(book: Book, arguments: Json) -> Page:
-    statement, order = listed(book, arguments)
+    listing, values = listed(book, arguments)
     limit = arguments.get("limit", _LISTED)
-    page = await newest_first(book, statement, entries, entry_from, limit, arguments.get("cursor"), order)
+    page = await newest_first(book, listing, entry_from, limit, arguments.get("cursor"), values)
     return Page(await with_entities(book, page.items), page.next_cursor)
 
 
@@ -88,15 +87,10 @@ ORDER BY fit DESC, number DESC LIMIT :limit
 async def _containing(book: Book, text: str, condition: Condition) -> list[Hit]:
     """For what has no words of its own: signs, parts of words, scripts without spaces."""
     key = fold(text)
-    values: Json = {"key": key, "in_topic": _like(key), "in_content": _like(text.lower()), "limit": _POOL}
+    values: Json = {"key": key, "in_topic": like(key), "in_content": like(text.lower()), "limit": _POOL}
     made = statement(_CONTAINING.replace("{condition}", condition.sql))
     rows = await book.connection.execute(made, values | condition.values)
     return [Hit(*row) for row in rows]
-
-
-def _like(text: str) -> str:
-    escaped = text.replace("/", "//").replace("%", "/%").replace("_", "/_")
-    return f"%{escaped}%"
 
 
 # ---- its pages ----------------------------------------------------------------------------------------------------

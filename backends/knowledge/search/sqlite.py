@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, column, table, text
+from sqlalchemy import column, table, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from backends.knowledge.search.index import Hit
+from backends.knowledge.search.index import Hit, Shortcut
 from backends.knowledge.sql import Condition, statement
 from backends.knowledge.tables import triples
 from gateway.contract import Json
@@ -48,7 +48,12 @@ SELECT * FROM (
 """
 
 _parts: Final = table("triple_parts", column("rowid"))
-_MATCH_TRIPLE: Final = text("triple_parts MATCH :match")
+# The index gives its rows in this order at no cost, so that a page is read and no more.
+_BY_PARTS: Final = Shortcut(
+    source=_parts.join(triples, triples.c.number == _parts.c.rowid),
+    condition=text("triple_parts MATCH :match"),
+    order=_parts.c.rowid,
+)
 
 
 class Fts5:
@@ -94,19 +99,13 @@ class Fts5:
             hits += await search.filling(common, hits)
         return hits
 
-    def narrow(
-        self, statement: Select[Any], wanted: Mapping[str, Sequence[str]]
-    ) -> tuple[Select[Any], ColumnElement[Any]]:
+    def narrow(self, wanted: Mapping[str, Sequence[str]]) -> tuple[Shortcut, Json] | None:
         parts = [
             f"{name} : ({' OR '.join(map(_grams, texts))})"
             for name, texts in wanted.items()
             if all(len(each) >= _TRIGRAM for each in texts)
         ]
-        if not parts:
-            return statement, triples.c.id
-        joined = statement.select_from(_parts.join(triples, triples.c.number == _parts.c.rowid))
-        # The index gives its rows in this order at no cost, so that a page is read and no more.
-        return joined.where(_MATCH_TRIPLE.bindparams(match=" AND ".join(parts))), _parts.c.rowid
+        return (_BY_PARTS, {"match": " AND ".join(parts)}) if parts else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,21 @@
-"""The child: takes work items as lines of JSON, does them one after the other, and answers each with a line."""
+"""The child: takes work items as lines of JSON, and answers each with a line when it is done.
 
+Items are done one after the other; those that may stand beside each other (`hands`) by so many processes of their own.
+"""
+
+import ctypes
 import fcntl
 import importlib
 import json
 import logging
 import os
 import resource
+import signal
 import sys
+import threading
+from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -28,6 +37,8 @@ MODULES: Final = {
     "publish": "backends.launch.workers.publish",
 }
 
+_PDEATHSIG: Final = 1
+
 log = logging.getLogger("gatehouse.launch")
 
 
@@ -37,11 +48,49 @@ def main() -> None:
     # Nothing that a library prints may look like an answer.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    desk = _Desk(answers)
     with Path(".worker").open("a") as turn:
-        # A child whose gateway was killed may still be writing: it is waited for.
+        # A child whose gateway was killed may still be writing: it is waited for, and its hands, who hold this too.
         fcntl.flock(turn, fcntl.LOCK_EX)
         for line in sys.stdin:
-            _answer(answers, _do(json.loads(line)))
+            desk.take(json.loads(line))
+
+
+class _Desk:
+    def __init__(self, answers: TextIO) -> None:
+        self._answers = answers
+        self._turn = threading.Lock()
+        self._hands: ProcessPoolExecutor | None = None
+
+    def take(self, item: Json) -> None:
+        if not item["hands"]:
+            self._answer(item["number"], _do(item))
+            return
+        if self._hands is None:
+            # All are forked here and now, while this process has one thread: a hand is there in no time.
+            given = (os.getpid(), self._answers.fileno())
+            self._hands = ProcessPoolExecutor(item["hands"], get_context("fork"), _become_a_hand, given)
+        self._hands.submit(_do, item).add_done_callback(partial(self._done, item["number"]))
+
+    def _done(self, number: int, work: "Future[Json]") -> None:
+        if work.exception() is not None:
+            # A hand was killed. What it left undone nobody knows, so this child ends with it.
+            log.error("a hand ended before its work did")
+            os._exit(1)
+        self._answer(number, work.result())
+
+    def _answer(self, number: int, outcome: Json) -> None:
+        with self._turn:
+            self._answers.write(json.dumps({"number": number, **outcome}) + "\n")
+            self._answers.flush()
+
+
+def _become_a_hand(child: int, answers: int) -> None:
+    """End with the child, and keep nobody waiting for answers of it."""
+    ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != child:
+        os._exit(1)
+    os.close(answers)
 
 
 def _do(item: Json) -> Json:
@@ -75,11 +124,6 @@ def _shown(fault: Fault) -> Json:
         "retryable": fault.retryable,
         "suggested_fix": fault.suggested_fix,
     }
-
-
-def _answer(answers: TextIO, answer: Json) -> None:
-    answers.write(json.dumps(answer) + "\n")
-    answers.flush()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Final
 from urllib.parse import unquote, urlsplit
 
-from backends.launch.paths import safe_parts
+from backends.launch.paths import is_safe, safe_parts
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
@@ -33,6 +33,7 @@ _FENCE: Final = (
     "advice.detachedHead=false",
 )
 _SECONDS: Final = 600
+_MAX_RULES: Final = 65_536
 _GITHUB: Final = "https://github.com"
 
 
@@ -139,6 +140,26 @@ def write_out(repository: Path, wanted: Iterable[Blob], root: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(_object(process.stdout))
         process.stdin.close()
+
+
+def ignored(repository: Path, entries: Iterable[Blob], scratch: Path) -> frozenset[str]:
+    """Paths that the commit's own `.gitignore` files name, though they were committed. `scratch` is made new."""
+    entries = list(entries)
+    rules = [blob for blob in entries if blob.mode.startswith("100") and blob.path.rpartition("/")[2] == ".gitignore"]
+    write_out(repository, [blob for blob in rules if blob.size <= _MAX_RULES and is_safe(blob.path)], scratch)
+    paths = b"".join(blob.path.encode("utf-8", "surrogateescape") + b"\0" for blob in entries)
+    try:
+        # With no index and an empty work tree but for the rules, nothing but the rules decides.
+        named = git(
+            *("-C", str(scratch), "-c", f"core.excludesFile={os.devnull}", "--git-dir", str(repository.resolve())),
+            *("--work-tree", str(scratch.resolve()), "check-ignore", "--no-index", "-z", "--stdin"),
+            data=paths,
+        )
+    except subprocess.CalledProcessError as exc:
+        if exc.returncode != 1:
+            raise
+        return frozenset()  # none of them
+    return frozenset(path.decode("utf-8", "surrogateescape") for path in named.split(b"\0") if path)
 
 
 def _object(stream: IO[bytes]) -> bytes:

@@ -15,15 +15,15 @@ _MAX_PHANTOMS: Final = 200
 Wanted = Callable[[str], bool]
 
 
-def ingested(config: Json) -> Wanted:
-    """Which paths of the product's repository the run's settings ask for."""
+def ingested(config: Json, ignored: frozenset[str]) -> Wanted:
+    """Which paths of the product's repository the run's settings ask for; none that is ignored."""
     asked: Json = config.get("ingestion", {})
     roots = [PurePosixPath(root) for root in asked.get("scan_directories") or ["."]]
     excluded: list[str] = asked.get("exclude_patterns", [])
 
     def wanted(path: str) -> bool:
         inside = any(PurePosixPath(path).is_relative_to(root) for root in roots)
-        return inside and not any(fnmatch.fnmatch(path, pattern) for pattern in excluded)
+        return inside and path not in ignored and not any(fnmatch.fnmatch(path, pattern) for pattern in excluded)
 
     return wanted
 

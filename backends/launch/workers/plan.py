@@ -1,6 +1,7 @@
 """W4: which pages the site gets, where, and what each must say."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from backends.launch.states import SECTIONS
@@ -15,12 +16,13 @@ _LINKS: Final = 4
 def run(bench: Bench) -> None:
     facts, snippets = bench.read("product_facts.json"), usable(bench)
     tier = bench.config.get("launch_tier") or _tier(facts, snippets)
+    matter = _Matter(bench.config["product_name"], tier, facts, snippets)
     wanted = [name for name in SECTIONS if name in bench.config["required_sections"]]
     pages = [
         page
         for locale in locales(bench.config)
         for section in wanted
-        for page in _section(bench.config, section, locale, tier, facts, snippets)
+        for page in _PAGES[section](_Place(bench.config, section, locale), matter)
     ]
     for page in pages:
         page["cross_links"] = _links(page, pages)
@@ -47,142 +49,111 @@ def _tier(facts: Json, snippets: list[Json]) -> str:
     return "standard" if snippets and claims >= 3 else "minimal"
 
 
-def _section(config: Json, section: str, locale: str, tier: str, facts: Json, snippets: list[Json]) -> Iterator[Json]:
-    name, groups = config["product_name"], facts["claim_groups"]
-    about = [facts["positioning"]["claim_id"]] if facts["positioning"]["claim_id"] else []
-    features, install = groups["key_features"], groups["install_steps"]
-    first = snippets[:1]
-    if section == "products":
-        purpose = "Introduce the product and how to get it."
-        yield _page(
-            config,
-            section,
-            locale,
-            "",
-            name,
-            purpose,
-            [*about, *features, *install],
-            first,
-            ["Features", "Installation"],
-        )
-    elif section == "docs":
-        needs = groups["compatibility_notes"]
-        yield _page(
-            config,
-            section,
-            locale,
-            "",
-            f"{name} documentation",
-            "Lead into the documentation.",
-            about,
-            [],
-            ["Overview"],
-        )
-        purpose = "Take a newcomer to the first working program."
-        title = f"Getting started with {name}"
-        yield _page(
-            config,
-            section,
-            locale,
-            "getting-started",
-            title,
-            purpose,
-            [*install, *needs],
-            first,
-            ["Installation", "First steps"],
-        )
-        if features and tier != "minimal":
-            claims = [*features, *groups["limitations"]]
-            yield _page(
-                config,
-                section,
-                locale,
-                "features",
-                f"Features of {name}",
-                "List what it can do.",
-                claims,
-                [],
-                ["Features"],
-            )
-    elif section == "reference":
-        api = [claim["claim_id"] for claim in facts["claims"] if claim["claim_kind"] == "api"]
-        yield _page(
-            config,
-            section,
-            locale,
-            "",
-            f"{name} API reference",
-            "Name the public types and functions.",
-            api,
-            [],
-            ["Public names"],
-        )
-    elif section == "kb":
-        yield from _how_tos(config, locale, tier, snippets, install)
-    else:
-        slug = f"introducing-{config['product_slug']}"
-        yield _page(
-            config,
-            section,
-            locale,
-            slug,
-            f"Introducing {name}",
-            "Announce the product.",
-            [*about, *features],
-            first,
-            ["What it does", "Try it"],
-        )
+@dataclass(frozen=True, slots=True)
+class _Matter:
+    """What pages can be made of."""
+
+    name: str
+    tier: str
+    facts: Json
+    snippets: list[Json]
+
+    @property
+    def about(self) -> list[str]:
+        identity = self.facts["positioning"]["claim_id"]
+        return [identity] if identity else []
+
+    def group(self, name: str) -> list[str]:
+        return self.facts["claim_groups"][name]
+
+    def of_kind(self, kind: str) -> list[str]:
+        return [claim["claim_id"] for claim in self.facts["claims"] if claim["claim_kind"] == kind]
 
 
-def _how_tos(config: Json, locale: str, tier: str, snippets: list[Json], install: list[str]) -> Iterator[Json]:
-    name, seen = config["product_name"], set[str]()
-    for snippet in snippets[: _HOW_TOS[tier]]:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the pages of one section in one language go."""
+
+    config: Json
+    section: str
+    locale: str
+
+    def page(
+        self,
+        slug: str,
+        title: str,
+        purpose: str,
+        headings: list[str],
+        claims: Sequence[str] = (),
+        snippets: Sequence[Json] = (),
+    ) -> Json:
+        path = _path(self.config, self.section, self.locale, slug)
+        return {
+            "section": self.section,
+            "slug": slug or self.section,
+            "output_path": path,
+            "url_path": _url(self.config, path, self.locale),
+            "title": title,
+            "purpose": purpose,
+            "locale": self.locale,
+            "required_headings": headings,
+            "required_claim_ids": list(dict.fromkeys(claims)),
+            "required_snippet_tags": sorted({snippet["tags"][0] for snippet in snippets}),
+            "snippet_ids": [snippet["snippet_id"] for snippet in snippets],
+            "cross_links": [],
+        }
+
+
+def _products(at: _Place, of: _Matter) -> Iterator[Json]:
+    claims = [*of.about, *of.group("key_features"), *of.group("install_steps")]
+    purpose = "Introduce the product and how to get it."
+    yield at.page("", of.name, purpose, ["Features", "Installation"], claims, of.snippets[:1])
+
+
+def _docs(at: _Place, of: _Matter) -> Iterator[Json]:
+    yield at.page("", f"{of.name} documentation", "Lead into the documentation.", ["Overview"], of.about)
+    claims = [*of.group("install_steps"), *of.group("compatibility_notes")]
+    purpose, headings = "Take a newcomer to the first working program.", ["Installation", "First steps"]
+    title = f"Getting started with {of.name}"
+    yield at.page("getting-started", title, purpose, headings, claims, of.snippets[:1])
+    features = of.group("key_features")
+    if features and of.tier != "minimal":
+        claims = [*features, *of.group("limitations")]
+        yield at.page("features", f"Features of {of.name}", "List what it can do.", ["Features"], claims)
+
+
+def _reference(at: _Place, of: _Matter) -> Iterator[Json]:
+    title, purpose = f"{of.name} API reference", "Name the public types and functions."
+    yield at.page("", title, purpose, ["Public names"], of.of_kind("api"))
+
+
+def _how_tos(at: _Place, of: _Matter) -> Iterator[Json]:
+    seen = set[str]()
+    for snippet in of.snippets[: _HOW_TOS[of.tier]]:
         topic = snippet.get("title") or "use it"
         slug = markdown.slug(f"how-to-{topic}")
         if slug not in seen:
             seen.add(slug)
             purpose = "Show one task as a program that can be copied."
-            yield _page(config, "kb", locale, slug, f"{name}: {topic.lower()}", purpose, [], [snippet], ["Program"])
+            yield at.page(slug, f"{of.name}: {topic.lower()}", purpose, ["Program"], snippets=[snippet])
     if not seen:
-        yield _page(
-            config,
-            "kb",
-            locale,
-            "how-to-install",
-            f"How to install {name}",
-            "Show the installation.",
-            install,
-            [],
-            ["Installation"],
-        )
+        title, claims = f"How to install {of.name}", of.group("install_steps")
+        yield at.page("how-to-install", title, "Show the installation.", ["Installation"], claims)
 
 
-def _page(
-    config: Json,
-    section: str,
-    locale: str,
-    slug: str,
-    title: str,
-    purpose: str,
-    claims: list[str],
-    snippets: list[Json],
-    headings: list[str],
-) -> Json:
-    path = _path(config, section, locale, slug)
-    return {
-        "section": section,
-        "slug": slug or section,
-        "output_path": path,
-        "url_path": _url(config, path, locale),
-        "title": title,
-        "purpose": purpose,
-        "locale": locale,
-        "required_headings": headings,
-        "required_claim_ids": list(dict.fromkeys(claims)),
-        "required_snippet_tags": sorted({snippet["tags"][0] for snippet in snippets}),
-        "snippet_ids": [snippet["snippet_id"] for snippet in snippets],
-        "cross_links": [],
-    }
+def _blog(at: _Place, of: _Matter) -> Iterator[Json]:
+    slug, title = f"introducing-{at.config['product_slug']}", f"Introducing {of.name}"
+    claims = [*of.about, *of.group("key_features")]
+    yield at.page(slug, title, "Announce the product.", ["What it does", "Try it"], claims, of.snippets[:1])
+
+
+_PAGES: Final[Mapping[str, Callable[[_Place, _Matter], Iterator[Json]]]] = {
+    "products": _products,
+    "docs": _docs,
+    "reference": _reference,
+    "kb": _how_tos,
+    "blog": _blog,
+}
 
 
 def folder_of(config: Json, section: str, locale: str) -> str:

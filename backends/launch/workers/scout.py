@@ -53,7 +53,8 @@ def run(bench: Bench) -> None:
     repo_sha = git.commit(work / "repo.git", "HEAD" if config["github_ref"] == HEAD else config["github_ref"])
     site_sha = git.commit(work / "site.git", config.get("site_ref") or "HEAD")
     bench.say("INPUTS_CLONED", repo_sha=repo_sha, site_sha=site_sha, **_workflows(bench))
-    taken, left_out = _choose(git.blobs(work / "repo.git", repo_sha), bench, ingested(config))
+    entries = list(git.blobs(work / "repo.git", repo_sha))
+    taken, left_out = _choose(entries, bench, ingested(config, _ignored(bench, entries)))
     git.write_out(work / "repo.git", taken, bench.repo)
     if not config.get("ingestion", {}).get("record_binary_files", True):
         taken, binary = without_binaries(bench.repo, taken)
@@ -62,6 +63,13 @@ def run(bench: Bench) -> None:
     pages, site_left_out = _choose(git.blobs(work / "site.git", site_sha), bench, lambda path: True)
     git.write_out(work / "site.git", pages, bench.site)
     _learn_site(bench, site_sha, [blob.path for blob in pages], site_left_out)
+
+
+def _ignored(bench: Bench, entries: list[git.Blob]) -> frozenset[str]:
+    """What the repository itself asks to leave alone, where the run's settings care."""
+    if bench.config.get("ingestion", {}).get("gitignore_mode", "ignore") == "ignore":
+        return frozenset()
+    return git.ignored(bench.folder / "work" / "repo.git", entries, bench.folder / "work" / "ignore-rules")
 
 
 def _workflows(bench: Bench) -> Json:

@@ -80,7 +80,7 @@ def _backends(folder: Path) -> Json:
 def _config(folder: Path) -> Json:
     options = Options.model_validate(_backends(folder)["launch"]["options"])
     config = run_config(options, "3d", "python", "en", sample.PRODUCT_URL, "0" * 40)
-    return {**config, "required_sections": ["docs"]}
+    return {**config, "required_sections": ["products", "docs", "kb"]}
 
 
 def _happened(run: Path, kind: str, worker: str) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from backends.launch import sample
 from backends.launch.events import News, Span
 from backends.launch.run import Run
+from tests.backends.launch.workbench import worked
 
 Json = dict[str, Any]
 
@@ -97,6 +98,29 @@ async def test_only_the_folders_to_scan_are_read(launch: Any) -> None:
         inventory = _artifact(launching.folder(run_id), "repo_inventory.json")
         assert [file["path"] for file in inventory["paths"]] == ["src/aspose_3d/__init__.py"]
         assert inventory["phantom_paths"] == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "left_out"), [("respect", ["build/made.py"]), ("strict", ["build/made.py"]), ("ignore", [])]
+)
+def test_files_that_the_repository_ignores_are_read_only_when_asked_for(
+    tmp_path: Path, mode: str, left_out: list[str]
+) -> None:
+    product, _ = sample.make(tmp_path / "repositories")
+    (product / ".gitignore").write_text("build/\n*.tmp\n!kept.tmp\n")
+    (product / "build").mkdir()
+    (product / "build" / "made.py").write_text("class Made:\n    pass\n")
+    (product / "kept.tmp").write_text("kept\n")
+    sample._git(product, "add", "--all", "--force")
+    sample._git(product, "commit", "--quiet", "--message", "Committed all the same")
+    # Also when the rules themselves are not among what is read.
+    bench = worked(tmp_path, ingestion={"gitignore_mode": mode, "scan_directories": ["build", "kept.tmp", "src"]})
+    inventory = _artifact(bench.folder, "repo_inventory.json")
+    outside = ("build/", "kept.tmp")
+    assert [each["path"] for each in inventory["left_out"] if each["path"].startswith(outside)] == left_out
+    read = {each["path"] for each in inventory["paths"]}
+    assert "kept.tmp" in read
+    assert ("build/made.py" in read) is (not left_out)
 
 
 async def test_a_run_that_has_worked_longer_than_its_budget_fails(

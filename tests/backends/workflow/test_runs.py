@@ -156,6 +156,17 @@ async def test_cancel_stops_the_step_under_way(gateway: Any) -> None:
     assert (await messages(gateway, begun["runId"]))[-2:] == ["workflow cancel requested", "workflow canceled"]
 
 
+async def test_cancel_while_a_retry_is_waited_for_tries_no_more(gateway: Any) -> None:
+    sandbox.calls.clear()
+    failing = step("sandbox.flaky", {"name": "r", "fails": 9}, retry={"maxAttempts": 5, "backoffMs": 30_000})
+    begun = await run(gateway, failing, step("core.ping"), wait=0)
+    while "step attempt failed, retrying" not in await messages(gateway, begun["runId"]):
+        await asyncio.sleep(0.01)
+    assert told(await gateway.call("workflow.cancel", {"runId": begun["runId"]}))["acknowledged"] is True
+    done = await ended(gateway, begun["runId"])
+    assert (done["status"], done["completedSteps"], len(sandbox.calls)) == ("canceled", 0, 1)
+
+
 async def test_a_run_whose_backend_was_replaced_goes_on_and_can_be_cancelled(serving: Any) -> None:
     async with serving() as gateway:
         await _replaced_and_cancelled(gateway)

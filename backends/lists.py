@@ -1,0 +1,36 @@
+"""What a server lists when its lists never change."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from mcp.server import Server
+from mcp.server.context import ServerRequestContext
+from mcp.types import PaginatedRequestParams
+
+from gateway.contract import Json
+
+
+def answer_lists(
+    server: Server[Any],
+    *,
+    tools: Sequence[Json],
+    resources: Sequence[Json],
+    templates: Sequence[Json],
+    prompts: Sequence[Json],
+) -> None:
+    """Let the server answer its four lists, each whole and in one page."""
+    lists: dict[str, Json] = {
+        "tools/list": {"tools": list(tools)},
+        "resources/list": {"resources": list(resources)},
+        "resources/templates/list": {"resourceTemplates": list(templates)},
+        "prompts/list": {"prompts": list(prompts)},
+    }
+    for method, listed in lists.items():
+
+        async def answer(
+            ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None, listed: Json = listed
+        ) -> Json:
+            return listed
+
+        # Registered by hand: the handlers answer plain objects, which the constructor's types do not admit.
+        server.add_request_handler(method, PaginatedRequestParams, answer)
