@@ -81,6 +81,8 @@ class Catalogue:
         self._endpoints: dict[str, Endpoint] = {}
         self._views: OrderedDict[tuple[str, Hashable, str], View] = OrderedDict()
         self._read_at: WeakKeyDictionary[Listing, float] = WeakKeyDictionary()
+        self._said: dict[Listing, list[Change]] = {}
+        """What was said to have changed while the lists were already being read."""
         self._listeners: list[Listener] = []
         self._refreshing: set[asyncio.Task[None]] = set()
 
@@ -257,8 +259,22 @@ class Catalogue:
             return
         # What a server of somebody's own says is no news to the others.
         whose = listing if change.whose is None else self._own.get(namespace, change.whose)
-        if whose is not None:
-            self._start(self._refresh(whose, change))
+        if whose is None:
+            return
+        if (said := self._said.get(whose)) is not None:
+            said.append(change)  # many sessions with one server may all be told of one change
+        else:
+            self._said[whose] = [change]
+            self._start(self._refresh_as_said(whose))
+
+    async def _refresh_as_said(self, listing: Listing) -> None:
+        try:
+            while said := self._said[listing]:
+                self._said[listing] = []
+                for change in dict.fromkeys(said):
+                    await self._refresh(listing, change)
+        finally:
+            del self._said[listing]
 
     def _start(self, refreshing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(refreshing)

@@ -235,6 +235,14 @@ class Change(NamedTuple):
     """What the backend said beside the URI."""
 
 
+class Want(NamedTuple):
+    """What one client wants to hear of, of one backend's resources."""
+
+    caller: Caller
+    client: Client
+    uris: frozenset[str]
+
+
 class OwnLists(Protocol):
     """Lists that are read from a server which a tenant, or a principal, has to itself."""
 
@@ -281,8 +289,8 @@ class Backend(Protocol):
         """Tell `listener` whenever it says that something changed."""
         ...
 
-    async def watch(self, uris: frozenset[str]) -> None:
-        """Have the backend report updates of exactly these resources from now on."""
+    async def watch(self, wants: Sequence[Want]) -> None:
+        """Have the backend report updates of exactly these resources from now on, each to those who want it."""
         ...
 
     async def close(self) -> None: ...

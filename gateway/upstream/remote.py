@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import suppress
 from functools import partial
 from time import perf_counter_ns
@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Protocol
 from mcp.types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
 from msgspec.structs import replace
 
-from gateway.contract import MODERN, Call, Caller, Change, Client, Json, Manifest, Offer, OwnLists
+from gateway.contract import MODERN, Call, Caller, Change, Client, Json, Manifest, Offer, OwnLists, Want
 from gateway.contract.place import Hop
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.telemetry.sampling import new_span_id
@@ -22,6 +22,7 @@ from gateway.upstream.health import Health, State
 from gateway.upstream.links import in_handshake
 from gateway.upstream.lists import Source, read_lists
 from gateway.upstream.talk import Conversation, Talk
+from gateway.upstream.watches import Watchable, Watches
 
 Era = Literal["modern", "handshake"]
 """The revision without a handshake, or the ones before it."""
@@ -35,7 +36,7 @@ _NEARLY: Final = 0.99
 """Of its deadline: a call that is cancelled so late was cancelled by it."""
 
 
-class Link(Source, Protocol):
+class Link(Source, Watchable, Protocol):
     """A way to one server. Every method raises `Fault` when it cannot be reached, `ForeignError` when it refuses."""
 
     @property
@@ -72,12 +73,12 @@ class Link(Source, Protocol):
         """A client's call, in that era."""
         ...
 
-    async def listen(self, hearing: Talk, uris: frozenset[str]) -> None:
-        """Hear of changes, and of these resources' updates, until the server ends it."""
+    async def listen(self, hearing: Talk) -> None:
+        """Hear of changes of its lists, until the server ends it."""
         ...
 
-    async def watch(self, added: frozenset[str], gone: frozenset[str]) -> bool:
-        """Tell the server of them where that needs no new `listen`; false when it does."""
+    def audience(self, caller: Caller) -> str | None:
+        """Whom updates of resources concern that are said in this caller's session; None: whoever wants them."""
         ...
 
     async def close(self) -> None: ...
@@ -108,7 +109,7 @@ class RemoteBackend:
         self._bulkhead = Bulkhead(namespace, room)
         self._breakers: dict[Hashable, Breaker] = {}
         self._listeners: list[Callable[[Change], None]] = []
-        self._watched: frozenset[str] = frozenset()
+        self._watches = Watches(namespace, link, self._said)
         self._follower = Follower(namespace, self._listen)
         self._unread = False
         """Whether its lists could not be read the last time."""
@@ -131,6 +132,7 @@ class RemoteBackend:
     async def close(self) -> None:
         """Once its last call is done, or after a while: a backend that is taken out drops no call."""
         await self._follower.stop()
+        await self._watches.close()
         self._closing = True
         if self._active:
             with suppress(TimeoutError):
@@ -277,24 +279,21 @@ class RemoteBackend:
             listener(change)
 
     def _said(self, change: Change, caller: Caller) -> None:
-        """In that caller's call: it concerns whoever shares the server's session with it."""
-        if (own := self._link.own) is not None:
+        """In that caller's session: it concerns whoever shares the session with it."""
+        if change.kind == "resource":
+            change = change._replace(whose=self._link.audience(caller))
+        elif (own := self._link.own) is not None:
             change = change._replace(whose=own.whose(caller))
-        elif change.kind == "resource":
-            change = change._replace(whose=caller.tenant)
         self._changed(change)
 
-    async def watch(self, uris: frozenset[str]) -> None:
-        added, gone = uris - self._watched, self._watched - uris
-        self._watched = uris
-        if (added or gone) and not await self._link.watch(added, gone):
-            await self._follower.restart()
+    async def watch(self, wants: Sequence[Want]) -> None:
+        await self._watches.want(wants)
 
     async def _listen(self) -> None:
         await self._link.eras()
         if self._unread:
             self._changed(Change("tools"))  # it is back: read what could not be read
-        await self._link.listen(Hearing(self._changed), self._watched)
+        await self._link.listen(Hearing(self._changed))
 
 
 def _below(call: Call, hop: Hop) -> Call:
@@ -320,10 +319,12 @@ def envelope(info: Json) -> Json:
     return {PROTOCOL_VERSION_META_KEY: MODERN, CLIENT_CAPABILITIES_META_KEY: {}, CLIENT_INFO_META_KEY: info}
 
 
-def wanted(uris: frozenset[str]) -> Json:
-    """What to listen for."""
+def listening(info: Json, uris: frozenset[str] | None = None) -> Json:
+    """The params of `subscriptions/listen` for these resources, or for every list."""
+    if uris is not None:
+        return {"notifications": {"resourceSubscriptions": sorted(uris)}, "_meta": envelope(info)}
     flags: Json = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
-    return {**flags, "resourceSubscriptions": sorted(uris)} if uris else flags
+    return {"notifications": flags, "_meta": envelope(info)}
 
 
 def speaks_modern(discovered: Json) -> bool:

@@ -27,6 +27,7 @@ from gateway.contract import (
     Result,
     Route,
     Stage,
+    Want,
 )
 from gateway.edge.correlation import correlation_id, trace_context
 from gateway.pipeline import compose
@@ -243,8 +244,8 @@ class FakeBackend:
         for listener in self._listeners:
             listener(change)
 
-    async def watch(self, uris: frozenset[str]) -> None:
-        self.watches.append(uris)
+    async def watch(self, wants: Sequence[Want]) -> None:
+        self.watches.append(frozenset().union(*(each.uris for each in wants)))
 
     async def close(self) -> None:
         pass

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections import OrderedDict
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -13,12 +13,14 @@ from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 
 from gateway.contract import Json
 from gateway.errors import Fault, ForeignError, Kind
+from gateway.upstream.follow import Hearing
 from gateway.upstream.http.answers import BrokeOff, Reply, hear_all, read_answer, status_fault
 from gateway.upstream.http.beside import Beside
 from gateway.upstream.http.head import fields
 from gateway.upstream.http.pool import Leased
 from gateway.upstream.http.site import Site
 from gateway.upstream.talk import ABLE, Nobody, Talk
+from gateway.upstream.watches import Subscribed
 
 MAX_SESSIONS: Final = 1024
 RETRY_MS: Final = 1000
@@ -49,9 +51,12 @@ class Forgotten(Fault):
 
 
 class Session:
-    """One session with the server."""
+    """One session with the server. `asks` says that its client can be asked something, on a stream beside the calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, hear: "Callable[[Session, Talk, asyncio.Event], Awaitable[None]]", *, asks: bool) -> None:
+        self.asks = asks
+        self.beside = Beside(partial(hear, self))
+        self.subscribed = Subscribed()
         self.id: str | None = None
         self.version = LATEST_HANDSHAKE_VERSION
         self.fields = b""
@@ -59,7 +64,6 @@ class Session:
         self.greeting: Json | None = None
         """The server's answer to `initialize`."""
         self.level: str | None = None
-        self.beside: Beside | None = None
         self.opening = asyncio.Lock()
 
     @property
@@ -101,7 +105,7 @@ class LegacyHttp:
                 if level is not None and level != session.level and session.logs:
                     await self._exchange(session, "logging/setLevel", {"level": level}, _NOBODY, more)
                     session.level = level
-                if session.beside is None or isinstance(talk, Nobody):
+                if not session.asks or isinstance(talk, Nobody):
                     return await self._exchange(session, method, params, talk, more)
                 with session.beside.told(talk):
                     await session.beside.open()
@@ -119,7 +123,7 @@ class LegacyHttp:
     async def session(self, who: Who, capabilities: Json) -> Session:
         session = self._sessions.get(who)
         if session is None:
-            session = self._sessions[who] = Session()
+            session = self._sessions[who] = Session(self._hear, asks=bool(capabilities))
             self._make_room()
         self._sessions.move_to_end(who)
         if session.greeting is None:
@@ -141,8 +145,7 @@ class LegacyHttp:
                 await asyncio.gather(*map(self._end, sessions))
 
     async def _end(self, session: Session) -> None:
-        if session.beside is not None:
-            session.beside.close()
+        session.beside.close()
         if session.id is not None:
             with suppress(Fault):
                 (await self._site.bare("DELETE", session.fields)).release()
@@ -168,8 +171,6 @@ class LegacyHttp:
         session.opened(id_given, version)
         await self._tell(session, {"jsonrpc": "2.0", "method": "notifications/initialized"})
         session.greeting = greeting
-        if capabilities:
-            session.beside = Beside(partial(self._hear, session))
 
     async def _exchange(self, session: Session, method: str, params: Json, talk: Talk, more: Mapping[str, str]) -> Json:
         id = next(self._ids)
@@ -223,6 +224,30 @@ class LegacyHttp:
         except Forgotten:
             self._drop(who)
 
+    async def hear(self, who: Who, capabilities: Json, uris: frozenset[str], hearing: Hearing) -> None:
+        """Subscribe in that principal's session, and hear of updates until its stream ends."""
+        try:
+            await self._watch(await self.session(who, capabilities), uris, hearing)
+        except Forgotten:
+            self._drop(who)
+            await self._watch(await self.session(who, capabilities), uris, hearing)
+
+    async def _watch(self, session: Session, uris: frozenset[str], hearing: Hearing) -> None:
+        with session.beside.told(hearing):
+            await session.beside.open()
+            try:
+                for uri in session.subscribed.more(uris):
+                    await self._exchange(session, "resources/subscribe", {"uri": uri}, _NOBODY, {})
+                hearing.ready()
+                await session.beside.over()
+            finally:
+                for uri in session.subscribed.less(uris):
+                    self._spawn(self._unsubscribe(session, uri))
+
+    async def _unsubscribe(self, session: Session, uri: str) -> None:
+        with suppress(Fault, ForeignError):
+            await self._exchange(session, "resources/unsubscribe", {"uri": uri}, _NOBODY, {})
+
     async def _hear(self, session: Session, talk: Talk, opened: asyncio.Event) -> None:
         async def reply(answer: Json) -> None:
             await self._tell(session, answer)
@@ -263,7 +288,7 @@ class LegacyHttp:
 
     def _drop(self, who: Who) -> None:
         session = self._sessions.pop(who, None)
-        if session is not None and session.beside is not None:
+        if session is not None:
             session.beside.close()
 
     def _make_room(self) -> None:

@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Hashable, Mapping
 from typing import Final, Protocol
 
-from gateway.contract import Call, Json
+from gateway.contract import Call, Caller, Client, Json
 from gateway.errors import Fault, ForeignError, Kind
+from gateway.upstream.follow import Hearing
 from gateway.upstream.http.legacy import NotSpoken, Who
 from gateway.upstream.http.modern import ModernHttp
 from gateway.upstream.http.site import Site
 from gateway.upstream.once import Once
-from gateway.upstream.remote import Era, Transport, envelope, speaks_modern, wanted
+from gateway.upstream.remote import Era, Transport, envelope, era_for, listening, speaks_modern
 from gateway.upstream.talk import ABLE, Nobody, Talk, abilities
 
 PROBE_SECONDS: Final = 20.0
@@ -35,6 +36,10 @@ class Handshake(Protocol):
     ) -> Json: ...
 
     async def listen(self, who: Who, talk: Talk) -> None: ...
+
+    async def hear(self, who: Who, capabilities: Json, uris: frozenset[str], hearing: Hearing) -> None:
+        """Subscribe in that session, and hear of updates until its stream ends."""
+        ...
 
     async def close(self) -> None: ...
 
@@ -143,20 +148,24 @@ class HttpLink:
         who: Who = (call.caller.principal, abilities(client.capabilities))
         return self._handshake.request(who, client.capabilities, call.method, params, talk, more, client.log_level)
 
-    async def listen(self, hearing: Talk, uris: frozenset[str]) -> None:
-        if "modern" not in await self.eras():
-            await self._handshake.listen(_OURSELVES, hearing)
-            return
-        params: Json = {"notifications": wanted(uris), "_meta": envelope(self._info)}
-        await self._modern.request("subscriptions/listen", params, hearing, {})
-
-    async def watch(self, added: frozenset[str], gone: frozenset[str]) -> bool:
+    async def listen(self, hearing: Talk) -> None:
         if "modern" in await self.eras():
-            return False
-        for method, uris in (("resources/subscribe", added), ("resources/unsubscribe", gone)):
-            for uri in uris:
-                await self.ask(method, {"uri": uri})
-        return True
+            await self._modern.request("subscriptions/listen", listening(self._info), hearing, {})
+        else:
+            await self._handshake.listen(_OURSELVES, hearing)
+
+    def audience(self, caller: Caller) -> str | None:
+        return caller.principal
+
+    def party(self, caller: Caller, client: Client) -> Hashable:
+        return caller.principal, client.modern, abilities(client.capabilities)
+
+    async def hear(self, caller: Caller, client: Client, uris: frozenset[str], hearing: Hearing) -> None:
+        if era_for(client, await self.eras()) == "modern":
+            await self._modern.request("subscriptions/listen", listening(self._info, uris), hearing, {})
+        else:
+            who: Who = (caller.principal, abilities(client.capabilities))
+            await self._handshake.hear(who, client.capabilities, uris, hearing)
 
     async def close(self) -> None:
         for way in (self._streamable, self._older):

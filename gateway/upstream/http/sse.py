@@ -13,6 +13,7 @@ from gateway.contract import Json
 from gateway.errors import Fault, Kind
 from gateway.outbound import Target, target
 from gateway.sse import Event, Oversize, Parser
+from gateway.upstream.follow import Hearing
 from gateway.upstream.http.answers import status_fault
 from gateway.upstream.http.legacy import Who
 from gateway.upstream.http.pool import Leased
@@ -175,6 +176,14 @@ class SseHttp:
         pipe = await self._pipe(who, {})
         pipe.hear(talk)
         await pipe.gone.wait()
+
+    async def hear(self, who: Who, capabilities: Json, uris: frozenset[str], hearing: Hearing) -> None:
+        pipe = await self._pipe(who, capabilities)
+        try:
+            await pipe.watch(uris, hearing)
+        except SessionLost:
+            await pipe.stop()
+            raise
 
     async def close(self) -> None:
         await self._pipes.close()

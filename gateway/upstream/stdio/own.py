@@ -12,7 +12,7 @@ from gateway.upstream.follow import Hearing
 from gateway.upstream.lists import read_lists, together
 from gateway.upstream.pipe import Pipe
 from gateway.upstream.pipes import Pipes
-from gateway.upstream.remote import envelope, wanted
+from gateway.upstream.remote import envelope, listening
 from gateway.upstream.stdio.keys import Key
 from gateway.upstream.talk import Nobody
 
@@ -58,10 +58,9 @@ class OwnProcesses:
             task.add_done_callback(self._following.discard)
 
     async def _listen(self, pipe: Pipe, hearing: Hearing) -> None:
-        params: Json = {"notifications": wanted(frozenset()), "_meta": envelope(self._info)}
         # It has ended, or does not tell of its changes.
         with suppress(Fault, ForeignError):
-            await pipe.request("subscriptions/listen", params, hearing, idle=True)
+            await pipe.request("subscriptions/listen", listening(self._info), hearing, idle=True)
 
     def _said(self, whose: str, change: Change) -> None:
         for listener in self._listeners:

@@ -15,7 +15,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import Completion, InputRequiredResult, ListToolsResult, SubscriptionsListenResult, Tool
 from pydantic import BaseModel
 
-from gateway.contract import Json, Manifest
+from gateway.contract import MODERN, Client, Json, Manifest, Want
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.upstream.home import HERE
 from gateway.upstream.local import LocalBackend, as_json, fault_in
@@ -450,13 +450,17 @@ class Listening:
         raise AssertionError
 
 
+def wanting(*uris: str) -> list[Want]:
+    return [Want(ALICE, Client(MODERN, {}), frozenset(uris))]
+
+
 async def test_what_is_watched_is_listened_for_and_nothing_at_the_end() -> None:
     listening = Listening()
     async with opened(Server("s", on_subscriptions_listen=listening)) as backend:
         await until(lambda: listening.now == 1)
-        await backend.watch(frozenset({"x:a"}))
+        await backend.watch(wanting("x:a"))
         await until(lambda: listening.wanted[-1] == ["x:a"])
-        await backend.watch(frozenset({"x:a"}))
+        await backend.watch(wanting("x:a"))
         assert listening.now == 1
         assert len(listening.wanted) == 2
     assert listening.now == 0
@@ -467,7 +471,7 @@ async def test_two_changes_of_what_is_watched_at_once_leave_one_listener() -> No
     backend = LocalBackend("lab", Server("s", on_subscriptions_listen=listening), Manifest())
     await backend.open()
     await until(lambda: listening.now == 1)
-    await asyncio.gather(backend.watch(frozenset({"x:a"})), backend.watch(frozenset({"x:a", "x:b"})))
+    await asyncio.gather(backend.watch(wanting("x:a")), backend.watch(wanting("x:a", "x:b")))
     for _ in range(5):
         await asyncio.sleep(0)
     left = listening.now
