@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
-from gateway.catalogue.listing import EVERYTHING, TOPIC, Keeping, Listing
+from gateway.catalogue.listing import EVERYTHING, TOPIC, Keeping, Listing, Read
 from gateway.catalogue.memory import Forgetful, Memory
 from gateway.catalogue.names import Mode
 from gateway.catalogue.own import OwnListings
@@ -127,7 +127,8 @@ class Catalogue:
         now = time.monotonic()
         mine = [self._of(ns, call.caller if call else None) for ns in namespaces if ns in self._listings]
         due = [each for each in mine if now - self._read_at.get(each, 0.0) >= REREAD_SECONDS]
-        await asyncio.gather(*map(self._refresh, due))
+        reads = [self._own.reading(each, call.caller, call.client) if call is not None else None for each in due]
+        await asyncio.gather(*(self._refresh(each, read=read) for each, read in zip(due, reads, strict=True)))
         return bool(due)
 
     # ---- what is served ----
@@ -232,9 +233,9 @@ class Catalogue:
         sight = self._sight
         return View(mine, endpoint.mode, self._naming, partial(sight.sees, caller), partial(sight.lists, caller))
 
-    async def _refresh(self, listing: Listing, said: Change | None = None) -> None:
+    async def _refresh(self, listing: Listing, said: Change | None = None, read: Read | None = None) -> None:
         self._read_at[listing] = time.monotonic()
-        await listing.refresh(said)
+        await listing.refresh(said, read)
 
     def _forget(self, namespace: str) -> None:
         """Whatever is still being read of it comes too late."""

@@ -4,7 +4,7 @@ What is made anew for each call is a frozen msgspec struct: as fixed as a frozen
 time.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any, Literal, NamedTuple, Protocol
@@ -249,12 +249,19 @@ class OwnLists(Protocol):
     @property
     def each(self) -> Literal["tenant", "user"]: ...
 
+    def kind(self, client: Client) -> Hashable:
+        """Equal for clients that a server cannot tell apart: it may list less to one that can do less."""
+        ...
+
     def running(self, caller: Caller) -> bool:
         """Whether the caller's server runs already."""
         ...
 
-    async def offer(self, caller: Caller, client: Client) -> Offer:
-        """What it lists now. If need be it is started, as for a call of that client."""
+    async def offer(self, caller: Caller, client: Client | None) -> Offer:
+        """What it lists now, to any kind of client that it runs for.
+
+        If need be it is started as for a call of that client; without one only what runs is asked.
+        """
         ...
 
 

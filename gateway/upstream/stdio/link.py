@@ -1,6 +1,6 @@
 """The way to a server that runs as a child process: one process for everybody, for each tenant, or for each user."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Final, Literal
 
 from gateway.contract import Call, Caller, Client, Json
@@ -69,7 +69,7 @@ class StdioLink:
     async def ask(self, method: str, params: Json) -> Json:
         return await PipeSource(await self._listing(), self._info).ask(method, params)
 
-    async def carry(self, call: Call, era: Era, params: Json, talk: Talk) -> Json:
+    async def carry(self, call: Call, era: Era, params: Json, talk: Talk, trace: Mapping[str, str]) -> Json:
         client = call.client
         pipe = await self._pipe(self.whose(call), era, client.capabilities)
         if self.own is None:
