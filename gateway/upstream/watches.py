@@ -82,6 +82,8 @@ class _Watch:
         self._changing = asyncio.Lock()
 
     async def change(self, uris: frozenset[str]) -> None:
+        if uris == self._uris:
+            return  # also where somebody else still waits for the server to have heard of it
         async with self._changing:
             if uris == self._uris:
                 return
