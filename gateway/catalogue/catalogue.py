@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
-from gateway.catalogue.listing import EVERYTHING, TOPIC, Keeping, Listing
+from gateway.catalogue.listing import EVERYTHING, TOPIC, Keeping, Listing, Read
 from gateway.catalogue.memory import Forgetful, Memory
 from gateway.catalogue.names import Mode
 from gateway.catalogue.own import OwnListings
@@ -81,6 +81,8 @@ class Catalogue:
         self._endpoints: dict[str, Endpoint] = {}
         self._views: OrderedDict[tuple[str, Hashable, str], View] = OrderedDict()
         self._read_at: WeakKeyDictionary[Listing, float] = WeakKeyDictionary()
+        self._said: dict[Listing, list[Change]] = {}
+        """What was said to have changed while the lists were already being read."""
         self._listeners: list[Listener] = []
         self._refreshing: set[asyncio.Task[None]] = set()
 
@@ -125,7 +127,8 @@ class Catalogue:
         now = time.monotonic()
         mine = [self._of(ns, call.caller if call else None) for ns in namespaces if ns in self._listings]
         due = [each for each in mine if now - self._read_at.get(each, 0.0) >= REREAD_SECONDS]
-        await asyncio.gather(*map(self._refresh, due))
+        reads = [self._own.reading(each, call.caller, call.client) if call is not None else None for each in due]
+        await asyncio.gather(*(self._refresh(each, read=read) for each, read in zip(due, reads, strict=True)))
         return bool(due)
 
     # ---- what is served ----
@@ -235,9 +238,9 @@ class Catalogue:
         sight = self._sight
         return View(mine, endpoint.mode, self._naming, partial(sight.sees, caller), partial(sight.lists, caller))
 
-    async def _refresh(self, listing: Listing, said: Change | None = None) -> None:
+    async def _refresh(self, listing: Listing, said: Change | None = None, read: Read | None = None) -> None:
         self._read_at[listing] = time.monotonic()
-        await listing.refresh(said)
+        await listing.refresh(said, read)
 
     def _forget(self, namespace: str) -> None:
         """Whatever is still being read of it comes too late."""
@@ -262,8 +265,22 @@ class Catalogue:
             return
         # What a server of somebody's own says is no news to the others.
         whose = listing if change.whose is None else self._own.get(namespace, change.whose)
-        if whose is not None:
-            self._start(self._refresh(whose, change))
+        if whose is None:
+            return
+        if (said := self._said.get(whose)) is not None:
+            said.append(change)  # many sessions with one server may all be told of one change
+        else:
+            self._said[whose] = [change]
+            self._start(self._refresh_as_said(whose))
+
+    async def _refresh_as_said(self, listing: Listing) -> None:
+        try:
+            while said := self._said[listing]:
+                self._said[listing] = []
+                for change in dict.fromkeys(said):
+                    await self._refresh(listing, change)
+        finally:
+            del self._said[listing]
 
     def _start(self, refreshing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(refreshing)

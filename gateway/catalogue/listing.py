@@ -88,12 +88,13 @@ class Listing:
         self._keeping.swapped(self, ())
         return True
 
-    async def refresh(self, said: Change | None = None) -> None:
-        """Read its lists and tell what changed, and what the backend `said` did; on failure the last good ones stay."""
+    async def refresh(self, said: Change | None = None, read: Read | None = None) -> None:
+        """Read its lists, in the usual way unless another is given, and tell what changed and what the backend `said`
+        did; on failure the last good ones stay."""
         reading = next(self._readings)
         try:
             async with asyncio.timeout(OFFER_SECONDS):
-                offer = await self._read()
+                offer = await (read or self._read)()
                 snapshot = await self._noted(offer, await self._taken(offer))
         except (Fault, ForeignError, TimeoutError) as exc:
             log.warning("%s: its lists could not be read: %s", self._name, str(exc) or "no answer in time")

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Hashable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from gateway.catalogue.listing import Keeping, Listing
+from gateway.catalogue.listing import Keeping, Listing, Read
 from gateway.contract import Backend, Caller, Client, OwnLists
 
 MAX_LISTINGS: Final = 1024
@@ -15,13 +16,21 @@ MAX_LISTINGS: Final = 1024
 Start = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    listing: Listing
+    caller: Caller
+    kinds: "dict[Hashable, asyncio.Task[None]]"
+    """The kinds of client that it was read for, each with its first reading."""
+
+
 class OwnListings:
     """A listing is made when its owner first asks for a list; until it was read, the owner sees what everybody sees."""
 
     def __init__(self, keeping: Keeping) -> None:
         self._keeping = keeping
         self._served: dict[str, tuple[OwnLists, str]] = {}
-        self._listings: OrderedDict[tuple[str, str], tuple[Listing, Caller, asyncio.Task[None]]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
         self.by_user = False
         """Whether any of them differs from one principal to the next."""
 
@@ -37,14 +46,14 @@ class OwnListings:
     def drop(self, namespace: str) -> list[Listing]:
         """Those that are shown no more."""
         self._served.pop(namespace, None)
-        return [self._listings.pop(key)[0] for key in list(self._listings) if key[0] == namespace]
+        return [self._known.pop(key).listing for key in list(self._known) if key[0] == namespace]
 
     def all(self) -> list[Listing]:
         return [listing for listing, _, _ in self._listings.values()]
 
     def get(self, namespace: str, whose: str) -> Listing | None:
-        found = self._listings.get((namespace, whose))
-        return found[0] if found is not None else None
+        known = self._known.get((namespace, whose))
+        return known.listing if known is not None else None
 
     def of(self, namespace: str, caller: Caller) -> Listing | None:
         served = self._served.get(namespace)
@@ -52,32 +61,44 @@ class OwnListings:
 
     def running(self) -> list[Listing]:
         """Those whose server runs: to read the others' lists again, a process would have to be started."""
-        known = [(self._served[key[0]][0], *each) for key, each in self._listings.items()]
-        return [listing for own, listing, caller, _ in known if own.running(caller)]
+        known = [(self._served[key[0]][0], each) for key, each in self._known.items()]
+        return [each.listing for own, each in known if own.running(each.caller)]
+
+    def reading(self, listing: Listing, caller: Caller, client: Client) -> Read | None:
+        """How to read it for this client, starting its server if need be; None: it is everybody's."""
+        if listing.whose is None:
+            return None
+        return partial(self._served[listing.backend.namespace][0].offer, caller, client)
 
     def opened(self, common: Listing, caller: Caller, client: Client, start: Start) -> "asyncio.Task[None] | None":
-        """Their first reading, or what is left of it; None when it is over."""
+        """Their first reading for that kind of client, or what is left of it; None when it is over."""
         namespace = common.backend.namespace
         own, origin = self._served[namespace]
-        key = (namespace, _whose(own, caller))
-        if (known := self._listings.get(key)) is not None:
-            self._listings.move_to_end(key)
-            return None if known[2].done() else known[2]
-        listing = Listing(common.backend, origin, self._keeping, partial(own.offer, caller, client), key[1], common)
-        opening = start(_open(listing, start))
-        self._listings[key] = (listing, caller, opening)
-        while len(self._listings) > MAX_LISTINGS:
-            _, (oldest, _, _) = self._listings.popitem(last=False)
-            oldest.dropped = True
-        return opening
+        key, kind = (namespace, _whose(own, caller)), own.kind(client)
+        known = self._known.get(key)
+        if known is None:
+            listing = Listing(common.backend, origin, self._keeping, partial(own.offer, caller, None), key[1], common)
+            opening = start(_open(listing, partial(own.offer, caller, client), start))
+            self._known[key] = _Known(listing, caller, {kind: opening})
+            self._make_room()
+            return opening
+        self._known.move_to_end(key)
+        if kind not in known.kinds:
+            known.kinds[kind] = start(known.listing.refresh(read=partial(own.offer, caller, client)))
+        return None if known.kinds[kind].done() else known.kinds[kind]
+
+    def _make_room(self) -> None:
+        while len(self._known) > MAX_LISTINGS:
+            _, oldest = self._known.popitem(last=False)
+            oldest.listing.dropped = True
 
 
-async def _open(listing: Listing, start: Start) -> None:
+async def _open(listing: Listing, read: Read, start: Start) -> None:
     """What is remembered is shown at once, and read anew meanwhile."""
     if await listing.recall():
-        start(listing.refresh())
+        start(listing.refresh(read=read))
     else:
-        await listing.refresh()
+        await listing.refresh(read=read)
 
 
 def _whose(own: OwnLists, caller: Caller) -> str:

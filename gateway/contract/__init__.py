@@ -14,6 +14,7 @@ from gateway.contract.call import (
     Record,
     Route,
     Stage,
+    Want,
     Wire,
 )
 from gateway.contract.caller import MODERN, Caller, Json, Result
@@ -48,5 +49,6 @@ __all__ = [
     "Route",
     "Stage",
     "Store",
+    "Want",
     "Wire",
 ]

@@ -4,7 +4,7 @@ What is made anew for each call is a frozen msgspec struct: as fixed as a frozen
 time.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any, Literal, NamedTuple, Protocol
@@ -235,18 +235,33 @@ class Change(NamedTuple):
     """What the backend said beside the URI."""
 
 
+class Want(NamedTuple):
+    """What one client wants to hear of, of one backend's resources."""
+
+    caller: Caller
+    client: Client
+    uris: frozenset[str]
+
+
 class OwnLists(Protocol):
     """Lists that are read from a server which a tenant, or a principal, has to itself."""
 
     @property
     def each(self) -> Literal["tenant", "user"]: ...
 
+    def kind(self, client: Client) -> Hashable:
+        """Equal for clients that a server cannot tell apart: it may list less to one that can do less."""
+        ...
+
     def running(self, caller: Caller) -> bool:
         """Whether the caller's server runs already."""
         ...
 
-    async def offer(self, caller: Caller, client: Client) -> Offer:
-        """What it lists now. If need be it is started, as for a call of that client."""
+    async def offer(self, caller: Caller, client: Client | None) -> Offer:
+        """What it lists now, to any kind of client that it runs for.
+
+        If need be it is started as for a call of that client; without one only what runs is asked.
+        """
         ...
 
 
@@ -281,8 +296,8 @@ class Backend(Protocol):
         """Tell `listener` whenever it says that something changed."""
         ...
 
-    async def watch(self, uris: frozenset[str]) -> None:
-        """Have the backend report updates of exactly these resources from now on."""
+    async def watch(self, wants: Sequence[Want]) -> None:
+        """Have the backend report updates of exactly these resources from now on, each to those who want it."""
         ...
 
     async def close(self) -> None: ...

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable
-from typing import Final
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Final
 
-from gateway.contract import Backend, Change, Json
+from gateway.contract import Backend, Caller, Change, Client, Json, Want
+from gateway.errors import Fault, ForeignError
 
 log = logging.getLogger("gatehouse.hub")
 
@@ -57,8 +58,8 @@ class Hub:
     def __init__(self, backend: Callable[[str], Backend | None]) -> None:
         self._backend = backend
         self._ears: set[Ear] = set()
-        self._wants: dict[Hashable, frozenset[Target]] = {}
-        self._watching: dict[str, tuple[Backend, frozenset[str]]] = {}
+        self._wants: dict[Hashable, tuple[Caller, Client, frozenset[Target]]] = {}
+        self._watching: dict[str, tuple[Backend, list[Want]]] = {}
         self._syncing: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -79,35 +80,56 @@ class Hub:
             if (notification := ear.hears(namespace, change)) is not None:
                 ear.put(notification)
 
-    async def want(self, who: Hashable, targets: frozenset[Target]) -> None:
-        """From now on `who` wants updates of exactly these; backends are told of what is wanted in all."""
+    async def want(self, who: Hashable, caller: Caller, client: Client, targets: frozenset[Target]) -> None:
+        """From now on `who`, that caller's client, wants updates of exactly these; backends are told who wants what."""
         if targets:
-            self._wants[who] = targets
+            self._wants[who] = (caller, client, targets)
         else:
             self._wants.pop(who, None)
-        wanted = {namespace for each in self._wants.values() for namespace, _ in each}
+        await self._sync_all()
+
+    def drop(self, who: Hashable) -> None:
+        """`who` wants nothing any more; backends are told soon."""
+        if self._wants.pop(who, None) is not None:
+            self._spawn(self._sync_all())
+
+    async def _sync_all(self) -> None:
+        wanted = {namespace for _, _, targets in self._wants.values() for namespace, _ in targets}
         for namespace in wanted | self._watching.keys():
             await self._sync(namespace)
 
     async def _sync(self, namespace: str) -> None:
         """Added up at this moment: meanwhile others may have come to want more."""
-        uris = frozenset(uri for each in self._wants.values() for ns, uri in each if ns == namespace)
+        wants = [
+            Want(caller, client, uris)
+            for caller, client, targets in self._wants.values()
+            if (uris := frozenset(uri for ns, uri in targets if ns == namespace))
+        ]
         backend, told = self._backend(namespace), self._watching.get(namespace)
-        if backend is None or (told == (backend, uris) if told else not uris):
+        if backend is None or (told == (backend, wants) if told else not wants):
             return
-        if uris:
-            self._watching[namespace] = (backend, uris)
+        if wants:
+            self._watching[namespace] = (backend, wants)
         else:
             self._watching.pop(namespace, None)
-        await backend.watch(uris)
+        await backend.watch(wants)
 
     def _catch_up(self, namespace: str) -> None:
         """A backend that took another's place has to be told what is wanted of it."""
         told = self._watching.get(namespace)
         if told is not None and self._backend(namespace) not in (None, told[0]):
-            task = asyncio.ensure_future(self._sync(namespace))
-            self._syncing.add(task)
-            task.add_done_callback(self._syncing.discard)
+            self._spawn(self._sync(namespace))
+
+    def _spawn(self, syncing: Coroutine[Any, Any, None]) -> None:
+        async def run() -> None:
+            try:
+                await syncing
+            except (Fault, ForeignError) as exc:
+                log.info("a backend could not be told what is wanted: %s", exc)
+
+        task = asyncio.create_task(run())
+        self._syncing.add(task)
+        task.add_done_callback(self._syncing.discard)
 
     def close(self) -> None:
         """End every stream, as a server that stops should."""

@@ -304,7 +304,7 @@ class Legacy:
 
     async def _subscriptions_changed(self, call: Call) -> Result:
         session = call.client.session or ""
-        await self._standing.listen_for(call.caller, call.endpoint, session)
+        await self._standing.listen_for(call.caller, call.client, call.endpoint, session)
         await self._news.tell("subscribed", {"session": session})
         return {}
 

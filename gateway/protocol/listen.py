@@ -41,7 +41,7 @@ class Listen:
         # Attached before the acknowledgement is written: what changes meanwhile is not lost.
         ear = self._hub.attach(hears)
         try:
-            await self._hub.want(ear, frozenset(targets))
+            await self._hub.want(ear, call.caller, call.client, frozenset(targets))
             await call.wire.notify(
                 "notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": granted}
             )
@@ -49,7 +49,7 @@ class Listen:
                 await call.wire.notify(*notification)
         finally:
             self._hub.detach(ear)
-            await self._hub.want(ear, frozenset())
+            self._hub.drop(ear)
         return {"_meta": meta}
 
     def _namespaces(self, call: Call) -> set[str]:

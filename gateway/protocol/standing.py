@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from gateway.catalogue.catalogue import Catalogue
-from gateway.contract import Caller, Change, Inbound, Json, Outlet
+from gateway.contract import Caller, Change, Client, Inbound, Json, Outlet
 from gateway.errors import Fault, Kind
 from gateway.protocol.answer import error_bytes, headers, notification_bytes
 from gateway.protocol.faults import RpcError
@@ -72,14 +72,16 @@ class Standing:
             self._pulse.discard(stream)
             asyncio.get_running_loop().call_later(KEPT_SECONDS, self._stop_if_alone, digest, stream)
 
-    async def listen_for(self, caller: Caller, endpoint: str, digest: str) -> None:
-        """Have the backends report what this session is subscribed to."""
-        await self._hub.want(("session", digest), frozenset(self._targets(caller, endpoint, digest)))
+    async def listen_for(self, caller: Caller, client: Client, endpoint: str, digest: str) -> None:
+        """Have the backends report what this session is subscribed to, as long as it has a stream to be told by."""
+        if digest not in self._pumps:
+            asyncio.get_running_loop().call_later(KEPT_SECONDS, self._drop_if_deaf, digest)
+        await self._hub.want(("session", digest), caller, client, frozenset(self._targets(caller, endpoint, digest)))
 
     async def forget(self, digest: str) -> None:
         """The session is over: nothing is watched for it any more."""
         self.end(digest)
-        await self._hub.want(("session", digest), frozenset())
+        self._hub.drop(("session", digest))
 
     def end(self, digest: str) -> None:
         """End its standing stream, if it has one here."""
@@ -103,7 +105,7 @@ class Standing:
 
         ear = self._hub.attach(hears)
         task = asyncio.create_task(self._pump(session.digest, ear, stream), name="standing")
-        sync = partial(self.listen_for, inbound.caller, inbound.path, session.digest)
+        sync = partial(self.listen_for, inbound.caller, session.client, inbound.path, session.digest)
         self._pumps[session.digest] = (ear, stream, task, sync)
         await sync()
         return stream
@@ -116,6 +118,7 @@ class Standing:
             self._hub.detach(ear)
             if (mine := self._pumps.get(digest)) is not None and mine[1] is stream:
                 del self._pumps[digest]
+            self._drop_if_deaf(digest)
             await stream.end()
             self._streams.forget_later(stream)
 
@@ -132,6 +135,11 @@ class Standing:
         view = self._catalogue.view(caller, endpoint)
         routes = ((uri, view.resource(uri)) for uri in self._rows.subscriptions(digest)) if view else ()
         return {(route.namespace, route.name): uri for uri, route in routes if route is not None}
+
+    def _drop_if_deaf(self, digest: str) -> None:
+        """Nothing is watched for a session that could not be told; its next stream asks for it again."""
+        if digest not in self._pumps:
+            self._hub.drop(("session", digest))
 
     def _stop_if_alone(self, digest: str, stream: Stream) -> None:
         pump = self._pumps.get(digest)

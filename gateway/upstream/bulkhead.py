@@ -34,7 +34,7 @@ class Bulkhead:
 
     def take(self, tenant: str) -> bool:
         """A place at once; false when there is none, and `wait` is the way."""
-        if self.in_flight >= self._room.calls or self._tenants[tenant] >= self._room.calls_per_tenant:
+        if self.in_flight >= self._room.calls or self._tenants.get(tenant, 0) >= self._room.calls_per_tenant:
             return False
         if self._queue and any(other == tenant for other, _ in self._queue):
             return False
@@ -67,7 +67,7 @@ class Bulkhead:
     def step_in(self, tenant: str) -> None:
         """Take a place without asking: for a call that left it only while it waited for a person."""
         self.in_flight += 1
-        self._tenants[tenant] += 1
+        self._tenants[tenant] = self._tenants.get(tenant, 0) + 1
 
     def _hand_on(self) -> None:
         for place, (tenant, turn) in enumerate(self._queue):
@@ -85,6 +85,7 @@ class Bulkhead:
         self._less(self._queued, tenant)
 
     def _less(self, counts: Counter[str], tenant: str) -> None:
-        counts[tenant] -= 1
-        if not counts[tenant]:
+        if left := counts[tenant] - 1:
+            counts[tenant] = left
+        else:
             del counts[tenant]

@@ -16,15 +16,23 @@ FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 30.0
 
 
+def _no_matter() -> None:
+    """Nobody waits for it."""
+
+
 class Hearing(Nobody):
     """Turns what the server notifies into changes."""
 
-    def __init__(self, changed: Callable[[Change], None]) -> None:
+    def __init__(self, changed: Callable[[Change], None], ready: Callable[[], None] = _no_matter) -> None:
         self._changed = changed
+        self.ready = ready
+        """To be called once the server listens to what it was asked."""
 
     async def notified(self, method: str, params: Json) -> None:
         if (change := change_of(method, params)) is not None:
             self._changed(change)
+        elif method == "notifications/subscriptions/acknowledged":
+            self.ready()
 
 
 class Follower:

@@ -5,7 +5,7 @@ the call again; the server itself knows whether they were opened.
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
-from gateway.contract import Call, Json
+from gateway.contract import Json
 from gateway.errors import Fault, ForeignError, Kind
 
 URL_ELICITATION_REQUIRED: Final = -32042
@@ -13,10 +13,8 @@ _STATE: Final = "gatehouse.links"
 _ROUND: Final = ("inputResponses", "requestState")
 
 
-async def in_handshake(call: Call, params: Json, carry: Callable[[Json], Awaitable[Json]]) -> Json:
-    """Carry a call to a server of the handshake era, which knows no rounds."""
-    if not call.client.modern:
-        return await carry(params)
+async def in_handshake(params: Json, carry: Callable[[Json], Awaitable[Json]]) -> Json:
+    """Carry a modern client's call to a server of the handshake era, which knows no rounds."""
     params = _first_round(answered(params))
     try:
         return await carry(params)

@@ -22,7 +22,7 @@ from mcp.server.request_state import RequestStateBoundary
 from mcp.types import CallToolRequestParams, CallToolResult, TextContent
 from pydantic import BaseModel, ValidationError
 
-from gateway.contract import MODERN, Call, Caller, Change, Here, Json, Manifest, Offer, OwnLists, Refusal, Route
+from gateway.contract import MODERN, Call, Caller, Change, Here, Json, Manifest, Offer, OwnLists, Refusal, Route, Want
 from gateway.errors import Fault, ForeignError
 from gateway.upstream.channel import Session, Standalone
 from gateway.upstream.health import Health
@@ -192,9 +192,9 @@ class LocalBackend:
         for listener in self._listeners:
             listener(change)
 
-    async def watch(self, uris: frozenset[str]) -> None:
+    async def watch(self, wants: Sequence[Want]) -> None:
         async with self._changing:
-            await self._watch(uris)
+            await self._watch(frozenset(uri for each in wants for uri in each.uris))
 
     async def _watch(self, uris: frozenset[str]) -> None:
         added, gone = uris - self._watched, self._watched - uris

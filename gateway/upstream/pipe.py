@@ -12,8 +12,10 @@ from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 
 from gateway.contract import Json
 from gateway.errors import Fault, ForeignError, Kind
+from gateway.upstream.follow import Hearing
 from gateway.upstream.remote import Era, envelope, speaks_modern
 from gateway.upstream.talk import Nobody, Talk
+from gateway.upstream.watches import Subscribed
 
 PROBE_SECONDS: Final = 1.0
 """An older server may stay silent at a method it does not know: then it is greeted the old way as well."""
@@ -51,7 +53,8 @@ class Pipe:
         self._duplex: Duplex | None = None
         self._ids = itertools.count(1)
         self._open: dict[int, _Waiting] = {}
-        self._hearing: Talk = _NOBODY
+        self._hearings: list[Talk] = [_NOBODY]
+        self._subscribed = Subscribed()
         self._aside: set[asyncio.Task[None]] = set()
         self.era: Era = "modern"
         self.greeting: Json = {}
@@ -64,7 +67,7 @@ class Pipe:
     @property
     def busy(self) -> bool:
         """Whether anybody would miss it."""
-        return any(not waiting.idle for waiting in self._open.values())
+        return bool(self._subscribed) or any(not waiting.idle for waiting in self._open.values())
 
     async def start(self, capabilities: Json, known: Era | None) -> None:
         """Connect and find out what it speaks, unless that is known."""
@@ -88,8 +91,21 @@ class Pipe:
             task.cancel()
 
     def hear(self, hearing: Talk) -> None:
-        """Who is told of what concerns no call."""
-        self._hearing = hearing
+        """Who is told of what concerns no call, unless another `watch`es."""
+        self._hearings[0] = hearing
+
+    async def watch(self, uris: frozenset[str], hearing: Hearing) -> None:
+        """Subscribe, as the handshake era does, and hear of updates until it ends."""
+        self._hearings.append(hearing)
+        try:
+            for uri in self._subscribed.more(uris):
+                await self.request("resources/subscribe", {"uri": uri}, _NOBODY)
+            hearing.ready()
+            await self.gone.wait()
+        finally:
+            self._hearings.remove(hearing)
+            for uri in self._subscribed.less(uris) if not self.dead else ():
+                self._spawn(self._unsubscribe(uri))
 
     async def request(self, method: str, params: Json, talk: Talk, *, idle: bool = False) -> Json:
         """The result; meanwhile `talk` is told what the server says to this request, in its order.
@@ -212,13 +228,14 @@ class Pipe:
         meta: Any = params.get("_meta")
         stream = cast("Json", meta).get(SUBSCRIPTION_ID) if isinstance(meta, dict) else None
         listening = self._open.get(stream) if isinstance(stream, int) else None
-        if listening is None and self._hearing is _NOBODY:
+        hearing = self._hearings[-1]
+        if listening is None and hearing is _NOBODY:
             # Nobody follows this process, but a call under way belongs to the same backend.
             listening = next(reversed(self._open.values()), None)
         if listening is not None:
             listening.tell(method, params)
         else:
-            self._spawn(self._hearing.notified(method, params))
+            self._spawn(hearing.notified(method, params))
 
     def _only(self) -> "_Waiting | None":
         """The call that a message without a name must belong to; None when it could be another's."""
@@ -241,6 +258,10 @@ class Pipe:
     async def _tell(self, method: str, params: Json) -> None:
         if self._duplex is not None:
             await self._duplex.write({"jsonrpc": "2.0", "method": method, "params": params})
+
+    async def _unsubscribe(self, uri: str) -> None:
+        with suppress(ForeignError):
+            await self.request("resources/unsubscribe", {"uri": uri}, _NOBODY)
 
     def _ended(self) -> None:
         self.dead = True

@@ -2,16 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from time import perf_counter_ns
 from typing import Any, Final, Literal, Protocol
 
 from mcp.types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
-from msgspec.structs import replace
 
-from gateway.contract import MODERN, Call, Caller, Change, Client, Json, Manifest, Offer, OwnLists
+from gateway.contract import MODERN, Call, Caller, Change, Client, Json, Manifest, Offer, OwnLists, Want
 from gateway.contract.place import Hop
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.telemetry.sampling import new_span_id
@@ -22,6 +21,7 @@ from gateway.upstream.health import Health, State
 from gateway.upstream.links import in_handshake
 from gateway.upstream.lists import Source, read_lists
 from gateway.upstream.talk import Conversation, Talk
+from gateway.upstream.watches import Watchable, Watches
 
 Era = Literal["modern", "handshake"]
 """The revision without a handshake, or the ones before it."""
@@ -35,7 +35,7 @@ _NEARLY: Final = 0.99
 """Of its deadline: a call that is cancelled so late was cancelled by it."""
 
 
-class Link(Source, Protocol):
+class Link(Source, Watchable, Protocol):
     """A way to one server. Every method raises `Fault` when it cannot be reached, `ForeignError` when it refuses."""
 
     @property
@@ -68,16 +68,16 @@ class Link(Source, Protocol):
         """It could not be reached: what it speaks may have changed."""
         ...
 
-    def carry(self, call: Call, era: Era, params: Json, talk: Talk) -> Awaitable[Json]:
-        """A client's call, in that era."""
+    def carry(self, call: Call, era: Era, params: Json, talk: Talk, trace: Mapping[str, str]) -> Awaitable[Json]:
+        """A client's call, in that era and within that trace."""
         ...
 
-    async def listen(self, hearing: Talk, uris: frozenset[str]) -> None:
-        """Hear of changes, and of these resources' updates, until the server ends it."""
+    async def listen(self, hearing: Talk) -> None:
+        """Hear of changes of its lists, until the server ends it."""
         ...
 
-    async def watch(self, added: frozenset[str], gone: frozenset[str]) -> bool:
-        """Tell the server of them where that needs no new `listen`; false when it does."""
+    def audience(self, caller: Caller) -> str | None:
+        """Whom updates of resources concern that are said in this caller's session; None: whoever wants them."""
         ...
 
     async def close(self) -> None: ...
@@ -108,7 +108,7 @@ class RemoteBackend:
         self._bulkhead = Bulkhead(namespace, room)
         self._breakers: dict[Hashable, Breaker] = {}
         self._listeners: list[Callable[[Change], None]] = []
-        self._watched: frozenset[str] = frozenset()
+        self._watches = Watches(namespace, link, self._said)
         self._follower = Follower(namespace, self._listen)
         self._unread = False
         """Whether its lists could not be read the last time."""
@@ -131,6 +131,7 @@ class RemoteBackend:
     async def close(self) -> None:
         """Once its last call is done, or after a while: a backend that is taken out drops no call."""
         await self._follower.stop()
+        await self._watches.close()
         self._closing = True
         if self._active:
             with suppress(TimeoutError):
@@ -167,18 +168,16 @@ class RemoteBackend:
             await self._queue(tenant, breaker)
             hop.queued, hop.started = perf_counter_ns() - hop.started, perf_counter_ns()
         self._active += 1
-        call = _below(call, hop)
         failures = breaker.failures if breaker is not None else 0
-        began = asyncio.get_running_loop().time()
         try:
-            result = await self._carry(call, hop)
+            result = await self._carry(call, hop, self._link.known or await self._link.eras())
         except Fault as fault:
             hop.failure = fault.kind.value
             self._failed(whose, failures, fault.kind)
             raise
         except asyncio.CancelledError:
             # By the deadline, or by the client, who may well know that it takes too long; only the former is told.
-            ran = asyncio.get_running_loop().time() - began - call.wire.waited
+            ran = (perf_counter_ns() - hop.started) / 1e9 - call.wire.waited
             late = call.route is not None and ran >= call.route.timeout * _NEARLY
             hop.failure = "timeout" if late else "cancelled"
             self._failed(whose, failures, Kind.TIMEOUT if late else Kind.CANCELLED)
@@ -207,19 +206,20 @@ class RemoteBackend:
                 breaker.left()
             raise
 
-    async def _carry(self, call: Call, hop: Hop) -> Json:
+    def _carry(self, call: Call, hop: Hop, eras: frozenset[Era]) -> Awaitable[Json]:
+        """Not a coroutine itself: one fewer for every call."""
         link, client, route = self._link, call.client, call.route
-        eras = link.known or await link.eras()
-        modern = era_for(client, eras) == "modern"
-        hop.protocol = MODERN if modern else ""
+        era = era_for(client, eras)
+        if era == "modern":
+            hop.protocol = MODERN
+        trace = _below(call, hop)
         talk = Conversation(call, self._bulkhead, self._said)
-        meta = talk.meta(modern=modern, capabilities=client.capabilities, info=client.info or self._info)
-        params: Json = {**call.params, "_meta": meta}
+        params: Json = {**call.params, "_meta": talk.meta(era, trace, self._info)}
         if route is not None and (key := NAMED.get(call.method)) is not None:
             params[key] = route.name
-        if modern:
-            return await link.carry(call, "modern", params, talk)
-        return await in_handshake(call, params, partial(link.carry, call, "handshake", talk=talk))
+        if era == "handshake" and client.modern:
+            return in_handshake(params, partial(link.carry, call, era, talk=talk, trace=trace))
+        return link.carry(call, era, params, talk, trace)
 
     # ---- how it is ----
 
@@ -277,37 +277,33 @@ class RemoteBackend:
             listener(change)
 
     def _said(self, change: Change, caller: Caller) -> None:
-        """In that caller's call: it concerns whoever shares the server's session with it."""
-        if (own := self._link.own) is not None:
+        """In that caller's session: it concerns whoever shares the session with it."""
+        if change.kind == "resource":
+            change = change._replace(whose=self._link.audience(caller))
+        elif (own := self._link.own) is not None:
             change = change._replace(whose=own.whose(caller))
-        elif change.kind == "resource":
-            change = change._replace(whose=caller.tenant)
         self._changed(change)
 
-    async def watch(self, uris: frozenset[str]) -> None:
-        added, gone = uris - self._watched, self._watched - uris
-        self._watched = uris
-        if (added or gone) and not await self._link.watch(added, gone):
-            await self._follower.restart()
+    async def watch(self, wants: Sequence[Want]) -> None:
+        await self._watches.want(wants)
 
     async def _listen(self) -> None:
         await self._link.eras()
         if self._unread:
             self._changed(Change("tools"))  # it is back: read what could not be read
-        await self._link.listen(Hearing(self._changed), self._watched)
+        await self._link.listen(Hearing(self._changed))
 
 
-def _below(call: Call, hop: Hop) -> Call:
-    """The call as the server is to see it: within the hop's own span, where the call has one."""
+def _below(call: Call, hop: Hop) -> Mapping[str, str]:
+    """The trace as the server is to see it: within the hop's own span, where the call has one."""
     record, place = call.record, call.record.place
     if record.hops is None:
         record.hops = [hop]
     else:
         record.hops.append(hop)
     if place is None:
-        return call
-    parent = f"00-{place.trace_id}-{hop.span_id}-{'01' if place.sampled else '00'}"
-    return replace(call, trace={**call.trace, "traceparent": parent})
+        return call.trace
+    return {**call.trace, "traceparent": f"00-{place.trace_id}-{hop.span_id}-{'01' if place.sampled else '00'}"}
 
 
 def era_for(client: Client, eras: frozenset[Era]) -> Era:
@@ -320,10 +316,12 @@ def envelope(info: Json) -> Json:
     return {PROTOCOL_VERSION_META_KEY: MODERN, CLIENT_CAPABILITIES_META_KEY: {}, CLIENT_INFO_META_KEY: info}
 
 
-def wanted(uris: frozenset[str]) -> Json:
-    """What to listen for."""
+def listening(info: Json, uris: frozenset[str] | None = None) -> Json:
+    """The params of `subscriptions/listen` for these resources, or for every list."""
+    if uris is not None:
+        return {"notifications": {"resourceSubscriptions": sorted(uris)}, "_meta": envelope(info)}
     flags: Json = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
-    return {**flags, "resourceSubscriptions": sorted(uris)} if uris else flags
+    return {"notifications": flags, "_meta": envelope(info)}
 
 
 def speaks_modern(discovered: Json) -> bool:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Final, Literal, Protocol
 
 from mcp.types import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -127,20 +127,24 @@ class Conversation:
     async def hung_up(self) -> None:
         await self._call.wire.hang_up()
 
-    def meta(self, *, modern: bool, capabilities: Mapping[str, Any], info: Json) -> Json:
-        """The request's `_meta` for the server: the client's own, but for what is said anew on each hop."""
-        call = self._call
-        given = call.meta
-        if modern and call.client.modern and self.token is None and not call.trace and CLIENT_INFO_META_KEY in given:
-            return given  # it says all this already
-        meta = {key: value for key, value in given.items() if key not in _OF_THE_ENVELOPE}
-        meta |= call.trace
+    def meta(self, era: Literal["modern", "handshake"], trace: Mapping[str, str], ours: Json) -> Json:
+        """The request's `_meta` for the server: the client's own, but for what is said anew on each hop.
+
+        `ours` stands for a client that does not say who it is.
+        """
+        client, given = self._call.client, self._call.meta
+        if era == "modern" and client.modern:
+            # It says of itself what is to be said.
+            meta: Json = {CLIENT_INFO_META_KEY: ours, **given, **trace}
+        else:
+            meta = {key: value for key, value in given.items() if key not in _OF_THE_ENVELOPE}
+            meta |= trace
+            if era == "modern":
+                meta[PROTOCOL_VERSION_META_KEY] = MODERN
+                meta[CLIENT_CAPABILITIES_META_KEY] = client.capabilities
+                meta[CLIENT_INFO_META_KEY] = client.info or ours
+                if client.log_level is not None:
+                    meta[LOG_LEVEL_META_KEY] = client.log_level
         if self.token is not None:
             meta["progressToken"] = self.token
-        if modern:
-            meta[PROTOCOL_VERSION_META_KEY] = MODERN
-            meta[CLIENT_CAPABILITIES_META_KEY] = dict(capabilities)
-            meta[CLIENT_INFO_META_KEY] = info
-            if (level := call.client.log_level) is not None:
-                meta[LOG_LEVEL_META_KEY] = level
         return meta

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Running
+from tests.peers.handshake import handshake
 from tests.peers.hearing import heard, hearing
 
 SERVER = str(Path(__file__).parent / "fixtures" / "own_stdio.py")
@@ -75,6 +76,15 @@ async def test_what_one_process_learns_only_its_owner_is_shown_and_told(start: A
         assert "".join(told_bob).count("tools/list_changed") == 1
         assert not {"far_sing", "far_dance"} & await names(bob)
         assert "far_paint" not in await names(alice)
+
+
+async def test_a_client_that_can_do_more_is_shown_what_the_server_keeps_for_such(start: Any) -> None:
+    async with start(backends={"far": entry("handshake", "tenant")}) as alice:
+        async with handshake(alice.base, alice.key) as plain:
+            assert "far_ask" not in str(await plain.ask("tools/list"))
+        async with handshake(alice.base, alice.key, elicitation={}) as able:
+            assert "result" in await able.ask("tools/call", {"name": "far_ask", "arguments": {}})
+            assert "far_ask" in str(await able.ask("tools/list"))
 
 
 @pytest.mark.parametrize("era", ERAS)

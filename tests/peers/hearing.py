@@ -34,6 +34,8 @@ async def hearing(gateway: Running, *uris: str, era: str = "modern") -> AsyncGen
             for uri in uris:
                 assert "result" in await client.ask("resources/subscribe", {"uri": uri})
             yield lines
+        # Left without a word, it would be kept for a while: the client may come back.
+        await client.http.delete(client.url, headers=client.headers)
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ Reply = Callable[[Json], Awaitable[None]]
 """Posts our answer to a request of the server's."""
 
 _NO_REQUEST: Final = -1
-_decode: Final = msgspec.json.Decoder().decode
+_decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class BrokeOff(Fault):
@@ -30,7 +30,7 @@ class BrokeOff(Fault):
 async def read_answer(name: str, response: Response, id: int, talk: Talk, reply: Reply, max_bytes: int) -> Json:
     """The result of request `id`. Raises `ForeignError` with the server's own error, `Fault` for anything less."""
     if response.body is not None:
-        return _result(_message(name, response, response.body), id, name)
+        return whole_answer(name, response, id)
     parser = Parser(max_bytes)
     while piece := await response.chunk():
         try:
@@ -44,6 +44,12 @@ async def read_answer(name: str, response: Response, id: int, talk: Talk, reply:
                     return _result(message, id, name)
                 await _hear(message, talk, reply)
     raise BrokeOff(name, parser.last_id, parser.retry)
+
+
+def whole_answer(name: str, response: Response, id: int) -> Json:
+    """The same for an answer that came whole, and no stream."""
+    assert response.body is not None
+    return _result(_message(name, response, response.body), id, name)
 
 
 async def hear_all(name: str, response: Response, talk: Talk, reply: Reply, max_bytes: int) -> None:
@@ -94,12 +100,11 @@ def status_fault(name: str, response: Response) -> Fault:
 
 def _object(raw: bytes, name: str) -> Json:
     try:
-        message = _decode(raw)
+        return _decode(raw)
+    except msgspec.ValidationError as exc:
+        raise Fault(Kind.UNAVAILABLE, f"{name} did not answer with a JSON-RPC message.") from exc
     except msgspec.DecodeError as exc:
         raise Fault(Kind.UNAVAILABLE, f"{name} did not answer in JSON.") from exc
-    if not isinstance(message, dict):
-        raise Fault(Kind.UNAVAILABLE, f"{name} did not answer with a JSON-RPC message.")
-    return cast("Json", message)
 
 
 def _is_answer(message: Json, id: int) -> bool:
@@ -107,12 +112,11 @@ def _is_answer(message: Json, id: int) -> bool:
 
 
 def _result(message: Json, id: int, name: str) -> Json:
+    if type(result := message.get("result")) is dict and message.get("id") == id and "error" not in message:
+        return result  # pyright: ignore[reportUnknownVariableType]  # of JSON
     error: Any = message.get("error")
     if isinstance(error, dict):
         known = cast("Json", error)
         code: Any = known.get("code")
         raise ForeignError(code if isinstance(code, int) else -32603, str(known.get("message", "")), known.get("data"))
-    result: Any = message.get("result")
-    if not isinstance(result, dict) or message.get("id") != id:
-        raise Fault(Kind.UNAVAILABLE, f"{name} answered something else than it was asked.")
-    return cast("Json", result)
+    raise Fault(Kind.UNAVAILABLE, f"{name} answered something else than it was asked.")

@@ -4,6 +4,7 @@ A session belongs to one principal, so whatever is said there while its calls ru
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -11,6 +12,8 @@ from typing import Final
 from gateway.contract import Json
 from gateway.errors import Fault, ForeignError
 from gateway.upstream.talk import Nobody, Talk
+
+log = logging.getLogger("gatehouse.upstream")
 
 LINGER_SECONDS: Final = 30.0
 OPEN_SECONDS: Final = 2.0
@@ -21,7 +24,7 @@ Hear = Callable[[Talk, asyncio.Event], Awaitable[None]]
 
 
 class Beside:
-    """Open while calls run, and for a while after the last; not opened again once the server refused it."""
+    """Open while calls run or somebody hears, and for a while after; not opened again once the server refused it."""
 
     def __init__(self, hear: Hear) -> None:
         self._hear = hear
@@ -39,6 +42,13 @@ class Beside:
         with suppress(TimeoutError):
             async with asyncio.timeout(OPEN_SECONDS):
                 await self._opened.wait()
+
+    async def over(self) -> None:
+        """Until the stream ends; without end if the server has none: what it has to tell comes with calls, or never."""
+        if self._refused:
+            await asyncio.Event().wait()
+        if self._task is not None:
+            await asyncio.wait({self._task})
 
     @contextmanager
     def told(self, talk: Talk) -> Generator[None]:
@@ -64,8 +74,10 @@ class Beside:
     async def _run(self) -> None:
         try:
             await self._hear(self, self._opened)
-        except (Fault, ForeignError):
+        except ForeignError:
             self._refused = True
+        except Fault as fault:
+            log.debug("the stream beside calls broke off: %s", fault.message)
         finally:
             self._task = None
             self._opened.set()
@@ -89,4 +101,6 @@ class Beside:
 
     @property
     def _newest(self) -> Talk:
-        return self._talks[-1] if self._talks else _NOBODY
+        """Of the calls; where there is none, of those who only hear."""
+        calls = (talk for talk in reversed(self._talks) if not isinstance(talk, Nobody))
+        return next(calls, self._talks[-1] if self._talks else _NOBODY)

@@ -16,6 +16,9 @@ from gateway.errors import Fault, Kind
 READ_AHEAD: Final = 256 * 1024
 """Bytes of a stream that may wait unread before the server is made to wait."""
 
+_READ: Final = {name.encode(): name for name in ("content-type", "content-encoding", "mcp-session-id", "retry-after")}
+"""The headers that anybody looks at."""
+
 
 class Unread(Exception):
     """The connection went away before one byte of an answer came.
@@ -95,7 +98,7 @@ class Stream(Response):
 
 
 class Connection(asyncio.Protocol):
-    """Callbacks of the transport and of the parser; `exchange` is what the pool calls."""
+    """Callbacks of the transport and of the parser; `ask` is what the pool calls."""
 
     def __init__(self, name: str, max_bytes: int) -> None:
         self._name = name
@@ -109,33 +112,23 @@ class Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._size = 0
         self._touched = False
-        self._writable = asyncio.Event()
-        self._writable.set()
         self._quiet = select.poll()
         self.reusable = True
         self.idle_since = 0.0
 
     # ---- for the pool ----
 
-    async def exchange(self, request: bytes) -> Response:
-        """Send a request and wait for the answer, or for the head of one that streams.
+    def ask(self, request: bytes) -> "asyncio.Future[Response]":
+        """Send a request; the answer, or the head of one that streams. Whoever gives up waiting has to `abort`.
 
         Raises `Unread` when the server had closed the connection, `Fault(UNAVAILABLE)` when it broke off later.
         """
         if self._transport is None or self._transport.is_closing():
             raise Unread(sent=False)
         self._touched = False
-        self._answer = self._loop.create_future()
+        self._answer = answer = self._loop.create_future()
         self._transport.write(request)
-        if not self._writable.is_set():
-            await self._writable.wait()
-        try:
-            return await self._answer
-        except asyncio.CancelledError:
-            self.abort()
-            raise
-        finally:
-            self._answer = None
+        return answer
 
     @property
     def open(self) -> bool:
@@ -177,18 +170,11 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.reusable = False
-        self._writable.set()
         if not self._touched and self._answer is not None and not self._answer.done():
             # A broken pipe is how the system says that nothing could be written.
             self._answer.set_exception(Unread(sent=not isinstance(exc, BrokenPipeError)))
             return
         self._fail(Fault(Kind.UNAVAILABLE, f"{self._name} closed the connection before its answer was complete."))
-
-    def pause_writing(self) -> None:
-        self._writable.clear()
-
-    def resume_writing(self) -> None:
-        self._writable.set()
 
     # ---- from the parser ----
 
@@ -198,8 +184,8 @@ class Connection(asyncio.Protocol):
         self._size = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if len(self._headers) < 200:
-            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
+        if (known := _READ.get(name.lower())) is not None:
+            self._headers[known] = value.decode("latin-1").strip()
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
@@ -237,8 +223,9 @@ class Connection(asyncio.Protocol):
             self._settle(Response(status, self._headers, body[0] if len(body) == 1 else b"".join(body)))
 
     def _settle(self, response: Response) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(response)
+        answer, self._answer = self._answer, None
+        if answer is not None and not answer.done():
+            answer.set_result(response)
 
     def _fail(self, fault: Fault) -> None:
         if self._answer is not None and not self._answer.done():

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections import OrderedDict
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -13,12 +13,15 @@ from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 
 from gateway.contract import Json
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.upstream.http.answers import BrokeOff, Reply, hear_all, read_answer, status_fault
+from gateway.upstream.follow import Hearing
+from gateway.upstream.http.answers import BrokeOff, Reply, hear_all, read_answer, status_fault, whole_answer
+from gateway.upstream.http.asked import Asked, Who
 from gateway.upstream.http.beside import Beside
 from gateway.upstream.http.head import fields
 from gateway.upstream.http.pool import Leased
 from gateway.upstream.http.site import Site
 from gateway.upstream.talk import ABLE, Nobody, Talk
+from gateway.upstream.watches import Subscribed
 
 MAX_SESSIONS: Final = 1024
 RETRY_MS: Final = 1000
@@ -29,9 +32,6 @@ _NO_SESSIONS: Final = frozenset({400, 404, 405})
 """What a server of the older transport says to a POST of `initialize`."""
 _encode: Final = msgspec.json.Encoder().encode
 _NOBODY: Final = Nobody()
-
-Who = tuple[str, frozenset[str]]
-"""A principal and the names of what its client can do: no session is ever shared beyond that."""
 
 
 class NotSpoken(Fault):
@@ -49,9 +49,12 @@ class Forgotten(Fault):
 
 
 class Session:
-    """One session with the server."""
+    """One session with the server. `asks` says that its client can be asked something, on a stream beside the calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, hear: "Callable[[Session, Talk, asyncio.Event], Awaitable[None]]", *, asks: bool) -> None:
+        self.asks = asks
+        self.beside = Beside(partial(hear, self))
+        self.subscribed = Subscribed()
         self.id: str | None = None
         self.version = LATEST_HANDSHAKE_VERSION
         self.fields = b""
@@ -59,7 +62,6 @@ class Session:
         self.greeting: Json | None = None
         """The server's answer to `initialize`."""
         self.level: str | None = None
-        self.beside: Beside | None = None
         self.opening = asyncio.Lock()
 
     @property
@@ -84,33 +86,29 @@ class LegacyHttp:
         self._sessions: OrderedDict[Who, Session] = OrderedDict()
         self._aside: set[asyncio.Task[None]] = set()
 
-    async def request(
-        self,
-        who: Who,
-        capabilities: Json,
-        method: str,
-        params: Json,
-        talk: Talk,
-        more: Mapping[str, str],
-        level: str | None = None,
-    ) -> Json:
+    async def request(self, asked: Asked) -> Json:
         """The result, in that principal's session. A session the server forgot is made anew, once."""
-        for last in (False, True):
-            session = await self.session(who, capabilities)
-            try:
-                if level is not None and level != session.level and session.logs:
-                    await self._exchange(session, "logging/setLevel", {"level": level}, _NOBODY, more)
-                    session.level = level
-                if session.beside is None or isinstance(talk, Nobody):
-                    return await self._exchange(session, method, params, talk, more)
-                with session.beside.told(talk):
-                    await session.beside.open()
-                    return await self._exchange(session, method, params, talk, more)
-            except Forgotten:
-                self._drop(who)
-                if last:
-                    raise
-        raise AssertionError
+        try:
+            return await self._request(asked)
+        except Forgotten:
+            self._drop(asked.who)
+            return await self._request(asked)
+
+    async def _request(self, asked: Asked) -> Json:
+        session = self._sessions.get(asked.who)
+        if session is None or session.greeting is None:
+            session = await self.session(asked.who, asked.capabilities)
+        else:
+            self._sessions.move_to_end(asked.who)
+        method, params, talk, level = asked.method, asked.params, asked.talk, asked.level
+        if level is not None and level != session.level and session.logs:
+            await self._exchange(session, "logging/setLevel", {"level": level}, _NOBODY, asked.lines)
+            session.level = level
+        if not session.asks or isinstance(talk, Nobody):
+            return await self._exchange(session, method, params, talk, asked.lines)
+        with session.beside.told(talk):
+            await session.beside.open()
+            return await self._exchange(session, method, params, talk, asked.lines)
 
     async def greeting(self, who: Who, capabilities: Json) -> Json:
         """What the server said of itself. Raises `NotSpoken` when it may be of the older transport."""
@@ -119,7 +117,7 @@ class LegacyHttp:
     async def session(self, who: Who, capabilities: Json) -> Session:
         session = self._sessions.get(who)
         if session is None:
-            session = self._sessions[who] = Session()
+            session = self._sessions[who] = Session(self._hear, asks=bool(capabilities))
             self._make_room()
         self._sessions.move_to_end(who)
         if session.greeting is None:
@@ -141,8 +139,7 @@ class LegacyHttp:
                 await asyncio.gather(*map(self._end, sessions))
 
     async def _end(self, session: Session) -> None:
-        if session.beside is not None:
-            session.beside.close()
+        session.beside.close()
         if session.id is not None:
             with suppress(Fault):
                 (await self._site.bare("DELETE", session.fields)).release()
@@ -168,17 +165,16 @@ class LegacyHttp:
         session.opened(id_given, version)
         await self._tell(session, {"jsonrpc": "2.0", "method": "notifications/initialized"})
         session.greeting = greeting
-        if capabilities:
-            session.beside = Beside(partial(self._hear, session))
 
-    async def _exchange(self, session: Session, method: str, params: Json, talk: Talk, more: Mapping[str, str]) -> Json:
+    async def _exchange(self, session: Session, method: str, params: Json, talk: Talk, lines: bytes = b"") -> Json:
         id = next(self._ids)
-        leased = await self._post(
-            session.fields + fields(more.items()), {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
-        )
+        message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+        leased = await self._post(session.fields + lines, message)
         try:
             if leased.response.status == 404 and session.id is not None:
                 raise Forgotten(self._name)
+            if leased.response.body is not None:
+                return whole_answer(self._name, leased.response, id)
             return await self._answer(leased, session, id, talk)
         except asyncio.CancelledError:
             # In this era a closed stream cancels nothing: the server has to be told.
@@ -223,6 +219,30 @@ class LegacyHttp:
         except Forgotten:
             self._drop(who)
 
+    async def hear(self, who: Who, capabilities: Json, uris: frozenset[str], hearing: Hearing) -> None:
+        """Subscribe in that principal's session, and hear of updates until its stream ends."""
+        try:
+            await self._watch(await self.session(who, capabilities), uris, hearing)
+        except Forgotten:
+            self._drop(who)
+            await self._watch(await self.session(who, capabilities), uris, hearing)
+
+    async def _watch(self, session: Session, uris: frozenset[str], hearing: Hearing) -> None:
+        with session.beside.told(hearing):
+            await session.beside.open()
+            try:
+                for uri in session.subscribed.more(uris):
+                    await self._exchange(session, "resources/subscribe", {"uri": uri}, _NOBODY)
+                hearing.ready()
+                await session.beside.over()
+            finally:
+                for uri in session.subscribed.less(uris):
+                    self._spawn(self._unsubscribe(session, uri))
+
+    async def _unsubscribe(self, session: Session, uri: str) -> None:
+        with suppress(Fault, ForeignError):
+            await self._exchange(session, "resources/unsubscribe", {"uri": uri}, _NOBODY)
+
     async def _hear(self, session: Session, talk: Talk, opened: asyncio.Event) -> None:
         async def reply(answer: Json) -> None:
             await self._tell(session, answer)
@@ -263,7 +283,7 @@ class LegacyHttp:
 
     def _drop(self, who: Who) -> None:
         session = self._sessions.pop(who, None)
-        if session is not None and session.beside is not None:
+        if session is not None:
             session.beside.close()
 
     def _make_room(self) -> None:

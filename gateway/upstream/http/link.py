@@ -4,17 +4,21 @@ import asyncio
 from collections.abc import Awaitable, Hashable, Mapping
 from typing import Final, Protocol
 
-from gateway.contract import Call, Json
+from gateway.contract import Call, Caller, Client, Json
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.upstream.http.legacy import NotSpoken, Who
+from gateway.upstream.follow import Hearing
+from gateway.upstream.http.asked import Asked, Who
+from gateway.upstream.http.head import fields
+from gateway.upstream.http.legacy import NotSpoken
 from gateway.upstream.http.modern import ModernHttp
 from gateway.upstream.http.site import Site
 from gateway.upstream.once import Once
-from gateway.upstream.remote import Era, Transport, envelope, speaks_modern, wanted
+from gateway.upstream.remote import Era, Transport, envelope, era_for, listening, speaks_modern
 from gateway.upstream.talk import ABLE, Nobody, Talk, abilities
 
 PROBE_SECONDS: Final = 20.0
-_OURSELVES: Final[Who] = ("", frozenset())
+_NOTHING: Final[frozenset[str]] = frozenset()
+_OURSELVES: Final[Who] = ("", _NOTHING)
 _NOBODY: Final = Nobody()
 
 
@@ -23,18 +27,13 @@ class Handshake(Protocol):
 
     async def greeting(self, who: Who, capabilities: Json) -> Json: ...
 
-    async def request(
-        self,
-        who: Who,
-        capabilities: Json,
-        method: str,
-        params: Json,
-        talk: Talk,
-        more: Mapping[str, str],
-        level: str | None = None,
-    ) -> Json: ...
+    async def request(self, asked: Asked) -> Json: ...
 
     async def listen(self, who: Who, talk: Talk) -> None: ...
+
+    async def hear(self, who: Who, capabilities: Json, uris: frozenset[str], hearing: Hearing) -> None:
+        """Subscribe in that session, and hear of updates until its stream ends."""
+        ...
 
     async def close(self) -> None: ...
 
@@ -129,34 +128,38 @@ class HttpLink:
     async def ask(self, method: str, params: Json) -> Json:
         if "modern" in await self.eras():
             return await self._ask_modern(method, params)
-        return await self._handshake.request(_OURSELVES, ABLE, method, params, _NOBODY, {})
+        return await self._handshake.request(Asked(_OURSELVES, ABLE, method, params, _NOBODY))
 
     async def _ask_modern(self, method: str, params: Json) -> Json:
-        return await self._modern.request(method, {**params, "_meta": envelope(self._info)}, _NOBODY, {})
+        return await self._modern.request(method, {**params, "_meta": envelope(self._info)}, _NOBODY)
 
-    def carry(self, call: Call, era: Era, params: Json, talk: Talk) -> Awaitable[Json]:
-        more = {"x-correlation-id": call.id, **call.trace}
+    def carry(self, call: Call, era: Era, params: Json, talk: Talk, trace: Mapping[str, str]) -> Awaitable[Json]:
+        lines = fields((("x-correlation-id", call.id), *trace.items()))
         if era == "modern":
             schema = call.route.header_schema if call.route else None
-            return self._modern.request(call.method, params, talk, more, schema)
-        client = call.client
-        who: Who = (call.caller.principal, abilities(client.capabilities))
-        return self._handshake.request(who, client.capabilities, call.method, params, talk, more, client.log_level)
+            return self._modern.request(call.method, params, talk, lines, schema)
+        able = call.client.capabilities
+        who: Who = (call.caller.principal, abilities(able) if able else _NOTHING)
+        return self._handshake.request(Asked(who, able, call.method, params, talk, lines, call.client.log_level))
 
-    async def listen(self, hearing: Talk, uris: frozenset[str]) -> None:
-        if "modern" not in await self.eras():
-            await self._handshake.listen(_OURSELVES, hearing)
-            return
-        params: Json = {"notifications": wanted(uris), "_meta": envelope(self._info)}
-        await self._modern.request("subscriptions/listen", params, hearing, {})
-
-    async def watch(self, added: frozenset[str], gone: frozenset[str]) -> bool:
+    async def listen(self, hearing: Talk) -> None:
         if "modern" in await self.eras():
-            return False
-        for method, uris in (("resources/subscribe", added), ("resources/unsubscribe", gone)):
-            for uri in uris:
-                await self.ask(method, {"uri": uri})
-        return True
+            await self._modern.request("subscriptions/listen", listening(self._info), hearing)
+        else:
+            await self._handshake.listen(_OURSELVES, hearing)
+
+    def audience(self, caller: Caller) -> str | None:
+        return caller.principal
+
+    def party(self, caller: Caller, client: Client) -> Hashable:
+        return caller.principal, client.modern, abilities(client.capabilities)
+
+    async def hear(self, caller: Caller, client: Client, uris: frozenset[str], hearing: Hearing) -> None:
+        if era_for(client, await self.eras()) == "modern":
+            await self._modern.request("subscriptions/listen", listening(self._info, uris), hearing)
+        else:
+            who: Who = (caller.principal, abilities(client.capabilities))
+            await self._handshake.hear(who, client.capabilities, uris, hearing)
 
     async def close(self) -> None:
         for way in (self._streamable, self._older):

@@ -1,7 +1,6 @@
 """2026-07-28 over HTTP: one POST a request, nothing to remember."""
 
 import itertools
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -10,7 +9,7 @@ from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value, mcp_pa
 
 from gateway.contract import MODERN, Json
 from gateway.errors import Fault, Kind
-from gateway.upstream.http.answers import read_answer
+from gateway.upstream.http.answers import read_answer, whole_answer
 from gateway.upstream.http.head import fields
 from gateway.upstream.http.site import Site
 from gateway.upstream.talk import Talk
@@ -28,18 +27,20 @@ class ModernHttp:
         self._ids = itertools.count(1)
 
     async def request(
-        self, method: str, params: Json, talk: Talk, more: Mapping[str, str], header_schema: Json | None = None
+        self, method: str, params: Json, talk: Talk, more: bytes = b"", header_schema: Json | None = None
     ) -> Json:
-        """The result. `params` carry the envelope; `more` are headers such as the correlation id."""
+        """The result. `params` carry the envelope; `more` are lines of headers such as the correlation id."""
         id = next(self._ids)
         body = _encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
         key = NAME_BEARING_METHODS.get(method)
-        lines = _routing(method, None if key is None else str(params.get(key))) + fields(more.items())
+        lines = _routing(method, None if key is None else str(params.get(key))) + more
         if header_schema is not None:
             mirrored = mcp_param_headers(x_mcp_header_map(header_schema), params.get("arguments") or {})
             lines += fields(mirrored.items())
         leased = await self._site.post(lines, body, safe=method != "tools/call")
         try:
+            if leased.response.body is not None:
+                return whole_answer(self._name, leased.response, id)
             return await read_answer(self._name, leased.response, id, talk, _no_reply, self._max_bytes)
         finally:
             leased.release()

@@ -55,15 +55,21 @@ class Pool:
         connection = self._take()
         if connection is not None:
             try:
-                return Leased(self, connection, await connection.exchange(request))
+                return Leased(self, connection, await connection.ask(request))
             except Unread as unread:
                 if unread.sent and not safe:
                     raise self._broken() from unread
+            except asyncio.CancelledError:
+                connection.abort()
+                raise
         connection = await self._connect()
         try:
-            return Leased(self, connection, await connection.exchange(request))
+            return Leased(self, connection, await connection.ask(request))
         except Unread as unread:
             raise self._broken() from unread
+        except asyncio.CancelledError:
+            connection.abort()
+            raise
 
     def put_back(self, connection: Connection) -> None:
         if not connection.reusable or not connection.open:

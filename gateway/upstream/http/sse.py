@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, cast
 from urllib.parse import urljoin
@@ -13,8 +13,9 @@ from gateway.contract import Json
 from gateway.errors import Fault, Kind
 from gateway.outbound import Target, target
 from gateway.sse import Event, Oversize, Parser
+from gateway.upstream.follow import Hearing
 from gateway.upstream.http.answers import status_fault
-from gateway.upstream.http.legacy import Who
+from gateway.upstream.http.asked import Asked, Who
 from gateway.upstream.http.pool import Leased
 from gateway.upstream.http.site import Site
 from gateway.upstream.pipe import Duplex, Pipe
@@ -155,37 +156,34 @@ class SseHttp:
     async def greeting(self, who: Who, capabilities: Json) -> Json:
         return (await self._pipe(who, capabilities)).greeting
 
-    async def request(
-        self,
-        who: Who,
-        capabilities: Json,
-        method: str,
-        params: Json,
-        talk: Talk,
-        more: Mapping[str, str],
-        level: str | None = None,
-    ) -> Json:
+    async def request(self, asked: Asked) -> Json:
         """The result, in that principal's session. A session the server forgot is made anew, once."""
         try:
-            return await self._request(who, capabilities, method, params, talk, level)
+            return await self._request(asked)
         except SessionLost:
-            return await self._request(who, capabilities, method, params, talk, level)
+            return await self._request(asked)
 
     async def listen(self, who: Who, talk: Talk) -> None:
         pipe = await self._pipe(who, {})
         pipe.hear(talk)
         await pipe.gone.wait()
 
+    async def hear(self, who: Who, capabilities: Json, uris: frozenset[str], hearing: Hearing) -> None:
+        pipe = await self._pipe(who, capabilities)
+        try:
+            await pipe.watch(uris, hearing)
+        except SessionLost:
+            await pipe.stop()
+            raise
+
     async def close(self) -> None:
         await self._pipes.close()
 
-    async def _request(
-        self, who: Who, capabilities: Json, method: str, params: Json, talk: Talk, level: str | None
-    ) -> Json:
-        pipe = await self._pipe(who, capabilities)
+    async def _request(self, asked: Asked) -> Json:
+        pipe = await self._pipe(asked.who, asked.capabilities)
         try:
-            await pipe.speak_up(level)
-            return await pipe.request(method, params, talk)
+            await pipe.speak_up(asked.level)
+            return await pipe.request(asked.method, asked.params, asked.talk)
         except SessionLost:
             await pipe.stop()
             raise

@@ -1,14 +1,15 @@
 """The way to a server that runs as a child process: one process for everybody, for each tenant, or for each user."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Final, Literal
 
 from gateway.contract import Call, Caller, Client, Json
 from gateway.errors import Fault, ForeignError
+from gateway.upstream.follow import Hearing
 from gateway.upstream.once import Once
 from gateway.upstream.pipe import Duplex, Pipe
 from gateway.upstream.pipes import Pipes, Whose
-from gateway.upstream.remote import Era, Transport, envelope, era_for, wanted
+from gateway.upstream.remote import Era, Transport, era_for, listening
 from gateway.upstream.stdio.keys import Key
 from gateway.upstream.stdio.own import OwnProcesses, PipeSource
 from gateway.upstream.stdio.process import Process, Program
@@ -68,7 +69,7 @@ class StdioLink:
     async def ask(self, method: str, params: Json) -> Json:
         return await PipeSource(await self._listing(), self._info).ask(method, params)
 
-    async def carry(self, call: Call, era: Era, params: Json, talk: Talk) -> Json:
+    async def carry(self, call: Call, era: Era, params: Json, talk: Talk, trace: Mapping[str, str]) -> Json:
         client = call.client
         pipe = await self._pipe(self.whose(call), era, client.capabilities)
         if self.own is None:
@@ -76,22 +77,27 @@ class StdioLink:
         await pipe.speak_up(client.log_level)
         return await pipe.request(call.method, params, talk)
 
-    async def listen(self, hearing: Talk, uris: frozenset[str]) -> None:
+    async def listen(self, hearing: Talk) -> None:
         pipe = await self._listing()
         pipe.hear(hearing)
         if pipe.era == "modern":
-            params: Json = {"notifications": wanted(uris), "_meta": envelope(self._info)}
-            await pipe.request("subscriptions/listen", params, hearing)
+            await pipe.request("subscriptions/listen", listening(self._info), hearing)
             return
         await pipe.gone.wait()
 
-    async def watch(self, added: frozenset[str], gone: frozenset[str]) -> bool:
-        if "modern" in await self.eras():
-            return False
-        for method, uris in (("resources/subscribe", added), ("resources/unsubscribe", gone)):
-            for uri in uris:
-                await self.ask(method, {"uri": uri})
-        return True
+    def audience(self, caller: Caller) -> str | None:
+        return self.own.whose(caller) if self.own is not None else None
+
+    def party(self, caller: Caller, client: Client) -> Hashable:
+        return self.audience(caller), client.modern, abilities(client.capabilities)
+
+    async def hear(self, caller: Caller, client: Client, uris: frozenset[str], hearing: Hearing) -> None:
+        era = era_for(client, await self.eras())
+        pipe = await self._pipe(self.audience(caller) or "", era, client.capabilities)
+        if pipe.era == "modern":
+            await pipe.request("subscriptions/listen", listening(self._info, uris), hearing)
+        else:
+            await pipe.watch(uris, hearing)
 
     async def close(self) -> None:
         await self._pipes.close()

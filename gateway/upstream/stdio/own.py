@@ -1,20 +1,20 @@
 """The processes that a tenant or a principal has to itself: what they list, and what they say has changed."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from functools import partial
 from typing import Literal
 
 from gateway.contract import Caller, Change, Client, Json, Offer
-from gateway.errors import Fault, ForeignError
+from gateway.errors import Fault, ForeignError, Kind
 from gateway.upstream.follow import Hearing
 from gateway.upstream.lists import read_lists, together
 from gateway.upstream.pipe import Pipe
 from gateway.upstream.pipes import Pipes
-from gateway.upstream.remote import envelope, wanted
+from gateway.upstream.remote import envelope, listening
 from gateway.upstream.stdio.keys import Key
-from gateway.upstream.talk import Nobody
+from gateway.upstream.talk import Nobody, abilities
 
 
 class OwnProcesses:
@@ -41,8 +41,15 @@ class OwnProcesses:
     def running(self, caller: Caller) -> bool:
         return bool(self._theirs(caller))
 
-    async def offer(self, caller: Caller, client: Client) -> Offer:
-        theirs = self._theirs(caller) or [await self._open(caller, client)]
+    def kind(self, client: Client) -> Hashable:
+        return abilities(client.capabilities)
+
+    async def offer(self, caller: Caller, client: Client | None) -> Offer:
+        if client is not None:
+            await self._open(caller, client)
+        theirs = self._theirs(caller)
+        if not theirs:
+            raise Fault(Kind.UNAVAILABLE, "It does not run.")
         return together([await read_lists(PipeSource(pipe, self._info)) for pipe in theirs])
 
     def on_change(self, listener: Callable[[Change], None]) -> None:
@@ -58,10 +65,9 @@ class OwnProcesses:
             task.add_done_callback(self._following.discard)
 
     async def _listen(self, pipe: Pipe, hearing: Hearing) -> None:
-        params: Json = {"notifications": wanted(frozenset()), "_meta": envelope(self._info)}
         # It has ended, or does not tell of its changes.
         with suppress(Fault, ForeignError):
-            await pipe.request("subscriptions/listen", params, hearing, idle=True)
+            await pipe.request("subscriptions/listen", listening(self._info), hearing, idle=True)
 
     def _said(self, whose: str, change: Change) -> None:
         for listener in self._listeners:

@@ -1,10 +1,13 @@
 """Who hears of which change, and what backends are asked to watch."""
 
 import asyncio
+from collections.abc import Sequence
 
-from gateway.contract import Change
+from gateway.contract import MODERN, Change, Client, Want
 from gateway.protocol.hub import BACKLOG, Hub
-from tests.gateway.fakes import FakeBackend, until
+from tests.gateway.fakes import ALICE, FakeBackend, until
+
+HERE = (ALICE, Client(MODERN, {}))
 
 
 def everything(namespace: str, change: Change) -> tuple[str, dict[str, str]]:
@@ -52,19 +55,19 @@ async def test_closing_ends_every_ear() -> None:
 async def test_backends_watch_what_is_wanted_in_all_and_are_told_only_of_changes() -> None:
     a, b = FakeBackend("a"), FakeBackend("b")
     hub = Hub({"a": a, "b": b}.get)
-    await hub.want("one", frozenset({("a", "x"), ("b", "y")}))
-    await hub.want("two", frozenset({("a", "x")}))
-    await hub.want("two", frozenset({("a", "z")}))
-    assert (a.watches, b.watches) == ([{"x"}, {"x", "z"}], [{"y"}])
-    await hub.want("one", frozenset())
+    await hub.want("one", *HERE, frozenset({("a", "x"), ("b", "y")}))
+    await hub.want("two", *HERE, frozenset({("a", "x")}))
+    await hub.want("two", *HERE, frozenset({("a", "z")}))
+    assert (a.watches, b.watches) == ([{"x"}, {"x"}, {"x", "z"}], [{"y"}])
+    await hub.want("one", *HERE, frozenset())
     assert (a.watches[-1], b.watches[-1]) == ({"z"}, frozenset())
-    await hub.want("two", frozenset())
+    await hub.want("two", *HERE, frozenset())
     assert a.watches[-1] == frozenset()
     assert (hub._wants, hub._watching) == ({}, {})
 
 
 async def test_a_backend_that_is_gone_is_asked_nothing() -> None:
-    await Hub({}.get).want("one", frozenset({("a", "x")}))
+    await Hub({}.get).want("one", *HERE, frozenset({("a", "x")}))
 
 
 class Slow(FakeBackend):
@@ -74,8 +77,8 @@ class Slow(FakeBackend):
         super().__init__(namespace)
         self.gate = asyncio.Event()
 
-    async def watch(self, uris: frozenset[str]) -> None:
-        await super().watch(uris)
+    async def watch(self, wants: Sequence[Want]) -> None:
+        await super().watch(wants)
         await self.gate.wait()
 
 
@@ -83,12 +86,12 @@ async def test_two_who_want_at_once_both_get_what_they_want() -> None:
     slow, quick = Slow("a"), FakeBackend("b")
     hub = Hub({"a": slow, "b": quick}.get)
     slow.gate.set()
-    await hub.want("before", frozenset({("a", "w")}))
-    await hub.want("before", frozenset({("a", "w"), ("b", "w")}))
+    await hub.want("before", *HERE, frozenset({("a", "w")}))
+    await hub.want("before", *HERE, frozenset({("a", "w"), ("b", "w")}))
     slow.gate.clear()
-    first = asyncio.create_task(hub.want("one", frozenset({("a", "x"), ("b", "y")})))
+    first = asyncio.create_task(hub.want("one", *HERE, frozenset({("a", "x"), ("b", "y")})))
     await until(lambda: len(slow.watches) == 2)
-    await hub.want("two", frozenset({("a", "x"), ("b", "y"), ("b", "z")}))
+    await hub.want("two", *HERE, frozenset({("b", "y"), ("b", "z")}))
     slow.gate.set()
     await first
     assert quick.watches[-1] == {"w", "y", "z"}
@@ -98,8 +101,8 @@ async def test_a_backend_that_replaced_another_watches_what_was_wanted_of_it() -
     old, new = FakeBackend("a"), FakeBackend("a")
     serving = {"a": old}
     hub = Hub(serving.get)
-    await hub.want("one", frozenset({("a", "x")}))
+    await hub.want("one", *HERE, frozenset({("a", "x")}))
     serving["a"] = new
     hub.changed("a", Change("resources"))
-    await hub.want("two", frozenset({("a", "x")}))
+    await hub.want("two", *HERE, frozenset({("a", "x")}))
     assert new.watches == [{"x"}]

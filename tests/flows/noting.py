@@ -1,0 +1,131 @@
+"""A server of the SDK's with one resource that can be subscribed to, over HTTP, in one era or in both."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import mcp_types as t
+import uvicorn
+from mcp.server import Server
+from mcp.server.context import ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
+
+NOTE = "note://it"
+MODERN = "2026-07-28"
+Context = ServerRequestContext[Any, Any]
+
+
+@dataclass
+class Noting:
+    """What it was told, and by whom."""
+
+    port: int = 0
+    subscribed: dict[str, ServerSession] = field(default_factory=dict[str, ServerSession])
+    """By session, in the handshake era."""
+    listening: int = 0
+    """Streams that listen for the resource, in the modern one."""
+    manager: StreamableHTTPSessionManager | None = None
+
+    def entry(self) -> dict[str, Any]:
+        return {"url": f"http://127.0.0.1:{self.port}/mcp", "allow_private": True}
+
+    def subscribers(self) -> int:
+        return len(self.subscribed) + self.listening
+
+    async def forget(self) -> None:
+        """Know no session any more, as a server that was started again."""
+        assert self.manager is not None
+        self.subscribed.clear()
+        sessions = self.manager._server_instances  # pyright: ignore[reportPrivateUsage]
+        for transport in list(sessions.values()):
+            await transport.terminate()
+        sessions.clear()
+
+
+def made(noting: Noting) -> Server[Any]:
+    bus = InMemorySubscriptionBus()
+    listen = ListenHandler(bus)
+
+    async def listening(ctx: Context, params: t.SubscriptionsListenRequestParams) -> Any:
+        wanted = bool(params.notifications.resource_subscriptions)
+        noting.listening += wanted
+        try:
+            return await listen(ctx, params)
+        finally:
+            noting.listening -= wanted
+
+    async def subscribe(ctx: Context, params: t.SubscribeRequestParams) -> t.EmptyResult:
+        noting.subscribed[_session(ctx)] = ctx.session
+        return t.EmptyResult()
+
+    async def unsubscribe(ctx: Context, params: t.UnsubscribeRequestParams) -> t.EmptyResult:
+        noting.subscribed.pop(_session(ctx), None)
+        return t.EmptyResult()
+
+    async def touch(ctx: Context, params: t.CallToolRequestParams) -> t.CallToolResult:
+        if ctx.protocol_version == MODERN:
+            await bus.publish(ResourceUpdated(uri=NOTE))
+        elif _session(ctx) in noting.subscribed:
+            # Only to the session that asks for it, as `server-everything` does: another's would show that it is shared.
+            await ctx.session.send_resource_updated(NOTE)
+        return t.CallToolResult(content=[])
+
+    async def tools(ctx: Context, params: t.PaginatedRequestParams | None) -> t.ListToolsResult:
+        return t.ListToolsResult(tools=[t.Tool(name="touch", input_schema={"type": "object"})])
+
+    async def resources(ctx: Context, params: t.PaginatedRequestParams | None) -> t.ListResourcesResult:
+        return t.ListResourcesResult(resources=[t.Resource(uri=NOTE, name="note")])
+
+    return Server(
+        "noting",
+        version="1",
+        on_list_tools=tools,
+        on_call_tool=touch,
+        on_list_resources=resources,
+        on_subscribe_resource=subscribe,
+        on_unsubscribe_resource=unsubscribe,
+        on_subscriptions_listen=listening,
+        get_tool_input_schema=lambda name: None,
+    )
+
+
+def _session(ctx: Context) -> str:
+    assert ctx.request is not None
+    return ctx.request.headers.get("mcp-session-id", "")
+
+
+class _Quiet(uvicorn.Server):
+    def capture_signals(self) -> Any:
+        return nullcontext()
+
+
+@asynccontextmanager
+async def noting(*eras: str) -> AsyncIterator[Noting]:
+    """Serving at /mcp until the block ends, in these eras of `modern` and `handshake`."""
+    noting = Noting()
+    noting.manager = manager = StreamableHTTPSessionManager(made(noting))
+    inner = StreamableHTTPASGIApp(manager)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        version = dict(scope["headers"]).get(b"mcp-protocol-version", b"").decode()
+        if ("modern" if version == MODERN else "handshake") in eras:
+            await inner(scope, receive, send)
+        else:
+            await send({"type": "http.response.start", "status": 400, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body", "body": b""})
+
+    running = _Quiet(uvicorn.Config(app, port=0, log_level="critical", lifespan="off", timeout_graceful_shutdown=0))
+    async with manager.run():
+        task = asyncio.create_task(running.serve())
+        try:
+            while not running.started:
+                await asyncio.sleep(0.005)
+            noting.port = running.servers[0].sockets[0].getsockname()[1]
+            yield noting
+        finally:
+            running.should_exit = True
+            await task

@@ -1,0 +1,265 @@
+"""The whole house between the edge and the backends, without sockets."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import limits
+
+from gateway.catalogue.catalogue import Catalogue, Endpoint
+from gateway.catalogue.view import Naming
+from gateway.contract import (
+    MODERN,
+    Call,
+    Caller,
+    Handler,
+    Inbound,
+    Json,
+    Result,
+    Stage,
+)
+from gateway.edge.correlation import correlation_id, trace_context
+from gateway.pipeline import compose
+from gateway.policy.decide import Policy
+from gateway.protocol.asking import Asking
+from gateway.protocol.caps import Caps, Most
+from gateway.protocol.entry import Entry
+from gateway.protocol.floor import FindAgain, Floor
+from gateway.protocol.hub import Hub
+from gateway.protocol.legacy import Legacy
+from gateway.protocol.listen import Listen
+from gateway.protocol.modern import Modern
+from gateway.protocol.news import News
+from gateway.protocol.parked import Parking
+from gateway.protocol.relay import Relay
+from gateway.protocol.rounds import Rounds
+from gateway.protocol.seal import Seal
+from gateway.protocol.session import Sessions
+from gateway.protocol.standing import Standing
+from gateway.protocol.streams import Streams
+from gateway.protocol.wire import Pulse
+from gateway.stages.approve import Approve
+from gateway.stages.audit import Audit
+from gateway.stages.authorize import Authorize, checking
+from gateway.stages.deadline import Deadline
+from gateway.stages.dispatch import Dispatch
+from gateway.stages.guard import Guard
+from gateway.stages.limit import Limit, Rule
+from gateway.stages.resolve import Resolve
+from gateway.stages.trace import Trace
+from gateway.stages.validate import Validate
+from gateway.state.bus import MemoryBus
+from gateway.state.tenants import Tenant
+from gateway.telemetry.sampling import Sampler
+from tests.gateway.fakes.paper import Paper
+from tests.gateway.fakes.people import ALICE, POLICIES, SERVER_INFO
+from tests.gateway.fakes.rows import FakeApprovals, FakeLog, FakeRows
+from tests.gateway.fakes.time import WAIT
+
+
+def _raising(reason: Exception) -> Handler:
+    async def raising(call: Call) -> Result:
+        raise reason
+
+    return raising
+
+
+class Rig:
+    """The whole house between the edge and the backends: real stages, real doors, no sockets."""
+
+    def __init__(
+        self,
+        *backends: Any,
+        endpoints: Sequence[Endpoint] = (),
+        tenant: Tenant | None = None,
+        calls: str = "100000/second",
+        **naming: Any,
+    ) -> None:
+        self.backends = {backend.namespace: backend for backend in backends}
+        self.tenants = {"acme": tenant or Tenant("acme"), "other": Tenant("other")}
+        policy = Policy(self.tenants.get, POLICIES)
+        self.log = FakeLog()
+        self.used = FakeApprovals()
+        self.told: list[Call] = []
+        self.catalogue = Catalogue(policy, Naming(server_info=SERVER_INFO, **naming))
+        rate = limits.parse(calls)
+        begin: tuple[tuple[str, Stage], ...] = (
+            ("trace", Trace(Sampler(0.0), lambda call, result, exc: self.told.append(call))),
+            ("audit", Audit(self.log)),
+            ("limit", Limit([Rule("calls", rate.amount, rate.get_expiry())])),
+        )
+        path = compose(
+            (
+                *begin,
+                ("resolve", Resolve(FindAgain(self.catalogue))),
+                ("validate", Validate(1 << 20)),
+                ("authorize", Authorize(policy.decide)),
+                ("approve", Approve(self.used, checking(policy.decide))),
+                ("guard", Guard(1 << 20)),
+                ("deadline", Deadline()),
+            ),
+            Dispatch(),
+            "dispatch",
+        )
+        floor = Floor(
+            catalogue=self.catalogue,
+            path=path,
+            lists=lambda end: compose((*begin, ("authorize", Authorize(policy.decide_list))), end),
+            refused=lambda reason: compose(begin, _raising(reason), "edge"),
+            correlate=_correlate,
+            server_info=SERVER_INFO,
+        )
+        self.hub = Hub(self.backends.get)
+        self.catalogue.on_change(self.hub.changed)
+        self.rows = FakeRows()
+        self.streams = Streams("w1")
+        self.caps = Caps(Most())
+        self.bus = MemoryBus("w1")
+        self.asking = Asking(self.bus)
+        self.relay = Relay(self.bus)
+        self.pulse = Pulse()
+        seal = Seal([b"k" * 32])
+        self.standing = Standing(self.catalogue, self.hub, self.streams, self.rows, self.pulse, self.relay)
+        self.entry = Entry(
+            Modern(
+                floor,
+                Listen(self.catalogue, self.hub, self.caps),
+                Rounds(seal),
+                self.pulse,
+                Parking("here"),
+                self.relay,
+            ),
+            Legacy(
+                floor,
+                Sessions(seal, self.rows),
+                self.streams,
+                self.asking,
+                self.standing,
+                self.pulse,
+                News(self.bus),
+                self.caps,
+            ),
+        )
+        self._endpoints = {each.path: each for each in (Endpoint("/mcp", "underscore"), *endpoints)}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> "Rig":
+        for backend in self.backends.values():
+            await self.catalogue.add(backend)
+        self.catalogue.serve(self._endpoints)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.hub.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # ---- any request ----
+
+    def begin(
+        self,
+        body: bytes = b"",
+        headers: Json | None = None,
+        *,
+        verb: str = "POST",
+        path: str = "/mcp",
+        caller: Caller = ALICE,
+        duplicate: str | None = None,
+    ) -> tuple[Paper, "asyncio.Task[None]"]:
+        """Let the request run, and go on."""
+        given = {"content-type": "application/json", "accept": "application/json, text/event-stream", **(headers or {})}
+        shown = {name: value for name, value in given.items() if value is not None}
+        paper = Paper()
+        task = asyncio.create_task(self.entry.serve(Inbound(verb, path, shown, duplicate, body, caller), paper))
+        paper.task = task
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return paper, task
+
+    async def request(self, body: bytes = b"", headers: Json | None = None, **more: Any) -> Paper:
+        paper, task = self.begin(body, headers, **more)
+        await asyncio.wait_for(task, WAIT)
+        return paper
+
+    # ---- 2026-07-28 ----
+
+    def begin_modern(
+        self,
+        method: str,
+        params: Json | None = None,
+        *,
+        id: Any = 1,
+        meta: Json | None = None,
+        capabilities: Json | None = None,
+        headers: Json | None = None,
+        **more: Any,
+    ) -> tuple[Paper, "asyncio.Task[None]"]:
+        params = dict(params or {})
+        params["_meta"] = {
+            "io.modelcontextprotocol/protocolVersion": MODERN,
+            "io.modelcontextprotocol/clientCapabilities": capabilities or {},
+            **(meta or {}),
+        }
+        sent: Json = {"mcp-protocol-version": MODERN, "mcp-method": method}
+        if isinstance(name := params.get("name") or params.get("uri"), str):
+            sent["mcp-name"] = name
+        body = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+        return self.begin(json.dumps(body).encode(), {**sent, **(headers or {})}, **more)
+
+    async def modern(self, method: str, params: Json | None = None, **more: Any) -> Paper:
+        paper, task = self.begin_modern(method, params, **more)
+        await asyncio.wait_for(task, WAIT)
+        return paper
+
+    # ---- the handshake era ----
+
+    async def session(
+        self, version: str = "2025-11-25", capabilities: Json | None = None, caller: Caller = ALICE, **more: Any
+    ) -> str:
+        params = {
+            "protocolVersion": version,
+            "capabilities": capabilities or {},
+            "clientInfo": {"name": "test", "version": "1"},
+        }
+        body = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+        paper = await self.request(json.dumps(body).encode(), caller=caller, **more)
+        assert paper.json["result"]["protocolVersion"] == version
+        return paper.headers["mcp-session-id"]
+
+    def begin_legacy(
+        self,
+        session: str | None,
+        method: str,
+        params: Json | None = None,
+        *,
+        id: Any = 1,
+        headers: Json | None = None,
+        **more: Any,
+    ) -> tuple[Paper, "asyncio.Task[None]"]:
+        body: Json = {"jsonrpc": "2.0", "method": method}
+        if id is not None:
+            body["id"] = id
+        if params is not None:
+            body["params"] = params
+        return self.begin(json.dumps(body).encode(), {"mcp-session-id": session, **(headers or {})}, **more)
+
+    async def legacy(self, session: str | None, method: str, params: Json | None = None, **more: Any) -> Paper:
+        paper, task = self.begin_legacy(session, method, params, **more)
+        await asyncio.wait_for(task, WAIT)
+        return paper
+
+    async def answer(self, session: str, answer: Json, **more: Any) -> Paper:
+        body = json.dumps({"jsonrpc": "2.0", **answer}).encode()
+        return await self.request(body, {"mcp-session-id": session}, **more)
+
+    def begin_get(self, session: str, last: str | None = None, **more: Any) -> tuple[Paper, "asyncio.Task[None]"]:
+        headers = {"mcp-session-id": session, "last-event-id": last, "accept": "text/event-stream"}
+        return self.begin(b"", headers, verb="GET", **more)
+
+
+def _correlate(headers: Mapping[str, str], meta: Any) -> tuple[str, dict[str, str]]:
+    known = meta if isinstance(meta, dict) else None
+    trace = trace_context(headers, known)
+    return correlation_id(headers, known, trace), trace

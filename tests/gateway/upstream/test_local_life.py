@@ -1,0 +1,180 @@
+"""A module in this process: its lifespan, its middleware, and what it says has changed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from mcp.server import Server
+from mcp.server.context import ServerRequestContext
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.types import InputRequiredResult, SubscriptionsListenResult
+
+from gateway.contract import MODERN, Client, Manifest, Want
+from gateway.upstream.local import LocalBackend, as_json
+from tests.gateway.fakes import ALICE, Rig, a_call, a_route, until
+from tests.gateway.upstream.plain import called, opened
+
+# ---- its life
+
+
+async def test_the_lifespan_is_entered_once_and_left_at_the_end() -> None:
+    seen: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(server: Any) -> AsyncIterator[dict[str, int]]:
+        seen.append("in")
+        yield {"answer": 42}
+        seen.append("out")
+
+    server: MCPServer[Any] = MCPServer("s", lifespan=lifespan)
+
+    @server.tool()
+    async def ask(ctx: Context) -> int:
+        return ctx.request_context.lifespan_context["answer"]
+
+    async with opened(server) as backend:
+        async with Rig(backend) as running:
+            for _ in range(3):
+                assert (await called(running, "ask")).json["result"]["structuredContent"] == {"result": 42}
+        assert seen == ["in"]
+    assert seen == ["in", "out"]
+
+
+async def test_a_lifespan_with_a_task_group_may_be_ended_from_anywhere() -> None:
+    @asynccontextmanager
+    async def lifespan(server: Any) -> AsyncIterator[None]:
+        async with anyio.create_task_group():
+            yield
+
+    backend = LocalBackend("lab", Server("s", lifespan=lifespan), Manifest())
+    await asyncio.create_task(backend.open())
+    await asyncio.create_task(backend.close())
+
+
+async def test_a_backend_that_is_closed_lets_its_last_call_end_first() -> None:
+    go_on, ended = asyncio.Event(), []
+
+    @asynccontextmanager
+    async def lifespan(server: Any) -> AsyncIterator[None]:
+        yield
+        ended.append("lifespan")
+
+    server: MCPServer[Any] = MCPServer("s", lifespan=lifespan)
+
+    @server.tool()
+    async def work() -> str:
+        await go_on.wait()
+        ended.append("call")
+        return "x"
+
+    backend = LocalBackend("lab", server, Manifest())
+    await backend.open()
+    call = a_call(params={"name": "work", "arguments": {}}, route=a_route(backend, {"name": "work"}))
+    running = asyncio.create_task(backend.send(call))
+    await until(lambda: backend._active)
+    closing = asyncio.create_task(backend.close())
+    await asyncio.sleep(0)
+    go_on.set()
+    await asyncio.gather(running, closing)
+    assert ended == ["call", "lifespan"]
+
+
+async def test_a_servers_middleware_is_honoured_and_its_own_sealing_and_spans_are_not() -> None:
+    seen: list[str] = []
+
+    async def noting(ctx: ServerRequestContext[Any, Any], call_next: Any) -> Any:
+        seen.append(ctx.method)
+        result = await call_next(ctx)
+        return {**as_json(result), "noted": True} if ctx.method == "tools/call" else result
+
+    server: MCPServer[Any] = MCPServer("s", middleware=[noting])
+
+    @server.tool()
+    async def ask(ctx: Context) -> InputRequiredResult | str:
+        return InputRequiredResult(request_state="mine")
+
+    async with opened(server) as backend, Rig(backend) as running:
+        paper = await called(running, "ask")
+        assert paper.json["result"]["noted"] is True
+        view = running.catalogue.view(ALICE, "/mcp")
+        assert view is not None
+        call = a_call(params={"name": "lab_ask", "arguments": {}}, route=view.tools["lab_ask"])
+        assert (await backend.send(call))["requestState"] == "mine"
+    assert "tools/call" in seen
+
+
+# ---- what changes
+
+
+async def test_a_change_that_a_tool_announces_is_heard() -> None:
+    server: MCPServer[Any] = MCPServer("s")
+
+    @server.tool()
+    async def grow(ctx: Context) -> str:
+        server.add_tool(lambda: "x", name="grown")
+        await ctx.notify_tools_changed()
+        return "ok"
+
+    async with opened(server) as backend, Rig(backend) as running:
+        await called(running, "grow")
+        view = lambda: running.catalogue.view(ALICE, "/mcp")  # noqa: E731
+        await until_slow(lambda: "lab_grown" in view().tools)  # type: ignore[union-attr]
+
+
+async def until_slow(fact: Any) -> None:
+    """As `until`, for what a thread has a part in."""
+    async with asyncio.timeout(5):
+        while not fact():
+            await asyncio.sleep(0.002)
+
+
+class Listening:
+    """A lowlevel server's `subscriptions/listen`, counting who listens now."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.wanted: list[list[str]] = []
+
+    async def __call__(self, ctx: Any, params: Any) -> SubscriptionsListenResult:
+        self.now += 1
+        self.wanted.append(list(params.notifications.resource_subscriptions or []))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.now -= 1
+        raise AssertionError
+
+
+def wanting(*uris: str) -> list[Want]:
+    return [Want(ALICE, Client(MODERN, {}), frozenset(uris))]
+
+
+async def test_what_is_watched_is_listened_for_and_nothing_at_the_end() -> None:
+    listening = Listening()
+    async with opened(Server("s", on_subscriptions_listen=listening)) as backend:
+        await until(lambda: listening.now == 1)
+        await backend.watch(wanting("x:a"))
+        await until(lambda: listening.wanted[-1] == ["x:a"])
+        await backend.watch(wanting("x:a"))
+        assert listening.now == 1
+        assert len(listening.wanted) == 2
+    assert listening.now == 0
+
+
+async def test_two_changes_of_what_is_watched_at_once_leave_one_listener() -> None:
+    listening = Listening()
+    backend = LocalBackend("lab", Server("s", on_subscriptions_listen=listening), Manifest())
+    await backend.open()
+    await until(lambda: listening.now == 1)
+    await asyncio.gather(backend.watch(wanting("x:a")), backend.watch(wanting("x:a", "x:b")))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    left = listening.now
+    await backend.close()
+    lost = [task for task in asyncio.all_tasks() if task.get_name() == "listen:lab"]
+    for task in lost:
+        task.cancel()
+    await asyncio.gather(*lost, return_exceptions=True)
+    assert (left, lost) == (1, [])
