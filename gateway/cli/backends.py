@@ -4,18 +4,21 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import httpx
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway.cli.api import ask
 from gateway.cli.check import entry_of
 from gateway.cli.configured import read_settings
-from gateway.cli.failure import Failure, say
+from gateway.cli.failure import FAILED, UNAUTHENTICATED, UNREACHABLE, Failure, say
 from gateway.cli.settings_file import SettingsFile, no_longer_served
 from gateway.contract import Json
+
+_TIMEOUT: Final = httpx.Timeout(10, connect=5)
+
 
 # ---- changing the file ----
 
@@ -78,7 +81,22 @@ def list_backends(config: Path | None, url: str | None, token: str | None, as_js
 
 def running(url: str, token: str | None) -> list[Json]:
     """What the gateway at that address says of its backends. Raises `Failure`."""
-    return ask(url, token, "backends", "backends")["backends"]
+    address = f"{url.partition('/mcp')[0].rstrip('/')}/api/v1/backends"
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        answer = httpx.get(address, headers=headers, timeout=_TIMEOUT, trust_env=False)
+    except (httpx.TransportError, httpx.InvalidURL) as exc:
+        raise Failure(f"cannot reach {address}: {exc}; check --url", code=UNREACHABLE) from exc
+    match answer.status_code:
+        case 200:
+            return answer.json()["backends"]
+        case 401:
+            raise Failure(f"{address} wants a token; give --token or set GATEHOUSE_TOKEN", code=UNAUTHENTICATED)
+        case 403:
+            made = "gatehouse key create --subject NAME --scope mcp:admin"
+            raise Failure(f"this token may not see the backends; `{made}` makes one that may", code=UNAUTHENTICATED)
+        case status:
+            raise Failure(f"{address} answered with HTTP {status}; check --url", code=FAILED)
 
 
 def _flat(row: Json) -> Json:

@@ -22,9 +22,9 @@ def usage(
     """Show what the token's tenant uses of its limits, shares and streams at this moment, over all workers."""
     from rich.console import Console
 
-    from gateway.cli.api import ask
+    from gateway.cli.standing_in import read_api
 
-    told = ask(url, token, "usage", "usage")
+    told = read_api(url, token, "usage", {})
     if as_json:
         print(json.dumps(told, indent=2))
         return
