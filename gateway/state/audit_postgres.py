@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
+from gateway.errors import Fault
 from gateway.state.audit_chain import LINKED, Anchor, Break, Head, Linked, Row, breaks
 from gateway.state.audit_file import MIGRATIONS
 from gateway.state.migrations import migrate
@@ -42,7 +43,7 @@ class AuditTables:
         OverflowError,
         UnicodeError,
     )
-    failed: tuple[type[Exception], ...] = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+    failed: tuple[type[Exception], ...] = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, Fault)
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -190,6 +191,7 @@ _BROKEN: Final = (
     asyncpg.InterfaceError,
     asyncpg.PostgresConnectionError,
     asyncpg.AdminShutdownError,
+    Fault,
 )
 _NAME: Final = re.compile(r"(?<!:):([a-z]+)")
 _PLACE: Final = f"SELECT set_config('search_path', '{SCHEMA}', true), set_config('gatehouse.tenant', $1, true)"

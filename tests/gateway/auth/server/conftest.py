@@ -10,8 +10,12 @@ FREE = {"registration_rate": "1000/minute", "authorize_rate": "10000/minute", "t
 
 
 @pytest.fixture
-async def server(start: Any, request: pytest.FixtureRequest) -> AsyncIterator[Any]:
+def identity_database(request: pytest.FixtureRequest) -> dict[str, str]:
     engine = getattr(request, "param", os.environ.get("GATEHOUSE_TEST_DATABASE"))
-    database = {"url": request.getfixturevalue("postgres_url")} if engine == "postgres" else {}
-    async with start(auth=FREE, database=database) as gateway:
+    return {"url": request.getfixturevalue("postgres_url")} if engine == "postgres" else {}
+
+
+@pytest.fixture
+async def server(start: Any, identity_database: dict[str, str]) -> AsyncIterator[Any]:
+    async with start(auth=FREE, database=identity_database) as gateway:
         yield gateway

@@ -25,7 +25,7 @@ def claims(token: str) -> Json:
 # ---- the way it should go
 
 
-ON_BOTH = pytest.mark.parametrize("server", ["sqlite", "postgres"], indirect=True)
+ON_BOTH = pytest.mark.parametrize("identity_database", ["sqlite", "postgres"], indirect=True)
 
 
 @ON_BOTH
