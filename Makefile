@@ -23,6 +23,8 @@ install: $(READY)  ## only make .venv
 
 bench: $(READY)  ## CPU per call beside a bare ASGI echo; how fast a large memory answers
 	@$(PY) -m bench.policy
+	@$(PY) -m bench.limits
+	@$(PY) -m bench.workers
 	@$(PY) -m bench.credential
 	@$(PY) -m bench.audit
 	@$(PY) -m bench.telemetry

@@ -24,7 +24,9 @@ from gateway.contract import (
 )
 from gateway.edge.api.backends import backends_router
 from gateway.edge.api.calls import calls_router
+from gateway.edge.api.door import AdminDoor
 from gateway.edge.api.policy import policy_router
+from gateway.edge.api.usage import usage_router
 from gateway.edge.bridge import bridge_router
 from gateway.edge.bridge_godot import godot_bridge
 from gateway.edge.correlation import correlation_id, new_id
@@ -33,6 +35,7 @@ from gateway.edge.health import health_router
 from gateway.edge.lane import Lane
 from gateway.edge.metrics import for_operators, metrics_router
 from gateway.errors import Fault
+from gateway.parts.counting import shared_windows
 from gateway.parts.doors import Eras, Front, correlate, guarded
 from gateway.parts.ground import Ground
 from gateway.parts.health import Healths
@@ -43,6 +46,7 @@ from gateway.parts.paths import Paths, lay
 from gateway.parts.remembering import Remembering
 from gateway.parts.served import Backends, endpoints
 from gateway.parts.tasks import Tasks
+from gateway.parts.usage import Usage
 from gateway.parts.watching import Watching, backend_families, counted, shown
 from gateway.policy.decide import Policy
 from gateway.policy.explain import Explain
@@ -122,7 +126,10 @@ class Gatehouse:
         self.database, self.tenants, self.audit, self.stores = (
             ground.database, ground.tenants, ground.audit, ground.stores
         )  # fmt: skip
-        self.identity = identity = await Identity.open(settings, ground.database, self.public_url, self._serves)
+        windows = shared_windows(ground.bus, settings.bus.prefix)
+        self.identity = identity = await Identity.open(
+            settings, ground.database, self.public_url, self._serves, windows
+        )
         leave(identity.close)
         self.keys = identity.keys
         seal = Seal([load_secret(settings.data_dir / "secrets", "seal")])
@@ -136,6 +143,8 @@ class Gatehouse:
         self.watching = Watching(settings, VERSION, lines)
         leave(self.watching.close)
         self.watching.audited(self.audit)
+        self._limit = limit_stage(settings.limits, windows)
+        self._share = Share(Bounds(settings.shares.per_tenant, settings.shares.per_principal, settings.shares.waiting))
         self._paths = self._lay_paths(policy)
         self.looking = look = Looking(settings, identity.owner, self._paths.under_way)
 
@@ -151,10 +160,14 @@ class Gatehouse:
         ending = identity.watch(self._good, self._tasks.spawn)
         await identity.credentials.on_revoke(ending)
         self.tenants.on_change(ending)
+        self._usage = Usage(self._limit, self._share, self._eras.caps, ground.bus, windows)
+        operators = AdminDoor(identity.authenticate, identity.turnstile.gate("api", settings.limits.api))
         self._open_doors(
             bridges,
-            backends_router(identity.authenticate, Healths(self.catalogue, lists, self._backends.get).report),
-            calls_router(identity.authenticate, look.reach, look.calls.find, look.calls.traffic, look.under_way),
+            policy_router(operators, self.why, self.seen_tools),
+            backends_router(operators, Healths(self.catalogue, lists, self._backends.get).report),
+            calls_router(operators, look.reach, look.calls.find, look.calls.traffic, look.under_way),
+            usage_router(operators, self._usage.report),
         )
         self._begin()
         leave(self._backends.close)
@@ -171,12 +184,13 @@ class Gatehouse:
             self.policies.watch(),
             self._news.run(),
             self._bridges.run(),
+            self._usage.run(),
         ):
             self._tasks.spawn(work)
         self.policies.on_change(self._tell_of_policies)
 
     def _lay_paths(self, policy: Policy) -> Paths:
-        settings, ground, shares = self.settings, self.ground, self.settings.shares
+        settings, ground = self.settings, self.ground
         kept = self.audit if settings.audit.enabled else None
         return lay(
             settings,
@@ -185,8 +199,8 @@ class Gatehouse:
             Approvals(ground.database),
             self.watching.trace,
             Audit(kept, self._refused, strict=settings.audit.durability == "strict"),
-            limit_stage(settings.limits, ground.bus, settings.bus.prefix),
-            Share(Bounds(shares.per_tenant, shares.per_principal, shares.waiting)),
+            self._limit,
+            self._share,
         )
 
     def _house(self, bridges: Bridges) -> House:
@@ -225,7 +239,6 @@ class Gatehouse:
         for router in (
             health_router(lambda: "draining" if self.draining else None),
             bridge_router(bridges, admit, tenures),
-            policy_router(authenticate, self.why, self.seen_tools),
             *routers,
             self._metrics(self.ground.bus, bridges),
             *identity.routers,

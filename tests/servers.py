@@ -98,7 +98,8 @@ class Valkey:
         self._server.start()
 
     def stop(self) -> None:
-        self._server.stop()
+        if self._server._process is not None:
+            self._server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,8 @@ from gateway.cli.failure import Failure
 from gateway.cli.options import AsJson, Config
 
 if TYPE_CHECKING:
+    from gateway.state.audit import Ledger
     from gateway.state.audit_chain import Break
-    from gateway.state.audit_file import AuditFile
 
 audit = typer.Typer(help="Read, verify and export the audit log.")
 
@@ -106,16 +106,17 @@ def export(
 
 
 @contextmanager
-def _opened(config: Path | None) -> "Generator[AuditFile]":
+def _opened(config: Path | None) -> "Generator[Ledger]":
     import asyncio
 
     from gateway.cli.configured import read_settings
     from gateway.cli.failure import system_errors_explained
-    from gateway.state.audit_file import AuditFile, prepare
+    from gateway.state.audit import open_ledger
 
     settings = read_settings(config)
     with system_errors_explained(settings):
-        kept = AuditFile(asyncio.run(prepare(settings.data_dir)))
+        at = settings.database.url
+        kept = asyncio.run(open_ledger(settings.data_dir, at.get_secret_value() if at is not None else None))
         try:
             yield kept
         finally:

@@ -36,6 +36,10 @@ async def _upgrade(settings: Settings) -> dict[str, list[str]]:
     database = await Database.open(settings.data_dir, url)
     await database.close()
     applied = {"gateway": database.upgraded}
+    if url is not None:
+        from gateway.state.audit_postgres import prepare_tables
+
+        applied["audit"] = await prepare_tables(url)
     stores = await open_stores(settings.files_dir / "stores", url, 1)
     try:
         # On SQLite a tenant's file is brought up to date when it is first opened.

@@ -17,6 +17,7 @@ from gateway.cli.policy import policies
 from gateway.cli.tenant import tenants
 from gateway.cli.top import top
 from gateway.cli.trace import trace
+from gateway.cli.usage import usage
 from gateway.errors import Fault
 
 
@@ -85,6 +86,7 @@ app.command()(commands.call)
 app.command()(commands.ping)
 app.command()(top)
 app.command()(trace)
+app.command()(usage)
 app.command()(comfort_commands.stdio)
 keys.command("create")(commands.create_key)
 keys.command("list")(commands.list_keys)

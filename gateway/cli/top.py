@@ -77,7 +77,9 @@ def _local(config: Path | None, minutes: int) -> Any:
     from gateway.state.audit_file import FILE
     from gateway.state.calls import Calls, Wanted
 
-    calls = Calls(Path(read_settings(config).data_dir) / FILE)
+    settings = read_settings(config)
+    at = settings.database.url
+    calls = Calls(Path(settings.data_dir) / FILE, at.get_secret_value() if at is not None else None)
 
     def look() -> "Json":
         seen = calls.traffic_now(None, minutes * 60, _SLOTS)

@@ -7,14 +7,13 @@ from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
-from slowapi import Limiter
-from slowapi.errors import RateLimitExceeded
 
 from gateway.contract import Json
 from gateway.edge.address import neighbour
 from gateway.edge.body import read_body
 from gateway.edge.headers import fold
 from gateway.edge.metadata import CACHED
+from gateway.edge.turnstile import Gate, Turnstile
 from gateway.errors import TABLE, Fault, Kind
 
 Pairs = Sequence[tuple[str, str]]
@@ -53,6 +52,7 @@ def oauth_router(
     documents: tuple[Json, Json],
     jwks: Callable[[], Json],
     address: Callable[[Request], str],
+    turnstile: Turnstile,
     rates: Rates,
     aliases: Sequence[str],
 ) -> APIRouter:
@@ -61,12 +61,6 @@ def oauth_router(
     `documents` are RFC 8414's and OpenID's; `aliases` are paths under which these are found as well.
     """
     router = APIRouter(tags=["authorization"])
-
-    # By decorator only: slowapi's middleware would break event streams. The key is never empty, or nothing is limited.
-    def key(request: Request) -> str:
-        return neighbour(address(request)) or "unknown"
-
-    limiter = Limiter(key_func=key, key_style="endpoint")
 
     async def show(request: Request) -> Response:
         return _response(encoded(await server.show(_query(request), request.cookies)))
@@ -95,8 +89,7 @@ def oauth_router(
         ("POST", "/revoke", revoke, rates.token),
     )
     for method, path, endpoint, rate in routes:
-        limit: Any = limiter.limit(rate)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        limited = _answered(limit(endpoint))
+        limited = _answered(turnstile.gate(f"{method} {path}", rate), endpoint)
         router.add_api_route(f"/oauth{path}", limited, methods=[method])
         if path != "/revoke":
             router.add_api_route(path, limited, methods=[method])
@@ -118,15 +111,15 @@ def _static(document: Json) -> Callable[[], Awaitable[JSONResponse]]:
     return read
 
 
-def _answered(limited: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+def _answered(
+    gate: Gate, endpoint: Callable[[Request], Awaitable[Response]]
+) -> Callable[[Request], Awaitable[Response]]:
     """Whatever goes wrong is said in OAuth's own words."""
 
     async def answer(request: Request) -> Response:
         try:
-            return await limited(request)
-        except RateLimitExceeded as exc:
-            wait = exc.limit.limit.get_expiry() if exc.limit else 60
-            return _problem(429, "temporarily_unavailable", "Too many requests.", {"retry-after": str(wait)})
+            await gate(request)
+            return await endpoint(request)
         except Fault as fault:
             more = {} if fault.retry_after is None else {"retry-after": str(max(1, round(fault.retry_after)))}
             status = int(fault.details.get("http_status", 0)) or TABLE[fault.kind].http

@@ -36,7 +36,7 @@ class Ground:
         url = settings.database.url.get_secret_value() if settings.database.url is not None else None
         database = await Database.open(settings.data_dir, url)
         leave(database.close)
-        audit = await AuditLog.open(settings.data_dir, settings.audit.keep_days, settings.audit.max_records)
+        audit = await AuditLog.open(settings.data_dir, settings.audit.keep_days, settings.audit.max_records, url)
         leave(audit.close)
         stores = await open_stores(settings.files_dir / "stores", url, settings.database.connections)
         leave(stores.close)

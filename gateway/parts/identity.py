@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request
@@ -42,12 +42,17 @@ from gateway.edge.challenge import Challenge, PlainChallenge
 from gateway.edge.metadata import metadata_router
 from gateway.edge.oauth import Rates, oauth_router
 from gateway.edge.tenure import Tenures
+from gateway.edge.turnstile import Turnstile
 from gateway.errors import Fault, Kind
 from gateway.outbound import client as outbound_client
+from gateway.parts.counting import counted_routes, failed_sign_ins
 from gateway.settings import Settings, is_loopback
 from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import Tenant
+
+if TYPE_CHECKING:
+    from gateway.state.redis_windows import RedisWindows
 
 log = logging.getLogger("gatehouse.identity")
 
@@ -60,7 +65,9 @@ OWNER: Final = ("default", "owner")
 class Identity:
     """Opened once by the composition root. `authenticate` is what every door asks; `routers` are the plain routes."""
 
-    def __init__(self, settings: Settings, database: Database, public_url: str) -> None:
+    def __init__(
+        self, settings: Settings, database: Database, public_url: str, windows: "RedisWindows | None" = None
+    ) -> None:
         self._settings = settings
         self._database = database
         self._public_url = public_url
@@ -73,13 +80,20 @@ class Identity:
         self.tenures = Tenures()
         self.routers: list[APIRouter] = []
         self.challenge: Challenge | None = None
+        self._windows = windows
+        self.turnstile = Turnstile(self._address, counted_routes(windows))
 
     @classmethod
     async def open(
-        cls, settings: Settings, database: Database, public_url: str, served: Callable[[str], bool]
+        cls,
+        settings: Settings,
+        database: Database,
+        public_url: str,
+        served: Callable[[str], bool],
+        windows: "RedisWindows | None" = None,
     ) -> "Identity":
-        """`served` says which endpoints there are."""
-        identity = cls(settings, database, public_url)
+        """`served` says which endpoints there are; `windows` count for all processes."""
+        identity = cls(settings, database, public_url, windows)
         await identity._build(served)
         return identity
 
@@ -169,7 +183,7 @@ class Identity:
             clients=clients,
             users=self.users,
             browsers=self.browsers,
-            sign_in=SignIn(self.users, self.browsers, local=self.local),
+            sign_in=SignIn(self.users, self.browsers, failed_sign_ins(self._windows), local=self.local),
             forms=Forms(hmac.digest(pepper, b"forms", "sha256"), secure=self._public_url.startswith("https://")),
             redirects=auth.redirects,
         )
@@ -178,7 +192,8 @@ class Identity:
         aliases = dict.fromkeys(("/mcp", urlsplit(self._public_url).path or "/mcp"))
         rates = Rates(auth.authorize_rate, auth.token_rate, auth.registration_rate)
         documents = (described, openid(described))
-        return oauth_router(provider, encoded, documents, self.signing.published, self._address, rates, [*aliases])
+        published, turnstile = self.signing.published, self.turnstile
+        return oauth_router(provider, encoded, documents, published, self._address, turnstile, rates, [*aliases])
 
     def _external(
         self, resources: Resources, issuers: dict[str, Issuer]

@@ -6,22 +6,21 @@ import limits
 
 from gateway.settings.limits import LimitRule, Limits
 from gateway.stages.limit import Costs, Limit, Rule
-from gateway.state.bus import MemoryBus
 
 if TYPE_CHECKING:
-    from gateway.state.redis_bus import RedisBus
+    from gateway.state.redis_windows import RedisWindows
 
 
-def limit_stage(settings: Limits, bus: "MemoryBus | RedisBus", prefix: str) -> Limit:
+def limit_stage(settings: Limits, windows: "RedisWindows | None") -> Limit:
     """Counted in memory by one process, in Redis by several."""
     rate = limits.parse(settings.calls)
     rules = [Rule("calls", rate.amount, rate.get_expiry()), *(_rule(*each) for each in settings.rules.items())]
     costs = Costs(tuple(settings.costs.items()), settings.cost_per_kilobyte)
-    if isinstance(bus, MemoryBus):
+    if windows is None:
         return Limit(rules, costs)
-    from gateway.state.redis_windows import RedisWindows, Unreachable
+    from gateway.state.redis_windows import Unreachable
 
-    return Limit(rules, costs, RedisWindows(bus.link, prefix), Unreachable)
+    return Limit(rules, costs, windows, Unreachable)
 
 
 def _rule(name: str, given: LimitRule) -> Rule:

@@ -16,7 +16,8 @@ class Looking:
     def __init__(self, settings: Settings, owner: str | None, under_way: Callable[[], Sequence[Call]]) -> None:
         self._organisation = frozenset((*settings.console.organisation, *((owner,) if owner else ())))
         self._under_way = under_way
-        self.calls = Calls(settings.data_dir / AUDIT)
+        at = settings.database.url
+        self.calls = Calls(settings.data_dir / AUDIT, at.get_secret_value() if at is not None else None)
 
     def reach(self, operator: Caller) -> str | None:
         """The tenant that an operator may look at; None for all of them."""

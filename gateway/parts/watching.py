@@ -144,7 +144,9 @@ class Watching:
         lag.add(self.lag.worst)
         running = Family("gatehouse.calls.running", "Calls under way.", "gauge")
         running.add(self.trace.running)
-        return [build, began, cpu, _memory(), lag, running, *self._export()]
+        tasks = Family("gatehouse.tasks", "Tasks of the event loop.", "gauge")
+        tasks.add(len(asyncio.all_tasks()))
+        return [build, began, cpu, _memory(), lag, running, tasks, *self._export()]
 
     def _export(self) -> list[Family]:
         sent = Family("gatehouse.telemetry.sent", "Spans, metrics and log records that a collector took.", "counter")

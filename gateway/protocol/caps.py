@@ -4,9 +4,12 @@ from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from gateway.contract import Caller
 from gateway.errors import Fault, Kind
+
+Kinds = Literal["streams", "subscriptions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +25,10 @@ class Caps:
         self._all = 0
         self._tenants: Counter[str] = Counter()
         self._principals: Counter[str] = Counter()
+        self._kinds: Counter[tuple[str, str, Kinds]] = Counter()
 
     @contextmanager
-    def held(self, caller: Caller) -> Generator[None]:
+    def held(self, caller: Caller, kind: Kinds = "streams") -> Generator[None]:
         """One open stream of this caller, for as long as the block lasts. Raises `Fault(RATE_LIMITED)`."""
         tenant, principal, most = caller.tenant, caller.principal, self._most
         if self._principals[principal] >= most.principal:
@@ -36,19 +40,21 @@ class Caps:
         self._all += 1
         self._tenants[tenant] += 1
         self._principals[principal] += 1
+        self._kinds[(tenant, principal, kind)] += 1
         try:
             yield
         finally:
             self._all -= 1
             _less(self._tenants, tenant)
             _less(self._principals, principal)
+            _less(self._kinds, (tenant, principal, kind))
 
-    def usage(self) -> dict[str, int]:
-        """Streams open now, by tenant."""
-        return dict(self._tenants)
+    def usage(self, tenant: str) -> dict[tuple[str, Kinds], int]:
+        """What each principal of a tenant holds open now."""
+        return {(principal, kind): n for (whose, principal, kind), n in self._kinds.items() if whose == tenant}
 
 
-def _less(counter: "Counter[str]", key: str) -> None:
+def _less(counter: "Counter[Any]", key: Any) -> None:
     counter[key] -= 1
     if not counter[key]:
         del counter[key]

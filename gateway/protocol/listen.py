@@ -22,7 +22,7 @@ class Listen:
         self._caps = caps
 
     async def __call__(self, call: Call) -> Result:
-        with self._caps.held(call.caller):
+        with self._caps.held(call.caller, "subscriptions"):
             return await self._listen(call)
 
     async def _listen(self, call: Call) -> Result:

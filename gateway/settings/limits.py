@@ -40,6 +40,7 @@ class Limits(Section):
     """How much may be asked for."""
 
     calls: Rate = Field(default="600/minute", description="Calls of one principal.")
+    api: Rate = Field(default="600/minute", description="Requests of one address to the operator's API.")
     rules: dict[Annotated[str, Field(pattern="^[a-z][a-z0-9-]{0,31}$")], LimitRule] = Field(
         default={}, description="More limits, by name; a call that one refuses takes nothing from the others."
     )

@@ -139,6 +139,17 @@ class Limit:
             self._bills[known] = entry
         self._bills.popitem(last=False)
 
+    def usage(self, tenant: str) -> dict[str, tuple[Rule, Charge, float]]:
+        """By key: what of a tenant's limits is taken in this process alone. The key names rule, tenant and the rest."""
+        found: dict[str, tuple[Rule, Charge, float]] = {}
+        now = self._clock()
+        for entry in self._bills.values():
+            for rule, charge, (window, _) in zip(entry.plan, entry.bill.charges, entry.bill.windows, strict=True):
+                if charge.key.split("|", 2)[1] == tenant and charge.key not in found:
+                    window.expire(now)
+                    found[charge.key] = (rule, charge, window.total)
+        return found
+
     # ---- several processes ----
 
     async def _ask_shared(self, shared: Shared, call: Call, call_next: Handler, entry: "_Entry") -> Result:

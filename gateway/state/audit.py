@@ -6,14 +6,14 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 from gateway.errors import Fault, Kind
-from gateway.state.audit_chain import COLUMNS, Chains, Linked, Row
-from gateway.state.audit_file import BAD_RECORD, FAILED, FILE, AuditFile, prepare
+from gateway.state.audit_chain import COLUMNS, Break, Chains, Head, Linked, Row
+from gateway.state.audit_file import FILE, AuditFile, prepare
 
 __all__ = ["COLUMNS", "FILE", "AuditLog", "Row"]
 
@@ -28,6 +28,43 @@ _DAY: Final = 86400.0
 _log = logging.getLogger(__name__)
 
 
+class Ledger(Protocol):
+    """Where the records are kept, for one thread: `AuditFile`, or `AuditTables` on PostgreSQL."""
+
+    @property
+    def failed(self) -> tuple[type[Exception], ...]: ...
+
+    @property
+    def bad_record(self) -> tuple[type[Exception], ...]: ...
+
+    def fit(self, row: Row) -> Row: ...
+
+    def write(self, writer: str, records: Sequence[Linked], heads: Mapping[str, Head]) -> None: ...
+
+    def prune(self, before: float, keep: int) -> int: ...
+
+    def records(
+        self, tenant: str | None = None, since: float = 0.0, limit: int | None = None, principal: str | None = None
+    ) -> Iterator[dict[str, Any]]: ...
+
+    def verify(self, tenant: str | None = None) -> Iterator[Break | None]: ...
+
+    def close(self) -> None: ...
+
+
+async def open_ledger(data_dir: Path, url: str | None = None) -> Ledger:
+    """In the PostgreSQL database at `url`, or in a file in this folder; its tables are up to date.
+
+    Raises `Fault(UNAVAILABLE)` with what to do when that fails.
+    """
+    if url is None:
+        return AuditFile(await prepare(data_dir))
+    from gateway.state.audit_postgres import AuditTables, prepare_tables
+
+    await prepare_tables(url)
+    return AuditTables(url)
+
+
 class AuditLog:
     """Open it with `AuditLog.open`. `put` belongs to the event loop's thread; nothing put is dropped.
 
@@ -35,7 +72,7 @@ class AuditLog:
     awaits `flush` every time.
     """
 
-    def __init__(self, path: Path, keep_days: float, max_records: int) -> None:
+    def __init__(self, ledger: Ledger, keep_days: float, max_records: int) -> None:
         self._keep_days = keep_days
         self._max_records = max_records
         self._chains = Chains(secrets.token_hex(8))
@@ -48,17 +85,19 @@ class AuditLog:
         self._work = threading.Event()
         self._hurry = threading.Event()
         self._stopping = False
-        self._file = AuditFile(path)
+        self._ledger = ledger
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
 
     @classmethod
-    async def open(cls, data_dir: Path, keep_days: float = 365.0, max_records: int = 10_000_000) -> "AuditLog":
-        """Make or open the log in this folder. Raises `Fault(UNAVAILABLE)` with what to do when that fails.
+    async def open(
+        cls, data_dir: Path, keep_days: float = 365.0, max_records: int = 10_000_000, url: str | None = None
+    ) -> "AuditLog":
+        """Make or open the log in the database at `url`, or in this folder. Raises as `open_ledger` does.
 
         Records older than `keep_days`, and the oldest beyond `max_records`, are let go once an hour.
         """
-        return cls(await prepare(data_dir), keep_days, max_records)
+        return cls(await open_ledger(data_dir, url), keep_days, max_records)
 
     def on_commit(self, listener: Callable[[Sequence[Linked]], None]) -> None:
         """Call `listener` with records once they are committed: on the writer's thread, and not for long."""
@@ -117,7 +156,7 @@ class AuditLog:
             self._hurry.clear()
             self._write_due(len(self._rows))
             self._tell(None)
-        self._file.close()
+        self._ledger.close()
 
     def _write_due(self, due: int) -> None:
         """What comes meanwhile gathers for the next time: written at once, it would make many small groups."""
@@ -133,8 +172,8 @@ class AuditLog:
 
     def _prune(self) -> None:
         try:
-            pruned = self._file.prune(time.time() - self._keep_days * _DAY, self._max_records)
-        except FAILED:
+            pruned = self._ledger.prune(time.time() - self._keep_days * _DAY, self._max_records)
+        except self._ledger.failed:
             _log.warning("old audit records could not be let go; it is tried again", exc_info=True)
             return
         if pruned:
@@ -143,13 +182,13 @@ class AuditLog:
     def _write(self, group: list[Row]) -> None:
         while True:
             try:
-                linked, heads = self._chains.linked(group)
-                self._file.write(self._chains.writer, linked, heads)
+                linked, heads = self._chains.linked(map(self._ledger.fit, group))
+                self._ledger.write(self._chains.writer, linked, heads)
                 self._chains.advance(heads)
                 self._tell_listeners(linked)
-            except BAD_RECORD:
+            except self._ledger.bad_record:
                 self._write_singly(group)
-            except FAILED:
+            except self._ledger.failed:
                 _log.exception("%d audit records could not be committed", len(group))
                 self._tell(_unavailable())
                 if not self._stopping:

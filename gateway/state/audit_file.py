@@ -11,22 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.state.audit_chain import LINKED, Anchor, Break, Head, Linked, breaks
+from gateway.state.audit_chain import LINKED, Anchor, Break, Head, Linked, Row, breaks
 from gateway.state.migrations import migrate
 from gateway.state.sqlite import connect, open_engine, prepare_file
 
 FILE: Final = "audit.db"
 MIGRATIONS: Final = Path(__file__).with_name("migrations") / "audit"
-BAD_RECORD: Final = (
-    sqlite3.IntegrityError,
-    sqlite3.ProgrammingError,
-    sqlite3.InterfaceError,
-    sqlite3.DataError,
-    OverflowError,
-    UnicodeError,
-)
-"""What a single record can be guilty of; everything else is the file's or the disk's doing."""
-FAILED: Final = sqlite3.Error
 
 
 async def prepare(data_dir: Path) -> Path:
@@ -43,13 +33,28 @@ async def prepare(data_dir: Path) -> Path:
 
 
 class AuditFile:
-    """One connection to it, for one thread. Raises `FAILED`, and `BAD_RECORD` for what a record is guilty of."""
+    """One connection to it, for one thread. Raises `failed`, and `bad_record` for what a record is guilty of."""
+
+    bad_record: tuple[type[Exception], ...] = (
+        sqlite3.IntegrityError,
+        sqlite3.ProgrammingError,
+        sqlite3.InterfaceError,
+        sqlite3.DataError,
+        OverflowError,
+        UnicodeError,
+    )
+    """What a single record can be guilty of; everything else is the file's or the disk's doing."""
+    failed: tuple[type[Exception], ...] = (sqlite3.Error,)
 
     def __init__(self, path: Path) -> None:
         self._connection = connect(path)
 
     def close(self) -> None:
         self._connection.close()
+
+    def fit(self, row: Row) -> Row:
+        """What of a record can be kept: all of it."""
+        return row
 
     def write(self, writer: str, records: Sequence[Linked], heads: Mapping[str, Head]) -> None:
         """All of them, with where their chains end now, or none."""

@@ -121,10 +121,11 @@ def percentile(histogram: Sequence[int], share: float) -> float:
 
 
 class Calls:
-    """Reads the file of an audit log; where there is none, there were no calls."""
+    """Reads an audit log: in the database at `url`, else in this file; where there is none, there were no calls."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, url: str | None = None) -> None:
         self._path = path
+        self._url = url
 
     async def find(self, wanted: Wanted) -> list[SeenCall]:
         """The newest first."""
@@ -148,16 +149,17 @@ class Calls:
             "most": MOST,
         }
         newest = _newest(wanted.tenant)
-        sql = f"SELECT {_COLUMNS} FROM ({newest}) WHERE {_WANTED} ORDER BY at DESC LIMIT :limit"  # noqa: S608
-        return [SeenCall(*row) for row in self._read(sql, named)]
+        sql = f"SELECT {_COLUMNS} FROM ({newest}) AS newest WHERE {_WANTED} ORDER BY at DESC LIMIT :limit"  # noqa: S608
+        return [SeenCall(*row) for row in self._read(sql, named, wanted.tenant)]
 
     def traffic_now(self, tenant: str | None, seconds: float, slots: int) -> Traffic:
         width = seconds / slots
         # Slots that begin at round times stay the same from one look to the next.
         since = (time.time() // width + 1) * width - seconds
         named = {"tenant": tenant, "since": since, "before": 1e18, "width": width, "most": MOST}
-        rows = self._read(_SLOTS.format(newest=_newest(tenant)), named)
-        tools = self._read(_TOOLS.format(newest=_newest(tenant)), named)
+        slot = "CAST((at - :since) / :width AS INTEGER)" if self._url is None else "floor((at - :since) / :width)::int"
+        rows = self._read(_SLOTS.format(newest=_newest(tenant), slot=slot), named, tenant)
+        tools = self._read(_TOOLS.format(newest=_newest(tenant)), named, tenant)
         counts: dict[Class, list[int]] = {"ok": [0] * slots, "refused": [0] * slots, "failed": [0] * slots}
         slowness = [[0] * (len(BOUNDS) + 1) for _ in range(slots)]
         histogram = [0] * (len(BOUNDS) + 1)
@@ -171,7 +173,13 @@ class Calls:
         cut = sum(histogram) >= MOST
         return Traffic(since, width, counts["ok"], counts["refused"], counts["failed"], medians, histogram, busy, cut)
 
-    def _read(self, sql: str, named: dict[str, Any]) -> list[Any]:
+    def _read(self, sql: str, named: dict[str, Any], tenant: str | None) -> list[Any]:
+        if self._url is not None:
+            # asyncpg is an extra, and takes time to load.
+            from gateway.state.audit_postgres import AuditTables
+
+            with closing(AuditTables(self._url)) as tables:
+                return tables.query(sql, named, tenant)
         if not self._path.exists():
             return []
         with closing(sqlite3.connect(self._path, timeout=5.0)) as connection:
@@ -194,17 +202,18 @@ _IN_GOOD: Final = f"outcome IN {_GOOD!r}"
 _IN_REFUSED: Final = f"outcome IN {REFUSED!r}"
 _WANTED: Final = f"""
     (:id = '' OR correlation_id = :id OR trace_id = :id)
-    AND CASE :outcome WHEN '' THEN 1 WHEN 'ok' THEN {_IN_GOOD} WHEN 'refused' THEN {_IN_REFUSED}
+    AND CASE :outcome WHEN '' THEN 1 = 1 WHEN 'ok' THEN {_IN_GOOD} WHEN 'refused' THEN {_IN_REFUSED}
         WHEN 'failed' THEN NOT {_IN_GOOD} AND NOT {_IN_REFUSED} WHEN 'bad' THEN NOT {_IN_GOOD}
         ELSE outcome = :outcome END
     AND target LIKE :target ESCAPE '\\' AND principal LIKE :principal ESCAPE '\\' AND duration_us >= :slower
 """
 _BARS: Final = " ".join(f"WHEN duration_us <= {bound} THEN {at}" for at, bound in enumerate(BOUNDS))
 _SLOTS: Final = f"""
-    SELECT CAST((at - :since) / :width AS INTEGER), outcome, CASE {_BARS} ELSE {len(BOUNDS)} END, count(*)
-    FROM ({{newest}}) GROUP BY 1, 2, 3
+    SELECT {{slot}}, outcome, CASE {_BARS} ELSE {len(BOUNDS)} END, count(*)
+    FROM ({{newest}}) AS newest GROUP BY 1, 2, 3
 """  # noqa: S608
 _TOOLS: Final = f"""
-    SELECT target, count(*) AS calls, sum(NOT {_IN_GOOD}), avg(duration_us), max(duration_us) FROM ({{newest}})
+    SELECT target, count(*) AS calls, sum(CASE WHEN {_IN_GOOD} THEN 0 ELSE 1 END),
+        CAST(avg(duration_us) AS DOUBLE PRECISION), max(duration_us) FROM ({{newest}}) AS newest
     WHERE method = 'tools/call' GROUP BY target ORDER BY calls DESC, target LIMIT 200
 """  # noqa: S608

@@ -41,6 +41,7 @@ class Link:
             socket_keepalive=not url.startswith("unix"),
             retry=Retry(ExponentialBackoff(cap=0.2, base=0.02), 3, supported_errors=(RedisConnectionError,)),
         )
+        self._pool.connection_class = _minding_the_loop(self._pool.connection_class)
         self._client: Any = Redis(connection_pool=self._pool)
         self._scripts: dict[str, Callable[..., Awaitable[Any]]] = {}
         self.ears = Ears(url)
@@ -72,6 +73,21 @@ class Link:
         await self.ears.close()
         await self._client.aclose()
         await self._pool.disconnect()
+
+
+def _minding_the_loop(connection: type[Any]) -> type[Any]:
+    """uvloop says of a connection that was reset meanwhile that it is closed, in words that redis does not take for a
+    failure: then it is neither dropped nor made anew."""
+
+    class Minding(connection):
+        async def send_packed_command(self, *args: Any, **more: Any) -> None:
+            try:
+                await super().send_packed_command(*args, **more)  # pyright: ignore[reportUnknownMemberType]
+            except RuntimeError as exc:
+                await self.disconnect(nowait=True)
+                raise RedisConnectionError("the connection is closed") from exc
+
+    return Minding
 
 
 Heard = Callable[[bytes], None]

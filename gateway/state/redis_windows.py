@@ -65,19 +65,34 @@ class RedisWindows:
         """Charge what is known only afterwards. Raises `Unreachable`."""
         await self._run(charges, force=True)
 
+    async def look(self, charges: Sequence[Charge]) -> list[tuple[float, float]]:
+        """For each how much is taken, and how long until there is room for it; nothing is charged. Raises
+        `Unreachable`."""
+        if not charges:
+            return []
+        keys = [f"{{{self._prefix}:r}}:{charge.key}" for charge in charges]
+        values: list[Any] = []
+        for charge in charges:
+            values += (charge.amount, round(charge.seconds * 1000), charge.weight)
+        said: list[Any] = await self._ask(_LOOK, keys, values)
+        return [(float(taken), float(wait) / 1000) for taken, wait in zip(said[::2], said[1::2], strict=True)]
+
     async def _run(self, charges: Sequence[Charge], *, force: bool) -> Any:
-        now = time.monotonic()
-        if now < self._again_at:
-            raise Unreachable
         keys: list[str] = []
         values: list[Any] = [int(force), PORTION, SHARE, round(LIFE * 1000)]
         for charge in charges:
             key = f"{{{self._prefix}:r}}:{charge.key}"
             keys += (key, f"{key}:n")
             values += (charge.amount, round(charge.seconds * 1000), charge.weight, charge.seconds * 1000 / STEPS)
+        return await self._ask(_TAKE, keys, values)
+
+    async def _ask(self, script: str, keys: list[str], values: list[Any]) -> Any:
+        now = time.monotonic()
+        if now < self._again_at:
+            raise Unreachable
         try:
             async with asyncio.timeout(_PATIENCE):
-                return await self._link.run(_TAKE, keys, values)
+                return await self._link.run(script, keys, values)
         except FAILURES as exc:
             if self._again_at == 0.0 or now - self._again_at > _PAUSE:
                 log.warning("the limits that all processes share cannot be read: %s", type(exc).__name__)
@@ -142,4 +157,31 @@ for i = 1, #KEYS / 2 do
   redis.call('SET', count, string.format('%.6f', totals[i] + weight * calls), 'PX', math.ceil(length + life))
 end
 return {0, 0, calls}
+"""
+
+# KEYS: each limit's list of entries. ARGV: for each amount, length in ms, weight. Answer: for each how much is taken,
+# and how long to wait in ms for so much more.
+_LOOK: Final = """
+local t = redis.call('TIME')
+local now = t[1] * 1000 + t[2] / 1000
+local answer = {}
+for i = 1, #KEYS do
+  local amount, length, weight = tonumber(ARGV[3 * i - 2]), tonumber(ARGV[3 * i - 1]), tonumber(ARGV[3 * i])
+  local total, held = 0, {}
+  for _, text in ipairs(redis.call('LRANGE', KEYS[i], 0, -1)) do
+    local last, taken = string.match(text, '^([^:]+):([^:]+):')
+    if tonumber(last) > now - length then
+      total = total + tonumber(taken)
+      held[#held + 1] = {tonumber(last), tonumber(taken)}
+    end
+  end
+  local wait, surplus = 0, total + math.min(weight, amount) - amount
+  for _, entry in ipairs(held) do
+    if surplus <= 1e-9 then break end
+    surplus, wait = surplus - entry[2], math.max(1, math.ceil(entry[1] + length - now))
+  end
+  answer[#answer + 1] = string.format('%.6f', total)
+  answer[#answer + 1] = string.format('%.0f', wait)
+end
+return answer
 """

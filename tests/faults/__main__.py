@@ -8,7 +8,9 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from tests.faults.away import Away, backend_away, postgres_away, redis_away
 from tests.faults.crowd import crowd
+from tests.faults.hostile import hostile
 from tests.faults.kills import kill_rounds
 from tests.faults.memory import MEGABYTE, big_results
 from tests.faults.neighbours import neighbours
@@ -16,6 +18,7 @@ from tests.faults.replicas import killed, rolling
 from tests.faults.slow import CLIENTS as DRIPPING
 from tests.faults.slow import ROUNDS as DRIPS
 from tests.faults.slow import slow_clients
+from tests.faults.soak import draw, soak
 
 Told = tuple[bool, str]
 Scenario = Callable[[Path], Awaitable[Told]]
@@ -24,6 +27,14 @@ ROUNDS = 1000
 SECONDS = 1800.0
 CLIENTS = 200
 REPLICA_SECONDS = 60.0
+MOST_WAIT = 12.0
+"""Seconds in which a call is answered while something behind the gateway is away."""
+MOST_RECOVERY = 10.0
+CALLS = 1_000_000
+SOAK_GROWTH = 2_000_000
+"""Bytes that the second half of a soak may hold over the first."""
+LANES = 8
+PLOT = Path(__file__).parents[2] / "docs" / "images" / "soak.png"
 MOST_GROWTH = 40 * MEGABYTE
 
 
@@ -70,6 +81,16 @@ def _memory(era: str) -> Scenario:
     return scenario
 
 
+def _away(of: Callable[[Path], Awaitable[Away]]) -> Scenario:
+    async def scenario(folder: Path) -> Told:
+        seen = await of(folder)
+        good = seen.calls > 20 and not seen.wrong and seen.slowest <= MOST_WAIT and seen.recovered <= MOST_RECOVERY
+        told = f"{seen.calls} calls, {len(seen.wrong)} wrong, the slowest {seen.slowest:.1f} s"
+        return good, f"{told}, well again after {seen.recovered:.1f} s {seen.wrong[:3] or ''}"
+
+    return scenario
+
+
 async def _rolling(folder: Path) -> Told:
     seen = await rolling(folder, REPLICA_SECONDS)
     good = seen.calls > 100 and not seen.failed and not seen.broken
@@ -86,7 +107,27 @@ async def _killed(folder: Path) -> Told:
     return good, f"{told}, whole again after {seen.recovered:.1f} s"
 
 
-def scenarios(rounds: int, clients: int) -> dict[str, Scenario]:
+async def _hostile(folder: Path) -> Told:
+    found = await hostile(folder)
+    good = not found.failed and found.p50 <= 1.5 and found.refused > 0
+    told = f"{found.calls} calls of the quiet tenant, {found.failed} refused or timed out, p50 {found.p50:.2f} x"
+    return good, f"{told}; {found.refused} calls of the hostile one refused"
+
+
+def _soak(calls: int) -> Scenario:
+    async def scenario(folder: Path) -> Told:
+        soaked = await soak(folder, calls)
+        draw(soaked, PLOT)
+        memory, files, tasks = (soaked.growth(what) for what in ("rss", "files", "tasks"))
+        good = not soaked.failed and memory <= SOAK_GROWTH and files <= LANES and tasks <= LANES
+        told = f"{soaked.calls} calls, {soaked.errors} wrong on purpose, {soaked.sessions} sessions with a stream"
+        grown = f"{memory / MEGABYTE:+.1f} MB, {files:+.0f} descriptors, {tasks:+.0f} tasks"
+        return good, f"{told}, {len(soaked.failed)} failed; grown by {grown}; {PLOT.name} {soaked.failed[:2] or ''}"
+
+    return scenario
+
+
+def scenarios(rounds: int, clients: int, calls: int) -> dict[str, Scenario]:
     return {
         "kill-stdio-modern": _kills("stdio", "modern", rounds),
         "kill-stdio-handshake": _kills("stdio", "handshake", rounds),
@@ -99,8 +140,13 @@ def scenarios(rounds: int, clients: int) -> dict[str, Scenario]:
         "slow-clients": _slow,
         "memory-modern": _memory("modern"),
         "memory-handshake": _memory("handshake"),
+        "hostile-tenant": _hostile,
+        "redis-away": _away(redis_away),
+        "postgres-away": _away(postgres_away),
+        "backend-away": _away(backend_away),
         "replicas-rolling": _rolling,
         "replicas-killed": _killed,
+        "soak": _soak(calls),
     }
 
 
@@ -109,12 +155,13 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="which; all unless given")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="kills in each of the four kill scenarios")
     parser.add_argument("--clients", type=int, default=CLIENTS)
+    parser.add_argument("--calls", type=int, default=CALLS, help="of the soak, which runs only when it is named")
     given = parser.parse_args()
-    every = scenarios(given.rounds, given.clients)
+    every = scenarios(given.rounds, given.clients, given.calls)
     if unknown := set(given.names) - set(every):
         parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(every)}")
     failed = 0
-    for name in given.names or every:
+    for name in given.names or [each for each in every if each != "soak"]:
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             try:

@@ -1,10 +1,16 @@
 """Streams and subscriptions cannot be had without end."""
 
+import asyncio
+import json
+import os
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import httpx
 
+from gateway.contract import Change
+from tests.flows.process import modern, modern_headers
 from tests.flows.replica_client import Legacy
 
 CORE = {"core": {"module": "backends.core"}}
@@ -27,6 +33,53 @@ async def test_threat_25_one_stream_too_many_is_refused_and_others_are_not_touch
         assert refused["error"]["code"] == 429
         assert refused["error"]["data"]["retryable"] is True
         assert "result" in await gateway.call("core_ping")
+
+
+async def test_threat_25_a_listener_that_never_reads_is_let_go_and_costs_no_memory(start: Any) -> None:
+    """Two hundred megabytes of news for one who reads none of them."""
+    lamp = {"lamp": {"module": "tests.flows.fixtures.lamp"}}
+    async with start(backends=lamp, server={"write_timeout": 1.0}) as gateway:
+        _, writer = await _listening(gateway, "gatehouse://lamp/lamp%3A%2F%2Fstate")
+        assert len(gateway.house._hub) == 1
+        before = _rss()
+        news = Change("resource", "lamp://state", "default", {"_meta": {"filler": "x" * 100_000}})
+        async with asyncio.timeout(30):
+            for _ in range(2000):
+                gateway.house._hub.changed("lamp", news)
+                await asyncio.sleep(0)
+            while len(gateway.house._hub):
+                await asyncio.sleep(0.05)
+        assert _rss() - before < 60_000_000
+        assert "result" in await gateway.call("lamp_switch")
+        writer.transport.abort()
+
+
+async def _listening(gateway: Any, uri: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A subscription over a bare connection, open and acknowledged; from then on it is not read."""
+    params = {"notifications": {"resourceSubscriptions": [uri]}}
+    body = json.dumps(modern("subscriptions/listen", params)).encode()
+    host, _, port = gateway.base.removeprefix("http://").partition(":")
+    # So few bytes wait in the reader that the kernel's own buffers fill soon.
+    reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
+    headers = {
+        "host": f"{host}:{port}",
+        "authorization": f"Bearer {gateway.key}",
+        "accept": "application/json, text/event-stream",
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+        **modern_headers("subscriptions/listen", params),
+    }
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    writer.write(f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + body)
+    async with asyncio.timeout(10):
+        said = b""
+        while b"subscriptions/acknowledged" not in said:
+            said += await reader.read(1024)
+    return reader, writer
+
+
+def _rss() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 async def test_a_stream_that_ended_makes_room(start: Any) -> None:

@@ -3,7 +3,7 @@
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from gateway.auth.browser import Browsers
 from gateway.auth.users import Users
@@ -17,15 +17,22 @@ _MOST_ANYWHERE: Final = 50
 _KEPT: Final = 10_000
 
 
+class Tally(Protocol):
+    """How often something failed lately: in this process, or in all of them."""
+
+    async def wait(self, name: str, most: int, seconds: float) -> float:
+        """How long until it may be tried again; 0 where it failed less than so often in that time."""
+        ...
+
+    async def add(self, name: str, seconds: float) -> None: ...
+
+
 class SignIn:
-    def __init__(
-        self, users: Users, browsers: Browsers, *, local: bool, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, users: Users, browsers: Browsers, tally: Tally, *, local: bool) -> None:
         self._users = users
         self._browsers = browsers
+        self._tally = tally
         self._local = local
-        self._clock = clock
-        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     async def ways(self) -> tuple[bool, bool]:
         """Whether a code is taken, and whether a password."""
@@ -40,10 +47,11 @@ class SignIn:
         counted = {f"address {address}": _MOST_HERE}
         if not by_code:
             counted[f"name {tenant}/{subject}"] = _MOST_ANYWHERE
-        self._check(counted)
+        await self._check(counted)
         who = await (self._code(form.get("code", "")) if by_code else self._password(tenant, subject, form))
         if who is None:
-            self._count(counted)
+            for name in counted:
+                await self._tally.add(name, _WINDOW)
             words = "That code is not good, or was used." if by_code else "That name and password do not go together."
             raise Fault(Kind.UNAUTHENTICATED, words)
         return who
@@ -55,23 +63,32 @@ class SignIn:
         user = await self._users.check(tenant, subject, form.get("password", ""))
         return None if user is None else (user.tenant, user.subject)
 
-    def _check(self, counted: Mapping[str, int]) -> None:
-        now = self._clock()
+    async def _check(self, counted: Mapping[str, int]) -> None:
         for name, most in counted.items():
-            count, ends = self._failures.get(name, (0, 0.0))
-            if count >= most and now < ends:
-                wait = max(1, round((ends - now) / 60))
-                raise Fault(Kind.RATE_LIMITED, f"Too many attempts. Try again in {wait} min.", retry_after=ends - now)
+            if (left := await self._tally.wait(name, most, _WINDOW)) > 0:
+                wait = max(1, round(left / 60))
+                raise Fault(Kind.RATE_LIMITED, f"Too many attempts. Try again in {wait} min.", retry_after=left)
 
-    def _count(self, counted: Mapping[str, int]) -> None:
+
+class MemoryTally:
+    """`Tally` of one process; the window begins with the first failure."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
+
+    async def wait(self, name: str, most: int, seconds: float) -> float:
+        count, ends = self._failures.get(name, (0, 0.0))
+        return max(ends - self._clock(), 0.0) if count >= most else 0.0
+
+    async def add(self, name: str, seconds: float) -> None:
         now = self._clock()
-        for name in counted:
-            count, ends = self._failures.get(name, (0, 0.0))
-            count, ends = (count, ends) if now < ends else (0, now + _WINDOW)
-            self._failures[name] = (count + 1, ends)
-            self._failures.move_to_end(name)
-            if len(self._failures) > _KEPT:
-                self._failures.popitem(last=False)
+        count, ends = self._failures.get(name, (0, 0.0))
+        count, ends = (count, ends) if now < ends else (0, now + seconds)
+        self._failures[name] = (count + 1, ends)
+        self._failures.move_to_end(name)
+        if len(self._failures) > _KEPT:
+            self._failures.popitem(last=False)
 
 
 def _named(name: str) -> tuple[str, str]:

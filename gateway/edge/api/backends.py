@@ -8,7 +8,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, Field
 
 from gateway.contract import Caller, Json
-from gateway.edge.api.door import AdminDoor, Authenticate
+from gateway.edge.api.door import AdminDoor
 
 PREFIX: Final = "/api/v1"
 
@@ -50,9 +50,8 @@ class Backends(BaseModel):
     backends: list[BackendHealth]
 
 
-def backends_router(authenticate: Authenticate, report: Report) -> APIRouter:
+def backends_router(door: AdminDoor, report: Report) -> APIRouter:
     router = APIRouter(prefix=PREFIX, tags=["backends"])
-    door = AdminDoor(authenticate)
 
     @router.get("/backends", response_model=Backends, summary="How the backends are")
     async def backends(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from gateway.contract import Caller, Json
-from gateway.edge.api.door import AdminDoor, Authenticate
+from gateway.edge.api.door import AdminDoor
 from gateway.errors import Fault, Kind
 from gateway.state.calls import SeenCall, Traffic, Wanted
 
@@ -82,11 +82,8 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-def calls_router(
-    authenticate: Authenticate, reach: Reach, find: Find, measure: Measure, under_way: UnderWay
-) -> APIRouter:
+def calls_router(door: AdminDoor, reach: Reach, find: Find, measure: Measure, under_way: UnderWay) -> APIRouter:
     router = APIRouter(prefix="/api/v1", tags=["calls"])
-    door = AdminDoor(authenticate)
 
     @router.get("/calls", response_model=CallList, summary="The last calls, and those under way")
     async def calls(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]

@@ -9,6 +9,7 @@ from fastapi import Request, Response
 from gateway.contract import Caller
 from gateway.edge.headers import fold
 from gateway.edge.refusal import refusal
+from gateway.edge.turnstile import Gate
 from gateway.errors import TABLE, Fault, Kind
 
 Authenticate = Callable[[Mapping[str, str], str], Awaitable[Caller]]
@@ -20,8 +21,9 @@ SCOPE: Final = "mcp:admin"
 class AdminDoor:
     """Gives the operator to `answer`, and answers what that raises."""
 
-    def __init__(self, authenticate: Authenticate) -> None:
+    def __init__(self, authenticate: Authenticate, gate: Gate | None = None) -> None:
         self._authenticate = authenticate
+        self._gate = gate
 
     async def __call__(self, request: Request, answer: Callable[[Caller], Awaitable[object]]) -> Response:
         try:
@@ -39,6 +41,8 @@ class AdminDoor:
         return None
 
     async def _operator(self, request: Request) -> Caller:
+        if self._gate is not None:
+            await self._gate(request)
         headers = fold(request.scope["headers"])
         caller = await self._authenticate(headers, request.client.host if request.client else "")
         if SCOPE not in caller.scopes:

@@ -7,7 +7,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from gateway.contract import Caller, Json
-from gateway.edge.api.door import AdminDoor, Authenticate
+from gateway.edge.api.door import AdminDoor
 from gateway.edge.body import read_body
 from gateway.errors import Fault, Kind
 
@@ -39,9 +39,8 @@ class Question(Person, frozen=True, forbid_unknown_fields=True, kw_only=True):
     approved: bool = False
 
 
-def policy_router(authenticate: Authenticate, why: Why, seen: Seen) -> APIRouter:
+def policy_router(door: AdminDoor, why: Why, seen: Seen) -> APIRouter:
     router = APIRouter(prefix="/api/v1", tags=["policy"])
-    door = AdminDoor(authenticate)
 
     @router.post("/policy/why")
     async def explain(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]

@@ -1,15 +1,15 @@
 import asyncio
-import sqlite3
 import stat
 import time
-from contextlib import closing
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from gateway.errors import Fault, Kind
-from gateway.state.audit import COLUMNS, FILE, AuditLog, Row
+from gateway.state.audit import COLUMNS, FILE, Row
+from gateway.state.postgres import Postgres
+from tests.gateway.state.ledgers import Kept
 
 NOW = time.time()
 
@@ -21,61 +21,59 @@ def record(number: int, tenant: str = "default") -> Row:
     )  # fmt: skip
 
 
-def read(folder: Path, sql: str = "SELECT correlation_id FROM audit ORDER BY rowid") -> list[Any]:
-    with closing(sqlite3.connect(folder / FILE)) as connection:
-        return connection.execute(sql).fetchall()
+@pytest.fixture
+def kept(tmp_path: Path, database_url: str | None) -> Kept:
+    return Kept(tmp_path, database_url)
 
 
-async def test_closing_commits_everything_in_order(tmp_path: Path) -> None:
-    log = await AuditLog.open(tmp_path)
+async def test_closing_commits_everything_in_order(kept: Kept) -> None:
+    log = await kept.log()
     for number in range(1234):
         log.put(record(number))
     await log.close()
-    assert read(tmp_path) == [(f"id-{number}",) for number in range(1234)]
-    assert read(tmp_path, f"SELECT {', '.join(COLUMNS)} FROM audit LIMIT 1") == [record(0)]
-    assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
+    assert await kept.rows() == [(f"id-{number}",) for number in range(1234)]
+    assert await kept.rows(f"SELECT {', '.join(COLUMNS)} FROM audit ORDER BY at LIMIT 1") == [record(0)]
+    if kept.url is None:
+        assert stat.S_IMODE((kept.folder / FILE).stat().st_mode) == 0o600
 
 
-async def test_a_record_is_committed_without_being_asked_for(tmp_path: Path) -> None:
-    log = await AuditLog.open(tmp_path)
+async def test_a_record_is_committed_without_being_asked_for(kept: Kept) -> None:
+    log = await kept.log()
     for number in range(3):  # each into a queue that was empty
         log.put(record(number))
-        while len(read(tmp_path)) <= number:
+        while len(await kept.rows()) <= number:
             await asyncio.sleep(0.005)
     await log.close()
 
 
-async def test_a_flush_returns_when_all_that_was_put_is_committed(tmp_path: Path) -> None:
-    log = await AuditLog.open(tmp_path)
+async def test_a_flush_returns_when_all_that_was_put_is_committed(kept: Kept) -> None:
+    log = await kept.log()
     await log.flush()
     for number in range(1, 51):
         log.put(record(number))
         await log.flush()
-        assert len(read(tmp_path)) == number
+        assert len(await kept.rows()) == number
     await log.close()
 
 
-async def test_a_full_log_is_flushed_and_takes_more(tmp_path: Path) -> None:
-    log = await AuditLog.open(tmp_path)
+async def test_a_full_log_is_flushed_and_takes_more(kept: Kept) -> None:
+    log = await kept.log()
     written = 0
-    with closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as blocker:
-        blocker.execute("BEGIN IMMEDIATE")
+    async with kept.locked():
         while not log.full:
             log.put(record(written))
             written += 1
-        blocker.execute("ROLLBACK")
     await log.flush()
     assert not log.full
     log.put(record(written))
     await log.close()
-    assert len(read(tmp_path)) == written + 1
+    assert len(await kept.rows()) == written + 1
 
 
-async def test_the_queue_is_bounded_even_for_those_who_do_not_wait(tmp_path: Path) -> None:
-    log = await AuditLog.open(tmp_path)
+async def test_the_queue_is_bounded_even_for_those_who_do_not_wait(kept: Kept) -> None:
+    log = await kept.log()
     taken = 0
-    with closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as blocker:
-        blocker.execute("BEGIN IMMEDIATE")
+    async with kept.locked():
         refused = None
         while refused is None and taken < 100_000:
             try:
@@ -83,48 +81,92 @@ async def test_the_queue_is_bounded_even_for_those_who_do_not_wait(tmp_path: Pat
                 taken += 1
             except Fault as fault:
                 refused = fault.kind
-        blocker.execute("ROLLBACK")
     assert refused is Kind.UNAVAILABLE
     await log.close()
-    assert len(read(tmp_path)) == taken
+    assert len(await kept.rows()) == taken
 
 
-async def test_two_processes_write_one_log(tmp_path: Path) -> None:
-    first, second = await AuditLog.open(tmp_path), await AuditLog.open(tmp_path)
+async def test_two_processes_write_one_log(kept: Kept) -> None:
+    first, second = await kept.log(), await kept.log()
     for number in range(1000):
         first.put(record(number, "first"))
         second.put(record(number, "second"))
     await asyncio.gather(first.close(), second.close())
-    assert read(tmp_path, "SELECT tenant, count(*) FROM audit GROUP BY tenant") == [("first", 1000), ("second", 1000)]
+    assert await kept.rows("SELECT tenant, count(*) FROM audit GROUP BY tenant ORDER BY tenant") == [
+        ("first", 1000),
+        ("second", 1000),
+    ]
 
 
 async def test_a_record_that_cannot_be_written_takes_no_other_with_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    kept: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log = await AuditLog.open(tmp_path)
+    log = await kept.log()
     log.put(record(0))
     log.put(cast("Row", (*record(1)[:-1], "\ud800")))
     log.put(cast("Row", (*record(2)[:-1], None)))
     log.put(record(3))
     await log.close()
-    assert read(tmp_path) == [("id-0",), ("id-3",)]
+    assert await kept.rows() == [("id-0",), ("id-3",)]
     assert caplog.text.count("could not be written") == 2
 
 
 async def test_a_disk_that_fails_fails_the_flush_and_loses_nothing_when_it_recovers(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    kept: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log = await AuditLog.open(tmp_path)
-    with closing(sqlite3.connect(tmp_path / FILE)) as other:
-        other.execute("ALTER TABLE audit RENAME TO hidden")
-        log.put(record(0))
-        with pytest.raises(Fault) as caught:
-            await log.flush()
-        assert caught.value.kind is Kind.UNAVAILABLE
-        other.execute("ALTER TABLE hidden RENAME TO audit")
+    log = await kept.log()
+    await kept.change("ALTER TABLE audit RENAME TO hidden")
+    log.put(record(0))
+    with pytest.raises(Fault) as caught:
+        await log.flush()
+    assert caught.value.kind is Kind.UNAVAILABLE
+    await kept.change("ALTER TABLE hidden RENAME TO audit")
     log.put(record(1))
     await log.flush()
-    assert read(tmp_path) == [("id-0",), ("id-1",)]
+    assert await kept.rows() == [("id-0",), ("id-1",)]
     await log.close()
     with pytest.raises(Fault):
         log.put(record(2))
+
+
+async def test_a_character_that_the_database_cannot_keep_costs_no_record(kept: Kept) -> None:
+    log = await kept.log()
+    log.put(cast("Row", (*record(0)[:-1], "a\0b")))
+    await log.close()
+    ((actor,),) = await kept.rows("SELECT actor FROM audit")
+    assert actor == ("a\0b" if kept.url is None else "a\ufffdb")
+    assert all(each is None for each in await asyncio.to_thread(lambda: list(kept.ledger().verify())))
+
+
+async def test_a_lost_connection_loses_and_doubles_no_record(tmp_path: Path, postgres_url: str) -> None:
+    kept = Kept(tmp_path, postgres_url)
+    log = await kept.log()
+    for number in range(300):
+        log.put(record(number))
+        if number % 100 == 50:
+            await log.flush()
+            killed = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'gatehouse'"
+            assert await kept.rows(f"{killed} AND datname = current_database()") == [(True,)]
+    await log.close()
+    assert await kept.rows() == [(f"id-{number}",) for number in range(300)]
+    assert all(each is None for each in await asyncio.to_thread(lambda: list(kept.ledger().verify())))
+
+
+async def test_a_query_of_the_records_that_forgets_the_tenant_returns_nothing(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    log = await Kept(tmp_path, postgres_url).log()
+    for number in range(10):
+        log.put(record(number, "ab"[number % 2]))
+    await log.close()
+    server = await Postgres.open(postgres_url, 1)
+    connection = await server.connect()
+    try:
+        await connection.execute("SET search_path = gatehouse_audit")
+        assert await connection.fetchval("SELECT count(*) FROM audit") == 0
+        await connection.execute("SET gatehouse.tenant = 'a'")
+        assert await connection.fetch("SELECT DISTINCT tenant FROM audit") == [("a",)]
+        assert await connection.fetchval("SELECT count(*) FROM audit_chains") == 1
+    finally:
+        await connection.close()
+        await server.close()

@@ -4,9 +4,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gateway.state.audit import AuditLog
+import pytest
+
 from gateway.state.audit_file import FILE
 from gateway.state.calls import BOUNDS, Calls, Wanted, percentile
+from tests.gateway.state.ledgers import Kept
 
 NOW = time.time()
 
@@ -35,21 +37,26 @@ def a_row(number: int, **more: Any) -> tuple[Any, ...]:
     return tuple(given.values())
 
 
-async def calls(folder: Path, *rows: tuple[Any, ...]) -> Calls:
-    log = await AuditLog.open(folder)
+@pytest.fixture
+def house(tmp_path: Path, database_url: str | None) -> Kept:
+    return Kept(tmp_path, database_url)
+
+
+async def calls(house: Kept, *rows: tuple[Any, ...]) -> Calls:
+    log = await house.log()
     for row in rows:
         log.put(row)  # type: ignore[arg-type]
     await log.close()
-    return Calls(folder / FILE)
+    return Calls(house.folder / FILE, house.url)
 
 
 async def ids(book: Calls, **wanted: Any) -> list[str]:
     return [each.correlation_id for each in await book.find(Wanted(**wanted))]
 
 
-async def test_calls_are_found_by_tenant_id_outcome_tool_person_and_slowness(tmp_path: Path) -> None:
+async def test_calls_are_found_by_tenant_id_outcome_tool_person_and_slowness(house: Kept) -> None:
     book = await calls(
-        tmp_path,
+        house,
         a_row(1),
         a_row(2, outcome="denied", decision="deny"),
         a_row(3, outcome="tool_error", target="lab.break_it"),
@@ -71,11 +78,11 @@ async def test_calls_are_found_by_tenant_id_outcome_tool_person_and_slowness(tmp
     assert await ids(book, before=NOW - 2, limit=1) == ["cid-3"]
 
 
-async def test_traffic_is_counted_by_slot_class_and_duration_of_one_tenant(tmp_path: Path) -> None:
+async def test_traffic_is_counted_by_slot_class_and_duration_of_one_tenant(house: Kept) -> None:
     rows = [a_row(number, duration_us=900) for number in range(40)]
     rows += [a_row(100, outcome="denied"), a_row(101, outcome="timeout", duration_us=60_000_000)]
     rows += [a_row(5, tenant="other", target="theirs.tool"), a_row(9999)]
-    book = await calls(tmp_path, *rows)
+    book = await calls(house, *rows)
     seen = await book.traffic("acme", 3600, 60)
     assert (seen.calls, sum(seen.ok), sum(seen.refused), sum(seen.failed)) == (42, 40, 1, 1)
     assert len(seen.ok) == 60

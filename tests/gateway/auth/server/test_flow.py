@@ -11,13 +11,6 @@ import pytest
 from tests.peers.person import CALLBACK, Person, Program, pair
 
 Json = dict[str, Any]
-FREE = {"registration_rate": "1000/minute", "authorize_rate": "10000/minute", "token_rate": "10000/minute"}
-
-
-@pytest.fixture
-async def server(start: Any) -> Any:
-    async with start(auth=FREE) as gateway:
-        yield gateway
 
 
 async def owner(gateway: Any, **more: Any) -> Person:
@@ -31,6 +24,10 @@ def claims(token: str) -> Json:
 # ---- the way it should go
 
 
+ON_BOTH = pytest.mark.parametrize("identity_database", ["sqlite", "postgres"], indirect=True)
+
+
+@ON_BOTH
 async def test_a_program_registers_a_person_agrees_and_the_token_opens_the_door(server: Any) -> None:
     program = await Program.register(server.base)
     token = await program.signed_in(await owner(server))
@@ -69,6 +66,7 @@ async def test_tokens_are_in_no_cache(server: Any) -> None:
         assert (answer.headers["cache-control"], answer.headers["content-type"]) == ("no-store", "application/json")
 
 
+@ON_BOTH
 async def test_a_refresh_rotates_and_the_new_tokens_work(server: Any) -> None:
     program = await Program.register(server.base)
     first = await program.signed_in(await owner(server))

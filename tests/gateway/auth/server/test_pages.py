@@ -6,15 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.gateway.auth.server.conftest import FREE
 from tests.peers.person import Person, Program, pair
-
-FREE = {"registration_rate": "1000/minute", "authorize_rate": "10000/minute", "token_rate": "10000/minute"}
-
-
-@pytest.fixture
-async def server(start: Any) -> Any:
-    async with start(auth=FREE) as gateway:
-        yield gateway
 
 
 def csrf(page: str) -> str:

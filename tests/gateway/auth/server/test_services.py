@@ -14,18 +14,12 @@ from gateway.auth.server.clients import Clients, public_keys
 from gateway.auth.server.documents import Documents, described
 from gateway.auth.server.registration import Unfit
 from gateway.state.secrets import load_secret
+from tests.gateway.auth.server.conftest import FREE
 from tests.peers.person import Program
 
 Json = dict[str, Any]
-FREE = {"registration_rate": "1000/minute", "authorize_rate": "10000/minute", "token_rate": "10000/minute"}
 KEY = ECKey.generate_key("P-256", private=True, parameters={"kid": "k1"})
 TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-
-
-@pytest.fixture
-async def server(start: Any) -> Any:
-    async with start(auth=FREE) as gateway:
-        yield gateway
 
 
 def clients(gateway: Any) -> Clients:

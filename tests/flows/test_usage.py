@@ -1,0 +1,76 @@
+"""`gatehouse usage` and `/api/v1/usage` over two replicas; the operator's API itself is limited over both."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import Running
+from tests.flows.process import run as command
+from tests.flows.replica_client import Legacy
+
+Pair = tuple[Running, Running]
+
+
+@pytest.fixture
+async def pair(run: Any, tmp_path: Path, valkey_url: str, prefix: str) -> AsyncIterator[Pair]:
+    settings = {
+        "backends": {"lamp": {"module": "tests.flows.fixtures.lamp"}},
+        "bus": {"url": valkey_url, "prefix": prefix},
+        "limits": {"api": "20/minute", "rules": {"all": {"rate": "500/minute", "per": ["tenant"]}}},
+    }
+    async with run(tmp_path, **settings) as one, run(tmp_path, **settings) as two:
+        yield one, two.as_(one.key)
+
+
+async def _usage(at: Running, key: str) -> httpx.Response:
+    async with httpx.AsyncClient(timeout=20, verify=False) as http:
+        return await http.get(f"{at.base}/api/v1/usage", headers={"authorization": f"Bearer {key}"})
+
+
+async def test_usage_counts_limits_shares_and_streams_over_all_workers(pair: Pair, tmp_path: Path) -> None:
+    one, two = pair
+    admin = await one.new_key(subject="op", scopes=("mcp:admin",))
+    stranger = await one.new_key(tenant="default", subject="eve")
+    async with httpx.AsyncClient(timeout=20, verify=False) as http:
+        client = Legacy(http, one.key)
+        await client.initialize(one)
+        async with client.call(one, 1, "lamp_wait") as first, client.call(two, 2, "lamp_wait") as second:
+            await first.next()
+            await second.next()
+            async with client.listen(two) as events:
+                assert events.status == 200
+                said = (await _usage(two, admin)).json()
+                assert (said["tenant"], said["workers"]) == ("default", 2)
+                alice = "default/user:alice"
+                assert said["shares"] == [{"backend": "lamp", "principal": alice, "running": 2, "waiting": 0}]
+                assert said["open"] == [{"principal": alice, "streams": 1, "subscriptions": 0}]
+                # An initialize and two calls, whichever worker they reached.
+                counts = {(row["limit"], *row["of"]): row["taken"] for row in said["limits"]}
+                assert counts == {("calls", alice): 3, ("all",): 3}
+                shown = await asyncio.to_thread(command, tmp_path, "usage", "--url", one.base, GATEHOUSE_TOKEN=admin)
+                assert "3 of 600" in shown.stdout, shown.stderr
+                assert "2 workers" in shown.stdout
+                given = ("usage", "--json", "--url", one.base, "--token")
+                printed = await asyncio.to_thread(command, tmp_path, *given, admin)
+                assert json.loads(printed.stdout) == said
+                refused = await asyncio.to_thread(command, tmp_path, *given, stranger)
+                assert (refused.returncode != 0, "mcp:admin" in refused.stderr) == (True, True)
+            for number in (1, 2):
+                await client.post(one, {"method": "notifications/cancelled", "params": {"requestId": number}})
+            assert (await first.next())["error"]["code"] == (await second.next())["error"]["code"] == -32800
+
+
+async def test_the_operators_api_lets_an_address_come_so_often_over_all_replicas(pair: Pair) -> None:
+    one, two = pair
+    statuses: list[int] = []
+    for at in (one, two) * 12:
+        answer = await _usage(at, "nobody")
+        statuses.append(answer.status_code)
+    assert statuses == [401] * 20 + [429] * 4
+    assert int(answer.headers["retry-after"]) >= 1
+    assert answer.json()["error"]["kind"] == "rate_limited"
