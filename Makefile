@@ -6,7 +6,7 @@ SITE := NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
 # Without compiled files each start of the command takes four times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check docs install bench conformance engines engines-test faults clean
+.PHONY: run test check docs chart install bench conformance engines engines-test faults clean
 
 run: $(READY)  ## start on 127.0.0.1:8080 with everything embedded
 	@$(VENV)/bin/gatehouse serve
@@ -14,16 +14,20 @@ run: $(READY)  ## start on 127.0.0.1:8080 with everything embedded
 test: $(READY)  ## run all tests
 	@$(PY) -m pytest -n 2 --dist loadfile
 
-check: $(READY)  ## ruff, pyright strict, import-linter, every link of the documentation
+check: $(READY)  ## ruff, pyright strict, import-linter, workflows, every link of the documentation
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/lint-imports --no-cache
 	@$(VENV)/bin/pyright --pythonpath $(PY)
+	@$(VENV)/bin/zizmor --offline --quiet .github
 	@$(SITE)
 
 docs: $(READY)  ## write the pages that come from the code, and build the site into .site
 	@for page in settings commands tables llms; do $(PY) docs/make_$$page.py || exit 1; done
 	@$(SITE)
+
+chart: $(READY)  ## the Helm chart alone: rendered, validated, started and called
+	@$(PY) -m pytest tests/deploy
 
 install: $(READY)  ## only make .venv
 
