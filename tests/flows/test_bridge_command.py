@@ -29,14 +29,15 @@ async def _accept(context: Any, params: types.ElicitRequestParams) -> types.Elic
 
 
 def _program(url: str, key: str) -> StdioServerParameters:
-    return StdioServerParameters(
-        command=str(COMMAND), args=["stdio", "--url", url], env=environment(GATEHOUSE_TOKEN=key)
-    )
+    """What Claude Desktop is told, letter by letter, started as it would start it."""
+    asked = [str(COMMAND), "connect", "claude-desktop", "--json", "--url", url, "--token", key]
+    entry = json.loads(subprocess.run(asked, env=environment(), capture_output=True, timeout=60).stdout)["entry"]
+    return StdioServerParameters(command=entry["command"], args=entry["args"], env=environment() | entry["env"])
 
 
 @asynccontextmanager
-async def _bridged(gateway: Any, mode: str) -> AsyncIterator[Client]:
-    transport = stdio_client(_program(gateway.url, gateway.key))
+async def _bridged(program: StdioServerParameters, mode: str) -> AsyncIterator[Client]:
+    transport = stdio_client(program)
     async with Client(transport, mode=mode, cache=None, elicitation_callback=_accept) as client:
         yield client
 
@@ -55,23 +56,24 @@ async def _until(fact: Callable[[], Any]) -> None:
 async def test_the_sdks_stdio_client_lists_calls_is_asked_and_cancels_in_either_era(start: Any, tmp_path: Path) -> None:
     before = _bridges()
     async with start(backends=BRIDGED) as gateway:
+        program = await asyncio.to_thread(_program, gateway.url, gateway.key)
         # Both at once, one in each era: half the time, and neither may mind the other.
         async with asyncio.TaskGroup() as both:
             for mode in ("2026-07-28", "legacy"):
                 folder = tmp_path / mode
                 folder.mkdir()
-                both.create_task(_a_visit(gateway, mode, folder))
+                both.create_task(_a_visit(program, mode, folder))
     # No orphan.
     assert _bridges() <= before
 
 
-async def _a_visit(gateway: Any, mode: str, folder: Path) -> None:
+async def _a_visit(program: StdioServerParameters, mode: str, folder: Path) -> None:
     told: list[float] = []
 
     async def progress(done: float, total: float | None, message: str | None) -> None:
         told.append(done)
 
-    async with _bridged(gateway, mode) as client:
+    async with _bridged(program, mode) as client:
         where = await client.call_tool("bridged_where", {"region": "Übersee"})
         assert where.content[0].text == "in Übersee"
         assert "core_ping" in {tool.name for tool in (await client.list_tools()).tools}
@@ -137,3 +139,22 @@ def test_a_gateway_that_is_away_is_an_answer_to_the_request(id: Any) -> None:
     answer = json.loads(ended.stdout)
     assert (answer["id"], answer["error"]["code"]) == (id, -32000)
     assert "cannot be reached" in answer["error"]["message"]
+
+
+async def test_a_client_that_does_not_read_keeps_nothing_alive(start: Any) -> None:
+    def talk(url: str, key: str) -> int:
+        command = [sys.executable, "-m", "gateway", "stdio", "--url", url]
+        env = environment(GATEHOUSE_TOKEN=key)
+        with subprocess.Popen(command, cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as bridge:
+            assert bridge.stdin is not None
+            # More answers than a pipe holds, and nobody takes them.
+            for number in range(200):
+                bridge.stdin.write(_modern("tools/list").replace(b'"id": 1', b'"id": %d' % number))
+            bridge.stdin.close()
+            try:
+                return bridge.wait(30)
+            finally:
+                bridge.kill()
+
+    async with start(backends=BRIDGED) as gateway:
+        assert await asyncio.to_thread(talk, gateway.url, gateway.key) == 0

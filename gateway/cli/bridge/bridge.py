@@ -93,6 +93,8 @@ class Bridge:
             # In 2026-07-28 over HTTP, to end the exchange is to cancel it.
             self._cancel(told)
         elif self._endpoint.session.id:
+            if len(self._others) >= _MOST:
+                await asyncio.wait(self._others, return_when=asyncio.FIRST_COMPLETED)
             self._beside(self._notify(told, line))
 
     async def _request(self, message: Json, raw: bytes) -> None:
