@@ -6,7 +6,7 @@ SITE := NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
 # Without compiled files each start of the command takes four times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check docs chart install bench conformance engines engines-test faults clean
+.PHONY: run test check docs chart-test install bench conformance engines engines-test faults clean
 
 run: $(READY)  ## start on 127.0.0.1:8080 with everything embedded
 	@$(VENV)/bin/gatehouse serve
@@ -26,7 +26,7 @@ docs: $(READY)  ## write the pages that come from the code, and build the site i
 	@for page in settings commands tables llms; do $(PY) docs/make_$$page.py || exit 1; done
 	@$(SITE)
 
-chart: $(READY)  ## the Helm chart alone: rendered, validated, started and called
+chart-test: $(READY)  ## the Helm chart alone: rendered, validated, started and called
 	@$(PY) -m pytest tests/deploy
 
 install: $(READY)  ## only make .venv
