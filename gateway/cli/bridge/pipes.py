@@ -3,8 +3,10 @@
 import asyncio
 import os
 import queue
+import select
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Final
 
 from gateway.upstream.stdio.lines import Lines, Oversize
@@ -45,6 +47,19 @@ class Out:
         self._lines: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
         # As with reading: a write that waits for a client must not keep the process alive.
         threading.Thread(target=self._write_all, daemon=True).start()
+
+    def watch(self, gone: Callable[[], object]) -> None:
+        """Call `gone` when nobody is there any more to read, also while nothing is written."""
+
+        def look() -> None:
+            poller = select.poll()
+            # Only what is told in any case: that the other end is closed.
+            poller.register(self._descriptor, 0)
+            poller.poll()
+            with suppress(RuntimeError):  # the loop is gone
+                self._loop.call_soon_threadsafe(gone)
+
+        threading.Thread(target=look, daemon=True).start()
 
     async def line(self, message: bytes) -> None:
         """Raises `OSError` when the client is gone."""
