@@ -62,7 +62,7 @@ THREATS: Final[Mapping[int, tuple[str, str]]] = {
     37: ("the operator's side left open", "its own scope, its own port if you like, no default secrets"),
     38: ("a second way in without the checks", "one path; every route is probed without a credential"),
     39: ("a store that is away", "who may call and what they may do is refused, not guessed"),
-    40: ("what we are built from", "lower bounds with reasons, no lock that names a host, workflows pinned by hash"),
+    40: ("what we are built from", "the image and the workflows are pinned by hash, and no lock names a host"),
 }
 """What could be done to a gateway, and what stands against it."""
 
