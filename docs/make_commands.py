@@ -57,7 +57,7 @@ def _section(name: str, command: Any) -> Iterator[str]:
     wanted = [each for each in parameters(command) if not (set(each.opts) & SHARED)]
     takes = {option for each in command.params for option in each.opts} & {"--config", "--json"}
     if wanted:
-        yield "| | |\n|---|---|"
+        yield "| takes | which is |\n|---|---|"
         for each in wanted:
             yield f"| {_name(each)} | {_words(each)} |"
         yield ""
