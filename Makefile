@@ -13,11 +13,24 @@ run: $(READY)  ## start on 127.0.0.1:8080 with everything embedded
 test: $(READY)  ## run all tests
 	@$(PY) -m pytest -n 2 --dist loadfile
 
-check: $(READY)  ## ruff, pyright strict, import-linter
+check: $(READY)  ## ruff, pyright strict, import-linter, workflows, every link of the documentation
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/lint-imports --no-cache
 	@$(VENV)/bin/pyright --pythonpath $(PY)
+	@$(VENV)/bin/zizmor --offline --quiet .github
+	@$(SITE)
+
+# Its links are checked while it is built; nothing on it is fetched from elsewhere.
+SITE = NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+.PHONY: docs chart-test
+
+docs: $(READY)  ## write the pages that come from the code, and build the site into .site
+	@for page in settings commands tables llms; do $(PY) docs/make_$$page.py || exit 1; done
+	@$(SITE)
+
+chart-test: $(READY)  ## the Helm chart alone: rendered, validated, started and called
+	@$(PY) -m pytest tests/deploy
 
 install: $(READY)  ## only make .venv
 
@@ -56,4 +69,4 @@ $(READY): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache
+	rm -rf $(VENV) .pytest_cache .ruff_cache .site

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from gateway.auth.revocations import Revocations
 from gateway.cli.configured import read_settings
+from gateway.cli.database import open_database
 from gateway.cli.failure import Failure, system_errors_explained
 from gateway.settings import Settings
 from gateway.state.database import Database
@@ -37,7 +38,7 @@ def with_books(config: Path | None, work: Callable[[Books], Awaitable[T]]) -> T:
     settings = read_settings(config)
 
     async def run() -> T:
-        database = await Database.open(settings.data_dir)
+        database = await open_database(settings)
         try:
             tenants = await Tenants.open(database)
             names = frozenset(settings.tenants) | {tenant.name for tenant in tenants.all()}

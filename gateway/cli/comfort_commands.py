@@ -73,6 +73,8 @@ def connect(
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
         raise Failure("--name may have letters, digits, _ and -", code=2)
     address = url or f"{read_settings(config).server.public_url}/mcp"
+    if address.endswith(":0/mcp"):
+        raise Failure("server.port is 0: where it listens is known once it runs; give --url", code=2)
     connect(client, Wish(name, address, key, token), file, writing=write, as_json=as_json)
 
 

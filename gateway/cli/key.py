@@ -17,9 +17,9 @@ from rich.table import Table
 
 from gateway.auth.keys import DEFAULT_SCOPES, KeyInfo, Keys
 from gateway.cli.configured import read_settings
+from gateway.cli.database import open_database
 from gateway.cli.failure import Failure, system_errors_explained
 from gateway.settings import Settings
-from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import Tenants
 
@@ -113,8 +113,7 @@ def _with_ring(config: Path | None, work: Callable[[Ring], Awaitable[T]]) -> T:
 
 @asynccontextmanager
 async def _ring(settings: Settings) -> AsyncGenerator[Ring]:
-    at = settings.database.url
-    database = await Database.open(settings.data_dir, at.get_secret_value() if at is not None else None)
+    database = await open_database(settings)
     try:
         tenants = await Tenants.open(database)
         pepper = load_secret(settings.data_dir / "secrets", "pepper")

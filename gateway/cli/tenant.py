@@ -83,14 +83,14 @@ def _all_unless(given: Sequence[str] | None) -> Sequence[str]:
 
 def _with_tenants(config: Path | None, work: "Callable[[Tenants], Awaitable[T]]") -> T:
     from gateway.cli.configured import read_settings
+    from gateway.cli.database import open_database
     from gateway.cli.failure import system_errors_explained
-    from gateway.state.database import Database
     from gateway.state.tenants import Tenants
 
     settings = read_settings(config)
 
     async def run() -> T:
-        database = await Database.open(settings.data_dir)
+        database = await open_database(settings)
         try:
             kept = await Tenants.open(database)
             # What the settings name is a tenant before the first start too.

@@ -1,9 +1,13 @@
 """`gatehouse stdio`: the SDK's own stdio client speaks through it to a served gateway, in either era."""
 
 import asyncio
+import fcntl
 import json
+import signal
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +15,6 @@ from typing import Any
 
 import anyio
 import psutil
-import pytest
 from mcp import Client, StdioServerParameters, types
 from mcp.client.stdio import stdio_client
 
@@ -29,14 +32,15 @@ async def _accept(context: Any, params: types.ElicitRequestParams) -> types.Elic
 
 
 def _program(url: str, key: str) -> StdioServerParameters:
-    return StdioServerParameters(
-        command=str(COMMAND), args=["stdio", "--url", url], env=environment(GATEHOUSE_TOKEN=key)
-    )
+    """What Claude Desktop is told, letter by letter, started as it would start it."""
+    asked = [str(COMMAND), "connect", "claude-desktop", "--json", "--url", url, "--token", key]
+    entry = json.loads(subprocess.run(asked, env=environment(), capture_output=True, timeout=60).stdout)["entry"]
+    return StdioServerParameters(command=entry["command"], args=entry["args"], env=environment() | entry["env"])
 
 
 @asynccontextmanager
-async def _bridged(gateway: Any, mode: str) -> AsyncIterator[Client]:
-    transport = stdio_client(_program(gateway.url, gateway.key))
+async def _bridged(program: StdioServerParameters, mode: str) -> AsyncIterator[Client]:
+    transport = stdio_client(program)
     async with Client(transport, mode=mode, cache=None, elicitation_callback=_accept) as client:
         yield client
 
@@ -55,23 +59,24 @@ async def _until(fact: Callable[[], Any]) -> None:
 async def test_the_sdks_stdio_client_lists_calls_is_asked_and_cancels_in_either_era(start: Any, tmp_path: Path) -> None:
     before = _bridges()
     async with start(backends=BRIDGED) as gateway:
+        program = await asyncio.to_thread(_program, gateway.url, gateway.key)
         # Both at once, one in each era: half the time, and neither may mind the other.
         async with asyncio.TaskGroup() as both:
             for mode in ("2026-07-28", "legacy"):
                 folder = tmp_path / mode
                 folder.mkdir()
-                both.create_task(_a_visit(gateway, mode, folder))
+                both.create_task(_a_visit(program, mode, folder))
     # No orphan.
     assert _bridges() <= before
 
 
-async def _a_visit(gateway: Any, mode: str, folder: Path) -> None:
+async def _a_visit(program: StdioServerParameters, mode: str, folder: Path) -> None:
     told: list[float] = []
 
     async def progress(done: float, total: float | None, message: str | None) -> None:
         told.append(done)
 
-    async with _bridged(gateway, mode) as client:
+    async with _bridged(program, mode) as client:
         where = await client.call_tool("bridged_where", {"region": "Übersee"})
         assert where.content[0].text == "in Übersee"
         assert "core_ping" in {tool.name for tool in (await client.list_tools()).tools}
@@ -106,18 +111,17 @@ def _modern(method: str, **params: Any) -> bytes:
 
 
 async def test_what_is_wrong_is_answered_and_the_lines_after_it_are_served(start: Any) -> None:
+    # Called before anything was listed: the bridge finds out which arguments travel in headers too.
+    call = _modern("tools/call", name="bridged_where", arguments={"region": "here"})
     async with start(backends=BRIDGED) as gateway:
-        lines = (b"{not json\n", b"[]\n", b"\n", _modern("server/discover"))
-        ended = await asyncio.to_thread(_talk, gateway.url, *lines, key=gateway.key)
-        answers = [json.loads(line) for line in ended.stdout.splitlines()]
-        assert [answer.get("error", {}).get("code") for answer in answers] == [-32700, -32600, None]
-        assert answers[-1]["result"]["supportedVersions"]
-        assert ended.returncode == 0
-        # Called before anything was listed: the bridge finds out which arguments travel in headers too.
-        call = _modern("tools/call", name="bridged_where", arguments={"region": "here"})
-        ended = await asyncio.to_thread(_talk, gateway.url, call, key=gateway.key)
-        assert json.loads(ended.stdout)["result"]["content"][0]["text"] == "in here"
-        refused = await asyncio.to_thread(_talk, gateway.url, _modern("server/discover"), key="gth_wrong")
+        served, refused = await asyncio.gather(
+            asyncio.to_thread(_talk, gateway.url, b"{not json\n", b"[]\n", b"\n", call, key=gateway.key),
+            asyncio.to_thread(_talk, gateway.url, _modern("server/discover"), key="gth_wrong"),
+        )
+    answers = [json.loads(line) for line in served.stdout.splitlines()]
+    assert [answer.get("error", {}).get("code") for answer in answers] == [-32700, -32600, None]
+    assert answers[-1]["result"]["content"][0]["text"] == "in here"
+    assert served.returncode == 0
     error = json.loads(refused.stdout)["error"]
     assert error["code"] == 401
     assert "does not accept this key" in error["message"]
@@ -130,10 +134,49 @@ def test_a_line_beyond_the_cap_ends_it_with_a_word_and_without_keeping_it() -> N
     assert ended.returncode == 1
 
 
-@pytest.mark.parametrize("id", [7, "seven"])
-def test_a_gateway_that_is_away_is_an_answer_to_the_request(id: Any) -> None:
+def test_a_gateway_that_is_away_is_an_answer_to_the_request() -> None:
+    id = "seven"
     message = {"jsonrpc": "2.0", "id": id, "method": "initialize", "params": {}}
     ended = _talk("http://127.0.0.1:9/mcp", json.dumps(message).encode() + b"\n")
     answer = json.loads(ended.stdout)
     assert (answer["id"], answer["error"]["code"]) == (id, -32000)
     assert "cannot be reached" in answer["error"]["message"]
+
+
+def _bridge(gateway: Any) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "gateway", "stdio", "--url", gateway.url]
+    env = environment(GATEHOUSE_TOKEN=gateway.key)
+    return subprocess.Popen(command, cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+async def test_nothing_keeps_it_alive_when_it_is_told_to_end_or_its_client_is_gone(start: Any, tmp_path: Path) -> None:
+    async with start(backends=BRIDGED) as gateway:
+        unread, alone = _bridge(gateway), _bridge(gateway)
+        try:
+            assert unread.stdin
+            assert alone.stdin
+            assert alone.stdout
+            # More answers than a pipe of one page holds, and nobody takes them; then the signal.
+            fcntl.fcntl(unread.stdout, fcntl.F_SETPIPE_SZ, 4096)  # type: ignore[arg-type]
+            for number in range(20):
+                unread.stdin.write(_modern("tools/list").replace(b'"id": 1', b'"id": %d' % number))
+            unread.stdin.flush()
+            # A call that never ends, of a client that ends: its writing end stays open in a child of its own, say.
+            alone.stdin.write(_modern("tools/call", name="bridged_hold", arguments={"folder": str(tmp_path)}))
+            alone.stdin.flush()
+            await _until((tmp_path / "entered").exists)
+            alone.stdout.close()
+            await _until(lambda: _waiting(unread.stdout))
+            unread.send_signal(signal.SIGTERM)
+            for bridge in (unread, alone):
+                assert await asyncio.to_thread(bridge.wait, 30) == 0
+            await _until((tmp_path / "cancelled").exists)
+        finally:
+            for bridge in (unread, alone):
+                bridge.kill()
+                await asyncio.to_thread(bridge.wait)
+
+
+def _waiting(pipe: Any) -> int:
+    """Bytes in a pipe that nobody has read."""
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"1234"))[0]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.flows.process import Served
+from tests.flows.process import Served, run
 from tests.peers import npm
 
 Json = dict[str, Any]
@@ -40,6 +40,17 @@ def said(request: pytest.FixtureRequest, served: Served) -> Mapping[str, Done]:
 
     with ThreadPoolExecutor(2) as two_at_a_time:
         return dict(zip(QUESTIONS, two_at_a_time.map(ask, QUESTIONS.values()), strict=True))
+
+
+def test_the_line_that_connect_prints_lists_the_tools(served: Served) -> None:
+    line = run(served.folder, "connect", "inspector", "--url", served.url).stdout
+    program = npm.peer(npm.INSPECTOR) / "node_modules" / ".bin" / "mcp-inspector"
+    # As printed, but for npx, which would fetch what is here.
+    line = line.replace("npx @modelcontextprotocol/inspector", f"'{npm.NODE}' '{program}'")
+    env = npm.environment(MCP_INSPECTOR_SECRET_STORE="memory", GATEHOUSE_TOKEN=served.key)
+    ended = subprocess.run(["sh", "-c", line], env=env, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert "plain_echo" in ended.stdout
 
 
 def test_it_lists_the_tools(said: Mapping[str, Done]) -> None:

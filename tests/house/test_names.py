@@ -104,7 +104,7 @@ def test_every_room_in_the_architecture_exists_and_none_is_left_out() -> None:
 def test_the_architecture_draws_the_stages_in_the_order_they_run() -> None:
     drawing = blocks(ARCHITECTURE)[0].text
     drawn = re.findall(r"│   (\w+)  ", drawing)
-    source = (ROOT / "gateway" / "app.py").read_text("utf-8").partition("# The order of the path")[2]
+    source = (ROOT / "gateway" / "parts" / "paths.py").read_text("utf-8").partition("# The order, and why")[2]
     seated = re.findall(r'\("(\w+)", \w', source.partition("Dispatch()")[0])
     assert drawn == [*seated, "dispatch"]
     assert set(drawn) == {path.stem for path in (ROOT / "gateway" / "stages").glob("[a-z]*.py")}

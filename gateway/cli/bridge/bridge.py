@@ -17,8 +17,8 @@ from gateway.contract import Json
 
 _MOST: Final = 256
 """Requests under way at once."""
-_GRACE: Final = 1.5
-"""Seconds that answers still have when the client has stopped writing: clients kill after two."""
+_GRACE: Final = 30.0
+"""Seconds that answers still have when the client has stopped writing; one in a hurry sends a signal."""
 _AGAIN: Final = (0.1, 1.0, 5.0)
 _HEADER_MISMATCH: Final = -32020
 
@@ -44,6 +44,8 @@ class Bridge:
         self._endpoint = endpoint
         self._out = out
         self._requests: dict[str, asyncio.Task[None]] = {}
+        self._endless: set[asyncio.Task[None]] = set()
+        """Those that are answered only when they end."""
         self._others: set[asyncio.Task[None]] = set()
         self._gone = asyncio.Event()
         self._refused: set[int] = set()
@@ -51,12 +53,13 @@ class Bridge:
     async def run(self, given: AsyncIterator[bytes]) -> None:
         reading = asyncio.ensure_future(self._read(given))
         gone = asyncio.ensure_future(self._gone.wait())
+        self._out.watch(self._gone.set)
         try:
             await asyncio.wait((reading, gone), return_when=asyncio.FIRST_COMPLETED)
             if reading.done():
                 reading.result()
-                if self._requests and not self._gone.is_set():
-                    await asyncio.wait([*self._requests.values()], timeout=_GRACE)
+                answers = asyncio.gather(*(set(self._requests.values()) - self._endless), return_exceptions=True)
+                await asyncio.wait((answers, gone), timeout=_GRACE, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await self._leave(reading, gone)
 
@@ -93,6 +96,8 @@ class Bridge:
             # In 2026-07-28 over HTTP, to end the exchange is to cancel it.
             self._cancel(told)
         elif self._endpoint.session.id:
+            if len(self._others) >= _MOST:
+                await asyncio.wait(self._others, return_when=asyncio.FIRST_COMPLETED)
             self._beside(self._notify(told, line))
 
     async def _request(self, message: Json, raw: bytes) -> None:
@@ -101,8 +106,12 @@ class Bridge:
             words = "this id is in use" if key in self._requests else f"more than {_MOST} requests are under way"
             await self._fail(message["id"], -32600, words)
             return
-        task = self._requests[key] = asyncio.create_task(self._answer(message, raw))
+        task = asyncio.create_task(self._answer(message, raw))
+        self._requests[key] = task
         task.add_done_callback(lambda _: self._requests.pop(key, None))
+        if message["method"] == "subscriptions/listen":
+            self._endless.add(task)
+            task.add_done_callback(self._endless.discard)
 
     async def _answer(self, message: Json, raw: bytes) -> None:
         try:

@@ -2,8 +2,11 @@
 
 import asyncio
 import os
+import queue
+import select
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Final
 
 from gateway.upstream.stdio.lines import Lines, Oversize
@@ -36,20 +39,56 @@ async def lines(descriptor: int, limit: int = MAX_LINE) -> AsyncIterator[bytes]:
 
 
 class Out:
-    """Whole lines, one after another; waits for a client that reads slowly."""
+    """Whole lines, one after another, however the tasks that say them end; waits for a client that reads slowly."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._turn = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+        self._lines: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
+        # As with reading: a write that waits for a client must not keep the process alive.
+        threading.Thread(target=self._write_all, daemon=True).start()
+
+    def watch(self, gone: Callable[[], object]) -> None:
+        """Call `gone` when nobody is there any more to read, also while nothing is written."""
+
+        def look() -> None:
+            poller = select.poll()
+            # Only what is told in any case: that the other end is closed.
+            poller.register(self._descriptor, 0)
+            poller.poll()
+            with suppress(RuntimeError):  # the loop is gone
+                self._loop.call_soon_threadsafe(gone)
+
+        threading.Thread(target=look, daemon=True).start()
 
     async def line(self, message: bytes) -> None:
         """Raises `OSError` when the client is gone."""
-        async with self._turn:
-            await asyncio.to_thread(self._write, message.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n")
+        written: asyncio.Future[None] = self._loop.create_future()
+        self._lines.put((message.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n", written))
+        await written
 
-    def _write(self, left: bytes) -> None:
-        while left:
-            left = left[os.write(self._descriptor, left) :]
+    def _write_all(self) -> None:
+        while True:
+            line, written = self._lines.get()
+            problem: OSError | None = None
+            try:
+                while line:
+                    line = line[os.write(self._descriptor, line) :]
+            except OSError as exc:
+                problem = exc
+            try:
+                self._loop.call_soon_threadsafe(_settle, written, problem)
+            except RuntimeError:  # the loop is gone
+                return
+
+
+def _settle(written: "asyncio.Future[None]", problem: OSError | None) -> None:
+    if written.done():
+        return
+    if problem is None:
+        written.set_result(None)
+    else:
+        written.set_exception(problem)
 
 
 __all__ = ["MAX_LINE", "Out", "Oversize", "lines"]

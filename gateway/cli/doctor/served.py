@@ -30,7 +30,10 @@ def names(settings: Settings) -> Iterator[Finding]:
     for line in warnings(settings):
         part, _, words = line.partition(": ")
         if part != "server.public_url":  # told of with the ports
-            yield warning(part, words, "mend the name, or add the backend")
+            off = words.endswith("not enabled")
+            yield warning(
+                part, words, "set enabled: true, or leave it out" if off else "mend the name, or add the backend"
+            )
 
 
 async def backends(settings: Settings) -> AsyncIterator[Finding]:

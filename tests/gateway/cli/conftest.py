@@ -1,11 +1,12 @@
 """A peer that answers as it is told, and the command run in this process or in its own."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -92,5 +93,15 @@ def command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
             text=True,
             timeout=60,
         )
+
+    return start
+
+
+@pytest.fixture
+def in_a_thread(run: Callable[..., Result]) -> Callable[..., Awaitable[Result]]:
+    """The same, beside a test that has a loop of its own."""
+
+    async def start(*arguments: str, **more: Any) -> Result:
+        return await asyncio.to_thread(run, *arguments, **more)
 
     return start

@@ -150,6 +150,12 @@ def test_a_client_that_nobody_knows_is_one_line(run: Run) -> None:
     assert "known: claude-code, claude-desktop, cursor, vscode, codex, inspector" in result.stderr
 
 
+def test_an_address_that_is_not_known_yet_is_not_made_up(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "gatehouse.yaml").write_text("server: {port: 0}\n")
+    assert run("connect", "cursor").exit_code == 2
+    assert "http://h/mcp" in run("connect", "cursor", "--url", "http://h/mcp").stdout
+
+
 def test_scripts_get_an_object(run: Run) -> None:
     shown: dict[str, Any] = json.loads(run("connect", "vscode", "--json").stdout)
     assert shown["entry"] == {"type": "http", "url": URL}
