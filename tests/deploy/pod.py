@@ -75,7 +75,7 @@ class Pod:
         """A container that ends by itself; or another command in it, as `kubectl exec` would."""
         command, env = self.container(name)
         return subprocess.run(
-            list(instead) or command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=60
+            list(instead) or command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=120
         )
 
     def start(self, name: str) -> "subprocess.Popen[bytes]":

@@ -114,6 +114,7 @@ def test_nothing_that_needs_a_definition_is_on_by_default() -> None:
         (["--set", "autoscaling.enabled=true"], "set database.existingSecret"),
         (["--set", "replicaCount=2", "--set", "database.existingSecret=d"], "set redis.existingSecret"),
         (["--set", "database.existingSecret=d"], "head -c 32 /dev/urandom"),
+        (SHARED, "name those you want in config.backends"),
         ([*SHARED, "--set", "redis.url=redis://x"], "not both"),
         (["--set", "files.enabled=true"], "SQLite does not belong on a shared volume"),
         (["--set", "existingConfig.secret=s", "--set", "config.limits.calls=1/minute"], "config or existingConfig"),
