@@ -2,10 +2,12 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
+# Hashes, and no address: whoever installs has an index of their own.
+LOCK := --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --upgrade
 # Without compiled files each start of the command takes four times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check install bench conformance engines engines-test faults clean
+.PHONY: run test check install bench conformance engines engines-test faults image lock chart clean
 
 run: $(READY)  ## start on 127.0.0.1:8080 with everything embedded
 	@$(VENV)/bin/gatehouse serve
@@ -56,6 +58,18 @@ conformance: $(READY)  ## the official MCP suite, direct and through the gateway
 
 faults: $(READY)  ## servers that die, hang and flood: a thousand kills of each kind, the better part of an hour
 	@$(PY) -m tests.faults
+
+image: $(READY)  ## build the image, run the chart's Deployment in it, call it (buildah and podman; BASE= names a base image)
+	@$(PY) -m tests.deploy.image --with-full $(if $(BASE),--base $(BASE))
+
+chart: $(READY)  ## write the chart's README, schema and shared files, and keep what it renders
+	@$(PY) deploy/helm/make_chart.py
+	@$(PY) -m tests.deploy.golden
+
+lock: $(READY)  ## pin again what the image installs (needs uv)
+	@uv pip compile pyproject.toml --all-extras -q $(LOCK) -o deploy/docker/requirements.lock
+	@uv pip compile deploy/docker/build.in -q $(LOCK) -o deploy/docker/requirements-build.lock
+	@uv pip compile deploy/docker/full.in -q $(LOCK) -o deploy/docker/requirements-full.lock
 
 $(READY): pyproject.toml
 	@echo "making $(VENV) …"

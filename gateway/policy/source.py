@@ -1,7 +1,8 @@
 """A folder of policies as text: schema, the organisation's guards, the grants of each tenant, and their tests."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +11,8 @@ import yaml
 
 SCHEMA: Final = "schema.cedarschema"
 ARGS: Final = "args.yaml"
+_SUFFIXES: Final = (".cedar", ".cedarschema", ".yaml")
+_DEEPEST: Final = 2
 _PACKED: Final = Path(__file__).with_name("shipped")
 SHIPPED: Final = _PACKED if _PACKED.is_dir() else Path(__file__).parents[2] / "policies"
 """The policies that came along: inside the package when installed, beside it in a clone."""
@@ -80,12 +83,20 @@ def stamp(folder: Path) -> Stamp:
         return ()
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.rglob("*")):
-        # A mounted ConfigMap keeps every version in hidden folders, and shows the present one by links.
-        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if path.suffix in (".cedar", ".cedarschema", ".yaml") and not hidden:
-            yield path
+def _files(folder: Path) -> list[Path]:
+    """In order. A mounted ConfigMap keeps each version in a hidden folder, and shows the present one by links."""
+    found: list[Path] = []
+
+    def fail(exc: OSError) -> None:
+        raise exc
+
+    for at, folders, names in os.walk(folder, onerror=fail, followlinks=True):
+        here = Path(at)
+        # Deeper than tenants/NAME there is nothing of ours; a link to where it came from would never end.
+        deep = len(here.relative_to(folder).parts) >= _DEEPEST
+        folders[:] = [] if deep else [name for name in folders if not name.startswith(".")]
+        found += [here / name for name in names if not name.startswith(".") and Path(name).suffix in _SUFFIXES]
+    return sorted(found)
 
 
 def _cedar(texts: Mapping[str, str], under: str) -> dict[str, str]:

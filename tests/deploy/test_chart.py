@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import yaml
 
 from tests.deploy.chart import CASES, CHART, RELEASES, ROOT, documents, golden, helm, one, rendered, template, values
 from tests.deploy.golden import kept
+from tests.house.documents import links
 from tests.peers.npm import NODE, environment, missing, peer
 
 CRDS = {
@@ -96,6 +98,16 @@ def test_it_renders_the_same_twice_for_no_secret_is_made_up(case: str) -> None:
     assert not [each for each in rendered(case) if each["kind"] == "Secret"]
 
 
+def test_what_is_packaged_is_whole(tmp_path: Path) -> None:
+    packed = helm("package", str(CHART), "-d", str(tmp_path))
+    assert packed.returncode == 0, packed.stderr
+    (archive,) = tmp_path.iterdir()
+    given = ["-n", "prod", "--kube-version", RELEASES[1], "-f", str(values("everything"))]
+    assert documents(helm("template", "gatehouse", str(archive), *given)) == rendered("everything")
+    with tarfile.open(archive) as members:
+        assert not [name for name in members.getnames() if "/ci/" in name]
+
+
 def test_nothing_that_needs_a_definition_is_on_by_default() -> None:
     assert {each["apiVersion"] for each in rendered("default")} <= {"v1", "apps/v1"}
 
@@ -114,6 +126,7 @@ def test_nothing_that_needs_a_definition_is_on_by_default() -> None:
         (["--set", "autoscaling.enabled=true"], "set database.existingSecret"),
         (["--set", "replicaCount=2", "--set", "database.existingSecret=d"], "set redis.existingSecret"),
         (["--set", "database.existingSecret=d"], "head -c 32 /dev/urandom"),
+        (SHARED, "name those you want in config.backends"),
         ([*SHARED, "--set", "redis.url=redis://x"], "not both"),
         (["--set", "files.enabled=true"], "SQLite does not belong on a shared volume"),
         (["--set", "existingConfig.secret=s", "--set", "config.limits.calls=1/minute"], "config or existingConfig"),
@@ -291,3 +304,9 @@ def test_the_chart_is_of_the_version_of_the_project() -> None:
     project = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
     assert project
     assert chart["appVersion"] == project[1]
+
+
+def test_every_link_of_its_readme_leads_somewhere() -> None:
+    found = links(CHART / "README.md")
+    assert found
+    assert not [link for link in found if not (CHART / link).exists()]

@@ -9,12 +9,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from tests.faults.away import Away, backend_away, postgres_away, redis_away
+from tests.faults.charted import charted_site
 from tests.faults.crowd import crowd
 from tests.faults.hostile import hostile
 from tests.faults.kills import kill_rounds
 from tests.faults.memory import MEGABYTE, big_results
 from tests.faults.neighbours import neighbours
-from tests.faults.replicas import killed, rolling
+from tests.faults.replicas import Seen, Where, killed, plain_site, rolling
 from tests.faults.slow import CLIENTS as DRIPPING
 from tests.faults.slow import ROUNDS as DRIPS
 from tests.faults.slow import slow_clients
@@ -91,8 +92,14 @@ def _away(of: Callable[[Path], Awaitable[Away]]) -> Scenario:
     return scenario
 
 
-async def _rolling(folder: Path) -> Told:
-    seen = await rolling(folder, REPLICA_SECONDS)
+def _rolling(site: Where) -> Scenario:
+    async def scenario(folder: Path) -> Told:
+        return _rolled(await rolling(folder, REPLICA_SECONDS, site))
+
+    return scenario
+
+
+def _rolled(seen: Seen) -> Told:
     good = seen.calls > 100 and not seen.failed and not seen.broken
     told = f"{seen.calls} calls, {len(seen.failed)} failed, {seen.streams} streams, {seen.resumed} resumed"
     return good, f"{told}, {seen.broken} broken {seen.failed[:2] or ''}"
@@ -144,7 +151,8 @@ def scenarios(rounds: int, clients: int, calls: int) -> dict[str, Scenario]:
         "redis-away": _away(redis_away),
         "postgres-away": _away(postgres_away),
         "backend-away": _away(backend_away),
-        "replicas-rolling": _rolling,
+        "replicas-rolling": _rolling(plain_site),
+        "replicas-chart": _rolling(charted_site),
         "replicas-killed": _killed,
         "soak": _soak(calls),
     }

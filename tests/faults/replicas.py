@@ -5,7 +5,10 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from tests.servers import Valkey
 
 Json = dict[str, Any]
 PLAIN = {"plain": {"module": "tests.flows.fixtures.plain"}}
+GENEROUS: Json = {"limits": {"calls": "1000000/minute"}, "streams": {"per_principal": 100}}
 
 
 @dataclass
@@ -33,17 +37,15 @@ class Seen:
 
 
 class Replica:
-    def __init__(self, folder: Path, port: int) -> None:
+    """A process that serves on `port`; `popen` starts it, again and again."""
+
+    def __init__(self, port: int, popen: Callable[[], "subprocess.Popen[bytes]"]) -> None:
         self.port = port
-        self._folder = folder
+        self._popen = popen
         self.start()
 
     def start(self) -> None:
-        with (self._folder / f"{self.port}.log").open("ab") as log:
-            command = [str(COMMAND), "serve", "--port", str(self.port)]
-            self.process = subprocess.Popen(
-                command, cwd=self._folder, env=environment(), stdout=subprocess.DEVNULL, stderr=log
-            )
+        self.process = self._popen()
 
     async def stop(self, number: int = signal.SIGTERM) -> None:
         self.process.send_signal(number)
@@ -51,7 +53,43 @@ class Replica:
             await asyncio.sleep(0.02)
 
 
-async def rolling(folder: Path, seconds: float) -> Seen:
+@dataclass
+class Site:
+    """Replicas that serve, and a key for them."""
+
+    replicas: list[Replica]
+    key: str
+
+
+@contextmanager
+def plain_site(folder: Path) -> Iterator[Site]:
+    """Three processes with one folder and one Valkey."""
+    valkey = Valkey()
+    write_settings(
+        folder,
+        backends=PLAIN,
+        bus={"url": valkey.url},
+        server={"drain_grace": 1.0, "drain_seconds": 10},
+        **GENEROUS,
+    )
+    key = run(folder, "key", "create", "--tenant", "default", "--subject", "load").stdout.strip()
+
+    def serve(port: int) -> "subprocess.Popen[bytes]":
+        with (folder / f"{port}.log").open("ab") as log:
+            command = [str(COMMAND), "serve", "--port", str(port)]
+            return subprocess.Popen(command, cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=log)
+
+    ports = [_free_port() for _ in range(3)]
+    try:
+        yield Site([Replica(port, partial(serve, port)) for port in ports], key)
+    finally:
+        valkey.stop()
+
+
+Where = Callable[[Path], AbstractContextManager[Site]]
+
+
+async def rolling(folder: Path, seconds: float, site: Where = plain_site) -> Seen:
     """Each replica is told to leave and started again, one after the other, until the time is over."""
 
     async def disturb(replicas: list[Replica], balancer: Balancer, until: float, seen: Seen) -> None:
@@ -64,7 +102,7 @@ async def rolling(folder: Path, seconds: float) -> Seen:
             await balancer.ready(len(replicas))
             rounds += 1
 
-    return await _under_load(folder, seconds, disturb)
+    return await _under_load(site(folder), seconds, disturb)
 
 
 async def killed(folder: Path, seconds: float) -> Seen:
@@ -81,46 +119,41 @@ async def killed(folder: Path, seconds: float) -> Seen:
         seen.recovered = time.monotonic() - began
         await asyncio.sleep(max(0.0, until - time.monotonic()))
 
-    return await _under_load(folder, seconds, disturb)
+    return await _under_load(plain_site(folder), seconds, disturb)
 
 
-async def _under_load(folder: Path, seconds: float, disturb: Any) -> Seen:
-    valkey, seen = Valkey(), Seen()
-    write_settings(
-        folder,
-        backends=PLAIN,
-        bus={"url": valkey.url},
-        limits={"calls": "1000000/minute"},
-        streams={"per_principal": 100},
-        server={"drain_grace": 1.0, "drain_seconds": 10},
-    )
-    key = run(folder, "key", "create", "--tenant", "default", "--subject", "load").stdout.strip()
-    replicas = [Replica(folder, _free_port()) for _ in range(3)]
-    try:
-        async with Balancer([each.port for each in replicas]) as balancer:
-            await balancer.ready(3)
-            until = time.monotonic() + seconds
-            stop = asyncio.Event()
-            async with httpx.AsyncClient(timeout=20, verify=False, trust_env=False) as http:
-                base = f"http://127.0.0.1:{balancer.port}/mcp"
-                load = [
-                    *(_modern(http, base, key, stop, seen) for _ in range(3)),
-                    *(_handshake(http, base, key, stop, seen) for _ in range(3)),
-                    *(_standing(http, base, key, stop, seen) for _ in range(3)),
-                ]
-                tasks = [asyncio.create_task(each) for each in load]
-                await disturb(replicas, balancer, until, seen)
-                stop.set()
-                await asyncio.wait(tasks, timeout=15)
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-    finally:
-        for replica in replicas:
-            replica.process.kill()
-            replica.process.wait()
-        valkey.stop()
+async def _under_load(site: AbstractContextManager[Site], seconds: float, disturb: Any) -> Seen:
+    seen = Seen()
+    with site as standing:
+        try:
+            await _load(standing.replicas, standing.key, seconds, disturb, seen)
+        finally:
+            for replica in standing.replicas:
+                replica.process.kill()
+                replica.process.wait()
     return seen
+
+
+async def _load(replicas: list[Replica], key: str, seconds: float, disturb: Any, seen: Seen) -> None:
+    async with Balancer([each.port for each in replicas]) as balancer:
+        async with asyncio.timeout(120):
+            await balancer.ready(len(replicas))
+        until = time.monotonic() + seconds
+        stop = asyncio.Event()
+        async with httpx.AsyncClient(timeout=20, verify=False, trust_env=False) as http:
+            base = f"http://127.0.0.1:{balancer.port}/mcp"
+            load = [
+                *(_modern(http, base, key, stop, seen) for _ in range(3)),
+                *(_handshake(http, base, key, stop, seen) for _ in range(3)),
+                *(_standing(http, base, key, stop, seen) for _ in range(3)),
+            ]
+            tasks = [asyncio.create_task(each) for each in load]
+            await disturb(replicas, balancer, until, seen)
+            stop.set()
+            await asyncio.wait(tasks, timeout=15)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _modern(http: httpx.AsyncClient, url: str, key: str, stop: asyncio.Event, seen: Seen) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from gateway.policy.shelf import Policies, load
-from gateway.policy.source import SHIPPED, BadPolicies, stamp
+from gateway.policy.source import SHIPPED, BadPolicies, read, stamp
+from tests.deploy.kubelet import mount
 from tests.gateway.policy.folders import a_folder
 
 LIST_ONLY = '@id("grant.list") permit (principal, action == Gw::Action::"list", resource);'
@@ -97,6 +98,20 @@ def test_every_mistake_in_a_projection_is_found(tmp_path: Path, args: str, said:
     with pytest.raises(BadPolicies) as caught:
         load(a_folder(tmp_path, args=args))
     assert said in str(caught.value)
+
+
+def test_a_config_map_is_read_as_kubernetes_mounts_it_its_folders_too_and_seen_to_change(tmp_path: Path) -> None:
+    shipped = {str(path.relative_to(SHIPPED)): path.read_bytes() for path in SHIPPED.rglob("*.*") if path.is_file()}
+    shipped = {name: content for name, content in shipped.items() if not name.endswith(".md")}
+    folder = tmp_path / "mounted"
+    mount(folder, shipped, 0o644)
+    assert load(folder).version == load(SHIPPED).version
+    before = stamp(folder)
+    mount(folder, {**shipped, "tenants/acme/10-ours.cedar": b'@id("ours") permit (principal, action, resource);'})
+    assert stamp(folder) != before
+    assert set(read(folder).tenants) == {"acme"}
+    (folder / "org" / "round").symlink_to("..")
+    assert set(read(folder).tenants) == {"acme"}
 
 
 def test_versions_of_a_mounted_config_map_are_not_read_twice(tmp_path: Path) -> None:

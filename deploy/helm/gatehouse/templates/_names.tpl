@@ -105,6 +105,9 @@ for name in pepper seal signing; do head -c 32 /dev/urandom > $name; done
 {{- if and .Values.files.enabled (not .Values.database.existingSecret) -}}
 {{- fail "files.enabled is for several pods beside PostgreSQL: SQLite does not belong on a shared volume, and one pod has room in its own" -}}
 {{- end -}}
+{{- if and $bus (not .Values.files.enabled) (not .Values.config.backends) (not .Values.existingConfig.configMap) (not .Values.existingConfig.secret) -}}
+{{- fail "the backends that are served by default include launch, which works on files that every pod must see: name those you want in config.backends, or set files.enabled" -}}
+{{- end -}}
 {{- if and .Values.existingConfig.configMap .Values.existingConfig.secret -}}
 {{- fail "give existingConfig.configMap or existingConfig.secret, not both" -}}
 {{- end -}}

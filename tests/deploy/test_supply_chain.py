@@ -1,0 +1,153 @@
+"""Threat 40, the supply chain: what goes into the image is named by hash, and the wheel is the same wherever built.
+
+And the files that say how the image is made and run are what linters of their kinds accept.
+"""
+
+import hashlib
+import importlib.resources
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.deploy.chart import ROOT
+from tests.peers.npm import missing
+
+DOCKER = ROOT / "deploy" / "docker"
+LOCKS = sorted(DOCKER.glob("*.lock"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+ENTRY = re.compile(r"^(?P<name>[\w.-]+)(?:\[[\w,-]+\])?==(?P<version>\S+)(?P<marker> ; [^\\]+)? \\$")
+
+
+def locked(text: str) -> dict[str, str]:
+    """The version of each package. Fails on a line that is not a pinned one with its hashes."""
+    found: dict[str, str] = {}
+    for entry in re.split(r"\n(?=\S)", text.strip()):
+        first, *hashes = entry.splitlines()
+        named = ENTRY.match(first)
+        assert named, f"not pinned: {first}"
+        assert hashes, f"no hash: {first}"
+        assert all(re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line) for line in hashes), entry
+        found[canonicalize_name(named["name"])] = named["version"]
+    return found
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
+def test_threat_40_every_package_of_the_image_is_pinned_by_hash_and_none_by_address(lock: Path) -> None:
+    text = lock.read_text("utf-8")
+    assert locked(text)
+    assert "://" not in text
+
+
+def test_threat_40_a_lock_that_is_not_whole_is_found_out() -> None:
+    good = f"a==1 \\\n    --hash=sha256:{'0' * 64}\n"
+    assert locked(good) == {"a": "1"}
+    for bad in ("a>=1", "a==1", good + "b==2", good.replace("0" * 64, "0" * 63), "-i x\n" + good):
+        with pytest.raises(AssertionError):
+            locked(bad)
+
+
+def test_threat_40_the_lock_has_what_the_project_asks_for() -> None:
+    versions = locked((DOCKER / "requirements.lock").read_text("utf-8"))
+    asked = [*PROJECT["project"]["dependencies"]]
+    for extra in PROJECT["project"]["optional-dependencies"].values():
+        asked += extra
+    for requirement in map(Requirement, asked):
+        version = versions.get(canonicalize_name(requirement.name))
+        assert version is not None, f"{requirement.name} is not in the lock: make lock"
+        assert requirement.specifier.contains(version, prereleases=True), f"{requirement}: make lock"
+
+
+def test_threat_40_the_image_installs_nothing_but_what_is_pinned() -> None:
+    text = (DOCKER / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
+    installs = re.findall(r"pip install ([^&\n]+)", text)
+    assert len(installs) == len(LOCKS) + 1
+    pinned = [each for each in installs if "--require-hashes" in each and "--only-binary :all:" in each]
+    own = [each for each in installs if "--no-index" in each and "--no-deps" in each]
+    assert (len(pinned), len(own)) == (len(LOCKS), 1)
+    assert {re.search(r"-r (\S+)", each)[1] for each in pinned} == {lock.name for lock in LOCKS}  # type: ignore[index]
+    assert not re.search(r"\b(curl|wget|npm|git clone|ADD)\b", text)
+
+
+def test_threat_40_the_wheel_is_the_same_bytes_wherever_and_whenever_it_is_built(tmp_path: Path) -> None:
+    digests: set[str] = set()
+    for turn in range(2):
+        source = tmp_path / f"elsewhere-{turn}"
+        source.mkdir()
+        for name in ("pyproject.toml", "README.md", "LICENSE"):
+            shutil.copyfile(ROOT / name, source / name)
+        for name in ("gateway", "backends", "policies"):
+            shutil.copytree(
+                ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"), copy_function=_copy
+            )
+        # As a machine with nothing to fetch from: no index, and no proxy that leads anywhere.
+        env = {"PATH": os.environ["PATH"], "SOURCE_DATE_EPOCH": "0", "https_proxy": "http://127.0.0.1:1"}
+        env["TZ"], env["HOME"] = ("Asia/Tokyo", "America/Lima")[turn], str(tmp_path)
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / f"dist-{turn}")]
+        subprocess.run(command, cwd=source, env=env, check=True, capture_output=True, umask=(0o022, 0o077)[turn])
+        (wheel,) = (tmp_path / f"dist-{turn}").glob("*.whl")
+        digests.add(hashlib.sha256(wheel.read_bytes()).hexdigest())
+    assert len(digests) == 1
+
+
+def _copy(source: str, target: str) -> str:
+    """Only the bytes: times are of now."""
+    return shutil.copyfile(source, target)
+
+
+# ---- how the image is made and run ----
+
+
+def _lint(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = Path(sys.prefix) / "bin" / program
+    if not path.exists():
+        missing(f"{program} is not installed")
+    return subprocess.run([str(path), *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_the_linter_of_dockerfiles_has_nothing_to_say(tmp_path: Path) -> None:
+    done = _lint("hadolint", str(DOCKER / "Dockerfile"))
+    assert (done.returncode, done.stdout) == (0, "")
+    (tmp_path / "Dockerfile").write_text("FROM debian\nRUN apt-get install git\n")
+    assert _lint("hadolint", str(tmp_path / "Dockerfile")).returncode != 0
+
+
+def test_the_compose_file_is_one() -> None:
+    schemas = importlib.resources.files("check_jsonschema") / "builtin_schemas" / "vendor"
+    schema = json.loads((schemas / "compose-spec.json").read_text("utf-8"))
+    check = jsonschema.validators.validator_for(schema)(schema)
+    compose: Any = yaml.safe_load((DOCKER / "compose.yaml").read_text("utf-8"))
+    assert list(check.iter_errors(compose)) == []
+    compose["services"]["gatehouse"]["imag"] = "x"
+    assert list(check.iter_errors(compose))
+
+
+def test_the_compose_file_runs_the_gateway_unprivileged_and_publishes_on_this_machine_only() -> None:
+    compose: Any = yaml.safe_load((DOCKER / "compose.yaml").read_text("utf-8"))
+    assert set(compose["services"]) == {"gatehouse", "postgres", "valkey", "collector"}
+    gateway = compose["services"]["gatehouse"]
+    assert (gateway["read_only"], gateway["cap_drop"]) == (True, ["ALL"])
+    assert gateway["security_opt"] == ["no-new-privileges:true"]
+    for service in compose["services"].values():
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+        assert not any(":?" not in value for value in service.get("environment", {}).values() if "PASSWORD" in value)
+
+
+def test_the_image_is_not_root_and_says_how_it_is() -> None:
+    text = (DOCKER / "Dockerfile").read_text("utf-8")
+    final = text.partition(" AS gatehouse\n")[2].partition("\nFROM ")[0]
+    assert "USER 10001:10001" in final
+    assert "HEALTHCHECK" in final
+    assert "ARG BASE=" in text
+    assert text.rstrip().endswith("FROM gatehouse AS default")
