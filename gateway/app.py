@@ -33,6 +33,7 @@ from gateway.edge.health import health_router
 from gateway.edge.lane import Lane
 from gateway.edge.metrics import for_operators, metrics_router
 from gateway.errors import Fault
+from gateway.parts.console import Asked, open_console
 from gateway.parts.doors import Eras, Front, correlate, guarded
 from gateway.parts.ground import Ground
 from gateway.parts.health import Healths
@@ -86,6 +87,7 @@ class Gatehouse:
         self._tasks = Tasks()
         self._opened = asyncio.Event()
         self._endpoints: dict[str, Endpoint] = {}
+        self.console_url: str | None = None
 
     @classmethod
     async def open(cls, settings: Settings, lines: Lines, port: int | None = None) -> "Gatehouse":
@@ -125,7 +127,7 @@ class Gatehouse:
         self.identity = identity = await Identity.open(settings, ground.database, self.public_url, self._serves)
         leave(identity.close)
         self.keys = identity.keys
-        seal = Seal([load_secret(settings.data_dir / "secrets", "seal")])
+        self._seal = seal = Seal([load_secret(settings.data_dir / "secrets", "seal")])
 
         self.policies = await self._read_policies()
         policy = Policy(self.tenants.get, self.policies)
@@ -147,9 +149,10 @@ class Gatehouse:
             settings, self._floor(), seal, ground.sessions, ground.bus, self.catalogue, self._hub, self._news
         )
         await identity.credentials.on_revoke(identity.watch(self._good, self._tasks.spawn))
+        self._healths = Healths(self.catalogue, lists, self._backends.get)
         self._open_doors(
             bridges,
-            backends_router(identity.authenticate, Healths(self.catalogue, lists, self._backends.get).report),
+            backends_router(identity.authenticate, self._healths.report),
             calls_router(identity.authenticate, look.reach, look.calls.find, look.calls.traffic, look.under_way),
         )
         self._begin()
@@ -232,6 +235,25 @@ class Gatehouse:
         door = Door(authenticate, self._eras.entry.serve, max_body, identity.unauthenticated, identity.tenures)
         self.asgi = guard = guarded(Front(door, self.plain), self.settings, self.public_url)
         self.lane = Lane(door, guard.host_allowed)
+        if self.settings.console.enabled:
+            console = open_console(self.settings, self.public_url, guard.host_allowed, self._asked())
+            self.plain.include_router(console.router())
+            self.console_url = console.url
+
+    def _asked(self) -> Asked:
+        """What the operator's page may ask of the house."""
+        return Asked(
+            looking=self.looking,
+            identity=self.identity,
+            catalogue=self.catalogue,
+            backends=self._healths.report,
+            why=self.why,
+            tenants=lambda: sorted(tenant.name for tenant in self.tenants.all()),
+            endpoints=lambda: list(self._endpoints),
+            good=self._good,
+            seal=self._seal,
+            version=VERSION,
+        )
 
     async def _read_policies(self) -> Policies:
         try:
