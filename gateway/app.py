@@ -35,6 +35,7 @@ from gateway.edge.health import health_router
 from gateway.edge.lane import Lane
 from gateway.edge.metrics import for_operators, metrics_router
 from gateway.errors import Fault
+from gateway.parts.console import Asked, open_console
 from gateway.parts.counting import shared_windows
 from gateway.parts.doors import Eras, Front, correlate, guarded
 from gateway.parts.ground import Ground
@@ -90,6 +91,7 @@ class Gatehouse:
         self._tasks = Tasks()
         self._opened = asyncio.Event()
         self._endpoints: dict[str, Endpoint] = {}
+        self.console_url: str | None = None
 
     @classmethod
     async def open(cls, settings: Settings, lines: Lines, port: int | None = None) -> "Gatehouse":
@@ -132,7 +134,7 @@ class Gatehouse:
         )
         leave(identity.close)
         self.keys = identity.keys
-        seal = Seal([load_secret(settings.data_dir / "secrets", "seal")])
+        self._seal = seal = Seal([load_secret(settings.data_dir / "secrets", "seal")])
 
         self.policies = await self._read_policies()
         policy = Policy(self.tenants.get, self.policies)
@@ -162,10 +164,11 @@ class Gatehouse:
         self.tenants.on_change(ending)
         self._usage = Usage(self._limit, self._share, self._eras.caps, ground.bus, windows)
         operators = AdminDoor(identity.authenticate, identity.turnstile.gate("api", settings.limits.api))
+        self._healths = Healths(self.catalogue, lists, self._backends.get)
         self._open_doors(
             bridges,
             policy_router(operators, self.why, self.seen_tools),
-            backends_router(operators, Healths(self.catalogue, lists, self._backends.get).report),
+            backends_router(operators, self._healths.report),
             calls_router(operators, look.reach, look.calls.find, look.calls.traffic, look.under_way),
             usage_router(operators, self._usage.report),
         )
@@ -250,6 +253,25 @@ class Gatehouse:
         door = Door(authenticate, self._eras.entry.serve, max_body, identity.unauthenticated, tenures, admit)
         self.asgi = guard = guarded(Front(door, self.plain), self.settings, self.public_url)
         self.lane = Lane(door, guard.host_allowed)
+        if self.settings.console.enabled:
+            console = open_console(self.settings, self.public_url, guard.host_allowed, self._asked())
+            self.plain.include_router(console.router())
+            self.console_url = console.url
+
+    def _asked(self) -> Asked:
+        """What the operator's page may ask of the house."""
+        return Asked(
+            looking=self.looking,
+            identity=self.identity,
+            catalogue=self.catalogue,
+            backends=self._healths.report,
+            why=self.why,
+            tenants=lambda: sorted(tenant.name for tenant in self.tenants.all()),
+            endpoints=lambda: list(self._endpoints),
+            good=self._good,
+            seal=self._seal,
+            version=VERSION,
+        )
 
     async def _read_policies(self) -> Policies:
         try:

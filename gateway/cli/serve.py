@@ -93,4 +93,4 @@ async def _welcome(house: Gatehouse) -> Welcome:
     if asked and is_loopback(settings.server.host) and not await house.keys.list():
         key, _ = await house.keys.create("default", "owner", label="made at the first start")
     code = await house.identity.sign_in_code()
-    return Welcome(f"{house.public_url}/mcp", asked, key, settings.source, settings.data_dir, code)
+    return Welcome(f"{house.public_url}/mcp", asked, key, settings.source, settings.data_dir, code, house.console_url)

@@ -25,14 +25,18 @@ class Welcome:
     data: Path
     code: str | None = None
     """What a browser of this machine signs in with, once."""
+    console: str | None = None
+    """The operator's page."""
 
     def show(self, console: Console) -> None:
         say = _Paper(console)
         say.line(("Gatehouse", "bold"), " serves ", (self.url, "bold cyan"))
         say.line()
+        if self.console is not None:
+            say.fact("Console", (self.console, "cyan"))
         if self.code is not None:
             say.fact("Sign in", (self.code, "bold green"))
-            say.fact("", ("good once, in the browser that your client opens", "dim"))
+            say.fact("", ("good once, in the console or in the browser that your client opens", "dim"))
         if self.key is not None:
             say.fact("Your key", (self.key, "bold green"))
             say.fact("", ("for scripts and clients without a browser; shown this once, keep it", "dim"))

@@ -1,0 +1,1 @@
+"""The operator's page: read only, rendered here, without anything that is fetched from elsewhere."""

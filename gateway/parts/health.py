@@ -16,11 +16,12 @@ class Healths:
         self._rows = rows
         self._backend = backend
 
-    async def report(self, operator: Caller) -> list[Json]:
-        """A row for each backend that the operator's tenant may use; of others nothing is told."""
-        view = self._catalogue.view(operator, "/mcp")
+    async def report(self, operator: Caller | None) -> list[Json]:
+        """A row for each backend that the operator's tenant may use; of others nothing is told. None sees all of them,
+        and of their changed definitions those that every tenant is shown."""
+        view = self._catalogue.everything() if operator is None else self._catalogue.view(operator, "/mcp")
         mine = view.namespaces if view else {}
-        return [await self._row(snapshot, operator.tenant) for snapshot in mine.values()]
+        return [await self._row(snapshot, operator.tenant if operator else "") for snapshot in mine.values()]
 
     async def _row(self, snapshot: Snapshot, tenant: str) -> Json:
         namespace, offer = snapshot.backend.namespace, snapshot.offer

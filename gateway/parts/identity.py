@@ -22,7 +22,7 @@ from gateway.auth.remote_keys import MAX_BYTES as KEYS_BYTES
 from gateway.auth.remote_keys import RemoteKeys
 from gateway.auth.revocations import Revocations
 from gateway.auth.server.assertion import Assertions
-from gateway.auth.server.clients import Clients
+from gateway.auth.server.clients import Client, Clients
 from gateway.auth.server.codes import Codes
 from gateway.auth.server.core import Core
 from gateway.auth.server.csrf import Forms
@@ -45,6 +45,7 @@ from gateway.edge.tenure import Tenures
 from gateway.edge.turnstile import Turnstile
 from gateway.errors import Fault, Kind
 from gateway.outbound import client as outbound_client
+from gateway.parts.addresses import operators_url
 from gateway.parts.counting import counted_routes, failed_sign_ins
 from gateway.settings import Settings, is_loopback
 from gateway.state.database import Database
@@ -58,6 +59,8 @@ log = logging.getLogger("gatehouse.identity")
 
 BRIDGE_SCOPES: Final = ("bridge:roblox", "bridge:godot")
 SCOPES: Final = frozenset((*DEFAULT_SCOPES, *BRIDGE_SCOPES, "mcp:admin"))
+CONSOLE: Final = "gatehouse-console"
+"""The OAuth client that the operator's page is."""
 OWNER: Final = ("default", "owner")
 """Who signs in with the code from the console, where only this machine is served."""
 
@@ -147,6 +150,9 @@ class Identity:
     async def good(self, caller: Caller) -> bool:
         return self._settings.auth.mode == "none" or await self.credentials.good(caller)
 
+    def on_close(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._exit.push_async_callback(work)
+
     async def close(self) -> None:
         await self.keys.close()
         await self._exit.aclose()
@@ -175,8 +181,9 @@ class Identity:
             everyday=auth.scopes,
             known=SCOPES,
             told=_told,
+            own={CONSOLE: console_client(operators_url(self._settings, self._public_url))},
         )
-        provider = Provider(
+        self.provider = provider = Provider(
             public_url=self._public_url,
             local=self.local,
             core=Core(desk, f"{self._public_url}/oauth/token"),
@@ -260,6 +267,10 @@ class Identity:
             return await bearer.caller(given, client_address(address, headers.get("x-forwarded-for"), trusted))
 
         return authenticate
+
+
+def console_client(url: str) -> Client:
+    return Client(CONSOLE, "The console", (f"{url}/console/signed-in",), "none", ("authorization_code",), own=True)
 
 
 async def _any(asked: Sequence[Introspection], text: str) -> Caller | None:

@@ -16,6 +16,10 @@ class Server(Section):
         description="Address that clients reach the gateway by; derived from host and port unless given.",
     )
     ops_port: Port | None = Field(default=None, description="Port of their own for health, metrics, API and console.")
+    ops_public_url: WebAddress | None = Field(
+        default=None,
+        description="Address that operators reach ops_port by; derived from host and ops_port unless given.",
+    )
     allowed_hosts: tuple[str, ...] = Field(default=(), description="Host headers accepted beside those of public_url.")
     allowed_origins: tuple[str, ...] = Field(default=(), description="Origins whose pages may call the gateway.")
     trusted_proxies: tuple[IPvAnyNetwork, ...] = Field(

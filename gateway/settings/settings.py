@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     audit: Audit = Field(default=Audit(), description="The record of who did what.")
     log: Log = Field(default_factory=Log, description="What the process says of itself.")
     telemetry: Telemetry = Field(default=Telemetry(), description="What is told of calls to whoever watches.")
-    console: Console = Field(default=Console(), description="What operators are shown.")
+    console: Console = Field(default=Console(), description="The operator's page at /console.")
 
     _source: Path | None = PrivateAttr(None)
 

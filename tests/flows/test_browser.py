@@ -8,36 +8,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import Page
 
-from tests.peers import npm
+from tests.peers.browser import browser
 from tests.peers.person import Program, pair
 
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = [
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    *(["--no-sandbox"] if os.geteuid() == 0 else []),
-]
 PICTURES = os.environ.get("GATEHOUSE_PICTURES")
 """A folder for pictures of the pages, when somebody wants new ones."""
-
-
-@asynccontextmanager
-async def browser() -> AsyncIterator[Page]:
-    if not CHROMIUM.exists():
-        npm.missing("Chromium is not installed (apt-get install chromium)")
-    async with async_playwright() as playwright:
-        chromium = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        try:
-            context = await chromium.new_context(java_script_enabled=False, viewport={"width": 560, "height": 640})
-            yield await context.new_page()
-        finally:
-            await chromium.close()
 
 
 @asynccontextmanager

@@ -1,8 +1,10 @@
 """Canary secrets in every place where one is given: none of them is told to anybody who only watches."""
 
 import asyncio
+import html
 import io
 import logging
+import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.console.routes import PAGES
 from gateway.telemetry.log import JsonFormatter
 from tests.peers.collector import COLLECTORS
+from tests.peers.operator import operator
 
 CANARY = "canary-7f3a91c4"
 JWT = f"eyJhbGciOiJub25lIn0.{CANARY.replace('-', '_')}.{CANARY}"
@@ -50,7 +54,7 @@ def everything_logged() -> Iterator[io.StringIO]:
     ours.setLevel(before[1])
 
 
-async def test_threat_29_canary_secrets_appear_in_no_log_span_metric_error_or_store(
+async def test_threat_29_canary_secrets_appear_in_no_log_span_metric_error_page_or_store(
     start: Any, tmp_path: Path, echoing: str, everything_logged: io.StringIO
 ) -> None:
     bodies: list[str] = []
@@ -89,6 +93,7 @@ async def test_threat_29_canary_secrets_appear_in_no_log_span_metric_error_or_st
                     )
                     bodies.append(answer.text + str(answer.headers))
                 bodies.append((await http.get(f"{gateway.base}/metrics")).text)
+                pages = await _pages(gateway)
             await asyncio.to_thread(collector.until, lambda: len(collector.spans()) >= 6 and collector.logs())
             log = gateway.log.getvalue()
         told = "".join(str(request) for requests in collector.requests.values() for request in requests)
@@ -101,9 +106,24 @@ async def test_threat_29_canary_secrets_appear_in_no_log_span_metric_error_or_st
         "telemetry": told,
         "answers and metrics": "".join(bodies),
         "store": stored.decode("latin-1"),
+        "pages": "".join(pages),
     }
     key_secret = own.split("_", 2)[2]
+    assert "password" in "".join(pages)  # the pages of the calls were looked at
     assert "password" in told  # what the tenant asked to see is there, without the value
     canaries = (CANARY, CANARY.replace("-", "_"), CANARY.replace("-", ""), own, key_secret)
     found = {(place, canary) for place, text in places.items() for canary in canaries if canary in text}
     assert not found
+
+
+async def _pages(gateway: Any) -> list[str]:
+    """Every page of the console, those of all calls, backends and tools among them."""
+    await gateway.house.audit.flush()
+    async with operator(gateway, code=await gateway.house.identity.sign_in_code()) as http:
+        pages = [(await http.get(f"/console{path}")).text for path in PAGES]
+        links = {link for page in pages for link in re.findall(r'href="(/console/\w+/[^"]+)"', page)}
+        opened = [link for link in links if "/static/" not in link]
+        async with asyncio.timeout(30):  # the spans are written a moment after the calls
+            while not any("gen_ai.tool.call.arguments" in page for page in pages):
+                pages += [(await http.get(html.unescape(link))).text for link in opened]
+    return pages

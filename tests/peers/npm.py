@@ -22,6 +22,9 @@ EVERYTHING: Final = ("@modelcontextprotocol/server-everything", "2026.8.31")
 FILESYSTEM: Final = ("@modelcontextprotocol/server-filesystem", "2026.8.31")
 MEMORY: Final = ("@modelcontextprotocol/server-memory", "2026.8.31")
 
+AXE: Final = ("axe-core", "4.14.0")
+"""Finds what keeps people from using a page."""
+
 _BIN: Final = Path(sys.prefix) / "bin"
 _PEERS: Final = Path(sys.prefix) / "peers"
 NODE: Final = _BIN / "node"

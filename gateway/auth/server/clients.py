@@ -43,6 +43,8 @@ class Client:
     """The most a service may have; a user's client has what the user may have."""
     document: str = ""
     """The host of the document that describes it, where its id is an address."""
+    own: bool = False
+    """A page of the gateway itself, which nobody has to allow."""
 
 
 class Clients:

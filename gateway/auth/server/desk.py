@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Row
@@ -47,6 +47,8 @@ class Desk:
     known: frozenset[str]
     """Every scope there is."""
     told: Told
+    own: Mapping[str, Client] = field(default_factory=dict[str, Client])
+    """The gateway's own pages, by id."""
 
     # ---- clients
 
@@ -54,6 +56,8 @@ class Desk:
         return self._wait(self.find(client_id))
 
     async def find(self, client_id: str) -> Client | None:
+        if (own := self.own.get(client_id)) is not None:
+            return own
         if client_id.startswith("https://"):
             return None if self.documents is None else await self.documents(client_id)
         return await self.clients.find(client_id)

@@ -97,10 +97,8 @@ def sign_in(client: Client, csrf: str, *, codes: bool, passwords: bool, bad: str
             '<div class="row"><button class="go">Sign in</button></div></form>'
         )
     wrong = f'<p class="bad" role="alert">{escape(bad)}</p>' if bad else ""
-    body = (
-        f"<h1>Sign in</h1><p><strong>{escape(client.name)}</strong> wants to use your tools.</p>{wrong}"
-        f"{'<hr>'.join(forms)}"
-    )
+    what = "is for those who look after this gateway." if client.own else "wants to use your tools."
+    body = f"<h1>Sign in</h1><p><strong>{escape(client.name)}</strong> {what}</p>{wrong}{'<hr>'.join(forms)}"
     return Page(_page("Sign in", body), ("'self'",))
 
 

@@ -97,6 +97,8 @@ class Provider:
         who = await self._browsers.who(cookies.get(self.cookie))
         if who is None or (user := await self._users.find(*who)) is None:
             return await self._ask_who(waiting, query, cookies)
+        if waiting.client.own:
+            return await self._decided(waiting, who, allow=True)
         scopes = [scope for scope in waiting.asked.scopes.split() if scope in user.scopes]
         csrf = self._forms.token(cookies[self.cookie], query)
         endpoint = waiting.asked.resource.removeprefix(self._public_url)
@@ -122,6 +124,12 @@ class Provider:
             await self._browsers.sign_out(session)
             return self._again(query, f"{self.cookie}=; Max-Age=0{self._cookie_end}")
         return await self._decided(waiting, who, allow=form.get("decision") == "allow")
+
+    async def sign_out(self, cookies: Mapping[str, str]) -> list[str]:
+        """Forget this browser; the cookies to set for it."""
+        if (session := cookies.get(self.cookie)) is not None:
+            await self._browsers.sign_out(session)
+        return [f"{self.cookie}=; Max-Age=0{self._cookie_end}"]
 
     # ---- the steps
 

@@ -1,0 +1,195 @@
+"""One call: what became of it, why, and where its time went."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from gateway.console.html import Child, Html, h, markup
+from gateway.console.look import Look, Page
+from gateway.console.parts import call_heads, call_rows, card, copyable, facts, table
+from gateway.console.waterfall import stages, waterfall
+from gateway.console.why import explained
+from gateway.console.words import effect, moment, outcome, took, who
+from gateway.contract import Caller, Json
+from gateway.errors import Fault, Kind
+from gateway.state.calls import SeenCall, Wanted
+from gateway.telemetry.store import Kept, Line, find, lines
+
+
+async def call(look: Look, id: str) -> Page:
+    """Raises `Fault(NOT_FOUND)` also for what another tenant called: the two are alike."""
+    found = await look.sources.calls.find(Wanted(tenant=look.tenant, id=id, limit=50))
+    chosen = _chosen(look, found)
+    wanted = chosen.trace_id if chosen is not None and chosen.trace_id else id
+    spans = await asyncio.to_thread(find, look.sources.store, wanted, look.tenant)
+    if chosen is None and not spans:
+        raise Fault(Kind.NOT_FOUND, "No call of that id was kept here.")
+    own = _own_span(spans, chosen, id)
+    title = (chosen.target or chosen.method) if chosen is not None else spans[0].name
+    body = markup(
+        h.p(h.a("Calls", href=look.to("calls")), " / ", h.code(id), class_="path"),
+        h.h1(title, " ", outcome(chosen.outcome) if chosen is not None else None),
+        h.div(
+            card("What it was", _facts(look, chosen, own, id), id="facts"),
+            card("Why", _why(look, chosen, own), id="why"),
+            class_="two",
+        ),
+        card("Where its time went", *_time(spans, own), id="time"),
+        _logs(look, await _lines(look, spans)),
+        _others(look, found, chosen),
+    )
+    return Page(title, body, "calls")
+
+
+def _chosen(look: Look, found: Sequence[SeenCall]) -> SeenCall | None:
+    """The one that was asked for; else the one that began first, within which the others were made."""
+    at = look.number("at", 0, 0, 1e12)
+    exact = [each for each in found if abs(each.at - at) < 1e-3]
+    return next(iter(exact), None) or min(found, key=lambda each: each.at - each.duration_us / 1e6, default=None)
+
+
+def _own_span(spans: Sequence[Kept], chosen: SeenCall | None, id: str) -> Kept | None:
+    mine = [
+        span
+        for span in spans
+        if span.kind != "client" and (chosen is None or span.correlation_id == chosen.correlation_id)
+    ]
+    if chosen is None:
+        return next(iter(mine), None)
+    # Two calls of one id are told apart by what they were and when they ended.
+    named = [span for span in mine if chosen.target in (span.attributes.get("gen_ai.tool.name"), "")] or mine
+    return min(named, key=lambda span: abs(span.ended / 1e9 - chosen.at), default=None)
+
+
+def _facts(look: Look, chosen: SeenCall | None, own: Kept | None, id: str) -> Html:
+    told = own.attributes if own is not None else {}
+    trace = chosen.trace_id if chosen is not None else own.trace_id if own is not None else ""
+    pairs: list[tuple[str, Child]] = []
+    if chosen is not None:
+        tool = chosen.method == "tools/call" and chosen.effect is not None
+        pairs += [
+            ("Asked", chosen.method),
+            ("Of", h.a(chosen.target, href=look.to("tools", chosen.target)) if tool else chosen.target),
+            ("Who", who(chosen.principal)),
+            ("Tenant", chosen.tenant),
+            ("Actor", chosen.actor),
+            ("Ended", moment(chosen.at, day=True)),
+            ("Took", took(chosen.duration_us)),
+            ("Effect", effect(chosen.effect)),
+        ]
+    pairs += [
+        ("Protocol", told.get("mcp.protocol.version")),
+        ("Address", told.get("gatehouse.endpoint")),
+        ("Trace", _trace(look, trace)),
+    ]
+    return markup(facts(pairs), copyable(id, "the correlation id"))
+
+
+def _trace(look: Look, trace: str) -> Child:
+    if not trace:
+        return None
+    if look.sources.trace_url is None:
+        return h.code(trace)
+    return h.a(h.code(trace), href=look.sources.trace_url.replace("{trace_id}", trace), rel="noreferrer external")
+
+
+def _why(look: Look, chosen: SeenCall | None, own: Kept | None) -> Html:
+    told = own.attributes if own is not None else {}
+    stage = list(_stage_names(told))[-1:]
+    failure = own.error if own is not None else None
+    decision = chosen.decision if chosen is not None else str(told.get("gatehouse.policy.decision", ""))
+    policies = chosen.policies if chosen is not None else str(told.get("gatehouse.policy.ids", ""))
+    rows: list[tuple[str, Child]] = [
+        ("Decision", _decision(decision)),
+        ("By", h.span((h.code(each) for each in policies.split(",") if each), class_="codes") if policies else None),
+        ("Approved", chosen.approved if chosen is not None else None),
+        ("Error", h.span(failure, class_="bad") if failure else None),
+        ("Error type", told.get("error.type")),
+        ("Ended in stage", stage[0] if stage and failure_shown(chosen) else None),
+    ]
+    return markup(facts(rows), _now(look, chosen))
+
+
+def failure_shown(chosen: SeenCall | None) -> bool:
+    return chosen is not None and chosen.kind != "ok"
+
+
+def _decision(word: str) -> Child:
+    return {"allow": "allowed", "deny": "denied", "ask": "asked for approval", "none": "policy was not asked"}.get(
+        word, word
+    )
+
+
+def _stage_names(attributes: Json) -> Iterator[str]:
+    return (key.removeprefix("gatehouse.stage.") for key in attributes if key.startswith("gatehouse.stage."))
+
+
+def _now(look: Look, chosen: SeenCall | None) -> Html | None:
+    """What policy would say now, of the caller as it was then."""
+    if chosen is None or chosen.method != "tools/call" or chosen.effect is None:
+        return None
+    caller = _caller(chosen)
+    answer = look.sources.why(caller, chosen.target, {}, bool(chosen.approved))
+    kind, subject = caller.kind, caller.subject
+    asked = look.to(
+        "why", subject=subject, kind=kind, tool=chosen.target, of=caller.tenant if look.tenant is None else "",
+        groups=" ".join(sorted(caller.groups)), scopes=" ".join(sorted(caller.scopes)),
+    )  # fmt: skip
+    return h.div(
+        h.h3("As policies stand now"), explained(answer), h.p(h.a("Ask for others", href=asked)), class_="inset"
+    )
+
+
+def _caller(chosen: SeenCall) -> Caller:
+    try:
+        context = cast("dict[str, Any]", json.loads(chosen.context or "{}"))
+    except ValueError:
+        context = {}
+    kind, _, subject = chosen.principal.partition("/")[2].partition(":")
+    groups, scopes = (frozenset(map(str, context.get(name) or ())) for name in ("groups", "scopes"))
+    return Caller(chosen.tenant, subject, "service" if kind == "service" else "user", groups, scopes)
+
+
+def _time(spans: Sequence[Kept], own: Kept | None) -> list[Html | None]:
+    if not spans:
+        return [
+            h.p(
+                "This call was not kept as a trace. Failed, refused and slow ones always are, of the others the share "
+                "that telemetry.traces.share says.",
+                class_="empty",
+            )
+        ]
+    return [waterfall(spans), stages(own)]
+
+
+async def _lines(look: Look, spans: Sequence[Kept]) -> list[Line]:
+    """Of the organisation's operators alone: a cause may tell of the machine."""
+    ids = [span.span_id for span in spans]
+    return await asyncio.to_thread(lambda: lines(look.sources.store, spans=ids)) if look.everywhere and ids else []
+
+
+def _logs(look: Look, logged: Sequence[Line]) -> Html | None:
+    if not logged:
+        return None
+    rows: list[list[Child]] = [
+        [
+            moment(line.started / 1e9),
+            line.level,
+            markup(
+                line.message, h.details(h.summary("Cause"), h.pre(line.cause, tabindex="0")) if line.cause else None
+            ),
+        ]
+        for line in logged
+    ]
+    return card("Log", table("What was logged", ("When", "Level", "Message"), rows, ""), id="log")
+
+
+def _others(look: Look, found: Sequence[SeenCall], chosen: SeenCall | None) -> Html | None:
+    others = [each for each in found if each is not chosen]
+    if not others:
+        return None
+    rows = call_rows(look, others)
+    for row, each in zip(rows, others, strict=True):
+        row[2] = h.a(each.target or each.method, href=look.to("calls", each.correlation_id, at=f"{each.at:.6f}"))
+    return card("Others of this id", table("Other calls of this id", call_heads(look), rows, "", "calls"), id="others")
