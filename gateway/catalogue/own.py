@@ -49,7 +49,7 @@ class OwnListings:
         return [self._known.pop(key).listing for key in list(self._known) if key[0] == namespace]
 
     def all(self) -> list[Listing]:
-        return [listing for listing, _, _ in self._listings.values()]
+        return [known.listing for known in self._known.values()]
 
     def get(self, namespace: str, whose: str) -> Listing | None:
         known = self._known.get((namespace, whose))
