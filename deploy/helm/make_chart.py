@@ -108,7 +108,7 @@ def _type(value: Any) -> dict[str, Any]:
 
 
 def settings_schema(model: type[BaseModel], path: str) -> dict[str, Any]:
-    """The gateway's own settings by name, two levels deep: the gateway checks the rest, with better words."""
+    """The gateway's own settings, by name alone: it checks the values itself, with better words."""
     properties: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         here = f"{path}{name}"
@@ -118,7 +118,7 @@ def settings_schema(model: type[BaseModel], path: str) -> dict[str, Any]:
         if isinstance(section, type) and issubclass(section, BaseModel):
             properties[name] = settings_schema(section, f"{here}.")
         else:
-            properties[name] = {"description": field.description}
+            properties[name] = {}
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
