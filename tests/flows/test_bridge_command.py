@@ -9,7 +9,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,12 @@ async def _bridged(program: StdioServerParameters, mode: str) -> AsyncIterator[C
 
 def _bridges() -> set[int]:
     """The bridges that this process started and that still run."""
-    return {child.pid for child in psutil.Process().children(recursive=True) if "stdio" in child.cmdline()}
+    found: set[int] = set()
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it ended while we looked
+            if "stdio" in child.cmdline():
+                found.add(child.pid)
+    return found
 
 
 async def _until(fact: Callable[[], Any]) -> None:
