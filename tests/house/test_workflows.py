@@ -54,7 +54,7 @@ def test_only_make_targets_that_exist_are_called() -> None:
         for step in steps(file)
         for target in re.findall(r"(?:^|\s)make ([a-z-]+)", step.get("run", ""))
     }
-    assert {"check", "test", "conformance", "chart-test"} <= named
+    assert {"check", "test", "conformance", "chart-test", "image"} <= named
     assert named <= TARGETS
 
 
