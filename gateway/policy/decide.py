@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -13,6 +13,7 @@ from gateway.policy.judgement import Judgement, judge
 from gateway.policy.projection import Projection, Unreadable
 from gateway.policy.ruleset import BROKEN, Asker, Ruleset, Target
 from gateway.policy.shelf import Loaded, Policies
+from gateway.policy.terms import Tenant, asker_of, granted, target_of
 
 ARGUMENTS: Final = "policy.arguments"
 """In place of policy ids when an argument that policy reads is not of its type."""
@@ -21,22 +22,6 @@ _CLASSES: Final = 4_000
 _ROUTES: Final = 8_000
 _ARGUMENTS: Final = 1_000
 _NOUN: Final = {"Tool": "tool", "Prompt": "prompt", "Resource": "resource"}
-
-
-class Tenant(Protocol):
-    """What policy needs to know of a tenant."""
-
-    @property
-    def read_only(self) -> bool: ...
-
-    @property
-    def suspended(self) -> bool: ...
-
-    @property
-    def backends(self) -> tuple[str, ...]: ...
-
-    @property
-    def servers(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +117,7 @@ class Policy:
         rules = now.of(caller.tenant)
         # Whom no policy names alone is decided on as one of a class.
         subject = caller.subject if rules.names_subjects else ""
-        asker = Asker(
-            tenant=caller.tenant,
-            kind=caller.kind,
-            subject=subject,
-            groups=caller.groups,
-            scopes=caller.scopes,
-            readonly=tenant is not None and tenant.read_only,
-            suspended=tenant is None or tenant.suspended,
-        )
+        asker = asker_of(caller, tenant, subject)
         if len(self._classes) >= _CLASSES or len(self._views) >= _CLASSES:
             self._classes.clear()
             self._views.clear()
@@ -265,18 +242,3 @@ class _Sight:
 
 
 _ACTION: Final = {"Tool": "tools/call", "Prompt": "prompts/get", "Resource": "resources/read"}
-
-
-def target_of(route: Route, granted: bool) -> Target:
-    """The route as policy knows it. A tool has an input schema, a resource an address."""
-    kind: Literal["Tool", "Prompt", "Resource"]
-    if "inputSchema" in route.definition:
-        kind = "Tool"
-    else:
-        kind = "Resource" if "uri" in route.definition or "uriTemplate" in route.definition else "Prompt"
-    return Target(kind, route.canonical, route.namespace, route.name, route.effect, route.pinned, granted)
-
-
-def granted(tenant: Tenant | None, namespace: str) -> bool:
-    """Whether the tenant has that backend."""
-    return tenant is not None and any(fnmatchcase(namespace, pattern) for pattern in tenant.backends)

@@ -5,11 +5,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from gateway.contract import Caller, Json, Route
-from gateway.policy.decide import ARGUMENTS, Tenant, granted, target_of
+from gateway.policy.decide import ARGUMENTS
 from gateway.policy.judgement import Judgement, judge
 from gateway.policy.projection import Unreadable
 from gateway.policy.ruleset import Asker, Note, Target
 from gateway.policy.shelf import Policies
+from gateway.policy.terms import Tenant, asker_of, granted, target_of
 
 Outcome = Literal["allow", "deny", "scope", "approval", "hidden", "unknown tenant", "unknown tool"]
 
@@ -55,15 +56,7 @@ class Explain:
             said = f"No backend has a tool {tool}."
             return Explanation("unknown tool", said, caller.tenant, who, tool, version=now.version)
         rules = now.of(caller.tenant)
-        asker = Asker(
-            tenant=caller.tenant,
-            kind=caller.kind,
-            subject=caller.subject,
-            groups=caller.groups,
-            scopes=caller.scopes,
-            readonly=tenant.read_only,
-            suspended=tenant.suspended,
-        )
+        asker = asker_of(caller, tenant, caller.subject)
         target = target_of(route, granted(tenant, route.namespace))
         projection = rules.projections.of(route.canonical)
         try:
