@@ -3,6 +3,7 @@ of calls is added up from the cells when somebody looks.
 """
 
 from bisect import bisect_left
+from collections.abc import Callable
 from time import monotonic, perf_counter_ns
 from typing import Final
 
@@ -47,12 +48,15 @@ class Cell:
 class CallMetrics:
     """Its `told` belongs to the path's end; `families` to whoever looks."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._cells: dict[Key, Cell] = {}
         self._hops: dict[tuple[str, str, str, str], Histogram] = {}
         self._queued: dict[str, Histogram] = {}
         self._stages: dict[str, Histogram] = {}
+        self._clock = clock
         self._sessions: dict[str, float] = {}
+        self._began: dict[str, tuple[float, str]] = {}
+        self._lasted: dict[str, Histogram] = {}
         self._until_stages = 1
 
     def told(self, call: Call, result: Result | None = None, exc: BaseException | None = None) -> None:
@@ -70,7 +74,7 @@ class CallMetrics:
         if record.hops is not None:
             self._told_hops(call)
         if (session := call.client.session) is not None:
-            self._seen(session)
+            self._seen(session, call.client.version)
         self._until_stages -= 1
         if not self._until_stages:
             self._until_stages = STAGES_EVERY
@@ -112,9 +116,12 @@ class CallMetrics:
             times.observe(((hop.ended or perf_counter_ns()) - hop.started) / 1e9)
             self._queued.setdefault(hop.backend, Histogram(SECONDS)).observe(hop.queued / 1e9)
 
-    def _seen(self, session: str) -> None:
-        if session in self._sessions or len(self._sessions) < _MAX_SESSIONS:
-            self._sessions[session] = monotonic()
+    def _seen(self, session: str, version: str) -> None:
+        if session in self._sessions:
+            self._sessions[session] = self._clock()
+        elif len(self._sessions) < _MAX_SESSIONS:
+            now = self._sessions[session] = self._clock()
+            self._began[session] = (now, version)
 
     # ---- for whoever looks ----
 
@@ -161,11 +168,21 @@ class CallMetrics:
         queued = Family("gatehouse.queue.wait", "Seconds that calls waited for a place at a backend.", "histogram", "s")
         for backend, times in self._queued.items():
             queued.add(times, ("backend", backend))
-        oldest = monotonic() - SESSION_SECONDS
-        self._sessions = {session: at for session, at in self._sessions.items() if at > oldest}
+        lasted = self._end_sessions()
         sessions = Family("gatehouse.sessions", "Sessions of the handshake era seen in the last 5 minutes.", "gauge")
         sessions.add(len(self._sessions))
-        return [stages, queued, sessions]
+        return [stages, queued, sessions, lasted]
+
+    def _end_sessions(self) -> Family:
+        """A session of which nothing was heard for five minutes has ended with what was heard last."""
+        oldest = self._clock() - SESSION_SECONDS
+        for session in [session for session, at in self._sessions.items() if at <= oldest]:
+            last, (began, version) = self._sessions.pop(session), self._began.pop(session)
+            self._lasted.setdefault(version, Histogram(SECONDS)).observe(last - began)
+        family = Family("mcp.server.session.duration", "Seconds that sessions lasted.", "histogram", "s")
+        for version, times in self._lasted.items():
+            family.add(times, ("mcp.protocol.version", version), ("network.protocol.name", "http"))
+        return family
 
 
 _NAMED: Final = frozenset({"tools/call", "prompts/get"})

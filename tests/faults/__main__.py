@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.faults.away import Away, backend_away, postgres_away, redis_away
 from tests.faults.charted import charted_site
+from tests.faults.collector import bad_collectors
 from tests.faults.crowd import crowd
 from tests.faults.hostile import hostile
 from tests.faults.kills import kill_rounds
@@ -71,6 +72,13 @@ async def _slow(folder: Path) -> Told:
     found = await slow_clients(folder)
     good = found.cpu <= 1.10 and found.late <= 2.0 and found.cut == DRIPPING * DRIPS
     return good, f"CPU a call {found.cpu:.2f} x, {found.cut} slow clients cut, the last {found.late:.1f} s late"
+
+
+async def _collector(folder: Path) -> Told:
+    found = await bad_collectors(folder)
+    good = found.cpu <= 1.10 and not found.failed and found.grown <= 20
+    told = f"CPU a call {found.cpu:.2f} x (the worst: {found.worst}), {found.failed} failed"
+    return good, f"{told}, memory grew {found.grown:.1f} MB"
 
 
 def _memory(era: str) -> Scenario:
@@ -145,6 +153,7 @@ def scenarios(rounds: int, clients: int, calls: int) -> dict[str, Scenario]:
         "crowd-stdio": _crowd("stdio", "handshake", clients),
         "neighbours": _neighbours,
         "slow-clients": _slow,
+        "collector": _collector,
         "memory-modern": _memory("modern"),
         "memory-handshake": _memory("handshake"),
         "hostile-tenant": _hostile,

@@ -1,11 +1,13 @@
 """An operator with a real browser: signs in, finds a failed call, sees where its time went and why it was denied."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.async_api import Page, expect
 
+from gateway.telemetry.store import FILE, find
 from tests.peers import npm
 from tests.peers.browser import browsing
 
@@ -43,6 +45,9 @@ async def test_an_operator_finds_a_denied_call_sees_its_waterfall_and_why_and_co
         assert denied["result"]["isError"]
         id = "denied-1"
         await gateway.house.audit.flush()
+        async with asyncio.timeout(20):  # the span is written a moment after the call
+            while not find(gateway.house.settings.data_dir / FILE, id):
+                await asyncio.sleep(0.02)
         async with browsing(viewport={"width": 1280, "height": 900}) as context:
             await context.grant_permissions(["clipboard-read", "clipboard-write"], origin=gateway.base)
             page = await context.new_page()
@@ -62,11 +67,8 @@ async def test_an_operator_finds_a_denied_call_sees_its_waterfall_and_why_and_co
             await expect(page.locator("table.calls tbody tr")).to_have_count(1)
             await page.get_by_role("link", name="plain.echo").click()
 
-            # Its waterfall, and why it was denied. The span is written a moment after the call.
+            # Its waterfall, and why it was denied.
             await expect(page.get_by_role("heading", name="plain.echo")).to_be_visible()
-            if not await page.locator("table.waterfall").count():
-                await page.wait_for_timeout(1000)
-                await page.reload()
             row = page.locator("table.waterfall tbody tr")
             await expect(row).to_have_count(1)
             await expect(row).to_contain_text("tools/call plain.echo")

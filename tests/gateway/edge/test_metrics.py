@@ -58,3 +58,21 @@ async def test_who_asks_is_told_where_the_time_went(start: Any) -> None:
     parts = dict(part.strip().split(";dur=") for part in asked.headers["server-timing"].split(","))
     assert {"trace", "authorize", "dispatch", "total"} <= parts.keys()
     assert sum(float(value) for name, value in parts.items() if name != "total") <= float(parts["total"]) + 0.1
+
+
+async def test_who_asks_in_the_handshake_era_is_told_as_well(start: Any) -> None:
+    async with start(backends={"core": {"module": "backends.core"}}) as gateway:
+        headers = {"authorization": f"Bearer {gateway.key}", "accept": "application/json, text/event-stream"}
+        client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        begin = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": client}
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "core_ping", "arguments": {}}}
+        async with httpx.AsyncClient(verify=False, headers=headers) as http:
+            session = (await http.post(gateway.url, json=begin)).headers["mcp-session-id"]
+            http.headers["mcp-session-id"] = session
+            plain = await http.post(gateway.url, json=call)
+            asked = await http.post(gateway.url, json=call, headers={"x-server-timing": "1"})
+    assert "server-timing" not in plain.headers
+    assert asked.json()["result"]["isError"] is False
+    assert {"trace", "authorize", "dispatch", "total"} <= {
+        part.strip().partition(";")[0] for part in asked.headers["server-timing"].split(",")
+    }

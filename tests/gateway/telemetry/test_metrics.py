@@ -75,6 +75,23 @@ def test_sessions_are_counted_once_each() -> None:
     assert counted((a_call(client=old), None), (a_call(client=old), None))["gatehouse_sessions"] == "1"
 
 
+def test_a_session_that_falls_silent_is_told_with_how_long_it_lasted() -> None:
+    now = [0.0]
+    metrics = CallMetrics(clock=lambda: now[0])
+    call = a_call(client=Client("2025-11-25", {}, session="s1"))
+    for at in (100.0, 140.0):
+        now[0] = at
+        metrics.told(call)
+    assert "mcp_server_session_duration_seconds" not in as_text(metrics.families())
+    now[0] = 441.0
+    for _ in range(2):  # once, however often it is looked at
+        told = lines(as_text(metrics.families()))
+        labels = 'mcp_protocol_version="2025-11-25",network_protocol_name="http"'
+        assert told[f"mcp_server_session_duration_seconds_sum{{{labels}}}"] == "40"
+        assert told[f"mcp_server_session_duration_seconds_count{{{labels}}}"] == "1"
+        assert told["gatehouse_sessions"] == "0"
+
+
 def test_what_a_client_or_backend_makes_up_makes_no_series() -> None:
     calls: list[tuple[Call, BaseException | None]] = []
     for number in range(200):
