@@ -67,7 +67,6 @@ class Findings:
 async def measure(
     candidates: Sequence[Candidate], plan: Plan, cores: Cores, folder: Path, say: Callable[[str], None]
 ) -> Findings:
-    began = time.perf_counter()
     with ExitStack() as stack:
         alive: list[tuple[Running, Standing]] = []
         failed: list[Standing] = []
@@ -82,6 +81,7 @@ async def measure(
             await _warm_up(run)
         gc.collect()
         gc.freeze()
+        began = time.perf_counter()  # of the rounds: some take minutes to start
         cells: list[Cell] = []
         for number in range(plan.rounds):
             if time.perf_counter() - began > plan.budget:
