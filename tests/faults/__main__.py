@@ -117,7 +117,8 @@ async def _killed(folder: Path) -> Told:
 async def _hostile(folder: Path) -> Told:
     found = await hostile(folder)
     good = not found.failed and found.p50 <= 1.5 and found.refused > 0
-    told = f"{found.calls} calls of the quiet tenant, {found.failed} refused or timed out, p50 {found.p50:.2f} x {found.alone * 1000:.0f} ms"
+    told = f"{found.calls} calls of the quiet tenant, {found.failed} refused or timed out"
+    told = f"{told}, p50 {found.p50:.2f} x {found.alone * 1000:.0f} ms"
     return good, f"{told}; {found.refused} calls of the hostile one refused"
 
 
