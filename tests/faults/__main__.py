@@ -111,7 +111,7 @@ async def _killed(folder: Path) -> Told:
     told = (
         f"{seen.calls} calls, {len(seen.failed)} failed and {seen.broken} streams broken of {seen.in_flight} in flight"
     )
-    return good, f"{told}, whole again after {seen.recovered:.1f} s"
+    return good, f"{told}, whole again after {seen.recovered:.1f} s {seen.failed[:3] or ''}"
 
 
 async def _hostile(folder: Path) -> Told:
