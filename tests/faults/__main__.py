@@ -119,13 +119,14 @@ async def _killed(folder: Path) -> Told:
     told = (
         f"{seen.calls} calls, {len(seen.failed)} failed and {seen.broken} streams broken of {seen.in_flight} in flight"
     )
-    return good, f"{told}, whole again after {seen.recovered:.1f} s"
+    return good, f"{told}, whole again after {seen.recovered:.1f} s {seen.failed[:3] or ''}"
 
 
 async def _hostile(folder: Path) -> Told:
     found = await hostile(folder)
     good = not found.failed and found.p50 <= 1.5 and found.refused > 0
-    told = f"{found.calls} calls of the quiet tenant, {found.failed} refused or timed out, p50 {found.p50:.2f} x"
+    told = f"{found.calls} calls of the quiet tenant, {found.failed} refused or timed out"
+    told = f"{told}, p50 {found.p50:.2f} x {found.alone * 1000:.0f} ms"
     return good, f"{told}; {found.refused} calls of the hostile one refused"
 
 

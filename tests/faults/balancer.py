@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from contextlib import suppress
 
 MAX_HEAD = 64 * 1024
@@ -32,8 +33,10 @@ class Balancer:
         """Requests that the replica has not answered to the end."""
         return sum(each == port for each in self._under_way.values())
 
-    async def ready(self, count: int) -> None:
+    async def ready(self, count: int, within: float = 90.0) -> None:
+        ends = time.monotonic() + within
         while len(self._ready) < count:
+            assert time.monotonic() < ends, f"{len(self._ready)} of {count} replicas are ready after {within:g} s"
             await asyncio.sleep(0.02)
 
     async def _watch(self) -> None:

@@ -2,12 +2,15 @@
 
 import asyncio
 import statistics
+import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.faults.client import Client, connections
-from tests.flows.process import FILE, run, serving, write_settings
+from tests.flows.process import FILE, environment, run, serving, write_settings
 
 SHARE = 8
 TIMES = 20
@@ -24,6 +27,8 @@ class Hostile:
     """Calls of the quiet tenant that were refused or timed out."""
     p50: float
     """Its median beside the hostile tenant, as a multiple of its median in the rounds between."""
+    alone: float
+    """Seconds: its median in those."""
     refused: int
     """Calls of the hostile tenant that were told to wait."""
 
@@ -40,8 +45,8 @@ async def hostile(folder: Path, rounds: int = ROUNDS) -> Hostile:
     create = ("key", "create", "--config", FILE, "--subject", "load", "--tenant")
     with serving(folder) as served:
         keys = [run(folder, *create, tenant).stdout.strip() for tenant in ("quiet", "hostile")]
-        async with connections(4) as calm, connections(SHARE * TIMES) as wild:
-            good, bad = Client(calm, served.url, keys[0]), Client(wild, served.url, keys[1])
+        async with connections(4) as calm:
+            good = Client(calm, served.url, keys[0])
             await _round(good)  # warm
             alone: list[float] = []
             beside: list[float] = []
@@ -50,16 +55,13 @@ async def hostile(folder: Path, rounds: int = ROUNDS) -> Hostile:
                 times, wrong = await _round(good)
                 alone += times
                 failed += wrong
-                stop = asyncio.Event()
-                crowd = [asyncio.create_task(_push(bad, stop)) for _ in range(SHARE * TIMES)]
-                await asyncio.sleep(0.5)
-                times, wrong = await _round(good)
+                async with _crowd(served.port, keys[1]) as counted:
+                    times, wrong = await _round(good)
                 beside += times
                 failed += wrong
-                stop.set()
-                refused += sum(await asyncio.gather(*crowd))
-    ratio = statistics.median(beside) / statistics.median(alone)
-    return Hostile(len(alone) + len(beside) + failed, failed, ratio, refused)
+                refused += counted[0]
+    quiet = statistics.median(alone)
+    return Hostile(len(alone) + len(beside) + failed, failed, statistics.median(beside) / quiet, quiet, refused)
 
 
 async def _round(client: Client) -> tuple[list[float], int]:
@@ -81,13 +83,27 @@ async def _round(client: Client) -> tuple[list[float], int]:
     return times, wrong
 
 
-async def _push(client: Client, stop: asyncio.Event) -> int:
-    refused = 0
-    while not stop.is_set():
-        said = await client.call("busy_work", {"seconds": WORK})
-        error = said.answer["result"].get("_meta", {}).get("gatehouse/error") or {}
-        if "rate_limited" in (said.kind, error.get("kind")):
-            refused += 1
-            # As a client does that heeds nobody, but leaves the machine some time to serve at all.
-            await asyncio.sleep(0.25)
-    return refused
+@asynccontextmanager
+async def _crowd(port: int, key: str) -> AsyncIterator[list[int]]:
+    """The hostile tenant, in a process of its own: what it costs to be hostile must not be the quiet one's time.
+
+    Gives, once it is over, how many calls were refused.
+    """
+    command = (sys.executable, "-m", "tests.faults.pusher", str(port), str(SHARE * TIMES), str(WORK))
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env=environment(PUSHER_KEY=key),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    counted = [0]
+    try:
+        assert await process.stdout.readline() == b"pushing\n"
+        yield counted
+        process.stdin.close()
+        counted[0] = int(await process.stdout.readline())
+    finally:
+        process.kill()
+        await process.wait()
