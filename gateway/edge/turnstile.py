@@ -39,6 +39,8 @@ class Turnstile:
                 if (wait := await self._shared(key, parsed.amount, parsed.get_expiry())) > 0:
                     raise _too_many(wait)
 
+        # slowapi knows a limit's function by its name: under one name every gate would be held to all gates' rates.
+        passed.__name__ = f"passed_{name}"
         counted: Gate = count(passed)
 
         async def gate(request: Request) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import secrets
 import time
-from collections import deque
 from functools import partial
 from typing import Final
 
@@ -25,7 +24,7 @@ class Stream:
         self.owner = owner
         self.silent_since = time.monotonic()
         self._correlation_id = correlation_id
-        self._kept: deque[tuple[int, bytes]] = deque()
+        self._kept: list[tuple[int, bytes]] = []
         self._kept_bytes = 0
         self._last = 0
         self.dropped = 0
@@ -33,7 +32,7 @@ class Stream:
         self._adopted: tuple[Outlet, bool] | None = None
         self._outlet: Outlet | None = None
         self._writing = asyncio.Lock()
-        self._over = asyncio.Event()
+        self.over = False
         self._left = asyncio.Event()
 
     def adopt(self, outlet: Outlet, *, prime: bool = False) -> None:
@@ -48,7 +47,7 @@ class Stream:
             for number, chunk in list(self._kept) if after is not None else ():
                 if number > (after or 0):
                     await outlet.write(chunk)
-            if self._over.is_set():
+            if self.over:
                 await self._close()
 
     async def send(self, payload: bytes) -> None:
@@ -70,7 +69,7 @@ class Stream:
     async def end(self) -> None:
         async with self._writing:
             await self._settle()
-            self._over.set()
+            self.over = True
             await self._close()
 
     async def attended(self) -> None:
@@ -83,10 +82,6 @@ class Stream:
             if self._outlet is not None:
                 await self._outlet.write(COMMENT)
         self.silent_since = time.monotonic()
-
-    @property
-    def over(self) -> bool:
-        return self._over.is_set()
 
     @property
     def alone(self) -> bool:
@@ -126,7 +121,7 @@ class Stream:
         self._kept_bytes += len(chunk)
         # The last is kept however large: it is the answer.
         while self._kept_bytes > KEPT_BYTES and len(self._kept) > 1:
-            self.dropped, dropped = self._kept.popleft()
+            self.dropped, dropped = self._kept.pop(0)
             self._kept_bytes -= len(dropped)
 
 

@@ -50,6 +50,8 @@ def connect(path: Path) -> sqlite3.Connection:
     """A plain connection, for work on a thread of its own. Transactions are begun by hand."""
     connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA synchronous=NORMAL")
+    # It mostly appends: what it wrote last is all that it needs at hand.
+    connection.execute("PRAGMA cache_size=-256")
     return connection
 
 

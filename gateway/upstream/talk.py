@@ -133,8 +133,8 @@ class Conversation:
         `ours` stands for a client that does not say who it is.
         """
         client, given = self._call.client, self._call.meta
-        if era == "modern" and client.modern:
-            # It says of itself what is to be said.
+        if era == "modern" and CLIENT_CAPABILITIES_META_KEY in given:
+            # A client of this era says of itself what is to be said; a module that calls says nothing.
             meta: Json = {CLIENT_INFO_META_KEY: ours, **given, **trace}
         else:
             meta = {key: value for key, value in given.items() if key not in _OF_THE_ENVELOPE}

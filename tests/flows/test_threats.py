@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.contract import Call, Manifest
+from gateway.contract import Call, Json, Manifest
 from tests.conftest import Running, Start
-from tests.gateway.fakes import FakeBackend, Json, Rig
+from tests.gateway.fakes import FakeBackend, Rig
 from tests.gateway.policy.folders import a_folder
 
 PLAIN = {"plain": {"module": "tests.flows.fixtures.plain"}}
