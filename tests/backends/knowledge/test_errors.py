@@ -13,27 +13,27 @@ def store_of(memory: Any) -> Path:
     return settings.files_dir / "stores" / memory.tenant / "knowledge.db"
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "code", "retryable"),
-    [
-        ("store", {"topic": "t"}, "validation", False),
-        ("store", {"topic": "t", "content": 1}, "validation", False),
-        ("store", {"topic": "t", "content": "c", "confidence": 1.5}, "validation", False),
-        ("store", {"topic": "t" * 1001, "content": "c"}, "validation", False),
-        ("store", {"topic": "t", "content": "c" * 100_001}, "validation", False),
-        ("store", {"topic": "t", "content": "a\0b"}, "validation", False),
-        ("store", {"topic": "t", "content": "c", "tags": ["a\0"]}, "validation", False),
-        ("relate", {"subject": "s", "predicate": "p" * 2001, "object": "o"}, "validation", False),
-        ("query", {"limit": 201}, "validation", False),
-        ("history", {"limit": 101}, "validation", False),
-        ("store", {"topic": " ", "content": "c"}, "policy", False),
-        ("store", {"topic": "t", "content": "\n"}, "policy", False),
-        ("relate", {"subject": "s", "predicate": "", "object": "o"}, "policy", False),
-        ("upsert_entity", {"name": "n", "aliases": [" "]}, "policy", False),
-        ("update", {"id": "nope", "content": "c"}, "not_found", False),
-        ("delete", {"id": "nope"}, "not_found", False),
-    ],
-)
+ROWS = [
+    ("store", {"topic": "t"}, "validation", False),
+    ("store", {"topic": "t", "content": 1}, "validation", False),
+    ("store", {"topic": "t", "content": "c", "confidence": 1.5}, "validation", False),
+    ("store", {"topic": "t" * 1001, "content": "c"}, "validation", False),
+    ("store", {"topic": "t", "content": "c" * 100_001}, "validation", False),
+    ("store", {"topic": "t", "content": "a\0b"}, "validation", False),
+    ("store", {"topic": "t", "content": "c", "tags": ["a\0"]}, "validation", False),
+    ("relate", {"subject": "s", "predicate": "p" * 2001, "object": "o"}, "validation", False),
+    ("query", {"limit": 201}, "validation", False),
+    ("history", {"limit": 101}, "validation", False),
+    ("store", {"topic": " ", "content": "c"}, "policy", False),
+    ("store", {"topic": "t", "content": "\n"}, "policy", False),
+    ("relate", {"subject": "s", "predicate": "", "object": "o"}, "policy", False),
+    ("upsert_entity", {"name": "n", "aliases": [" "]}, "policy", False),
+    ("update", {"id": "nope", "content": "c"}, "not_found", False),
+    ("delete", {"id": "nope"}, "not_found", False),
+]
+
+
+@pytest.mark.parametrize(("tool", "arguments", "code", "retryable"), ROWS)
 async def test_us_002_002_a_failure_has_a_stable_code_and_says_whether_to_retry(
     memory: Any, tool: str, arguments: Any, code: str, retryable: bool
 ) -> None:
@@ -41,6 +41,16 @@ async def test_us_002_002_a_failure_has_a_stable_code_and_says_whether_to_retry(
     assert (error["code"], error["retryable"]) == (code, retryable)
     assert error["message"]
     assert error["correlation_id"]
+
+
+async def test_us_002_002_the_sdk_client_reads_every_one_of_them(memory: Any, era: str) -> None:
+    async with memory.gateway.client(era) as client:
+        for tool, arguments, code, retryable in ROWS:
+            result = await client.call_tool(f"knowledge_{tool}", arguments)
+            assert result.is_error, (tool, arguments)
+            error = result.structured_content["error"]
+            assert (error["code"], error["retryable"]) == (code, retryable), (tool, arguments)
+            assert result.content[0].text == error["message"]
 
 
 async def test_us_002_002_a_store_that_cannot_be_opened_is_a_dependency_to_retry(memory: Any, era: str) -> None:
