@@ -47,6 +47,7 @@ class Session:
     principal: str
     expires: float
     client: Client
+    id: str
 
 
 class Sessions:
@@ -76,7 +77,7 @@ class Sessions:
             token = read_session(self._seal, id)
             if token is None:
                 return None
-            session = _session(token, digest(id))
+            session = _session(token, id)
             self._opened[id] = session
             if len(self._opened) > _KEPT:
                 self._opened.popitem(last=False)
@@ -85,9 +86,11 @@ class Sessions:
         return session
 
     async def end(self, session: Session) -> None:
+        self._opened.pop(session.id, None)
         await self.rows.end(session.digest, session.expires)
 
 
-def _session(token: SessionToken, digest: str) -> Session:
-    client = Client(token.version, token.capabilities, token.info, session=digest)
-    return Session(digest, token.principal, token.issued + SESSION_SECONDS, client)
+def _session(token: SessionToken, id: str) -> Session:
+    named = digest(id)
+    client = Client(token.version, token.capabilities, token.info, session=named)
+    return Session(named, token.principal, token.issued + SESSION_SECONDS, client, id)

@@ -4,6 +4,7 @@ Every transaction says first whose rows it may see. On a connection where nothin
 empty and takes no row. asyncpg is imported with this file, and this file only when an address was set.
 """
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -27,6 +28,7 @@ ROLE: Final = "gatehouse_rows"
 TENANT: Final = "nullif(current_setting('gatehouse.tenant', true), '')"
 
 _CONNECT: Final = 5
+_BEGIN: Final = 5
 _STATEMENT: Final = 60
 _IDLE: Final = 60_000
 # Not ours to mend and gone when tried again: locks, limits, restarts, lost connections.
@@ -113,8 +115,10 @@ class Postgres:
             connection = await begun.enter_async_context(self.engine.connect())
             if read_only:
                 await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-            await begun.enter_async_context(connection.begin())
-            await connection.execute(opening, values)
+            # A connection whose other end is silently gone shows it here: what follows may take its time, this may not.
+            async with asyncio.timeout(_BEGIN):
+                await begun.enter_async_context(connection.begin())
+                await connection.execute(opening, values)
             stack.push_async_exit(begun.pop_all())
         return connection
 
