@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import time
+from collections import deque
 from functools import partial
 from typing import Final
 
@@ -14,10 +15,17 @@ KEPT_BYTES: Final = 1 << 20
 KEPT_SECONDS: Final = 60.0
 RETRY_MS: Final = 1000
 MAX_STREAMS: Final = 10_000
+_EARLY: Final = 1.0
+"""Those that are due within so many seconds go together."""
 
 
 class Stream:
     """Events in order, kept for a while, written to whoever is attached now."""
+
+    __slots__ = (
+        "_adopted", "_correlation_id", "_kept", "_kept_bytes", "_last", "_left", "_outlet", "_writing", "dropped", "id",
+        "over", "owner", "silent_since",
+    )  # fmt: skip
 
     def __init__(self, id: str, owner: str, correlation_id: str) -> None:
         self.id = id
@@ -131,6 +139,7 @@ class Streams:
     def __init__(self, worker: str) -> None:
         self._worker = worker
         self._streams: dict[str, Stream] = {}
+        self._leaving: deque[tuple[float, Stream]] = deque()
 
     def __len__(self) -> int:
         """How many are not over yet."""
@@ -154,8 +163,17 @@ class Streams:
         return stream, int(number[:18])
 
     def forget_later(self, stream: Stream) -> None:
-        asyncio.get_running_loop().call_later(KEPT_SECONDS, self._forget, stream)
+        """In a minute, unless somebody is attached by then. One timer for all: each waits as long."""
+        loop = asyncio.get_running_loop()
+        self._leaving.append((loop.time() + KEPT_SECONDS, stream))
+        if len(self._leaving) == 1:
+            loop.call_later(KEPT_SECONDS, self._forget_due, loop)
 
-    def _forget(self, stream: Stream) -> None:
-        if stream.over or stream.alone:
-            self._streams.pop(stream.id, None)
+    def _forget_due(self, loop: asyncio.AbstractEventLoop) -> None:
+        soon = loop.time() + _EARLY
+        while self._leaving and self._leaving[0][0] <= soon:
+            _, stream = self._leaving.popleft()
+            if stream.over or stream.alone:
+                self._streams.pop(stream.id, None)
+        if self._leaving:
+            loop.call_at(self._leaving[0][0], self._forget_due, loop)
