@@ -38,8 +38,7 @@ async def test_a_server_that_is_silent_or_ends_at_what_it_does_not_know_is_serve
     async with start(backends={"odd": odd(manner)}) as gateway:
         await gateway.listed("odd_pid")
         assert int(text(await gateway.call("odd_pid")))
-        # Whoever waits for it to answer what it does not know waits ten seconds longer.
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 8
 
 
 async def test_threat_31_memory_and_open_files_of_a_process_end_at_its_limits(start: Any) -> None:

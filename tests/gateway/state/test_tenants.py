@@ -7,9 +7,6 @@ from gateway.errors import Fault
 from gateway.state.database import Database
 from gateway.state.tenants import Tenant, Tenants
 
-BUSY = 1.5
-"""Seconds that a busy machine may take beyond the promise."""
-
 
 async def test_what_is_named_is_set_and_the_rest_stays(database: Database) -> None:
     tenants = await Tenants.open(database)
@@ -52,7 +49,7 @@ async def test_a_suspension_elsewhere_is_known_here_within_a_second(
     await elsewhere.apply({"a": {"suspended": True}})
     committed = time.monotonic()
     while here.get("a") != Tenant("a", suspended=True):
-        assert time.monotonic() - committed < 1 + BUSY
+        assert time.monotonic() - committed < 1
         await asyncio.sleep(0.01)
 
 

@@ -20,8 +20,7 @@ def test_threat_21_a_hostile_pattern_takes_no_time() -> None:
     start = process_time()
     with pytest.raises(Fault):
         check({"a": "a" * 30 + "!"})
-    # One that backtracks takes minutes.
-    assert process_time() - start < 0.2
+    assert process_time() - start < 0.005
 
 
 @pytest.mark.parametrize("pattern", ["^[01]*1[01]{900}c", "[01]*1[01]{15}c", "^(?:[01]{3}1|[01]{5}1|[01]{40}1)*c"])
