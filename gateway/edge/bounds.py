@@ -33,7 +33,7 @@ def check_host(headers: RawHeaders, version: str) -> None:
         raise Refused(400, Fault(Kind.INVALID_INPUT, "A request needs exactly one Host header."))
 
 
-def check_length(announced: bytes, limits: EdgeLimits) -> None:
+def check_length(announced: str, limits: EdgeLimits) -> None:
     """The parser has seen to it that it is a number. Raises `Refused` with 413."""
     size = int(announced)
     if size > limits.max_body_bytes:

@@ -10,13 +10,16 @@ from gateway.contract import Caller, Inbound, Outlet
 from gateway.edge.body import read_body
 from gateway.edge.challenge import Header
 from gateway.edge.gone import EXTENSION, Gone
-from gateway.edge.headers import RawHeaders, fold, repeated_routing_header
+from gateway.edge.headers import fold, repeated_routing_header
 from gateway.edge.refusal import refusal
 from gateway.edge.tenure import Tenures
 from gateway.errors import TABLE, Fault, Kind
 
 Authenticate = Callable[[Mapping[str, str], str], Awaitable[Caller]]
 """Headers and client address -> who calls. Raises `Fault`."""
+
+Known = Callable[[Mapping[str, str]], Caller | None]
+"""Headers -> who calls, if that was found out not long ago; None: ask."""
 
 Unauthenticated = Callable[[Fault, str], Header]
 """A fault and the path it was met at -> the challenge."""
@@ -26,9 +29,12 @@ class Direct(Outlet, Protocol):
     """A request read whole, and where its answer goes."""
 
     path: str
-    headers: RawHeaders
-    address: str
-    body: bytearray
+    headers: dict[str, str]
+    duplicate: str | None
+    body: bytes | bytearray
+
+    @property
+    def address(self) -> str: ...
 
     def belongs(self, caller: Caller, tenures: Tenures) -> None:
         """What is streamed to it ends with this caller's credential."""
@@ -46,28 +52,43 @@ class Door:
         challenge: Unauthenticated,
         tenures: Tenures,
         admit: Authenticate | None = None,
+        known: Known | None = None,
     ) -> None:
-        """`admit` authenticates what no policy will see: requests other than POST; `authenticate` unless given."""
+        """`admit` authenticates what no policy will see: requests other than POST; `authenticate` unless given.
+
+        `known` saves asking, where it knows.
+        """
         self._authenticate = authenticate
+        self._known = known or _nobody
         self._admit = admit or authenticate
         self._serve = serve
         self._max_body = max_body
         self._challenge = challenge
         self._tenures = tenures
 
-    async def serve_direct(self, exchange: "Direct") -> None:
-        """The same for a request that did not come by ASGI."""
-        headers = fold(exchange.headers)
+    def serve_direct(self, exchange: "Direct") -> Awaitable[None]:
+        """The same for a request that did not come by ASGI. Not a coroutine of its own where nothing is waited for."""
+        caller = self._known(exchange.headers)
+        if caller is None or caller.resource not in ("/mcp", exchange.path):
+            return self._ask_direct(exchange)
+        return self._let_in(exchange, caller)
+
+    async def _ask_direct(self, exchange: "Direct") -> None:
         try:
-            caller = await self._authenticate(headers, exchange.address)
+            caller = await self._authenticate(exchange.headers, exchange.address)
             _check_audience(caller, exchange.path)
         except Fault as fault:
             await exchange.answer(*self._refusal(fault, exchange.path))
             return
+        await self._let_in(exchange, caller)
+
+    def _let_in(self, exchange: "Direct", caller: Caller) -> Awaitable[None]:
         exchange.belongs(caller, self._tenures)
-        duplicate = repeated_routing_header(exchange.headers, headers)
-        inbound = Inbound("POST", exchange.path, headers, duplicate, bytes(exchange.body), caller, exchange.address)
-        await self._serve(inbound, exchange)
+        body = bytes(exchange.body)
+        return self._serve(
+            Inbound("POST", exchange.path, exchange.headers, exchange.duplicate, body, caller, exchange.address),
+            exchange,
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw = scope["headers"]
@@ -158,6 +179,10 @@ class AsgiOutlet:
     def cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
+
+
+def _nobody(headers: Mapping[str, str]) -> Caller | None:
+    return None
 
 
 _END: Message = {"type": "http.response.body", "body": b""}

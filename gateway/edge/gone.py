@@ -9,27 +9,27 @@ EXTENSION = "gatehouse.gone"
 class Gone:
     """`gone(callback)`: called at most once, at once if the client is gone already, never after the answer."""
 
-    __slots__ = ("_callbacks", "_lost")
-
-    def __init__(self) -> None:
-        self._callbacks: list[Callable[[], None]] | None = []
-        self._lost = False
+    # The class's own until they change: most requests are answered before anybody asks.
+    _callbacks: tuple[Callable[[], None], ...] = ()
+    _over = False
+    _lost = False
 
     def __call__(self, callback: Callable[[], None]) -> None:
         if self._lost:
             callback()
-        elif self._callbacks is not None:
-            self._callbacks.append(callback)
+        elif not self._over:
+            self._callbacks += (callback,)
 
     def answered(self) -> None:
         """The response is complete: forget everybody."""
-        self._callbacks = None
+        self._over = True
+        self._callbacks = ()
 
     def lost(self) -> None:
         """The client is gone. Means nothing once answered."""
-        callbacks, self._callbacks = self._callbacks, None
-        if callbacks is None:
+        if self._over:
             return
-        self._lost = True
+        self._over = self._lost = True
+        callbacks, self._callbacks = self._callbacks, ()
         for callback in callbacks:
             callback()

@@ -6,14 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Protocol
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from gateway.contract import Caller
 from gateway.edge.door import Door
 from gateway.edge.gone import Gone
-from gateway.edge.headers import RawHeaders
 from gateway.edge.tenure import Tenures
 
 log = logging.getLogger("gatehouse.edge")
@@ -21,7 +20,7 @@ log = logging.getLogger("gatehouse.edge")
 _STATUS_LINE: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus if status >= 200
 }
-_UNUSUAL: Final = frozenset({b"origin", b"expect", b"upgrade", b"content-encoding", b"transfer-encoding"})
+_UNUSUAL: Final = frozenset({"origin", "expect", "upgrade", "content-encoding", "transfer-encoding"})
 
 
 class Lane:
@@ -31,13 +30,13 @@ class Lane:
         self._door = door
         self._host_allowed = host_allowed
 
-    def takes(self, url: bytes, headers: dict[bytes, bytes]) -> bool:
+    def takes(self, url: bytes, headers: dict[str, str]) -> bool:
         """Only a plain path and a body of known length; browsers' requests need CORS, so they go round as well."""
         if url != b"/mcp" and (not url.startswith(b"/mcp/") or b"?" in url or b"%" in url):
             return False
-        if b"content-length" not in headers or not _UNUSUAL.isdisjoint(headers):
+        if "content-length" not in headers or not _UNUSUAL.isdisjoint(headers):
             return False
-        return self._host_allowed(headers[b"host"])
+        return self._host_allowed(headers["host"].encode("latin-1"))
 
     async def run(self, exchange: "Exchange") -> None:
         try:
@@ -49,6 +48,8 @@ class Lane:
             # The task of a request must not die unseen, nor its client wait.
             log.exception("a request failed at the edge")
             exchange.transport.close()
+        finally:
+            exchange.line.leave(exchange)
 
 
 class _Nobody:
@@ -60,69 +61,68 @@ class _Nobody:
 _NOBODY: Final = _Nobody()
 
 
-class Exchange:
+class Line(Protocol):
+    """The connection that an exchange is on."""
+
+    transport: asyncio.Transport
+    flow: FlowControl
+    client: tuple[str, int] | None
+
+    @property
+    def stamps(self) -> Sequence[tuple[bytes, bytes]]:
+        """What every answer says."""
+        ...
+
+    def on_response_complete(self) -> None: ...
+
+    def leave(self, exchange: "Exchange") -> None: ...
+
+
+class Exchange(Gone):
     """One request and its answer, in place of uvicorn's cycle: what it reads and sets of one is here as well.
 
     It is a `gateway.contract.Outlet`.
     """
 
-    __slots__ = (
-        "_flow",
-        "_gone",
-        "_on_complete",
-        "_stamps",
-        "_tenure",
-        "address",
-        "body",
-        "disconnected",
-        "headers",
-        "keep_alive",
-        "more_body",
-        "path",
-        "response_complete",
-        "response_started",
-        "task",
-        "transport",
-    )
-
     message_event = _NOBODY
     waiting_for_100_continue = False
+    # The class's own until they change, as with `Gone`.
+    more_body = True
+    disconnected = False
+    response_started = False
+    response_complete = False
+    task: "asyncio.Task[None] | None" = None
+    body: bytes | bytearray = b""
+    _tenure: tuple[Caller, Tenures] | None = None
 
-    def __init__(
-        self,
-        path: str,
-        headers: RawHeaders,
-        address: str,
-        transport: asyncio.Transport,
-        flow: FlowControl,
-        gone: Gone,
-        keep_alive: bool,
-        stamps: Sequence[tuple[bytes, bytes]],
-        on_complete: Callable[[], None],
-    ) -> None:
+    def __init__(self, line: Line, path: str, headers: dict[str, str], duplicate: str | None, keep_alive: bool) -> None:
+        self.line = line
+        self.transport = line.transport
         self.path = path
         self.headers = headers
-        self.address = address
-        self.transport = transport
-        self.body = bytearray()
-        self.more_body = True
+        self.duplicate = duplicate
         self.keep_alive = keep_alive
-        self.disconnected = False
-        self.response_started = False
-        self.response_complete = False
-        self._flow = flow
-        self._gone = gone
-        self._stamps = stamps
-        self._on_complete = on_complete
-        self._tenure: tuple[Caller, Tenures] | None = None
-        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        client = self.line.client
+        return client[0] if client else ""
+
+    def take(self, body: bytes) -> None:
+        """One more piece of the body; mostly it is the only one."""
+        if not self.body:
+            self.body = body
+        elif isinstance(self.body, bytearray):
+            self.body += body
+        else:
+            self.body = bytearray(self.body) + body
 
     def belongs(self, caller: Caller, tenures: Tenures) -> None:
         self._tenure = (caller, tenures)
 
     async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-        if self._flow.write_paused:
-            await self._flow.drain()
+        if self.line.flow.write_paused:
+            await self.line.flow.drain()
         if self.disconnected or self.response_started:
             return
         head = self._head(status, headers)
@@ -142,11 +142,11 @@ class Exchange:
         if self._tenure is not None:
             caller, tenures = self._tenure
             tenures.opened(caller, self)
-            self._gone(lambda: tenures.closed(self))
+            self(lambda: tenures.closed(self))
 
     async def write(self, chunk: bytes) -> None:
-        if self._flow.write_paused:
-            await self._flow.drain()
+        if self.line.flow.write_paused:
+            await self.line.flow.drain()
         if chunk and not self.disconnected and not self.response_complete:
             self.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
 
@@ -161,13 +161,13 @@ class Exchange:
         if self.disconnected or self.response_complete:
             return
         self.transport.write(b"0\r\n\r\n")
-        self._gone.lost()
+        self.lost()
         self._complete()
         if stop and self.task is not None and not self.task.cancelling():
             self.task.cancel()
 
     def on_gone(self, callback: Callable[[], None]) -> None:
-        self._gone(callback)
+        self(callback)
 
     def cancel(self) -> None:
         if self.task is not None:
@@ -176,7 +176,7 @@ class Exchange:
     def _head(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
         self.response_started = True
         head = [_STATUS_LINE[status]]
-        head += [b"%b: %b\r\n" % each for each in self._stamps]
+        head += [b"%b: %b\r\n" % each for each in self.line.stamps]
         head += [b"%b: %b\r\n" % each for each in headers]
         if not self.keep_alive:
             head.append(b"connection: close\r\n")
@@ -186,4 +186,4 @@ class Exchange:
         self.response_complete = True
         if not self.keep_alive:
             self.transport.close()
-        self._on_complete()
+        self.line.on_response_complete()

@@ -6,6 +6,7 @@ No timer per connection: it notes when its phase changed, and the census asks ea
 import asyncio
 import socket
 from collections import deque
+from collections.abc import Sequence
 from time import monotonic
 from typing import Any, ClassVar, Literal, cast
 
@@ -26,6 +27,7 @@ from gateway.edge.bounds import (
 )
 from gateway.edge.census import Census
 from gateway.edge.gone import EXTENSION, Gone
+from gateway.edge.headers import fold, repeated_routing_header
 from gateway.edge.lane import Exchange, Lane
 from gateway.edge.limits import EdgeLimits
 from gateway.edge.refusal import last_words
@@ -152,15 +154,15 @@ class Edge(HttpToolsProtocol):
         # A head that came in one small read needs no adding up.
         if self._held or self._read > limits.max_header_bytes or len(headers) > limits.max_headers:
             check_size(self.url, headers, limits)
-        named = dict(headers)
-        if len(named) != len(headers) or b"host" not in named:
+        named = fold(headers)
+        if len(named) != len(headers) or "host" not in named:
             check_host(headers, self.parser.get_http_version())
-        if b"content-length" in named:
-            check_length(named[b"content-length"], limits)
-        gone, before = Gone(), self.cycle
+        if "content-length" in named:
+            check_length(named["content-length"], limits)
         if self._may_take_lane(named):
-            self._take_lane(gone)
+            self._take_lane(named)
             return
+        gone, before = Gone(), self.cycle
         self._exchange = None
         self._begin_scope(named)
         self.scope["extensions"] = {EXTENSION: gone}  # pyright: ignore[reportGeneralTypeIssues]  # typed for dicts
@@ -173,34 +175,31 @@ class Edge(HttpToolsProtocol):
             # The parser reports trailers as headers: they must not join those the app was given.
             self.headers = []
 
-    def _may_take_lane(self, named: dict[bytes, bytes]) -> bool:
+    def _may_take_lane(self, named: dict[str, str]) -> bool:
         if self.lane is None or self.parser.get_method() != b"POST" or self.parser.get_http_version() != "1.1":
             return False
         return not self._unanswered and self.lane.takes(self.url, named)
 
-    def _take_lane(self, gone: Gone) -> None:
-        exchange = Exchange(
-            self.url.decode(),
-            self.headers,
-            self.client[0] if self.client else "",
-            self.transport,
-            self.flow,
-            gone,
-            self.parser.should_keep_alive() and not self.closing,
-            self.server_state.default_headers,
-            self.on_response_complete,
-        )
-        self._exchange, self.cycle = exchange, cast("RequestResponseCycle", exchange)
-        self._unanswered.append((exchange, gone))
+    def _take_lane(self, named: dict[str, str]) -> None:
+        duplicate = repeated_routing_header(self.headers, named)
+        keep_alive = self.parser.should_keep_alive() and not self.closing
+        exchange = Exchange(self, self.url.decode(), named, duplicate, keep_alive)
+        self._exchange = exchange
+        self.cycle = exchange  # pyright: ignore[reportAttributeAccessIssue]  # all of it that is ever asked for
+        self._unanswered.append((exchange, exchange))
         self._phase, self._since, self._held, self._body_bytes = "body", monotonic(), 0, 0
         self.headers = []  # as below, for trailers
 
-    def _begin_scope(self, named: dict[bytes, bytes]) -> None:
+    @property
+    def stamps(self) -> Sequence[tuple[bytes, bytes]]:
+        return self.server_state.default_headers
+
+    def _begin_scope(self, named: dict[str, str]) -> None:
         """What uvicorn does when a message begins, put off until it is known to be needed."""
         url, headers = self.url, self.headers
         super().on_message_begin()
         self.url, self.headers, self.scope["headers"] = url, headers, headers
-        self.expect_100_continue = named.get(b"expect", b"").lower() == b"100-continue"
+        self.expect_100_continue = named.get("expect", "").lower() == "100-continue"
 
     def on_body(self, body: bytes) -> None:
         self._held = 0
@@ -208,7 +207,7 @@ class Edge(HttpToolsProtocol):
         if self._body_bytes > self.limits.max_body_bytes:
             raise Refused(413, body_too_large(self.limits.max_body_bytes))
         if self._exchange is not None:
-            self._exchange.body += body
+            self._exchange.take(body)
         else:
             super().on_body(body)
 
@@ -227,8 +226,12 @@ class Edge(HttpToolsProtocol):
     def _run_lane(self, exchange: Exchange) -> None:
         assert self.lane is not None
         exchange.task = task = self.loop.create_task(self.lane.run(exchange))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)  # and `leave` takes it out again: a callback would be another turn of the loop
+
+    def leave(self, exchange: Exchange) -> None:
+        """Nothing more will be done for it."""
+        if exchange.task is not None:
+            self.tasks.discard(exchange.task)
 
     def on_response_complete(self) -> None:
         # Not uvicorn's own, which sets and cancels a keep-alive timer for each request.
@@ -237,7 +240,8 @@ class Edge(HttpToolsProtocol):
             self._unanswered.popleft()[1].answered()
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         elif self._phase == "answer":

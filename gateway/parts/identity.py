@@ -39,6 +39,7 @@ from gateway.contract import Caller
 from gateway.edge.address import client_address, within
 from gateway.edge.bearer import Bearer
 from gateway.edge.challenge import Challenge, PlainChallenge
+from gateway.edge.door import Authenticate, Known
 from gateway.edge.metadata import metadata_router
 from gateway.edge.oauth import Rates, oauth_router
 from gateway.edge.tenure import Tenures
@@ -126,7 +127,7 @@ class Identity:
         self._bearer = Bearer(self.credentials.verify, leeway=LEEWAY, key_id=key_id)
         await self.credentials.on_revoke(self._bearer.forget)
         self.unauthenticated = (self.challenge or PlainChallenge()).unauthenticated
-        self.authenticate = self._let_anyone_in() if settings.auth.mode == "none" else self._ask()
+        self.known, self.authenticate = self._let_anyone_in() if settings.auth.mode == "none" else self._ask()
 
     def watch(
         self, good: Callable[[Caller], Awaitable[bool]], spawn: Callable[[Coroutine[Any, Any, None]], None]
@@ -134,7 +135,7 @@ class Identity:
         """What to call when something was revoked or a tenant changed: open streams that rest on it end."""
         return lambda: spawn(self.tenures.review(good))
 
-    def admit(self, tenant: Callable[[str], Tenant | None]) -> Callable[[Mapping[str, str], str], Awaitable[Caller]]:
+    def admit(self, tenant: Callable[[str], Tenant | None]) -> Authenticate:
         """`authenticate` for doors that no policy stands behind: nobody of a suspended tenant passes."""
         authenticate = self.authenticate
 
@@ -247,26 +248,32 @@ class Identity:
         trusted = partial(within, self._settings.server.trusted_proxies)
         return client_address(peer, request.headers.get("x-forwarded-for"), trusted)
 
-    def _let_anyone_in(self) -> Callable[[Mapping[str, str], str], Awaitable[Caller]]:
+    def _let_anyone_in(self) -> tuple[Known, Authenticate]:
         anyone = Caller("default", "anonymous", scopes=frozenset((*DEFAULT_SCOPES, *BRIDGE_SCOPES)))
 
         async def let_in(headers: Mapping[str, str], address: str) -> Caller:
             return anyone
 
-        return let_in
+        return lambda headers: anyone, let_in
 
-    def _ask(self) -> Callable[[Mapping[str, str], str], Awaitable[Caller]]:
+    def _ask(self) -> tuple[Known, Authenticate]:
         bearer, trusted = self._bearer, partial(within, self._settings.server.trusted_proxies)
 
-        async def authenticate(headers: Mapping[str, str], address: str) -> Caller:
-            given = headers.get("authorization")
-            if given is None and (key := headers.get("x-api-key")) is not None:
-                given = f"Bearer {key}"
-            if (known := bearer.known(given)) is not None:
-                return known
-            return await bearer.caller(given, client_address(address, headers.get("x-forwarded-for"), trusted))
+        def known(headers: Mapping[str, str]) -> Caller | None:
+            return bearer.known(_given(headers))
 
-        return authenticate
+        async def authenticate(headers: Mapping[str, str], address: str) -> Caller:
+            client = client_address(address, headers.get("x-forwarded-for"), trusted)
+            return await bearer.caller(_given(headers), client)
+
+        return known, authenticate
+
+
+def _given(headers: Mapping[str, str]) -> str | None:
+    given = headers.get("authorization")
+    if given is None and (key := headers.get("x-api-key")) is not None:
+        return f"Bearer {key}"
+    return given
 
 
 def console_client(url: str) -> Client:

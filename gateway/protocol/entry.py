@@ -1,5 +1,6 @@
 """The north door: one URL for both eras."""
 
+from collections.abc import Awaitable
 from functools import lru_cache
 from typing import Final
 
@@ -22,33 +23,25 @@ class Entry:
         self._modern = modern
         self._legacy = legacy
 
-    async def serve(self, inbound: Inbound, outlet: Outlet) -> None:
-        version = inbound.headers.get("mcp-protocol-version")
+    def serve(self, inbound: Inbound, outlet: Outlet) -> Awaitable[None]:
+        """Not a coroutine of its own: it hands on the era's."""
+        headers = inbound.headers
+        version = headers.get("mcp-protocol-version")
         legacy = version is None or version in _HANDSHAKE
         if inbound.verb == "POST":
-            refusal = _unacceptable(inbound, legacy=legacy)
+            refusal = _judged(headers.get("content-type", ""), headers.get("accept", "*/*"), legacy)
             if refusal is not None:
                 status, words = refusal
-                await _refuse(outlet, status, words)
-            elif legacy:
-                await self._legacy.post(inbound, outlet)
-            else:
-                await self._modern.post(inbound, outlet)
-        elif inbound.verb == "GET" and legacy:
-            if "text/event-stream" not in inbound.headers.get("accept", ""):
-                await _refuse(outlet, 406, "GET opens an event stream: accept text/event-stream.")
-            else:
-                await self._legacy.get(inbound, outlet)
-        elif inbound.verb == "DELETE" and legacy:
-            await self._legacy.delete(inbound, outlet)
-        else:
-            allow = b"GET, POST, DELETE" if legacy else b"POST"
-            await _refuse(outlet, 405, "This method is not allowed here.", [(b"allow", allow)])
-
-
-def _unacceptable(inbound: Inbound, *, legacy: bool) -> tuple[int, str] | None:
-    headers = inbound.headers
-    return _judged(headers.get("content-type", ""), headers.get("accept", "*/*"), legacy)
+                return _refuse(outlet, status, words)
+            return self._legacy.post(inbound, outlet) if legacy else self._modern.post(inbound, outlet)
+        if inbound.verb == "GET" and legacy:
+            if "text/event-stream" not in headers.get("accept", ""):
+                return _refuse(outlet, 406, "GET opens an event stream: accept text/event-stream.")
+            return self._legacy.get(inbound, outlet)
+        if inbound.verb == "DELETE" and legacy:
+            return self._legacy.delete(inbound, outlet)
+        allow = b"GET, POST, DELETE" if legacy else b"POST"
+        return _refuse(outlet, 405, "This method is not allowed here.", [(b"allow", allow)])
 
 
 @lru_cache(maxsize=256)
