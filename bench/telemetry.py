@@ -85,7 +85,7 @@ def _call() -> Call:
     caller = Caller("default", "alice")
     record = Record()
     record.decision, record.policies = "allow", ("grant.call",)
-    record.marks = [(name, record.started) for name in _STAGES]
+    record.stages, record.marks = _STAGES, [record.started] * len(_STAGES)
     params = {"name": "lab_echo", "arguments": {"text": "hello"}}
     return Call("id", caller, "tools/call", params, Client(MODERN, {}), SilentWire(), record, route, request_id=1)
 

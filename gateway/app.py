@@ -250,7 +250,8 @@ class Gatehouse:
         self.ops = for_operators(self.plain)
         self.plain.router.routes.append(godot_bridge(bridges, admit, tenures))
         max_body = self.settings.server.max_body_bytes
-        door = Door(authenticate, self._eras.entry.serve, max_body, identity.unauthenticated, tenures, admit, identity.known)
+        serve, challenge = self._eras.entry.serve, identity.unauthenticated
+        door = Door(authenticate, serve, max_body, challenge, tenures, admit, identity.known)
         self.asgi = guard = guarded(Front(door, self.plain), self.settings, self.public_url)
         self.lane = Lane(door, guard.host_allowed)
         if self.settings.console.enabled:

@@ -7,22 +7,28 @@ from gateway.contract import Call, Handler, Result, Stage
 
 
 def compose(stages: Sequence[tuple[str, Stage]], end: Handler, name: str = "end") -> Handler:
-    """Fold the stages, first outermost, around `end`. Each notes its name and time in the call's record."""
+    """Fold the stages, first outermost, around `end`. A call's record keeps their names, and when each was entered."""
 
     def last(call: Call) -> Awaitable[Result]:
-        call.record.marks.append((name, perf_counter_ns()))
+        call.record.marks.append(perf_counter_ns())
         return end(call)
 
+    names = (*(stage_name for stage_name, _ in stages), name)
     handler: Handler = last
-    for stage_name, stage in reversed(stages):
-        handler = _seat(stage_name, stage, handler)
-    return handler
+    for _, stage in reversed(stages):
+        handler = _seat(stage, handler)
+
+    def begin(call: Call) -> Awaitable[Result]:
+        call.record.stages = names
+        return handler(call)
+
+    return begin
 
 
-def _seat(name: str, stage: Stage, call_next: Handler) -> Handler:
+def _seat(stage: Stage, call_next: Handler) -> Handler:
     # Not a coroutine of its own: it hands on the stage's, one frame less for each stage.
     def run(call: Call) -> Awaitable[Result]:
-        call.record.marks.append((name, perf_counter_ns()))
+        call.record.marks.append(perf_counter_ns())
         return stage(call, call_next)
 
     return run

@@ -100,12 +100,26 @@ class Wire(Protocol):
 class Record:
     """The one thing stages write to; trace, audit and metrics read it when the call ends."""
 
-    __slots__ = ("context", "decision", "found", "hops", "marks", "notes", "outcome", "place", "policies", "started")
+    __slots__ = (
+        "context",
+        "decision",
+        "found",
+        "hops",
+        "marks",
+        "notes",
+        "outcome",
+        "place",
+        "policies",
+        "stages",
+        "started",
+    )
 
     def __init__(self) -> None:
         self.started = perf_counter_ns()
-        self.marks: list[tuple[str, int]] = []
-        """The stages in the order they were entered, each with its time."""
+        self.stages: tuple[str, ...] = ()
+        """The names of all stages of its path, in order."""
+        self.marks: list[int] = []
+        """When each of them was entered, as far as it came."""
         self.decision: Literal["allow", "deny", "ask", "none"] = "none"
         self.policies: tuple[str, ...] = ()
         self.context = ""
@@ -124,7 +138,7 @@ class Record:
     @property
     def stage(self) -> str:
         """The stage entered last."""
-        return self.marks[-1][0] if self.marks else "edge"
+        return self.stages[len(self.marks) - 1] if self.marks else "edge"
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,7 @@ def digest(value: Json) -> str:
 
 def _encode(value: Any, order: Literal["deterministic"] | None) -> bytes:
     try:
-        return msgspec.json.encode(value, order=order)
+        return _write(value) if order is None else msgspec.json.encode(value, order=order)
     except (TypeError, ValueError, RecursionError):
         pass
     try:

@@ -2,20 +2,21 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from typing import Any, Final, cast
 
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 from msgspec.structs import replace
 
 from gateway.catalogue.view import View
-from gateway.contract import Call, Client, Handler, Inbound, Json, Outlet, Record, Result, Route
+from gateway.contract import Call, Client, Handler, Inbound, Json, Outlet, Result
 from gateway.errors import Fault, Kind, UnknownName
 from gateway.protocol.answer import Header, error_bytes, headers, retry_header
 from gateway.protocol.asking import Asking, posted
 from gateway.protocol.caps import Caps
 from gateway.protocol.downgrade import downgrade
 from gateway.protocol.faults import RpcError, number
-from gateway.protocol.floor import CARRIED, IS_LIST, Floor, find, list_end, read, seen
+from gateway.protocol.floor import CARRIED, IS_LIST, Floor, Refusal, find, list_end, read, seen
 from gateway.protocol.json import BadJson
 from gateway.protocol.legacy_wire import LegacyWire
 from gateway.protocol.message import Message, message
@@ -26,7 +27,7 @@ from gateway.protocol.session import Session, Sessions
 from gateway.protocol.standing import Standing
 from gateway.protocol.streams import Streams
 from gateway.protocol.timing import timing
-from gateway.protocol.turn import Outcome, Prepared, take_turn
+from gateway.protocol.turn import Outcome, Prepared, Turn, take_turn
 from gateway.protocol.wire import Pulse
 
 INVALID_REQUEST: Final = -32600
@@ -61,6 +62,7 @@ class Legacy:
         self._standing = standing
         sessions.rows.on_answer(asking.answered_elsewhere)
         self._pulse = pulse
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._running: dict[tuple[str, str | int], asyncio.Task[Any]] = {}
         self._cancelled: set[tuple[str, str | int]] = set()
         self._ends: dict[str, Handler] = {
@@ -188,7 +190,9 @@ class Legacy:
         # A client that names event streams first gets one even for a single answer, and so can resume it.
         likes_streams = inbound.headers.get("accept", "").startswith("text/event-stream")
         wire = LegacyWire(outlet, client, correlation_id, self._streams, self._asking, likes_streams=likes_streams)
-        task = asyncio.current_task()
+        # Of a loop that is asked for once: before Python 3.12 each time takes a system call.
+        loop = self._loop = self._loop or asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
         assert task is not None
         assert asked.id is not None
         key = (session.digest, asked.id)
@@ -214,7 +218,7 @@ class Legacy:
             return 200, outcome.headers
         return self._floor.lacking(outcome.lacking, inbound, modern=False)
 
-    async def _turn(
+    def _turn(
         self,
         inbound: Inbound,
         view: View,
@@ -223,35 +227,24 @@ class Legacy:
         wire: LegacyWire,
         correlation_id: str,
         trace: dict[str, str],
-    ) -> Outcome:
+    ) -> Awaitable[Outcome]:
         end = self._ends.get(asked.method)
         if end is None:
-            error = RpcError(METHOD_NOT_FOUND, "Method not found", asked.method)
-            return Outcome(error_bytes(asked.id, error), METHOD_NOT_FOUND)
-        record = Record()
+            return _unknown_method(asked)
+        return take_turn(Turn(inbound, view, asked, client, wire, correlation_id, trace), end, self)
 
-        def prepare() -> Prepared:
-            check(asked.method, asked.params)
-            return find(view, asked.method, asked.params) if asked.method in CARRIED else (None, asked.params)
+    def refused(self, reason: Refusal) -> Handler:
+        return self._floor.refused(reason)
 
-        def build(route: Route | None, params: Json) -> Call:
-            return Call(
-                correlation_id,
-                inbound.caller,
-                asked.method,
-                params,
-                client,
-                wire,
-                record,
-                route,
-                inbound.path,
-                asked.id,
-                len(inbound.body),
-                trace,
-                address=inbound.address,
-            )
+    def prepared(self, turn: Turn) -> Prepared:
+        method, params = turn.asked.method, turn.asked.params
+        check(method, params)
+        return (*find(turn.view, method, params), None) if method in CARRIED else (None, params, None)
 
-        return await take_turn(prepare, build, end, self._floor.refused, _finished, asked.params)
+    def finished(self, call: Call, result: Result) -> Result:
+        if isinstance(result, bytes) or call.method not in CARRIED:
+            return result
+        return downgrade(result, call.client.version, call.id)
 
     def _cancel(self, digest: str, id: str | int) -> bool:
         """False when no such request runs here."""
@@ -323,10 +316,9 @@ async def _pong(call: Call) -> Result:
     return {}
 
 
-def _finished(call: Call, result: Result) -> Result:
-    if isinstance(result, bytes) or call.method not in CARRIED:
-        return result
-    return downgrade(result, call.client.version, call.id)
+async def _unknown_method(asked: Message) -> Outcome:
+    error = RpcError(METHOD_NOT_FOUND, "Method not found", asked.method)
+    return Outcome(error_bytes(asked.id, error), METHOD_NOT_FOUND)
 
 
 def _negotiated(asked: Any) -> str:

@@ -18,7 +18,6 @@ from mcp.types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LE
 from gateway.catalogue.view import SERVER_INFO, View
 from gateway.contract import (
     MODERN,
-    Answered,
     Call,
     Caller,
     Client,
@@ -26,14 +25,12 @@ from gateway.contract import (
     Inbound,
     Json,
     Outlet,
-    Record,
     Result,
-    Route,
 )
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.answer import error_bytes, headers, readdressed, result_bytes
 from gateway.protocol.faults import RpcError, number
-from gateway.protocol.floor import CARRIED, IS_LIST, Floor, find, list_end, read, seen
+from gateway.protocol.floor import CARRIED, IS_LIST, Floor, Refusal, find, list_end, read, seen
 from gateway.protocol.json import BadJson
 from gateway.protocol.listen import Listen
 from gateway.protocol.message import Message, message
@@ -42,7 +39,7 @@ from gateway.protocol.parked import Parked, Parking
 from gateway.protocol.relay import Relay
 from gateway.protocol.rounds import MULTI_ROUND, Rounds, missing_capabilities, without_elicitation_id
 from gateway.protocol.timing import timing
-from gateway.protocol.turn import Prepared, take_turn
+from gateway.protocol.turn import Prepared, Turn, take_turn
 from gateway.protocol.wire import ModernWire, Pulse
 
 METHOD_NOT_FOUND: Final = -32601
@@ -122,44 +119,17 @@ class Modern:
         if "requestState" in asked.params and await self._went_on(inbound, outlet, asked, correlation_id):
             return
         wire = ModernWire(outlet, client, correlation_id, asked.id, partial(self._park, inbound.caller, asked, client))
-        record = Record()
-        answered: Answered | None = None
-
-        def prepare() -> Prepared:
-            nonlocal answered
-            route, params, answered = self._prepared(inbound, view, asked)
-            return route, params
-
-        def build(route: Route | None, params: Json) -> Call:
-            return Call(
-                correlation_id,
-                inbound.caller,
-                asked.method,
-                params,
-                client,
-                wire,
-                record,
-                route,
-                inbound.path,
-                asked.id,
-                len(inbound.body),
-                trace,
-                answered,
-                inbound.address,
-            )
-
+        turn = Turn(inbound, view, asked, client, wire, correlation_id, trace)
         self._pulse.add(wire)
         try:
-            outcome = await take_turn(
-                prepare, build, self._ends[asked.method], self._floor.refused, self._finished, asked.params
-            )
+            outcome = await take_turn(turn, self._ends[asked.method], self)
             status, more = 200, outcome.headers
             if outcome.code is not None:
                 status = ERROR_CODE_HTTP_STATUS.get(outcome.code, 200)
             if outcome.lacking is not None:
                 status, more = self._floor.lacking(outcome.lacking, inbound, modern=True)
             body = outcome.body if wire.request_id == asked.id else readdressed(outcome.body, asked.id, wire.request_id)
-            await wire.finish(status, body, *more, *timing(inbound, record))
+            await wire.finish(status, body, *more, *timing(inbound, outcome.record))
         except asyncio.CancelledError:
             # The client closed its stream, which is how it cancels. Anything else is the server stopping.
             task = asyncio.current_task()
@@ -245,12 +215,15 @@ class Modern:
 
     # ---- what goes in and what comes out ----
 
-    def _prepared(self, inbound: Inbound, view: View, asked: Message) -> tuple[Route | None, Json, Answered | None]:
-        method, params = asked.method, asked.params
+    def refused(self, reason: Refusal) -> Handler:
+        return self._floor.refused(reason)
+
+    def prepared(self, turn: Turn) -> Prepared:
+        inbound, method, params = turn.inbound, turn.asked.method, turn.asked.params
         check(method, params)
         if method not in CARRIED:
             return None, params, None
-        route, params = find(view, method, params)
+        route, params = find(turn.view, method, params)
         if route is not None and route.header_schema is not None:
             rung = validate_mcp_param_headers(route.header_schema, params.get("arguments") or {}, inbound.headers)
             if rung is not None:
@@ -261,7 +234,7 @@ class Modern:
             params, answered = self._rounds.opened(inbound.caller, method, params, namespace)
         return route, params, answered
 
-    def _finished(self, call: Call, result: Result) -> Result:
+    def finished(self, call: Call, result: Result) -> Result:
         """The result with what this revision requires of every result. Lists come finished."""
         if isinstance(result, bytes):
             return result

@@ -2,19 +2,50 @@
 
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 from msgspec import Struct
 
-from gateway.contract import Call, Handler, Json, Record, Result, Route
+from gateway.catalogue.view import View
+from gateway.contract import Answered, Call, Client, Handler, Inbound, Json, Record, Result, Route, Wire
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.answer import Header, error_bytes, result_bytes, retry_header
 from gateway.protocol.faults import RpcError, dress, number
 from gateway.protocol.floor import Refusal
+from gateway.protocol.message import Message
 
 log = logging.getLogger("gatehouse.protocol")
 
-Prepared = tuple[Route | None, Json]
-"""Where the request leads, and its params as the backend should see them."""
+Prepared = tuple[Route | None, Json, Answered | None]
+"""Where the request leads, its params as the backend should see them, and the answer it brings, if it brings one."""
+
+
+class Turn(Struct, frozen=True):
+    """A request as it came, and the client it came from."""
+
+    inbound: Inbound
+    view: View
+    asked: Message
+    client: Client
+    wire: Wire
+    correlation_id: str
+    trace: dict[str, str]
+
+
+class Manner(Protocol):
+    """How an era does it."""
+
+    def prepared(self, turn: Turn) -> Prepared:
+        """Raises `Fault` or `ForeignError` for what is not even worth carrying out."""
+        ...
+
+    def refused(self, reason: Refusal) -> Handler:
+        """The path of a request that could not be prepared: it is charged, audited and told as well."""
+        ...
+
+    def finished(self, call: Call, result: Result) -> Result:
+        """With what the era's revision requires of every result."""
+        ...
 
 
 class Outcome(Struct, frozen=True):
@@ -34,36 +65,45 @@ class Outcome(Struct, frozen=True):
         return (*retry_header(self.retry_after), *self.more) if self.more else retry_header(self.retry_after)
 
 
-async def take_turn(
-    prepare: Callable[[], Prepared],
-    build: Callable[[Route | None, Json], Call],
-    end: Handler,
-    refused: Callable[[Refusal], Handler],
-    finish: Callable[[Call, Result], Result],
-    params: Json,
-) -> Outcome:
-    """Never raises but for cancellation: whatever goes wrong becomes an answer of the one error model.
-
-    What cannot even be prepared walks the path that `refused` lays, so that it is charged, audited and told as well.
-    """
+async def take_turn(turn: Turn, end: Handler, manner: Manner) -> Outcome:
+    """Never raises but for cancellation: whatever goes wrong becomes an answer of the one error model."""
+    inbound, asked = turn.inbound, turn.asked
     route: Route | None = None
+    params: Json = asked.params
+    answered: Answered | None = None
+    record = Record()
     try:
-        route, params = prepare()
+        route, params, answered = manner.prepared(turn)
     except (Fault, ForeignError) as exc:
-        end = refused(exc)
+        end = manner.refused(exc)
     except Exception:
         log.exception("a request could not be prepared")
-        end = refused(Fault(Kind.INTERNAL, "The gateway failed to carry out this request."))
-    call = build(route, params)
+        end = manner.refused(Fault(Kind.INTERNAL, "The gateway failed to carry out this request."))
+    call = Call(
+        turn.correlation_id,
+        inbound.caller,
+        asked.method,
+        params,
+        turn.client,
+        turn.wire,
+        record,
+        route,
+        inbound.path,
+        asked.id,
+        len(inbound.body),
+        turn.trace,
+        answered,
+        inbound.address,
+    )
     try:
-        return Outcome(result_bytes(call.request_id, finish(call, await end(call))), record=call.record)
+        return Outcome(result_bytes(asked.id, manner.finished(call, await end(call))), record=record)
     except (Fault, ForeignError) as exc:
         # Its frames, and those of its causes, may hold it, as `refused` does: all would stay until the collector comes.
         exc.__traceback__ = exc.__cause__ = exc.__context__ = None
-        return _failed(call, exc, finish)
+        return _failed(call, exc, manner.finished)
     except Exception:
         log.exception("%s failed in the gateway", call.method, extra=call.tags)
-        return _failed(call, Fault(Kind.INTERNAL, "The gateway failed to carry out this request."), finish)
+        return _failed(call, Fault(Kind.INTERNAL, "The gateway failed to carry out this request."), manner.finished)
 
 
 def _failed(call: Call, exc: Fault | ForeignError, finish: Callable[[Call, Result], Result]) -> Outcome:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 from time import perf_counter_ns
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -106,4 +106,7 @@ def _unasked(caller: Caller) -> str:
 def _digest(arguments: object) -> str:
     if not arguments:
         return ""
-    return hashlib.sha256(msgspec.json.encode(arguments, order="sorted")).hexdigest()
+    return hashlib.sha256(_sorted(arguments)).hexdigest()
+
+
+_sorted: Final = msgspec.json.Encoder(order="sorted").encode

@@ -11,6 +11,7 @@ from gateway.cleaning import cleaned, may_hide, without_hidden, without_secrets
 from gateway.contract import Call, Handler, Json, Manifest, Result
 from gateway.errors import Fault, Kind
 
+_encode: Final = msgspec.json.Encoder().encode
 _MODULES: Final = frozenset({"text"})
 _REMOTE: Final[frozenset[str]] = frozenset()
 
@@ -22,7 +23,7 @@ class Guard:
     async def __call__(self, call: Call, call_next: Handler) -> Result:
         result = await call_next(call)
         try:
-            encoded = msgspec.json.encode(result)
+            encoded = _encode(result)
             size = len(encoded)
         except UnicodeEncodeError:
             # Half a surrogate pair, which the door will replace as it encodes; escaped it is no shorter.

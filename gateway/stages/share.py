@@ -37,11 +37,15 @@ class Share:
         assert call.route is not None
         namespace, caller = call.route.namespace, call.caller
         own = self._principals.at((namespace, caller.principal))
-        if not own.pass_now():
+        if own.running < own.most:
+            own.running += 1
+        else:
             await own.wait()
         try:
             tenants = self._tenants.at((namespace, caller.tenant))
-            if not tenants.pass_now():
+            if tenants.running < tenants.most:
+                tenants.running += 1
+            else:
                 await tenants.wait()
             try:
                 return await call_next(call)
@@ -81,12 +85,6 @@ class _Gate:
         self.waiting = waiting
         self.running = 0
         self.queue: deque[asyncio.Future[None]] = deque()
-
-    def pass_now(self) -> bool:
-        if self.running >= self.most:
-            return False
-        self.running += 1
-        return True
 
     async def wait(self) -> None:
         """For a place that somebody leaves. Raises `Fault(RATE_LIMITED)` when too many wait already."""

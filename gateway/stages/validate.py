@@ -23,10 +23,10 @@ class Validate:
 
     def __call__(self, call: Call, call_next: Handler) -> Awaitable[Result]:
         # The message bounds its arguments: only a large one is measured.
-        if call.body_bytes > self._max_bytes:
-            self._measure(call.arguments)
         arguments = call.arguments
-        if call.body_bytes > self._small or any(type(value) in _NESTED for value in arguments.values()):
+        if call.body_bytes > self._max_bytes:
+            self._measure(arguments)
+        if call.body_bytes > self._small or not _NESTED.isdisjoint(map(type, arguments.values())):
             self._survey(arguments)
         route = call.route
         if route is not None and route.check is not None:

@@ -6,7 +6,6 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Final, TextIO
 
 MAX_FIELD: Final = 1024
@@ -104,10 +103,15 @@ def _printable(text: str) -> str:
 
 
 def stamp(at: float) -> str:
-    whole = int(at)
-    return f"{_second(whole)}.{int((at - whole) * 1000):03d}Z"
+    """In UTC, to the millisecond."""
+    global _second
+    begun, text = _second
+    if not 0.0 <= at - begun < 1.0:
+        begun = float(int(at))
+        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(begun))
+        _second = (begun, text)
+    return f"{text}.{int((at - begun) * 1000):03d}Z"
 
 
-@lru_cache(maxsize=8)
-def _second(whole: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
+_second = (-1.0, "")
+"""The last second that was written out: nearly always the next one's too."""

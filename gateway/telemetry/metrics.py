@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import monotonic, perf_counter_ns
 from typing import Final
 
-from gateway.contract import Call, Result
+from gateway.contract import Call, Record, Result
 from gateway.telemetry.families import FINE, SECONDS, Family, Histogram
 from gateway.telemetry.span import failure, stage_times
 
@@ -78,10 +78,13 @@ class CallMetrics:
         self._until_stages -= 1
         if not self._until_stages:
             self._until_stages = STAGES_EVERY
-            for stage, ns in stage_times(record, ended):
-                if (found := self._stages.get(stage)) is None:
-                    found = self._stages[stage] = Histogram(FINE)
-                found.observe(ns / 1e9)
+            self._time_stages(record, ended)
+
+    def _time_stages(self, record: Record, ended: int) -> None:
+        for stage, ns in stage_times(record, ended):
+            if (found := self._stages.get(stage)) is None:
+                found = self._stages[stage] = Histogram(FINE)
+            found.observe(ns / 1e9)
 
     def _new_cell(self, key: Key, call: Call, exc: BaseException | None) -> Cell:
         tenant, method, name, outcome, version = key

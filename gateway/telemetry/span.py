@@ -6,6 +6,7 @@ by attributes of the one span, a number for each stage.
 
 import asyncio
 from collections.abc import Iterator
+from operator import sub
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -88,8 +89,7 @@ def failure(call: Call, exc: BaseException | None) -> Failure | None:
 def stage_times(record: Record, ended: int) -> Iterator[tuple[str, int]]:
     """Each stage with the nanoseconds from its entry to the next one's; the last has the way back as well."""
     marks = record.marks
-    for at, (name, entered) in enumerate(marks):
-        yield name, (marks[at + 1][1] if at + 1 < len(marks) else ended) - entered
+    return zip(record.stages, map(sub, (*marks[1:], ended), marks), strict=False)
 
 
 def target(call: Call) -> str:

@@ -9,7 +9,7 @@ from tests.gateway.fakes import a_call
 
 
 async def end(call: Call) -> Result:
-    return {"seen": [name for name, _ in call.record.marks]}
+    return {"seen": list(call.record.stages[: len(call.record.marks)])}
 
 
 async def through(call: Call, call_next: Handler) -> Result:
@@ -36,7 +36,7 @@ async def test_times_never_run_backwards() -> None:
     call = a_call()
     assert call.record.stage == "edge"
     await compose((("one", through), ("two", through)), end)(call)
-    times = [call.record.started, *(at for _, at in call.record.marks)]
+    times = [call.record.started, *call.record.marks]
     assert times == sorted(times)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import ssl
+from time import monotonic
 from typing import Final
 
 from gateway.errors import Fault, Kind
@@ -11,6 +12,7 @@ from gateway.upstream.http.connection import Connection, Response, Unread
 
 CONNECT_SECONDS: Final = 5.0
 IDLE_SECONDS: Final = 30.0
+FRESH_SECONDS: Final = 0.005
 _ATTEMPTS: Final = 4
 _KEEPALIVE: Final = (  # a peer that vanished without a word is noticed within a minute
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -77,11 +79,10 @@ class Pool:
         if self._closed:
             connection.abort()
             return
-        loop = asyncio.get_running_loop()
-        connection.idle_since = loop.time()
+        connection.idle_since = monotonic()
         self._idle.append(connection)
         if self._sweeping is None:
-            self._sweeping = loop.call_later(self._idle_seconds, self._sweep)
+            self._sweeping = asyncio.get_running_loop().call_later(self._idle_seconds, self._sweep)
 
     def close(self) -> None:
         self._closed = True
@@ -95,18 +96,20 @@ class Pool:
     def _take(self) -> Connection | None:
         while self._idle:
             connection = self._idle.pop()
-            if connection.open and not connection.stale():
+            # One that was in use a moment ago need not be looked at, which takes a system call.
+            if connection.open and (monotonic() - connection.idle_since < FRESH_SECONDS or not connection.stale()):
                 return connection
             connection.abort()
         return None
 
     def _sweep(self) -> None:
         """Close what nobody needed for a while. The oldest stand first."""
-        loop = asyncio.get_running_loop()
-        due = loop.time() - self._idle_seconds
+        due = monotonic() - self._idle_seconds
         while self._idle and self._idle[0].idle_since <= due:
             self._idle.pop(0).abort()
-        self._sweeping = loop.call_later(self._idle_seconds, self._sweep) if self._idle else None
+        self._sweeping = None
+        if self._idle:
+            self._sweeping = asyncio.get_running_loop().call_later(self._idle_seconds, self._sweep)
 
     async def _connect(self) -> Connection:
         try:

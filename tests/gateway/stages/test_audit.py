@@ -143,7 +143,7 @@ async def test_every_method_leaves_one_row() -> None:
 @pytest.mark.parametrize(("last", "told"), [("validate", True), ("limit", True), ("dispatch", False)])
 async def test_a_refusal_on_the_way_is_told_and_a_failure_of_the_backend_is_not(last: str, told: bool) -> None:
     call, fault = a_call(route=a_route()), Fault(Kind.DENIED, "x")
-    call.record.marks.append((last, 0))
+    call.record.stages, call.record.marks = (last,), [0]
     heard: list[Any] = []
     with pytest.raises(Fault):
         await Audit(None, lambda *refused: heard.append(refused))(call, raising(fault))

@@ -63,7 +63,8 @@ def test_of_every_eighth_call_the_stages_are_measured() -> None:
     metrics = CallMetrics()
     for _ in range(STAGES_EVERY + 1):
         call = a_call()
-        call.record.marks = [("trace", call.record.started), ("dispatch", call.record.started + 5_000)]
+        call.record.stages = ("trace", "dispatch")
+        call.record.marks = [call.record.started, call.record.started + 5_000]
         metrics.told(call)
     seen = lines(as_text(metrics.families()))
     assert seen['gatehouse_stage_duration_seconds_count{stage="trace"}'] == "2"

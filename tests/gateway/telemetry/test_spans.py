@@ -142,7 +142,8 @@ def test_a_call_that_a_module_made_is_internal_and_came_by_no_network() -> None:
 def test_the_gateway_says_whose_call_it_was_and_what_policy_decided() -> None:
     call = a_call()
     call.record.decision, call.record.policies = "allow", ("grant.call", "guard.tenant")
-    call.record.marks += [("trace", call.record.started), ("dispatch", call.record.started + 5_000)]
+    call.record.stages = ("trace", "dispatch")
+    call.record.marks += [call.record.started, call.record.started + 5_000]
     seen = told(call)
     own = {key: value for key, value in seen.items() if key.startswith("gatehouse.") and ".stage." not in key}
     assert own == {
