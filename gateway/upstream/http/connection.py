@@ -115,6 +115,7 @@ class Connection(asyncio.Protocol):
         self._quiet = select.poll()
         self.reusable = True
         self.idle_since = 0.0
+        self.uses = 0
 
     # ---- for the pool ----
 

@@ -80,6 +80,7 @@ class Pool:
             connection.abort()
             return
         connection.idle_since = monotonic()
+        connection.uses += 1
         self._idle.append(connection)
         if self._sweeping is None:
             self._sweeping = asyncio.get_running_loop().call_later(self._idle_seconds, self._sweep)
@@ -96,8 +97,7 @@ class Pool:
     def _take(self) -> Connection | None:
         while self._idle:
             connection = self._idle.pop()
-            # One that was in use a moment ago need not be looked at, which takes a system call.
-            if connection.open and (monotonic() - connection.idle_since < FRESH_SECONDS or not connection.stale()):
+            if connection.open and (_in_use(connection) or not connection.stale()):
                 return connection
             connection.abort()
         return None
@@ -142,6 +142,12 @@ class Pool:
 
     def _broken(self) -> Fault:
         return Fault(Kind.UNAVAILABLE, f"{self._name} closed the connection without an answer.")
+
+
+def _in_use(connection: Connection) -> bool:
+    """Whether it need not be looked at, which takes a system call: it served a moment ago, and not for the first time,
+    so that its server does not close after each answer."""
+    return connection.uses > 1 and monotonic() - connection.idle_since < FRESH_SECONDS
 
 
 class Leased:

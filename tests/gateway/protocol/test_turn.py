@@ -6,22 +6,31 @@ from typing import Any
 
 import pytest
 
-from gateway.contract import Call, Json, Manifest, Result
+from gateway.contract import Call, Inbound, Json, Manifest, Result
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.protocol.turn import Outcome, take_turn
+from gateway.protocol.message import Message
+from gateway.protocol.turn import Outcome, Turn, take_turn
 from tests.gateway.fakes import FakeBackend, a_call, a_route
 
 
+class Plain:
+    """An era that changes nothing, but for what a test puts in place of its own."""
+
+    def __init__(self, prepare: Any, finish: Any) -> None:
+        self.prepared = prepare
+        self.finished = finish
+
+    def refused(self, reason: Exception) -> Any:
+        return raising(reason)
+
+
 async def turn(end: Any, *, finish: Any = lambda call, result: result, prepare: Any = None, **more: Any) -> Outcome:
-    route = more.pop("route", a_route())
-    return await take_turn(
-        prepare or (lambda: (route, {})),
-        lambda route, params: a_call(params=params, route=route),
-        end,
-        raising,
-        finish,
-        {},
-    )
+    route, call = more.pop("route", a_route()), a_call()
+    inbound = Inbound("POST", "/mcp", {}, None, b"{}", call.caller)
+    view: Any = None
+    asked = Message("request", 1, "tools/call", {})
+    given = Turn(inbound, view, asked, call.client, call.wire, call.id, {})
+    return await take_turn(given, end, Plain(prepare or (lambda _: (route, {}, None)), finish))
 
 
 def raising(exc: Exception) -> Any:
@@ -66,7 +75,7 @@ async def test_an_exception_becomes_an_internal_fault_without_its_text(caplog: p
 
 @pytest.mark.parametrize("exc", [Fault(Kind.INVALID_INPUT, "x"), ForeignError(-32602, "x"), KeyError("x")])
 async def test_what_fails_while_the_call_is_prepared_is_answered_too(exc: Exception) -> None:
-    def prepare() -> Any:
+    def prepare(given: Turn) -> Any:
         raise exc
 
     async def end(call: Call) -> Result:
