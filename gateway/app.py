@@ -29,7 +29,7 @@ from gateway.edge.api.policy import policy_router
 from gateway.edge.api.usage import usage_router
 from gateway.edge.bridge import bridge_router
 from gateway.edge.bridge_godot import godot_bridge
-from gateway.edge.correlation import correlation_id, new_id
+from gateway.edge.correlation import correlate, correlation_id, new_id
 from gateway.edge.door import Door
 from gateway.edge.health import health_router
 from gateway.edge.lane import Lane
@@ -37,7 +37,7 @@ from gateway.edge.metrics import for_operators, metrics_router
 from gateway.errors import Fault
 from gateway.parts.console import Asked, open_console
 from gateway.parts.counting import shared_windows
-from gateway.parts.doors import Eras, Front, correlate, guarded
+from gateway.parts.doors import Eras, Front, guarded
 from gateway.parts.ground import Ground
 from gateway.parts.health import Healths
 from gateway.parts.identity import Identity

@@ -38,6 +38,18 @@ def _restart() -> None:
 os.register_at_fork(after_in_child=_restart)
 
 
+def correlate(headers: Mapping[str, str], meta: Any) -> tuple[str, dict[str, str]]:
+    """The correlation id and the trace context of a request; its `_meta` is as it came, of whatever type."""
+    known: Mapping[str, Any] = meta if meta.__class__ is dict else {}
+    if _NAMES.isdisjoint(headers) and _NAMES.isdisjoint(known):
+        return new_id(), {}  # as a rule
+    trace = trace_context(headers, known)
+    return correlation_id(headers, known, trace), trace
+
+
+_NAMES: Final = frozenset({"correlationId", "x-correlation-id", "x-request-id", "traceparent", "baggage"})
+
+
 def correlation_id(
     headers: Mapping[str, str],
     meta: Mapping[str, Any] | None = None,

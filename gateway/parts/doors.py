@@ -1,14 +1,10 @@
 """The doors: both eras of the protocol at one endpoint, beside the plain routes, behind one guard."""
 
-from collections.abc import Mapping
-from typing import Any, cast
-
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.catalogue.catalogue import Catalogue
-from gateway.contract import Bus, Json
-from gateway.edge.correlation import correlation_id, trace_context
+from gateway.contract import Bus
 from gateway.edge.door import Door
 from gateway.edge.guard import Guard, defaults
 from gateway.edge.health import PATHS
@@ -80,9 +76,3 @@ def guarded(app: ASGIApp, settings: Settings, public_url: str) -> Guard:
     server = settings.server
     hosts, origins = defaults(server.host, server.port, public_url)
     return Guard(app, (*hosts, *server.allowed_hosts), (*origins, *server.allowed_origins), PATHS)
-
-
-def correlate(headers: Mapping[str, str], meta: Any) -> tuple[str, dict[str, str]]:
-    known = cast("Json", meta) if isinstance(meta, dict) else None
-    trace = trace_context(headers, known)
-    return correlation_id(headers, known, trace), trace

@@ -92,8 +92,9 @@ class Legacy:
         if asked.method == "initialize" and asked.kind == "request":
             await self._open(inbound, outlet, view, asked, correlation_id, trace)
             return
-        session = await self._session(inbound, outlet, asked.id, correlation_id)
+        session = self._sessions.find(inbound.caller, inbound.headers.get("mcp-session-id", ""))
         if session is None:
+            await self._no_session(inbound, outlet, asked.id, correlation_id)
             return
         if asked.kind == "request":
             await self._serve(inbound, outlet, view, session, asked, correlation_id, trace)
@@ -113,8 +114,10 @@ class Legacy:
             error = RpcError(METHOD_NOT_FOUND, "There is no such endpoint.")
             await _refuse(outlet, 404, correlation_id, None, error)
             return
-        session = await self._session(inbound, outlet, None, correlation_id)
-        if session is not None:
+        session = self._sessions.find(inbound.caller, inbound.headers.get("mcp-session-id", ""))
+        if session is None:
+            await self._no_session(inbound, outlet, None, correlation_id)
+        else:
             try:
                 with self._caps.held(inbound.caller):
                     await self._listen(inbound, outlet, session, correlation_id)
@@ -132,28 +135,23 @@ class Legacy:
 
     async def delete(self, inbound: Inbound, outlet: Outlet) -> None:
         correlation_id, _ = self._floor.correlate(inbound.headers, None)
-        session = await self._session(inbound, outlet, None, correlation_id)
-        if session is not None:
+        session = self._sessions.find(inbound.caller, inbound.headers.get("mcp-session-id", ""))
+        if session is None:
+            await self._no_session(inbound, outlet, None, correlation_id)
+        else:
             await self._sessions.end(session)
             self._cancel_all(session.digest)
             await self._standing.forget(session.digest)
             await self._news.tell("ended", {"session": session.digest})
             await outlet.answer(204, headers(correlation_id), b"")
 
-    async def _session(
-        self, inbound: Inbound, outlet: Outlet, id: str | int | None, correlation_id: str
-    ) -> Session | None:
-        """The session the request belongs to; None after answering why there is none."""
-        given = inbound.headers.get("mcp-session-id")
-        if given is None:
+    async def _no_session(self, inbound: Inbound, outlet: Outlet, id: str | int | None, correlation_id: str) -> None:
+        if "mcp-session-id" not in inbound.headers:
             error = RpcError(INVALID_REQUEST, "Missing Mcp-Session-Id header: begin with initialize.")
             await _refuse(outlet, 400, correlation_id, id, error)
-            return None
-        session = self._sessions.find(inbound.caller, given)
-        if session is None:
+        else:
             error = RpcError(SESSION_GONE, "Session not found: begin again with initialize.")
             await _refuse(outlet, 404, correlation_id, id, error)
-        return session
 
     # ---- one request ----
 

@@ -51,7 +51,7 @@ def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA synchronous=NORMAL")
     # It mostly appends: what it wrote last is all that it needs at hand.
-    connection.execute("PRAGMA cache_size=-256")
+    connection.execute("PRAGMA cache_size=-1024")
     return connection
 
 

@@ -117,7 +117,9 @@ class CallMetrics:
                     key = (hop.backend, call.method, OTHER, failed)
                 times = self._hops.setdefault(key, Histogram(SECONDS))
             times.observe(((hop.ended or perf_counter_ns()) - hop.started) / 1e9)
-            self._queued.setdefault(hop.backend, Histogram(SECONDS)).observe(hop.queued / 1e9)
+            if (queued := self._queued.get(hop.backend)) is None:
+                queued = self._queued[hop.backend] = Histogram(SECONDS)
+            queued.observe(hop.queued / 1e9)
 
     def _seen(self, session: str, version: str) -> None:
         if session in self._sessions:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import limits
@@ -19,7 +19,7 @@ from gateway.contract import (
     Result,
     Stage,
 )
-from gateway.edge.correlation import correlation_id, trace_context
+from gateway.edge.correlation import correlate
 from gateway.pipeline import compose
 from gateway.policy.decide import Policy
 from gateway.protocol.asking import Asking
@@ -107,7 +107,7 @@ class Rig:
             path=path,
             lists=lambda end: compose((*begin, ("authorize", Authorize(policy.decide_list))), end),
             refused=lambda reason: compose(begin, _raising(reason), "edge"),
-            correlate=_correlate,
+            correlate=correlate,
             server_info=SERVER_INFO,
         )
         self.hub = Hub(self.backends.get)
@@ -257,9 +257,3 @@ class Rig:
     def begin_get(self, session: str, last: str | None = None, **more: Any) -> tuple[Paper, "asyncio.Task[None]"]:
         headers = {"mcp-session-id": session, "last-event-id": last, "accept": "text/event-stream"}
         return self.begin(b"", headers, verb="GET", **more)
-
-
-def _correlate(headers: Mapping[str, str], meta: Any) -> tuple[str, dict[str, str]]:
-    known = meta if isinstance(meta, dict) else None
-    trace = trace_context(headers, known)
-    return correlation_id(headers, known, trace), trace
