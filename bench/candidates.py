@@ -92,10 +92,12 @@ def upstream(era: Era) -> tuple[int, tuple[str, ...]]:
     return port, (sys.executable, "-m", "bench.upstream_server", era, str(port))
 
 
-def _forward(era: Era) -> Callable[[Path, int], Launch]:
+def _forward(era: Era, token: str | None = "bench-token") -> Callable[[Path, int], Launch]:
     def prepare(folder: Path, port: int) -> Launch:
         behind, argv = upstream(era)
-        return Launch((sys.executable, "-m", "bench.forward_server", str(port), str(behind)), behind=(argv,))
+        checked = (token,) if token is not None else ()
+        forwarder = (sys.executable, "-m", "bench.forward_server", str(port), str(behind), *checked)
+        return Launch(forwarder, key=token, behind=(argv,))
 
     return prepare
 
@@ -165,7 +167,8 @@ CANDIDATES: tuple[Candidate, ...] = (
         _gatehouse,
         bound=_IN_PROCESS_BOUND,
     ),
-    Candidate("forward", "bare forwarder 2026-07-28", "modern", "echo", _forward("modern"), floor="forward"),
+    Candidate("forward", "forwarder 2026-07-28", "modern", "bench_echo", _forward("modern"), floor="forward"),
+    Candidate("bytes", "the same, bytes only", "modern", "echo", _forward("modern", None), floor="forward"),
     Candidate(
         "gatehouse-hop",
         "Gatehouse, HTTP hop 2026-07-28",
@@ -177,9 +180,9 @@ CANDIDATES: tuple[Candidate, ...] = (
     ),
     Candidate(
         "forward-handshake",
-        "bare forwarder 2025-11-25",
+        "forwarder 2025-11-25",
         "handshake",
-        "echo",
+        "bench_echo",
         _forward("handshake"),
         floor="forward-handshake",
     ),

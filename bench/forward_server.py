@@ -1,10 +1,13 @@
-"""The floor of the HTTP hop: a bare ASGI app that posts what it gets to the server behind it, and nothing else.
+"""The floor of the HTTP hop: a bare ASGI app that checks a token, renames the tool, and posts to the server behind it.
 
-Its client is as bare: keep-alive connections on an asyncio protocol and httptools.
+Its client is as bare: keep-alive connections on an asyncio protocol and httptools. Without a token to check it does
+not even look at what it passes on, which is less than any gateway can do.
 """
 
 import asyncio
+import json
 import sys
+from hashlib import sha256
 from typing import Any, cast
 
 import httptools
@@ -50,6 +53,8 @@ class Connection(asyncio.Protocol):
 
 
 class Forward:
+    """Bytes in, bytes out."""
+
     def __init__(self, port: int) -> None:
         self._port = port
         self._head = b"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1:%d\r\ncontent-type: application/json\r\n" % port
@@ -62,7 +67,7 @@ class Forward:
             message = await receive()
             body += message.get("body", b"")
             more = message.get("more_body", False)
-        passed = b"".join(b"%b: %b\r\n" % header for header in scope["headers"] if header[0] in _PASSED_ON)
+        passed, body = self._prepared(scope["headers"], body)
         connection = self._idle.pop() if self._idle else await self._connect()
         request = b"%b%bcontent-length: %d\r\n\r\n%b" % (self._head, passed, len(body), body)
         status, headers, answer = await connection.ask(request)
@@ -70,10 +75,35 @@ class Forward:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
 
+    def _prepared(self, headers: list[tuple[bytes, bytes]], body: bytes) -> tuple[bytes, bytes]:
+        return b"".join(b"%b: %b\r\n" % header for header in headers if header[0] in _PASSED_ON), body
+
     async def _connect(self) -> Connection:
         loop = asyncio.get_running_loop()
         return (await loop.create_connection(Connection, "127.0.0.1", self._port))[1]
 
 
+class Gate(Forward):
+    """The least that makes it a gateway: a token that must be known, and tools under a name of their own."""
+
+    def __init__(self, port: int, token: str) -> None:
+        super().__init__(port)
+        self._known = {sha256(token.encode()).digest()}
+        self._tools = {"bench_echo": "echo"}
+
+    def _prepared(self, headers: list[tuple[bytes, bytes]], body: bytes) -> tuple[bytes, bytes]:
+        named = dict(headers)
+        if sha256(named[b"authorization"].removeprefix(b"Bearer ")).digest() not in self._known:
+            raise PermissionError
+        message = json.loads(body)
+        if message["method"] == "tools/call":
+            name = message["params"]["name"] = self._tools[message["params"]["name"]]
+            body = json.dumps(message, separators=(",", ":")).encode()
+            if b"mcp-name" in named:
+                named[b"mcp-name"] = name.encode()
+        return b"".join([b"%b: %b\r\n" % (each, named[each]) for each in _PASSED_ON if each in named]), body
+
+
 if __name__ == "__main__":
-    serve(Forward(int(sys.argv[2])), int(sys.argv[1]))
+    behind = int(sys.argv[2])
+    serve(Gate(behind, sys.argv[3]) if len(sys.argv) > 3 else Forward(behind), int(sys.argv[1]))
