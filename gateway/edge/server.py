@@ -145,18 +145,21 @@ class Edge(HttpToolsProtocol):
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name.lower(), value))
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        if self.parser.should_upgrade() and not self._should_upgrade():
-            return
+        if self.parser.should_upgrade():
+            self._lower_names()
+            if not self._should_upgrade():
+                return
         limits, headers = self.limits, self.headers
         # A head that came in one small read needs no adding up.
         if self._held or self._read > limits.max_header_bytes or len(headers) > limits.max_headers:
             check_size(self.url, headers, limits)
         named = fold(headers)
         if len(named) != len(headers) or "host" not in named:
-            check_host(headers, self.parser.get_http_version())
+            self._lower_names()
+            check_host(self.headers, self.parser.get_http_version())
         if "content-length" in named:
             check_length(named["content-length"], limits)
         if self._may_take_lane(named):
@@ -164,6 +167,7 @@ class Edge(HttpToolsProtocol):
             return
         gone, before = Gone(), self.cycle
         self._exchange = None
+        self._lower_names()
         self._begin_scope(named)
         self.scope["extensions"] = {EXTENSION: gone}  # pyright: ignore[reportGeneralTypeIssues]  # typed for dicts
         super().on_headers_complete()
@@ -174,6 +178,10 @@ class Edge(HttpToolsProtocol):
             self._unanswered.append((self.cycle, gone))
             # The parser reports trailers as headers: they must not join those the app was given.
             self.headers = []
+
+    def _lower_names(self) -> None:
+        """As ASGI, and uvicorn, have them; the direct lane reads the folded ones."""
+        self.headers = [(name.lower(), value) for name, value in self.headers]
 
     def _may_take_lane(self, named: dict[str, str]) -> bool:
         if self.lane is None or self.parser.get_method() != b"POST" or self.parser.get_http_version() != "1.1":

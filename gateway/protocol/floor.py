@@ -53,9 +53,9 @@ class Floor:
         return self.catalogue.view(inbound.caller, inbound.path)
 
 
-async def read(body: bytes) -> Json:
-    """The object in a body. A large one is read in a thread, so that others are served meanwhile."""
-    return decode(body) if len(body) < LARGE else await asyncio.to_thread(decode, body)
+async def read_aside(body: bytes) -> Json:
+    """The object in a body of at least `LARGE` bytes: in a thread, so that others are served meanwhile."""
+    return await asyncio.to_thread(decode, body)
 
 
 def find(view: View, method: str, params: Json) -> tuple[Route | None, Json]:

@@ -16,8 +16,8 @@ from gateway.protocol.asking import Asking, posted
 from gateway.protocol.caps import Caps
 from gateway.protocol.downgrade import downgrade
 from gateway.protocol.faults import RpcError, number
-from gateway.protocol.floor import CARRIED, IS_LIST, Floor, Refusal, find, list_end, read, seen
-from gateway.protocol.json import BadJson
+from gateway.protocol.floor import CARRIED, IS_LIST, LARGE, Floor, Refusal, find, list_end, read_aside, seen
+from gateway.protocol.json import BadJson, decode
 from gateway.protocol.legacy_wire import LegacyWire
 from gateway.protocol.message import Message, message
 from gateway.protocol.news import News
@@ -79,7 +79,8 @@ class Legacy:
 
     async def post(self, inbound: Inbound, outlet: Outlet) -> None:
         try:
-            asked = message(await read(inbound.body))
+            raw = inbound.body
+            asked = message(decode(raw) if len(raw) < LARGE else await read_aside(raw))
         except BadJson as exc:
             await _refuse(outlet, 400, "", exc.id, RpcError(exc.code, exc.message))
             return

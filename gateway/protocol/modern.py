@@ -30,8 +30,8 @@ from gateway.contract import (
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.answer import error_bytes, headers, readdressed, result_bytes
 from gateway.protocol.faults import RpcError, number
-from gateway.protocol.floor import CARRIED, IS_LIST, Floor, Refusal, find, list_end, read, seen
-from gateway.protocol.json import BadJson
+from gateway.protocol.floor import CARRIED, IS_LIST, LARGE, Floor, Refusal, find, list_end, read_aside, seen
+from gateway.protocol.json import BadJson, decode
 from gateway.protocol.listen import Listen
 from gateway.protocol.message import Message, message
 from gateway.protocol.params import LOG_LEVELS, check
@@ -69,7 +69,8 @@ class Modern:
 
     async def post(self, inbound: Inbound, outlet: Outlet) -> None:
         try:
-            body = await read(inbound.body)
+            raw = inbound.body
+            body = decode(raw) if len(raw) < LARGE else await read_aside(raw)
             asked = message(body)
         except BadJson as exc:
             await _refuse(outlet, "", exc.id, RpcError(exc.code, exc.message))

@@ -51,7 +51,8 @@ async def a_good_client(port: int) -> AsyncIterator[None]:
 
 
 async def test_threat_24_slow_heads_on_many_sockets_are_cut_on_time(serve: Serve) -> None:
-    served = serve(app, LIMITS)
+    # Two hundred clients of one thread need their time to read what they are told.
+    served = serve(app, replace(LIMITS, linger=10))
     head = b"GET / HTTP/1.1\r\n" + HOST + b"X-Slow: " + b"a" * 200
 
     async def slow_head() -> tuple[int, float]:
