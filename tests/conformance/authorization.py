@@ -34,6 +34,12 @@ _CLIENT_SCENARIOS: Final = {
         "client-credentials-basic-auth",
         "valid-bearer-token",
     },
+    "auth/client-credentials-jwt": {
+        "authorization-server-metadata",
+        "token-request",
+        "client-credentials-jwt-verified",
+        "valid-bearer-token",
+    },
 }
 """Scenario -> checks that must be among those passed: one that was never made would not be missed otherwise."""
 
@@ -45,7 +51,7 @@ async def main() -> int:
         folder = Path(name)
         wrong += await _server(folder)
         for scenario, wanted in _CLIENT_SCENARIOS.items():
-            wrong += await _client(scenario, wanted, folder / "client")
+            wrong += await _client(scenario, wanted, folder / scenario)
     for complaint in wrong:
         print(f"✗ {complaint}")
     if not wrong:
