@@ -6,8 +6,8 @@ What it forgets between processes, when tokens end and where they are refreshed,
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import aclosing, contextmanager
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
@@ -110,9 +110,8 @@ class Flow(OAuthClientProvider):
         """Registered by an operator. It stays with the authorization server where it was used first."""
         before = self.context.client_info
         issuer = before.issuer if before is not None and before.client_id == id else None
-        # A list of addresses: the user's own is known to the authorization server, and to nobody here.
         self.context.client_info = OAuthClientInformationFull(
-            client_id=id, client_secret=self._program.secret, redirect_uris=None, issuer=issuer
+            client_id=id, client_secret=self._program.secret, issuer=issuer
         )
 
     async def refresh(self) -> Kept | None:
@@ -121,7 +120,8 @@ class Flow(OAuthClientProvider):
         if not self.context.can_refresh_token():
             return None
         self._choose_method()
-        answer = await self._sent(await self._refresh_token())
+        with _worded():
+            answer = await self._sent(await self._refresh_token())
         if answer.status_code in _GIVEN_UP:
             return None
         if answer.status_code != 200 or not await self._handle_refresh_response(answer):
@@ -149,14 +149,8 @@ class Flow(OAuthClientProvider):
             return AuthorizationCodeResult(code=back.code, state=back.state, iss=back.iss)
 
         self.context.redirect_handler, self.context.callback_handler = redirect, callback
-        try:
+        with _worded():
             await self._drive(challenge)
-        except OAuthRegistrationError as exc:
-            raise FlowError("it registers no new clients; give --client-id") from exc
-        except OAuthTokenError as exc:
-            raise FlowError("no token was given for the sign-in") from exc
-        except OAuthFlowError as exc:
-            raise FlowError(str(exc)) from exc
         return self._to_keep()
 
     async def _drive(self, challenge: Challenge) -> None:
@@ -202,10 +196,12 @@ class Flow(OAuthClientProvider):
             return await http.send(request)
 
     def _check_address(self, address: str) -> None:
-        """Plain http only on this machine, or to the host that the user named so."""
+        """Https; plain http to the host that the user named. Nobody elsewhere sends us to this machine's own ports."""
         parts = urlsplit(address)
-        if parts.scheme != "https" and (parts.scheme != "http" or parts.hostname not in (*LOCAL, self._own_host)):
-            raise OAuthFlowError(f"{parts.scheme}://{parts.hostname} is not safe to sign in at: it is not https")
+        inside = parts.hostname in LOCAL
+        known = parts.hostname == self._own_host or (inside and self._own_host in LOCAL)
+        if (not known and (inside or parts.scheme != "https")) or parts.scheme not in ("http", "https"):
+            raise OAuthFlowError(f"it sends you to {parts.scheme}://{parts.hostname}, which is not safe")
 
     def _to_keep(self) -> Kept:
         context, tokens, client = self.context, self.context.current_tokens, self.context.client_info
@@ -225,6 +221,21 @@ class Flow(OAuthClientProvider):
             resource=_plain(context.protected_resource_metadata),
             metadata=_plain(context.oauth_metadata),
         )
+
+
+@contextmanager
+def _worded() -> Generator[None]:
+    """What the SDK says of it may hold a server's words; ours may not."""
+    try:
+        yield
+    except OAuthRegistrationError as exc:
+        raise FlowError("it registers no new clients; give --client-id") from exc
+    except OAuthTokenError as exc:
+        raise FlowError("no token was given for the sign-in") from exc
+    except OAuthFlowError as exc:
+        raise FlowError(str(exc)) from exc
+    except (httpx2.InvalidURL, ValueError) as exc:
+        raise FlowError("what its servers say of themselves cannot be read") from exc
 
 
 def _model(kind: type[_M], given: Json | None) -> _M | None:

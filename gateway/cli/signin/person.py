@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
 
+from gateway.cli.failure import say
 from gateway.cli.signin.browser import open_page
 from gateway.cli.signin.callback import Return, listening
 from gateway.cli.signin.credential import Challenge, Refused, Step
@@ -53,11 +54,20 @@ class Person:
         kept = self._kept
         if kept is not None and kept.refresh_token and kept.stale(time.time()):
             # Before it is refused; should that not work now, there is time until it is.
-            with suppress(Refused):
+            with suppress(Refused, OSError):
                 await self._refresh(kept.access_token)
         return self._kept and self._kept.access_token
 
     async def renew(
+        self, challenge: Challenge, token: str | None, done: Collection[Step], *, asking: bool
+    ) -> Step | None:
+        try:
+            return await self._renewed(challenge, token, done, asking=asking)
+        except OSError as exc:
+            folder = self._shelf.file.parent
+            raise Refused(0, self._words(f"{folder} cannot be used: {exc.strerror}")) from exc
+
+    async def _renewed(
         self, challenge: Challenge, token: str | None, done: Collection[Step], *, asking: bool
     ) -> Step | None:
         if len(done) >= _MOST or (Step.SIGNED_IN in done and challenge.status == 401):
@@ -135,13 +145,17 @@ class Person:
 
     def _as_known_there(self, kept: Kept | None, redirect: str) -> Kept | None:
         """Without a registration that says another address to come back to: it is made anew."""
-        if kept is None or self._program.id or self._program.document or redirect in _redirects(kept):
+        if kept is None or redirect in _redirects(kept):
             return kept
-        return replace(kept, client={})
+        elsewhere = kept.client.get("client_id") in (self._program.id, self._program.document)
+        return kept if elsewhere else replace(kept, client={})
 
     def _keep(self, kept: Kept) -> None:
         self._kept = kept
-        self._shelf.write(kept)
+        try:
+            self._shelf.write(kept)
+        except OSError as exc:
+            say(f"the sign-in is good until this ends: cannot write {self._shelf.file}: {exc.strerror}")
 
     @asynccontextmanager
     async def _explained(self) -> AsyncGenerator[None]:

@@ -8,7 +8,9 @@ import pytest
 from mcp.client.auth import OAuthFlowError
 from mcp.shared.auth import OAuthMetadata
 
-from gateway.cli.signin.flow import Flow
+from gateway.cli.signin.callback import Return
+from gateway.cli.signin.credential import Challenge
+from gateway.cli.signin.flow import Flow, FlowError
 from gateway.cli.signin.kept import Kept, Shelf, stale_at
 from gateway.cli.signin.program import Program
 
@@ -16,22 +18,39 @@ REDIRECT = "http://127.0.0.1:1/callback"
 
 
 @pytest.mark.parametrize(
-    ("address", "safe"),
+    ("server", "address", "safe"),
     [
-        ("https://login.example/token", True),
-        ("http://127.0.0.1:1/token", True),
-        ("http://mcp.example:2/token", True),
-        ("http://login.example/token", False),
-        ("file:///etc/passwd", False),
+        ("http://mcp.example", "https://login.example/token", True),
+        ("http://mcp.example", "http://mcp.example:2/token", True),
+        ("http://localhost:1", "http://127.0.0.1:2/token", True),
+        ("http://localhost:1", "https://login.example/token", True),
+        ("http://localhost:1", "http://login.example/token", False),
+        ("https://mcp.example", "http://login.example/token", False),
+        ("https://mcp.example", "http://127.0.0.1:2/token", False),
+        ("https://mcp.example", "https://localhost/token", False),
+        ("https://mcp.example", "ftp://mcp.example/token", False),
     ],
 )
-async def test_tokens_and_codes_travel_by_https_or_stay_where_the_user_sent_them(address: str, safe: bool) -> None:
-    flow = Flow("http://mcp.example/mcp", Program(), None, REDIRECT)
+async def test_nobody_sends_the_user_to_plain_http_or_to_ports_of_their_own_machine(
+    server: str, address: str, safe: bool
+) -> None:
+    flow = Flow(f"{server}/mcp", Program(), None, REDIRECT)
     if safe:
         flow._check_address(address)
         return
-    with pytest.raises(OAuthFlowError, match="it is not https"):
+    with pytest.raises(OAuthFlowError, match="which is not safe"):
         await flow._sent(httpx2.Request("POST", address))
+
+
+async def test_an_address_that_is_none_is_words_and_no_traceback() -> None:
+    flow = Flow("https://mcp.example/mcp", Program(), None, REDIRECT)
+    challenge = Challenge(401, 'Bearer resource_metadata="https://127.0.0.1:none/"')
+    with pytest.raises(FlowError, match=r"^what its servers say of themselves cannot be read$"):
+        await flow.sign_in(challenge, lambda address: None, _never)
+
+
+async def _never(state: str) -> Return:
+    raise AssertionError("nobody was sent anywhere")
 
 
 @pytest.mark.parametrize("methods", [None, ["plain"]])

@@ -181,6 +181,13 @@ async def test_who_does_not_come_is_not_waited_for_without_end(gateway: Running,
         await bridged.call("lab_look")
 
 
+async def test_a_folder_that_cannot_be_used_is_said(gateway: Running, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    bridged = Bridged(gateway, tmp_path / "file" / "below", await Browser.at(gateway))
+    with pytest.raises(Refused, match="below cannot be used: Not a directory"):
+        await bridged.call("lab_look")
+
+
 async def test_nobody_is_bothered_for_what_is_no_request(gateway: Running, tmp_path: Path) -> None:
     browser = await Browser.at(gateway)
     bridged = Bridged(gateway, tmp_path, browser)
