@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import aclosing, contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
@@ -60,6 +60,10 @@ logging.getLogger("mcp.client.auth").propagate = False
 
 class FlowError(Exception):
     """Signing in did not work. Its text is for the user and holds no secret."""
+
+
+class ClientUnknownError(Exception):
+    """The authorization server has forgotten who this is; it has to be told anew."""
 
 
 class _Unkept:
@@ -115,7 +119,7 @@ class Flow(OAuthClientProvider):
         )
 
     async def refresh(self) -> Kept | None:
-        """The sign-in with new tokens; None if only a person can help."""
+        """The sign-in with new tokens; None if only a person can help. Also raises `ClientUnknownError`."""
         await self._initialize()
         if not self.context.can_refresh_token():
             return None
@@ -123,6 +127,8 @@ class Flow(OAuthClientProvider):
         with _worded():
             answer = await self._sent(await self._refresh_token())
         if answer.status_code in _GIVEN_UP:
+            if _error(answer) in ("invalid_client", "unauthorized_client"):
+                raise ClientUnknownError
             return None
         if answer.status_code != 200 or not await self._handle_refresh_response(answer):
             raise FlowError(f"the token endpoint answered HTTP {answer.status_code}")
@@ -236,6 +242,14 @@ def _worded() -> Generator[None]:
         raise FlowError(str(exc)) from exc
     except (httpx2.InvalidURL, ValueError) as exc:
         raise FlowError("what its servers say of themselves cannot be read") from exc
+
+
+def _error(answer: httpx2.Response) -> str:
+    try:
+        said: Any = answer.json()
+    except ValueError:
+        return ""
+    return str(cast("Json", said).get("error")) if isinstance(said, dict) else ""
 
 
 def _model(kind: type[_M], given: Json | None) -> _M | None:

@@ -108,13 +108,17 @@ class Person:
 
     async def _refreshed(self, kept: Kept) -> bool:
         # The SDK takes a while to load, and most starts find a token that is still good.
-        from gateway.cli.signin.flow import Flow
+        from gateway.cli.signin.flow import ClientUnknownError, Flow
 
         if not kept.refresh_token:
             return False
-        # Nobody comes back anywhere from a refresh.
-        async with self._explained():
-            renewed = await Flow(self._url, self._program, kept, "http://127.0.0.1/callback").refresh()
+        try:
+            async with self._explained():
+                # Nobody comes back anywhere from a refresh.
+                renewed = await Flow(self._url, self._program, kept, "http://127.0.0.1/callback").refresh()
+        except ClientUnknownError:
+            renewed = None
+            self._keep(replace(kept, client={}, refresh_token=None))
         if renewed is not None:
             self._keep(renewed)
         return renewed is not None
@@ -127,8 +131,14 @@ class Person:
 
                 async def wait(state: str) -> Return:
                     callback.expect(state)
-                    async with asyncio.timeout(self._patience):
-                        return await callback.returned()
+                    try:
+                        async with asyncio.timeout(self._patience):
+                            return await callback.returned()
+                    except TimeoutError:
+                        # An authorization server that does not know the client sends nobody back.
+                        if kept is not None:
+                            self._keep(replace(kept, client={}))
+                        raise
 
                 flow = Flow(self._url, self._program, self._as_known_there(kept, callback.address), callback.address)
                 self._keep(await flow.sign_in(challenge, self._show, wait))

@@ -136,6 +136,24 @@ async def test_a_refresh_that_is_refused_asks_the_person_again(gateway: Running,
     assert again.kept.client["client_id"] == registered
 
 
+async def test_a_client_that_the_gateway_forgot_registers_again(gateway: Running, tmp_path: Path) -> None:
+    browser = await Browser.at(gateway)
+    bridged = Bridged(gateway, tmp_path, browser)
+    await bridged.call("lab_look")
+    forgotten = replace(
+        bridged.kept, access_token="of-yesterday", client={**bridged.kept.client, "client_id": "gthc_x"}
+    )
+    bridged.shelf.write(forgotten)
+    again = Bridged(gateway, tmp_path, browser)
+    assert _text(await again.call("lab_look")) == "looked"
+    assert again.kept.client["client_id"] not in ("gthc_x", "")
+    # Also one of whom nobody ever hears again.
+    bridged.shelf.write(replace(forgotten, refresh_token=None))
+    with pytest.raises(Refused, match="nobody did within"):
+        await Bridged(gateway, tmp_path, lambda address: None, patience=0.2).call("lab_look")
+    assert _text(await Bridged(gateway, tmp_path, browser).call("lab_look")) == "looked"
+
+
 async def test_a_call_that_needs_more_asks_for_more_and_what_was_granted_stays(
     gateway: Running, tmp_path: Path
 ) -> None:
