@@ -1,24 +1,18 @@
 """A person as the credential of a bridge: one real gateway, its own pages, and a browser that fills them in."""
 
 import asyncio
-import json
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import pytest_asyncio
 
-from gateway.cli.bridge.endpoint import Endpoint
-from gateway.cli.signin import person as signing
 from gateway.cli.signin.credential import Challenge, Refused, Step
-from gateway.cli.signin.kept import Kept, Shelf
-from gateway.cli.signin.program import Program
 from tests.conftest import Running, run_gateway
-from tests.peers import person as peers
+from tests.peers.desk import Bridged, Browser
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 Json = dict[str, Any]
@@ -27,10 +21,6 @@ AUTH: Json = {
     "authorize_rate": "10000/minute",
     "scopes": ["mcp:list", "mcp:call"],
 }
-META = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -38,49 +28,6 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
     backends = {"lab": {"module": "tests.flows.fixtures.writer"}}
     async with run_gateway(tmp_path_factory.mktemp("gateway"), backends=backends, auth=AUTH) as running:
         yield running
-
-
-class Browser:
-    """Goes through the pages that it is shown, as its person would."""
-
-    def __init__(self, person: peers.Person) -> None:
-        self.person = person
-        self.shown: list[str] = []
-        self._visits: list[asyncio.Task[None]] = []
-
-    @classmethod
-    async def at(cls, gateway: Running, decision: str = "allow") -> "Browser":
-        return cls(peers.Person(code=await gateway.house.identity.sign_in_code(), decision=decision))
-
-    def __call__(self, address: str) -> None:
-        self.shown.append(address)
-        self._visits.append(asyncio.create_task(self._visit(address)))
-
-    async def _visit(self, address: str) -> None:
-        told = await self.person.visit(address)
-        async with httpx.AsyncClient(trust_env=False) as http:
-            (await http.get(told.pop("to"), params=told)).raise_for_status()
-
-
-class Bridged:
-    """A bridge's endpoint with nothing but the gateway's address and a folder."""
-
-    def __init__(self, gateway: Running, folder: Path, browser: Callable[[str], None], patience: float = 30.0) -> None:
-        self.shelf = Shelf(folder, gateway.url)
-        self.person = signing.Person(gateway.url, Program(), self.shelf, show=browser, patience=patience)
-        self.endpoint = Endpoint(gateway.url, self.person)
-
-    async def call(self, tool: str, **arguments: Any) -> Json:
-        params = {"name": tool, "arguments": arguments, "_meta": META}
-        message: Json = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-        said = [each async for each in self.endpoint.send(message)]
-        return json.loads(said[-1])
-
-    @property
-    def kept(self) -> Kept:
-        kept = self.shelf.read()
-        assert kept is not None
-        return kept
 
 
 def _text(answer: Json) -> str:
