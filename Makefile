@@ -52,7 +52,7 @@ engines: $(READY)  ## fetch the real engines that tests run
 engines-test: engines  ## every godot tool and action on the real engine and editor, the minutes-long ones too
 	@GATEHOUSE_ENGINES=all GATEHOUSE_TESTS_NO_SKIP=1 $(PY) -m pytest tests/backends/godot tests/flows/test_demo_godot.py --durations=10
 
-conformance: $(READY)  ## the official MCP suite, direct and through the gateway
+conformance: $(READY)  ## the official MCP suite, direct and through the gateway, and on authorization
 	@$(PY) -m tests.conformance
 	@$(PY) -m tests.conformance.authorization
 

@@ -78,9 +78,36 @@ def connect(
     connect(client, Wish(name, address, key, token), file, writing=write, as_json=as_json)
 
 
-def stdio(url: Url = DEFAULT_URL, token: Token = None, config: Config = None) -> None:
-    """Be an MCP server on the standard streams, for clients that can only start a program."""
+def stdio(
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    client_id: Annotated[
+        str | None,
+        typer.Option("--client-id", envvar="GATEHOUSE_CLIENT_ID", help="OAuth client to sign in with, if it has one."),
+    ] = None,
+    client_secret: Annotated[
+        str | None, typer.Option("--client-secret", envvar="GATEHOUSE_CLIENT_SECRET", help="Its secret, if it has one.")
+    ] = None,
+    client_document: Annotated[
+        str | None,
+        typer.Option(
+            "--client-document", envvar="GATEHOUSE_CLIENT_DOCUMENT", help="Address of a client document (CIMD) instead."
+        ),
+    ] = None,
+    callback_port: Annotated[
+        int, typer.Option("--callback-port", min=0, max=65535, help="Where the browser comes back to; 0: any free.")
+    ] = 0,
+    config: Config = None,
+) -> None:
+    """Be an MCP server on the standard streams, for clients that can only start a program.
+
+    Without a key it signs you in: it opens the browser, and keeps what it is given for the next time.
+    """
     from gateway.cli.bridge.bridge import stdio
+    from gateway.cli.signin.program import Program
 
     del config  # it speaks to a server, whose settings are its own
-    stdio(url, token)
+    program = Program(client_id or None, client_secret or None, client_document or None, callback_port)
+    if problem := program.problem():
+        raise Failure(problem, code=2)
+    stdio(url, token, program)

@@ -1,5 +1,8 @@
 """From an entry of `backends:` with a url or a command to a backend."""
 
+from pydantic import SecretStr
+
+from gateway.auth.client_key import ClientKey
 from gateway.contract import Json, Manifest
 from gateway.outbound import client as outbound_client
 from gateway.settings import CommandBackend, UrlBackend
@@ -7,6 +10,7 @@ from gateway.upstream.bulkhead import Room
 from gateway.upstream.http.credentials import ClientCredentials, Grant
 from gateway.upstream.http.link import HttpLink
 from gateway.upstream.http.make import http_link
+from gateway.upstream.load import LoadError
 from gateway.upstream.remote import RemoteBackend
 from gateway.upstream.stdio.link import StdioLink
 from gateway.upstream.stdio.process import Bounds, Program
@@ -61,7 +65,8 @@ def _credential(namespace: str, entry: UrlBackend) -> ClientCredentials | None:
         return None
     grant = Grant(
         client_id=oauth.client_id,
-        client_secret=oauth.client_secret.get_secret_value,
+        client_secret=None if oauth.client_secret is None else oauth.client_secret.get_secret_value,
+        assertion=None if oauth.client_key is None else _key(namespace, oauth.client_id, oauth.client_key).assertion,
         token_url=oauth.token_url,
         issuer=oauth.issuer,
         scope=oauth.scope,
@@ -69,3 +74,11 @@ def _credential(namespace: str, entry: UrlBackend) -> ClientCredentials | None:
         method=oauth.method,
     )
     return ClientCredentials(namespace, grant, outbound_client(allow_private=entry.allow_private))
+
+
+def _key(namespace: str, client_id: str, key: SecretStr) -> ClientKey:
+    try:
+        return ClientKey(client_id, key.get_secret_value())
+    except ValueError as exc:
+        # The cause could quote the key.
+        raise LoadError(f"backends.{namespace}.oauth.client_key: {exc}") from None

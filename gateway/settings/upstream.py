@@ -19,8 +19,13 @@ class OAuthClient(Section):
         default=None, description="Authorization server whose metadata say where tokens are asked for."
     )
     client_id: str = Field(min_length=1, description="Name of the gateway at the authorization server.")
-    client_secret: SecretStr = Field(description="Its secret.")
+    client_secret: SecretStr | None = Field(default=None, description="Its secret there; or give client_key.")
     client_secret_file: Path | None = Field(default=None, description="File that holds the secret.")
+    client_key: SecretStr | None = Field(
+        default=None,
+        description="Its private key (P-256 or RSA, as PEM or JWK), with which it proves who it is (private_key_jwt).",
+    )
+    client_key_file: Path | None = Field(default=None, description="File that holds the key.")
     scope: str | None = Field(default=None, description="Scopes to ask for, separated by blanks.")
     resource: str | None = Field(
         default=None,
@@ -32,9 +37,13 @@ class OAuthClient(Section):
     )
 
     @model_validator(mode="after")
-    def _one_address(self) -> "OAuthClient":
+    def _one_of_each(self) -> "OAuthClient":
         if (self.token_url is None) == (self.issuer is None):
             raise problems((("token_url",), "give either token_url or issuer"))
+        if (self.client_secret is None) == (self.client_key is None):
+            raise problems((("client_secret",), "give either client_secret or client_key"))
+        if self.client_key is not None and self.method is not None:
+            raise problems((("method",), "it says how a secret is sent; a key is never sent"))
         return self
 
 

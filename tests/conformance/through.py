@@ -39,7 +39,8 @@ async def _operator_writes(url: str, given: Json) -> Json:
     async with httpx.AsyncClient(trust_env=False) as http:
         answer = await http.get(f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource{parts.path}")
     issuer = answer.json()["authorization_servers"][0]
-    return {"issuer": issuer, "client_id": given["client_id"], "client_secret": given["client_secret"]}
+    written = {"client_secret": given.get("client_secret"), "client_key": given.get("private_key_pem")}
+    return {"issuer": issuer, "client_id": given["client_id"], **{name: it for name, it in written.items() if it}}
 
 
 if __name__ == "__main__":

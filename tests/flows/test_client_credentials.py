@@ -5,15 +5,21 @@ import base64
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
 import pytest
+from joserfc import jwt
+from joserfc.jwk import ECKey
+from pydantic import ValidationError
 
 from gateway.errors import Fault
 from gateway.outbound import client
+from gateway.settings.upstream import OAuthClient
 from gateway.upstream.http.credentials import ClientCredentials, Grant
+from gateway.upstream.load import LoadError
 
 SECRET = "s3cret/+ with blanks"
 Json = dict[str, Any]
@@ -124,6 +130,44 @@ async def test_an_issuers_metadata_tell_where_tokens_are_and_the_secret_may_go_i
             assert sent == ""
             assert (form["client_id"], form["client_secret"]) == (["gate house"], [SECRET])
             assert form["resource"] == [f"{far.base}/mcp"]
+
+
+async def test_a_key_proves_to_the_issuer_who_asks_and_is_never_sent(start: Any, tmp_path: Path) -> None:
+    key = ECKey.generate_key("P-256")
+    (tmp_path / "client.pem").write_bytes(key.as_pem(private=True))
+    async with serving() as far:
+        given = entry(far, issuer=f"{far.base}/realm", client_secret=None, client_key_file=str(tmp_path / "client.pem"))
+        async with start(backends={"far": given}) as gateway:
+            assert (await gateway.call("far_work"))["result"]["content"][0]["text"] == "done"
+            (sent, form) = far.asked[0]
+            assert sent == ""
+            assert form.keys() == {"grant_type", "resource", "client_id", "client_assertion_type", "client_assertion"}
+            claims = jwt.decode(form["client_assertion"][0], key, ["ES256"]).claims
+            assert (claims["iss"], claims["sub"], claims["aud"]) == ("gate house", "gate house", f"{far.base}/realm")
+
+
+@pytest.mark.parametrize(
+    ("oauth", "words"),
+    [
+        ({"client_key": "k"}, "give either client_secret or client_key"),
+        ({"client_secret": None}, "give either client_secret or client_key"),
+        ({"client_secret": None, "client_key": "k", "method": "post"}, "a key is never sent"),
+    ],
+    ids=["both", "neither", "a way to send it"],
+)
+def test_a_client_has_a_secret_or_a_key(oauth: Json, words: str) -> None:
+    given = {"token_url": "https://login.example/token", "client_id": "a", "client_secret": SECRET}
+    with pytest.raises(ValidationError, match=words):
+        OAuthClient.model_validate(given | oauth)
+
+
+async def test_a_key_that_is_none_is_named_at_the_start_and_not_shown(start: Any) -> None:
+    async with serving() as far:
+        given = entry(far, client_secret=None, client_key="s3cret")
+        with pytest.raises(LoadError, match=r"backends.far.oauth.client_key: not a private key") as told:
+            async with start(backends={"far": given}):
+                pass
+    assert "s3cret" not in str(told.value)
 
 
 async def test_a_token_is_replaced_shortly_before_it_expires_and_asked_for_once_by_many() -> None:

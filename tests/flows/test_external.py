@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -15,6 +16,7 @@ import pytest
 
 from tests.flows.test_oauth import BACKENDS, Memory, signed_in
 from tests.peers import npm
+from tests.peers.desk import Bridged, Browser
 
 Json = dict[str, Any]
 
@@ -49,8 +51,8 @@ class Visitor:
             for _ in range(12):
                 if answer.is_redirect:
                     target = str(answer.url.join(answer.headers["location"]))
-                    if target.startswith("http://127.0.0.1:8765/"):
-                        return dict(parse_qsl(urlsplit(target).query))
+                    if urlsplit(target).path == "/callback":
+                        return {**dict(parse_qsl(urlsplit(target).query)), "to": target.partition("?")[0]}
                     answer = await http.get(target)
                     continue
                 form = re.search(r'<form[^>]*action="([^"]+)"', answer.text)
@@ -134,3 +136,18 @@ async def test_the_python_client_signs_in_at_the_provider(outside: Any) -> None:
         assert result.content[0].text == "saved x"  # type: ignore[union-attr]
     caller = await gateway.house.identity.authenticate({"authorization": f"Bearer {memory.seen[0].access_token}"}, "")
     assert caller.principal == "acme/user:alice"
+
+
+async def test_the_bridge_signs_in_at_the_provider_and_refreshes_there(outside: Any, tmp_path: Path) -> None:
+    gateway, issuer = outside
+    browser = Browser(Visitor())
+    bridged = Bridged(gateway, tmp_path / "user", browser)
+    assert (await bridged.call("lab_look"))["result"]["content"][0]["text"] == "looked"
+    first = bridged.kept
+    assert (first.client["issuer"], bool(first.refresh_token)) == (issuer, True)
+    # Another start, later: where tokens are refreshed is not where they are used.
+    bridged.shelf.write(replace(first, access_token="expired"))
+    again = Bridged(gateway, tmp_path / "user", browser)
+    assert (await again.call("lab_save", text="x"))["result"]["content"][0]["text"] == "saved x"
+    assert again.kept.access_token not in (first.access_token, "expired")
+    assert len(browser.shown) == 1

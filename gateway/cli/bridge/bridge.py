@@ -10,9 +10,13 @@ from typing import Any, Final, cast
 
 import httpx
 
-from gateway.cli.bridge.endpoint import Endpoint, Refused, version_of
+from gateway.cli.bridge.endpoint import Endpoint, version_of
 from gateway.cli.bridge.pipes import MAX_LINE, Out, Oversize, lines
 from gateway.cli.failure import Failure, say
+from gateway.cli.signin.credential import Credential, Key, Refused
+from gateway.cli.signin.kept import Shelf, data_folder
+from gateway.cli.signin.person import Person
+from gateway.cli.signin.program import Program
 from gateway.contract import Json
 
 _MOST: Final = 256
@@ -23,12 +27,13 @@ _AGAIN: Final = (0.1, 1.0, 5.0)
 _HEADER_MISMATCH: Final = -32020
 
 
-def stdio(url: str, token: str | None) -> None:
-    asyncio.run(_until_it_ends(url, token))
+def stdio(url: str, token: str | None, program: Program) -> None:
+    asyncio.run(_until_it_ends(url, token, program))
 
 
-async def _until_it_ends(url: str, token: str | None) -> None:
-    bridge = Bridge(Endpoint(url, token), Out(sys.stdout.fileno()))
+async def _until_it_ends(url: str, token: str | None, program: Program) -> None:
+    credential: Credential = Key(token) if token else Person(url, program, Shelf(data_folder() / "sign-ins", url))
+    bridge = Bridge(Endpoint(url, credential), Out(sys.stdout.fileno()))
     running = asyncio.ensure_future(bridge.run(lines(sys.stdin.fileno())))
     loop = asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):
@@ -68,7 +73,7 @@ class Bridge:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-        with suppress(httpx.HTTPError):
+        with suppress(httpx.HTTPError, TimeoutError):
             await self._endpoint.end()
         await self._endpoint.close()
 

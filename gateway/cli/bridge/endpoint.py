@@ -1,7 +1,9 @@
 """The gateway's side of the bridge: one POST for each message, in either era, and the stream of a session."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
@@ -9,6 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from gateway.cli.client import header_value
+from gateway.cli.signin.credential import Challenge, Credential, Refused, Step
 from gateway.contract import Json
 from gateway.sse import Parser
 
@@ -17,16 +20,8 @@ _ANSWER: Final = 64 * 1024 * 1024
 _NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 # The gateway gives up first: a call may take as long as its tool may.
 _TIMEOUT: Final = httpx.Timeout(3660, connect=10)
+_GOODBYE: Final = 1.0
 _LOCAL: Final = ("127.0.0.1", "localhost", "::1")
-
-
-class Refused(Exception):
-    """The gateway's answer is no message; `status` is 0 when there was no answer."""
-
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(words)
-        self.status = status
-        self.words = words
 
 
 @dataclass
@@ -44,7 +39,7 @@ class Session:
 @dataclass
 class Endpoint:
     url: str
-    token: str | None
+    credential: Credential
     session: Session = field(default_factory=Session)
     mirrored: dict[str, Json] = field(default_factory=dict[str, Json])
     """Schemas of tools some of whose arguments 2026-07-28 wants in headers too, as far as they were listed."""
@@ -61,43 +56,73 @@ class Endpoint:
         """The messages that come back, the answer last. `raw` is the message as it was written. Raises `Refused`."""
         modern = version_of(message)
         headers = self.session.headers() if modern is None else self._modern(message, modern)
-        return self._messages("POST", headers, raw or json.dumps(message, ensure_ascii=False).encode())
+        body = raw or json.dumps(message, ensure_ascii=False).encode()
+        # A person waits for the answer to a request, and for nothing else.
+        return self._messages("POST", headers, body, asking="method" in message and "id" in message)
 
     def listen(self) -> AsyncGenerator[bytes, None]:
         """What the session is told beside its requests. Raises `Refused`."""
-        return self._messages("GET", self.session.headers(), None)
+        return self._messages("GET", self.session.headers(), None, asking=False)
 
     async def end(self) -> None:
-        """Say that the session is over."""
+        """Say that the session is over, if that takes no time."""
         if self.session.id:
-            await self._http.delete(self.url, headers=self._headers(self.session.headers()), timeout=1)
+            async with asyncio.timeout(_GOODBYE):
+                headers = self._headers(self.session.headers(), await self.credential.token())
+                await self._http.delete(self.url, headers=headers)
 
     async def _messages(
-        self, method: str, headers: Mapping[str, str], body: bytes | None
+        self, method: str, headers: Mapping[str, str], body: bytes | None, *, asking: bool
     ) -> AsyncGenerator[bytes, None]:
-        try:
-            async with self._http.stream(method, self.url, headers=self._headers(headers), content=body) as response:
-                if (given := response.headers.get("mcp-session-id")) is not None:
-                    self.session.id = given
-                if response.headers.get("content-type", "").startswith("text/event-stream"):
-                    parser = Parser(_ANSWER)
-                    async for piece in response.aiter_bytes():
-                        for event in parser.feed(piece):
-                            if event.data:
-                                yield event.data
+        done: list[Step] = []
+        while True:
+            token = await self.credential.token()
+            async with self._answered(method, self._headers(headers, token), body) as response:
+                challenge = _challenge(response, headers)
+                if challenge is None:
+                    async with aclosing(self._told(response)) as told:
+                        async for message in told:
+                            yield message
                     return
                 said = await response.aread()
+            step = await self.credential.renew(challenge, token, done, asking=asking)
+            if step is None:
+                yield self._message(response, said)
+                return
+            done.append(step)
+
+    @asynccontextmanager
+    async def _answered(
+        self, method: str, headers: Mapping[str, str], body: bytes | None
+    ) -> AsyncGenerator[httpx.Response]:
+        try:
+            async with self._http.stream(method, self.url, headers=headers, content=body) as response:
+                yield response
         except httpx.HTTPError as exc:
             raise Refused(0, f"{self.url} cannot be reached: {str(exc) or type(exc).__name__}") from exc
-        if response.status_code == 202:
+
+    async def _told(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
+        if (given := response.headers.get("mcp-session-id")) is not None:
+            self.session.id = given
+        if response.headers.get("content-type", "").startswith("text/event-stream"):
+            parser = Parser(_ANSWER)
+            async for piece in response.aiter_bytes():
+                for event in parser.feed(piece):
+                    if event.data:
+                        yield event.data
             return
+        said = await response.aread()
+        if response.status_code != 202:
+            yield self._message(response, said)
+
+    def _message(self, response: httpx.Response, said: bytes) -> bytes:
         if not _is_message(said):
             raise Refused(response.status_code, self._words(response, said))
-        yield said
+        return said
 
-    def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
+    def _headers(self, more: Mapping[str, str], token: str | None) -> dict[str, str]:
         headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json", **more}
-        return headers | ({"Authorization": f"Bearer {self.token}"} if self.token else {})
+        return headers | ({"Authorization": f"Bearer {token}"} if token else {})
 
     def _modern(self, message: Json, version: str) -> dict[str, str]:
         method, params = str(message.get("method")), cast("Json", message.get("params"))
@@ -116,8 +141,7 @@ class Endpoint:
 
     def _words(self, response: httpx.Response, said: bytes) -> str:
         if response.status_code == 401:
-            fault = "does not accept this key" if self.token else "wants a key: set GATEHOUSE_TOKEN"
-            return f"{self.url} {fault} (`gatehouse key create` makes one)"
+            return f"{self.url} {self.credential.refusal} (`gatehouse key create` makes one)"
         try:
             told: Any = json.loads(said)["error"]["message"]
         except (ValueError, KeyError, TypeError):
@@ -131,6 +155,12 @@ def version_of(message: Json) -> str | None:
     meta: Any = cast("Json", params).get("_meta") if isinstance(params, dict) else None
     version: Any = cast("Json", meta).get(VERSION) if isinstance(meta, dict) else None
     return version if isinstance(version, str) and version.isprintable() and version.isascii() else None
+
+
+def _challenge(response: httpx.Response, sent: Mapping[str, str]) -> Challenge | None:
+    header = response.headers.get("www-authenticate", "")
+    challenge = Challenge(response.status_code, header, sent.get("MCP-Protocol-Version", ""))
+    return challenge if challenge.status == 401 or challenge.wants_scope else None
 
 
 def _is_message(said: bytes) -> bool:

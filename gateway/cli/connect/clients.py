@@ -77,9 +77,11 @@ def claude_code(wish: Wish) -> Told:
 def claude_desktop(wish: Wish) -> Told:
     # Its file takes programs only, and it starts them without a shell: the path must be whole.
     command = shutil.which("gatehouse") or str(Path(sys.argv[0]).absolute())
-    key = wish.token or "gth_..."
-    entry = {"command": command, "args": ["stdio", "--url", wish.url], "env": {VARIABLE: key}}
-    return Told("", "mcpServers", entry, after="start Claude Desktop again")
+    entry: Json = {"command": command, "args": ["stdio", "--url", wish.url]}
+    if wish.key or wish.token is not None:
+        entry["env"] = {VARIABLE: wish.token or "gth_..."}
+    after = "start Claude Desktop again" if "env" in entry else "start Claude Desktop again, which opens the browser"
+    return Told("", "mcpServers", entry, after=after)
 
 
 def cursor(wish: Wish) -> Told:

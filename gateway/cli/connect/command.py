@@ -17,8 +17,8 @@ def connect(client: str, wish: Wish, file: Path | None, *, writing: bool, as_jso
         return
     if place is None or told.entry is None:
         raise Failure(f"{known.title} keeps no file; run the line that `gatehouse connect {client}` prints", code=2)
-    if client == "claude-desktop" and wish.token is None:
-        raise Failure(f"Claude Desktop cannot sign in here: give --token, or set {VARIABLE}", code=2)
+    if client == "claude-desktop" and wish.key and wish.token is None:
+        raise Failure(f"its file holds the key itself: give --token, or set {VARIABLE}", code=2)
     written = write(place, wish.name, told)
     if as_json:
         backup = None if written.backup is None else str(written.backup)

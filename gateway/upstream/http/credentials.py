@@ -20,6 +20,7 @@ EARLY_SECONDS: Final = 30.0
 """A token is replaced so long before it expires, or after nine tenths of a shorter life."""
 UNKNOWN_LIFE_SECONDS: Final = 300.0
 _POST: Final = "client_secret_post"
+_ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _decode: Final = msgspec.json.Decoder().decode
 
 
@@ -28,7 +29,9 @@ class Grant:
     """What to ask for, and as whom. `repr` shows no secret."""
 
     client_id: str
-    client_secret: Callable[[], str]
+    client_secret: Callable[[], str] | None = None
+    assertion: Callable[[str], str] | None = None
+    """Proves to an audience who asks (RFC 7523), where there is no secret."""
     token_url: str | None = None
     issuer: str | None = None
     """Its metadata tell the token endpoint, when that is not given."""
@@ -86,17 +89,20 @@ class ClientCredentials:
         return kept
 
     async def _ask(self, url: str, method: Literal["basic", "post"]) -> Json:
-        grant, secret = self._grant, self._grant.client_secret()
+        grant = self._grant
         form = {"grant_type": "client_credentials"}
         if grant.scope is not None:
             form["scope"] = grant.scope
         if grant.resource is not None:
             form["resource"] = grant.resource
         basic: tuple[str, str] | None = None
-        if method == "post":
-            form |= {"client_id": grant.client_id, "client_secret": secret}
-        else:
-            basic = (quote_plus(grant.client_id), quote_plus(secret))  # RFC 6749 §2.3.1
+        if grant.assertion is not None:
+            form |= {"client_id": grant.client_id, "client_assertion_type": _ASSERTION}
+            form["client_assertion"] = grant.assertion(grant.issuer or url)
+        elif grant.client_secret is not None and method == "post":
+            form |= {"client_id": grant.client_id, "client_secret": grant.client_secret()}
+        elif grant.client_secret is not None:
+            basic = (quote_plus(grant.client_id), quote_plus(grant.client_secret()))  # RFC 6749 §2.3.1
         headers = {"accept": "application/json"}
         given = await self._http.post(url, data=form, auth=basic or httpx.USE_CLIENT_DEFAULT, headers=headers)
         answer = _object(given)

@@ -133,10 +133,13 @@ def test_a_file_that_cannot_be_read_is_left_as_it_was(run: Run, tmp_path: Path, 
     assert file.read_text() == text
 
 
-def test_claude_desktop_gets_the_bridge_and_needs_a_key(run: Run, tmp_path: Path) -> None:
+def test_claude_desktop_gets_the_bridge_which_signs_in_or_has_a_key(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "desktop.json"
-    refused = run("connect", "claude-desktop", "--write", "--file", str(file))
+    refused = run("connect", "claude-desktop", "--write", "--key", "--file", str(file))
     assert (refused.exit_code, file.exists()) == (2, False)
+    assert run("connect", "claude-desktop", "--write", "--file", str(file)).exit_code == 0
+    entry = json.loads(file.read_text())["mcpServers"]["gatehouse"]
+    assert (entry["args"], "env" in entry) == (["stdio", "--url", URL], False)
     assert run("connect", "claude-desktop", "--write", "--token", "gth_x", "--file", str(file)).exit_code == 0
     entry = json.loads(file.read_text())["mcpServers"]["gatehouse"]
     assert entry["args"] == ["stdio", "--url", URL]
