@@ -25,6 +25,7 @@ from gateway.upstream.stdio.watchdog import Watchdog
 
 SECONDS: Final = 20.0
 MAX_BYTES: Final = 64 * 1024 * 1024
+_FETCHING: Final = ("npx", "uvx", "pipx", "bunx")
 _INFO: Final[Json] = {"name": "gatehouse", "version": "check"}
 
 
@@ -128,9 +129,10 @@ def mend(entry: UrlBackend | CommandBackend, exc: BaseException, said: Sequence[
     if isinstance(entry, CommandBackend):
         if any("No such file" in line or "not found" in line for line in said[-3:]):
             return f"{entry.command} is not on the PATH: install it, or write its whole path in command:"
-        return (
-            f"it wrote: {said[-1]}" if said else f"run {entry.command} by hand with the same args and see what it says"
-        )
+        if said:
+            return f"it wrote: {said[-1]}"
+        slow = "; what it has to fetch first may take longer" if entry.command in _FETCHING else ""
+        return f"run {entry.command} by hand with the same args and see what it says{slow}"
     causes = _causes(exc)
     words = str(exc)
     if any(isinstance(each, ConnectionRefusedError) for each in causes):
