@@ -38,9 +38,7 @@ def add(namespace: str, entry: Json, config: Path | None, *, replace: bool, as_j
     else:
         print(f"{namespace} is in {file.path}; a running gateway serves it within a moment")
         if unset := file.unset(namespace):
-            say(
-                f"set {', '.join(unset)} where the gateway and these commands run; one that runs already is started anew"
-            )
+            say(f"set {', '.join(unset)} where the gateway and these commands run; one that runs is started anew")
         if lost:
             say(lost)
 

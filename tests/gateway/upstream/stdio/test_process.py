@@ -8,7 +8,6 @@ import pytest
 from gateway.contract import Json
 from gateway.upstream.stdio.process import Process, Program
 
-
 # It says which process it is, and takes no notice of its input: only a signal ends it.
 DEAF = """echo '{"pid": '$$'}'; exec sleep 600"""
 
