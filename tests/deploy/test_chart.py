@@ -336,6 +336,8 @@ def test_the_notes_say_the_address_and_the_line_that_connects_a_client(tmp_path:
     assert "http://gatehouse.prod.svc/mcp" in default
     assert "port-forward" in default
     assert "helm-test" in default
+    assert "port-forward deploy/gatehouse 9090" in default
+    assert "http://127.0.0.1:9090/console" in notes("--set", "opsPublicUrl=http://127.0.0.1:9090")
     assert "WARNING: persistence is off" in notes("--set", "persistence.enabled=false")
     assert "is not https" in notes("--set", "publicUrl=http://mcp.example.org")
 
