@@ -132,6 +132,7 @@ def _gateway(folder: Path, port: int, backends: dict[str, Any]) -> Launch:
         "auth": {"mode": "embedded"},
         "tenants": {"default": {"backends": ["*"], "read_only": False}},
         "limits": {"calls": "1000000000/minute"},
+        "streams": {"per_principal": 100_000, "per_tenant": 100_000, "per_process": 100_000},
         "backends": backends,
     }
     # JSON is YAML too.

@@ -37,6 +37,8 @@ def add(namespace: str, entry: Json, config: Path | None, *, replace: bool, as_j
         print(json.dumps({"namespace": namespace, "kind": kinds[0], "file": str(file.path)}))
     else:
         print(f"{namespace} is in {file.path}; a running gateway serves it within a moment")
+        if unset := file.unset(namespace):
+            say(f"set {', '.join(unset)} where the gateway and these commands run; one that runs is started anew")
         if lost:
             say(lost)
 

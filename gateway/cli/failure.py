@@ -37,6 +37,8 @@ def system_errors_explained(settings: "Settings") -> Generator[None]:
     """Turn what the operating system refuses into what to do about it."""
     try:
         yield
+    except BrokenPipeError:
+        raise  # of the standard output: nothing that settings could mend
     except OSError as exc:
         raise Failure(_explanation(exc, settings)) from exc
     except Fault as fault:

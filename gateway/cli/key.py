@@ -129,6 +129,7 @@ def _as_object(info: KeyInfo) -> dict[str, Any]:
 
 def _show(infos: list[KeyInfo]) -> None:
     table = Table("id", "tenant", "for", "scopes", "expires", "state", "label", box=None, pad_edge=False)
+    table.columns[3].min_width = max((len(scope) for info in infos for scope in info.scopes), default=0)
     for info in infos:
         owner, scopes = f"{info.kind} {info.subject}", " ".join(sorted(info.scopes))
         row = (info.id, info.tenant, owner, scopes, _day(info.expires), _state(info), info.label)

@@ -35,6 +35,11 @@ class Gatehouse(TyperGroup):
     ) -> Any:
         try:
             code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Who read it has seen enough, as `head` does; what is left to flush at the end goes nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = FAILED
         except Exception as exc:  # the last door: what passes it is a traceback
             if os.environ.get("GATEHOUSE_DEBUG") == "1":
                 raise

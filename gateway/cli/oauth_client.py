@@ -54,6 +54,8 @@ def list_clients(config: Path | None, as_json: bool) -> None:
         print(json.dumps([_as_object(client) for client in found], indent=2))
         return
     table = Table("id", "name", "tenant", "service", "returns to", box=None, pad_edge=False)
+    table.columns[0].no_wrap = True
+    table.columns[0].min_width = max((len(client.id) for client in found), default=0)
     for client in found:
         row = (client.id, client.name, client.tenant, client.service, " ".join(client.redirect_uris))
         table.add_row(*map(escape, row))

@@ -24,7 +24,10 @@ from gateway.upstream.load import LoadError
 from gateway.upstream.stdio.watchdog import Watchdog
 
 SECONDS: Final = 20.0
+FETCHING_SECONDS: Final = 60.0
 MAX_BYTES: Final = 64 * 1024 * 1024
+_FETCHING: Final = ("npx", "uvx", "pipx", "bunx")
+"""Programs that may first have to fetch what they run."""
 _INFO: Final[Json] = {"name": "gatehouse", "version": "check"}
 
 
@@ -95,18 +98,18 @@ async def _one(namespace: str, entry: Backend, watchdog: Watchdog, complaints: _
         return Finding(
             namespace, not problem, problem=problem or "", mend="install it, or mend module:" if problem else ""
         )
-    began = time.monotonic()
+    began, seconds = time.monotonic(), _patience(entry)
     try:
         backend = remote_backend(namespace, entry, Manifest(), info=_INFO, max_bytes=MAX_BYTES, watchdog=watchdog)
     except LoadError as exc:
         return Finding(namespace, False, problem=str(exc), mend=_mend_load(entry))
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(seconds):
             snapshot = await asyncio.to_thread(take, backend, await backend.offer(None))
             eras = tuple(sorted(await backend.eras()))
     except (Fault, ForeignError, TimeoutError) as exc:
         said = complaints.lines.get(namespace, [])
-        problem = str(exc) or f"no answer within {SECONDS:g} s"
+        problem = str(exc) or f"no answer within {seconds:g} s"
         return Finding(namespace, False, problem=problem, mend=mend(entry, exc, said))
     finally:
         await backend.close()
@@ -123,14 +126,18 @@ async def _one(namespace: str, entry: Backend, watchdog: Watchdog, complaints: _
     )
 
 
+def _patience(entry: UrlBackend | CommandBackend) -> float:
+    return FETCHING_SECONDS if isinstance(entry, CommandBackend) and entry.command in _FETCHING else SECONDS
+
+
 def mend(entry: UrlBackend | CommandBackend, exc: BaseException, said: Sequence[str]) -> str:
     """What the operator can do about it."""
     if isinstance(entry, CommandBackend):
         if any("No such file" in line or "not found" in line for line in said[-3:]):
             return f"{entry.command} is not on the PATH: install it, or write its whole path in command:"
-        return (
-            f"it wrote: {said[-1]}" if said else f"run {entry.command} by hand with the same args and see what it says"
-        )
+        if said:
+            return f"it wrote: {said[-1]}"
+        return f"run {entry.command} by hand with the same args and see what it says"
     causes = _causes(exc)
     words = str(exc)
     if any(isinstance(each, ConnectionRefusedError) for each in causes):

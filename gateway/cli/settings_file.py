@@ -65,9 +65,13 @@ class SettingsFile:
             fresh.unlink(missing_ok=True)
             raise
 
+    def unset(self, namespace: str) -> list[str]:
+        """Variables that this entry relies on and that are not set here."""
+        return _unset(str(self.backends[namespace]))
+
     def _check(self, fresh: Path, text: str) -> None:
         # A variable that is not set here may be set where the gateway runs.
-        unset = {name: "unset" for name in _VARIABLE.findall(text) if name not in os.environ}
+        unset = dict.fromkeys(_unset(text), "unset")
         try:
             load(fresh, {**os.environ, **unset})
         except SettingsError as exc:
@@ -91,6 +95,10 @@ class SettingsFile:
         out = io.StringIO()
         cast("Any", self._yaml).dump(self._tree, out)
         return out.getvalue()
+
+
+def _unset(text: str) -> list[str]:
+    return [name for name in dict.fromkeys(_VARIABLE.findall(text)) if name not in os.environ]
 
 
 def no_longer_served(file: SettingsFile) -> str:

@@ -1,5 +1,6 @@
 """The chart: valid on three releases of Kubernetes; what cannot work is refused; its pages are true."""
 
+import base64
 import importlib.util
 import json
 import re
@@ -14,17 +15,21 @@ import yaml
 
 from tests.deploy.chart import CASES, CHART, RELEASES, ROOT, documents, golden, helm, one, rendered, template, values
 from tests.deploy.golden import kept
-from tests.house.documents import links
+from tests.house.documents import blocks, links
 from tests.peers.npm import NODE, environment, missing, peer
 
 CRDS = {
     "HTTPRoute": ("@kubernetes-models/gateway-api", "2.0.0", "gateway.networking.k8s.io/v1"),
     "ServiceMonitor": ("@kubernetes-models/prometheus-operator", "6.0.0", "monitoring.coreos.com/v1"),
+    "ScaledObject": ("@kubernetes-models/keda", "2.0.0", "keda.sh/v1alpha1"),
     "PrometheusRule": ("@kubernetes-models/prometheus-operator", "6.0.0", "monitoring.coreos.com/v1"),
 }
 SHARED = [
     *("--set", "database.existingSecret=d", "--set", "secrets.existingSecret=s", "--set", "redis.existingSecret=r"),
 ]
+
+SCALED = [*SHARED, *("--set", "config.backends.core.module=backends.core", "--set", "autoscaling.enabled=true")]
+SCALED += ["--set", "autoscaling.keda.enabled=true"]
 
 
 def make_chart() -> Any:
@@ -68,7 +73,7 @@ def test_every_custom_object_is_what_its_definition_accepts() -> None:
     wrong = json.loads(json.dumps(objects))
     for each in wrong:
         each["spec"]["endpoints" if each["kind"] == "ServiceMonitor" else "rules"] = "none"
-        each["spec"]["groups"] = "none"
+        each["spec"]["groups"] = each["spec"]["triggers"] = "none"
     said = _checked([*objects, *wrong])
     assert said[: len(objects)] == [None] * len(objects)
     assert None not in said[len(objects) :]
@@ -133,12 +138,48 @@ def test_nothing_that_needs_a_definition_is_on_by_default() -> None:
         (["--set", "policies.secret=s", "--set", "policies.configMap=c"], "one of policies.files"),
         (["--set", "ingress.enabled=true"], "needs ingress.hosts"),
         (["--set", "httpRoute.enabled=true"], "needs httpRoute.parentRefs"),
+        (["--set", "opsIngress.enabled=true"], "needs opsIngress.host"),
+        ([*SCALED, "--set", "autoscaling.callsInFlight=9"], "needs autoscaling.keda.prometheus"),
     ],
 )
 def test_what_cannot_work_is_refused_with_the_mend(given: list[str], said: str) -> None:
     done = template(*given)
     assert done.returncode != 0
     assert said in done.stderr
+
+
+def test_one_of_two_scales_never_both() -> None:
+    kinds = {"HorizontalPodAutoscaler", "ScaledObject"}
+    for case, scales in (("gateway-api", "HorizontalPodAutoscaler"), ("everything", "ScaledObject")):
+        assert kinds & {each["kind"] for each in rendered(case)} == {scales}
+        assert "replicas" not in one(rendered(case), "Deployment")["spec"]
+
+
+def test_the_console_gives_out_the_address_that_operators_come_by() -> None:
+    def env(objects: list[Any]) -> dict[str, str]:
+        container = one(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+        return {each["name"]: each.get("value") for each in container["env"]}
+
+    assert env(rendered("everything"))["GATEHOUSE__SERVER__OPS_PUBLIC_URL"] == "https://console.example.org"
+    rule = one(rendered("everything"), "Ingress", "gatehouse-ops")["spec"]["rules"][0]
+    assert rule["http"]["paths"][0]["backend"]["service"] == {"name": "gatehouse-ops", "port": {"name": "ops"}}
+    given = documents(template("--set", "opsPublicUrl=http://127.0.0.1:9090/"))
+    assert env(given)["GATEHOUSE__SERVER__OPS_PUBLIC_URL"] == "http://127.0.0.1:9090"
+    assert "GATEHOUSE__SERVER__OPS_PUBLIC_URL" not in env(rendered("default"))
+
+
+def test_the_icon_is_the_console_s_own() -> None:
+    icon = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))["icon"]
+    drawn = (ROOT / "gateway" / "console" / "static" / "icon.svg").read_bytes()
+    assert icon == f"data:image/svg+xml;base64,{base64.b64encode(drawn).decode()}"
+
+
+def test_the_values_that_its_readme_shows_can_be_installed(tmp_path: Path) -> None:
+    (shown,) = [block.text for block in blocks(CHART / "README.md") if block.text.startswith("# ha.yaml")]
+    (tmp_path / "ha.yaml").write_text(shown)
+    done = template("-f", str(tmp_path / "ha.yaml"))
+    assert done.returncode == 0, done.stderr
+    assert one(documents(done), "Deployment")["spec"]["replicas"] == 3
 
 
 def test_an_umbrella_chart_may_share_its_globals() -> None:
@@ -295,6 +336,8 @@ def test_the_notes_say_the_address_and_the_line_that_connects_a_client(tmp_path:
     assert "http://gatehouse.prod.svc/mcp" in default
     assert "port-forward" in default
     assert "helm-test" in default
+    assert "port-forward deploy/gatehouse 9090" in default
+    assert "http://127.0.0.1:9090/console" in notes("--set", "opsPublicUrl=http://127.0.0.1:9090")
     assert "WARNING: persistence is off" in notes("--set", "persistence.enabled=false")
     assert "is not https" in notes("--set", "publicUrl=http://mcp.example.org")
 

@@ -151,3 +151,19 @@ def test_the_image_is_not_root_and_says_how_it_is() -> None:
     assert "HEALTHCHECK" in final
     assert "ARG BASE=" in text
     assert text.rstrip().endswith("FROM gatehouse AS default")
+
+
+def test_the_gateway_of_the_compose_file_refuses_none_of_its_backends(tmp_path: Path) -> None:
+    compose: Any = yaml.safe_load((DOCKER / "compose.yaml").read_text("utf-8"))
+    told: dict[str, str] = compose["services"]["gatehouse"]["environment"]
+    # Its neighbours are not here: what is asked is whether the settings go together.
+    nowhere = {name: re.sub(r"(postgres|valkey|collector):\d+", "127.0.0.1:1", text) for name, text in told.items()}
+    nowhere["GATEHOUSE__DATABASE__URL"] = "postgresql://gatehouse@127.0.0.1:1/gatehouse"
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GATEHOUSE")}
+    command = [sys.executable, "-m", "gateway", "doctor", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, env={**env, **nowhere}, capture_output=True, text=True, timeout=120)
+    found = {each["part"]: each["state"] for each in json.loads(done.stdout)}
+    assert found["settings"] == "good"
+    backends = {part: state for part, state in found.items() if part.startswith("backends.")}
+    assert set(backends.values()) == {"good"}
+    assert "backends.launch" in backends

@@ -56,11 +56,13 @@ async def test_a_process_that_dies_in_mid_call_is_unavailable_and_the_next_call_
 
 async def test_it_gets_a_clean_environment_and_its_own_variables(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATEHOUSE_CANARY", "secret")
+    monkeypatch.setenv("NODE_EXTRA_CA_CERTS", "/etc/ssl/certs/company.crt")
     async with start(backends={"child": {**ENTRY, "env": {"MINE": "1"}}}) as gateway:
         await gateway.listed("child_work")
         names = (await gateway.call("child_environment"))["result"]["content"][0]["text"].split()
         assert "MINE" in names
         assert "GATEHOUSE_CANARY" not in names
+        assert "NODE_EXTRA_CA_CERTS" in names, "it could fetch nothing behind a company's own authority"
 
 
 async def test_no_process_is_left_when_the_gateway_stops(start: Any) -> None:

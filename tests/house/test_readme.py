@@ -6,12 +6,14 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.house.documents import README, ROOT, Block, blocks, documents, marked, shown
+from tests.peers import npm
 
 Gateways = Callable[[str], Any]
 
@@ -116,6 +118,19 @@ def test_a_client_s_file_is_json_with_the_address(program: str) -> None:
     assert entries["gatehouse"]["url"] == "http://127.0.0.1:8080/mcp"
     # Clients sign in by themselves; who has a key instead is told where it goes.
     assert '"headers": {"Authorization": "Bearer gth_..."}' in README.read_text("utf-8")
+
+
+@pytest.mark.parametrize("language", ["py", "mjs"])
+def test_a_program_of_ones_own_calls_a_tool_in_both_eras(language: str, gateways: Gateways, tmp_path: Path) -> None:
+    page = ROOT / "docs" / "clients.md"
+    (tmp_path / f"client.{language}").write_text(marked(page, "file", f"client.{language}").text, "utf-8")
+    lines = marked(page, "shell", f"client-{language}").text
+    if language == "mjs":
+        # What the tests have fetched already stands in for the network.
+        lines = lines.replace(f"npm install {npm.CLIENT[0]}\n", "")
+        (tmp_path / "node_modules").symlink_to(npm.peer(npm.CLIENT) / "node_modules")
+    ended = replace(gateways("make run").terminal, folder=tmp_path).run(lines)
+    assert ended.stdout == marked(page, "says", f"client-{language}").text
 
 
 @contextmanager

@@ -27,7 +27,9 @@ SECRET_LENGTH: Final = 6
 """Shorter values of the environment, such as `true`, are nobody's secret and part of many words."""
 GRACE_SECONDS: Final = 2.0
 LAST_WORDS_SECONDS: Final = 0.1
-_PASSED_ON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL", "TERM")
+_TRUSTED: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS")
+"""Where this machine keeps the authorities that it trusts: without them nothing is fetched in many a company."""
+_PASSED_ON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL", "TERM", *_TRUSTED)
 """All that a server gets of the gateway's own environment."""
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
@@ -188,9 +190,12 @@ class Process(asyncio.SubprocessProtocol):
         self._bury()
 
     async def _exits(self) -> bool:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(GRACE_SECONDS):
-                await self._exited.wait()
+        # Who stops a server may be cancelled already; in such a task `asyncio.timeout` of Python 3.11.2 ends wrongly.
+        exited = asyncio.ensure_future(self._exited.wait())
+        try:
+            await asyncio.wait({exited}, timeout=GRACE_SECONDS)
+        finally:
+            exited.cancel()
         return self._exited.is_set()
 
     def _bury(self) -> None:

@@ -37,6 +37,16 @@ def test_the_shipped_backends_that_are_served_no_more_are_named(run: Run) -> Non
     assert run("backends", "add", "far", "--url", "https://x.example/mcp").stderr == ""
 
 
+def test_variables_that_are_not_set_are_named(run: Run) -> None:
+    assert run("backends", "add", "core", "--module", "backends.core").exit_code == 0
+    given = ("--header", "A=${NOT_SET_HERE}", "--header", "B=${PATH}", "--header", "C=${NOR_THIS:-x}")
+    added = run("backends", "add", "far", "--url", "https://x.example/mcp", *given)
+    assert added.exit_code == 0
+    assert "set NOT_SET_HERE where" in added.stderr
+    assert "PATH," not in added.stderr
+    assert "NOR_THIS" not in added.stderr
+
+
 @pytest.mark.parametrize(
     "words",
     [

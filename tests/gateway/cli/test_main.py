@@ -11,8 +11,8 @@ from subprocess import CompletedProcess
 import pytest
 from typer.testing import Result
 
-from gateway.cli.failure import Failure
-from gateway.settings import SettingsError
+from gateway.cli.failure import Failure, system_errors_explained
+from gateway.settings import Settings, SettingsError
 
 Run = Callable[..., Result]
 
@@ -53,6 +53,19 @@ def test_a_failure_of_the_process_is_one_line_and_no_traceback(
     result = command("check", "--config", "nope.yaml")
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == "gatehouse: nope.yaml: cannot be read: No such file or directory\n"
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure_to_tell_of() -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        command = [sys.executable, "-m", "gateway", "version"]
+        ended = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, text=True, timeout=60)
+    finally:
+        os.close(writes)
+    assert (ended.returncode, ended.stderr) == (1, "")
+    with pytest.raises(BrokenPipeError), system_errors_explained(Settings()):
+        raise BrokenPipeError
 
 
 def test_whoever_asks_for_it_gets_the_exception_itself(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,15 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 {{- end -}}
 
+{{/* Where operators come to; empty: only from within the cluster. */}}
+{{- define "gatehouse.opsPublicUrl" -}}
+{{- if .Values.opsPublicUrl -}}
+{{- trimSuffix "/" .Values.opsPublicUrl -}}
+{{- else if .Values.opsIngress.enabled -}}
+{{- printf "%s://%s" (ternary "https" "http" (not (empty .Values.opsIngress.tls))) .Values.opsIngress.host -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "gatehouse.secretCommand" -}}
 for name in pepper seal signing; do head -c 32 /dev/urandom > $name; done
   kubectl -n {{ .Release.Namespace }} create secret generic {{ include "gatehouse.fullname" . }}-secrets --from-file=pepper --from-file=seal --from-file=signing
@@ -119,6 +128,14 @@ for name in pepper seal signing; do head -c 32 /dev/urandom > $name; done
 {{- end -}}
 {{- if and .Values.ingress.enabled (not .Values.ingress.hosts) -}}
 {{- fail "ingress.enabled needs ingress.hosts" -}}
+{{- end -}}
+{{- if and .Values.opsIngress.enabled (not .Values.opsIngress.host) -}}
+{{- fail "opsIngress.enabled needs opsIngress.host" -}}
+{{- end -}}
+{{- with .Values.autoscaling -}}
+{{- if and .enabled .keda.enabled .callsInFlight (not .keda.prometheus) -}}
+{{- fail "autoscaling.callsInFlight needs autoscaling.keda.prometheus: where KEDA reads how many there are" -}}
+{{- end -}}
 {{- end -}}
 {{- if and .Values.httpRoute.enabled (not .Values.httpRoute.parentRefs) -}}
 {{- fail "httpRoute.enabled needs httpRoute.parentRefs: the Gateway it belongs to" -}}

@@ -69,6 +69,10 @@ securityContext:
   value: "9090"
 - name: GATEHOUSE__SERVER__PUBLIC_URL
   value: {{ include "gatehouse.publicUrl" . | quote }}
+{{- with include "gatehouse.opsPublicUrl" . }}
+- name: GATEHOUSE__SERVER__OPS_PUBLIC_URL
+  value: {{ . | quote }}
+{{- end }}
 - name: GATEHOUSE__SERVER__ALLOWED_HOSTS
   value: {{ concat $hosts .Values.allowedHosts | toJson | quote }}
 - name: GATEHOUSE__SERVER__DRAIN_GRACE
