@@ -28,6 +28,7 @@ Unauthenticated = Callable[[Fault, str], Header]
 class Direct(Outlet, Protocol):
     """A request read whole, and where its answer goes."""
 
+    verb: str
     path: str
     headers: dict[str, str]
     duplicate: str | None
@@ -69,13 +70,14 @@ class Door:
     def serve_direct(self, exchange: "Direct") -> Awaitable[None]:
         """The same for a request that did not come by ASGI. Not a coroutine of its own where nothing is waited for."""
         caller = self._known(exchange.headers)
-        if caller is None or caller.resource not in ("/mcp", exchange.path):
+        if caller is None or exchange.verb != "POST" or caller.resource not in ("/mcp", exchange.path):
             return self._ask_direct(exchange)
         return self._let_in(exchange, caller)
 
     async def _ask_direct(self, exchange: "Direct") -> None:
+        ask = self._authenticate if exchange.verb == "POST" else self._admit
         try:
-            caller = await self._authenticate(exchange.headers, exchange.address)
+            caller = await ask(exchange.headers, exchange.address)
             _check_audience(caller, exchange.path)
         except Fault as fault:
             await exchange.answer(*self._refusal(fault, exchange.path))
@@ -86,7 +88,7 @@ class Door:
         exchange.belongs(caller, self._tenures)
         body = bytes(exchange.body)
         return self._serve(
-            Inbound("POST", exchange.path, exchange.headers, exchange.duplicate, body, caller, exchange.address),
+            Inbound(exchange.verb, exchange.path, exchange.headers, exchange.duplicate, body, caller, exchange.address),
             exchange,
         )
 

@@ -1,5 +1,6 @@
-"""The direct lane: a POST to an MCP endpoint goes from the parser to the door and back without ASGI, which costs as
-much as the rest of the edge. Whatever is unusual about a request sends it the long way round.
+"""The direct lane: what is asked of an MCP endpoint goes from the parser to the door and back without ASGI, which costs
+a call as much as the rest of the edge, and an open stream as much memory. Whatever is unusual about a request sends it
+the long way round.
 """
 
 import asyncio
@@ -30,11 +31,14 @@ class Lane:
         self._door = door
         self._host_allowed = host_allowed
 
-    def takes(self, url: bytes, headers: dict[str, str]) -> bool:
-        """Only a plain path and a body of known length; browsers' requests need CORS, so they go round as well."""
+    def takes(self, verb: bytes, url: bytes, headers: dict[str, str]) -> bool:
+        """Only a plain path, and a POST of known length or a GET without a body; browsers' requests need CORS, so they
+        go round as well."""
         if url != b"/mcp" and (not url.startswith(b"/mcp/") or b"?" in url or b"%" in url):
             return False
-        if "content-length" not in headers or not _UNUSUAL.isdisjoint(headers):
+        if verb != b"POST" and (verb != b"GET" or "content-length" in headers):
+            return False
+        if not _UNUSUAL.isdisjoint(headers) or (verb == b"POST" and "content-length" not in headers):
             return False
         return self._host_allowed(headers["host"].encode("latin-1"))
 
@@ -95,9 +99,12 @@ class Exchange(Gone):
     body: bytes | bytearray = b""
     _tenure: tuple[Caller, Tenures] | None = None
 
-    def __init__(self, line: Line, path: str, headers: dict[str, str], duplicate: str | None, keep_alive: bool) -> None:
+    def __init__(
+        self, line: Line, verb: str, path: str, headers: dict[str, str], duplicate: str | None, keep_alive: bool
+    ) -> None:
         self.line = line
         self.transport = line.transport
+        self.verb = verb
         self.path = path
         self.headers = headers
         self.duplicate = duplicate

@@ -184,14 +184,15 @@ class Edge(HttpToolsProtocol):
         self.headers = [(name.lower(), value) for name, value in self.headers]
 
     def _may_take_lane(self, named: dict[str, str]) -> bool:
-        if self.lane is None or self.parser.get_method() != b"POST" or self.parser.get_http_version() != "1.1":
+        if self.lane is None or self._unanswered or self.parser.get_http_version() != "1.1":
             return False
-        return not self._unanswered and self.lane.takes(self.url, named)
+        return self.lane.takes(self.parser.get_method(), self.url, named)
 
     def _take_lane(self, named: dict[str, str]) -> None:
         duplicate = repeated_routing_header(self.headers, named)
         keep_alive = self.parser.should_keep_alive() and not self.closing
-        exchange = Exchange(self, self.url.decode(), named, duplicate, keep_alive)
+        verb = self.parser.get_method().decode()
+        exchange = Exchange(self, verb, self.url.decode(), named, duplicate, keep_alive)
         self._exchange = exchange
         self.cycle = exchange  # pyright: ignore[reportAttributeAccessIssue]  # all of it that is ever asked for
         self._unanswered.append((exchange, exchange))
