@@ -5,14 +5,15 @@ from typing import Any, Final, cast
 from gateway.catalogue.view import SERVER_INFO
 from gateway.contract import Json
 
-_NEWER: Final = ("resultType", "ttlMs", "cacheScope")
 _AUDIO_SINCE: Final = "2025-03-26"
 _STRUCTURE_SINCE: Final = "2025-06-18"
 
 
 def downgrade(result: Json, version: str, correlation_id: str) -> Json:
     """A copy without what the version does not know; nothing that it knows is lost."""
-    shown = {key: value for key, value in result.items() if key not in _NEWER}
+    shown = dict(result)
+    for newer in ("resultType", "ttlMs", "cacheScope"):
+        shown.pop(newer, None)
     meta: Json = {**(shown.get("_meta") or {}), "correlation_id": correlation_id}
     meta.pop(SERVER_INFO, None)  # the newest revision's stamp: who that is, an older client was told once
     shown["_meta"] = meta

@@ -88,8 +88,13 @@ class LegacyHttp:
 
     async def request(self, asked: Asked) -> Json:
         """The result, in that principal's session. A session the server forgot is made anew, once."""
+        session = self._sessions.get(asked.who)
         try:
-            return await self._request(asked)
+            if session is None or session.greeting is None or session.asks or asked.level != session.level:
+                return await self._request(asked)
+            # As a rule: it is open, and has nothing to be told or asked beside the request.
+            self._sessions.move_to_end(asked.who)
+            return await self._exchange(session, asked.method, asked.params, asked.talk, asked.lines)
         except Forgotten:
             self._drop(asked.who)
             return await self._request(asked)

@@ -134,7 +134,7 @@ class HttpLink:
         return await self._modern.request(method, {**params, "_meta": envelope(self._info)}, _NOBODY)
 
     def carry(self, call: Call, era: Era, params: Json, talk: Talk, trace: Mapping[str, str]) -> Awaitable[Json]:
-        lines = fields((("x-correlation-id", call.id), *trace.items()))
+        lines = _named(call.id, trace)
         if era == "modern":
             schema = call.route.header_schema if call.route else None
             return self._modern.request(call.method, params, talk, lines, schema)
@@ -166,3 +166,10 @@ class HttpLink:
             if way is not None:
                 await way.close()
         await self._site.close()
+
+
+def _named(id: str, trace: Mapping[str, str]) -> bytes:
+    """The headers that name a call and its trace."""
+    if len(trace) == 1 and (parent := trace.get("traceparent")) is not None:
+        return f"x-correlation-id: {id}\r\ntraceparent: {parent}\r\n".encode("latin-1")  # as a rule
+    return fields((("x-correlation-id", id), *trace.items()))
