@@ -1,7 +1,6 @@
 """What is told of every call that ends: a log line, and its spans when it is worth keeping."""
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from json.encoder import encode_basestring_ascii as _text
 from time import perf_counter_ns
@@ -22,8 +21,8 @@ Keep = Callable[[Sequence[Span]], None]
 class Spans:
     """Errors, denials and slow calls are always kept, and the calls that were chosen at their start.
 
-    What is kept is told to every one of `keepers`; `kept` has the last of them. Arguments and results are told only of
-    the tenants in `open`.
+    What is kept is told to every one of `keepers`, and nothing of it stays here. Arguments and results are told only
+    of the tenants in `open`.
     """
 
     def __init__(
@@ -32,12 +31,10 @@ class Spans:
         *,
         slow: float = SLOW_SECONDS,
         open: frozenset[str] = frozenset(),
-        kept: int = 2048,
     ) -> None:
         self._keepers = keepers
         self._slow = int(slow * 1e9)
         self._open = open
-        self.kept: deque[Span] = deque(maxlen=kept)
 
     def told(self, call: Call, result: Result | None, exc: BaseException | None) -> None:
         record, ended = call.record, perf_counter_ns()
@@ -49,7 +46,6 @@ class Spans:
             return
         offset = time.time_ns() - ended
         spans = spans_of(call, exc, ended, offset, result, open=call.caller.tenant in self._open)
-        self.kept.extend(spans)
         for keep in self._keepers:
             keep(spans)
 

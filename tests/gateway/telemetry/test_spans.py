@@ -77,15 +77,6 @@ def test_every_call_has_ids_of_its_own_below_its_parent() -> None:
     assert below.traceparent == f"00-{'a' * 32}-{below.span_id}-01"
 
 
-def test_the_last_kept_are_at_hand_and_the_oldest_make_room() -> None:
-    spans = Spans(kept=3)
-    for number in range(5):
-        call = a_call("tools/list", {}, request_id=number)
-        call.record.place = Sampler(1.0)({})
-        spans.told(call, {}, None)
-    assert len(spans.kept) == 3
-
-
 # ---- what
 
 
