@@ -58,6 +58,7 @@ class Listing:
         self._read = read
         self._common = common
         self._offer: Offer | None = None
+        """What `_own` was taken of."""
         self._own = None if common is not None else take(backend, Offer())
         self._kept: tuple[float, Offer | None] = (0.0, None)
         self._readings = itertools.count(1)
@@ -150,6 +151,8 @@ class Listing:
     async def _taken(self, offer: Offer) -> Snapshot:
         if self._common is not None and offer == self._common._offer:
             return self._common.shown  # as everybody's: compiled already
+        if self._own is not None and offer == self._offer:
+            return replace(self._own, degraded=False) if self._own.degraded else self._own
         # Checked off the loop: a hostile schema may take a while.
         return await asyncio.to_thread(take, self.backend, offer)
 
@@ -162,7 +165,9 @@ class Listing:
             log.warning("%s: %r is not served: %s", self._name, name, snapshot.quarantined[name])
         for name in snapshot.suspicious.keys() - before.suspicious.keys():
             log.warning("%s: %r sounds like an order to the model: %r", self._name, name, snapshot.suspicious[name])
-        self._own, self._offer = snapshot, offer
+        self._own = snapshot
+        if offer != self._offer:  # lists that are alike are held once
+            self._offer = offer
         changes = _differences(before.offer, snapshot.offer)
         if said is not None and said.kind not in [each.kind for each in changes]:
             changes.append(said)
@@ -176,7 +181,7 @@ class Listing:
         if before is None or self.dropped:
             return
         if time.time() - self.good_at > self._keeping.keep_stale and before.offer.tools:
-            self._own = replace(take(self.backend, Offer()), degraded=True)
+            self._own, self._offer = replace(take(self.backend, Offer()), degraded=True), None
             self._keeping.swapped(self, [each._replace(whose=self.whose) for each in EVERYTHING])
         elif not before.degraded:
             self._own = replace(before, degraded=True)

@@ -25,9 +25,9 @@ def offering(*names: str) -> Offer:
 class House:
     """A catalogue at `/mcp`, and what it told."""
 
-    def __init__(self, *endpoints: Endpoint) -> None:
+    def __init__(self, *endpoints: Endpoint, **more: Any) -> None:
         self.tenants = {"acme": Tenant("acme"), "narrow": Tenant("narrow", backends=("a", "x-*"))}
-        self.catalogue = Catalogue(Policy(self.tenants.get, POLICIES), Naming())
+        self.catalogue = Catalogue(Policy(self.tenants.get, POLICIES), Naming(), **more)
         self.catalogue.serve({each.path: each for each in (Endpoint("/mcp", "underscore"), *endpoints)})
         self.told: list[tuple[str, Change]] = []
         self.catalogue.on_change(lambda namespace, change: self.told.append((namespace, change)))
@@ -149,6 +149,30 @@ async def test_a_backend_that_cannot_list_keeps_its_last_lists_and_says_so(wrong
     backend.wrong = None
     await house.catalogue.refresh(backend)
     assert b"gatehouse/degraded" not in house.view().page("tools/list", None, "2026-07-28")
+
+
+async def test_what_was_given_up_as_too_old_is_shown_again_when_it_is_listed_as_before() -> None:
+    house, backend = House(keep_stale=0), Failing("a")
+    await house.catalogue.add(backend)
+    backend.wrong = TimeoutError()
+    await house.catalogue.refresh(backend)
+    assert house.names() == set()
+    backend.wrong = None
+    await house.catalogue.refresh(backend)
+    assert house.names() == {"a_echo"}
+
+
+async def test_lists_that_are_as_they_were_are_not_checked_again() -> None:
+    house, backend = House(), FakeBackend("a")
+    backend.offered = offering("x")
+    await house.catalogue.add(backend)
+    first = house.catalogue.snapshots["a"]
+    backend.offered = offering("x")  # alike, but made anew
+    await house.catalogue.refresh(backend)
+    assert house.catalogue.snapshots["a"] is first
+    backend.offered = offering("x", "y")
+    await house.catalogue.refresh(backend)
+    assert house.names() == {"a_x", "a_y"}
 
 
 async def test_a_backend_whose_lists_raise_anything_else_breaks_nobody() -> None:
