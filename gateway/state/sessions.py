@@ -1,6 +1,7 @@
 """Handshake-era sessions, as far as they need rows: ended ones, log levels, subscriptions.
 
-A session's id is its state, so one without rows costs nothing. Rows are few, expire, and are read from memory.
+A session's id is its state, so one without rows costs nothing. Rows are few, expire, and are read from memory. Of one
+that is over, only that is remembered, until its id would have expired.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.errors import Fault, Kind
 from gateway.state.database import Database
+from gateway.state.ended import Ended
 
 _KEPT_ROWS: Final = 100_000
 _SUBSCRIPTIONS: Final = 256
@@ -30,7 +32,6 @@ Answered = Callable[[str, str, str], None]
 @dataclass(frozen=True, slots=True)
 class _Session:
     expires: float
-    ended: bool = False
     log_level: str | None = None
     uris: frozenset[str] = field(default=frozenset[str]())
 
@@ -48,6 +49,7 @@ class Sessions:
         self._kept_rows = kept_rows
         self._clock = clock
         self._sessions: dict[str, _Session] = {}
+        self._ended = Ended(kept_rows, clock)
         self._sequence = 0
         self._next_sweep = clock()
         self._loading = asyncio.Lock()
@@ -60,8 +62,7 @@ class Sessions:
         return sessions
 
     def ended(self, digest: str) -> bool:
-        session = self._sessions.get(digest)
-        return session is not None and session.ended
+        return digest in self._ended
 
     def log_level(self, digest: str) -> str | None:
         session = self._sessions.get(digest)
@@ -124,9 +125,13 @@ class Sessions:
             for listener in self._listeners:
                 listener(digest, subject, value)
             return
-        session = self._sessions.pop(digest, None) or _Session(expires)
-        if not session.ended:
-            session = _with(session, fact, subject, value)
+        known = self._sessions.pop(digest, None)
+        if fact == "ended":
+            self._ended.add(digest, expires)
+            return
+        if digest in self._ended:
+            return
+        session = _with(known or _Session(expires), fact, subject, value)
         # Put back last: the first of the dictionary is then the one whose rows are oldest.
         self._sessions[digest] = replace(session, expires=max(session.expires, expires))
 
@@ -161,14 +166,12 @@ class Sessions:
 
 def _with(session: _Session, fact: _Fact, subject: str, value: str) -> _Session:
     match fact:
-        case "ended":
-            return _Session(session.expires, ended=True)
         case "log_level":
             return replace(session, log_level=value)
         case "subscription":
             uris = session.uris | {subject} if value == "on" else session.uris - {subject}
             return replace(session, uris=uris)
-        case "answer":
+        case "ended" | "answer":
             return session
 
 
