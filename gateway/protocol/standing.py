@@ -11,6 +11,7 @@ from gateway.errors import Fault, Kind
 from gateway.protocol.answer import error_bytes, headers, notification_bytes
 from gateway.protocol.faults import RpcError
 from gateway.protocol.hub import LIST_CHANGED, UPDATED, Ear, Hub, Target, updated
+from gateway.protocol.later import Later
 from gateway.protocol.relay import Relay
 from gateway.protocol.session import Session, SessionRows
 from gateway.protocol.streams import KEPT_SECONDS, Stream, Streams
@@ -33,6 +34,8 @@ class Standing:
         self._rows = rows
         self._pulse = pulse
         self._pumps: dict[str, tuple[Ear, Stream, asyncio.Task[None], Callable[[], Awaitable[None]]]] = {}
+        self._left = Later(KEPT_SECONDS, self._stop_if_alone)
+        self._deaf = Later(KEPT_SECONDS, self._drop_if_deaf)
 
     async def open(self, inbound: Inbound, outlet: Outlet, session: Session, correlation_id: str) -> None:
         """Serve one GET until the client leaves or the stream is over."""
@@ -70,12 +73,12 @@ class Standing:
             await stream.attended()
         finally:
             self._pulse.discard(stream)
-            asyncio.get_running_loop().call_later(KEPT_SECONDS, self._stop_if_alone, digest, stream)
+            self._left.add((digest, stream.id))
 
     async def listen_for(self, caller: Caller, client: Client, endpoint: str, digest: str) -> None:
         """Have the backends report what this session is subscribed to, as long as it has a stream to be told by."""
         if digest not in self._pumps:
-            asyncio.get_running_loop().call_later(KEPT_SECONDS, self._drop_if_deaf, digest)
+            self._deaf.add(digest)
         await self._hub.want(("session", digest), caller, client, frozenset(self._targets(caller, endpoint, digest)))
 
     async def forget(self, digest: str) -> None:
@@ -120,7 +123,10 @@ class Standing:
                 del self._pumps[digest]
             self._drop_if_deaf(digest)
             await stream.end()
-            self._streams.forget_later(stream)
+            if self._rows.ended(digest):
+                self._streams.forget(stream)
+            else:
+                self._streams.forget_later(stream)
 
     def _meaning(self, inbound: Inbound, digest: str, namespace: str, change: Change) -> tuple[str, Json] | None:
         view = self._catalogue.view(inbound.caller, inbound.path)
@@ -141,7 +147,8 @@ class Standing:
         if digest not in self._pumps:
             self._hub.drop(("session", digest))
 
-    def _stop_if_alone(self, digest: str, stream: Stream) -> None:
+    def _stop_if_alone(self, left: tuple[str, str]) -> None:
+        digest, id = left
         pump = self._pumps.get(digest)
-        if stream.alone and pump is not None and pump[1] is stream:
+        if pump is not None and pump[1].id == id and pump[1].alone:
             self.end(digest)

@@ -3,20 +3,21 @@
 import asyncio
 import secrets
 import time
-from collections import deque
 from functools import partial
 from typing import Final
 
 from gateway.contract import Outlet
 from gateway.protocol.answer import Header, stream_headers
+from gateway.protocol.later import Later
 from gateway.sse import COMMENT, event, priming
 
 KEPT_BYTES: Final = 1 << 20
 KEPT_SECONDS: Final = 60.0
 RETRY_MS: Final = 1000
 MAX_STREAMS: Final = 10_000
-_EARLY: Final = 1.0
-"""Those that are due within so many seconds go together."""
+_LEFT: Final = asyncio.Event()
+"""What a stream that nobody reads waits for: one for all of them, and it has happened."""
+_LEFT.set()
 
 
 class Stream:
@@ -113,13 +114,17 @@ class Stream:
         """Its client is gone; unless another has taken its place, nobody is attached."""
         if self._outlet is outlet:
             self._outlet = None
-            self._left.set()
+            self._leave()
 
     async def _close(self) -> None:
         outlet, self._outlet = self._outlet, None
         if outlet is not None:
             await outlet.close()
+        self._leave()
+
+    def _leave(self) -> None:
         self._left.set()
+        self._left = _LEFT
 
     def _name(self, number: int) -> str:
         return f"{self.id}.{number}"
@@ -139,7 +144,7 @@ class Streams:
     def __init__(self, worker: str) -> None:
         self._worker = worker
         self._streams: dict[str, Stream] = {}
-        self._leaving: deque[tuple[float, Stream]] = deque()
+        self._leaving = Later(KEPT_SECONDS, self._forget_if_left)
 
     def __len__(self) -> int:
         """How many are not over yet."""
@@ -163,17 +168,13 @@ class Streams:
         return stream, int(number[:18])
 
     def forget_later(self, stream: Stream) -> None:
-        """In a minute, unless somebody is attached by then. One timer for all: each waits as long."""
-        loop = asyncio.get_running_loop()
-        self._leaving.append((loop.time() + KEPT_SECONDS, stream))
-        if len(self._leaving) == 1:
-            loop.call_later(KEPT_SECONDS, self._forget_due, loop)
+        """In a minute, unless somebody is attached by then."""
+        self._leaving.add(stream)
 
-    def _forget_due(self, loop: asyncio.AbstractEventLoop) -> None:
-        soon = loop.time() + _EARLY
-        while self._leaving and self._leaving[0][0] <= soon:
-            _, stream = self._leaving.popleft()
-            if stream.over or stream.alone:
-                self._streams.pop(stream.id, None)
-        if self._leaving:
-            loop.call_at(self._leaving[0][0], self._forget_due, loop)
+    def forget(self, stream: Stream) -> None:
+        """Nobody may come back to it."""
+        self._streams.pop(stream.id, None)
+
+    def _forget_if_left(self, stream: Stream) -> None:
+        if stream.over or stream.alone:
+            self.forget(stream)

@@ -73,6 +73,8 @@ async def test_the_end_of_the_session_ends_its_stream() -> None:
         await asyncio.wait_for(waiting, 5)
         assert stream.closed
         assert rig.hub._ears == set()
+        # Nobody may come back to it, so nothing of it waits for them.
+        await until(lambda: not rig.standing._streams._streams)
 
 
 async def test_a_stopping_server_ends_every_stream() -> None:
