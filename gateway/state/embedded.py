@@ -16,6 +16,8 @@ from gateway.state.sqlite import Watch, open_engine, prepare_file, transaction
 _POLL: Final = 0.25
 _RETRY: Final = 1.0
 _READERS: Final = 3
+_CACHED: Final = 256
+"""KiB: what is asked often is kept in memory as what it means, so that its pages need not be."""
 
 _log = logging.getLogger(__name__)
 
@@ -24,8 +26,8 @@ class Embedded:
     """`gateway.state.database.Engine` on SQLite. Its statements name their tenants themselves."""
 
     def __init__(self, path: Path, watch: Watch) -> None:
-        self._writer = open_engine(path, "write")
-        self._readers = open_engine(path, "read", _READERS)
+        self._writer = open_engine(path, "write", cached=_CACHED)
+        self._readers = open_engine(path, "read", _READERS, _CACHED)
         self._watch = watch
 
     @classmethod

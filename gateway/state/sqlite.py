@@ -73,8 +73,11 @@ def _enter_wal(connection: sqlite3.Connection) -> None:
     connection.execute("ROLLBACK")
 
 
-def open_engine(path: Path, mode: Literal["read", "write"], connections: int = 1) -> AsyncEngine:
-    """An engine on a prepared file. A writing transaction takes the write lock when it begins, never halfway."""
+def open_engine(path: Path, mode: Literal["read", "write"], connections: int = 1, cached: int = 2000) -> AsyncEngine:
+    """An engine on a prepared file. A writing transaction takes the write lock when it begins, never halfway.
+
+    `cached` is how many KiB of the file each connection comes to hold.
+    """
     engine = create_async_engine(
         URL.create("sqlite+aiosqlite", database=str(path)),
         pool_size=connections,
@@ -83,7 +86,7 @@ def open_engine(path: Path, mode: Literal["read", "write"], connections: int = 1
         hide_parameters=True,
         connect_args={"timeout": BUSY, "isolation_level": None, "async_creator_fn": driver.connection},
     )
-    pragmas = ["PRAGMA foreign_keys=ON", "PRAGMA synchronous=NORMAL"]
+    pragmas = ["PRAGMA foreign_keys=ON", "PRAGMA synchronous=NORMAL", f"PRAGMA cache_size=-{cached}"]
     if mode == "read":
         pragmas.append("PRAGMA query_only=ON")
     opening = "BEGIN IMMEDIATE" if mode == "write" else "BEGIN"
