@@ -1,7 +1,6 @@
 """The composition root: settings become objects, objects become one ASGI app."""
 
 import asyncio
-import logging
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib.metadata import version
@@ -11,17 +10,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp
 
 from gateway.catalogue.catalogue import Catalogue, Endpoint
-from gateway.catalogue.view import Naming
-from gateway.contract import (
-    MODERN,
-    Bus,
-    Call,
-    Caller,
-    Change,
-    Client,
-    Json,
-    Record,
-)
+from gateway.contract import Json
 from gateway.edge.api.backends import backends_router
 from gateway.edge.api.calls import calls_router
 from gateway.edge.api.door import AdminDoor
@@ -29,31 +18,31 @@ from gateway.edge.api.policy import policy_router
 from gateway.edge.api.usage import usage_router
 from gateway.edge.bridge import bridge_router
 from gateway.edge.bridge_godot import godot_bridge
-from gateway.edge.correlation import correlate, correlation_id, new_id
+from gateway.edge.correlation import correlate
 from gateway.edge.door import Door
 from gateway.edge.health import health_router
 from gateway.edge.lane import Lane
-from gateway.edge.metrics import for_operators, metrics_router
-from gateway.errors import Fault
+from gateway.edge.metrics import for_operators
+from gateway.parts.changes import Changes
 from gateway.parts.console import Asked, open_console
 from gateway.parts.counting import shared_windows
 from gateway.parts.doors import Eras, Front, guarded
 from gateway.parts.ground import Ground
 from gateway.parts.health import Healths
 from gateway.parts.identity import Identity
+from gateway.parts.inside import Inside
 from gateway.parts.limiting import limit_stage
 from gateway.parts.looking import Looking
+from gateway.parts.metrics import gauges, metrics
+from gateway.parts.naming import naming
 from gateway.parts.paths import Paths, lay
 from gateway.parts.remembering import Remembering
-from gateway.parts.served import Backends, endpoints
+from gateway.parts.ruling import Advice, read_policies
+from gateway.parts.served import Backends, endpoints, refused
 from gateway.parts.tasks import Tasks
 from gateway.parts.usage import Usage
-from gateway.parts.watching import Watching, backend_families, counted, shown
+from gateway.parts.watching import Watching
 from gateway.policy.decide import Policy
-from gateway.policy.explain import Explain
-from gateway.policy.shelf import Policies
-from gateway.policy.source import SHIPPED, BadPolicies
-from gateway.protocol.cursors import SealedCursors
 from gateway.protocol.floor import Floor
 from gateway.protocol.hub import Hub
 from gateway.protocol.news import News
@@ -65,14 +54,9 @@ from gateway.state.approvals import Approvals
 from gateway.state.catalogue import CatalogueRows
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import TenantChange
-from gateway.telemetry.families import Family
 from gateway.telemetry.log import Lines
-from gateway.upstream.bridge import EVERYWHERE, Bridges
-from gateway.upstream.home import HERE, House, SilentWire
-from gateway.upstream.load import LoadError
-from gateway.upstream.local import LocalBackend
-
-log = logging.getLogger("gatehouse")
+from gateway.upstream.bridge import Bridges
+from gateway.upstream.home import House
 
 VERSION: Final = version("gatehouse")
 SERVER_INFO: Final[Json] = {"name": "gatehouse", "title": "Gatehouse", "version": VERSION}
@@ -136,11 +120,12 @@ class Gatehouse:
         self.keys = identity.keys
         self._seal = seal = Seal([load_secret(settings.data_dir / "secrets", "seal")])
 
-        self.policies = await self._read_policies()
+        self.policies = await read_policies(settings)
         policy = Policy(self.tenants.get, self.policies)
         lists = CatalogueRows(ground.database)
         memory = Remembering(lists, settings.catalogue.pins)
-        self.catalogue = Catalogue(policy, self._naming(seal), settings.catalogue.keep_stale, memory, ground.bus)
+        shown = naming(settings, seal, SERVER_INFO)
+        self.catalogue = Catalogue(policy, shown, settings.catalogue.keep_stale, memory, ground.bus)
         await memory.follow(lambda: self._tasks.spawn(self.catalogue.repin()))
         self.watching = Watching(settings, VERSION, lines)
         leave(self.watching.close)
@@ -148,26 +133,28 @@ class Gatehouse:
         self._limit = limit_stage(settings.limits, windows)
         self._share = Share(Bounds(settings.shares.per_tenant, settings.shares.per_principal, settings.shares.waiting))
         self._paths = self._lay_paths(policy)
+        self.advice = Advice(self.tenants.get, self.policies, self.catalogue)
+        self.inside = Inside(self.catalogue, self._paths.call, self.tenants.get, identity.good)
         self.looking = look = Looking(settings, identity.owner, self._paths.under_way)
 
         self._bridges = bridges = Bridges(ground.bus)
         self._backends = Backends(settings, self._house(bridges), SERVER_INFO)
         self._hub = Hub(self._backends.get)
-        self.catalogue.on_change(self._hub.changed)
         self._news = News(ground.bus)
-        self._news.on("change", self._changed_elsewhere)
+        self._changes = Changes(self.catalogue, self._hub, self._news, self._backends.get, self._tasks.spawn)
         self._eras = Eras(
             settings, self._floor(), seal, ground.sessions, ground.bus, self.catalogue, self._hub, self._news
         )
-        ending = identity.watch(self._good, self._tasks.spawn)
+        ending = identity.watch(self.inside.good, self._tasks.spawn)
         await identity.credentials.on_revoke(ending)
         self.tenants.on_change(ending)
+        self.watching.watch(gauges(self._backends, self.catalogue, bridges, self._eras, self._hub, self.audit))
         self._usage = Usage(self._limit, self._share, self._eras.caps, ground.bus, windows)
         operators = AdminDoor(identity.authenticate, identity.turnstile.gate("api", settings.limits.api))
         self._healths = Healths(self.catalogue, lists, self._backends.get)
         self._open_doors(
             bridges,
-            policy_router(operators, self.why, self.seen_tools),
+            policy_router(operators, self.advice.why, self.advice.seen_tools),
             backends_router(operators, self._healths.report),
             calls_router(operators, look.reach, look.calls.find, look.calls.traffic, look.under_way),
             usage_router(operators, self._usage.report),
@@ -190,7 +177,7 @@ class Gatehouse:
             self._usage.run(),
         ):
             self._tasks.spawn(work)
-        self.policies.on_change(self._tell_of_policies)
+        self.policies.on_change(self._changes.tell_of_policies)
 
     def _lay_paths(self, policy: Policy) -> Paths:
         settings, ground = self.settings, self.ground
@@ -201,7 +188,7 @@ class Gatehouse:
             policy,
             Approvals(ground.database),
             self.watching.trace,
-            Audit(kept, self._refused, strict=settings.audit.durability == "strict"),
+            Audit(kept, refused, strict=settings.audit.durability == "strict"),
             self._limit,
             self._share,
         )
@@ -215,9 +202,9 @@ class Gatehouse:
             http=self.ground.http,
             loopback=is_loopback(self.settings.server.host),
             bridge=bridges.for_backend,
-            invoke=self._invoke,
-            knows=self._knows,
-            good=self._good,
+            invoke=self.inside.invoke,
+            knows=self.inside.knows,
+            good=self.inside.good,
             spawn=self._tasks.spawn,
             opened=self._opened.wait,
         )
@@ -243,7 +230,7 @@ class Gatehouse:
             health_router(lambda: "draining" if self.draining else None),
             bridge_router(bridges, admit, tenures),
             *routers,
-            self._metrics(self.ground.bus, bridges),
+            metrics(self.settings, self.watching, self.ground.bus, authenticate, self._tasks.spawn),
             *identity.routers,
         ):
             self.plain.include_router(router)
@@ -266,58 +253,13 @@ class Gatehouse:
             identity=self.identity,
             catalogue=self.catalogue,
             backends=self._healths.report,
-            why=self.why,
+            why=self.advice.why,
             tenants=lambda: sorted(tenant.name for tenant in self.tenants.all()),
             endpoints=lambda: list(self._endpoints),
-            good=self._good,
+            good=self.inside.good,
             seal=self._seal,
             version=VERSION,
         )
-
-    async def _read_policies(self) -> Policies:
-        try:
-            return await Policies.open(self.settings.policies.dir or SHIPPED)
-        except BadPolicies as exc:
-            raise LoadError("policies: " + "; ".join(exc.lines)) from exc
-
-    def _tell_of_policies(self) -> None:
-        """Every caller's lists may be others now."""
-        for namespace in self.catalogue.snapshots:
-            self._hub.changed(namespace, Change("tools"))
-
-    def _naming(self, seal: Seal) -> Naming:
-        settings = self.settings
-        return Naming(
-            max_length=settings.names.max_length,
-            client_prefix_budget=settings.names.client_prefix_budget,
-            deadline=settings.calls.deadline,
-            page_size=settings.catalogue.page_size,
-            ttl=settings.catalogue.ttl,
-            server_info=SERVER_INFO,
-            cursors=SealedCursors(seal),
-        )
-
-    def _metrics(self, bus: Bus, bridges: Bridges) -> APIRouter:
-        """What can be counted of this worker, and of all that share its port."""
-        watching = self.watching
-
-        def gauges() -> list[Family]:
-            healths = self._backends.healths()
-            return [
-                *backend_families(healths, self.catalogue.ages()),
-                counted("gatehouse.bridge.peers", "Studios and editors that are connected.", bridges.connected()),
-                counted("gatehouse.streams", "Open event streams.", len(self._eras.streams) + len(self._hub)),
-                counted("gatehouse.parked.calls", "Calls that wait for their client.", len(self._eras.parking)),
-                counted("gatehouse.audit.waiting", "Audit records that are not committed yet.", self.audit.waiting),
-            ]
-
-        watching.watch(gauges)
-        peers = watching.together(bus, self.settings.server.workers)
-        self._tasks.spawn(peers.run())
-        self._tasks.spawn(watching.lag.run())
-        self._tasks.spawn(watching.send_metrics(asyncio.sleep))
-        free = is_loopback(self.settings.server.host)
-        return metrics_router(partial(shown, peers), self.identity.authenticate, free=free)
 
     # ---- what is served ----
 
@@ -327,7 +269,7 @@ class Gatehouse:
         await self.tenants.apply({name: cast("TenantChange", each.stated()) for name, each in settings.tenants.items()})
         for namespace, (backend, _) in swap.made.items():
             if backend.trusted:
-                backend.on_change(partial(self._tell_others, namespace))
+                backend.on_change(partial(self._changes.tell_others, namespace))
         await asyncio.gather(*(self.catalogue.add(backend, origin) for backend, origin in swap.made.values()))
         for namespace in swap.dropped:
             self.catalogue.drop(namespace)
@@ -339,58 +281,3 @@ class Gatehouse:
     def _serves(self, path: str) -> bool:
         """Whether there is such an endpoint."""
         return path in self._endpoints
-
-    def _tell_others(self, namespace: str, change: Change) -> None:
-        """A module's change happens in one worker; a remote server tells each of them itself, as an editor does."""
-        if (here := HERE.get(None)) is not None and EVERYWHERE in here.meta:
-            return
-        self._tasks.spawn(self._news.tell("change", {"namespace": namespace, "change": list(change)}))
-
-    def _changed_elsewhere(self, about: Json) -> None:
-        namespace, change = about["namespace"], Change(*about["change"])
-        backend = self._backends.get(namespace)
-        if change.kind == "resource":
-            self._hub.changed(namespace, change)
-        elif backend is not None:
-            self._tasks.spawn(self.catalogue.refresh(backend, change))
-
-    # ---- what operators may ask of the house ----
-
-    def why(self, caller: Caller, tool: str, arguments: Json, approved: bool) -> Json:
-        """What would become of that call, and by which policies."""
-        explain = Explain(self.tenants.get, self.policies, self.catalogue.everything().tools.get)
-        return explain.why(caller, tool, arguments, approved=approved).as_json()
-
-    def seen_tools(self, caller: Caller) -> list[Json]:
-        """The tools as they are listed to that caller."""
-        view = self.catalogue.view(caller, "/mcp")
-        return view.items("tools/list") if view else []
-
-    def _refused(self, call: Call, fault: Fault) -> None:
-        """A module may keep records of its own, also of the calls that never reached it."""
-        route = call.leads_to
-        if route is not None and isinstance(backend := route.backend, LocalBackend):
-            backend.refused(call, route, fault)
-
-    # ---- what modules may ask of the house ----
-
-    async def _invoke(self, caller: Caller, tool: str, arguments: Json, meta: Json) -> Json:
-        view = self.catalogue.view(caller, "/mcp")
-        route = view.tools.get(tool) if view else None
-        params: Json = {"name": tool, "arguments": arguments, "_meta": meta}
-        given = correlation_id({}, meta) if meta else new_id()
-        here = HERE.get(None)
-        trace = {"traceparent": here.place.traceparent} if here is not None and here.place is not None else {}
-        call = Call(given, caller, "tools/call", params, Client(MODERN, {}), SilentWire(), Record(), route, trace=trace)
-        # Only lists come encoded; a tool's result is an object.
-        return cast("Json", await self._paths.call(call))
-
-    def _knows(self, caller: Caller, tool: str) -> bool:
-        view = self.catalogue.view(caller, "/mcp")
-        return view is not None and tool in view.tools
-
-    async def _good(self, caller: Caller) -> bool:
-        tenant = self.tenants.get(caller.tenant)
-        if tenant is None or tenant.suspended:
-            return False
-        return await self.identity.good(caller)

@@ -98,7 +98,7 @@ def why(
         asked = {"tool": tool, "arguments": arguments, "approved": approved}
         found = ask_api(url, token, "policy/why", who, asked)
     else:
-        found = with_house(config, lambda house: house.why(who, tool, arguments, approved))
+        found = with_house(config, lambda house: house.advice.why(who, tool, arguments, approved))
     if as_json:
         print(json.dumps(found, indent=2, ensure_ascii=False))
     else:
@@ -144,4 +144,4 @@ def show_tools_as(
     who: Caller = person(tenant, subject, None, group, None)
     if url is not None:
         return ask_api(url, token, "policy/tools", who, {})["tools"]
-    return with_house(config, lambda house: house.seen_tools(who))
+    return with_house(config, lambda house: house.advice.seen_tools(who))

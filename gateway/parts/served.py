@@ -6,7 +6,8 @@ from hashlib import sha256
 from typing import Final
 
 from gateway.catalogue.catalogue import Endpoint
-from gateway.contract import Backend, Json, Manifest
+from gateway.contract import Backend, Call, Json, Manifest
+from gateway.errors import Fault
 from gateway.parts.remotes import remote_backend
 from gateway.settings import CommandBackend, ModuleBackend, Settings, UrlBackend
 from gateway.upstream.health import Health
@@ -88,6 +89,13 @@ class Backends:
             max_bytes=self._settings.calls.max_result_bytes,
             watchdog=self._watchdog,
         )
+
+
+def refused(call: Call, fault: Fault) -> None:
+    """A module may keep records of its own, also of the calls that never reached it."""
+    route = call.leads_to
+    if route is not None and isinstance(backend := route.backend, LocalBackend):
+        backend.refused(call, route, fault)
 
 
 def endpoints(settings: Settings) -> dict[str, Endpoint]:

@@ -122,7 +122,7 @@ async def test_threat_18_a_changed_definition_is_denied_until_an_operator_accept
                 await seen(each, "raw_draw", listed=False)
                 assert (await each.call("raw_draw"))["error"]["code"] == -32602, "as a tool that never was"
                 assert "result" in await each.call("raw_other"), "the others are as they were"
-                why = each.house.why(ALICE, "raw.draw", {}, False)
+                why = each.house.advice.why(ALICE, "raw.draw", {}, False)
                 assert [note["id"] for note in why["policies"]] == ["guard.pinned"]
                 assert why["context"]["pinned"] is False
             config = write_settings(tmp_path, data_dir=str(gateway.house.settings.data_dir))

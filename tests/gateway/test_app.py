@@ -161,16 +161,16 @@ async def caller_of(gateway: Any, key: str) -> Caller:
 async def test_one_tool_calls_another_through_the_whole_path(start: Any, write: Write) -> None:
     async with start(backends={"lab": {"module": write(PLAIN)}}) as gateway:
         house, alice = gateway.house, await caller_of(gateway, gateway.key)
-        result = await house._invoke(alice, "lab.hello", {"name": "Ann"}, {"correlationId": "c-7"})
+        result = await house.inside.invoke(alice, "lab.hello", {"name": "Ann"}, {"correlationId": "c-7"})
         assert result["content"][0]["text"] == "Hello Ann"
         with pytest.raises(UnknownName):
-            await house._invoke(alice, "lab.nothing", {}, {})
+            await house.inside.invoke(alice, "lab.nothing", {}, {})
         with pytest.raises(Fault) as invalid:
-            await house._invoke(alice, "lab.hello", {"name": 7}, {})
+            await house.inside.invoke(alice, "lab.hello", {"name": 7}, {})
         assert invalid.value.kind is Kind.INVALID_INPUT
         weak = await caller_of(gateway, await gateway.new_key(scopes=("mcp:list",)))
         with pytest.raises(Fault) as denied:
-            await house._invoke(weak, "lab.hello", {"name": "Ann"}, {})
+            await house.inside.invoke(weak, "lab.hello", {"name": "Ann"}, {})
         assert denied.value.kind is Kind.DENIED
         assert "c-7" in gateway.log.getvalue()
 
@@ -178,14 +178,14 @@ async def test_one_tool_calls_another_through_the_whole_path(start: Any, write: 
 async def test_a_caller_is_good_while_key_and_tenant_are(gateway: Any) -> None:
     house = gateway.house
     alice = await caller_of(gateway, gateway.key)
-    assert await house._good(alice)
+    assert await house.inside.good(alice)
     await house.tenants.change("default", {"suspended": True})
-    assert not await house._good(alice)
+    assert not await house.inside.good(alice)
     await house.tenants.change("default", {"suspended": False})
-    assert await house._good(alice)
+    assert await house.inside.good(alice)
     await house.keys.revoke(alice.credential)
-    assert not await house._good(alice)
-    assert not await house._good(Caller("nobody", "x"))
+    assert not await house.inside.good(alice)
+    assert not await house.inside.good(Caller("nobody", "x"))
 
 
 async def test_a_suspended_tenant_is_served_nothing(gateway: Any) -> None:

@@ -250,15 +250,15 @@ async def test_work_that_outlives_a_token_stops_when_what_it_rests_on_is_revoked
     house = gateway.house
     await house.identity.users.put("default", "alice", None, EVERYDAY)
     caller = await house.identity.authenticate({"authorization": f"Bearer {token(gateway, family=family)}"}, "")
-    assert await house._good(caller)
+    assert await house.inside.good(caller)
     await house.identity.revocations.add("family", family, 600)
-    assert not await house._good(caller)
+    assert not await house.inside.good(caller)
 
 
 async def test_work_that_outlives_a_token_stops_when_its_user_is_removed(gateway: Any) -> None:
     house = gateway.house
     await house.identity.users.put("default", "alice", None, EVERYDAY)
     caller = await house.identity.authenticate({"authorization": f"Bearer {token(gateway)}"}, "")
-    assert await house._good(caller)
+    assert await house.inside.good(caller)
     await house.identity.users.remove("default", "alice")
-    assert not await house._good(caller)
+    assert not await house.inside.good(caller)

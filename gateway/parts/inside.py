@@ -1,0 +1,47 @@
+"""What modules may ask of the house that they are in."""
+
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from gateway.catalogue.catalogue import Catalogue
+from gateway.contract import MODERN, Call, Caller, Client, Handler, Json, Record
+from gateway.edge.correlation import correlation_id, new_id
+from gateway.state.tenants import Tenant
+from gateway.upstream.home import HERE, SilentWire
+
+
+class Inside:
+    """Another tool, through the whole `path`; whether there is one; and whether a caller may still be served."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        path: Handler,
+        tenant: Callable[[str], Tenant | None],
+        good: Callable[[Caller], Awaitable[bool]],
+    ) -> None:
+        self._catalogue = catalogue
+        self._path = path
+        self._tenant = tenant
+        self._good = good
+
+    async def invoke(self, caller: Caller, tool: str, arguments: Json, meta: Json) -> Json:
+        view = self._catalogue.view(caller, "/mcp")
+        route = view.tools.get(tool) if view else None
+        params: Json = {"name": tool, "arguments": arguments, "_meta": meta}
+        given = correlation_id({}, meta) if meta else new_id()
+        here = HERE.get(None)
+        trace = {"traceparent": here.place.traceparent} if here is not None and here.place is not None else {}
+        call = Call(given, caller, "tools/call", params, Client(MODERN, {}), SilentWire(), Record(), route, trace=trace)
+        # Only lists come encoded; a tool's result is an object.
+        return cast("Json", await self._path(call))
+
+    def knows(self, caller: Caller, tool: str) -> bool:
+        view = self._catalogue.view(caller, "/mcp")
+        return view is not None and tool in view.tools
+
+    async def good(self, caller: Caller) -> bool:
+        tenant = self._tenant(caller.tenant)
+        if tenant is None or tenant.suspended:
+            return False
+        return await self._good(caller)
