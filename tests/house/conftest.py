@@ -16,6 +16,7 @@ import pytest
 
 from tests.house.documents import README, ROOT, blocks, marked
 from tests.house.warm import CLIENT
+from tests.missing import missing
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,7 @@ def needs() -> Callable[..., None]:
     def check(*programs: str) -> None:
         for program in programs:
             if shutil.which(program) is None:
-                assert os.environ.get("GATEHOUSE_TESTS_NO_SKIP") != "1", f"{program} is not installed"
-                pytest.skip(f"{program} is not installed")
+                missing(f"{program} is not installed")
 
     return check
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from playwright.async_api import BrowserContext, Page, async_playwright
 
-from tests.peers import npm
+from tests.missing import missing
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [
@@ -26,7 +26,7 @@ FLAGS = [
 async def browsing(**context: Any) -> AsyncIterator[BrowserContext]:
     """A browser with nothing in it yet. Skips the test where there is no Chromium."""
     if not CHROMIUM.exists():
-        npm.missing("Chromium is not installed (apt-get install chromium)")
+        missing("Chromium is not installed (apt-get install chromium)")
     async with async_playwright() as playwright:
         chromium = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
         try:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-import pytest
+from tests.missing import missing
 
 SDK: Final = ("@modelcontextprotocol/sdk", "1.32.2")
 """The TypeScript SDK of the handshake era."""
@@ -53,13 +53,6 @@ def peer(package: Package) -> Path:
 def program(package: Package) -> list[str]:
     """The command that runs the package's own program, of the handshake era's servers all in `dist/index.js`."""
     return [str(NODE), str(peer(package) / "node_modules" / package[0] / "dist" / "index.js")]
-
-
-def missing(reason: str) -> None:
-    """A program that the test needs is not there: no test, unless every test must run."""
-    if os.environ.get("GATEHOUSE_TESTS_NO_SKIP") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 def environment(**more: str) -> dict[str, str]:
