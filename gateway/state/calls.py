@@ -8,8 +8,9 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from msgspec import Struct
 
@@ -26,21 +27,33 @@ REFUSED: Final = ("denied", "approval_required", "rate_limited", "unauthenticate
 _GOOD: Final = ("ok", "input_required")
 
 
-class SeenCall(Struct, frozen=True):
-    """One call that ended. `at` is the Unix time of its end."""
+@dataclass(frozen=True, slots=True)
+class EndedCall:
+    """As the audit log has it."""
+
+    # The operator's API shows these as they stand here.
+    __pydantic_config__: ClassVar = {"use_attribute_docstrings": True}
 
     at: float
+    """Unix time of its end."""
     tenant: str
     principal: str
     correlation_id: str
     method: str
     target: str
+    """The canonical id of the tool, or what the client asked for."""
     effect: int | None
     decision: str
     policies: str
     outcome: str
     duration_us: int
     trace_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCall(EndedCall):
+    """With what only the console shows."""
+
     context: str
     approved: str
     actor: str
@@ -197,7 +210,7 @@ def _literal(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-_COLUMNS: Final = ", ".join(SeenCall.__struct_fields__)
+_COLUMNS: Final = ", ".join(field.name for field in fields(SeenCall))
 _IN_GOOD: Final = f"outcome IN {_GOOD!r}"
 _IN_REFUSED: Final = f"outcome IN {REFUSED!r}"
 _WANTED: Final = f"""

@@ -1,6 +1,7 @@
 """`/api/v1/calls` and `/api/v1/traffic`: the calls that the operator may look at, as they end and while they run."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import fields
 from typing import Any, Final
 
 import msgspec
@@ -10,33 +11,17 @@ from pydantic import BaseModel, Field
 from gateway.contract import Caller, Json
 from gateway.edge.api.door import AdminDoor
 from gateway.errors import Fault, Kind
-from gateway.state.calls import SeenCall, Traffic, Wanted
+from gateway.state.calls import EndedCall, SeenCall, Traffic, Wanted
 
 _MOST: Final = 500
 _SLOTS: Final = 60
+_SHOWN: Final = [field.name for field in fields(EndedCall)]
 
 Reach = Callable[[Caller], str | None]
 """The tenant that an operator may look at; None for all of them."""
 Find = Callable[[Wanted], Awaitable[list[SeenCall]]]
 Measure = Callable[[str | None, float, int], Awaitable[Traffic]]
 UnderWay = Callable[[str | None], list[Json]]
-
-
-class EndedCall(BaseModel):
-    """As the audit log has it."""
-
-    at: float = Field(description="Unix time of its end.")
-    tenant: str
-    principal: str
-    correlation_id: str
-    method: str
-    target: str = Field(description="The canonical id of the tool, or what the client asked for.")
-    effect: int | None
-    decision: str
-    policies: str
-    outcome: str
-    duration_us: int
-    trace_id: str
 
 
 class RunningCall(BaseModel):
@@ -90,7 +75,7 @@ def calls_router(door: AdminDoor, reach: Reach, find: Find, measure: Measure, un
         async def answer(operator: Caller) -> Json:
             wanted = _read(request).wanted(reach(operator))
             found = await find(wanted)
-            shown = [{name: getattr(each, name) for name in EndedCall.model_fields} for each in found]
+            shown = [{name: getattr(each, name) for name in _SHOWN} for each in found]
             return {"calls": shown, "running": under_way(wanted.tenant)}
 
         return await door(request, answer)
