@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from gateway.console import lines
 from gateway.contract import Json
 
 VARIABLE: Final = "GATEHOUSE_TOKEN"
@@ -67,7 +68,7 @@ def claude_code(wish: Wish) -> Told:
     # In a project's file the variable is filled in by the client, so the file may be shared.
     entry: Json = {"type": "http", "url": wish.url} | _headers(wish, f"${{{VARIABLE}}}")
     return Told(
-        f"claude mcp add --transport http {wish.name} {shlex.quote(wish.url)}{header}",
+        lines.claude_code(wish.url, wish.name) + header,
         "mcpServers",
         entry,
         after="in Claude Code, /mcp shows it" if wish.key else "in Claude Code, /mcp shows it and signs you in",
@@ -93,10 +94,7 @@ def vscode(wish: Wish) -> Told:
     input_id = f"{wish.name}-key"
     entry: Json = {"type": "http", "url": wish.url} | _headers(wish, f"${{input:{input_id}}}")
     asked: Json = {"id": input_id, "type": "promptString", "description": "Gatehouse key", "password": True}
-    line = ""
-    if not wish.key:
-        compact = json.dumps({"name": wish.name, **entry}, separators=(",", ":"), ensure_ascii=False)
-        line = f"code --add-mcp {shlex.quote(compact)}"
+    line = "" if wish.key else lines.vs_code(wish.url, wish.name)
     return Told(line, "servers", entry, inputs=asked if wish.key else None, after="VS Code offers to start it")
 
 
