@@ -83,6 +83,22 @@ class Rig:
         self.used = FakeApprovals()
         self.told: list[Call] = []
         self.catalogue = Catalogue(policy, Naming(server_info=SERVER_INFO, **naming))
+        self.hub = Hub(self.backends.get)
+        self.catalogue.on_change(self.hub.changed)
+        self.rows = FakeRows()
+        self.streams = Streams("w1")
+        self.caps = Caps(Most())
+        self.bus = MemoryBus("w1")
+        self.asking = Asking(self.bus)
+        self.relay = Relay(self.bus)
+        self.pulse = Pulse()
+        self.standing = Standing(self.catalogue, self.hub, self.streams, self.rows, self.pulse, self.relay)
+        self.entry = self._entry(self._floor(policy, calls), Seal([b"k" * 32]))
+        self._endpoints = {each.path: each for each in (Endpoint("/mcp", "underscore"), *endpoints)}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def _floor(self, policy: Policy, calls: str) -> Floor:
+        """The paths, with the stages in the order that `gateway/parts/paths.py` has them."""
         rate = limits.parse(calls)
         begin: tuple[tuple[str, Stage], ...] = (
             ("trace", Trace(Sampler(0.0), lambda call, result, exc: self.told.append(call))),
@@ -102,7 +118,7 @@ class Rig:
             Dispatch(),
             "dispatch",
         )
-        floor = Floor(
+        return Floor(
             catalogue=self.catalogue,
             path=path,
             lists=lambda end: compose((*begin, ("authorize", Authorize(policy.decide_list))), end),
@@ -110,39 +126,15 @@ class Rig:
             correlate=correlate,
             server_info=SERVER_INFO,
         )
-        self.hub = Hub(self.backends.get)
-        self.catalogue.on_change(self.hub.changed)
-        self.rows = FakeRows()
-        self.streams = Streams("w1")
-        self.caps = Caps(Most())
-        self.bus = MemoryBus("w1")
-        self.asking = Asking(self.bus)
-        self.relay = Relay(self.bus)
-        self.pulse = Pulse()
-        seal = Seal([b"k" * 32])
-        self.standing = Standing(self.catalogue, self.hub, self.streams, self.rows, self.pulse, self.relay)
-        self.entry = Entry(
-            Modern(
-                floor,
-                Listen(self.catalogue, self.hub, self.caps),
-                Rounds(seal),
-                self.pulse,
-                Parking("here"),
-                self.relay,
-            ),
-            Legacy(
-                floor,
-                Sessions(seal, self.rows),
-                self.streams,
-                self.asking,
-                self.standing,
-                self.pulse,
-                News(self.bus),
-                self.caps,
-            ),
+
+    def _entry(self, floor: Floor, seal: Seal) -> Entry:
+        """The doors of both eras."""
+        listen = Listen(self.catalogue, self.hub, self.caps)
+        sessions, news = Sessions(seal, self.rows), News(self.bus)
+        return Entry(
+            Modern(floor, listen, Rounds(seal), self.pulse, Parking("here"), self.relay),
+            Legacy(floor, sessions, self.streams, self.asking, self.standing, self.pulse, news, self.caps),
         )
-        self._endpoints = {each.path: each for each in (Endpoint("/mcp", "underscore"), *endpoints)}
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "Rig":
         for backend in self.backends.values():
