@@ -67,7 +67,13 @@ async def test_backends_watch_what_is_wanted_in_all_and_are_told_only_of_changes
 
 
 async def test_a_backend_that_is_gone_is_asked_nothing() -> None:
-    await Hub({}.get).want("one", *HERE, frozenset({("a", "x")}))
+    a, b = FakeBackend("a"), FakeBackend("b")
+    served = {"a": a, "b": b}
+    hub = Hub(served.get)
+    await hub.want("one", *HERE, frozenset({("a", "x")}))
+    del served["a"]
+    await hub.want("one", *HERE, frozenset({("a", "z"), ("b", "y")}))
+    assert (a.watches, b.watches) == ([{"x"}], [{"y"}])
 
 
 class Slow(FakeBackend):

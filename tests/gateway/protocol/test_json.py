@@ -236,8 +236,9 @@ anything = st.recursive(
 
 @fuzzed
 @given(anything)
-def test_json_like_data_never_fails_to_encode(value: Any) -> None:
-    json.loads(encode(value))
+def test_json_like_data_never_fails_to_encode_and_is_plain_json_then(value: Any) -> None:
+    plain = json.loads(encode(value))
+    assert json.loads(encode(plain)) == plain
 
 
 @fuzzed

@@ -43,6 +43,7 @@ async def test_a_record_is_committed_without_being_asked_for(kept: Kept) -> None
         log.put(record(number))
         while len(await kept.rows()) <= number:
             await asyncio.sleep(0.005)
+    assert await kept.rows() == [(f"id-{number}",) for number in range(3)]
     await log.close()
 
 

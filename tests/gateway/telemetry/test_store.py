@@ -8,6 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gateway.contract.place import Place
 from gateway.telemetry.span import Span
 from gateway.telemetry.store import BOUND, FILE, TraceStore, find, lines
@@ -68,10 +70,14 @@ async def test_a_burst_waits_within_bounds_and_the_rest_is_counted(tmp_path: Pat
     await store.close()
 
 
-async def test_a_folder_that_cannot_be_written_costs_the_spans_alone(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_database_costs_the_spans_alone_and_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / FILE).write_text("this is no database " * 100)
     store = await kept(tmp_path, [a_span(1)])
     store.keep([a_span(2)])
+    assert caplog.messages == ["spans cannot be kept on this machine"]
+    assert (tmp_path / FILE).read_text() == "this is no database " * 100
 
 
 async def test_of_a_trace_that_two_tenants_share_each_is_given_its_own_spans(tmp_path: Path) -> None:

@@ -43,14 +43,20 @@ async def test_the_lifespan_is_entered_once_and_left_at_the_end() -> None:
 
 
 async def test_a_lifespan_with_a_task_group_may_be_ended_from_anywhere() -> None:
+    seen: list[str] = []
+
     @asynccontextmanager
     async def lifespan(server: Any) -> AsyncIterator[None]:
         async with anyio.create_task_group():
+            seen.append("in")
             yield
+        seen.append("out")
 
     backend = LocalBackend("lab", Server("s", lifespan=lifespan), Manifest())
     await asyncio.create_task(backend.open())
+    assert seen == ["in"]
     await asyncio.create_task(backend.close())
+    assert seen == ["in", "out"]
 
 
 async def test_a_backend_that_is_closed_lets_its_last_call_end_first() -> None:
