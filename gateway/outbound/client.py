@@ -1,9 +1,11 @@
 """The guarded client: pinned connections, bounded answers."""
 
+import os
 import ssl
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Final
 
@@ -37,7 +39,7 @@ def client(
     below = network or httpcore.AnyIOBackend()
     pinned = Pinned(allow_private, resolver or system_resolver, below)  # pyright: ignore[reportArgumentType]
     pool = httpcore.AsyncConnectionPool(
-        ssl_context=verify or httpx.create_ssl_context(),
+        ssl_context=verify or _authorities(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
         max_connections=16,
         max_keepalive_connections=4,
         keepalive_expiry=15.0,
@@ -51,6 +53,12 @@ def client(
         headers={"User-Agent": "gatehouse", "Accept-Encoding": "identity"},
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
     )
+
+
+@lru_cache(maxsize=4)
+def _authorities(file: str | None, folder: str | None) -> ssl.SSLContext:
+    """Shared by all clients: to read all authorities takes longer than whatever else a client needs."""
+    return httpx.create_ssl_context()
 
 
 @dataclass(frozen=True, slots=True)
