@@ -3,7 +3,7 @@
 import asyncio
 import io
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 import httpx2
 import pytest
-import uvicorn
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
@@ -20,6 +19,7 @@ from gateway.auth.keys import DEFAULT_SCOPES
 from gateway.serving import config, listen
 from gateway.settings import Settings
 from gateway.telemetry.log import Lines
+from tests.quiet import QuietServer
 from tests.servers import _shared_valkey, database_url, postgres, postgres_url, prefix, valkey, valkey_url
 
 __all__ = ["_shared_valkey", "database_url", "postgres", "postgres_url", "prefix", "valkey", "valkey_url"]
@@ -27,13 +27,6 @@ __all__ = ["_shared_valkey", "database_url", "postgres", "postgres_url", "prefix
 MODERN = "2026-07-28"
 HANDSHAKE = "legacy"
 Json = dict[str, Any]
-
-
-class _QuietServer(uvicorn.Server):
-    """Leaves the process's signals alone."""
-
-    def capture_signals(self) -> Any:
-        return nullcontext()
 
 
 @dataclass(frozen=True)
@@ -116,19 +109,10 @@ async def run_gateway(folder: Path, **settings: Any) -> AsyncIterator[Running]:
         stack.callback(bound.close)
         house = await Gatehouse.open(parsed, Lines(log), bound.getsockname()[1])
         stack.push_async_callback(house.close)
-        server = _QuietServer(config(house))
-        task = asyncio.create_task(server.serve(sockets=[bound]))
-        try:
-            while not server.started:
-                await asyncio.sleep(0.005)
-                if task.done():
-                    await task
-            key, _ = await house.keys.create("default", "alice")
-            yield Running(house, f"http://127.0.0.1:{bound.getsockname()[1]}", key, log)
-        finally:
-            await house.drain()
-            server.should_exit = True
-            await task
+        port = await stack.enter_async_context(QuietServer(config(house)).running(bound))
+        stack.push_async_callback(house.drain)
+        key, _ = await house.keys.create("default", "alice")
+        yield Running(house, f"http://127.0.0.1:{port}", key, log)
 
 
 Start = Callable[..., AbstractAsyncContextManager[Running]]

@@ -1,8 +1,7 @@
 """A server of the SDK's with one resource that can be subscribed to, over HTTP, in one era or in both."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +12,8 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
+
+from tests.quiet import QuietServer
 
 NOTE = "note://it"
 MODERN = "2026-07-28"
@@ -98,11 +99,6 @@ def _session(ctx: Context) -> str:
     return ctx.request.headers.get("mcp-session-id", "")
 
 
-class _Quiet(uvicorn.Server):
-    def capture_signals(self) -> Any:
-        return nullcontext()
-
-
 @asynccontextmanager
 async def noting(*eras: str) -> AsyncIterator[Noting]:
     """Serving at /mcp until the block ends, in these eras of `modern` and `handshake`."""
@@ -118,14 +114,6 @@ async def noting(*eras: str) -> AsyncIterator[Noting]:
             await send({"type": "http.response.start", "status": 400, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body", "body": b""})
 
-    running = _Quiet(uvicorn.Config(app, port=0, log_level="critical", lifespan="off", timeout_graceful_shutdown=0))
-    async with manager.run():
-        task = asyncio.create_task(running.serve())
-        try:
-            while not running.started:
-                await asyncio.sleep(0.005)
-            noting.port = running.servers[0].sockets[0].getsockname()[1]
-            yield noting
-        finally:
-            running.should_exit = True
-            await task
+    config = uvicorn.Config(app, port=0, log_level="critical", lifespan="off", timeout_graceful_shutdown=0)
+    async with manager.run(), QuietServer(config).running() as noting.port:
+        yield noting

@@ -3,12 +3,14 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from typing import Any
 
 import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
 from pydantic import BaseModel
+
+from tests.quiet import QuietServer
 
 
 class Name(BaseModel):
@@ -38,24 +40,13 @@ def made() -> "MCPServer[Any]":
     return server
 
 
-class _Quiet(uvicorn.Server):
-    def capture_signals(self) -> Any:
-        return nullcontext()
-
-
 @asynccontextmanager
 async def serving() -> AsyncIterator[int]:
     """The port of a server at /sse, until the block ends."""
     app = made().sse_app()
-    running = _Quiet(uvicorn.Config(app, port=0, log_level="critical", lifespan="off", timeout_graceful_shutdown=0))
-    task = asyncio.create_task(running.serve())
-    try:
-        while not running.started:
-            await asyncio.sleep(0.005)
-        yield running.servers[0].sockets[0].getsockname()[1]
-    finally:
-        running.should_exit = True
-        await task
+    config = uvicorn.Config(app, port=0, log_level="critical", lifespan="off", timeout_graceful_shutdown=0)
+    async with QuietServer(config).running() as port:
+        yield port
 
 
 if __name__ == "__main__":

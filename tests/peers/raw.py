@@ -1,14 +1,15 @@
 """An MCP server of one era over HTTP, written by hand: it says exactly what it is told to say, field for field."""
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import uvicorn
 from starlette.types import Receive, Scope, Send
+
+from tests.quiet import QuietServer
 
 Json = dict[str, Any]
 Answer = Json | Callable[[Json, Json], Awaitable[Json]]
@@ -137,24 +138,11 @@ class RawServer:
 @asynccontextmanager
 async def raw_server(**given: Any) -> AsyncGenerator[RawServer]:
     raw = RawServer(**given)
-    server = _Quiet(uvicorn.Config(raw, host="127.0.0.1", port=0, log_level="warning", lifespan="off"))
-    task = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.005)
-    raw.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp"
-    try:
+    server = QuietServer(uvicorn.Config(raw, host="127.0.0.1", port=0, log_level="warning", lifespan="off"))
+    # A request that it was told to leave hanging is not waited for.
+    async with server.running(force=True) as port:
+        raw.url = f"http://127.0.0.1:{port}/mcp"
         yield raw
-    finally:
-        # A request that it was told to leave hanging is not waited for.
-        server.should_exit = server.force_exit = True
-        await task
-
-
-class _Quiet(uvicorn.Server):
-    """Leaves the process's signals alone."""
-
-    def capture_signals(self) -> Any:
-        return nullcontext()
 
 
 async def _say(send: Send, status: int, body: bytes, kind: bytes = b"application/json") -> None:

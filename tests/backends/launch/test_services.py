@@ -1,6 +1,5 @@
 """A run whose commit service and telemetry are elsewhere, through the gateway."""
 
-import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -9,6 +8,8 @@ from typing import Any
 
 import pytest
 import uvicorn
+
+from tests.quiet import QuietServer
 
 Json = dict[str, Any]
 
@@ -50,13 +51,9 @@ class Elsewhere:
 @asynccontextmanager
 async def _served(app: Any) -> AsyncIterator[str]:
     bound = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="error"))
-    task = asyncio.create_task(server.serve(sockets=[bound]))
-    try:
-        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await task
+    server = QuietServer(uvicorn.Config(app, lifespan="off", log_level="error"))
+    async with server.running(bound) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 async def test_services_elsewhere_get_the_commit_and_the_telemetry_once_they_answer(

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from gateway.errors import Fault, Kind
 from gateway.state.bus import MemoryBus
 from gateway.upstream.bridge import BackendBridge, Bridges
 from tests.backends.roblox.peer import Json, Peer
+from tests.quiet import QuietServer
 
 SCOPES = frozenset({"bridge:roblox"})
 CALLERS = {
@@ -35,11 +36,6 @@ async def _authenticate(headers: Mapping[str, str], address: str) -> Caller:
     if caller is None:
         raise Fault(Kind.UNAUTHENTICATED, "The credential is not valid.")
     return caller
-
-
-class _QuietServer(uvicorn.Server):
-    def capture_signals(self) -> Any:
-        return nullcontext()
 
 
 @dataclass
@@ -61,16 +57,9 @@ async def _serving(port: int = 0, cut: float = 0.2) -> AsyncIterator[Relay]:
     bridges = Bridges(MemoryBus(), cut=cut)
     app = FastAPI()
     app.include_router(bridge_router(bridges, _authenticate, Tenures()))
-    server = _QuietServer(uvicorn.Config(app, port=port, log_config=None, access_log=False, lifespan="off"))
-    task = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.005)
-    bound = server.servers[0].sockets[0].getsockname()[1]
-    try:
+    server = QuietServer(uvicorn.Config(app, port=port, log_config=None, access_log=False, lifespan="off"))
+    async with server.running(force=True) as bound:
         yield Relay(f"http://127.0.0.1:{bound}", bridges, bridges.for_backend("roblox"))
-    finally:
-        server.should_exit = server.force_exit = True
-        await task
 
 
 @pytest.fixture
