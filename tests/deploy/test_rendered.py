@@ -35,7 +35,7 @@ def _ready(pod: Pod, process: "subprocess.Popen[bytes]") -> bool:
         pod.folder / "gatehouse.out"
     ).read_text()
     try:
-        return httpx.get(f"http://127.0.0.1:{pod.ops}/readyz", trust_env=False).status_code == 200
+        return httpx.get(f"http://127.0.0.1:{pod.ops}/readyz", trust_env=False, verify=False).status_code == 200
     except httpx.TransportError:
         return False
 
@@ -72,11 +72,11 @@ def test_one_pod_serves_both_eras_and_what_its_secret_says_from_now_on(tmp_path:
         refused = round_trip(tmp_path / "none", without, pod)
         assert refused.returncode == 1
         assert "create secret generic gatehouse-test" in refused.stdout
-        strange = httpx.post(f"{pod.url}/mcp", headers={"host": "evil.example.org"}, trust_env=False)
+        strange = httpx.post(f"{pod.url}/mcp", headers={"host": "evil.example.org"}, trust_env=False, verify=False)
         assert strange.status_code == 421
-        metrics = httpx.get(f"http://127.0.0.1:{pod.ops}/metrics", trust_env=False)
+        metrics = httpx.get(f"http://127.0.0.1:{pod.ops}/metrics", trust_env=False, verify=False)
         assert "gatehouse_calls_running" in metrics.text  # what the autoscaler may go by
-        assert httpx.get(f"{pod.url}/metrics", trust_env=False).status_code == 401
+        assert httpx.get(f"{pod.url}/metrics", trust_env=False, verify=False).status_code == 401
         # The kubelet replaces what is mounted; nobody restarts the pod.
         more = b"backends: {core: {module: backends.core}, project: {module: 'backends.core:project'}}"
         mount(pod.folder / "root" / "etc" / "gatehouse", {"gatehouse.yaml": more})
@@ -88,7 +88,9 @@ def test_one_pod_serves_both_eras_and_what_its_secret_says_from_now_on(tmp_path:
 def _asked(pod: Pod, key: str, method: str) -> str:
     headers = {"authorization": f"Bearer {key}", "accept": "application/json, text/event-stream"}
     sent = {**headers, **modern_headers(method)}
-    return httpx.post(f"{pod.url}/mcp", json=modern(method), headers=sent, timeout=30, trust_env=False).text
+    return httpx.post(
+        f"{pod.url}/mcp", json=modern(method), headers=sent, timeout=30, trust_env=False, verify=False
+    ).text
 
 
 def test_policies_of_the_values_lie_over_those_that_ship_and_are_in_force(tmp_path: Path) -> None:
@@ -136,7 +138,7 @@ def _session_over(pods: list[Pod], key: str) -> None:
     headers = {"authorization": f"Bearer {key}", "accept": "application/json, text/event-stream"}
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     message: Json = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    with httpx.Client(headers=headers, timeout=30, trust_env=False) as http:
+    with httpx.Client(verify=False, headers=headers, timeout=30, trust_env=False) as http:
         begun = http.post(f"{pods[0].url}/mcp", json=message)
         session = {"mcp-session-id": begun.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
         call: Json = {"name": "core_ping", "arguments": {}}

@@ -113,12 +113,17 @@ class Served:
             **{name.replace("_", "-"): value for name, value in headers.items()},
         }
         return httpx.post(
-            self.base + path, json={"jsonrpc": "2.0", **message}, headers=sent, timeout=30, trust_env=False
+            self.base + path,
+            json={"jsonrpc": "2.0", **message},
+            headers=sent,
+            timeout=30,
+            trust_env=False,
+            verify=False,
         )
 
     def delete(self, session: str) -> httpx.Response:
         headers = {"authorization": f"Bearer {self.key}", "mcp-session-id": session}
-        return httpx.delete(self.url, headers=headers, timeout=30, trust_env=False)
+        return httpx.delete(self.url, headers=headers, timeout=30, trust_env=False, verify=False)
 
     def ask(self, method: str, params: Json | None = None, key: str | None = None, path: str = "/mcp") -> Json:
         """The answer to one request of 2026-07-28."""
@@ -207,6 +212,6 @@ def _address(process: subprocess.Popen[bytes], said: Path, log: Path) -> str | N
 
 def _ready(base: str) -> bool:
     try:
-        return httpx.get(f"{base}/readyz", trust_env=False).status_code == 200
+        return httpx.get(f"{base}/readyz", trust_env=False, verify=False).status_code == 200
     except httpx.TransportError:
         return False

@@ -43,7 +43,9 @@ def a_good_client(target: Served) -> Iterator[None]:
 
     def keep_calling() -> int:
         answered = 0
-        with httpx.Client(timeout=1, trust_env=False, headers=headers | modern_headers("tools/call", params)) as http:
+        with httpx.Client(
+            verify=False, timeout=1, trust_env=False, headers=headers | modern_headers("tools/call", params)
+        ) as http:
             while not finished.is_set():
                 answer = http.post(target.url, json=modern("tools/call", params))
                 assert answer.json()["result"]["structuredContent"] == {"result": "hi"}

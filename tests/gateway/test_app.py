@@ -84,7 +84,7 @@ async def test_a_call_walks_every_stage_in_the_written_order(start: Any, write: 
 
 
 async def test_only_mcp_is_behind_the_credential_and_the_rest_is_plain(gateway: Any) -> None:
-    async with httpx.AsyncClient(base_url=gateway.base) as http:
+    async with httpx.AsyncClient(verify=False, base_url=gateway.base) as http:
         assert (await http.get("/healthz")).status_code == 200
         assert (await http.get("/mcpx")).status_code == 404
         for path in ("/mcp", "/mcp/core", "/mcp/nowhere"):
@@ -221,7 +221,7 @@ async def test_work_that_outlives_a_call_is_cancelled_at_the_end_and_its_failure
 async def test_draining_ends_every_open_stream(start: Any) -> None:
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(start())
-        http = await stack.enter_async_context(httpx.AsyncClient(timeout=10))
+        http = await stack.enter_async_context(httpx.AsyncClient(verify=False, timeout=10))
         headers = {"authorization": f"Bearer {gateway.key}", "accept": "application/json, text/event-stream"}
         body = {
             "jsonrpc": "2.0",

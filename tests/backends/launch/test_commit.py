@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 class _Outward:
     def __init__(self) -> None:
-        self.http = httpx.AsyncClient()
+        self.http = httpx.AsyncClient(verify=False)
 
     def client(self, url: str) -> httpx.AsyncClient:
         return self.http

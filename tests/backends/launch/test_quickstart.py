@@ -203,7 +203,7 @@ class _Outward:
     """The plain client, without a gateway around it."""
 
     def __init__(self) -> None:
-        self.http = httpx.AsyncClient()
+        self.http = httpx.AsyncClient(verify=False)
 
     def client(self, url: str) -> httpx.AsyncClient:
         return self.http

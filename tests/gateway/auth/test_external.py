@@ -38,7 +38,7 @@ def idp() -> Any:
 
 
 async def test_keys_are_read_once_however_many_wait_for_them(idp: Any) -> None:
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         keys = RemoteKeys(http, ISSUER)
         found = await asyncio.gather(*(keys.get("k1") for _ in range(20)))
     assert all(key is not None for key in found)
@@ -47,7 +47,7 @@ async def test_keys_are_read_once_however_many_wait_for_them(idp: Any) -> None:
 
 async def test_threat_6_an_unknown_kid_is_looked_for_twice_a_minute_at_most(idp: Any) -> None:
     clock = Clock(0)
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         keys = RemoteKeys(http, ISSUER, clock=clock)
         await keys.get("k1")
         for kid in ("a", "b", "../c", "d' OR 1=1"):
@@ -61,7 +61,7 @@ async def test_threat_6_an_unknown_kid_is_looked_for_twice_a_minute_at_most(idp:
 
 async def test_a_new_key_of_the_provider_is_found(idp: Any) -> None:
     clock = Clock(0)
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         keys = RemoteKeys(http, ISSUER, clock=clock)
         await keys.get("k1")
         fresh = ECKey.generate_key("P-256", private=True, parameters={"kid": "k2"})
@@ -72,7 +72,7 @@ async def test_a_new_key_of_the_provider_is_found(idp: Any) -> None:
 
 async def test_while_the_provider_is_away_its_last_keys_hold_for_a_day(idp: Any) -> None:
     clock = Clock(0)
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         keys = RemoteKeys(http, ISSUER, clock=clock)
         await keys.get("k1")
         for route in idp.routes:
@@ -88,7 +88,7 @@ async def test_while_the_provider_is_away_its_last_keys_hold_for_a_day(idp: Any)
 async def test_a_provider_that_was_never_reached_vouches_for_nobody(idp: Any) -> None:
     for route in idp.routes:
         route.respond(500)
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         with pytest.raises(Fault) as caught:
             await RemoteKeys(http, ISSUER).get("k1")
     assert caught.value.kind is Kind.UNAVAILABLE
@@ -97,7 +97,7 @@ async def test_a_provider_that_was_never_reached_vouches_for_nobody(idp: Any) ->
 @pytest.mark.parametrize("named", ["https://evil.example", ISSUER + "/", ISSUER.upper(), None])
 async def test_threat_6_a_document_of_another_issuer_is_not_believed(idp: Any, named: str | None) -> None:
     idp.routes[0].respond(json={"issuer": named, "jwks_uri": JWKS})
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         with pytest.raises(Fault):
             await RemoteKeys(http, ISSUER).get("k1")
     assert idp.routes[1].call_count == 0
@@ -114,7 +114,7 @@ BAD_SETS: dict[str, Any] = {
 @pytest.mark.parametrize("name", BAD_SETS)
 async def test_threat_6_a_set_of_keys_that_is_none_is_refused_whole(idp: Any, name: str) -> None:
     idp.routes[1].respond(json=BAD_SETS[name])
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         with pytest.raises(Fault):
             await RemoteKeys(http, ISSUER).get("k1")
 
@@ -132,7 +132,7 @@ async def test_threat_6_weak_foreign_private_and_doubled_keys_are_left_out(idp: 
         "text",
     ]
     idp.routes[1].respond(json=said)
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         keys = RemoteKeys(http, ISSUER)
         assert await keys.get("k1") is not None
         for kid in ("weak", "twin", "curve", "secret", "leaked", "enc", "broken"):
@@ -188,14 +188,14 @@ def _external(http: httpx.AsyncClient, **more: Any) -> External:
     ],
 )
 async def test_an_alias_of_the_operator_stands_for_everything(audiences: set[str], endpoint: str | None) -> None:
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         assert _external(http).resource(frozenset(audiences)) == endpoint
 
 
 @pytest.mark.parametrize("more", [{"nonce": "n"}, {"at_hash": "h"}, {"typ": "ID"}, {"typ": "Refresh"}])
 async def test_threat_6_an_id_or_refresh_token_is_no_access_token_whatever_its_header_says(more: Json) -> None:
     said: Json = {"sub": "alice", "exp": 2_000_000_000, **more}
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         with pytest.raises(BadToken):
             _external(http).caller(said, "/mcp")
 
@@ -226,7 +226,7 @@ async def test_an_opaque_token_that_is_not_for_us_is_nobodys_and_not_asked_about
     idp: Any, said: Json
 ) -> None:
     asked = idp.post(ASK).respond(json=said)
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         ask = Introspection(http, ASK, ("us", "secret"), _external(http))
         for _ in range(3):
             assert await ask("opaque") is None
@@ -235,7 +235,7 @@ async def test_an_opaque_token_that_is_not_for_us_is_nobodys_and_not_asked_about
 
 async def test_a_good_opaque_token_is_asked_about_once_for_all_who_wait(idp: Any) -> None:
     asked = idp.post(ASK).respond(json=GOOD)
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         ask = Introspection(http, ASK, ("us", "secret"), _external(http))
         callers = await asyncio.gather(*(ask("opaque") for _ in range(20)))
     assert {caller.subject for caller in callers if caller} == {"alice"}
@@ -252,7 +252,7 @@ async def test_whoever_cannot_be_asked_vouches_for_nobody(idp: Any, fault: Any) 
         route.respond(text=fault)
     else:
         route.mock(side_effect=fault)
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         with pytest.raises(Fault) as caught:
             await Introspection(http, ASK, ("us", "secret"), _external(http))("opaque")
     assert caught.value.kind is Kind.UNAVAILABLE

@@ -229,7 +229,7 @@ async def test_an_announced_body_over_the_limit_gets_413_before_it_is_sent(serve
 
 async def test_an_ordinary_client_reads_the_413_while_it_is_still_sending(serve: Serve) -> None:
     url = f"http://127.0.0.1:{serve(echo, ROOMY).port}/"
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(verify=False, trust_env=False) as client:
         answer = await client.post(url, content=b"x" * (5 << 20))
     assert answer.status_code == 413
     assert answer.json()["error"]["max_bytes"] == 4 << 20

@@ -68,7 +68,7 @@ async def test_an_expired_token_is_told_so_and_is_no_guess(gateway: Any) -> None
 
 async def test_the_metadata_of_an_endpoint_names_exactly_that_endpoint(gateway: Any) -> None:
     known = f"{gateway.base}/.well-known/oauth-protected-resource"
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         for path, resource in (("", "/mcp"), ("/mcp", "/mcp"), ("/mcp/core", "/mcp/core")):
             answer = await http.get(known + path)
             said = answer.json()
@@ -80,14 +80,14 @@ async def test_the_metadata_of_an_endpoint_names_exactly_that_endpoint(gateway: 
 
 @pytest.mark.parametrize("path", ["/mcp/nobody", "/t/acme/mcp", "/mcp/", "/../mcp", "/mcp/core/x"])
 async def test_there_is_no_metadata_of_what_is_not_served(gateway: Any, path: str) -> None:
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         answer = await http.get(f"{gateway.base}/.well-known/oauth-protected-resource{path}")
         assert (answer.status_code, answer.headers["content-type"]) == (404, "application/json")
 
 
 async def test_addresses_come_from_the_public_url_and_never_from_the_host_header(start: Any) -> None:
     async with start(server={"public_url": "https://gw.example", "allowed_hosts": ["evil.example"]}) as gateway:
-        async with httpx.AsyncClient(base_url=gateway.base, headers={"host": "evil.example"}) as http:
+        async with httpx.AsyncClient(verify=False, base_url=gateway.base, headers={"host": "evil.example"}) as http:
             answer = await http.post("/mcp", json={})
             said = (await http.get("/.well-known/oauth-protected-resource/mcp")).json()
     assert challenge(answer)["resource_metadata"].startswith("https://gw.example/.well-known/")
@@ -96,7 +96,7 @@ async def test_addresses_come_from_the_public_url_and_never_from_the_host_header
 
 async def test_threat_12_a_strange_host_opens_no_protected_route(start: Any) -> None:
     async with start() as gateway:
-        async with httpx.AsyncClient(base_url=gateway.base) as http:
+        async with httpx.AsyncClient(verify=False, base_url=gateway.base) as http:
             for host in ("a/b?c#d", "127.0.0.1:1/healthz", "localhost/../healthz", "x@127.0.0.1"):
                 for path in ("/mcp", "/mcp/core", "/v1/bridge/session"):
                     answer = await http.post(path, json={}, headers={"host": host})
@@ -104,7 +104,7 @@ async def test_threat_12_a_strange_host_opens_no_protected_route(start: Any) -> 
 
 
 async def test_where_nobody_is_asked_there_is_nothing_to_discover(start: Any) -> None:
-    async with start(auth={"mode": "none"}) as gateway, httpx.AsyncClient() as http:
+    async with start(auth={"mode": "none"}) as gateway, httpx.AsyncClient(verify=False) as http:
         assert (await http.get(f"{gateway.base}/.well-known/oauth-protected-resource")).status_code == 404
         assert (await gateway.post("tools/list")).status_code == 200
 
@@ -123,7 +123,7 @@ async def test_a_token_for_all_is_good_everywhere_and_one_for_an_endpoint_only_t
 
 
 async def test_a_token_in_the_address_is_no_credential(gateway: Any) -> None:
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         given = token(gateway)
         answer = await http.post(f"{gateway.url}?access_token={given}", json={}, headers={"authorization": ""})
         assert answer.status_code == 401
@@ -163,7 +163,7 @@ async def test_an_older_client_is_told_of_all_scopes_since_it_would_lose_the_oth
     async with start(backends=lab) as gateway:
         given = token(gateway, scopes=frozenset({"mcp:list", "mcp:call"}))
         headers = {"authorization": f"Bearer {given}", "accept": "text/event-stream, application/json"}
-        async with httpx.AsyncClient(base_url=gateway.base, headers=headers) as http:
+        async with httpx.AsyncClient(verify=False, base_url=gateway.base, headers=headers) as http:
             params: Json = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t"}}
             message: Json = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
             opened = await http.post("/mcp", json=message)

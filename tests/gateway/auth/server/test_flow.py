@@ -77,7 +77,7 @@ async def test_a_refresh_rotates_and_the_new_tokens_work(server: Any) -> None:
 
 
 async def test_discovery_is_found_at_the_root_and_by_path_and_says_one_issuer(server: Any) -> None:
-    async with httpx.AsyncClient(base_url=server.base) as http:
+    async with httpx.AsyncClient(verify=False, base_url=server.base) as http:
         for name in ("oauth-authorization-server", "openid-configuration"):
             for path in ("", "/mcp"):
                 said = (await http.get(f"/.well-known/{name}{path}")).json()
@@ -94,7 +94,7 @@ async def test_discovery_is_found_at_the_root_and_by_path_and_says_one_issuer(se
 
 @pytest.mark.parametrize("path", ["/authorize", "/token", "/register"])
 async def test_the_addresses_that_older_clients_guess_are_served(server: Any, path: str) -> None:
-    async with httpx.AsyncClient(base_url=server.base) as http:
+    async with httpx.AsyncClient(verify=False, base_url=server.base) as http:
         asked = http.get(path) if path == "/authorize" else http.post(path)
         assert (await asked).status_code in (400, 401)
 
@@ -142,7 +142,7 @@ EVIL = [
 
 @pytest.mark.parametrize("redirect", EVIL)
 async def test_threat_36_no_other_redirect_is_registered(server: Any, redirect: str) -> None:
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         for uris in ([redirect], [CALLBACK, redirect]):
             answer = await http.post(f"{server.base}/oauth/register", json={"redirect_uris": uris})
             assert (answer.status_code, answer.json()["error"]) == (400, "invalid_redirect_uri")
@@ -161,7 +161,7 @@ async def test_threat_36_no_other_redirect_is_registered(server: Any, redirect: 
     ],
 )
 async def test_metadata_that_makes_no_client_is_refused(server: Any, metadata: Any, error: str) -> None:
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         answer = await http.post(f"{server.base}/register", json=metadata)
     assert (answer.status_code, answer.json()["error"]) == (400, error)
 
@@ -174,14 +174,14 @@ async def test_scopes_grants_and_members_that_we_do_not_know_are_left_out(server
         "application_type": "native",
         "software_id": "x",
     }
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         made = (await http.post(f"{server.base}/oauth/register", json=said)).json()
     assert made["grant_types"] == ["authorization_code", "refresh_token"]
     assert (made["token_endpoint_auth_method"], "client_secret" in made) == ("none", False)
 
 
 async def test_threat_35_an_address_registers_only_so_many_clients(start: Any) -> None:
-    async with start(auth={"registration_rate": "3/hour"}) as gateway, httpx.AsyncClient() as http:
+    async with start(auth={"registration_rate": "3/hour"}) as gateway, httpx.AsyncClient(verify=False) as http:
         said = {"redirect_uris": [CALLBACK]}
         answers = [await http.post(f"{gateway.base}/{path}", json=said) for path in ("oauth/register", "register") * 2]
     assert [answer.status_code for answer in answers] == [201, 201, 201, 429]
@@ -197,14 +197,14 @@ async def test_a_loopback_program_may_come_back_on_any_port_but_nowhere_else(ser
     told = await person.visit(program.address(pair()[1], redirect_uri="http://localhost:51234/callback"))
     assert told["to"] == "http://localhost:51234/callback"
     for other in ("http://127.0.0.1:51234/callback", "http://localhost:51234/other", "http://localhost/callback?x=1"):
-        async with httpx.AsyncClient() as http:
+        async with httpx.AsyncClient(verify=False) as http:
             answer = await http.get(program.address(pair()[1], redirect_uri=other))
         assert (answer.status_code, "location" in answer.headers) == (400, False)
 
 
 async def test_threat_36_an_unknown_client_or_redirect_is_told_to_the_person_and_never_followed(server: Any) -> None:
     program = await Program.register(server.base)
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         for changes in ({"client_id": "nobody"}, {"redirect_uri": "https://evil.example/"}, {"client_id": None}):
             answer = await http.get(program.address(pair()[1], **changes))
             assert (answer.status_code, "location" in answer.headers) == (400, False)
@@ -224,7 +224,7 @@ async def test_threat_36_an_unknown_client_or_redirect_is_told_to_the_person_and
 )
 async def test_a_request_that_is_not_good_goes_back_with_its_error(server: Any, changes: Json, error: str) -> None:
     program = await Program.register(server.base)
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         answer = await http.get(program.address(pair()[1], **changes))
     told = dict(parse_qsl(urlsplit(answer.headers["location"]).query))
     assert (told["error"], told["iss"], told["state"]) == (error, server.base, "st4te")

@@ -178,7 +178,7 @@ async def test_no_other_grant_is_known(server: Any, grant: str) -> None:
 
 async def test_a_parameter_that_comes_twice_is_refused(server: Any) -> None:
     program = await Program.register(server.base)
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         body = f"grant_type=refresh_token&grant_type=authorization_code&client_id={program.id}"
         headers = {"content-type": "application/x-www-form-urlencoded"}
         answer = await http.post(f"{server.base}/oauth/token", content=body, headers=headers)

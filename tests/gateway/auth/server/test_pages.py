@@ -54,7 +54,7 @@ NAMES = [
 @pytest.mark.parametrize(("name", "shown"), NAMES)
 async def test_threat_36_a_name_is_only_ever_text_and_shows_what_it_is(server: Any, name: str, shown: str) -> None:
     program = await Program.register(server.base, client_name=name)
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         page = (await http.get(program.address(pair()[1]))).text
     assert f"<strong>{shown}</strong>" in page
 
@@ -63,7 +63,7 @@ async def test_a_form_of_another_browser_request_or_site_is_refused(server: Any)
     program = await Program.register(server.base)
     address, other = program.address(pair()[1]), program.address(pair()[1], scope="mcp:list")
     code = await server.house.identity.sign_in_code()
-    async with httpx.AsyncClient() as mine, httpx.AsyncClient() as theirs:
+    async with httpx.AsyncClient(verify=False) as mine, httpx.AsyncClient(verify=False) as theirs:
         token = csrf((await mine.get(address)).text)
         form = {"csrf": token, "what": "code", "code": code}
         assert (await theirs.post(address, data=form)).status_code == 400, "another browser"
@@ -78,7 +78,7 @@ async def test_consent_cannot_be_given_with_the_form_of_another_program(server: 
     program, evil = await Program.register(server.base), await Program.register(server.base, client_name="Evil")
     person = Person(code=await server.house.identity.sign_in_code())
     await person.visit(program.address(pair()[1]))
-    async with httpx.AsyncClient(cookies=person.cookies) as http:
+    async with httpx.AsyncClient(verify=False, cookies=person.cookies) as http:
         good, bad = program.address(pair()[1]), evil.address(pair()[1])
         token = csrf((await http.get(good)).text)
         form = {"csrf": token, "what": "consent", "decision": "allow"}
@@ -91,7 +91,7 @@ async def test_a_code_signs_in_once(server: Any) -> None:
     program = await Program.register(server.base)
     code = await server.house.identity.sign_in_code()
     await program.signed_in(Person(code=code.lower().replace("-", " ")))
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         address = program.address(pair()[1])
         form = {"csrf": csrf((await http.get(address)).text), "what": "code", "code": code}
         answer = await http.post(address, data=form)
@@ -102,7 +102,7 @@ async def test_a_code_signs_in_once(server: Any) -> None:
 async def test_threat_35_guessing_is_stopped_after_ten(server: Any) -> None:
     program = await Program.register(server.base)
     code = await server.house.identity.sign_in_code()
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         address = program.address(pair()[1])
         form = {"csrf": csrf((await http.get(address)).text), "what": "code"}
         said = [(await http.post(address, data={**form, "code": f"AAAAA-{n:05}"})).text for n in range(11)]
@@ -112,7 +112,7 @@ async def test_threat_35_guessing_is_stopped_after_ten(server: Any) -> None:
 
 
 async def test_threat_35_the_pages_are_limited_by_address(start: Any) -> None:
-    async with start(auth={"authorize_rate": "5/minute"}) as gateway, httpx.AsyncClient() as http:
+    async with start(auth={"authorize_rate": "5/minute"}) as gateway, httpx.AsyncClient(verify=False) as http:
         codes = [(await http.get(f"{gateway.base}/oauth/authorize")).status_code for _ in range(7)]
     assert codes == [400] * 5 + [429] * 2
 
@@ -122,7 +122,7 @@ async def test_a_password_signs_in_and_a_wrong_one_does_not(server: Any) -> None
     await users.put("default", "bob", "correct horse", ["mcp:list", "mcp:call"], ["dev"])
     program = await Program.register(server.base)
     assert (await program.signed_in(Person(name="bob", password="correct horse")))["scope"] == "mcp:call mcp:list"
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(verify=False) as http:
         address = program.address(pair()[1])
         form = {"csrf": csrf((await http.get(address)).text), "what": "password"}
         for name, password in (("bob", "wrong"), ("nobody", "correct horse"), ("owner", ""), ("guests/bob", "x")):
@@ -144,12 +144,12 @@ async def test_one_may_sign_in_as_somebody_else(server: Any) -> None:
     program = await Program.register(server.base)
     person = Person(code=await server.house.identity.sign_in_code())
     await person.visit(program.address(pair()[1]))
-    async with httpx.AsyncClient(cookies=person.cookies) as http:
+    async with httpx.AsyncClient(verify=False, cookies=person.cookies) as http:
         address = program.address(pair()[1])
         form = {"csrf": csrf((await http.get(address)).text), "what": "leave"}
         answer = await http.post(address, data=form, follow_redirects=True)
         assert "Code from the terminal" in answer.text
-    async with httpx.AsyncClient(cookies=person.cookies) as http:
+    async with httpx.AsyncClient(verify=False, cookies=person.cookies) as http:
         assert "Code from the terminal" in (await http.get(address)).text, "the session is over, not only the cookie"
 
 
@@ -163,7 +163,9 @@ async def test_a_session_cookie_is_only_for_us_and_out_of_reach_of_scripts(start
             base = gw.house.public_url
             await gw.house.identity.users.put("default", "bob", "correct horse", ["mcp:list"])
             said = {"redirect_uris": ["http://127.0.0.1/cb"]}
-            async with httpx.AsyncClient(base_url=gw.base, headers={"host": base.partition("//")[2]}) as http:
+            async with httpx.AsyncClient(
+                verify=False, base_url=gw.base, headers={"host": base.partition("//")[2]}
+            ) as http:
                 made = (await http.post("/oauth/register", json=said)).json()
                 program = Program(base, made["client_id"], "http://127.0.0.1/cb")
                 path = program.address(pair()[1]).removeprefix(base)
@@ -182,7 +184,7 @@ async def test_where_others_can_reach_it_no_code_is_made_or_taken(start: Any) ->
         identity = gateway.house.identity
         assert await identity.sign_in_code() is None
         code = await identity.browsers.new_code(("default", "owner"))
-        async with httpx.AsyncClient(base_url=gateway.base, headers={"host": "gw.example"}) as http:
+        async with httpx.AsyncClient(verify=False, base_url=gateway.base, headers={"host": "gw.example"}) as http:
             made = (await http.post("/oauth/register", json={"redirect_uris": ["https://app.example/cb"]})).json()
             program = Program("https://gw.example", made["client_id"], "https://app.example/cb")
             path = program.address(pair()[1]).removeprefix("https://gw.example")
