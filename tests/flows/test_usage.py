@@ -52,13 +52,15 @@ async def test_usage_counts_limits_shares_and_streams_over_all_workers(pair: Pai
                 # An initialize and two calls, whichever worker they reached.
                 counts = {(row["limit"], *row["of"]): row["taken"] for row in said["limits"]}
                 assert counts == {("calls", alice): 3, ("all",): 3}
-                shown = await asyncio.to_thread(command, tmp_path, "usage", "--url", one.base, GATEHOUSE_TOKEN=admin)
+                given = ("usage", "--json", "--url", one.base, "--token")
+                shown, printed, refused = await asyncio.gather(
+                    asyncio.to_thread(command, tmp_path, "usage", "--url", one.base, GATEHOUSE_TOKEN=admin),
+                    asyncio.to_thread(command, tmp_path, *given, admin),
+                    asyncio.to_thread(command, tmp_path, *given, stranger),
+                )
                 assert "3 of 600" in shown.stdout, shown.stderr
                 assert "2 workers" in shown.stdout
-                given = ("usage", "--json", "--url", one.base, "--token")
-                printed = await asyncio.to_thread(command, tmp_path, *given, admin)
                 assert json.loads(printed.stdout) == said
-                refused = await asyncio.to_thread(command, tmp_path, *given, stranger)
                 assert (refused.returncode != 0, "mcp:admin" in refused.stderr) == (True, True)
             for number in (1, 2):
                 await client.post(one, {"method": "notifications/cancelled", "params": {"requestId": number}})
