@@ -16,6 +16,7 @@ from gateway.errors import Fault, Kind, UnknownName
 from gateway.settings import Settings
 from gateway.telemetry.store import FILE, find
 from gateway.upstream.load import LoadError
+from tests.gateway.fakes import until
 
 Write = Callable[[str], str]
 ORDER = (
@@ -116,9 +117,7 @@ async def test_what_is_added_changed_or_taken_out_is_served_so_at_once(start: An
         await house.apply(settings_of(house, backends={"more": {"module": second, "timeout": 5}}))
         assert await tools(gateway) == ["more_hello"]
         assert (await gateway.post("tools/list", path="/mcp/lab")).status_code == 404
-        async with asyncio.timeout(5):
-            while sys.modules[first].events != ["in", "out"]:
-                await asyncio.sleep(0.005)
+        await until(lambda: sys.modules[first].events == ["in", "out"])
 
 
 async def test_a_backend_that_cannot_be_loaded_changes_nothing(start: Any, write: Write) -> None:

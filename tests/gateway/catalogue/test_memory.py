@@ -11,7 +11,7 @@ from gateway.contract import Caller, Offer
 from gateway.policy.decide import Policy
 from gateway.state.bus import MemoryBus
 from gateway.state.tenants import Tenant
-from tests.gateway.fakes import ALICE, ECHO, POLICIES, FakeBackend
+from tests.gateway.fakes import ALICE, ECHO, POLICIES, FakeBackend, until
 
 
 class Shared:
@@ -63,15 +63,14 @@ async def test_what_one_replica_reads_the_others_take_over_without_asking() -> N
     await one.add(first)
     await two.add(second)
     hearing = asyncio.create_task(two.hear_replicas())
-    await asyncio.sleep(0)
-    while second.offers == 0:
-        await asyncio.sleep(0.001)
+    await until(lambda: second.offers)
     asked = second.offers
     first.offered = Offer(tools=({**ECHO, "name": "new"},), capabilities={"tools": {}})
+    told = asyncio.Event()
+    two.on_change(lambda _namespace, _change: told.set())
     await one.refresh(first)
-    async with asyncio.timeout(5):
-        while names(two) != {"new"}:
-            await asyncio.sleep(0.001)
+    await asyncio.wait_for(told.wait(), 5)
+    assert names(two) == {"new"}
     assert second.offers == asked
     hearing.cancel()
 
@@ -82,9 +81,7 @@ async def test_each_turn_one_replica_reads_and_the_others_do_not() -> None:
     made = [catalogue(memory, bus) for _ in backends]
     for each, backend in zip(made, backends, strict=True):
         await each.add(backend)
-    async with asyncio.timeout(5):
-        while not all(backend.offers for backend in backends):
-            await asyncio.sleep(0.001)
+    await until(lambda: all(backend.offers for backend in backends))
     before = sum(backend.offers for backend in backends)
     await asyncio.gather(*(each.turn(60) for each in made))
     assert sum(backend.offers for backend in backends) == before + 1

@@ -7,6 +7,7 @@ from gateway.contract import Json
 from gateway.errors import Fault, Kind
 from gateway.state.bus import MemoryBus
 from gateway.state.redis_bus import RedisBus
+from tests.gateway.fakes import until
 
 
 class Clock:
@@ -54,12 +55,15 @@ async def bus(engine: str, clock: Clock, request: pytest.FixtureRequest) -> Asyn
     await bus.close()
 
 
-async def settled(bus: AnyBus) -> None:
-    """Whoever was just started is waiting by now."""
-    if isinstance(bus, MemoryBus):
-        await asyncio.sleep(0)
-    else:
-        await asyncio.sleep(0.05)
+async def settled(bus: AnyBus, poppers: int = 0) -> None:
+    """Whoever was just started is waiting by now, so many of them for the queue `q`."""
+
+    def waiting() -> int:
+        return sum(not each.done() for each in vars(vars(bus)["_queues"])["_waiting"].get("q", ()))
+
+    await asyncio.sleep(0)
+    if isinstance(bus, RedisBus):
+        await until(lambda: waiting() == poppers)
 
 
 def test_workers_have_names_of_their_own() -> None:
@@ -148,7 +152,7 @@ async def test_a_message_past_its_time_is_not_given(bus: AnyBus, clock: Clock) -
 
 async def test_whoever_waits_longest_is_served_first(bus: AnyBus) -> None:
     first, second = (asyncio.create_task(bus.pop("q", 5)) for _ in range(2))
-    await settled(bus)
+    await settled(bus, 2)
     await bus.push("q", {"n": 1}, ttl=60)
     await bus.push("q", {"n": 2}, ttl=60)
     assert await asyncio.gather(first, second) == [{"n": 1}, {"n": 2}]
@@ -156,12 +160,12 @@ async def test_whoever_waits_longest_is_served_first(bus: AnyBus) -> None:
 
 async def test_a_message_is_not_lost_with_the_one_who_stopped_waiting(bus: AnyBus) -> None:
     gone, stays = (asyncio.create_task(bus.pop("q", 5)) for _ in range(2))
-    await settled(bus)
+    await settled(bus, 2)
     await bus.push("q", {"n": 1}, ttl=60)
     gone.cancel()
     assert await asyncio.wait_for(stays, 1) == {"n": 1}
     cancelled = asyncio.create_task(bus.pop("q", 5))
-    await settled(bus)
+    await settled(bus, 1)
     cancelled.cancel()
     await bus.push("q", {"n": 2}, ttl=60)
     assert await bus.pop("q", 1) == {"n": 2}

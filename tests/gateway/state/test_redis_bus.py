@@ -8,6 +8,7 @@ import pytest
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 from gateway.state.redis_bus import RedisBus
+from tests.gateway.fakes import until
 from tests.servers import Valkey
 
 
@@ -89,8 +90,7 @@ async def test_everything_comes_back_after_redis_was_killed(valkey: Valkey, pref
     there.answer("echo", echo)
     async with here.subscribe("t") as messages:
         popping = asyncio.create_task(here.pop("q", 30))
-        while not vars(vars(here)["_queues"])["_waiting"]:
-            await asyncio.sleep(0.01)
+        await until(lambda: vars(vars(here)["_queues"])["_waiting"])
         valkey.kill()
         with pytest.raises(Fault) as caught:
             await here.lease("k", 5)

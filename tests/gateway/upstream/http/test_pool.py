@@ -218,16 +218,18 @@ async def test_a_stream_comes_piece_by_piece_and_a_slow_reader_makes_the_server_
 
 
 async def test_a_caller_that_gives_up_leaves_no_connection_half_read() -> None:
+    asked = asyncio.Event()
+
     async def never(number: int, writer: asyncio.StreamWriter) -> bool:
         if number == 1:
+            asked.set()
             await asyncio.Event().wait()
         writer.write(OK)
         return True
 
     async with pool(never) as (made, request, server):
         task = asyncio.create_task(ask(made, request))
-        while not server.requests:
-            await asyncio.sleep(0.001)
+        await asyncio.wait_for(asked.wait(), 5)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert await ask(made, request) == b"{}"
