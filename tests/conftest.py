@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +24,10 @@ from tests.quiet import QuietServer
 from tests.servers import _shared_valkey, database_url, postgres, postgres_url, prefix, valkey, valkey_url
 
 __all__ = ["_shared_valkey", "database_url", "postgres", "postgres_url", "prefix", "valkey", "valkey_url"]
+
+# To a root logger without a handler, the SDK's servers give one of rich's, for good: it draws every traceback that a
+# later test logs, which takes seconds each.
+logging.getLogger().addHandler(logging.NullHandler())
 
 MODERN = "2026-07-28"
 HANDSHAKE = "legacy"
