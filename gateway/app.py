@@ -207,6 +207,7 @@ class Gatehouse:
             good=self.inside.good,
             spawn=self._tasks.spawn,
             opened=self._opened.wait,
+            worked=self.watching.spans.worked,
         )
 
     def _floor(self) -> Floor:

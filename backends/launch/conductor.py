@@ -121,7 +121,7 @@ class Conductor:
             workshop = self._workshops[key] = Workshop(run, self._home.options)
             known = len(await asyncio.to_thread(run.events))
             try:
-                yield Job(run, span, workshop, progress)
+                yield Job(run, span, workshop, progress, self._home.span)
             except Fault as fault:
                 await self._failed(run, span, fault)
                 raise

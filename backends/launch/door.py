@@ -168,6 +168,5 @@ class _Steps:
 
 
 def _span(here: Here) -> Span:
-    """Below the call's own span."""
-    place = here.place
-    return Span() if place is None else Span(place.trace_id, Span().span_id, place.span_id)
+    """The call's own, so that what the journal names is found in the trace, and the other way round."""
+    return Span() if here.place is None else Span.at(here.place)

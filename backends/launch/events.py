@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from backends.launch.canon import canonical, digest
-from gateway.contract import Json
+from gateway.contract import Json, Place
 from gateway.errors import Fault, Kind
 
 GENESIS: Final = ""
@@ -21,6 +21,11 @@ class Span:
     trace_id: str = field(default_factory=lambda: secrets.token_hex(16))
     span_id: str = field(default_factory=lambda: secrets.token_hex(8))
     parent_span_id: str | None = None
+
+    @classmethod
+    def at(cls, place: Place) -> "Span":
+        """The same as in the gateway's own trace."""
+        return cls(place.trace_id, place.span_id, place.parent_id or None)
 
     def child(self) -> "Span":
         return Span(self.trace_id, secrets.token_hex(8), self.span_id)

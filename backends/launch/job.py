@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,10 +13,12 @@ from backends.launch.run import Run
 from backends.launch.states import SECTIONS, State
 from backends.launch.words import KINDS
 from backends.launch.workshop import Workshop
-from gateway.contract import Json
+from gateway.contract import Json, Piece
 from gateway.errors import Fault, Kind
 
 Progress = Callable[[str], Awaitable[None]]
+Spans = Callable[[str, Mapping[str, str | int]], Piece]
+"""`Home.span`: every work item is a span of the trace of the call that had it done."""
 _DONE: Final = ("finished", "skipped")
 
 
@@ -26,6 +28,7 @@ class Job:
     span: Span
     workshop: Workshop
     progress: Progress
+    spans: Spans
 
     async def take(self, step: Step) -> None:
         """Do what leads to the step's target, then be there."""
@@ -69,10 +72,15 @@ class Job:
                 raise outcome
 
     async def _carry_out(self, queued: "_Queued", given: Json | None = None) -> Json:
-        work, span, known = queued.work, queued.span, {"work_item_id": queued.item["work_item_id"]}
         if queued.done:
-            await self._tell([News("WORK_ITEM_SKIPPED", known, span)])
+            known = {"work_item_id": queued.item["work_item_id"]}
+            await self._tell([News("WORK_ITEM_SKIPPED", known, queued.span)])
             return {}
+        with queued.piece:
+            return await self._work(queued, given)
+
+    async def _work(self, queued: "_Queued", given: Json | None) -> Json:
+        work, span, known = queued.work, queued.span, {"work_item_id": queued.item["work_item_id"]}
         await self._tell([News("WORK_ITEM_STARTED", known, span)])
         outcome: Json = {"written": [], "news": [], "result": {}}
         try:
@@ -133,7 +141,9 @@ class Job:
         inputs = _inputs(work, before, digest((self.run.folder / "run_config.yaml").read_bytes()))
         item = _item(self.run.run_id, work, scope, before, inputs)
         done = not work.always and self._still_good(work, scope, before, inputs)
-        return _Queued(work, scope, item, self.span.child(), done)
+        about = {"run_id": self.run.run_id, "work_item_id": item["work_item_id"], "scope": scope}
+        piece = self.spans(work.title, {**about, "attempt": item["attempt"]})
+        return _Queued(work, scope, item, piece, done)
 
     def _sections(self, target: State, snapshot: Json) -> list[News]:
         state = _SECTION_STATES.get(target)
@@ -156,8 +166,13 @@ class _Queued:
     work: Work
     scope: str
     item: Json
-    span: Span
+    piece: Piece
     done: bool
+
+    @property
+    def span(self) -> Span:
+        """The same ids in the journal as in the trace."""
+        return Span.at(self.piece.place)
 
 
 _SECTION_STATES: Final = {

@@ -61,6 +61,8 @@ class Control:
     actor: str | None
     dry_run: bool
     approved: bool
+    traceparent: str | None = None
+    """Of the call that began it: its steps stand below that one, whoever carries them on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,7 @@ def _control(row: Json) -> Control:
     who: Json = dict(row["caller"])
     who |= {key: frozenset(who[key]) for key in ("groups", "scopes")}
     caller = Caller(**who)
-    return Control(caller, row["actor"], row["dry_run"], row["approved"])
+    return Control(caller, row["actor"], row["dry_run"], row["approved"], row.get("traceparent"))
 
 
 def _control_row(control: Control) -> Json:
@@ -223,4 +225,5 @@ def _control_row(control: Control) -> Json:
         "actor": control.actor,
         "dry_run": control.dry_run,
         "approved": control.approved,
+        "traceparent": control.traceparent,
     }

@@ -175,6 +175,8 @@ class Runner:
         }
         if control.actor is not None:
             meta["actor"] = control.actor
+        if control.traceparent is not None:
+            meta["traceparent"] = control.traceparent
         return await attempt(self._home, control.caller, step, filled(step.input, outputs), meta)
 
     async def _unless_canceled(self, live: Live, work: Any) -> Any:

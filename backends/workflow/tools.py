@@ -95,6 +95,7 @@ class Tools:
             actor=arguments.get("actor"),
             dry_run=arguments.get("dryRun", False),
             approved=arguments.get("approved", False),
+            traceparent=here.place.traceparent if here.place is not None else None,
         )
         correlation_id = arguments.get("correlationId") or here.correlation_id
 

@@ -36,7 +36,7 @@ def _row(span: Kept, depth: int, first: int, whole: int) -> Html:
     if (queued := float(span.attributes.get("gatehouse.queued") or 0)) > 0:
         pieces.insert(0, (max(0.0, begins - queued * 1e9 / whole), queued * 1e9 / whole, "none"))
     name = h.div(
-        h.span(_KINDS.get(span.kind, span.kind), class_="kind"),
+        h.span(_kind(span), class_="kind"),
         h.strong(span.name),
         h.span(span.error, class_="bad") if span.error else None,
         class_=f"deep d{min(depth, _MOST_DEEP)}",
@@ -48,6 +48,12 @@ def _row(span: Kept, depth: int, first: int, whole: int) -> Html:
         h.td(took((span.ended - span.started) / 1000), class_="num"),
         h.td(pictures.strip(pieces), class_="bar"),
     )
+
+
+def _kind(span: Kept) -> str:
+    if span.kind == "internal" and "mcp.method.name" not in span.attributes:
+        return "a module's work"
+    return _KINDS.get(span.kind, span.kind)
 
 
 def _attributes(span: Kept) -> Html:

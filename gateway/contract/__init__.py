@@ -18,7 +18,7 @@ from gateway.contract.call import (
     Wire,
 )
 from gateway.contract.caller import MODERN, Caller, Json, Result
-from gateway.contract.module import Bridge, Bus, Here, Home, Lease, Manifest, Refusal, Store
+from gateway.contract.module import Bridge, Bus, Here, Home, Lease, Manifest, Piece, Refusal, Store
 from gateway.contract.place import Hop, Place
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "Offer",
     "Outlet",
     "OwnLists",
+    "Piece",
     "Place",
     "Record",
     "Refusal",

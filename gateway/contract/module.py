@@ -61,6 +61,16 @@ class Here(Struct, frozen=True):
     """Its span: the parent of whatever the module does for it."""
 
 
+class Piece(AbstractContextManager["Piece"], Protocol):
+    """A piece of a module's work, as a span of the trace: it lasts as long as the `with` block, and failed if that
+    raises. One that is never entered is told to nobody."""
+
+    @property
+    def place(self) -> Place:
+        """Its own ids, known before it begins: for records that name it."""
+        ...
+
+
 class Refusal(NamedTuple):
     """A call of a tool that the gateway refused before it reached the module."""
 
@@ -177,6 +187,15 @@ class Home(Protocol):
         """The call in progress. Raises `LookupError` outside of one."""
         ...
 
+    def span(self, name: str, about: Mapping[str, str | int | float | bool] | None = None) -> Piece:
+        """A piece of work below the call in progress, or below the piece it is opened in. Within it `here().place` is
+        its own, so whatever is invoked or opened there stands below it, also in work that outlives the call.
+
+        `name` is one of few; what differs from one to the next goes into `about`, whose keys get the namespace as their
+        prefix: no arguments, no secrets. Raises `LookupError` outside of a call.
+        """
+        ...
+
     def store(self, caller: Caller) -> Store: ...
 
     async def tenants(self) -> tuple[str, ...]:
@@ -189,7 +208,11 @@ class Home(Protocol):
         ...
 
     async def invoke(self, caller: Caller, tool: str, arguments: Json, meta: Json) -> Json:
-        """Call another tool by canonical id, through the whole path. Raises `Fault` or `ForeignError`."""
+        """Call another tool by canonical id, through the whole path. Raises `Fault` or `ForeignError`.
+
+        Its span stands below `here().place`, or below the `traceparent` in `meta`: work that is carried on by another
+        process names so the call that began it.
+        """
         ...
 
     def knows(self, caller: Caller, tool: str) -> bool:

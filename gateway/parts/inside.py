@@ -5,7 +5,7 @@ from typing import cast
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import MODERN, Call, Caller, Client, Handler, Json, Record
-from gateway.edge.correlation import correlation_id, new_id
+from gateway.edge.correlation import correlation_id, new_id, trace_context
 from gateway.state.tenants import Tenant
 from gateway.upstream.home import HERE, SilentWire
 
@@ -30,8 +30,9 @@ class Inside:
         route = view.tools.get(tool) if view else None
         params: Json = {"name": tool, "arguments": arguments, "_meta": meta}
         given = correlation_id({}, meta) if meta else new_id()
-        here = HERE.get(None)
-        trace = {"traceparent": here.place.traceparent} if here is not None and here.place is not None else {}
+        trace = trace_context({}, meta)
+        if not trace and (here := HERE.get(None)) is not None and here.place is not None:
+            trace = {"traceparent": here.place.traceparent}
         call = Call(given, caller, "tools/call", params, Client(MODERN, {}), SilentWire(), Record(), route, trace=trace)
         # Only lists come encoded; a tool's result is an object.
         return cast("Json", await self._path(call))

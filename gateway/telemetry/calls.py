@@ -8,6 +8,7 @@ from typing import Final
 
 from gateway.contract import Call, Result
 from gateway.telemetry.log import stamp
+from gateway.telemetry.piece import Done, piece_span
 from gateway.telemetry.span import Span, spans_of, target
 
 SLOW_SECONDS: Final = 1.0
@@ -45,7 +46,15 @@ class Spans:
         if not place.sampled and not slow and record.outcome == "ok" and exc is None:
             return
         offset = time.time_ns() - ended
-        spans = spans_of(call, exc, ended, offset, result, open=call.caller.tenant in self._open)
+        self._keep(spans_of(call, exc, ended, offset, result, open=call.caller.tenant in self._open))
+
+    def worked(self, done: Done) -> None:
+        """A piece of a module's work is kept by the same rule as a call."""
+        slow = done.ended - done.started >= self._slow
+        if done.place.sampled or slow or done.exc is not None:
+            self._keep([piece_span(done, time.time_ns() - perf_counter_ns())])
+
+    def _keep(self, spans: Sequence[Span]) -> None:
         for keep in self._keepers:
             keep(spans)
 

@@ -10,6 +10,13 @@ def new_span_id() -> str:
     return f"{getrandbits(64) or 1:016x}"
 
 
+def below(place: Place | None) -> Place:
+    """A span of its own within that one; where there is none, in a trace of its own that nobody chose to record."""
+    if place is None:
+        return Sampler(0.0)({})
+    return Place(place.trace_id, new_span_id(), place.span_id, place.sampled)
+
+
 class Sampler:
     """A caller that sent a trace decides for it, where it is trusted to; of the rest a share is recorded."""
 

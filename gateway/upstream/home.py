@@ -1,15 +1,20 @@
-"""What a module gets: its `Home`, and the call in progress."""
+"""What a module gets: its `Home`, the call in progress, and spans for pieces of its work."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from time import perf_counter_ns
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
 
 import httpx
+from msgspec.structs import replace
 
-from gateway.contract import Bridge, Bus, Caller, Here, Json, Refusal, Store
+from gateway.contract import Bridge, Bus, Caller, Here, Json, Piece, Refusal, Store
 from gateway.errors import Fault, Kind
+from gateway.telemetry.piece import Done
+from gateway.telemetry.sampling import below
 
 HERE: Final[ContextVar[Here]] = ContextVar("here")
 
@@ -41,6 +46,8 @@ class House:
     spawn: Callable[[Coroutine[Any, Any, None]], None]
     opened: Callable[[], Awaitable[Any]]
     """Returns once everything is served."""
+    worked: Callable[[Done], None]
+    """Is told of every piece of work that ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +77,9 @@ class ModuleHome:
     def here(self) -> Here:
         return HERE.get()
 
+    def span(self, name: str, about: Mapping[str, str | int | float | bool] | None = None) -> Piece:
+        return WorkSpan(self.namespace, name, HERE.get(), about or {}, self.house.worked)
+
     def store(self, caller: Caller) -> Store:
         return self.house.stores.store(caller.tenant, self.store_name, self.migrations)
 
@@ -98,6 +108,33 @@ class ModuleHome:
 
     def on_refusal(self, told: Callable[[Refusal], None]) -> None:
         self.refusals.append(told)
+
+
+class WorkSpan:
+    """`gateway.contract.Piece`."""
+
+    def __init__(
+        self, namespace: str, name: str, here: Here, about: Mapping[str, Any], told: Callable[[Done], None]
+    ) -> None:
+        self._namespace = namespace
+        self._name = name
+        self._about = about
+        self._told = told
+        self.place = below(here.place)
+        self._here = replace(here, place=self.place)
+        self._started = 0
+        self._before: Token[Here] | None = None
+
+    def __enter__(self) -> Self:
+        self._started = perf_counter_ns()
+        self._before = HERE.set(self._here)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, at: TracebackType | None) -> None:
+        assert self._before is not None
+        HERE.reset(self._before)
+        ended = perf_counter_ns()
+        self._told(Done(self._namespace, self._name, self._here, self.place, self._started, ended, self._about, exc))
 
 
 class SilentWire:

@@ -11,6 +11,7 @@ from backends.launch import sample
 from backends.launch.options import Options
 from backends.launch.quickstart.derived import run_config
 from tests.conftest import run_gateway
+from tests.peers.collector import COLLECTORS
 
 Json = dict[str, Any]
 NAMES = {
@@ -28,9 +29,18 @@ class Told(dict[str, Json]):
     tools: dict[str, Any]
     config: Json
     wrong: list[str]
+    spans: list[Any]
+    """Of the whole journey, as a real OTLP receiver got them."""
 
 
-async def journey(folder: Path, era: str) -> Told:
+async def journey(folder: Path, era: str, protocol: str = "http") -> Told:
+    with COLLECTORS[protocol]() as collector:
+        told = await _told(folder, era, {"url": collector.url, "protocol": protocol})
+    told.spans = collector.spans()
+    return told
+
+
+async def _told(folder: Path, era: str, otlp: Json) -> Told:
     _, site = sample.make(folder / "repositories")
     root = folder / "repositories"
     given = {
@@ -45,7 +55,11 @@ async def journey(folder: Path, era: str) -> Told:
     told = Told()
     told.config, told.wrong = config, []
     entry = {"module": "backends.launch", "options": given}
-    async with run_gateway(folder, backends={"launch": entry}) as gateway, gateway.client(era) as client:
+    telemetry = {"traces": {"share": 1.0}, "otlp": otlp}
+    async with (
+        run_gateway(folder, backends={"launch": entry}, telemetry=telemetry) as gateway,
+        gateway.client(era) as client,
+    ):
         told.tools = {tool.name: tool for tool in (await client.list_tools()).tools}
 
         async def call(word: str, tool: str, **arguments: Any) -> Json:

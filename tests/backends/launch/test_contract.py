@@ -12,9 +12,11 @@ import pytest
 from backends.launch import shapes
 from tests.backends.launch.contract_journey import NAMES, RUN_SCOPED, Json, Told, journey
 from tests.conftest import HANDSHAKE, MODERN
+from tests.peers.collector import attributes
 
 Holds = Callable[[Told], Any]
 ROWS: list[tuple[str, Holds]] = []
+INTERNAL, SERVER = 1, 2
 
 
 def row(sentence: str) -> Callable[[Holds], Holds]:
@@ -25,9 +27,9 @@ def row(sentence: str) -> Callable[[Holds], Holds]:
     return add
 
 
-@pytest.fixture(scope="module", params=[MODERN, HANDSHAKE])
+@pytest.fixture(scope="module", params=[(MODERN, "http"), (HANDSHAKE, "grpc")], ids=[MODERN, HANDSHAKE])
 def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Told:
-    return asyncio.run(journey(tmp_path_factory.mktemp("contract"), request.param))
+    return asyncio.run(journey(tmp_path_factory.mktemp("contract"), *request.param))
 
 
 def _code(answer: Json) -> str:
@@ -99,6 +101,41 @@ def _(told: Told) -> Any:
 @row("every event has run_id, trace and span")
 def _(told: Told) -> Any:
     return _traced(told)
+
+
+@row("every work item is a span below the call that had it done, by the same ids as in the journal")
+def _(told: Told) -> Any:
+    spans = {span.span_id.hex(): span for span in told.spans}
+    started = [event for event in told["telemetry"]["events"] if event["type"] == "WORK_ITEM_STARTED"]
+    causes = set[str]()
+    for event in started:
+        span = spans[event["span_id"]]
+        cause = spans[event["parent_span_id"]]
+        about = attributes(span)
+        worker = event["payload"]["work_item_id"].split(":")[1]
+        assert span.name == f"launch {worker}"
+        assert (span.kind, cause.kind) == (INTERNAL, SERVER)
+        assert span.trace_id == cause.trace_id == bytes.fromhex(event["trace_id"])
+        assert span.parent_span_id == cause.span_id
+        assert about["launch.work_item_id"] == event["payload"]["work_item_id"]
+        assert about["launch.run_id"] == event["run_id"]
+        assert about["gatehouse.correlation_id"] == attributes(cause)["gatehouse.correlation_id"]
+        assert about["gatehouse.tenant"] == "default"
+        assert span.start_time_unix_nano < span.end_time_unix_nano
+        causes.add(cause.name)
+    wanted = {f"tools/call launch.{tool}" for tool in ("start_run", "validate", "fix_next", "open_pr")}
+    return causes >= wanted
+
+
+@row("what goes on after the call has been answered stays below it, in the same trace")
+def _(told: Told) -> Any:
+    spans = {span.span_id: span for span in told.spans}
+    late = {
+        span.name.split(" ")[1]
+        for span in told.spans
+        if span.kind == INTERNAL and span.start_time_unix_nano > spans[span.parent_span_id].end_time_unix_nano
+    }
+    return {"W4.IAPlanner", "W5.SectionWriter", "W6.LinkerAndPatcher"} <= late
 
 
 @row("INVALID_INPUT: missing fields")

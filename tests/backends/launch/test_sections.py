@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,10 @@ from backends.launch.pipeline import STEPS
 from backends.launch.run import Run, at_work
 from backends.launch.states import SECTIONS, State
 from backends.launch.workshop import Workshop
+from gateway.contract import Caller, Here
 from gateway.errors import Fault, Kind
+from gateway.telemetry.piece import Done
+from gateway.upstream.home import WorkSpan
 from tests.backends.launch.workbench import worked
 
 DRAFTING = STEPS[State.DRAFTING]
@@ -50,8 +53,13 @@ class Silent(list[str]):
         self.append(message)
 
 
-def job(run: Run, workshop: Any, progress: Silent | None = None) -> Job:
-    return Job(run, Span(), workshop, progress if progress is not None else Silent())
+def job(run: Run, workshop: Any, progress: Silent | None = None, done: list[Done] | None = None) -> Job:
+    here = Here(Caller("default", "alice"), "cid", 0.0, {})
+
+    def spans(name: str, about: Mapping[str, Any]) -> WorkSpan:
+        return WorkSpan("launch", name, here, about, lambda each: done.append(each) if done is not None else None)
+
+    return Job(run, Span(), workshop, progress if progress is not None else Silent(), spans)
 
 
 def told(run: Run, kind: str) -> list[str]:
@@ -110,8 +118,8 @@ async def test_as_many_sections_are_under_way_as_there_are_hands_and_no_more(dra
 
 
 async def test_when_sections_fail_the_first_in_order_is_told_and_none_is_begun_after(drafting: Run) -> None:
-    hands = Hands(3)
-    taking = asyncio.create_task(job(drafting, hands).take(DRAFTING))
+    hands, done = Hands(3), list[Done]()
+    taking = asyncio.create_task(job(drafting, hands, done=done).take(DRAFTING))
     await hands.until(lambda: len(hands.at_work) == 3)
     for name in ("reference", "docs"):  # the later section fails first
         hands.at_work[name].set_exception(Fault(Kind.UNSUPPORTED, name, code="TOOLCHAIN_MISSING"))
@@ -123,6 +131,9 @@ async def test_when_sections_fail_the_first_in_order_is_told_and_none_is_begun_a
         "products": "finished",
         **dict.fromkeys(("kb", "blog"), "queued"),
     }
+    assert {each.about["scope"]: type(each.exc) for each in done} == {
+        "docs": Fault, "reference": Fault, "products": type(None),
+    }  # fmt: skip
     assert drafting.state() is State.DRAFTING
     # Taken up again, only what was not finished is done.
     again = Hands(5)

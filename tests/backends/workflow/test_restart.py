@@ -1,6 +1,7 @@
 """Runs outlive the process: after a stop or a kill they go on, or say that they failed."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -27,13 +28,23 @@ async def test_a_run_goes_on_at_the_step_that_was_interrupted(serving: Any) -> N
         steps = (step("sandbox.echo", {"value": 1}, id="e"), step("sandbox.wait", {"name": "w"}), step("core.ping"))
         begun = await run(gateway, *steps, wait=0)
         await sandbox.gate("w:begun").wait()
-        key = gateway.key
+        key, before = gateway.key, traces(gateway)
     sandbox.gate("w").set()
     async with serving() as gateway:
         done = await ended(gateway.as_(key), begun["runId"])
+        after = traces(gateway)
         assert (done["status"], done["completedSteps"]) == ("succeeded", 3)
         assert [call["tool"] for call in sandbox.calls] == ["echo", "wait", "wait"]
         assert "workflow resumed after a restart" in await messages(gateway, begun["runId"])
+    # In the trace of the call that began it, also where another call had it taken over.
+    assert after["sandbox.wait"] == after["core.ping"] == before["sandbox.echo"] == before["workflow.run"]
+    assert after["workflow.status"] != before["workflow.run"]
+
+
+def traces(gateway: Any) -> dict[str, str]:
+    """The trace of each tool's last call, by the log."""
+    told = [json.loads(line) for line in gateway.log.getvalue().splitlines()]
+    return {line["target"]: line["trace_id"] for line in told if "target" in line}
 
 
 async def test_a_run_goes_on_at_the_start_with_nobody_asking(serving: Any) -> None:

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from gateway.contract import Call, Client, Manifest, Record
+from gateway.contract import Call, Client, Here, Manifest, Record
 from gateway.contract.place import Hop, Place
 from gateway.errors import Fault, ForeignError, Kind, UnknownName
 from gateway.telemetry.calls import Spans
+from gateway.telemetry.piece import Done
 from gateway.telemetry.sampling import Sampler
 from gateway.telemetry.span import Span
-from tests.gateway.fakes import FakeBackend, a_call, a_route
+from tests.gateway.fakes import ALICE, FakeBackend, a_call, a_route
 from tests.gateway.telemetry.test_log import KEY
 
 PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
@@ -232,6 +233,58 @@ def test_a_child_process_is_reached_by_a_pipe() -> None:
     seen = dict(ended(call)[1].attributes)
     assert seen["network.transport"] == "pipe"
     assert not {"network.protocol.name", "server.address", "mcp.protocol.version"} & seen.keys()
+
+
+# ---- pieces of a module's work
+
+
+def worked(exc: BaseException | None = None, share: float = 1.0, took: float = 0.0, **about: Any) -> list[Span]:
+    """What is kept of a piece of work that ended so."""
+    here, started = Here(ALICE, "cid", 0.0, {}), time.perf_counter_ns()
+    place = Place("a" * 32, "b" * 16, "c" * 16, share == 1.0)
+    kept: list[Span] = []
+    Spans([kept.extend]).worked(Done("lab", "Sow", here, place, started, started + int(took * 1e9), about, exc))
+    return kept
+
+
+def test_a_piece_of_work_is_told_under_its_modules_own_name() -> None:
+    (span,) = worked(took=0.5, field=7, tenant="other")
+    assert (span.name, span.kind, span.error) == ("lab Sow", "internal", None)
+    assert span.place.parent_id == "c" * 16
+    assert span.duration == pytest.approx(0.5)
+    assert dict(span.attributes) == {
+        "gatehouse.tenant": "acme",
+        "gatehouse.principal": "acme/user:alice",
+        "gatehouse.correlation_id": "cid",
+        "gatehouse.namespace": "lab",
+        "lab.field": 7,
+        "lab.tenant": "other",
+    }
+
+
+@pytest.mark.parametrize(
+    ("exc", "type", "message"),
+    [
+        (Fault(Kind.TIMEOUT, "late"), "timeout", "late"),
+        (ForeignError(-32000, "no"), "-32000", "no"),
+        (asyncio.CancelledError(), "cancelled", ""),
+        (ValueError("secret"), "ValueError", ""),
+    ],
+)
+def test_a_piece_of_work_that_failed_is_always_kept_and_says_how(exc: BaseException, type: str, message: str) -> None:
+    (span,) = worked(exc, share=0.0)
+    assert (dict(span.attributes)["error.type"], span.error) == (type, message)
+
+
+def test_of_the_rest_those_are_kept_that_were_slow_or_whose_call_was_chosen() -> None:
+    assert worked(share=0.0) == []
+    assert len(worked(share=0.0, took=2.0)) == len(worked(share=1.0)) == 1
+
+
+def test_what_a_module_says_of_its_work_is_bounded_and_cleaned() -> None:
+    (span,) = worked(**{f"key{number}": f"{KEY} " + "x" * 10_000 for number in range(100)})
+    assert len(json.dumps(span.attributes)) < 8_000
+    assert KEY not in str(span)
 
 
 # ---- content

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from gateway.contract import Caller, Here, Json
+from gateway.contract import Caller, Here, Json, Place
 from gateway.errors import Fault, Kind
+from gateway.telemetry.piece import Done
 from gateway.upstream.home import HERE, House, ModuleHome, SilentWire
 from tests.gateway.fakes import ALICE
 
@@ -26,7 +27,9 @@ class Shelf:
         return ("acme", name)
 
 
-def home(folder: Path, opened: asyncio.Event | None = None, **more: Any) -> tuple[ModuleHome, Shelf]:
+def home(
+    folder: Path, opened: asyncio.Event | None = None, worked: list[Done] | None = None, **more: Any
+) -> tuple[ModuleHome, Shelf]:
     shelf = Shelf()
     nothing: Any = object()
 
@@ -40,7 +43,7 @@ def home(folder: Path, opened: asyncio.Event | None = None, **more: Any) -> tupl
     house = House(
         stores=shelf, files=folder, bus=nothing, http=nothing, loopback=True, bridge=lambda namespace: nothing,
         invoke=invoke, knows=lambda caller, tool: True, good=good, spawn=spawned.append,
-        opened=(opened or asyncio.Event()).wait,
+        opened=(opened or asyncio.Event()).wait, worked=worked.append if worked is not None else lambda done: None,
     )  # fmt: skip
     given: Json = {"namespace": "lab", "options": None, "bridge": nothing, "store_name": "gox", "migrations": None}
     return ModuleHome(house=house, **{**given, **more}), shelf
@@ -105,3 +108,41 @@ async def test_on_a_call_of_the_house_nobody_hears_and_nobody_can_be_asked() -> 
     with pytest.raises(Fault) as refused:
         await wire.ask({"a": {"method": "roots/list"}})
     assert refused.value.kind is Kind.UNSUPPORTED
+
+
+# ---- pieces of work ----
+
+
+def test_a_piece_of_work_stands_below_the_call_and_whatever_is_done_in_it_below_the_piece(tmp_path: Path) -> None:
+    done: list[Done] = []
+    made, _ = home(tmp_path, worked=done)
+    call = Place("a" * 32, "b" * 16, "c" * 16, True)
+    token = HERE.set(Here(ALICE, "cid", 1.0, {}, call))
+    try:
+        outer = made.span("outer", {"number": 1})
+        assert (outer.place.trace_id, outer.place.parent_id, outer.place.sampled) == (call.trace_id, "b" * 16, True)
+        with outer:
+            assert made.here().place == outer.place
+            with made.span("inner") as inner:
+                assert inner.place.parent_id == outer.place.span_id
+            assert made.here().place == outer.place
+        assert made.here().place == call
+        made.span("never begun")
+    finally:
+        HERE.reset(token)
+    assert [(each.namespace, each.name, each.exc) for each in done] == [("lab", "inner", None), ("lab", "outer", None)]
+    assert done[1].started <= done[0].started <= done[0].ended <= done[1].ended
+
+
+def test_what_a_piece_of_work_raises_is_told_and_goes_on(tmp_path: Path) -> None:
+    done: list[Done] = []
+    made, _ = home(tmp_path, worked=done)
+    with pytest.raises(LookupError):
+        made.span("outside of a call")
+    token = HERE.set(Here(ALICE, "cid", 1.0, {}))
+    with pytest.raises(Fault), made.span("work"):
+        raise Fault(Kind.TIMEOUT, "late")
+    HERE.reset(token)
+    (only,) = done
+    assert isinstance(only.exc, Fault)
+    assert not only.place.sampled
