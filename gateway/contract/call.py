@@ -192,7 +192,7 @@ class Call(Struct, frozen=True):
     body_bytes: int = 0
     """Size of the message it came in: an upper bound for its arguments."""
     trace: Mapping[str, str] = {}
-    """W3C trace context as it came: traceparent, tracestate, baggage."""
+    """W3C trace context as it came: traceparent, tracestate, baggage; and `LINKED` where it came twice."""
     answered: Answered | None = None
     address: str = ""
     """The client's, where it is known."""

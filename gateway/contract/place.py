@@ -1,7 +1,10 @@
 """Where a call stands in its trace, as plain values: made for each call, told to nobody unless the call is kept."""
 
 from time import perf_counter_ns
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+LINKED: Final = "linked"
+"""In a call's trace context: the `traceparent` of the HTTP request, where `_meta` named another parent."""
 
 
 class Place(NamedTuple):
@@ -28,8 +31,11 @@ class Hop:
         "code",
         "ended",
         "failure",
+        "message",
         "protocol",
         "queued",
+        "request_id",
+        "session",
         "span_id",
         "started",
         "transport",
@@ -41,12 +47,18 @@ class Hop:
         self.transport = transport
         self.address = address
         self.protocol = ""
-        """The revision it was asked in, where that is known: what a session agreed on is its link's own business."""
+        """The revision it was asked in; empty until the request is sent."""
+        self.session: str | None = None
+        """Handshake era only: a digest that names the session with the server, never its id."""
+        self.request_id: int | None = None
+        """Ours, in that request."""
         self.queued = 0
         """Nanoseconds in which it waited for its turn."""
         self.started = perf_counter_ns()
         self.ended = 0
         self.failure = ""
         """`error.type` of the conventions; empty while nothing failed."""
+        self.message = ""
+        """What was said of the failure."""
         self.code: int | None = None
         """The JSON-RPC code it was answered with, if that was an error."""

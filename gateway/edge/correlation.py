@@ -7,6 +7,8 @@ from itertools import count
 from secrets import randbits
 from typing import Any, Final, TypeGuard
 
+from gateway.contract.place import LINKED
+
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}").fullmatch
 _PARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}").fullmatch
 _LATER_PARENT: Final = re.compile(r"-[\x20-\x7e]{0,200}").fullmatch
@@ -78,11 +80,17 @@ def _good(value: object) -> TypeGuard[str]:
 
 
 def trace_context(headers: Mapping[str, str], meta: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """`traceparent` with its `tracestate`, and `baggage`: from `_meta` first, else from the headers."""
+    """`traceparent` with its `tracestate`, and `baggage`: from `_meta` first, else from the headers.
+
+    Where both name a parent and they differ, `_meta` has it, and the other is there as `LINKED`.
+    """
     found: dict[str, str] = {}
     for source in (meta, headers) if meta else (headers,):
-        if "traceparent" in source and "traceparent" not in found:
-            found |= _parent_and_state(source)
+        if "traceparent" in source:
+            if "traceparent" not in found:
+                found |= _parent_and_state(source)
+            elif found["traceparent"] != (ambient := source["traceparent"]) and _is_parent(ambient):
+                found[LINKED] = ambient
         if "baggage" in source and "baggage" not in found and _is_baggage(source["baggage"]):
             found["baggage"] = source["baggage"]
     return found

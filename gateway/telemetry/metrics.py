@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import monotonic, perf_counter_ns
 from typing import Final
 
-from gateway.contract import Call, Record, Result
+from gateway.contract import Call, Hop, Record, Result
 from gateway.telemetry.families import FINE, SECONDS, Family, Histogram
 from gateway.telemetry.span import failure, stage_times
 
@@ -50,7 +50,9 @@ class CallMetrics:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._cells: dict[Key, Cell] = {}
-        self._hops: dict[tuple[str, str, str, str], Histogram] = {}
+        self._hops: dict[tuple[str, str, str, str, str], Histogram] = {}
+        self._ways: dict[str, Hop] = {}
+        """The last request to each backend, which tells how it is reached."""
         self._queued: dict[str, Histogram] = {}
         self._stages: dict[str, Histogram] = {}
         self._clock = clock
@@ -110,11 +112,12 @@ class CallMetrics:
         tool = route.canonical if route is not None and call.method in _NAMED else ""
         for hop in call.record.hops or ():
             failed = hop.failure if hop.failure in _HOP_ERRORS else OTHER
-            key = (hop.backend, call.method, tool, failed)
+            key = (hop.backend, call.method, tool, failed, hop.protocol)
             times = self._hops.get(key)
             if times is None:
+                self._ways[hop.backend] = hop
                 if len(self._hops) >= MAX_CELLS:
-                    key = (hop.backend, call.method, OTHER, failed)
+                    key = (hop.backend, call.method, OTHER, failed, hop.protocol)
                 times = self._hops.setdefault(key, Histogram(SECONDS))
             times.observe(((hop.ended or perf_counter_ns()) - hop.started) / 1e9)
             if (queued := self._queued.get(hop.backend)) is None:
@@ -149,6 +152,7 @@ class CallMetrics:
                 ("error.type", cell.error),
                 ("mcp.protocol.version", version),
                 ("network.transport", "tcp"),
+                ("network.protocol.name", "http"),
             )
             if outcome == "rate_limited":
                 refused.add(count, whose)
@@ -156,12 +160,22 @@ class CallMetrics:
 
     def _client(self) -> Family:
         client = Family("mcp.client.operation.duration", "Seconds that remote servers took.", "histogram", "s")
-        for (backend, method, tool, failed), times in self._hops.items():
+        for (backend, method, tool, failed, protocol), times in self._hops.items():
+            way = self._ways[backend]
+            host, port = way.address or ("", "")
+            piped = way.transport == "stdio"
             client.add(
                 times,
                 ("mcp.method.name", method),
                 ("gen_ai.tool.name", tool if method == "tools/call" else ""),
+                ("gen_ai.prompt.name", tool if method == "prompts/get" else ""),
+                ("gen_ai.operation.name", "execute_tool" if method == "tools/call" else ""),
                 ("error.type", failed),
+                ("mcp.protocol.version", protocol),
+                ("network.transport", "pipe" if piped else "tcp"),
+                ("network.protocol.name", "" if piped else "http"),
+                ("server.address", host),
+                ("server.port", str(port)),
                 ("backend", backend),
             )
         return client

@@ -79,6 +79,11 @@ def _span(span: Span) -> bytes:
     if place.parent_id:
         parts.append(message(4, bytes.fromhex(place.parent_id)))
     parts += [message(9, key_value(name, value)) for name, value in span.attributes]
+    if span.link:
+        # "00-<trace>-<span>-<flags>"
+        parts.append(
+            message(13, message(1, bytes.fromhex(span.link[3:35])) + message(2, bytes.fromhex(span.link[36:52])))
+        )
     if span.error is not None:
         parts.append(message(15, text(2, span.error) + number(3, 2)))
     return b"".join(parts)

@@ -7,12 +7,12 @@ by attributes of the one span, a number for each stage.
 import asyncio
 from collections.abc import Iterator
 from operator import sub
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from msgspec import Struct
 
-from gateway.contract import Call, Record, Result
-from gateway.contract.place import Hop, Place
+from gateway.contract import Call, Json, Record, Result
+from gateway.contract.place import LINKED, Hop, Place
 from gateway.errors import Fault, ForeignError
 from gateway.failure import code_of
 from gateway.telemetry.log import clean
@@ -60,6 +60,8 @@ class Span(Struct, frozen=True):
     """The status description, when the status is an error."""
     state: str = ""
     """W3C tracestate, as it came."""
+    link: str = ""
+    """The `traceparent` of a span that had to do with it and is not its parent."""
 
     @property
     def trace_id(self) -> str:
@@ -130,9 +132,10 @@ def spans_of(
     if open:
         _add_content(attributes, call, content)
     error = failed.message if failed is not None and failed.type else None
-    state = call.trace.get("tracestate", "")
+    came = call.trace
+    state, link = (came.get("tracestate", ""), came.get(LINKED, "")) if came else ("", "")
     kind = "internal" if inside else "server"
-    spans = [Span(_name(call), kind, place, record.started + offset, ended + offset, attributes, error, state)]
+    spans = [Span(_name(call), kind, place, record.started + offset, ended + offset, attributes, error, state, link)]
     if record.hops:
         spans += [_client_span(call, place, hop, ended, offset) for hop in record.hops]
     return spans
@@ -141,19 +144,29 @@ def spans_of(
 def _name(call: Call) -> str:
     """Only a name that leads somewhere is part of a span's: a client's own text would make a new one each time."""
     route = call.leads_to
-    return f"{call.method} {route.canonical}" if route and call.method in _NAMED else call.method
+    return f"{call.method} {route.canonical}" if route and _names(call) else call.method
 
 
 _NAMED: Final = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
+_COMPLETION: Final = "completion/complete"
+
+
+def _names(call: Call) -> str | None:
+    """The attribute that its target's name goes into, where it has one: a completion may be for a prompt."""
+    if call.method != _COMPLETION:
+        return _NAMED.get(call.method)
+    return "gen_ai.prompt.name" if call.leads_to and call.params["ref"].get("type") == "ref/prompt" else None
 
 
 def _common(call: Call) -> Attributes:
     attributes: Attributes = [("mcp.method.name", call.method)]
-    if (key := _NAMED.get(call.method)) is not None:
+    if (key := _names(call)) is not None:
         attributes.append((key, target(call)))
         if call.method == "tools/call":
             attributes.append(("gen_ai.operation.name", "execute_tool"))
-    elif (uri := call.params.get("uri")) is not None:
+        return attributes
+    about: Any = call.params.get("ref") if call.method == _COMPLETION else call.params
+    if isinstance(about, dict) and (uri := cast("Json", about).get("uri")) is not None:
         attributes.append(("mcp.resource.uri", clean(str(uri), 256)))
     return attributes
 
@@ -180,6 +193,10 @@ def _client_span(call: Call, place: Place, hop: Hop, ended: int, offset: int) ->
     attributes = _common(call)
     if hop.protocol:
         attributes.append(("mcp.protocol.version", hop.protocol))
+    if hop.session is not None:
+        attributes.append(("mcp.session.id", hop.session))
+    if hop.request_id is not None:
+        attributes.append(("jsonrpc.request.id", str(hop.request_id)))
     if hop.transport == "stdio":
         attributes.append(("network.transport", "pipe"))
     else:
@@ -196,7 +213,7 @@ def _client_span(call: Call, place: Place, hop: Hop, ended: int, offset: int) ->
     _add_failure(attributes, hop.failure, hop.code)
     own = Place(place.trace_id, hop.span_id, place.span_id, place.sampled)
     last = (hop.ended or ended) + offset
-    error = hop.failure if hop.failure else None
+    error = clean(hop.message, 256) if hop.failure else None
     return Span(_name(call), "client", own, hop.started + offset, last, attributes, error)
 
 

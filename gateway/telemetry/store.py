@@ -217,6 +217,8 @@ def _used(connection: sqlite3.Connection) -> int:
 
 def _row(span: Span) -> tuple[Any, ...]:
     place, attributes = span.place, dict(span.attributes)
+    if span.link:
+        attributes["link"] = span.link
     correlation, tenant = attributes.get("gatehouse.correlation_id", ""), attributes.get("gatehouse.tenant", "")
     ids = (place.trace_id, place.span_id, place.parent_id, correlation, tenant)
     return (*ids, span.name, span.kind, span.started, span.ended, span.error, json.dumps(attributes, default=str))

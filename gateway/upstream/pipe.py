@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, cast, get_args
 from mcp.types import LoggingLevel
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 
-from gateway.contract import Json
+from gateway.contract import MODERN, Json
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.upstream.follow import Hearing
 from gateway.upstream.remote import Era, envelope, speaks_modern
@@ -57,6 +57,7 @@ class Pipe:
         self._subscribed = Subscribed()
         self._aside: set[asyncio.Task[None]] = set()
         self.era: Era = "modern"
+        self.version = MODERN
         self.greeting: Json = {}
         self.dead = False
         self.useful = False
@@ -113,6 +114,7 @@ class Pipe:
         One that is `idle` keeps nobody from ending the channel.
         """
         id = next(self._ids)
+        talk.sent(id, self.version, None)
         waiting = await self._send(id, method, params, talk, idle)
         try:
             result = await waiting.answer()
@@ -175,7 +177,7 @@ class Pipe:
         greeting = greeted.result()
         if greeting.get("protocolVersion") not in HANDSHAKE_PROTOCOL_VERSIONS:
             raise Fault(Kind.UNAVAILABLE, f"{self._name} speaks no protocol version that the gateway knows.")
-        self.era, self.greeting = "handshake", greeting
+        self.era, self.version, self.greeting = "handshake", str(greeting["protocolVersion"]), greeting
         await self._tell("notifications/initialized", {})
 
     def _found_modern(self, discovered: "asyncio.Task[Json]") -> bool:

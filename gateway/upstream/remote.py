@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Protocol
 from mcp.types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
 
 from gateway.contract import MODERN, Call, Caller, Change, Client, Json, Manifest, Offer, OwnLists, Want
-from gateway.contract.place import Hop
+from gateway.contract.place import LINKED, Hop
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.telemetry.sampling import new_span_id
 from gateway.upstream.breaker import Breaker
@@ -172,7 +172,7 @@ class RemoteBackend:
         try:
             result = await self._carry(call, hop, self._link.known or await self._link.eras())
         except Fault as fault:
-            hop.failure = fault.kind.value
+            hop.failure, hop.message = fault.kind.value, fault.message
             self._failed(whose, failures, fault.kind)
             raise
         except asyncio.CancelledError:
@@ -183,7 +183,7 @@ class RemoteBackend:
             self._failed(whose, failures, Kind.TIMEOUT if late else Kind.CANCELLED)
             raise
         except ForeignError as error:
-            hop.failure, hop.code = str(error.code), error.code
+            hop.failure, hop.code, hop.message = str(error.code), error.code, error.message
             self._recovered(whose)  # it answered
             raise
         finally:
@@ -210,10 +210,8 @@ class RemoteBackend:
         """Not a coroutine itself: one fewer for every call."""
         link, client, route = self._link, call.client, call.route
         era = era_for(client, eras)
-        if era == "modern":
-            hop.protocol = MODERN
         trace = _below(call, hop)
-        talk = Conversation(call, self._bulkhead, self._said)
+        talk = Conversation(call, hop, self._bulkhead, self._said)
         params: Json = {**call.params, "_meta": talk.meta(era, trace, self._info)}
         if route is not None and (key := NAMED.get(call.method)) is not None:
             params[key] = route.name
@@ -303,7 +301,9 @@ def _below(call: Call, hop: Hop) -> Mapping[str, str]:
         record.hops.append(hop)
     if place is None:
         return call.trace
-    return {**call.trace, "traceparent": f"00-{place.trace_id}-{hop.span_id}-{'01' if place.sampled else '00'}"}
+    trace = {**call.trace, "traceparent": f"00-{place.trace_id}-{hop.span_id}-{'01' if place.sampled else '00'}"}
+    trace.pop(LINKED, None)
+    return trace
 
 
 def era_for(client: Client, eras: frozenset[Era]) -> Era:

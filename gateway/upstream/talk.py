@@ -11,7 +11,7 @@ from mcp.types import (
     PROTOCOL_VERSION_META_KEY,
 )
 
-from gateway.contract import MODERN, Call, Caller, Change, Json
+from gateway.contract import MODERN, Call, Caller, Change, Hop, Json
 from gateway.errors import Fault, ForeignError
 from gateway.upstream.bulkhead import Bulkhead
 
@@ -58,6 +58,10 @@ class Talk(Protocol):
         """Under which the server is to report progress, if anybody wants it: no other request has the same."""
         ...
 
+    def sent(self, id: int, version: str, session: str | None) -> None:
+        """The request goes out under that id, in that revision, and in the session of that digest if it has one."""
+        ...
+
     async def notified(self, method: str, params: Json) -> None: ...
 
     async def asked(self, method: str, params: Json) -> Json:
@@ -74,6 +78,9 @@ class Nobody:
 
     token: int | None = None
 
+    def sent(self, id: int, version: str, session: str | None) -> None:
+        """Nobody cares."""
+
     async def notified(self, method: str, params: Json) -> None:
         """Nobody hears it."""
 
@@ -89,15 +96,20 @@ class Nobody:
 class Conversation:
     """One call, as the server sees it: with a progress token of ours, so that no two clients' tokens can meet.
 
-    What changed meanwhile is told to `changed`.
+    What changed meanwhile is told to `changed`, and how it was asked is noted in the hop.
     """
 
-    def __init__(self, call: Call, bulkhead: Bulkhead, changed: Callable[[Change, Caller], None]) -> None:
+    def __init__(self, call: Call, hop: Hop, bulkhead: Bulkhead, changed: Callable[[Change, Caller], None]) -> None:
         self._call = call
+        self._hop = hop
         self._bulkhead = bulkhead
         self._changed = changed
         self._theirs = call.meta.get("progressToken")
         self.token = next(_tokens) if self._theirs is not None else None
+
+    def sent(self, id: int, version: str, session: str | None) -> None:
+        hop = self._hop
+        hop.request_id, hop.protocol, hop.session = id, version, session
 
     async def notified(self, method: str, params: Json) -> None:
         if method == "notifications/progress":

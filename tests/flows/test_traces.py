@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -17,6 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tests.conftest import HANDSHAKE, MODERN
 from tests.peers.collector import COLLECTORS, Collector, attributes
+from tests.peers.conventions import Situation, conventional, named, said
 
 SERVER, CLIENT, INTERNAL = 2, 3, 1
 
@@ -44,6 +46,12 @@ def far() -> Iterator[str]:
         if number == 13:
             raise ValueError("unlucky")
         return str(2 * number)
+
+    @server.tool()
+    def heard(ctx: Context) -> str:
+        """What came with the request, of a trace."""
+        given = dict(ctx.request_context.meta or {})
+        return json.dumps({key: value for key, value in given.items() if "/" not in key})
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         running = uvicorn.Server(uvicorn.Config(server.streamable_http_app(), log_level="error"))
@@ -80,9 +88,13 @@ async def test_client_gateway_and_server_are_one_trace(
         await gateway.listed("far_double")
         async with gateway.client(mode) as client:
             assert (await client.call_tool("far_double", {"number": 21})).content[0].text == "42"
-        spans = await asyncio.to_thread(
-            collector.until, lambda: [each for each in collector.spans() if each.name == "tools/call far.double"]
-        )
+        ambient, parent = f"00-{'c' * 32}-{'d' * 16}-01", f"00-{'a' * 32}-{'b' * 16}-01"
+        params = {"name": "far_heard", "arguments": {}, "_meta": {"traceparent": parent}}
+        answer = (await gateway.post("tools/call", params, traceparent=ambient)).json()
+        heard = json.loads(answer["result"]["content"][0]["text"])
+        await asyncio.to_thread(collector.until, lambda: ("tools/call far.heard", CLIENT) in by_name(collector.spans()))
+    seen = by_name(collector.spans())
+    spans = [span for (name, _), span in seen.items() if name == "tools/call far.double"]
     ours = {span.kind: span for span in spans}
     assert set(ours) == {SERVER, CLIENT}
     theirs = {each.kind.name: each for each in sdk_spans.get_finished_spans() if "double" in each.name}
@@ -92,12 +104,37 @@ async def test_client_gateway_and_server_are_one_trace(
     assert ours[SERVER].parent_span_id.hex() == f"{first.context.span_id:016x}"
     assert ours[CLIENT].parent_span_id == ours[SERVER].span_id
     assert f"{last.parent.span_id:016x}" == ours[CLIENT].span_id.hex()
-    seen = attributes(ours[SERVER])
-    assert seen["gen_ai.tool.name"] == "far.double"
-    assert ("mcp.session.id" in seen) == (mode == HANDSHAKE)
-    assert seen["client.address"] == "127.0.0.1"
-    assert attributes(ours[CLIENT])["server.port"] == int(far.split(":")[2].split("/")[0])
+    _by_the_table(ours, mode, int(far.split(":")[2].split("/")[0]))
+    _linked(seen, parent, ambient, heard)
     assert collector.resource()["service.name"] == "gatehouse"
+
+
+def _by_the_table(ours: dict[int, Any], mode: str, port: int) -> None:
+    """Each span says what the conventions' table says of it, and nothing else but what is the gateway's own."""
+    version = "2025-11-25" if mode == HANDSHAKE else MODERN
+    for kind, number in (("server", SERVER), ("client", CLIENT)):
+        seen = attributes(ours[number])
+        session = seen.get("mcp.session.id")
+        assert session is None if mode == MODERN else re.fullmatch(r"[0-9a-f]{32}", session)
+        at = Situation(
+            kind=kind, version=version, target="far.double", request_id=seen["jsonrpc.request.id"], session=session,
+            client="127.0.0.1", server=("127.0.0.1", port),
+        )  # fmt: skip
+        assert conventional(seen.items()) == said(at)
+        assert ours[number].name == named(at)
+        assert not ours[number].links
+    sessions = {attributes(span).get("mcp.session.id") for span in ours.values()}
+    assert len(sessions) == (2 if mode == HANDSHAKE else 1)  # ours, and the one with the server
+
+
+def _linked(spans: dict[tuple[str, int], Any], parent: str, ambient: str, heard: dict[str, str]) -> None:
+    """The parent is the one in `_meta`; the HTTP request's context is a link of that span alone, and goes nowhere."""
+    server, client = spans["tools/call far.heard", SERVER], spans["tools/call far.heard", CLIENT]
+    assert (server.trace_id.hex(), server.parent_span_id.hex()) == (parent[3:35], parent[36:52])
+    (link,) = server.links
+    assert (link.trace_id.hex(), link.span_id.hex()) == (ambient[3:35], ambient[36:52])
+    assert not client.links
+    assert heard == {"traceparent": f"00-{parent[3:35]}-{client.span_id.hex()}-01"}
 
 
 async def test_the_steps_of_a_workflow_are_spans_below_the_call_that_began_it(

@@ -86,6 +86,9 @@ class Beside:
 
     token: int | None = None
 
+    def sent(self, id: int, version: str, session: str | None) -> None:
+        """It hears, and sends nothing."""
+
     async def notified(self, method: str, params: Json) -> None:
         if method == "notifications/progress":
             for talk in list(self._talks):

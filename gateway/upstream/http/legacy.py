@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
@@ -56,6 +57,8 @@ class Session:
         self.beside = Beside(partial(hear, self))
         self.subscribed = Subscribed()
         self.id: str | None = None
+        self.digest: str | None = None
+        """Tells it from others in traces, and is of no use to whoever reads it."""
         self.version = LATEST_HANDSHAKE_VERSION
         self.fields = b""
         """The headers that every request of it carries."""
@@ -70,6 +73,7 @@ class Session:
 
     def opened(self, id: str | None, version: str) -> None:
         self.id, self.version = id, version
+        self.digest = sha256(id.encode()).hexdigest()[:32] if id is not None else None
         lines = [("mcp-protocol-version", version)]
         self.fields = fields(lines if id is None else [*lines, ("mcp-session-id", id)])
 
@@ -173,6 +177,7 @@ class LegacyHttp:
 
     async def _exchange(self, session: Session, method: str, params: Json, talk: Talk, lines: bytes = b"") -> Json:
         id = next(self._ids)
+        talk.sent(id, session.version, session.digest)
         message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
         leased = await self._post(session.fields + lines, message)
         try:

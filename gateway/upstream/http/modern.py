@@ -31,6 +31,7 @@ class ModernHttp:
     ) -> Json:
         """The result. `params` carry the envelope; `more` are lines of headers such as the correlation id."""
         id = next(self._ids)
+        talk.sent(id, MODERN, None)
         body = _encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
         key = NAME_BEARING_METHODS.get(method)
         lines = _routing(method, None if key is None else str(params.get(key))) + more

@@ -135,6 +135,7 @@ class _Muted:
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
         self.token = talk.token
+        self.sent = talk.sent
 
     async def notified(self, method: str, params: Json) -> None:
         if method == "notifications/progress":

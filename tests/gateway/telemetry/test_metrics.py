@@ -43,20 +43,21 @@ def test_calls_are_counted_by_tenant_backend_tool_and_outcome() -> None:
 
 def test_the_conventions_histograms_have_their_names_buckets_and_attributes() -> None:
     call = a_call()
-    hop = Hop("lab", "c" * 16, "http", None)
-    hop.ended = hop.started + 30_000_000
+    hop = Hop("lab", "c" * 16, "http", ("10.0.0.1", 3001))
+    hop.ended, hop.protocol = hop.started + 30_000_000, "2025-11-25"
     call.record.hops = [hop]
     seen = counted((call, None), (a_call(), ForeignError(-32000, "no")))
     about = 'mcp_method_name="tools/call",gen_ai_tool_name="lab.echo",gen_ai_operation_name="execute_tool"'
-    more = 'mcp_protocol_version="2026-07-28",network_transport="tcp"'
+    more = 'mcp_protocol_version="2026-07-28",network_transport="tcp",network_protocol_name="http"'
     name = "mcp_server_operation_duration_seconds"
     assert seen[f'{name}_bucket{{{about},{more},le="300"}}'] == "1"
     assert seen[f'{name}_count{{{about},error_type="-32000",{more}}}'] == "1"
     bounds = [float(found[1]) for key in seen if (found := re.match(rf'{name}_bucket.*,{more},le="([0-9.]+)"', key))]
     assert sorted(set(bounds)) == [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300]
-    client = 'mcp_client_operation_duration_seconds_bucket{mcp_method_name="tools/call",gen_ai_tool_name="lab.echo"'
-    assert seen[f'{client},backend="lab",le="0.02"}}'] == "0"
-    assert seen[f'{client},backend="lab",le="0.05"}}'] == "1"
+    client = f"mcp_client_operation_duration_seconds_bucket{{{about}," + more.replace("2026-07-28", "2025-11-25")
+    where = 'server_address="10.0.0.1",server_port="3001",backend="lab"'
+    assert seen[f'{client},{where},le="0.02"}}'] == "0"
+    assert seen[f'{client},{where},le="0.05"}}'] == "1"
 
 
 def test_of_every_eighth_call_the_stages_are_measured() -> None:

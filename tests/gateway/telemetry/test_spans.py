@@ -9,6 +9,7 @@ import pytest
 
 from gateway.contract import Call, Client, Here, Manifest, Record
 from gateway.contract.place import Hop, Place
+from gateway.edge.correlation import trace_context
 from gateway.errors import Fault, ForeignError, Kind, UnknownName
 from gateway.telemetry.calls import Spans
 from gateway.telemetry.piece import Done
@@ -16,6 +17,7 @@ from gateway.telemetry.sampling import Sampler
 from gateway.telemetry.span import Span
 from tests.gateway.fakes import ALICE, FakeBackend, a_call, a_route
 from tests.gateway.telemetry.test_log import KEY
+from tests.peers.conventions import Situation, conventional, named, said
 
 PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 
@@ -97,32 +99,89 @@ def test_a_span_is_named_by_its_method_and_a_target_that_exists(call: Call, name
     assert (span.name, span.kind) == (name, "server")
 
 
-def test_a_tool_call_has_every_attribute_of_the_conventions_table() -> None:
-    seen = told(a_call(request_id=7, trace={"traceparent": PARENT}, address="10.1.2.3"))
-    conventional = {key: value for key, value in seen.items() if not key.startswith("gatehouse.")}
-    assert conventional == {
-        "mcp.method.name": "tools/call",
-        "gen_ai.tool.name": "lab.echo",
-        "gen_ai.operation.name": "execute_tool",
-        "network.transport": "tcp",
-        "network.protocol.name": "http",
-        "network.protocol.version": "1.1",
-        "mcp.protocol.version": "2026-07-28",
-        "jsonrpc.request.id": "7",
-        "client.address": "10.1.2.3",
-    }
+PROMPT = a_route(canonical="lab.p")
+DENIED = Fault(Kind.DENIED, "no")
 
 
-def test_a_prompt_and_a_resource_are_named_by_their_own_attributes() -> None:
-    prompt = told(a_call("prompts/get", {"name": "p"}, route=a_route(canonical="lab.p")))
-    assert prompt["gen_ai.prompt.name"] == "lab.p"
-    assert "gen_ai.operation.name" not in prompt
-    assert told(a_call("resources/read", {"uri": "own:x"}, route=a_route()))["mcp.resource.uri"] == "own:x"
+@pytest.mark.parametrize(
+    ("call", "exc", "at"),
+    [
+        (a_call(), None, Situation(kind="server", target="lab.echo")),
+        (a_call(request_id="seven", address="::1"), None,
+         Situation(kind="server", target="lab.echo", request_id="seven", client="::1")),
+        (a_call(client=handshake()), None,
+         Situation(kind="server", target="lab.echo", version="2025-11-25", session="digest")),
+        (a_call(client=handshake(None)), None, Situation(kind="server", target="lab.echo", version="2025-11-25")),
+        (a_call(client=Client("2026-07-28", {}, session="digest")), None, Situation(kind="server", target="lab.echo")),
+        (a_call("prompts/get", {"name": "p"}, route=PROMPT), None,
+         Situation(kind="server", method="prompts/get", target="lab.p")),
+        (a_call("completion/complete", {"ref": {"type": "ref/prompt", "name": "p"}}, route=PROMPT), None,
+         Situation(kind="server", method="completion/complete", target="lab.p")),
+        (a_call("completion/complete", {"ref": {"type": "ref/resource", "uri": "own:{x}"}}, route=a_route()), None,
+         Situation(kind="server", method="completion/complete", uri="own:{x}")),
+        (a_call("resources/read", {"uri": "own:x"}, route=a_route(canonical="lab:own:x")), None,
+         Situation(kind="server", method="resources/read", uri="own:x")),
+        (a_call("resources/subscribe", {"uri": "own:x"}), None,
+         Situation(kind="server", method="resources/subscribe", uri="own:x")),
+        (a_call("tools/list", {}), None, Situation(kind="server", method="tools/list")),
+        (a_call("server/discover", {}), None, Situation(kind="server", method="server/discover")),
+        (a_call("initialize", {}, client=handshake(None)), None,
+         Situation(kind="server", method="initialize", version="2025-11-25")),
+        (a_call(), DENIED, Situation(kind="server", target="lab.echo", error="tool_error")),
+        (a_call(), ForeignError(-32000, "no"),
+         Situation(kind="server", target="lab.echo", error="-32000", code=-32000)),
+        (a_call("tools/list", {}), Fault(Kind.INVALID_INPUT, "no"),
+         Situation(kind="server", method="tools/list", code=-32602)),
+        (a_call(), asyncio.CancelledError(), Situation(kind="server", target="lab.echo", error="cancelled")),
+    ],
+)  # fmt: skip
+def test_a_server_span_says_what_the_conventions_table_says_and_no_more(
+    call: Call, exc: BaseException | None, at: Situation
+) -> None:
+    (span,) = ended(call, exc)
+    assert conventional(span.attributes) == said(at)
+    assert (span.name, span.kind) == (named(at), at.kind)
+    assert (span.error is not None) == (at.error is not None)
 
 
-def test_a_session_is_told_only_of_the_handshake_era() -> None:
-    assert told(a_call(client=handshake()))["mcp.session.id"] == "digest"
-    assert "mcp.session.id" not in told(a_call(client=Client("2026-07-28", {}, session="digest")))
+THERE = ("10.0.0.1", 3001)
+
+
+@pytest.mark.parametrize(
+    ("more", "at"),
+    [
+        ({}, Situation(kind="client", target="lab.echo", request_id="5", server=THERE)),
+        ({"protocol": "2025-11-25", "session": "digest"},
+         Situation(kind="client", target="lab.echo", request_id="5", server=THERE, version="2025-11-25",
+                   session="digest")),
+        ({"transport": "sse", "protocol": "2024-11-05"},
+         Situation(kind="client", target="lab.echo", request_id="5", server=THERE, version="2024-11-05")),
+        ({"transport": "stdio", "address": None},
+         Situation(kind="client", target="lab.echo", request_id="5", transport="pipe")),
+        ({"failure": "-32601", "code": -32601},
+         Situation(kind="client", target="lab.echo", request_id="5", server=THERE, error="-32601", code=-32601)),
+        ({"failure": "tool_error"},
+         Situation(kind="client", target="lab.echo", request_id="5", server=THERE, error="tool_error")),
+        ({"failure": "timeout"},
+         Situation(kind="client", target="lab.echo", request_id="5", server=THERE, error="timeout")),
+    ],
+)  # fmt: skip
+def test_a_client_span_says_what_the_conventions_table_says_and_no_more(more: dict[str, Any], at: Situation) -> None:
+    call = a_call(client=handshake(), address="10.1.2.3")
+    call.record.hops = [hop(**more)]
+    _, span = ended(call)
+    assert conventional(span.attributes) == said(at)
+    assert (span.name, span.kind) == (named(at), at.kind)
+    assert (span.error is not None) == (at.error is not None)
+
+
+def test_of_a_request_that_was_never_sent_is_told_only_what_is_known() -> None:
+    call = a_call()
+    call.record.hops = [hop(protocol="", request_id=None, failure="unavailable", message="It is away.")]
+    _, span = ended(call)
+    seen = dict(span.attributes)
+    assert not {"mcp.protocol.version", "jsonrpc.request.id", "mcp.session.id"} & seen.keys()
+    assert (seen["error.type"], span.error) == ("unavailable", "It is away.")
 
 
 def test_a_call_that_a_module_made_is_internal_and_came_by_no_network() -> None:
@@ -195,7 +254,7 @@ def test_a_result_that_says_it_failed_is_a_tool_error() -> None:
 
 def hop(**more: Any) -> Hop:
     made = Hop("lab", "c" * 16, "http", ("10.0.0.1", 3001))
-    made.protocol, made.ended = "2026-07-28", made.started + 3_000_000
+    made.protocol, made.request_id, made.ended = "2026-07-28", 5, made.started + 3_000_000
     for name, value in more.items():
         setattr(made, name, value)
     return made
@@ -203,36 +262,28 @@ def hop(**more: Any) -> Hop:
 
 def test_each_request_to_a_remote_server_is_a_client_span_below_the_calls_own() -> None:
     call = a_call(trace={"traceparent": PARENT})
-    call.record.hops = [hop(), hop(span_id="d" * 16, failure="-32000", code=-32000, queued=2_000_000)]
+    call.record.hops = [
+        hop(),
+        hop(span_id="d" * 16, failure="-32000", code=-32000, message="Not today.", queued=2_000_000),
+    ]
     server, first, second = ended(call)
     assert {each.kind for each in (first, second)} == {"client"}
     assert first.name == "tools/call lab.echo"
     assert first.place == Place("a" * 32, "c" * 16, server.place.span_id, True)
     assert first.duration == pytest.approx(0.003)
-    conventional = {key: value for key, value in first.attributes if not key.startswith("gatehouse.")}
-    assert conventional == {
-        "mcp.method.name": "tools/call",
-        "gen_ai.tool.name": "lab.echo",
-        "gen_ai.operation.name": "execute_tool",
-        "mcp.protocol.version": "2026-07-28",
-        "network.transport": "tcp",
-        "network.protocol.name": "http",
-        "network.protocol.version": "1.1",
-        "server.address": "10.0.0.1",
-        "server.port": 3001,
-    }
-    assert (first.error, second.error) == (None, "-32000")
+    assert (first.error, second.error) == (None, "Not today.")
     failed = dict(second.attributes)
     assert (failed["error.type"], failed["rpc.response.status_code"]) == ("-32000", "-32000")
     assert failed["gatehouse.queued"] == pytest.approx(0.002)
 
 
-def test_a_child_process_is_reached_by_a_pipe() -> None:
-    call = a_call()
-    call.record.hops = [hop(transport="stdio", address=None, protocol="")]
-    seen = dict(ended(call)[1].attributes)
-    assert seen["network.transport"] == "pipe"
-    assert not {"network.protocol.name", "server.address", "mcp.protocol.version"} & seen.keys()
+def test_a_call_that_came_in_two_contexts_is_a_child_of_one_and_linked_to_the_other() -> None:
+    ambient = f"00-{'c' * 32}-{'d' * 16}-00"
+    call = a_call(trace=trace_context({"traceparent": ambient}, {"traceparent": PARENT}))
+    call.record.hops = [hop()]
+    server, client = ended(call)
+    assert (server.place.trace_id, server.place.parent_id) == ("a" * 32, "b" * 16)
+    assert (server.link, client.link) == (ambient, "")
 
 
 # ---- pieces of a module's work

@@ -1,0 +1,81 @@
+"""OpenTelemetry's MCP conventions as a table: what a span must say, and all that it may say, of one request.
+
+Written after the conventions, not after the code: a row for each attribute, with the situations in which it is set.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+MODERN = "2026-07-28"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """One request, as whoever sent it (client) or got it (server) knows it."""
+
+    kind: Literal["server", "client"]
+    method: str = "tools/call"
+    version: str = MODERN
+    target: str | None = None
+    """The tool or prompt."""
+    uri: str | None = None
+    request_id: str | None = "1"
+    session: str | None = None
+    transport: Literal["tcp", "pipe"] = "tcp"
+    client: str | None = None
+    server: tuple[str, int] | None = None
+    error: str | None = None
+    """What it failed with, where that counts as an error."""
+    code: int | None = None
+    arguments: str | None = None
+    """Only where a tenant opted in."""
+    result: str | None = None
+
+    @property
+    def http(self) -> bool:
+        return self.transport == "tcp"
+
+    @property
+    def about_a_prompt(self) -> bool:
+        return self.method in ("prompts/get", "completion/complete")
+
+
+Row = tuple[str, Callable[[Situation], Any]]
+
+TABLE: tuple[Row, ...] = (
+    # attribute, its value in that situation; None: it is not set
+    ("mcp.method.name", lambda at: at.method),
+    ("error.type", lambda at: at.error),
+    ("rpc.response.status_code", lambda at: str(at.code) if at.code is not None else None),
+    ("gen_ai.tool.name", lambda at: at.target if at.method == "tools/call" else None),
+    ("gen_ai.prompt.name", lambda at: at.target if at.about_a_prompt else None),
+    ("gen_ai.operation.name", lambda at: "execute_tool" if at.method == "tools/call" else None),
+    ("jsonrpc.request.id", lambda at: at.request_id),
+    ("jsonrpc.protocol.version", lambda at: None),  # only if it is not 2.0
+    ("mcp.protocol.version", lambda at: at.version),
+    ("mcp.session.id", lambda at: at.session if at.version < MODERN else None),
+    ("mcp.resource.uri", lambda at: at.uri),
+    ("network.transport", lambda at: at.transport),
+    ("network.protocol.name", lambda at: "http" if at.http else None),
+    ("network.protocol.version", lambda at: "1.1" if at.http else None),
+    ("server.address", lambda at: at.server[0] if at.kind == "client" and at.server else None),
+    ("server.port", lambda at: at.server[1] if at.kind == "client" and at.server else None),
+    ("client.address", lambda at: at.client if at.kind == "server" else None),
+    ("gen_ai.tool.call.arguments", lambda at: at.arguments),
+    ("gen_ai.tool.call.result", lambda at: at.result),
+)
+
+
+def said(at: Situation) -> dict[str, Any]:
+    """All that a span says in that situation, beside what is the gateway's own."""
+    return {attribute: value for attribute, row in TABLE if (value := row(at)) is not None}
+
+
+def named(at: Situation) -> str:
+    """`{mcp.method.name} {target}`; a URI is in no name."""
+    return f"{at.method} {at.target}" if at.target is not None else at.method
+
+
+def conventional(attributes: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {key: value for key, value in attributes if not key.startswith("gatehouse.")}
