@@ -48,6 +48,8 @@ class Authority:
     """A code for an access token; None when it is refused."""
     leave: Callable[[Caller | None, Mapping[str, str]], Awaitable[list[str]]]
     """Ends the person's session there, and what was signed in here by it; the cookies to set for it."""
+    needs: str = ""
+    """What its tokens must be, for whoever has to set it up; said where they are not."""
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -154,7 +156,7 @@ class Door:
         if query.get("iss", authority.issuer) != authority.issuer:
             raise Fault(Kind.INVALID_INPUT, "This answer comes from somebody else. Begin again.")
         if "code" not in query:
-            raise Fault(Kind.DENIED, f"You may not use the console: it needs the scope {SCOPE}.")
+            raise _sent_back(query.get("error", ""), authority.needs)
         form = {
             "grant_type": "authorization_code",
             "code": query["code"],
@@ -166,9 +168,9 @@ class Door:
         token = await authority.exchange(form)
         caller = await self._verify(token) if token is not None else None
         if caller is None:
-            raise Fault(Kind.INVALID_INPUT, "The sign-in could not be completed. Begin again.")
+            raise Fault(Kind.INVALID_INPUT, _said("The sign-in could not be completed. Begin again.", authority.needs))
         if SCOPE not in caller.scopes or not caller.token:
-            raise Fault(Kind.DENIED, f"You may not use the console: it needs the scope {SCOPE}.")
+            raise _lacking(authority.needs)
         return way.back, [self._remember(caller), self._set("-way", "", 0)]
 
     async def leave(self, caller: Caller | None, cookies: Mapping[str, str]) -> list[str]:
@@ -201,3 +203,28 @@ class Door:
 
     def _set(self, kind: str, value: str, lasts: float) -> str:
         return f"{self._cookie}{kind}={value}; Max-Age={max(0, int(lasts))}{self._end}"
+
+
+def _sent_back(error: str, needs: str) -> Fault:
+    """The authority sent the browser back without a code, and perhaps a word why."""
+    if error in _TROUBLE:
+        return Fault(Kind.UNAVAILABLE, _said(f"The identity provider answered {error}.", needs))
+    return _lacking(needs)
+
+
+def _lacking(needs: str) -> Fault:
+    return Fault(Kind.DENIED, _said(f"You may not use the console: it needs the scope {SCOPE}.", needs))
+
+
+def _said(what: str, needs: str) -> str:
+    return f"{what} {needs}".rstrip()
+
+
+_TROUBLE: Final = frozenset(
+    (
+        "invalid_request", "invalid_target", "unauthorized_client", "unsupported_response_type", "server_error",
+        "temporarily_unavailable", "login_required", "interaction_required", "account_selection_required",
+        "consent_required",
+    )
+)  # fmt: skip
+"""Words of OAuth for what is not about the person's rights."""

@@ -105,7 +105,7 @@ def _authority(settings: Settings, public_url: str, identity: Identity) -> Autho
         case "embedded":
             return _embedded(public_url, identity)
         case "external":
-            return _External(settings, identity).authority()
+            return _External(settings, public_url, identity).authority()
 
 
 def _embedded(public_url: str, identity: Identity) -> Authority:
@@ -130,8 +130,10 @@ def _embedded(public_url: str, identity: Identity) -> Authority:
 class _External:
     """An identity provider: its own pages sign the person in, and its token says what the person may do."""
 
-    def __init__(self, settings: Settings, identity: Identity) -> None:
+    def __init__(self, settings: Settings, public_url: str, identity: Identity) -> None:
         entry = settings.auth.issuers[0]
+        self._settings = settings
+        self._public_url = public_url
         self._issuer = entry.issuer
         self._plain = entry.allow_private
         self._console = settings.console
@@ -140,14 +142,24 @@ class _External:
         identity.on_close(self._http.aclose)
 
     def authority(self) -> Authority:
-        scopes = " ".join(self._console.asks_for)
-        return Authority(self._issuer, self._console.client_id, scopes, self._authorize, self._exchange, self._leave)
+        return Authority(
+            issuer=self._issuer,
+            client_id=self._console.client_id,
+            scopes=" ".join(self._console.asks_for),
+            authorize=self._authorize,
+            exchange=self._exchange,
+            leave=self._leave,
+            needs=f"The token of {self._issuer} must be for {self._public_url}/mcp and name {SCOPE},"
+            " or what auth.issuers maps to it.",
+        )
 
     async def _authorize(self) -> str:
         if not self._console.client_id:
+            back = f"{operators_url(self._settings, self._public_url)}/console/signed-in"
             raise Fault(
                 Kind.UNAVAILABLE,
-                "Nobody can sign in yet: set console.client_id to the console's client at your provider.",
+                f"Nobody can sign in here yet. Register the console as a client at {self._issuer}, with the redirect"
+                f" address {back}, and set console.client_id to its name there.",
             )
         return await self._endpoint("authorization_endpoint")
 

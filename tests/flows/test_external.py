@@ -42,25 +42,30 @@ def issuer(port: int) -> Iterator[str]:
         process.wait(10)
 
 
-class Visitor:
-    """Fills in whatever the provider's own pages ask."""
+async def through_pages(http: httpx.AsyncClient, url: str, until: str, name: str = "alice") -> httpx.Response:
+    """Fills in whatever the provider's own pages ask, until a redirect leads to that path."""
+    answer = await http.get(url)
+    for _ in range(12):
+        if answer.is_redirect:
+            target = str(answer.url.join(answer.headers["location"]))
+            if urlsplit(target).path == until:
+                return answer
+            answer = await http.get(target)
+            continue
+        form = re.search(r'<form[^>]*action="([^"]+)"', answer.text)
+        assert form is not None, answer.text
+        fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', answer.text))
+        data = {**fields, "login": name, "password": "anything"}
+        answer = await http.post(str(answer.url.join(html.unescape(form[1]))), data=data)
+    raise AssertionError("the pages did not come to an end")
 
+
+class Visitor:
     async def visit(self, url: str) -> dict[str, str]:
         async with httpx.AsyncClient(verify=False, timeout=30) as http:
-            answer = await http.get(url)
-            for _ in range(12):
-                if answer.is_redirect:
-                    target = str(answer.url.join(answer.headers["location"]))
-                    if urlsplit(target).path == "/callback":
-                        return {**dict(parse_qsl(urlsplit(target).query)), "to": target.partition("?")[0]}
-                    answer = await http.get(target)
-                    continue
-                form = re.search(r'<form[^>]*action="([^"]+)"', answer.text)
-                assert form is not None, answer.text
-                fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', answer.text))
-                data = {**fields, "login": "alice", "password": "anything"}
-                answer = await http.post(str(answer.url.join(html.unescape(form[1]))), data=data)
-        raise AssertionError("the pages did not come to an end")
+            answer = await through_pages(http, url, "/callback")
+        target = str(answer.url.join(answer.headers["location"]))
+        return {**dict(parse_qsl(urlsplit(target).query)), "to": target.partition("?")[0]}
 
 
 @pytest.fixture
@@ -151,3 +156,68 @@ async def test_the_bridge_signs_in_at_the_provider_and_refreshes_there(outside: 
     assert (await again.call("lab_save", text="x"))["result"]["content"][0]["text"] == "saved x"
     assert again.kept.access_token not in (first.access_token, "expired")
     assert len(browser.shown) == 1
+
+
+# ---- the console
+
+
+async def test_a_console_that_the_provider_does_not_know_says_what_to_do(outside: Any) -> None:
+    gateway, issuer = outside
+    async with httpx.AsyncClient(base_url=gateway.base) as http:
+        page = await http.get("/console")
+    assert page.status_code == 503
+    for needed in (issuer, f"{gateway.base}/console/signed-in", "console.client_id"):
+        assert needed in page.text
+
+
+@pytest.fixture
+async def console(run: Any, tmp_path: Path, issuer: str, port: int) -> AsyncIterator[Any]:
+    """A gateway whose console is a client of the provider, which knows what people may do by their roles."""
+    entry = {
+        "issuer": issuer, "tenant_claim": "org", "tenants": {"o-1": "acme"}, "allow_private": True,
+        "scopes_claim": "roles", "scope_map": {"chief": ["mcp:admin"], "worker": ["mcp:list", "mcp:call"]},
+    }  # fmt: skip
+    given: Json = {"tenants": {"default": {}, "acme": {}}, "backends": BACKENDS, "server": {"port": port}}
+    known = {"client_id": "console", "client_secret": "console-secret"}
+    async with run(tmp_path, auth={"mode": "external", "issuers": [entry]}, console=known, **given) as gateway:
+        yield gateway
+
+
+async def test_people_sign_in_to_the_console_at_the_provider_and_see_what_their_token_allows(console: Any) -> None:
+    agent = console.as_(await console.new_key("acme", "agent"))
+    await agent.call("lab_save", {"text": "x"}, {"correlationId": "call-of-acme"})
+    await console.call("lab_save", {"text": "y"}, {"correlationId": "call-of-default"})
+    await console.house.audit.flush()
+    done = "/console/signed-in"
+    async with httpx.AsyncClient(timeout=30) as http:
+        answer = await through_pages(http, f"{console.base}/console/calls?slow=0", done)
+        back = await http.get(answer.headers["location"])
+        assert (back.status_code, back.headers["location"]) == (303, "/console/calls?slow=0")
+        page = await http.get(f"{console.base}/console/calls")
+        assert page.status_code == 200
+        assert "call-of-acme" in page.text
+        assert "call-of-default" not in page.text
+        # A used code, and the way that it belongs to, are of no use to anybody else.
+        async with httpx.AsyncClient() as thief:
+            assert (await thief.get(answer.headers["location"])).status_code == 400
+        kept = {"gatehouse-console": http.cookies["gatehouse-console"]}
+        assert "Signed out" in (await http.post(f"{console.base}/console/sign-out")).text
+        async with httpx.AsyncClient(cookies=kept) as thief:
+            assert (await thief.get(f"{console.base}/console")).is_redirect
+    async with httpx.AsyncClient(timeout=30) as http:
+        answer = await through_pages(http, f"{console.base}/console", done, name="bob")
+        page = await http.get(answer.headers["location"])
+        assert page.status_code == 403
+        assert "it needs the scope mcp:admin" in page.text
+        assert f"must be for {console.url}" in page.text
+
+
+async def test_what_the_provider_refuses_is_told_in_its_own_word(console: Any) -> None:
+    async with httpx.AsyncClient(base_url=console.base) as http:
+        begun = urlsplit((await http.get("/console")).headers["location"])
+        state = dict(parse_qsl(begun.query))["state"]
+        for error, status in (("access_denied", 403), ("temporarily_unavailable", 503), ("<b>bold</b>", 403)):
+            page = await http.get("/console/signed-in", params={"state": state, "error": error})
+            assert page.status_code == status
+            assert ("answered temporarily_unavailable" in page.text) == (status == 503)
+            assert "<b>" not in page.text

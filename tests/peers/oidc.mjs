@@ -22,8 +22,12 @@ const provider = new Provider(issuer, {
       client_id: "gatehouse", client_secret: "gatehouse-secret", grant_types: ["client_credentials"],
       redirect_uris: [], response_types: [],
     },
+    {
+      client_id: "console", client_secret: "console-secret", grant_types: ["authorization_code"],
+      redirect_uris: [new URL("/console/signed-in", resource).href],
+    },
   ],
-  scopes: ["openid", "offline_access", "mcp:list", "mcp:call", "mcp:call:write"],
+  scopes: ["openid", "offline_access", "mcp:list", "mcp:call", "mcp:call:write", "mcp:admin"],
   cookies: { keys: ["for tests"] },
   features: {
     devInteractions: { enabled: true },
@@ -36,7 +40,7 @@ const provider = new Provider(issuer, {
       defaultResource: async () => resource,
       useGrantedResource: async () => true,
       getResourceServerInfo: async (ctx, indicator, client) => ({
-        scope: "mcp:list mcp:call mcp:call:write",
+        scope: "mcp:list mcp:call mcp:call:write mcp:admin",
         audience: indicator,
         accessTokenTTL: 600,
         accessTokenFormat: client.clientId === "robot" && ctx.get("x-opaque") ? "opaque" : "jwt",
@@ -44,7 +48,9 @@ const provider = new Provider(issuer, {
       }),
     },
   },
-  extraTokenClaims: async () => ({ groups: ["dev"], org: "o-1" }),
+  extraTokenClaims: async (ctx, token) => ({
+    groups: ["dev"], org: "o-1", roles: token.accountId === "alice" ? ["chief"] : ["worker"],
+  }),
   issueRefreshToken: async () => true,
   findAccount: async (ctx, id) => ({ accountId: id, claims: async () => ({ sub: id }) }),
 });
