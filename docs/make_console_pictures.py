@@ -1,6 +1,7 @@
 """Takes the pictures of the console, of a gateway that is called for a minute: `python docs/make_console_pictures.py`.
 
-A folder and a number of seconds may be given. Every number in them was measured, nothing is written by hand.
+Those of the terminal go to docs/pictures. A folder and a number of seconds may be given. Every number in them was
+measured, nothing is written by hand.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from docs.make_pictures import draw
 from tests.conftest import Running, run_gateway
 from tests.peers.browser import browsing
 from tests.peers.raw import Refusal, raw_server
@@ -86,6 +88,7 @@ async def main() -> None:
                 await asyncio.sleep(1)
                 await gateway.house.audit.flush()
                 await take(gateway, _id(denied), _id(run))
+                await in_a_terminal(gateway, Path(folder) / "data", _id(run))
                 for task in (waiting, *agents):
                     task.cancel()
 
@@ -116,6 +119,15 @@ async def take(gateway: Running, denied: str, run: str) -> None:
                 taken = await page.screenshot(full_page=name != "narrow", scale="css")
                 # A page has few colours: a third of the bytes shows the same.
                 Image.open(BytesIO(taken)).quantize(128).save(FOLDER / f"console-{shown}-{name}.png", optimize=True)
+
+
+async def in_a_terminal(gateway: Running, data: Path, run: str) -> None:
+    """The same calls, by `gatehouse trace` and `gatehouse top`."""
+    key, _ = await gateway.house.keys.create("default", "operator", scopes=frozenset({"mcp:admin"}))
+    where = {"GATEHOUSE__DATA_DIR": str(data), "GATEHOUSE_TOKEN": key}
+    top = ["top", "--url", gateway.base, "--minutes", "1"]
+    await asyncio.to_thread(draw, "trace", f"trace {run}", ["trace", run], 120, **where)
+    await asyncio.to_thread(draw, "top", "top --url https://gatehouse.example.org", top, 120, **where)
 
 
 if __name__ == "__main__":

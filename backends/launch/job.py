@@ -141,8 +141,7 @@ class Job:
         inputs = _inputs(work, before, digest((self.run.folder / "run_config.yaml").read_bytes()))
         item = _item(self.run.run_id, work, scope, before, inputs)
         done = not work.always and self._still_good(work, scope, before, inputs)
-        about = {"run_id": self.run.run_id, "work_item_id": item["work_item_id"], "scope": scope}
-        piece = self.spans(work.title, {**about, "attempt": item["attempt"]})
+        piece = self.spans(work.title, {"scope": scope, "attempt": item["attempt"], "run_id": self.run.run_id})
         return _Queued(work, scope, item, piece, done)
 
     def _sections(self, target: State, snapshot: Json) -> list[News]:

@@ -47,12 +47,15 @@ def trace(
 
 def draw(spans: "Sequence[Kept]", console: "Console") -> None:
     """Each span a bar below its parent, with the gateway's own stages where they matter."""
+    from rich.padding import Padding
     from rich.text import Text
+
+    from gateway.telemetry.store import nested
 
     first, last = min(span.started for span in spans), max(span.ended for span in spans)
     whole = max(1, last - first)
     console.print(Text(f"trace {spans[0].trace_id}   {whole / 1e6:.1f} ms"))
-    for span, depth in _ordered(spans):
+    for span, depth in nested(spans):
         before = int((span.started - first) / whole * _WIDTH)
         long = max(1, round((span.ended - span.started) / whole * _WIDTH))
         bar = (" " * before + "█" * long)[:_WIDTH].ljust(_WIDTH)
@@ -61,24 +64,14 @@ def draw(spans: "Sequence[Kept]", console: "Console") -> None:
         line.append(f" {(span.ended - span.started) / 1e6:9.2f} ms")
         console.print(line, no_wrap=True, overflow="crop")
         for words in _details(span):
-            console.print(Text(f"{'  ' * depth}         {_plain(words)}", style="dim"))
-
-
-def _ordered(spans: "Sequence[Kept]") -> "Iterator[tuple[Kept, int]]":
-    known = {span.span_id for span in spans}
-
-    def below(parent: str | None, depth: int) -> "Iterator[tuple[Kept, int]]":
-        for span in spans:
-            if span.parent_id == parent or (parent is None and span.parent_id not in known):
-                yield span, depth
-                yield from below(span.span_id, depth + 1)
-
-    yield from below(None, 0)
+            told = Text(_plain(words), style="dim")
+            console.print(Padding(told, (0, 0, 0, 2 * depth + 9), expand=False))
 
 
 def _details(span: "Kept") -> Iterator[str]:
     shown = span.attributes
     facts = [f"{key.removeprefix('gatehouse.')}={shown[key]}" for key in _SHOWN if shown.get(key)]
+    facts += [f"{name}={value}" for name, value in span.said]
     if span.error:
         facts.append(span.error)
     if facts:

@@ -8,6 +8,7 @@ from gateway.console.words import ago, effect, many, moment, pill
 from gateway.contract import Json, Route
 from gateway.errors import Fault, Kind
 
+_LONG = 200
 _BREAKERS = {
     "closed": ("closed", "ok", "●"),
     "half-open": ("half open", "refused", "▲"),
@@ -116,5 +117,8 @@ def _trouble(found: Json) -> Html:
 
 
 def first_line(route: Route) -> str:
+    """Of its description, whole words of it."""
     said = str(route.definition.get("description") or "").strip().splitlines()
-    return said[0][:200] if said else ""
+    if not said or len(said[0]) <= _LONG:
+        return said[0] if said else ""
+    return said[0][:_LONG].rpartition(" ")[0].rstrip(",;:. ") + " …"

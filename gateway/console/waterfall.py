@@ -1,14 +1,14 @@
 """Spans as a waterfall, and the gateway's own time stage by stage."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from gateway.console import pictures
 from gateway.console.html import Child, Html, h, markup
 from gateway.console.parts import table
 from gateway.console.words import many, percent, took
-from gateway.telemetry.store import Kept
+from gateway.telemetry.store import Kept, nested
 
 _KINDS: Final = {"server": "request", "client": "remote server", "internal": "made by a module"}
 _MOST_DEEP: Final = 12
@@ -19,7 +19,7 @@ def waterfall(spans: Sequence[Kept]) -> Html:
     """Each span below its parent, as a bar of where it began and how long it was."""
     first, last = min(span.started for span in spans), max(span.ended for span in spans)
     whole = max(1, last - first)
-    rows = (_row(span, depth, first, whole) for span, depth in ordered(spans))
+    rows = (_row(span, depth, first, whole) for span, depth in nested(spans))
     heads = ("Span", "Begins after", "Takes", "Picture")
     return h.table(
         h.caption(f"{many(len(spans), 'span')} in {took(whole / 1000)}", class_="dim"),
@@ -38,6 +38,7 @@ def _row(span: Kept, depth: int, first: int, whole: int) -> Html:
     name = h.div(
         h.span(_kind(span), class_="kind"),
         h.strong(span.name),
+        h.span(", ".join(f"{name} {value}" for name, value in span.said), class_="dim") if span.said else None,
         h.span(span.error, class_="bad") if span.error else None,
         class_=f"deep d{min(depth, _MOST_DEEP)}",
     )
@@ -51,9 +52,7 @@ def _row(span: Kept, depth: int, first: int, whole: int) -> Html:
 
 
 def _kind(span: Kept) -> str:
-    if span.kind == "internal" and "mcp.method.name" not in span.attributes:
-        return "a module's work"
-    return _KINDS.get(span.kind, span.kind)
+    return "a module's work" if span.is_work else _KINDS.get(span.kind, span.kind)
 
 
 def _attributes(span: Kept) -> Html:
@@ -65,24 +64,6 @@ def _attributes(span: Kept) -> Html:
         ),
         class_="attributes",
     )
-
-
-def ordered(spans: Sequence[Kept]) -> Iterator[tuple[Kept, int]]:
-    """Parents before children, each with its depth. A span that is its own ancestor is shown once, as a root."""
-    known, below = {span.span_id for span in spans}, dict[str, list[Kept]]()
-    for span in spans:
-        below.setdefault(span.parent_id if span.parent_id in known else "", []).append(span)
-    shown: set[str] = set()
-    waiting = [(span, 0) for span in reversed(below.get("", []))]
-    left = list(spans)
-    while waiting or left:
-        if not waiting:
-            waiting.append((left.pop(0), 0))
-        span, depth = waiting.pop()
-        if span.span_id not in shown:
-            shown.add(span.span_id)
-            yield span, depth
-            waiting += [(child, depth + 1) for child in reversed(below.get(span.span_id, []))]
 
 
 def stages(own: Kept | None) -> Html | None:

@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -60,6 +60,18 @@ class Kept(Struct, frozen=True):
     ended: int
     error: str | None
     attributes: dict[str, Any]
+
+    @property
+    def is_work(self) -> bool:
+        """Whether it is a piece of a module's work, and no call."""
+        return self.kind == "internal" and "mcp.method.name" not in self.attributes
+
+    @property
+    def said(self) -> list[tuple[str, Any]]:
+        """What the module said of such work, in few words."""
+        prefix = f"{self.attributes.get('gatehouse.namespace', '')}."
+        own = ((key.removeprefix(prefix), value) for key, value in self.attributes.items() if key.startswith(prefix))
+        return [(name, value) for name, value in own if len(str(value)) <= _SHORT] if self.is_work else []
 
 
 class Line(Struct, frozen=True):
@@ -165,6 +177,7 @@ def _drop_a_tenth(connection: sqlite3.Connection, table: str) -> int:
 _TABLES: Final = ("spans", "logs")
 _INSERT_SPAN: Final = f"INSERT INTO spans VALUES ({','.join('?' * len(Kept.__struct_fields__))})"  # noqa: S608
 _INSERT_LINE: Final = f"INSERT INTO logs VALUES ({','.join('?' * len(Line.__struct_fields__))})"  # noqa: S608
+_SHORT: Final = 24
 _MOST: Final = 2000
 """Spans of one trace, and log records, that are given at a time."""
 
@@ -179,6 +192,24 @@ def find(path: Path, id: str, tenant: str | None = None) -> list[Kept]:
         traces = f"SELECT trace_id FROM spans WHERE (correlation_id = ?1 OR trace_id = ?1) AND {whose}"  # noqa: S608
         sql = f"SELECT * FROM spans WHERE trace_id IN ({traces}) AND {whose} ORDER BY started LIMIT {_MOST}"  # noqa: S608
         return [_read(row) for row in connection.execute(sql, (id, tenant))]
+
+
+def nested(spans: Sequence[Kept]) -> Iterator[tuple[Kept, int]]:
+    """Parents before children, each with its depth. A span that is its own ancestor is shown once, as a root."""
+    known, below = {span.span_id for span in spans}, dict[str, list[Kept]]()
+    for span in spans:
+        below.setdefault(span.parent_id if span.parent_id in known else "", []).append(span)
+    shown: set[str] = set()
+    waiting = [(span, 0) for span in reversed(below.get("", []))]
+    left = list(spans)
+    while waiting or left:
+        if not waiting:
+            waiting.append((left.pop(0), 0))
+        span, depth = waiting.pop()
+        if span.span_id not in shown:
+            shown.add(span.span_id)
+            yield span, depth
+            waiting += [(child, depth + 1) for child in reversed(below.get(span.span_id, []))]
 
 
 def lines(path: Path, *, spans: Sequence[str] = (), limit: int = 100) -> list[Line]:

@@ -112,12 +112,12 @@ def _(told: Told) -> Any:
         span = spans[event["span_id"]]
         cause = spans[event["parent_span_id"]]
         about = attributes(span)
-        worker = event["payload"]["work_item_id"].split(":")[1]
+        worker, attempt, scope = event["payload"]["work_item_id"].split(":", 3)[1:]
         assert span.name == f"launch {worker}"
         assert (span.kind, cause.kind) == (INTERNAL, SERVER)
         assert span.trace_id == cause.trace_id == bytes.fromhex(event["trace_id"])
         assert span.parent_span_id == cause.span_id
-        assert about["launch.work_item_id"] == event["payload"]["work_item_id"]
+        assert (about["launch.attempt"], about["launch.scope"]) == (int(attempt), scope)
         assert about["launch.run_id"] == event["run_id"]
         assert about["gatehouse.correlation_id"] == attributes(cause)["gatehouse.correlation_id"]
         assert about["gatehouse.tenant"] == "default"

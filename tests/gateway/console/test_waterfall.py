@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from gateway.console.waterfall import ordered, stages, waterfall
-from gateway.telemetry.store import Kept
+from gateway.console.waterfall import stages, waterfall
+from gateway.telemetry.store import Kept, nested
 
 
 def span(id: str, parent: str = "", **more: Any) -> Kept:
@@ -14,7 +14,7 @@ def span(id: str, parent: str = "", **more: Any) -> Kept:
 
 def test_children_stand_below_their_parents() -> None:
     spans = [span("a"), span("b", "a"), span("c", "b"), span("d", "a"), span("e", "elsewhere")]
-    assert [(each.span_id, depth) for each, depth in ordered(spans)] == [
+    assert [(each.span_id, depth) for each, depth in nested(spans)] == [
         ("a", 0),
         ("b", 1),
         ("c", 2),
@@ -25,7 +25,7 @@ def test_children_stand_below_their_parents() -> None:
 
 def test_a_circle_of_parents_is_shown_once_and_ends() -> None:
     spans = [span("a", "b"), span("b", "a"), span("c", "c")]
-    assert sorted(each.span_id for each, _ in ordered(spans)) == ["a", "b", "c"]
+    assert sorted(each.span_id for each, _ in nested(spans)) == ["a", "b", "c"]
 
 
 def test_what_clients_chose_is_text_in_it() -> None:
@@ -42,3 +42,13 @@ def test_the_gateways_own_time_is_shown_stage_by_stage() -> None:
     assert "75 %" in shown
     assert stages(None) is None
     assert stages(span("a", attributes={})) is None
+
+
+def test_a_modules_work_says_what_it_was_in_few_words() -> None:
+    about = {"gatehouse.namespace": "lab", "lab.scope": "docs", "lab.run_id": "r" * 40, "laboratory": "no"}
+    work = span("a", kind="internal", attributes=about)
+    assert work.said == [("scope", "docs")]
+    shown = waterfall([work, span("b", "a", kind="internal", attributes={**about, "mcp.method.name": "tools/call"})])
+    assert shown.count("scope docs") == 1
+    assert shown.count("a module&#x27;s work") + shown.count("a module's work") == 1
+    assert shown.count("made by a module") == 1
