@@ -43,8 +43,8 @@ class Inbound(Struct, frozen=True):
     """A routing header that came more than once."""
     body: bytes
     caller: Caller
-    address: str = ""
-    """The client's, where it is known."""
+    peer: tuple[str, int] | None = None
+    """Host and port at the other end of the connection, where they are known."""
 
 
 class Outlet(Protocol):
@@ -194,8 +194,8 @@ class Call(Struct, frozen=True):
     trace: Mapping[str, str] = {}
     """W3C trace context as it came: traceparent, tracestate, baggage; and `LINKED` where it came twice."""
     answered: Answered | None = None
-    address: str = ""
-    """The client's, where it is known."""
+    peer: tuple[str, int] | None = None
+    """Host and port at the other end of the connection, where they are known."""
 
     @property
     def leads_to(self) -> Route | None:

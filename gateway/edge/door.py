@@ -35,7 +35,7 @@ class Direct(Outlet, Protocol):
     body: bytes | bytearray
 
     @property
-    def address(self) -> str: ...
+    def peer(self) -> tuple[str, int] | None: ...
 
     def belongs(self, caller: Caller, tenures: Tenures) -> None:
         """What is streamed to it ends with this caller's credential."""
@@ -77,7 +77,7 @@ class Door:
     async def _ask_direct(self, exchange: "Direct") -> None:
         ask = self._authenticate if exchange.verb == "POST" else self._admit
         try:
-            caller = await ask(exchange.headers, exchange.address)
+            caller = await ask(exchange.headers, exchange.peer[0] if exchange.peer else "")
             _check_audience(caller, exchange.path)
         except Fault as fault:
             await exchange.answer(*self._refusal(fault, exchange.path))
@@ -88,7 +88,7 @@ class Door:
         exchange.belongs(caller, self._tenures)
         body = bytes(exchange.body)
         return self._serve(
-            Inbound(exchange.verb, exchange.path, exchange.headers, exchange.duplicate, body, caller, exchange.address),
+            Inbound(exchange.verb, exchange.path, exchange.headers, exchange.duplicate, body, caller, exchange.peer),
             exchange,
         )
 
@@ -107,7 +107,7 @@ class Door:
                 await AsgiOutlet(scope, send).answer(*self._refusal(fault, scope["path"]))
             return
         duplicate = repeated_routing_header(raw, headers)
-        inbound = Inbound(scope["method"], scope["path"], headers, duplicate, body, caller, address)
+        inbound = Inbound(scope["method"], scope["path"], headers, duplicate, body, caller, client)
         outlet = AsgiOutlet(scope, send)
         outlet.belongs(caller, self._tenures)
         await self._serve(inbound, outlet)

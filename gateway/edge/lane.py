@@ -111,9 +111,8 @@ class Exchange(Gone):
         self.keep_alive = keep_alive
 
     @property
-    def address(self) -> str:
-        client = self.line.client
-        return client[0] if client else ""
+    def peer(self) -> tuple[str, int] | None:
+        return self.line.client
 
     def take(self, body: bytes) -> None:
         """One more piece of the body; mostly it is the only one."""

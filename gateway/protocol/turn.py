@@ -93,7 +93,7 @@ async def take_turn(turn: Turn, end: Handler, manner: Manner) -> Outcome:
         len(inbound.body),
         turn.trace,
         answered,
-        inbound.address,
+        inbound.peer,
     )
     try:
         return Outcome(result_bytes(asked.id, manner.finished(call, await end(call))), record=record)

@@ -123,8 +123,8 @@ def spans_of(
         attributes.append(("mcp.session.id", session))
     if call.request_id is not None:
         attributes.append(("jsonrpc.request.id", clean(str(call.request_id), 128)))
-    if call.address:
-        attributes.append(("client.address", call.address))
+    if call.peer is not None:
+        attributes += [("client.address", call.peer[0]), ("client.port", call.peer[1])]
     attributes += _own(call)
     if failed is not None:
         _add_failure(attributes, failed.type, failed.code)

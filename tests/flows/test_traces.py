@@ -115,10 +115,11 @@ def _by_the_table(ours: dict[int, Any], mode: str, port: int) -> None:
     for kind, number in (("server", SERVER), ("client", CLIENT)):
         seen = attributes(ours[number])
         session = seen.get("mcp.session.id")
+        assert kind == "client" or seen["client.port"] > 0
         assert session is None if mode == MODERN else re.fullmatch(r"[0-9a-f]{32}", session)
         at = Situation(
             kind=kind, version=version, target="far.double", request_id=seen["jsonrpc.request.id"], session=session,
-            client="127.0.0.1", server=("127.0.0.1", port),
+            client=("127.0.0.1", seen.get("client.port")), server=("127.0.0.1", port),
         )  # fmt: skip
         assert conventional(seen.items()) == said(at)
         assert ours[number].name == named(at)

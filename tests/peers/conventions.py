@@ -23,7 +23,7 @@ class Situation:
     request_id: str | None = "1"
     session: str | None = None
     transport: Literal["tcp", "pipe"] = "tcp"
-    client: str | None = None
+    client: tuple[str, int] | None = None
     server: tuple[str, int] | None = None
     error: str | None = None
     """What it failed with, where that counts as an error."""
@@ -61,7 +61,8 @@ TABLE: tuple[Row, ...] = (
     ("network.protocol.version", lambda at: "1.1" if at.http else None),
     ("server.address", lambda at: at.server[0] if at.kind == "client" and at.server else None),
     ("server.port", lambda at: at.server[1] if at.kind == "client" and at.server else None),
-    ("client.address", lambda at: at.client if at.kind == "server" else None),
+    ("client.address", lambda at: at.client[0] if at.kind == "server" and at.client else None),
+    ("client.port", lambda at: at.client[1] if at.kind == "server" and at.client else None),
     ("gen_ai.tool.call.arguments", lambda at: at.arguments),
     ("gen_ai.tool.call.result", lambda at: at.result),
 )

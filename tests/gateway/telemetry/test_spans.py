@@ -107,8 +107,8 @@ DENIED = Fault(Kind.DENIED, "no")
     ("call", "exc", "at"),
     [
         (a_call(), None, Situation(kind="server", target="lab.echo")),
-        (a_call(request_id="seven", address="::1"), None,
-         Situation(kind="server", target="lab.echo", request_id="seven", client="::1")),
+        (a_call(request_id="seven", peer=("::1", 50123)), None,
+         Situation(kind="server", target="lab.echo", request_id="seven", client=("::1", 50123))),
         (a_call(client=handshake()), None,
          Situation(kind="server", target="lab.echo", version="2025-11-25", session="digest")),
         (a_call(client=handshake(None)), None, Situation(kind="server", target="lab.echo", version="2025-11-25")),
@@ -167,7 +167,7 @@ THERE = ("10.0.0.1", 3001)
     ],
 )  # fmt: skip
 def test_a_client_span_says_what_the_conventions_table_says_and_no_more(more: dict[str, Any], at: Situation) -> None:
-    call = a_call(client=handshake(), address="10.1.2.3")
+    call = a_call(client=handshake(), peer=("10.1.2.3", 5))
     call.record.hops = [hop(**more)]
     _, span = ended(call)
     assert conventional(span.attributes) == said(at)
