@@ -53,6 +53,7 @@ class Console:
     def router(self) -> APIRouter:
         router = APIRouter(prefix="/console", include_in_schema=False)
         router.add_api_route("/static/{name}", self._file, methods=["GET"])
+        router.add_api_route("/sign-in", self._sign_in, methods=["GET"])
         router.add_api_route("/signed-in", self._signed_in, methods=["GET"])
         router.add_api_route("/sign-out", self._sign_out, methods=["POST"])
         for path, make in PAGES.items():
@@ -83,6 +84,16 @@ class Console:
         kept = {"cache-control": "public, max-age=31536000, immutable", "x-content-type-options": "nosniff"}
         return Response(body, headers={**kept, "content-type": kind})
 
+    async def _sign_in(self, request: Request) -> Response:
+        """Whoever comes this way left before, and may come back as somebody else."""
+        if not self._here(request):
+            return Response(status_code=404)
+        try:
+            where, cookie = await self._door.begin(self.prefix, anew=True)
+        except Fault as fault:
+            return self._refused(fault)
+        return _go(where, [cookie])
+
     async def _signed_in(self, request: Request) -> Response:
         if not self._here(request):
             return Response(status_code=404)
@@ -101,7 +112,7 @@ class Console:
             self.prefix,
             "Signed out",
             h.h1("Signed out"),
-            h.p(h.a("Sign in again", href=self.prefix, class_="go")),
+            h.p(h.a("Sign in again", href=f"{self.prefix}/sign-in", class_="go")),
         )
         return _html(left, 200, cookies)
 

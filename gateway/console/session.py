@@ -124,8 +124,9 @@ class Door:
         )
         return caller if await self._good(caller) else None
 
-    async def begin(self, back: str) -> tuple[str, str]:
-        """Where to send the browser, and the cookie it takes along. Raises `Fault`."""
+    async def begin(self, back: str, *, anew: bool = False) -> tuple[str, str]:
+        """Where to send the browser, and the cookie it takes along; `anew`, so that somebody else may sign in.
+        Raises `Fault`."""
         authority = self._known()
         way = Way(secrets.token_urlsafe(24), secrets.token_urlsafe(48), back, time.time() + _WAY_SECONDS)
         digest = hashlib.sha256(way.verifier.encode()).digest()
@@ -139,6 +140,9 @@ class Door:
             "resource": self._resource,
             "scope": authority.scopes,
         }
+        if anew:
+            # The session at an identity provider is not ours to end: it is asked to ask.
+            query["prompt"] = "login"
         at = await authority.authorize()
         joint = "&" if "?" in at else "?"
         kept = self._sealing.seal("console way", msgspec.json.encode(way))

@@ -14,7 +14,7 @@ from tests.peers.browser import browsing
 Json = dict[str, Any]
 BACKENDS = {"core": {"module": "backends.core"}, "plain": {"module": "tests.flows.fixtures.plain"}}
 TENANTS = {"default": {}, "guests": {"read_only": True}}
-PAGES = ("", "/calls", "/backends", "/tools/core.ping")
+PAGES = ("", "/calls", "/backends", "/tools/core.ping", "/connect", "/why?tenant=default&subject=alice&tool=core.ping")
 
 
 @pytest.fixture(scope="module")

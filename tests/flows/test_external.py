@@ -210,6 +210,13 @@ async def test_people_sign_in_to_the_console_at_the_provider_and_see_what_their_
         assert page.status_code == 403
         assert "it needs the scope mcp:admin" in page.text
         assert f"must be for {console.url}" in page.text
+        # The provider still knows who it was, and asks all the same: somebody else can sign in.
+        left = await http.post(f"{console.base}/console/sign-out")
+        again = re.search(r'href="(/console/[^"]+)"[^>]*>Sign in again', left.text)
+        assert again is not None
+        answer = await through_pages(http, console.base + again[1], done)
+        assert (await http.get(answer.headers["location"])).headers["location"] == "/console"
+        assert "Overview" in (await http.get(f"{console.base}/console")).text
 
 
 async def test_what_the_provider_refuses_is_told_in_its_own_word(console: Any) -> None:

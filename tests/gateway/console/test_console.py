@@ -84,6 +84,7 @@ async def test_nobody_sees_a_page_without_signing_in_and_signing_out_ends_it_at_
         left = await http.post("/console/sign-out")
         assert "Signed out" in left.text
         assert "Code from the terminal" in (await http.get("/console")).text
+        assert "Code from the terminal" in (await http.get("/console/sign-in")).text
     async with httpx.AsyncClient(base_url=gateway.base, verify=False, cookies=stolen) as thief:
         assert (await thief.get("/console")).status_code == 303
 
