@@ -3,6 +3,7 @@
 import asyncio
 import html
 import io
+import json
 import logging
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -13,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 import yaml
+from joserfc.jwk import ECKey
 from typer.testing import CliRunner
 
 from gateway.cli.main import app
@@ -24,6 +26,7 @@ from tests.peers.collector import COLLECTORS
 from tests.peers.operator import operator
 
 Json = dict[str, Any]
+CLIENT_KEY = ECKey.generate_key("P-256").as_dict(private=True, kid=canary("client-key"))
 JWT = f"eyJhbGciOiJub25lIn0.{CANARY.replace('-', '_')}.{CANARY}"
 
 
@@ -63,6 +66,7 @@ def keeping(echo: str, otlp: str) -> Json:
             "plain": {"module": "tests.flows.fixtures.plain"},
             "header": {**refusing, "headers": {"Authorization": f"Bearer {canary('header')}"}},
             "oauth": {**refusing, "oauth": oauth},
+            "signed": {**refusing, "oauth": {**oauth, "client_secret": None, "client_key": json.dumps(CLIENT_KEY)}},
             "child": shell,
         },
         "telemetry": {
@@ -115,7 +119,16 @@ async def test_threat_29_canary_secrets_appear_in_no_log_span_metric_error_page_
         async with start(**keeping(echo.base, collector.url)) as gateway:
             own = gateway.key
             arguments = {"password": canary("argument"), "token": canary("argument")}
-            for tool in ("core_ping", "plain_add", "header_x", "oauth_x", "child_x", f"Bearer {canary('name')}", own):
+            for tool in (
+                "core_ping",
+                "plain_add",
+                "header_x",
+                "oauth_x",
+                "signed_x",
+                "child_x",
+                f"Bearer {canary('name')}",
+                own,
+            ):
                 bodies.append(str(await gateway.call(tool, arguments, {"api_key": canary("meta")})))
             # Its answer names the URI, as the protocol asks: to the one who sent it, and to nobody else.
             await gateway.post("resources/read", {"uri": f"http://u:{CANARY}@example.org/"})
@@ -134,6 +147,7 @@ async def test_threat_29_canary_secrets_appear_in_no_log_span_metric_error_page_
     assert sent["x-token"] == canary("otlp")  # the slots were used
     assert any(canary("header") in each for each in echo.heard)
     assert any("grant_type=client_credentials" in each for each in echo.heard)
+    assert any("client_assertion=" in each for each in echo.heard)
     places = {
         "log": log,
         "process log": everything_logged.getvalue(),
@@ -161,10 +175,15 @@ def _credentials(own: str) -> list[dict[str, str]]:
 
 
 def _made(gateway: Any, data: Path) -> dict[str, str]:
-    """The secrets that the gateway made for itself: those of its folder, and the key that it signs with."""
+    """Secrets that cannot be chosen: the gateway's own, those of its folder and the key that it signs with, and a key
+    that it was given."""
     signing = gateway.house.identity.signing
     (private,) = [key.as_dict(private=True)["d"] for key in signing._keys.values()]
-    return {"signing key": private, **{path.name: path.read_bytes().hex() for path in (data / "secrets").iterdir()}}
+    return {
+        "client's key": CLIENT_KEY["d"],
+        "signing key": private,
+        **{path.name: path.read_bytes().hex() for path in (data / "secrets").iterdir()},
+    }
 
 
 def _stored(data: Path) -> str:
