@@ -8,7 +8,8 @@ from time import monotonic, perf_counter_ns
 from typing import Final
 
 from gateway.contract import Call, Hop, Record, Result
-from gateway.telemetry.families import FINE, SECONDS, Family, Histogram
+from gateway.telemetry.families import FINE, SECONDS, Family, Histogram, Labels
+from gateway.telemetry.sessions import SessionTimes
 from gateway.telemetry.span import failure, stage_times
 
 MAX_CELLS: Final = 10_000
@@ -16,8 +17,6 @@ MAX_CELLS: Final = 10_000
 OTHER: Final = "_OTHER"
 STAGES_EVERY: Final = 8
 """Of so many calls, one's stages are measured: a share tells as much, at an eighth of the cost."""
-SESSION_SECONDS: Final = 300.0
-_MAX_SESSIONS: Final = 100_000
 _ERRORS: Final = frozenset(
     (
         "", "tool_error", "cancelled", "-32603", "-32000", "-32001", "-32041", "-32042", "-32043", "-32044", "-32800",
@@ -55,10 +54,9 @@ class CallMetrics:
         """The last request to each backend, which tells how it is reached."""
         self._queued: dict[str, Histogram] = {}
         self._stages: dict[str, Histogram] = {}
-        self._clock = clock
-        self._sessions: dict[str, float] = {}
-        self._began: dict[str, tuple[float, str]] = {}
-        self._lasted: dict[str, Histogram] = {}
+        self._sessions = SessionTimes(clock)
+        self._sessions_there = SessionTimes(clock)
+        """Of the gateway with remote servers."""
         self._until_stages = 1
 
     def told(self, call: Call, result: Result | None = None, exc: BaseException | None = None) -> None:
@@ -75,8 +73,8 @@ class CallMetrics:
         times.total += seconds
         if record.hops is not None:
             self._told_hops(call)
-        if (session := call.client.session) is not None:
-            self._seen(session, call.client.version)
+        if (session := call.client.session) is not None and not self._sessions.seen(session):
+            self._sessions.begin(session, (("mcp.protocol.version", call.client.version), *_OVER_HTTP))
         self._until_stages -= 1
         if not self._until_stages:
             self._until_stages = STAGES_EVERY
@@ -123,13 +121,9 @@ class CallMetrics:
             if (queued := self._queued.get(hop.backend)) is None:
                 queued = self._queued[hop.backend] = Histogram(SECONDS)
             queued.observe(hop.queued / 1e9)
-
-    def _seen(self, session: str, version: str) -> None:
-        if session in self._sessions:
-            self._sessions[session] = self._clock()
-        elif len(self._sessions) < _MAX_SESSIONS:
-            now = self._sessions[session] = self._clock()
-            self._began[session] = (now, version)
+            if hop.session is not None and not self._sessions_there.seen(hop.session):
+                version = ("mcp.protocol.version", hop.protocol)
+                self._sessions_there.begin(hop.session, (version, *_way(hop), ("backend", hop.backend)))
 
     # ---- for whoever looks ----
 
@@ -161,9 +155,6 @@ class CallMetrics:
     def _client(self) -> Family:
         client = Family("mcp.client.operation.duration", "Seconds that remote servers took.", "histogram", "s")
         for (backend, method, tool, failed, protocol), times in self._hops.items():
-            way = self._ways[backend]
-            host, port = way.address or ("", "")
-            piped = way.transport == "stdio"
             client.add(
                 times,
                 ("mcp.method.name", method),
@@ -172,10 +163,7 @@ class CallMetrics:
                 ("gen_ai.operation.name", "execute_tool" if method == "tools/call" else ""),
                 ("error.type", failed),
                 ("mcp.protocol.version", protocol),
-                ("network.transport", "pipe" if piped else "tcp"),
-                ("network.protocol.name", "" if piped else "http"),
-                ("server.address", host),
-                ("server.port", str(port)),
+                *_way(self._ways[backend]),
                 ("backend", backend),
             )
         return client
@@ -187,21 +175,24 @@ class CallMetrics:
         queued = Family("gatehouse.queue.wait", "Seconds that calls waited for a place at a backend.", "histogram", "s")
         for backend, times in self._queued.items():
             queued.add(times, ("backend", backend))
-        lasted = self._end_sessions()
+        here = Family("mcp.server.session.duration", "Seconds that sessions of clients lasted.", "histogram", "s")
+        there = Family("mcp.client.session.duration", "Seconds that sessions at servers lasted.", "histogram", "s")
+        for family, lasted in ((here, self._sessions), (there, self._sessions_there)):
+            for about, times in lasted.lasted().items():
+                family.add(times, *about)
         sessions = Family("gatehouse.sessions", "Sessions of the handshake era seen in the last 5 minutes.", "gauge")
         sessions.add(len(self._sessions))
-        return [stages, queued, sessions, lasted]
+        return [stages, queued, sessions, here, there]
 
-    def _end_sessions(self) -> Family:
-        """A session of which nothing was heard for five minutes has ended with what was heard last."""
-        oldest = self._clock() - SESSION_SECONDS
-        for session in [session for session, at in self._sessions.items() if at <= oldest]:
-            last, (began, version) = self._sessions.pop(session), self._began.pop(session)
-            self._lasted.setdefault(version, Histogram(SECONDS)).observe(last - began)
-        family = Family("mcp.server.session.duration", "Seconds that sessions lasted.", "histogram", "s")
-        for version, times in self._lasted.items():
-            family.add(times, ("mcp.protocol.version", version), ("network.protocol.name", "http"))
-        return family
+
+_OVER_HTTP: Final = (("network.transport", "tcp"), ("network.protocol.name", "http"))
+
+
+def _way(hop: Hop) -> Labels:
+    """How its server is reached."""
+    host, port = hop.address or ("", "")
+    over = (("network.transport", "pipe"), ("network.protocol.name", "")) if hop.transport == "stdio" else _OVER_HTTP
+    return (*over, ("server.address", host), ("server.port", str(port)))
 
 
 _NAMED: Final = frozenset({"tools/call", "prompts/get"})

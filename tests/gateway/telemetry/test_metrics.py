@@ -13,6 +13,7 @@ from gateway.state.bus import MemoryBus
 from gateway.telemetry.families import Family, Histogram, as_text, read_family, summed
 from gateway.telemetry.metrics import MAX_CELLS, STAGES_EVERY, CallMetrics
 from gateway.telemetry.peers import Peers
+from gateway.telemetry.sessions import SessionTimes
 from tests.gateway.fakes import a_call, a_route
 
 
@@ -88,10 +89,37 @@ def test_a_session_that_falls_silent_is_told_with_how_long_it_lasted() -> None:
     now[0] = 441.0
     for _ in range(2):  # once, however often it is looked at
         told = lines(as_text(metrics.families()))
-        labels = 'mcp_protocol_version="2025-11-25",network_protocol_name="http"'
+        labels = 'mcp_protocol_version="2025-11-25",network_transport="tcp",network_protocol_name="http"'
         assert told[f"mcp_server_session_duration_seconds_sum{{{labels}}}"] == "40"
         assert told[f"mcp_server_session_duration_seconds_count{{{labels}}}"] == "1"
         assert told["gatehouse_sessions"] == "0"
+
+
+def test_a_session_at_a_server_is_told_likewise() -> None:
+    now = [0.0]
+    metrics = CallMetrics(clock=lambda: now[0])
+    for at in (100.0, 130.0):
+        now[0] = at
+        call = a_call()
+        hop = Hop("far", "b" * 16, "http", ("far.example", 8443))
+        hop.protocol, hop.session = "2025-11-25", "there"
+        call.record.hops = [hop]
+        metrics.told(call)
+    now[0] = 431.0
+    labels = (
+        'mcp_protocol_version="2025-11-25",network_transport="tcp",network_protocol_name="http",'
+        'server_address="far.example",server_port="8443",backend="far"'
+    )
+    assert lines(as_text(metrics.families()))[f"mcp_client_session_duration_seconds_sum{{{labels}}}"] == "30"
+
+
+def test_sessions_that_ended_are_let_go_also_where_nobody_looks() -> None:
+    now = [0.0]
+    times = SessionTimes(lambda: now[0])
+    for number in range(10_000):
+        now[0] = float(number)
+        times.begin(str(number), ())
+    assert len(times) <= 2_000
 
 
 def test_what_a_client_or_backend_makes_up_makes_no_series() -> None:
