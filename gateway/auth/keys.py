@@ -7,11 +7,11 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from sqlalchemy import Row, text
+from sqlalchemy import Row, bindparam, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.auth.key_text import new_id, new_secret, parse, spell
@@ -19,6 +19,7 @@ from gateway.contract import Caller
 from gateway.errors import Fault, Kind
 from gateway.state.database import Database
 from gateway.state.names import checked
+from gateway.state.together import Together
 
 DEFAULT_SCOPES: Final = ("mcp:list", "mcp:call", "mcp:call:write")
 
@@ -58,6 +59,7 @@ class Keys:
         self._database = database
         self._pepper = pepper
         self._clock = clock
+        self._rows = Together(self._find)
         self._nobody = self._digest(new_secret())
         self._notes: dict[str, float] = {}
         self._noting: asyncio.Task[None] | None = None
@@ -117,8 +119,7 @@ class Keys:
         if parts is None:
             return None
         keyid, secret = parts
-        async with self._database.reading() as connection:
-            row = (await connection.execute(_FIND, {"id": keyid})).one_or_none()
+        row = await self._rows.get(keyid)
         # An unknown id takes the same work as a wrong secret, so that time does not tell which ids exist.
         known = self._nobody if row is None else row.digest
         if not hmac.compare_digest(self._digest(secret), known) or row is None:
@@ -134,8 +135,7 @@ class Keys:
 
     async def good(self, keyid: str) -> bool:
         """Whether the key of that id could still be used."""
-        async with self._database.reading() as connection:
-            row = (await connection.execute(_FIND, {"id": keyid})).one_or_none()
+        row = await self._rows.get(keyid)
         if row is None:
             return False
         info = _from_row(row)
@@ -161,6 +161,10 @@ class Keys:
             self._noting.cancel()
             await asyncio.gather(self._noting, return_exceptions=True)
         await self._write_notes()
+
+    async def _find(self, ids: Sequence[str]) -> dict[str, Row[Any]]:
+        async with self._database.reading() as connection:
+            return {row.id: row for row in await connection.execute(_FIND, {"ids": ids})}
 
     def _digest(self, secret: str) -> str:
         return hmac.new(self._pepper, secret.encode("ascii"), hashlib.sha256).hexdigest()
@@ -234,7 +238,7 @@ _INSERT = text(
     "INSERT INTO api_keys (tenant, id, digest, subject, kind, scopes, member_of, label, created_at, expires_at)"
     " VALUES (:tenant, :id, :digest, :subject, :kind, :scopes, :member_of, :label, :created, :expires)"
 )
-_FIND = text("SELECT * FROM api_keys WHERE id = :id")
+_FIND = text("SELECT * FROM api_keys WHERE id IN :ids").bindparams(bindparam("ids", expanding=True))
 _LIST_ALL = text("SELECT * FROM api_keys ORDER BY tenant, created_at, id")
 _LIST = text("SELECT * FROM api_keys WHERE tenant = :tenant ORDER BY created_at, id")
 _REVOKE = text("UPDATE api_keys SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL")

@@ -87,7 +87,7 @@ class CommandBackend(_Backend, Room):
         default="tenant", description="Whether one process serves everybody, one tenant or one user."
     )
     limits: ProcessLimits = Field(default=ProcessLimits(), description="What each process may use.")
-    max_processes: Count = Field(default=32, description="Processes at a time; idle ones make room.")
+    max_processes: Count = Field(default=32, description="Processes at a time, 8 for one owner; idle ones make room.")
 
 
 KINDS: Final[Mapping[str, type[_Backend]]] = {"module": ModuleBackend, "url": UrlBackend, "command": CommandBackend}

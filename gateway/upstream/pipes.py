@@ -11,12 +11,15 @@ from gateway.contract import Json
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.upstream.pipe import Pipe
 from gateway.upstream.remote import Era
+from gateway.upstream.starts import Starts
 
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
+EACH: Final = 8
+"""Pipes that one owner has at most: for clients of either era, and for clients that can do other things."""
 
 Whose = tuple[Any, ...]
-"""Empty: the one that lists are read from, which is never closed to make room."""
+"""Its owner first. Empty: the one that lists are read from, which is never closed to make room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +35,10 @@ def _not_told(whose: Whose, pipe: Pipe) -> None:
 
 
 class Pipes:
-    """At most `most` at a time; whichever was not used for longest makes room, never one in use.
+    """At most `most` at a time; whichever was not used for longest makes room, the owner's own first, never one in use.
 
-    What keeps failing is not started again at once: each time after a longer pause, up to a minute.
+    They are started in turn, as `starts` allows. What keeps failing is not started again at once: each time after a
+    longer pause, up to a minute.
     """
 
     def __init__(
@@ -42,12 +46,14 @@ class Pipes:
         name: str,
         make: Callable[[], Pipe],
         most: int,
+        starts: Starts,
         opened: Callable[[Whose, Pipe], None] = _not_told,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
         self._make = make
         self._most = most
+        self._starts = starts
         self._opened = opened
         self._clock = clock
         self._pipes: OrderedDict[Whose, Pipe] = OrderedDict()
@@ -90,7 +96,8 @@ class Pipes:
 
     async def _start(self, whose: Whose, capabilities: Json, known: Era | None) -> Pipe:
         try:
-            pipe = await self._started(capabilities, known)
+            async with self._starts.turn():
+                pipe = await self._started(capabilities, known)
         except (Fault, ForeignError):
             self._set_back(whose)
             raise
@@ -117,18 +124,24 @@ class Pipes:
         if setback is not None and (left := setback.until - self._clock()) > 0:
             message = f"{self._name} fails again and again; it is started anew in a while."
             raise Fault(Kind.UNAVAILABLE, message, retry_after=max(1.0, round(left, 1)))
-        if self._closed or not self._room():
+        if self._closed or not self._room(whose):
             raise Fault(Kind.UNAVAILABLE, f"{self._name} serves as many as it may.", retry_after=1.0)
 
-    def _room(self) -> bool:
+    def _room(self, whose: Whose) -> bool:
         """Whether one more may be started, after an idle one was let go if need be."""
-        if len(self._pipes) + len(self._starting) < self._most:
+        own = [each for each in (*self._pipes, *self._starting) if whose and each[:1] == whose[:1]]
+        if len(own) < EACH and len(self._pipes) + len(self._starting) < self._most:
             return True
-        idle = next((whose for whose, pipe in self._pipes.items() if whose and not pipe.busy), None)
+        others = self._pipes if len(own) < EACH else ()
+        idle = next((each for each in (*own, *others) if each and self._is_idle(each)), None)
         if idle is None:
             return False
         self._stop(self._pipes.pop(idle))
         return True
+
+    def _is_idle(self, whose: Whose) -> bool:
+        pipe = self._pipes.get(whose)
+        return pipe is not None and not pipe.busy
 
     def _lost(self, whose: Whose, pipe: Pipe) -> None:
         del self._pipes[whose]

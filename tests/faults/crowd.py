@@ -43,7 +43,9 @@ async def crowd(folder: Path, way: Literal["http", "stdio"], era: str, clients: 
         entry |= {"max_calls": 64, "max_calls_per_tenant": 64, "max_waiting": clients * len(IDS)}
         served_by = {"port": 0, "max_connections_per_ip": 4096, "max_connections": 4096}
         level = {"format": "json", "level": "warning"}
-        write_settings(folder, backends={"far": entry}, limits=UNLIMITED, log=level, server=served_by)
+        shares = {"waiting": clients * len(IDS)}
+        backends = {"far": entry}
+        write_settings(folder, backends=backends, limits=UNLIMITED, shares=shares, log=level, server=served_by)
         with serving(folder) as served:
             until(lambda: "far_stream" in served.tool_names(), "its tools")
             return await everybody(served.url, await _keys(folder, clients), way)

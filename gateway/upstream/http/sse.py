@@ -20,6 +20,7 @@ from gateway.upstream.http.pool import Leased
 from gateway.upstream.http.site import Site
 from gateway.upstream.pipe import Duplex, Pipe
 from gateway.upstream.pipes import Pipes, Whose
+from gateway.upstream.starts import Starts
 from gateway.upstream.talk import Talk
 
 log = logging.getLogger("gatehouse.upstream")
@@ -151,7 +152,7 @@ class SseHttp:
         async def connect(heard: Callable[[Json], None], ended: Callable[[], None]) -> Duplex:
             return await EventChannel.open(name, site, there, max_bytes, heard, ended)
 
-        self._pipes = Pipes(name, lambda: Pipe(name, connect, info, alone=True), MAX_SESSIONS)
+        self._pipes = Pipes(name, lambda: Pipe(name, connect, info, alone=True), MAX_SESSIONS, Starts(MAX_SESSIONS))
 
     async def greeting(self, who: Who, capabilities: Json) -> Json:
         return (await self._pipe(who, capabilities)).greeting

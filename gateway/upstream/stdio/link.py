@@ -10,6 +10,7 @@ from gateway.upstream.once import Once
 from gateway.upstream.pipe import Duplex, Pipe
 from gateway.upstream.pipes import Pipes, Whose
 from gateway.upstream.remote import Era, Transport, era_for, listening
+from gateway.upstream.starts import Starts
 from gateway.upstream.stdio.keys import Key
 from gateway.upstream.stdio.own import OwnProcesses, PipeSource
 from gateway.upstream.stdio.process import Process, Program
@@ -36,7 +37,7 @@ class StdioLink:
         self._program = program
         self._info = info
         self._make = lambda: Pipe(program.namespace, connect, info, alone=isolation == "user")
-        self._pipes = Pipes(program.namespace, self._make, max_processes, self._opened)
+        self._pipes = Pipes(program.namespace, self._make, max_processes, Starts(), self._opened)
         self.own = OwnProcesses(isolation, self._pipes, self._for, info) if isolation != "shared" else None
         self._probing = Once(self._probe)
         self._listing_era: Era | None = None
