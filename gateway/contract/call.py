@@ -212,11 +212,13 @@ class Call(Struct, frozen=True):
 
     @property
     def arguments(self) -> Json:
-        return self.params.get("arguments") or {}
+        given = self.params.get("arguments")
+        return given if type(given) is dict else {}  # pyright: ignore[reportUnknownVariableType]  # JSON
 
     @property
     def meta(self) -> Json:
-        return self.params.get("_meta") or {}
+        given = self.params.get("_meta")
+        return given if type(given) is dict else {}  # pyright: ignore[reportUnknownVariableType]  # JSON
 
 
 Handler = Callable[[Call], Awaitable[Result]]

@@ -14,14 +14,20 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from gateway.contract import Caller
 from gateway.edge.door import Door
 from gateway.edge.gone import Gone
+from gateway.edge.refusal import last_words
 from gateway.edge.tenure import Tenures
+from gateway.errors import Fault, Kind
 
 log = logging.getLogger("gatehouse.edge")
 
 _STATUS_LINE: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus if status >= 200
 }
+_DIGITS: Final = 5
+"""A body of up to 100 kB: so much of a stranger's is kept until it is known who they are."""
 _UNUSUAL: Final = frozenset({"origin", "expect", "upgrade", "content-encoding", "transfer-encoding"})
+_CUT_OFF: Final = Fault(Kind.UNAVAILABLE, "The request was cut off. Try again.", retry_after=1.0)
+_FAILED: Final = Fault(Kind.INTERNAL, "The request could not be served.")
 
 
 class Lane:
@@ -33,12 +39,13 @@ class Lane:
 
     def takes(self, verb: bytes, url: bytes, headers: dict[str, str]) -> bool:
         """Only a plain path, and a POST of known length or a GET without a body; browsers' requests need CORS, so they
-        go round as well."""
+        go round as well. So does what is large: the long way asks whose it is before it keeps a byte."""
         if url != b"/mcp" and (not url.startswith(b"/mcp/") or b"?" in url or b"%" in url):
             return False
-        if verb != b"POST" and (verb != b"GET" or "content-length" in headers):
+        digits = len(headers.get("content-length", ""))
+        if not (0 < digits <= _DIGITS if verb == b"POST" else verb == b"GET" and not digits):
             return False
-        if not _UNUSUAL.isdisjoint(headers) or (verb == b"POST" and "content-length" not in headers):
+        if not _UNUSUAL.isdisjoint(headers):
             return False
         return self._host_allowed(headers["host"].encode("latin-1"))
 
@@ -46,12 +53,12 @@ class Lane:
         try:
             await self._door.serve_direct(exchange)
         except asyncio.CancelledError:
-            exchange.transport.close()
+            exchange.fail(503, _CUT_OFF)
             raise
         except Exception:
             # The task of a request must not die unseen, nor its client wait.
             log.exception("a request failed at the edge")
-            exchange.transport.close()
+            exchange.fail(500, _FAILED)
         finally:
             exchange.line.leave(exchange)
 
@@ -179,6 +186,14 @@ class Exchange(Gone):
         if self.task is not None:
             self.task.cancel()
 
+    def fail(self, status: int, fault: Fault) -> None:
+        """It will not be answered; once it is, the connection may be another's."""
+        if self.response_complete or self.disconnected:
+            return
+        if not self.response_started:
+            self.transport.write(last_words(status, fault))
+        self.transport.close()
+
     def _head(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
         self.response_started = True
         head = [_STATUS_LINE[status]]
@@ -190,6 +205,7 @@ class Exchange(Gone):
 
     def _complete(self) -> None:
         self.response_complete = True
+        self.body = b""  # the connection keeps its last request until the next
         if not self.keep_alive:
             self.transport.close()
         self.line.on_response_complete()

@@ -115,9 +115,11 @@ def _rolled(seen: Seen) -> Told:
 
 async def _killed(folder: Path) -> Told:
     seen = await killed(folder, REPLICA_SECONDS)
-    good = seen.calls > 100 and len(seen.failed) + seen.broken <= seen.in_flight + 1 and seen.recovered <= 10
+    ended = len(seen.failed) + seen.broken
+    good = seen.calls > 100 and ended <= seen.in_flight and not seen.elsewhere and seen.recovered <= 10
     told = (
-        f"{seen.calls} calls, {len(seen.failed)} failed and {seen.broken} streams broken of {seen.in_flight} in flight"
+        f"{seen.calls} calls, {len(seen.failed)} failed and {seen.broken} streams broken of {seen.in_flight} in flight,"
+        f" {seen.elsewhere} lost elsewhere"
     )
     return good, f"{told}, whole again after {seen.recovered:.1f} s {seen.failed[:3] or ''}"
 

@@ -9,7 +9,7 @@ MAX_HEAD = 64 * 1024
 
 
 class Balancer:
-    """Listens on a free port. `served[port]` counts what each replica was given."""
+    """Listens on a free port. `served[port]` counts what each replica was given, `lost[port]` what got no answer."""
 
     def __init__(self, replicas: list[int]) -> None:
         self._replicas = replicas
@@ -17,6 +17,7 @@ class Balancer:
         self._turn = itertools.count()
         self._under_way: dict[asyncio.Task[None], int] = {}
         self.served = dict.fromkeys(replicas, 0)
+        self.lost = dict.fromkeys(replicas, 0)
         self.port = 0
 
     async def __aenter__(self) -> "Balancer":
@@ -30,7 +31,7 @@ class Balancer:
         self._server.close()
 
     def under_way(self, port: int) -> int:
-        """Requests that the replica has not answered to the end."""
+        """Requests that the replica has not answered to the end, those that are just handed to it among them."""
         return sum(each == port for each in self._under_way.values())
 
     async def ready(self, count: int, within: float = 90.0) -> None:
@@ -65,34 +66,39 @@ class Balancer:
         body = await reader.readexactly(length)
         kept = [line for line in lines if not line.lower().startswith(b"connection:")]
         request = b"\r\n".join([head.split(b"\r\n")[0], *kept, b"connection: close", b"", b""]) + body
-        port, upstream, down = await self._connected()
-        self._under_way[task] = port
+        port, upstream, down = await self._connected(task)
         self.served[port] += 1
         down.write(request)
         leaving = asyncio.create_task(reader.read(1))  # ends when the client does
+        answered = False
         try:
             while True:
                 more = asyncio.create_task(upstream.read(65536))
                 await asyncio.wait((more, leaving), return_when=asyncio.FIRST_COMPLETED)
                 if leaving.done() and not more.done():
                     more.cancel()
+                    answered = True  # or nobody waits for it any more
                     return
                 if not (chunk := more.result()):
                     return
+                answered = True
                 writer.write(chunk)
                 await writer.drain()
         finally:
+            self.lost[port] += not answered
             leaving.cancel()
             down.close()
 
-    async def _connected(self) -> tuple[int, asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connected(self, task: "asyncio.Task[None]") -> tuple[int, asyncio.StreamReader, asyncio.StreamWriter]:
         """To a replica that takes the connection: until one does, nothing was sent and nothing can be lost."""
         async with asyncio.timeout(10):
             while True:
                 for _ in range(len(self._ready)):
                     chosen = sorted(self._ready)[next(self._turn) % len(self._ready)]
+                    self._under_way[task] = chosen
                     with suppress(OSError):
                         return chosen, *await asyncio.open_connection("127.0.0.1", chosen)
+                    del self._under_way[task]
                     self._ready.discard(chosen)
                 await asyncio.sleep(0.02)
 

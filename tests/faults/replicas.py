@@ -33,7 +33,9 @@ class Seen:
     recovered: float = 0.0
     """Seconds from a kill until every replica was served again."""
     in_flight: int = 0
-    """Requests that the killed replica had at that moment."""
+    """Requests that the killed replica had when it died."""
+    elsewhere: int = 0
+    """Requests that another replica never answered."""
 
 
 class Replica:
@@ -110,14 +112,18 @@ async def killed(folder: Path, seconds: float) -> Seen:
 
     async def disturb(replicas: list[Replica], balancer: Balancer, until: float, seen: Seen) -> None:
         await asyncio.sleep(seconds / 3)
-        seen.in_flight = balancer.under_way(replicas[0].port)
+        port = replicas[0].port
+        under_way, given = balancer.under_way(port), balancer.served[port]
         began = time.monotonic()
         await replicas[0].stop(signal.SIGKILL)
+        # Until the system has taken its socket away, others still connect to it.
+        seen.in_flight = under_way + balancer.served[port] - given
         replicas[0].start()
         await asyncio.sleep(0.3)
         await balancer.ready(len(replicas))
         seen.recovered = time.monotonic() - began
         await asyncio.sleep(max(0.0, until - time.monotonic()))
+        seen.elsewhere = sum(lost for each, lost in balancer.lost.items() if each != port)
 
     return await _under_load(plain_site(folder), seconds, disturb)
 

@@ -93,6 +93,11 @@ async def test_arguments_and_results_never_reach_a_row() -> None:
     assert (await row(a_call(params={"name": "x"})))["arguments_digest"] == ""
 
 
+@pytest.mark.parametrize("odd", ["text", [1], 5, True])
+async def test_a_call_whose_parts_are_not_what_they_should_be_has_its_row_too(odd: Any) -> None:
+    assert (await row(a_call(params={"name": "x", "arguments": odd, "_meta": odd})))["actor"] == ""
+
+
 @pytest.mark.parametrize("arguments", [{"n": 10**300}, {"n": -(2**63) - 1}, {"d": {"é\u2028": [None, 1.5]}}])
 async def test_any_arguments_can_be_digested(arguments: Any) -> None:
     assert len((await row(a_call(params={"name": "x", "arguments": arguments})))["arguments_digest"]) == 64
