@@ -58,7 +58,9 @@ async def test_threat_24_slow_heads_on_many_sockets_are_cut_on_time(serve: Serve
     async def slow_head() -> tuple[int, float]:
         peer = await Peer.connect(served.port)
         started = monotonic()
-        dripping = asyncio.create_task(peer.drip(head, 0.1))
+        # At once: whoever says nothing at all is closed without a word.
+        await peer.say(head[:1])
+        dripping = asyncio.create_task(peer.drip(head[1:], 0.1))
         answer = await peer.answer()
         took = monotonic() - started
         dripping.cancel()
