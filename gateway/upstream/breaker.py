@@ -28,22 +28,26 @@ class Breaker:
             return "closed"
         return "open" if self._clock() < self._until else "half-open"
 
-    def enter(self) -> None:
-        """Raises `Fault(UNAVAILABLE)` while it is open, or while another call tries."""
+    def enter(self) -> bool:
+        """Whether this call is the one that tries, and has to say `left` when it is over, whatever became of it.
+
+        Raises `Fault(UNAVAILABLE)` while it is open, or while another call tries.
+        """
         if self.failures < FAILURES:
-            return
+            return False
         left = self._until - self._clock()
         if left > 0 or self._trying:
             wait = max(1.0, round(left, 1))
             raise Fault(Kind.UNAVAILABLE, f"{self._name} keeps failing; it is left alone for now.", retry_after=wait)
         self._trying = True
+        return True
 
     def failed(self) -> None:
+        """Also by a call that began before it opened: that one says nothing of the one that tries."""
         self.failures += 1
-        self._trying = False
         if self.failures >= FAILURES:
             self._until = self._clock() + PAUSE_SECONDS
 
     def left(self) -> None:
-        """The call ended in a way that says nothing of the backend."""
+        """The call that tried is over: unless it failed, the next may try."""
         self._trying = False

@@ -100,11 +100,20 @@ class RemoteBackend:
 
     trusted = False
 
-    def __init__(self, namespace: str, manifest: Manifest, link: Link, info: Json, room: Room = Room()) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        manifest: Manifest,
+        link: Link,
+        info: Json,
+        room: Room = Room(),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.namespace = namespace
         self.manifest = manifest
         self._link = link
         self._info = info
+        self._clock = clock
         self._bulkhead = Bulkhead(namespace, room)
         self._breakers: dict[Hashable, Breaker] = {}
         self._listeners: list[Callable[[Change], None]] = []
@@ -161,11 +170,10 @@ class RemoteBackend:
     async def send(self, call: Call) -> Json:
         whose, tenant = self._link.whose(call), call.caller.tenant
         breaker = self._breakers.get(whose)
-        if breaker is not None:
-            breaker.enter()
+        trial = breaker if breaker is not None and breaker.enter() else None
         hop = Hop(self.namespace, new_span_id(), self._link.transport, self._link.address)
         if not self._bulkhead.take(tenant):
-            await self._queue(tenant, breaker)
+            await self._queue(tenant, trial)
             hop.queued, hop.started = perf_counter_ns() - hop.started, perf_counter_ns()
         self._active += 1
         failures = breaker.failures if breaker is not None else 0
@@ -190,6 +198,8 @@ class RemoteBackend:
             hop.ended = perf_counter_ns()
             self._bulkhead.leave(tenant)
             self._active -= 1
+            if trial is not None:
+                trial.left()
             if self._closing and not self._active:
                 self._idle.set()
         if result.get("isError"):
@@ -198,12 +208,12 @@ class RemoteBackend:
             self._recovered(whose)
         return result
 
-    async def _queue(self, tenant: str, breaker: Breaker | None) -> None:
+    async def _queue(self, tenant: str, trial: Breaker | None) -> None:
         try:
             await self._bulkhead.wait(tenant)
         except BaseException:
-            if breaker is not None:
-                breaker.left()
+            if trial is not None:
+                trial.left()
             raise
 
     def _carry(self, call: Call, hop: Hop, eras: frozenset[Era]) -> Awaitable[Json]:
@@ -239,19 +249,15 @@ class RemoteBackend:
 
     def _failed(self, whose: Hashable, seen: int, kind: Kind) -> None:
         """`seen`: how many failures there were when the call began. What breaks many calls at once counts once."""
-        breaker = self._breakers.get(whose)
         if kind not in _TROUBLE:
-            if breaker is not None:
-                breaker.left()
             return
         self._ailing(kind)
         self._link.doubt()
+        breaker = self._breakers.get(whose)
         if breaker is None:
-            breaker = self._breakers[whose] = Breaker(self.namespace)
+            breaker = self._breakers[whose] = Breaker(self.namespace, self._clock)
         if kind is Kind.TIMEOUT or breaker.failures <= seen:
             breaker.failed()
-        else:
-            breaker.left()
 
     def _recovered(self, whose: Hashable) -> None:
         self._breakers.pop(whose, None)
