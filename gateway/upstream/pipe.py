@@ -14,7 +14,7 @@ from gateway.contract import MODERN, Json
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.upstream.follow import Hearing
 from gateway.upstream.remote import Era, envelope, speaks_modern
-from gateway.upstream.talk import Nobody, Talk
+from gateway.upstream.talk import Nobody, Talk, carried
 from gateway.upstream.watches import Subscribed
 
 PROBE_SECONDS: Final = 1.0
@@ -160,7 +160,7 @@ class Pipe:
     async def _greet(self, capabilities: Json, discovered: "asyncio.Task[Json] | None") -> None:
         params: Json = {
             "protocolVersion": LATEST_HANDSHAKE_VERSION,
-            "capabilities": capabilities,
+            "capabilities": carried(capabilities),
             "clientInfo": self._info,
         }
         greeted = asyncio.create_task(self.request("initialize", params, _NOBODY))

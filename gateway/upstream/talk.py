@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, cast
 
 from mcp.types import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -34,6 +34,15 @@ _CHANGES: Final[Mapping[str, Change]] = {
 ABLE: Final[Json] = {"roots": {}, "sampling": {}, "elicitation": {"form": {}, "url": {}}}
 """What the gateway says it can do where it only lists: some servers list a tool only to clients that can serve it."""
 
+_EXTENSIONS: Final = "extensions"
+_CARRIED: Final[Mapping[str, frozenset[str]]] = {
+    "roots": frozenset(),
+    "sampling": frozenset({"context", "tools"}),
+    "elicitation": frozenset({"form", "url"}),
+    _EXTENSIONS: frozenset(),
+}
+"""What a client can do that reaches it through the gateway, with the parts that a server may rely on."""
+
 _tokens = itertools.count(1)
 
 
@@ -46,8 +55,29 @@ def change_of(method: str, params: Json) -> Change | None:
 
 
 def abilities(capabilities: Json) -> frozenset[str]:
-    """The names of what a client can do: those who can do the same may be one client to a server."""
-    return frozenset((*capabilities, *(capabilities.get("elicitation") or ())))
+    """The names of what a client can do: those who can do the same may be one client to a server.
+
+    None but those that the gateway can carry: what a client invents makes no session and no process of its own.
+    """
+    names: list[str] = []
+    for name, said in capabilities.items():
+        parts = _CARRIED.get(name)
+        if parts is not None and type(said) is dict:
+            names.append(name)
+            if parts and said:
+                names.extend(parts.intersection(cast("Json", said)))
+    return frozenset(names)
+
+
+def carried(capabilities: Json) -> Json:
+    """What a server is told that a client can do, where it is told once for all clients of the same `abilities`."""
+    names = abilities(capabilities)
+    told: Json = {
+        name: {part: {} for part in sorted(parts & names)} for name, parts in _CARRIED.items() if name in names
+    }
+    if _EXTENSIONS in told:
+        told[_EXTENSIONS] = capabilities[_EXTENSIONS]
+    return told
 
 
 class Talk(Protocol):

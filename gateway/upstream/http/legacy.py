@@ -21,7 +21,7 @@ from gateway.upstream.http.beside import Beside
 from gateway.upstream.http.head import fields
 from gateway.upstream.http.pool import Leased
 from gateway.upstream.http.site import Site
-from gateway.upstream.talk import ABLE, Nobody, Talk
+from gateway.upstream.talk import ABLE, Nobody, Talk, abilities, carried
 from gateway.upstream.watches import Subscribed
 
 MAX_SESSIONS: Final = 1024
@@ -126,7 +126,7 @@ class LegacyHttp:
     async def session(self, who: Who, capabilities: Json) -> Session:
         session = self._sessions.get(who)
         if session is None:
-            session = self._sessions[who] = Session(self._hear, asks=bool(capabilities))
+            session = self._sessions[who] = Session(self._hear, asks=bool(abilities(capabilities)))
             self._make_room()
         self._sessions.move_to_end(who)
         if session.greeting is None:
@@ -156,7 +156,7 @@ class LegacyHttp:
     async def _open(self, session: Session, capabilities: Json) -> None:
         params: Json = {
             "protocolVersion": LATEST_HANDSHAKE_VERSION,
-            "capabilities": capabilities,
+            "capabilities": carried(capabilities),
             "clientInfo": self._info,
         }
         id = next(self._ids)
