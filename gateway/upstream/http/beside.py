@@ -50,6 +50,11 @@ class Beside:
         if self._task is not None:
             await asyncio.wait({self._task})
 
+    @property
+    def has_ears(self) -> bool:
+        """Whether anybody is there to be told."""
+        return bool(self._talks)
+
     @contextmanager
     def told(self, talk: Talk) -> Generator[None]:
         """From now until the block ends, this call may be asked and told."""

@@ -2,11 +2,8 @@
 
 import asyncio
 import itertools
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
-from functools import partial
-from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
@@ -17,14 +14,11 @@ from gateway.errors import Fault, ForeignError, Kind
 from gateway.upstream.follow import Hearing
 from gateway.upstream.http.answers import BrokeOff, Reply, hear_all, read_answer, status_fault, whole_answer
 from gateway.upstream.http.asked import Asked, Who
-from gateway.upstream.http.beside import Beside
-from gateway.upstream.http.head import fields
 from gateway.upstream.http.pool import Leased
+from gateway.upstream.http.sessions import MAX_SESSIONS, Session, Sessions
 from gateway.upstream.http.site import Site
 from gateway.upstream.talk import ABLE, Nobody, Talk, abilities, carried
-from gateway.upstream.watches import Subscribed
 
-MAX_SESSIONS: Final = 1024
 RETRY_MS: Final = 1000
 OPEN_SECONDS: Final = 30.0
 TELL_SECONDS: Final = 10.0
@@ -45,49 +39,21 @@ class NotSpoken(Fault):
 class Forgotten(Fault):
     """The server does not know the session any more; it did not carry the request out."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, session: Session) -> None:
         super().__init__(Kind.UNAVAILABLE, f"{name} forgets its sessions.")
-
-
-class Session:
-    """One session with the server. `asks` says that its client can be asked something, on a stream beside the calls."""
-
-    def __init__(self, hear: "Callable[[Session, Talk, asyncio.Event], Awaitable[None]]", *, asks: bool) -> None:
-        self.asks = asks
-        self.beside = Beside(partial(hear, self))
-        self.subscribed = Subscribed()
-        self.id: str | None = None
-        self.digest: str | None = None
-        """Tells it from others in traces, and is of no use to whoever reads it."""
-        self.version = LATEST_HANDSHAKE_VERSION
-        self.fields = b""
-        """The headers that every request of it carries."""
-        self.greeting: Json | None = None
-        """The server's answer to `initialize`."""
-        self.level: str | None = None
-        self.opening = asyncio.Lock()
-
-    @property
-    def logs(self) -> bool:
-        return "logging" in ((self.greeting or {}).get("capabilities") or {})
-
-    def opened(self, id: str | None, version: str) -> None:
-        self.id, self.version = id, version
-        self.digest = sha256(id.encode()).hexdigest()[:32] if id is not None else None
-        lines = [("mcp-protocol-version", version)]
-        self.fields = fields(lines if id is None else [*lines, ("mcp-session-id", id)])
+        self.session = session
 
 
 class LegacyHttp:
     """One server, asked in the handshake era."""
 
-    def __init__(self, name: str, site: Site, max_bytes: int, info: Json) -> None:
+    def __init__(self, name: str, site: Site, max_bytes: int, info: Json, max_sessions: int = MAX_SESSIONS) -> None:
         self._name = name
         self._site = site
         self._max_bytes = max_bytes
         self._info = info
         self._ids = itertools.count(1)
-        self._sessions: OrderedDict[Who, Session] = OrderedDict()
+        self._sessions = Sessions(max_sessions)
         self._aside: set[asyncio.Task[None]] = set()
 
     async def request(self, asked: Asked) -> Json:
@@ -99,8 +65,8 @@ class LegacyHttp:
             # As a rule: it is open, and has nothing to be told or asked beside the request.
             self._sessions.move_to_end(asked.who)
             return await self._exchange(session, asked.method, asked.params, asked.talk, asked.lines)
-        except Forgotten:
-            self._drop(asked.who)
+        except Forgotten as gone:
+            self._sessions.drop(asked.who, gone.session)
             return await self._request(asked)
 
     async def _request(self, asked: Asked) -> Json:
@@ -127,17 +93,26 @@ class LegacyHttp:
         session = self._sessions.get(who)
         if session is None:
             session = self._sessions[who] = Session(self._hear, asks=bool(abilities(capabilities)))
-            self._make_room()
         self._sessions.move_to_end(who)
         if session.greeting is None:
-            async with session.opening:
-                if session.greeting is None:
-                    try:
-                        async with asyncio.timeout(OPEN_SECONDS):
-                            await self._open(session, capabilities)
-                    except TimeoutError as exc:
-                        raise Fault(Kind.UNAVAILABLE, f"{self._name} does not answer.") from exc
+            session.active += 1
+            try:
+                for other in self._sessions.make_room():
+                    self._spawn(self._end(other))
+                await self._opened(session, capabilities)
+            finally:
+                session.active -= 1
         return session
+
+    async def _opened(self, session: Session, capabilities: Json) -> None:
+        async with session.opening:
+            if session.greeting is not None:
+                return
+            try:
+                async with asyncio.timeout(OPEN_SECONDS):
+                    await self._open(session, capabilities)
+            except TimeoutError as exc:
+                raise Fault(Kind.UNAVAILABLE, f"{self._name} does not answer.") from exc
 
     async def close(self) -> None:
         """Tell the server that our sessions are over, as far as it can be reached."""
@@ -179,19 +154,23 @@ class LegacyHttp:
         id = next(self._ids)
         talk.sent(id, session.version, session.digest)
         message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
-        leased = await self._post(session.fields + lines, message)
+        leased: Leased | None = None
+        session.active += 1
         try:
+            leased = await self._post(session.fields + lines, message)
             if leased.response.status == 404 and session.id is not None:
-                raise Forgotten(self._name)
+                raise Forgotten(self._name, session)
             if leased.response.body is not None:
                 return whole_answer(self._name, leased.response, id)
             return await self._answer(leased, session, id, talk)
         except asyncio.CancelledError:
-            # In this era a closed stream cancels nothing: the server has to be told.
+            # In this era a closed connection cancels nothing: the server has to be told.
             self._tell_aside(session, "notifications/cancelled", {"requestId": id})
             raise
         finally:
-            leased.release()
+            session.active -= 1
+            if leased is not None:
+                leased.release()
 
     async def _answer(self, leased: Leased, session: Session, id: int, talk: Talk) -> Json:
         async def reply(answer: Json) -> None:
@@ -224,17 +203,20 @@ class LegacyHttp:
     async def listen(self, who: Who, talk: Talk) -> None:
         """What the server says outside of any request, until its stream ends. Raises `ForeignError` if it has none."""
         session = await self.session(who, ABLE)
+        session.active += 1
         try:
             await self._hear(session, talk, asyncio.Event())
         except Forgotten:
-            self._drop(who)
+            self._sessions.drop(who, session)
+        finally:
+            session.active -= 1
 
     async def hear(self, who: Who, capabilities: Json, uris: frozenset[str], hearing: Hearing) -> None:
         """Subscribe in that principal's session, and hear of updates until its stream ends."""
         try:
             await self._watch(await self.session(who, capabilities), uris, hearing)
-        except Forgotten:
-            self._drop(who)
+        except Forgotten as gone:
+            self._sessions.drop(who, gone.session)
             await self._watch(await self.session(who, capabilities), uris, hearing)
 
     async def _watch(self, session: Session, uris: frozenset[str], hearing: Hearing) -> None:
@@ -260,7 +242,7 @@ class LegacyHttp:
         leased = await self._site.bare("GET", session.fields)
         try:
             if leased.response.status == 404 and session.id is not None:
-                raise Forgotten(self._name)
+                raise Forgotten(self._name, session)
             if leased.response.body is not None:
                 raise ForeignError(-32601, f"HTTP {leased.response.status}")
             opened.set()
@@ -290,16 +272,6 @@ class LegacyHttp:
                 await self._tell(session, {"jsonrpc": "2.0", "method": method, "params": params})
 
         self._spawn(tell())
-
-    def _drop(self, who: Who) -> None:
-        session = self._sessions.pop(who, None)
-        if session is not None:
-            session.beside.close()
-
-    def _make_room(self) -> None:
-        while len(self._sessions) > MAX_SESSIONS:
-            _, oldest = self._sessions.popitem(last=False)
-            self._spawn(self._end(oldest))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
