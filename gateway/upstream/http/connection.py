@@ -16,8 +16,15 @@ from gateway.errors import Fault, Kind
 READ_AHEAD: Final = 256 * 1024
 """Bytes of a stream that may wait unread before the server is made to wait."""
 
-_READ: Final = {name.encode(): name for name in ("content-type", "content-encoding", "mcp-session-id", "retry-after")}
+HEAD_BYTES: Final = 64 * 1024
+"""Of heads and trailers that may come without a byte of a body between them: the parser joins their pieces."""
+
+_FRAMES: Final = ("content-length", "transfer-encoding")
+"""One of them tells where a body ends; where both are missing, it ends with the connection."""
+_LOOKED_AT: Final = ("content-type", "content-encoding", "mcp-session-id", "retry-after", *_FRAMES)
+_READ: Final = {name.encode(): name for name in _LOOKED_AT}
 """The headers that anybody looks at."""
+_NOTHING_YET: Final = (0, 0)
 
 
 class Unread(Exception):
@@ -78,7 +85,9 @@ class Stream(Response):
         return piece
 
     def close(self) -> None:
-        if not self._over:
+        if self._over:
+            self._connection.resume()  # what is unread may have made the server wait, and is not ours to read any more
+        else:
             self._connection.abort()
 
     def feed(self, piece: bytes) -> None:
@@ -111,6 +120,9 @@ class Connection(asyncio.Protocol):
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
         self._size = 0
+        self._barren = _NOTHING_YET
+        """How much of the body had come at the last look, and how many bytes came since that were none of it."""
+        self._headed = False
         self._touched = False
         self._quiet = select.poll()
         self.reusable = True
@@ -127,6 +139,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             raise Unread(sent=False)
         self._touched = False
+        self._barren = _NOTHING_YET
         self._answer = answer = self._loop.create_future()
         self._transport.write(request)
         return answer
@@ -168,6 +181,22 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._fail(Fault(Kind.UNAVAILABLE, f"{self._name} did not answer in HTTP."))
             self.abort()
+        if self._answer is not None or self._stream is not None:
+            self._more_to_come(len(data))
+
+    def _more_to_come(self, count: int) -> None:
+        """An answer that is not over with the bytes that came: it may not go on for ever without a body."""
+        size, barren = self._barren
+        self._barren = size, barren = (self._size, barren + count if size == self._size else 0)
+        if barren > HEAD_BYTES:
+            details = {"max_bytes": HEAD_BYTES}
+            self._fail(Fault(Kind.TOO_LARGE, f"The head of {self._name}'s answer exceeds the limit.", details=details))
+            self.abort()
+
+    def eof_received(self) -> None:
+        """The end of the connection is also the end of an answer that says no other."""
+        if self._touched and self._headed and not any(name in self._headers for name in _FRAMES):
+            self.on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.reusable = False
@@ -180,6 +209,9 @@ class Connection(asyncio.Protocol):
     # ---- from the parser ----
 
     def on_message_begin(self) -> None:
+        if self._answer is None:
+            self.reusable = False  # nobody asked
+        self._headed = False
         self._headers = {}
         self._body = []
         self._size = 0
@@ -192,7 +224,7 @@ class Connection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status < 200:
             return
-        headers = self._headers
+        headers, self._headed = self._headers, True
         if headers.get("content-encoding", "identity") != "identity":
             self._fail(Fault(Kind.UNAVAILABLE, f"{self._name} compressed its answer though it was asked not to."))
             self.abort()
@@ -201,11 +233,10 @@ class Connection(asyncio.Protocol):
             self._settle(self._stream)
 
     def on_body(self, piece: bytes) -> None:
+        self._size += len(piece)
         if self._stream is not None:
             self._stream.feed(piece)
-            return
-        self._size += len(piece)
-        if self._size > self._max_bytes:
+        elif self._size > self._max_bytes:
             details = {"max_bytes": self._max_bytes}
             self._fail(Fault(Kind.TOO_LARGE, f"{self._name}'s answer exceeds the limit.", details=details))
             self.abort()

@@ -74,10 +74,10 @@ class Pool:
             raise
 
     def put_back(self, connection: Connection) -> None:
-        if not connection.reusable or not connection.open:
+        if not connection.open:
             return
-        if self._closed:
-            connection.abort()
+        if self._closed or not connection.reusable:
+            connection.abort()  # a server that says it will close may well forget to
             return
         connection.idle_since = monotonic()
         connection.uses += 1

@@ -240,3 +240,154 @@ async def test_a_header_that_would_break_out_of_its_line_cannot_be_set() -> None
     there = target("http://127.0.0.1:1/mcp", allow_private=True)
     with pytest.raises(ValueError, match="x-a"):
         Head(there, {"x-a": "1\r\nx-b: 2"})
+
+
+def _broken_up(head: bytes, piece: bytes, most: int) -> tuple[Answer, list[int]]:
+    """Sends `head`, then `piece` again and again until the other side has had enough; counts what was sent."""
+    sent: list[int] = []
+
+    async def endless(number: int, writer: asyncio.StreamWriter) -> bool:
+        writer.write(head)
+        try:
+            while sum(sent) < most:
+                writer.write(piece)
+                sent.append(len(piece))
+                await writer.drain()
+        except ConnectionError:
+            return False
+        return True
+
+    return endless, sent
+
+
+@pytest.mark.parametrize(
+    ("head", "piece"),
+    [
+        (b"HTTP/1.1 200 OK\r\nx-big: ", b"y" * 65536),
+        (b"HTTP/1.1 200 OK\r\n", b"x-a: b\r\n" * 8192),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nx-big: ", b"y" * 65536),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 4096),
+    ],
+    ids=["one header", "many headers", "a trailer", "heads that promise another"],
+)
+async def test_threat_33_a_head_or_trailer_without_end_is_refused(head: bytes, piece: bytes) -> None:
+    most = 64 * 1024 * 1024
+    endless, sent = _broken_up(head, piece, most)
+    async with pool(endless) as (made, request, _):
+        with pytest.raises(Fault) as refused:
+            await asyncio.wait_for(ask(made, request), 20)
+        assert refused.value.kind is Kind.TOO_LARGE
+        assert sum(sent) < most
+
+
+async def test_threat_33_a_trailer_without_end_ends_a_stream() -> None:
+    stream = (
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n2\r\n:\n\r\n0\r\nx: "
+    )
+    endless, _ = _broken_up(stream, b"y" * 65536, 64 * 1024 * 1024)
+    async with pool(endless) as (made, request, _):
+        leased = await made.exchange(request)
+        assert await leased.response.chunk() == b":\n"
+        with pytest.raises(Fault) as refused:
+            await asyncio.wait_for(leased.response.chunk(), 20)
+        leased.release()
+        assert refused.value.kind is Kind.TOO_LARGE
+
+
+async def test_answers_that_come_in_pieces_alike_are_told_from_heads_without_end() -> None:
+    size = 90_000
+
+    async def pieces(number: int, writer: asyncio.StreamWriter) -> bool:
+        writer.write(b"HTTP/1.1 200 OK\r\nx: " + b"y" * 9000)
+        await writer.drain()
+        await asyncio.sleep(0)
+        writer.write(b"\r\ncontent-length: %d\r\n\r\n" % size + b"z" * (size - 1))
+        await writer.drain()
+        await asyncio.sleep(0)
+        writer.write(b"z")
+        return True
+
+    async with pool(pieces, max_bytes=size) as (made, request, server):
+        for _ in range(20):
+            assert await ask(made, request) == b"z" * size
+        assert server.connections == 1
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.0 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nx: y\r\n\r\n"])
+async def test_an_answer_that_names_no_length_ends_with_its_connection(head: bytes) -> None:
+    async def until_the_end(number: int, writer: asyncio.StreamWriter) -> bool:
+        writer.write(head + b'{"a":')
+        await writer.drain()
+        await asyncio.sleep(0)
+        writer.write(b"1}")
+        return False
+
+    async with pool(until_the_end) as (made, request, server):
+        assert [await ask(made, request) for _ in range(3)] == [b'{"a":1}'] * 3
+        assert (server.connections, server.requests) == (3, 3)
+
+
+async def test_a_stream_that_names_no_length_ends_with_its_connection() -> None:
+    async def stream(number: int, writer: asyncio.StreamWriter) -> bool:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: 1\n\n")
+        return False
+
+    async with pool(stream) as (made, request, _):
+        leased = await made.exchange(request)
+        assert [await leased.response.chunk(), await leased.response.chunk()] == [b"data: 1\n\n", b""]
+        leased.release()
+        assert not made._idle
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json",
+        b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 9\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+    ],
+)
+async def test_an_answer_that_ends_before_it_said_it_would_broke_off(cut: bytes) -> None:
+    async def break_off(number: int, writer: asyncio.StreamWriter) -> bool:
+        # The first leaves the connection to be used again, and names no length either.
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n" if number == 1 else cut)
+        return number == 1
+
+    async with pool(break_off) as (made, request, _):
+        assert await ask(made, request) == b""
+        with pytest.raises(Fault) as broken:
+            await ask(made, request)
+        assert broken.value.kind is Kind.UNAVAILABLE
+
+
+async def test_a_connection_on_which_more_came_than_was_asked_for_is_not_used_again() -> None:
+    async def twice(number: int, writer: asyncio.StreamWriter) -> bool:
+        writer.write(OK + OK if number == 1 else OK)
+        return True
+
+    async with pool(twice) as (made, request, server):
+        assert [await ask(made, request) for _ in range(2)] == [b"{}"] * 2
+        assert server.connections == 2
+
+
+async def test_a_connection_that_the_server_says_it_will_close_is_closed() -> None:
+    gone = asyncio.Event()
+
+    async def says_so(number: int, writer: asyncio.StreamWriter) -> bool:
+        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}")
+        await writer.drain()
+        writer.transport.set_protocol(_Lost(gone))
+        await gone.wait()
+        return False
+
+    class _Lost(asyncio.Protocol):
+        def __init__(self, told: asyncio.Event) -> None:
+            self._told = told
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._told.set()
+
+    async with pool(says_so) as (made, request, _):
+        assert await ask(made, request) == b"{}"
+        await asyncio.wait_for(gone.wait(), 5)
