@@ -68,6 +68,8 @@ class Follower:
                 return
             except Fault as fault:
                 log.debug("%s cannot be followed: %s", self._name, fault.message)
+            except Exception:  # whatever it was, what changes later is to be heard
+                log.exception("%s cannot be followed", self._name)
             lasted = asyncio.get_running_loop().time() - began
             pause = FIRST_PAUSE if lasted > LONGEST_PAUSE else min(pause * 2, LONGEST_PAUSE)
             await asyncio.sleep(pause)

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from gateway.contract import Json, Offer
 from gateway.errors import ForeignError
+from gateway.upstream.talk import offered
 
 _LISTS: Final = (
     ("tools/list", "tools", "tools"),
@@ -29,7 +30,8 @@ class Source(Protocol):
 
 async def read_lists(source: Source) -> Offer:
     hello = await source.hello()
-    capabilities = cast("Json", hello.get("capabilities") or {})
+    capabilities = offered(hello)
+    info: Any = hello.get("serverInfo")
     lists: dict[str, tuple[Json, ...]] = {}
     for method, key, capability in _LISTS:
         lists[key] = await _all(source, method, key) if capability in capabilities else ()
@@ -40,7 +42,7 @@ async def read_lists(source: Source) -> Offer:
         prompts=lists["prompts"],
         capabilities=capabilities,
         instructions=str(hello.get("instructions") or ""),
-        info=cast("Json", hello.get("serverInfo") or {}),
+        info=cast("Json", info) if isinstance(info, dict) else {},
     )
 
 
@@ -78,7 +80,9 @@ async def _all(source: Source, method: str, key: str) -> tuple[Json, ...]:
             if exc.code == _METHOD_NOT_FOUND:
                 break  # it has the capability but not this list
             raise
-        items.extend(page.get(key) or ())
+        found: Any = page.get(key)
+        if isinstance(found, list):
+            items.extend(cast("list[Json]", found))
         if (cursor := page.get("nextCursor")) is None:
             break
         params = {"cursor": cursor}

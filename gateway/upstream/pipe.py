@@ -14,7 +14,7 @@ from gateway.contract import MODERN, Json
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.upstream.follow import Hearing
 from gateway.upstream.remote import Era, envelope, speaks_modern
-from gateway.upstream.talk import Nobody, Talk, carried
+from gateway.upstream.talk import Nobody, Talk, carried, offered
 from gateway.upstream.watches import Subscribed
 
 PROBE_SECONDS: Final = 1.0
@@ -129,7 +129,7 @@ class Pipe:
 
     async def speak_up(self, level: str | None) -> None:
         """Have a server of the handshake era log at that level, unless it does so at a lower one already."""
-        if level not in _LEVELS or self.era == "modern" or "logging" not in (self.greeting.get("capabilities") or {}):
+        if level not in _LEVELS or self.era == "modern" or "logging" not in offered(self.greeting):
             return
         if self.level is None or _LEVELS.index(level) < _LEVELS.index(self.level):
             self.level = level

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Final, Literal, Protocol, cast
+from typing import Any, Final, Literal, Protocol, cast
 
 from mcp.types import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -52,6 +52,12 @@ def change_of(method: str, params: Json) -> Change | None:
         more = {key: value for key, value in params.items() if key != "uri"}
         return Change("resource", str(params.get("uri")), None, more or None)
     return _CHANGES.get(method)
+
+
+def offered(greeting: Json) -> Json:
+    """The server's own capabilities, whatever it answered: what is no object is none."""
+    said: Any = greeting.get("capabilities")
+    return cast("Json", said) if isinstance(said, dict) else {}
 
 
 def abilities(capabilities: Json) -> frozenset[str]:

@@ -103,7 +103,7 @@ def _object(raw: bytes, name: str) -> Json:
         return _decode(raw)
     except msgspec.ValidationError as exc:
         raise Fault(Kind.UNAVAILABLE, f"{name} did not answer with a JSON-RPC message.") from exc
-    except msgspec.DecodeError as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise Fault(Kind.UNAVAILABLE, f"{name} did not answer in JSON.") from exc
 
 

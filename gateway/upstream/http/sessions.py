@@ -13,7 +13,7 @@ from gateway.contract import Json
 from gateway.upstream.http.asked import Who
 from gateway.upstream.http.beside import Beside
 from gateway.upstream.http.head import fields
-from gateway.upstream.talk import Talk
+from gateway.upstream.talk import Talk, offered
 from gateway.upstream.watches import Subscribed
 
 MAX_SESSIONS: Final = 1024
@@ -41,7 +41,7 @@ class Session:
 
     @property
     def logs(self) -> bool:
-        return "logging" in ((self.greeting or {}).get("capabilities") or {})
+        return "logging" in offered(self.greeting or {})
 
     @property
     def in_use(self) -> bool:

@@ -122,7 +122,7 @@ class EventChannel:
         elif event.name == "message":
             try:
                 message: Any = _decode(event.data)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 message = None
             if isinstance(message, dict):
                 heard(cast("Json", message))
@@ -134,7 +134,10 @@ class EventChannel:
         there = self._there
         host = f"[{there.host}]" if ":" in there.host else there.host
         base = f"{there.scheme}://{host}:{there.port}{there.path}"
-        named = target(urljoin(base, given.decode(errors="replace").strip()), allow_private=there.vouched)
+        try:
+            named = target(urljoin(base, given.decode(errors="replace").strip()), allow_private=there.vouched)
+        except ValueError as exc:
+            raise Fault(Kind.UNAVAILABLE, f"{self._name} wants its messages posted to no address.") from exc
         if (named.scheme, named.host, named.port) != (there.scheme, there.host, there.port):
             raise Fault(Kind.UNAVAILABLE, f"{self._name} wants its messages posted to another server.")
         return named.path

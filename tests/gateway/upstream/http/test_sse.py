@@ -50,12 +50,12 @@ class Ears:
 
 
 @asynccontextmanager
-async def channel(server: Scripted, ears: Ears) -> AsyncIterator[EventChannel]:
+async def channel(server: Scripted, ears: Ears, max_bytes: int = 1000) -> AsyncIterator[EventChannel]:
     listening = await asyncio.start_server(server, "127.0.0.1", 0)
     there = target(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/a/sse", allow_private=True)
     site = Site(Pool("far", there, max_bytes=1000), Head(there, {}))
     try:
-        opened = await EventChannel.open("far", site, there, 1000, ears.heard.append, ears.ended.set)
+        opened = await EventChannel.open("far", site, there, max_bytes, ears.heard.append, ears.ended.set)
         try:
             yield opened
         finally:
@@ -81,7 +81,15 @@ async def test_messages_go_where_the_stream_says_and_come_by_the_stream(named: s
 
 @pytest.mark.parametrize(
     "elsewhere",
-    ["http://127.0.0.2/x", "//169.254.169.254/x", "https://127.0.0.1/x", "file:///etc/passwd", "http://127.0.0.1:1/x"],
+    [
+        "http://[",
+        "//[::1",
+        "http://127.0.0.2/x",
+        "//169.254.169.254/x",
+        "https://127.0.0.1/x",
+        "file:///etc/passwd",
+        "http://127.0.0.1:1/x",
+    ],
 )
 async def test_threat_13_a_stream_cannot_have_messages_posted_to_another_server(elsewhere: str) -> None:
     server = Scripted(STREAM + f"event: endpoint\ndata: {elsewhere}\n\n".encode())
@@ -113,3 +121,15 @@ async def test_threat_33_a_message_over_the_limit_ends_the_session() -> None:
         server.hang_up.set()
         await asyncio.wait_for(ears.ended.wait(), 5)
     assert ears.heard == []
+
+
+@pytest.mark.parametrize("odd", [b'{"a":"\xff"}', b'{"a":' + b"[" * 100_000, b"[1]", b"nonsense"])
+async def test_a_message_that_cannot_be_read_is_passed_over(odd: bytes) -> None:
+    ears = Ears()
+    words = b'event: endpoint\ndata: /m\n\ndata: %b\n\ndata: {"id": 1}\n\n' % odd
+    async with channel(Scripted(STREAM + words), ears, 200_000):
+        async with asyncio.timeout(5):
+            while not ears.heard:
+                await asyncio.sleep(0)
+        assert ears.heard == [{"id": 1}]
+        assert not ears.ended.is_set()
