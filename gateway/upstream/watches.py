@@ -43,9 +43,13 @@ class Watches:
         self._link = link
         self._changed = changed
         self._held: dict[Hashable, _Watch] = {}
+        self._wanted: dict[Hashable, frozenset[str]] = {}
 
     async def want(self, wants: Sequence[Want]) -> None:
-        """Exactly these from now on. Raises `ForeignError` when the server refuses one of them."""
+        """Exactly these from now on. Raises `ForeignError` when the server refuses one that was not wanted before.
+
+        What it refuses of others is their matter: whoever asks for something else must not hear of it.
+        """
         wanted: dict[Hashable, frozenset[str]] = {}
         for each in wants:
             party = self._link.party(each.caller, each.client)
@@ -53,18 +57,25 @@ class Watches:
             if party not in self._held:
                 self._held[party] = _Watch(self._name, self._link, self._changed, each.caller, each.client)
         gone = [self._held.pop(party) for party in list(self._held) if party not in wanted]
+        asking = {party for party, uris in wanted.items() if uris != self._wanted.get(party)}
+        self._wanted = wanted
+        due = [party for party, uris in wanted.items() if party in asking or self._held[party].refused != uris]
         outcomes = await asyncio.gather(
-            *(self._held[party].change(uris) for party, uris in wanted.items()),
+            *(self._held[party].change(wanted[party]) for party in due),
             *(each.stop() for each in gone),
             return_exceptions=True,
         )
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
+        failed = {party: outcome for party, outcome in zip(due, outcomes, strict=False) if outcome is not None}
+        for party, outcome in failed.items():
+            if party not in asking:
+                log.info("%s still refuses what somebody wants to hear of: %s", self._name, outcome)
+        for party in asking & failed.keys():
+            raise failed[party]
 
     async def close(self) -> None:
         held = list(self._held.values())
         self._held.clear()
+        self._wanted = {}
         await asyncio.gather(*(each.stop() for each in held))
 
 
@@ -79,6 +90,8 @@ class _Watch:
         self._client = client
         self._uris: frozenset[str] = frozenset()
         self._follower: Follower | None = None
+        self.refused: frozenset[str] | None = None
+        """What the server would not have, if that was what was wanted last."""
         self._changing = asyncio.Lock()
 
     async def change(self, uris: frozenset[str]) -> None:
@@ -87,9 +100,9 @@ class _Watch:
         async with self._changing:
             if uris == self._uris:
                 return
-            before, self._uris = self._follower, uris
+            before, held, self._uris = self._follower, self._uris, uris
             ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._follower = Follower(self._name, lambda: self._listen(uris, ready))
+            self._follower, self.refused = Follower(self._name, lambda: self._listen(uris, ready)), None
             self._follower.start()
             try:
                 # A server that cannot be reached now is told later.
@@ -97,7 +110,9 @@ class _Watch:
                     async with asyncio.timeout(READY_SECONDS):
                         await asyncio.shield(ready)
             except ForeignError:
-                self._uris = frozenset()
+                # It goes on with what it had.
+                before, self._follower = self._follower, before
+                self._uris, self.refused = held, uris
                 raise
             finally:
                 ready.cancel()
