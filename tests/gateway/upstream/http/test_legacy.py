@@ -22,17 +22,21 @@ from gateway.upstream.talk import Nobody, Talk
 from tests.gateway.fakes import SERVER_INFO, WAIT, a_call, a_route
 
 ALICE: Who = ("acme/user:alice", frozenset())
+EVENTS = "content-type: text/event-stream\r\n"
 GREETING: Json = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "far"}}
 
 
 class Server:
-    """Answers in JSON, with a session for each `initialize`; a call of "slow" is never answered."""
+    """Answers in JSON, with a session for each `initialize`; a call of "slow" is never answered, one of "hang up" only
+    to whoever comes back for the rest. `until_end`: its answers end with their connections."""
 
     def __init__(self) -> None:
         self.told: list[Json] = []
         self.forgotten: set[str] = set()
         self.sessions = 0
         self.ended: list[str] = []
+        self.hung_up = 0
+        self.until_end = False
         self.news = asyncio.Condition()
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -44,6 +48,13 @@ class Server:
                 session = fields.get("mcp-session-id", "")
                 status, answer, more = await self._answer(head.split()[0], session, json.loads(body or b"{}"))
                 raw = b"" if answer is None else json.dumps(answer).encode()
+                if fields.get("last-event-id") == "e7":
+                    status, more, raw = 200, EVENTS, b'data: {"id": %d, "result": {"whole": true}}\n\n' % self.hung_up
+                elif more == EVENTS:
+                    raw = b"retry: 1\nid: e7\ndata: \n\n"
+                if self.until_end:
+                    writer.write(f"HTTP/1.0 {status} X\r\n{more}\r\n".encode() + raw)
+                    break
                 writer.write(f"HTTP/1.1 {status} X\r\n{more}content-length: {len(raw)}\r\n\r\n".encode() + raw)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -66,6 +77,9 @@ class Server:
             return 202, None, ""
         if session in self.forgotten:
             return 404, None, ""
+        if message["params"].get("name") == "hang up":
+            self.hung_up = message["id"]
+            return 200, None, EVENTS
         if message["params"].get("name") == "slow":
             await asyncio.Event().wait()
         return 200, _result(message, {"session": session}), ""
@@ -184,3 +198,11 @@ async def test_a_session_that_took_anothers_place_is_not_dropped_with_it() -> No
     sessions[who] = second = Session(_hear, asks=False)
     sessions.drop(who, first)
     assert sessions[who] is second
+
+
+@pytest.mark.parametrize("until_end", [False, True], ids=["named length", "end of connection"])
+async def test_a_stream_that_ended_without_the_answer_is_resumed_however_it_ended(until_end: bool) -> None:
+    async with far() as (legacy, server):
+        server.until_end = until_end
+        assert await call(legacy) == {"session": "s1"}
+        assert await asyncio.wait_for(call(legacy, "hang up"), WAIT) == {"whole": True}
