@@ -89,7 +89,7 @@ def missing_capabilities(capabilities: Json, requests: dict[str, Any]) -> dict[s
         name = _ASKS.get(request.get("method", ""))
         if name is None:
             continue
-        if name not in capabilities:
+        if name not in capabilities or not isinstance(capabilities[name], dict | None):
             missing.setdefault(name, {})
         elif name == "elicitation":
             params: Json = request.get("params") or {}

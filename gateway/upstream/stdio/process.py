@@ -214,7 +214,7 @@ class Process(asyncio.SubprocessProtocol):
     def _message(self, line: bytes) -> Json | None:
         try:
             message: Any = _decode(line)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             message = None
         if isinstance(message, dict):
             return cast("Json", message)

@@ -25,6 +25,11 @@ def out(result: Json, capabilities: Json, params: Json | None = None) -> Json:
     return ROUNDS.out(call, result)
 
 
+@pytest.mark.parametrize("declared", [1, True, "form", ["form"]])
+def test_what_is_no_object_declares_nothing(declared: object) -> None:
+    assert missing_capabilities({"elicitation": declared}, {"a": FORM}) == {"elicitation": {}}
+
+
 def test_state_goes_out_sealed_and_comes_back_as_it_was() -> None:
     params = {"name": "lab_echo", "arguments": {"b": 1, "a": 2}}
     sealed = out(asking(requestState="mine"), {}, params)["requestState"]

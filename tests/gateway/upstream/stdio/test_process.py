@@ -1,4 +1,4 @@
-"""A child process: how it is ended."""
+"""A child process: what is heard of it, and how it is ended."""
 
 import asyncio
 import os
@@ -36,3 +36,13 @@ async def test_a_server_is_ended_also_by_a_task_that_is_being_cancelled() -> Non
     assert ended.is_set()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+async def test_lines_that_cannot_be_read_are_passed_over() -> None:
+    odd = r"""printf '{"a": "\377"}\n'; printf '%0100000d\n' 0 | tr 0 '['; echo '{"good": 1}'; exec sleep 600"""
+    said: asyncio.Queue[Json] = asyncio.Queue()
+    program = Program(namespace="odd", command="sh", args=["-c", odd])
+    process = await Process.start(program, said.put_nowait, lambda: None)
+    async with asyncio.timeout(20):
+        assert await said.get() == {"good": 1}
+    await process.stop()
