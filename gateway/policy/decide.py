@@ -10,7 +10,7 @@ import msgspec
 from gateway.contract import Call, Caller, Route
 from gateway.errors import Fault, Kind, UnknownName
 from gateway.policy.judgement import Judgement, judge
-from gateway.policy.projection import Projection, Unreadable
+from gateway.policy.projection import Projection, Unreadable, Value
 from gateway.policy.ruleset import BROKEN, Asker, Ruleset, Target
 from gateway.policy.shelf import Loaded, Policies
 from gateway.policy.terms import Tenant, asker_of, granted, target_of
@@ -21,6 +21,8 @@ _CALLERS: Final = 20_000
 _CLASSES: Final = 4_000
 _ROUTES: Final = 8_000
 _ARGUMENTS: Final = 1_000
+_KEPT_CHARS: Final = 256
+"""What a client made longer than this is decided on each time: nobody's text is remembered for good."""
 _NOUN: Final = {"Tool": "tool", "Prompt": "prompt", "Resource": "resource"}
 
 
@@ -135,6 +137,8 @@ class Policy:
         if len(kind.known) >= _ROUTES:
             kind.known.clear()
         target = target_of(route, granted(kind.tenant, route.namespace))
+        if target.kind == "Resource":
+            return self._learn_resource(kind, call.method, target)
         projection = kind.rules.projections.of(route.canonical) if target.kind == "Tool" else None
         learnt: Decision | _ByArguments
         if projection is None:
@@ -143,6 +147,17 @@ class Policy:
             learnt = _ByArguments(kind, target, projection)
         kind.known[key] = learnt
         return learnt
+
+    def _learn_resource(self, kind: "_Class", method: str, target: Target) -> "Decision | _ByArguments":
+        """By its label: there are as many URIs as a client can think of, and policy tells few of them apart."""
+        label = kind.rules.label(target.id)
+        key = ("resource", method, target.namespace, target.effect, target.pinned, label)
+        decision = kind.known.get(key)
+        if decision is None:
+            decision = kind.decision(judge(kind.rules, kind.asker, method, target), target)
+            if len(label) <= _KEPT_CHARS:
+                kind.known[key] = decision
+        return decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +229,20 @@ class _ByArguments:
             return Decision((ARGUMENTS,), self.kind.context, message=str(exc), refused="denied")
         decision = self.known.get(args)
         if decision is None:
+            judgement = judge(self.kind.rules, self.kind.asker, call.method, self.target, args=args)
+            decision = self.kind.decision(judgement, self.target)
             if len(self.known) >= _ARGUMENTS:
                 self.known.clear()
-            judgement = judge(self.kind.rules, self.kind.asker, call.method, self.target, args=args)
-            decision = self.known[args] = self.kind.decision(judgement, self.target)
+            if sum(map(_chars, args)) <= _KEPT_CHARS:
+                self.known[args] = decision
         return decision
+
+
+def _chars(argument: tuple[str, Value]) -> int:
+    value = argument[1]
+    if isinstance(value, tuple):
+        return sum(map(len, value)) + len(value)
+    return len(value) if isinstance(value, str) else 0
 
 
 @dataclass(eq=False, slots=True)
@@ -232,12 +256,15 @@ class _Sight:
 
     def allows(self, view: Literal["listed", "seen"], route: Route) -> bool:
         target = target_of(route, granted(self.tenant, route.namespace))
-        key = (view, target.kind, target.namespace, target.effect, target.pinned, self.rules.label(target.id))
+        label = self.rules.label(target.id)
+        key = (view, target.kind, target.namespace, target.effect, target.pinned, label)
         allowed = self.known.get(key)
         if allowed is None:
+            allowed = self.rules.ask(self.asker, _ACTION[target.kind], target, view=view).allowed
             if len(self.known) >= _ROUTES:
                 self.known.clear()
-            allowed = self.known[key] = self.rules.ask(self.asker, _ACTION[target.kind], target, view=view).allowed
+            if len(label) <= _KEPT_CHARS:
+                self.known[key] = allowed
         return allowed
 
 

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from math import ceil
 from typing import Final, Literal, Protocol
 
@@ -16,6 +17,7 @@ from gateway.errors import Fault, Kind
 from gateway.state.windows import Bill, Charge, MemoryWindows, Short
 
 KEPT: Final = 100_000
+NAME_CHARS: Final = 256
 TRIES: Final = 8
 KILOBYTE: Final = 1024
 
@@ -98,7 +100,12 @@ class Limit:
 
     def __call__(self, call: Call, call_next: Handler) -> Awaitable[Result]:
         route, principal = call.route, call.caller.principal
-        known = (principal, route.canonical, route.effect) if route is not None else (principal, "", 0)
+        if route is None:
+            known = (principal, "", 0)
+        elif len(route.canonical) > NAME_CHARS:
+            known = (principal, _name(route), route.effect)
+        else:
+            known = (principal, route.canonical, route.effect)
         entry = self._bills.get(known) or self._entry(call, known)
         if self._shared is None:
             if (short := entry.bill.take(self._clock())) is not None:
@@ -121,7 +128,7 @@ class Limit:
         return entry
 
     def _plan(self, route: Route | None) -> tuple[Rule, ...]:
-        key = (route.canonical, route.effect) if route is not None else None
+        key = (_name(route), route.effect) if route is not None else None
         plan = self._plans.get(key)
         if plan is None:
             if len(self._plans) > KEPT:
@@ -214,6 +221,14 @@ def _refusal(plan: Sequence[Rule], short: Short) -> Fault:
     return fault
 
 
+def _name(route: Route) -> str:
+    """What a route is counted as. A URI may be as long as a client likes; of a long one only a digest is kept."""
+    name = route.canonical
+    if len(name) <= NAME_CHARS:
+        return name
+    return f"{route.namespace}:sha256:{sha256(name.encode(errors='replace')).hexdigest()}"
+
+
 def _key(rule: Rule, call: Call) -> str:
     """Tenant first: no window is ever two tenants'."""
     caller, route = call.caller, call.route
@@ -224,7 +239,7 @@ def _key(rule: Rule, call: Call) -> str:
         if "backend" in rule.per:
             parts.append(route.namespace)
         if "tool" in rule.per:
-            parts.append(route.canonical)
+            parts.append(_name(route))
         if "effect" in rule.per:
             parts.append(str(route.effect))
     return "|".join(parts)

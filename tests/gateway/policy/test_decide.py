@@ -1,5 +1,7 @@
 """Who sees what, and who may do what."""
 
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -267,3 +269,40 @@ def test_resources_and_prompts_are_decided_on_as_what_they_are(kind: str, tmp_pa
     assert not rules.sees(ALICE, route)
     refused = rules.decide(a_call(method, params, route=route)).fault("x://y")
     assert refused.message.startswith(f"Unknown {kind}")
+
+
+@pytest.mark.parametrize("names", [False, True], ids=["by kind", "by name"])
+def test_uris_that_a_client_invents_are_not_remembered(tmp_path: Path, names: bool) -> None:
+    by_name = (
+        '@id("no") forbid (principal, action == Gw::Action::"resources/read", resource)'
+        ' when { resource.uri like "*secret*" };'
+    )
+    rules = policy(kept=policies(a_folder(tmp_path, PERMIT + (by_name if names else ""))))
+    route = a_route(definition={"name": "x", "uri": "x"}, effect=0)
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            uri = f"x://{number}" + "y" * 8000
+            unlisted = replace(route, name=uri, canonical=f"lab:{uri}")
+            assert not rules.decide(a_call("resources/read", {"uri": uri}, route=unlisted)).refused
+            assert rules.sees(ALICE, unlisted)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 300_000  # they are 800,000 in all
+    secret = replace(route, name="x://secret", canonical="lab:x://secret")
+    for _ in range(2):
+        assert bool(rules.decide(a_call("resources/read", {"uri": "x://secret"}, route=secret)).refused) is names
+
+
+def test_long_arguments_that_policy_reads_are_not_remembered(tmp_path: Path) -> None:
+    rules = policy(kept=policies(a_folder(tmp_path, BY_ARGUMENTS, ARGS)))
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            arguments = {"path": f"/srv/{number}" + "y" * 8000}
+            assert not rules.decide(a_call(params={"name": "lab_echo", "arguments": arguments})).refused
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 300_000

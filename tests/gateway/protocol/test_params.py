@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import Fault, Kind
-from gateway.protocol.params import LOG_LEVELS, check, check_level, loud_enough
+from gateway.protocol.params import LOG_LEVELS, MAX_CHARS, MAX_URIS, check, check_level, loud_enough
 
 
 def refused(method: str, params: Any) -> str | None:
@@ -56,6 +56,42 @@ def refused(method: str, params: Any) -> str | None:
     ],
 )  # fmt: skip
 def test_a_parameter_of_a_wrong_shape_is_named(method: str, params: Any, path: str | None) -> None:
+    assert refused(method, params) == path
+
+
+FULL = "x" * MAX_CHARS
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "path"),
+    [
+        ("tools/call", {"name": FULL}, None),
+        ("tools/call", {"name": FULL + "x"}, "name"),
+        ("tools/call", {"name": "x", "requestState": FULL + "x"}, None),
+        ("prompts/get", {"name": FULL + "x"}, "name"),
+        ("resources/read", {"uri": FULL}, None),
+        ("resources/read", {"uri": FULL + "x"}, "uri"),
+        ("resources/subscribe", {"uri": FULL + "x"}, "uri"),
+        ("resources/unsubscribe", {"uri": FULL + "x"}, "uri"),
+        ("completion/complete", {"ref": {"uri": FULL, "name": FULL}, "argument": {"name": FULL}}, None),
+        ("completion/complete", {"ref": {}, "argument": {"value": FULL + "x"}}, None),
+        ("completion/complete", {"ref": {"uri": FULL + "x"}, "argument": {}}, "ref.uri"),
+        ("completion/complete", {"ref": {"name": FULL + "x"}, "argument": {}}, "ref.name"),
+        ("completion/complete", {"ref": {"uri": 7}, "argument": {}}, "ref.uri"),
+        ("completion/complete", {"ref": {}, "argument": {"name": FULL + "x"}}, "argument.name"),
+        ("subscriptions/listen", {"notifications": {"resourceSubscriptions": [FULL] * MAX_URIS}}, None),
+        ("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["x", FULL + "x"]}},
+         "notifications.resourceSubscriptions"),
+        ("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["x"] * (MAX_URIS + 1)}},
+         "notifications.resourceSubscriptions"),
+        ("tools/list", {"cursor": FULL + "x"}, "cursor"),
+        ("ping", {"_meta": {"progressToken": FULL}}, None),
+        ("ping", {"_meta": {"progressToken": FULL + "x"}}, "_meta.progressToken"),
+    ],
+)  # fmt: skip
+def test_what_is_longer_than_anything_that_is_kept_or_counted_by_is_refused(
+    method: str, params: Any, path: str | None
+) -> None:
     assert refused(method, params) == path
 
 

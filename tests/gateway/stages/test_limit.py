@@ -1,5 +1,6 @@
 """So much in a window, for each of whatever a rule names."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -210,3 +211,16 @@ def test_a_charge_is_keyed_by_tenant_first() -> None:
     (charge,) = Limit([per_minute(1)])._entry(call, ("p", "", 0)).bill.charges
     assert isinstance(charge, Charge)
     assert charge.key.split("|")[:2] == ["calls", "acme"]
+
+
+async def test_a_long_uri_is_counted_apart_and_not_kept() -> None:
+    limit = Limit([per_minute(1, per=("principal", "tool"))])
+
+    def reading(end: str) -> Call:
+        uri = "x://" + "y" * 8000 + end
+        route = replace(a_route(definition={"name": "x", "uri": uri}), canonical=f"lab:{uri}")
+        return a_call("resources/read", {"uri": uri}, route=route)
+
+    assert await admitted(limit, reading("a"), reading("b"), reading("a")) == [True, True, False]
+    assert all(len(key) < 500 for key in limit.usage("acme"))
+    assert len(limit.usage("acme")) == 2
