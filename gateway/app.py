@@ -217,6 +217,7 @@ class Gatehouse:
             path=self._paths.call,
             lists=self._paths.short,
             refused=self._paths.refused,
+            charged=self._paths.charged,
             correlate=correlate,
             server_info=SERVER_INFO,
             challenge=challenge.insufficient if challenge else None,

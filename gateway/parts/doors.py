@@ -52,7 +52,17 @@ class Eras:
         standing = Standing(catalogue, hub, self.streams, rows, pulse, relay)
         self.entry = Entry(
             Modern(floor, Listen(catalogue, hub, self.caps), Rounds(seal), pulse, self.parking, relay),
-            Legacy(floor, Sessions(seal, rows), self.streams, Asking(bus), standing, pulse, news, self.caps),
+            Legacy(
+                floor,
+                Sessions(seal, rows),
+                self.streams,
+                Asking(bus, seal),
+                standing,
+                pulse,
+                news,
+                self.caps,
+                by_rows=settings.bus.url is None,
+            ),
         )
 
 

@@ -32,6 +32,8 @@ class Paths:
     """Around an end of its own: lists, discovery, subscriptions."""
     refused: Callable[[Refusal], Handler]
     """For what the door itself refuses, so that it is charged, audited and told as well."""
+    charged: Handler
+    """For what is no request: notifications, and answers to what was asked."""
     under_way: Callable[[], list[Call]]
     """The calls that are at a backend now, or wait for a place at one."""
 
@@ -67,7 +69,12 @@ def lay(
         "dispatch",
     )
     short = partial(compose, (*begin, ("authorize", Authorize(policy.decide_list))))
-    return Paths(call, short, lambda reason: compose(begin, _raising(reason), "edge"), deadline.under_way)
+    charged = compose((("limit", limit),), _nothing)
+    return Paths(call, short, lambda reason: compose(begin, _raising(reason), "edge"), charged, deadline.under_way)
+
+
+async def _nothing(call: Call) -> Result:
+    return {}
 
 
 def _raising(reason: Refusal) -> Handler:

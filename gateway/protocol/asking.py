@@ -13,17 +13,23 @@ from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.answer import request_bytes
 from gateway.protocol.message import Message
 from gateway.protocol.rounds import missing_capabilities
+from gateway.protocol.seal import Seal, Unsealed
 
 ANSWER_SECONDS: Final = 600.0
 _TOPIC: Final = "asking.answer"
 _OURS: Final = "gth."
+_PURPOSE: Final = "asking"
 
 
 class Asking:
-    """Each request carries the worker in its own id, so that an answer posted anywhere finds its call."""
+    """Each request carries the worker in its own id, so that an answer posted anywhere finds its call.
 
-    def __init__(self, bus: Bus) -> None:
+    The id is sealed for the session that is asked: no client can make one, and so none can post what was not asked.
+    """
+
+    def __init__(self, bus: Bus, seal: Seal) -> None:
         self._bus = bus
+        self._seal = seal
         self._prefix = f"{_OURS}{bus.worker}."
         self._numbers = itertools.count(1)
         self._open: dict[str, tuple[str, asyncio.Future[Json]]] = {}
@@ -37,7 +43,7 @@ class Asking:
         if missing:
             raise Fault(Kind.UNSUPPORTED, f"The client cannot do {' and '.join(missing)}.")
         loop = asyncio.get_running_loop()
-        ids = {key: f"{self._prefix}{next(self._numbers)}" for key in requests}
+        ids = {key: self._id(session) for key in requests}
         futures = {key: loop.create_future() for key in requests}
         self._open |= {ids[key]: (session, futures[key]) for key in requests}
         try:
@@ -52,22 +58,12 @@ class Asking:
                 self._open.pop(id, None)
         return dict(zip(requests, answers, strict=True))
 
-    async def answered(self, session: str, answer: Message) -> bool:
-        """Give a posted answer to whoever waits for it, in whichever worker; false when nobody does."""
-        id = str(answer.id)
-        if not self.is_anothers(answer.id):
-            return self._taken(session, answer)
-        about: Json = {"session": session, "id": id, "result": answer.result, "error": answer.error}
-        try:
-            return bool((await self._bus.ask(id.split(".")[1], _TOPIC, about))["taken"])
-        except Fault:
-            return False  # it is gone, and its call with it; or it shares the database with us, but no bus
+    def _id(self, session: str) -> str:
+        plain = f"{self._prefix}{next(self._numbers)}"
+        return f"{plain}.{self._seal.seal(_PURPOSE, b'', _bound(session, plain))}"
 
-    async def _passed_on(self, about: Json) -> Json:
-        answer = Message("response", about["id"], result=about["result"], error=about["error"])
-        return {"taken": self._taken(about["session"], answer)}
-
-    def _taken(self, session: str, answer: Message) -> bool:
+    def taken(self, session: str, answer: Message) -> bool:
+        """Give a posted answer to the call of this worker that waits for it; false when none does."""
         waiting = self._open.get(str(answer.id))
         if waiting is None or waiting[0] != session or waiting[1].done():
             return False
@@ -77,15 +73,40 @@ class Asking:
             waiting[1].set_result(answer.result or {})
         return True
 
-    def is_anothers(self, id: object) -> bool:
-        """Whether another worker asked it."""
-        return isinstance(id, str) and id.startswith(_OURS) and not id.startswith(self._prefix)
+    async def passed_on(self, session: str, answer: Message) -> bool:
+        """Give it to the other worker that asked; false when that is gone, or cannot be reached by the bus."""
+        about: Json = {"session": session, "id": answer.id, "result": answer.result, "error": answer.error}
+        try:
+            return bool((await self._bus.ask(str(answer.id).split(".")[1], _TOPIC, about))["taken"])
+        except Fault:
+            return False
+
+    async def _passed_on(self, about: Json) -> Json:
+        answer = Message("response", about["id"], result=about["result"], error=about["error"])
+        return {"taken": self.taken(about["session"], answer)}
+
+    def is_anothers(self, session: str, id: object) -> bool:
+        """Whether another worker of this house asked that, and asked it of this session."""
+        if not isinstance(id, str) or not id.startswith(_OURS) or id.startswith(self._prefix):
+            return False
+        words = id.split(".", 3)
+        if len(words) < 4:
+            return False
+        try:
+            self._seal.open(_PURPOSE, words[3], _bound(session, ".".join(words[:3])))
+        except Unsealed:
+            return False
+        return True
 
     def answered_elsewhere(self, session: str, id: str, value: str) -> None:
         """The same for an answer that another worker was given for us, in the JSON that it wrote."""
         if id in self._open:
             given: Json = msgspec.json.decode(value)
-            self._taken(session, Message("response", id, result=given.get("result"), error=given.get("error")))
+            self.taken(session, Message("response", id, result=given.get("result"), error=given.get("error")))
+
+
+def _bound(session: str, plain: str) -> bytes:
+    return f"{session} {plain}".encode()
 
 
 def posted(answer: Message) -> str:

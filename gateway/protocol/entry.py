@@ -7,13 +7,14 @@ from typing import Final
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from gateway.contract import Inbound, Outlet
-from gateway.protocol.answer import Headers, error_bytes, headers
+from gateway.protocol.answer import Header
 from gateway.protocol.faults import RpcError
 from gateway.protocol.legacy import Legacy
 from gateway.protocol.modern import Modern
 
 _HANDSHAKE: Final = frozenset(HANDSHAKE_PROTOCOL_VERSIONS)
 _INVALID_REQUEST: Final = -32600
+_ACCEPT_STREAM: Final = "GET opens an event stream: accept text/event-stream."
 
 
 class Entry:
@@ -31,17 +32,22 @@ class Entry:
         if inbound.verb == "POST":
             refusal = _judged(headers.get("content-type", ""), headers.get("accept", "*/*"), legacy)
             if refusal is not None:
-                status, words = refusal
-                return _refuse(outlet, status, words)
+                return self._refuse(inbound, outlet, legacy, *refusal)
             return self._legacy.post(inbound, outlet) if legacy else self._modern.post(inbound, outlet)
         if inbound.verb == "GET" and legacy:
             if "text/event-stream" not in headers.get("accept", ""):
-                return _refuse(outlet, 406, "GET opens an event stream: accept text/event-stream.")
+                return self._refuse(inbound, outlet, legacy, 406, _ACCEPT_STREAM)
             return self._legacy.get(inbound, outlet)
         if inbound.verb == "DELETE" and legacy:
             return self._legacy.delete(inbound, outlet)
         allow = b"GET, POST, DELETE" if legacy else b"POST"
-        return _refuse(outlet, 405, "This method is not allowed here.", [(b"allow", allow)])
+        return self._refuse(inbound, outlet, legacy, 405, "This method is not allowed here.", (b"allow", allow))
+
+    def _refuse(
+        self, inbound: Inbound, outlet: Outlet, legacy: bool, status: int, words: str, *more: Header
+    ) -> Awaitable[None]:
+        refusals = self._legacy.refusals if legacy else self._modern.refusals
+        return refusals.tell(inbound, outlet, status, RpcError(_INVALID_REQUEST, words), *more)
 
 
 @lru_cache(maxsize=256)
@@ -57,7 +63,3 @@ def _judged(content_type: str, accept: str, legacy: bool) -> tuple[int, str] | N
     if not all(each in accept for each in wanted):
         return 406, "Accept both application/json and text/event-stream."
     return None
-
-
-async def _refuse(outlet: Outlet, status: int, words: str, more: Headers | None = None) -> None:
-    await outlet.answer(status, [*headers(""), *(more or [])], error_bytes(None, RpcError(_INVALID_REQUEST, words)))

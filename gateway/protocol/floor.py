@@ -33,6 +33,8 @@ class Floor:
     """The short path around an end of its own: lists, discovery, subscriptions."""
     refused: Callable[[Refusal], Handler]
     """The path of a request that the door itself refuses, for this reason."""
+    charged: Handler
+    """Only charges: the path of what is neither a request nor refused."""
     correlate: Callable[[Mapping[str, str], Json | None], tuple[str, dict[str, str]]]
     """Headers and `_meta` -> correlation id and trace context."""
     server_info: Json

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from gateway.catalogue.view import View
 from gateway.contract import Call, Client, Handler, Inbound, Json, Outlet, Result
-from gateway.errors import Fault, Kind, UnknownName
-from gateway.protocol.answer import Header, error_bytes, headers, retry_header
+from gateway.errors import Fault, ForeignError, Kind, UnknownName
+from gateway.protocol.answer import Header, error_bytes, headers
 from gateway.protocol.asking import Asking, posted
 from gateway.protocol.caps import Caps
 from gateway.protocol.downgrade import downgrade
@@ -19,9 +19,10 @@ from gateway.protocol.faults import RpcError, number
 from gateway.protocol.floor import CARRIED, IS_LIST, LARGE, Floor, Refusal, find, list_end, read_aside, seen
 from gateway.protocol.json import BadJson, decode
 from gateway.protocol.legacy_wire import LegacyWire
-from gateway.protocol.message import Message, message
+from gateway.protocol.message import Message, is_id, message
 from gateway.protocol.news import News
 from gateway.protocol.params import check, check_level
+from gateway.protocol.refusals import OTHER, Correlation, Refusals
 from gateway.protocol.seal import SESSION_SECONDS
 from gateway.protocol.session import Session, Sessions
 from gateway.protocol.standing import Standing
@@ -33,6 +34,9 @@ from gateway.protocol.wire import Pulse
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
 SESSION_GONE: Final = -32001
+_NO_ENDPOINT: Final = RpcError(METHOD_NOT_FOUND, "There is no such endpoint.")
+_NO_SESSION: Final = RpcError(INVALID_REQUEST, "Missing Mcp-Session-Id header: begin with initialize.")
+_GONE: Final = RpcError(SESSION_GONE, "Session not found: begin again with initialize.")
 
 
 class Legacy:
@@ -48,8 +52,13 @@ class Legacy:
         pulse: Pulse,
         news: News,
         caps: Caps,
+        *,
+        by_rows: bool = True,
     ) -> None:
+        """`by_rows`: where there is no bus, another process that asked is told by a row of the database they share."""
         self._floor = floor
+        self._by_rows = by_rows
+        self.refusals = Refusals(floor, LATEST_HANDSHAKE_VERSION)
         self._caps = caps
         self._news = news
         news.on("cancelled", self._cancelled_elsewhere)
@@ -82,50 +91,60 @@ class Legacy:
             raw = inbound.body
             asked = message(decode(raw) if len(raw) < LARGE else await read_aside(raw))
         except BadJson as exc:
-            await _refuse(outlet, 400, "", exc.id, RpcError(exc.code, exc.message))
+            await self.refusals.tell(inbound, outlet, 400, RpcError(exc.code, exc.message), id=exc.id)
             return
-        correlation_id, trace = self._floor.correlate(inbound.headers, asked.params.get("_meta"))
+        correlation_id, trace = correlation = self._floor.correlate(inbound.headers, asked.params.get("_meta"))
         view = self._floor.view(inbound)
         if view is None:
-            error = RpcError(METHOD_NOT_FOUND, "There is no such endpoint.")
-            await _refuse(outlet, 404, correlation_id, asked.id, error)
+            about: Json = {"id": asked.id, "method": self._known(asked.method), "correlation": correlation}
+            await self.refusals.tell(inbound, outlet, 404, _NO_ENDPOINT, **about)
             return
         if asked.method == "initialize" and asked.kind == "request":
             await self._open(inbound, outlet, view, asked, correlation_id, trace)
             return
         session = self._sessions.find(inbound.caller, inbound.headers.get("mcp-session-id", ""))
         if session is None:
-            await self._no_session(inbound, outlet, asked.id, correlation_id)
+            await self._no_session(inbound, outlet, correlation, asked.id, self._known(asked.method))
             return
         if asked.kind == "request":
             await self._serve(inbound, outlet, view, session, asked, correlation_id, trace)
             return
-        if asked.kind == "response":
-            if not await self._asking.answered(session.digest, asked) and self._asking.is_anothers(asked.id):
-                await self._sessions.rows.answer(session.digest, str(asked.id), posted(asked))
-        elif asked.method == "notifications/cancelled":
-            id = asked.params.get("requestId")
-            if isinstance(id, str | int) and not self._cancel(session.digest, id):
-                await self._news.tell("cancelled", {"session": session.digest, "id": id})
+        spent = await self.refusals.charge(inbound, correlation)
+        if not await self._took(session.digest, asked, alone=spent is not None) and spent is not None:
+            await self.refusals.tell(inbound, outlet, 0, spent, correlation=correlation)
+            return
         await outlet.answer(202, headers(correlation_id), b"")
 
+    async def _took(self, digest: str, said: Message, *, alone: bool) -> bool:
+        """Act on an answer or a notification; whether it meant anything here. If `alone`, no other worker is told."""
+        if said.kind == "response":
+            if self._asking.taken(digest, said):
+                return True
+            if not alone and self._asking.is_anothers(digest, said.id):
+                passed_on = await self._asking.passed_on(digest, said)
+                if not passed_on and self._by_rows:
+                    await self._sessions.rows.answer(digest, str(said.id), posted(said))
+        elif said.method == "notifications/cancelled" and is_id(id := said.params.get("requestId")):
+            if self._cancel(digest, id):
+                return True
+            if not alone:
+                await self._news.tell("cancelled", {"session": digest, "id": id})
+        return False
+
     async def get(self, inbound: Inbound, outlet: Outlet) -> None:
-        correlation_id, _ = self._floor.correlate(inbound.headers, None)
+        correlation_id, _ = correlation = self._floor.correlate(inbound.headers, None)
         if self._floor.view(inbound) is None:
-            error = RpcError(METHOD_NOT_FOUND, "There is no such endpoint.")
-            await _refuse(outlet, 404, correlation_id, None, error)
+            await self.refusals.tell(inbound, outlet, 404, _NO_ENDPOINT, correlation=correlation)
             return
         session = self._sessions.find(inbound.caller, inbound.headers.get("mcp-session-id", ""))
         if session is None:
-            await self._no_session(inbound, outlet, None, correlation_id)
+            await self._no_session(inbound, outlet, correlation)
         else:
             try:
                 with self._caps.held(inbound.caller):
                     await self._listen(inbound, outlet, session, correlation_id)
             except Fault as fault:
-                error = RpcError(number(fault.kind, modern=False), fault.message)
-                more = retry_header(fault.retry_after)
-                await outlet.answer(429, headers(correlation_id, *more), error_bytes(None, error))
+                await self.refusals.tell(inbound, outlet, 0, fault, correlation=correlation)
 
     async def _listen(self, inbound: Inbound, outlet: Outlet, session: Session, correlation_id: str) -> None:
         if "last-event-id" not in inbound.headers:
@@ -135,10 +154,10 @@ class Legacy:
         await self._standing.open(inbound, outlet, session, correlation_id)
 
     async def delete(self, inbound: Inbound, outlet: Outlet) -> None:
-        correlation_id, _ = self._floor.correlate(inbound.headers, None)
+        correlation_id, _ = correlation = self._floor.correlate(inbound.headers, None)
         session = self._sessions.find(inbound.caller, inbound.headers.get("mcp-session-id", ""))
         if session is None:
-            await self._no_session(inbound, outlet, None, correlation_id)
+            await self._no_session(inbound, outlet, correlation)
         else:
             await self._sessions.end(session)
             self._cancel_all(session.digest)
@@ -146,13 +165,19 @@ class Legacy:
             await self._news.tell("ended", {"session": session.digest})
             await outlet.answer(204, headers(correlation_id), b"")
 
-    async def _no_session(self, inbound: Inbound, outlet: Outlet, id: str | int | None, correlation_id: str) -> None:
-        if "mcp-session-id" not in inbound.headers:
-            error = RpcError(INVALID_REQUEST, "Missing Mcp-Session-Id header: begin with initialize.")
-            await _refuse(outlet, 400, correlation_id, id, error)
-        else:
-            error = RpcError(SESSION_GONE, "Session not found: begin again with initialize.")
-            await _refuse(outlet, 404, correlation_id, id, error)
+    async def _no_session(
+        self,
+        inbound: Inbound,
+        outlet: Outlet,
+        correlation: Correlation,
+        id: str | int | None = None,
+        method: str = OTHER,
+    ) -> None:
+        status, error = (404, _GONE) if "mcp-session-id" in inbound.headers else (400, _NO_SESSION)
+        await self.refusals.tell(inbound, outlet, status, error, id=id, method=method, correlation=correlation)
+
+    def _known(self, method: str) -> str:
+        return method if method in self._ends else OTHER
 
     # ---- one request ----
 
@@ -229,7 +254,8 @@ class Legacy:
     ) -> Awaitable[Outcome]:
         end = self._ends.get(asked.method)
         if end is None:
-            return _unknown_method(asked)
+            end = self.refused(ForeignError(METHOD_NOT_FOUND, "Method not found", asked.method))
+            asked = replace(asked, method=OTHER)
         return take_turn(Turn(inbound, view, asked, client, wire, correlation_id, trace), end, self)
 
     def refused(self, reason: Refusal) -> Handler:
@@ -315,14 +341,5 @@ async def _pong(call: Call) -> Result:
     return {}
 
 
-async def _unknown_method(asked: Message) -> Outcome:
-    error = RpcError(METHOD_NOT_FOUND, "Method not found", asked.method)
-    return Outcome(error_bytes(asked.id, error), METHOD_NOT_FOUND)
-
-
 def _negotiated(asked: Any) -> str:
     return asked if asked in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
-
-
-async def _refuse(outlet: Outlet, status: int, correlation_id: str, id: str | int | None, error: RpcError) -> None:
-    await outlet.answer(status, headers(correlation_id), error_bytes(id, error))

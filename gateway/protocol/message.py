@@ -4,7 +4,7 @@ A member that another parser could take for one of ours, because only its case d
 """
 
 from functools import cache
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, TypeGuard, cast
 
 from msgspec import Struct
 
@@ -38,7 +38,7 @@ class Message(Struct, frozen=True):
 def message(body: Json) -> Message:
     """What `body` is in JSON-RPC 2.0 as MCP narrows it. Raises `BadJson` when it is nothing."""
     id = body.get("id")
-    known_id = _is_id(id)
+    known_id = is_id(id)
     try:
         if not known_id and "id" in body:
             raise BadJson(INVALID_REQUEST, "id must be a string of at most 256 characters or a 64-bit integer.")
@@ -92,7 +92,7 @@ def _error(error: Any) -> Json:
     return members
 
 
-def _is_id(id: object) -> bool:
+def is_id(id: object) -> TypeGuard[str | int]:
     if type(id) is int:
         return -(2**63) <= id < 2**63
     return type(id) is str and len(id) <= MAX_ID_CHARS

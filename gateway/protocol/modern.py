@@ -28,14 +28,15 @@ from gateway.contract import (
     Result,
 )
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.protocol.answer import error_bytes, headers, readdressed, result_bytes
-from gateway.protocol.faults import RpcError, number
+from gateway.protocol.answer import headers, readdressed, result_bytes
+from gateway.protocol.faults import RpcError
 from gateway.protocol.floor import CARRIED, IS_LIST, LARGE, Floor, Refusal, find, list_end, read_aside, seen
 from gateway.protocol.json import BadJson, decode
 from gateway.protocol.listen import Listen
 from gateway.protocol.message import Message, message
 from gateway.protocol.params import LOG_LEVELS, check
 from gateway.protocol.parked import Parked, Parking
+from gateway.protocol.refusals import OTHER, Correlation, Refusals
 from gateway.protocol.relay import Relay
 from gateway.protocol.rounds import MULTI_ROUND, Rounds, missing_capabilities, without_elicitation_id
 from gateway.protocol.timing import timing
@@ -55,6 +56,7 @@ class Modern:
         self, floor: Floor, listen: Listen, rounds: Rounds, pulse: Pulse, parking: Parking, relay: Relay
     ) -> None:
         self._floor = floor
+        self.refusals = Refusals(floor, MODERN)
         self._relay = relay
         relay.serve("parked", self._went_on_here)
         self._rounds = rounds
@@ -73,17 +75,21 @@ class Modern:
             body = decode(raw) if len(raw) < LARGE else await read_aside(raw)
             asked = message(body)
         except BadJson as exc:
-            await _refuse(outlet, "", exc.id, RpcError(exc.code, exc.message))
+            await self._refuse(inbound, outlet, RpcError(exc.code, exc.message), id=exc.id)
             return
-        correlation_id, trace = self._floor.correlate(inbound.headers, asked.params.get("_meta"))
+        correlation_id, trace = correlation = self._floor.correlate(inbound.headers, asked.params.get("_meta"))
         refusal = self._climb(inbound, body, asked)
         view = self._floor.view(inbound)
         if refusal is None and view is None:
             refusal = RpcError(METHOD_NOT_FOUND, "There is no such endpoint.")
         if refusal is not None:
-            await _refuse(outlet, correlation_id, asked.id, refusal)
+            method = asked.method if asked.method in self._ends else OTHER
+            await self._refuse(inbound, outlet, refusal, id=asked.id, method=method, correlation=correlation)
         elif asked.kind == "notification":
-            await outlet.answer(202, headers(correlation_id), b"")
+            if (fault := await self.refusals.charge(inbound, correlation)) is not None:
+                await self.refusals.tell(inbound, outlet, 0, fault, correlation=correlation)
+            else:
+                await outlet.answer(202, headers(correlation_id), b"")
         else:
             assert view is not None
             await self._serve(inbound, outlet, view, asked, correlation_id, trace)
@@ -117,7 +123,7 @@ class Modern:
         meta = cast("Json", asked.params["_meta"])
         info: Any = meta.get(CLIENT_INFO_META_KEY)
         client = Client(MODERN, meta[CLIENT_CAPABILITIES_META_KEY], info, meta.get(LOG_LEVEL_META_KEY))
-        if "requestState" in asked.params and await self._went_on(inbound, outlet, asked, correlation_id):
+        if "requestState" in asked.params and await self._went_on(inbound, outlet, asked, (correlation_id, trace)):
             return
         wire = ModernWire(outlet, client, correlation_id, asked.id, partial(self._park, inbound.caller, asked, client))
         turn = Turn(inbound, view, asked, client, wire, correlation_id, trace)
@@ -158,7 +164,7 @@ class Modern:
         finally:
             self._parking.forget(state)
 
-    async def _went_on(self, inbound: Inbound, outlet: Outlet, asked: Message, correlation_id: str) -> bool:
+    async def _went_on(self, inbound: Inbound, outlet: Outlet, asked: Message, correlation: Correlation) -> bool:
         """Whether the request belonged to a waiting call: then it is answered by that call."""
         if asked.method not in MULTI_ROUND:
             return False
@@ -176,16 +182,18 @@ class Modern:
             "principal": [inbound.caller.tenant, inbound.caller.kind, inbound.caller.subject],
         }
         try:
+            if (spent := await self.refusals.charge(inbound, correlation)) is not None:
+                raise spent
             worker = self._parking.elsewhere(state)
             if worker is None:
                 await self._went_on_here(asks, outlet)
             else:
                 await self._relay.fetch(worker, "parked", asks, outlet)
         except Fault as fault:
-            if fault.kind is not Kind.ILLEGAL_STATE:
+            if fault.kind not in (Kind.ILLEGAL_STATE, Kind.RATE_LIMITED):
                 fault = Fault(Kind.UNAVAILABLE, "The call that asked is gone; make it again.")
-            error = RpcError(number(fault.kind, modern=True), fault.message)
-            await _refuse(outlet, correlation_id, asked.id, error)
+            about: Json = {"id": asked.id, "method": asked.method, "correlation": correlation}
+            await self.refusals.tell(inbound, outlet, 200, fault, **about)
         return True
 
     async def _went_on_here(self, asks: Json, outlet: Outlet) -> None:
@@ -213,6 +221,9 @@ class Modern:
             "_meta": {SERVER_INFO: self._floor.server_info},
         }
         await wire.finish(200, result_bytes(wire.request_id, result))
+
+    async def _refuse(self, inbound: Inbound, outlet: Outlet, error: RpcError, **about: Any) -> None:
+        await self.refusals.tell(inbound, outlet, ERROR_CODE_HTTP_STATUS.get(error.code, 200), error, **about)
 
     # ---- what goes in and what comes out ----
 
@@ -275,8 +286,3 @@ def _plainly_right(headers: Mapping[str, str], asked: Message) -> bool:
         return True
     name = headers.get("mcp-name", "")
     return name == asked.params.get(key) and not name.startswith("=?")
-
-
-async def _refuse(outlet: Outlet, correlation_id: str, id: str | int | None, error: RpcError) -> None:
-    status = ERROR_CODE_HTTP_STATUS.get(error.code, 200)
-    await outlet.answer(status, headers(correlation_id), error_bytes(id, error))

@@ -41,7 +41,7 @@ class SessionRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """An opened session id. `digest` names it in rows and keys."""
+    """An opened session id. `digest` names it in rows and keys: its tenant, a colon, 32 hex digits."""
 
     digest: str
     principal: str
@@ -91,6 +91,7 @@ class Sessions:
 
 
 def _session(token: SessionToken, id: str) -> Session:
-    named = digest(id)
+    # The tenant comes first, so that what is kept of sessions can be kept of each tenant's apart.
+    named = f"{token.tenant}:{digest(id)}"
     client = Client(token.version, token.capabilities, token.info, session=named)
     return Session(named, token.principal, token.issued + SESSION_SECONDS, client, id)

@@ -1,11 +1,13 @@
 """Handshake-era sessions, as far as they need rows: ended ones, log levels, subscriptions.
 
 A session's id is its state, so one without rows costs nothing. Rows are few, expire, and are read from memory. Of one
-that is over, only that is remembered, until its id would have expired.
+that is over, only that is remembered, until its id would have expired. A session is named by its tenant, a colon and 32
+hex digits; what is kept of one tenant's sessions never makes room for another's.
 """
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
@@ -18,6 +20,8 @@ from gateway.state.database import Database
 from gateway.state.ended import Ended
 
 _KEPT_ROWS: Final = 100_000
+_DIGITS: Final = 33
+"""The colon and what comes after it."""
 _SUBSCRIPTIONS: Final = 256
 _SWEEP_EVERY: Final = 600.0
 _NEWS: Final = 60.0
@@ -35,11 +39,16 @@ class _Session:
     log_level: str | None = None
     uris: frozenset[str] = field(default=frozenset[str]())
 
+    @property
+    def facts(self) -> int:
+        return 1 + len(self.uris)
+
 
 class Sessions:
     """Open it with `Sessions.open`. What it answers without `await` is at most a second behind other processes.
 
-    Only the newest `kept_rows` rows are kept, so that no client can fill the memory by opening and ending sessions.
+    Of each tenant the newest `kept_rows` ended sessions are kept, and a quarter as many facts of each other kind: no
+    client can fill the memory by opening and ending sessions.
     """
 
     def __init__(
@@ -48,8 +57,13 @@ class Sessions:
         self._database = database
         self._kept_rows = kept_rows
         self._clock = clock
+        self._kept_facts = max(1, kept_rows // 4)
         self._sessions: dict[str, _Session] = {}
-        self._ended = Ended(kept_rows, clock)
+        self._facts: Counter[str] = Counter()
+        """How many are in memory, by tenant."""
+        self._crowded: set[str] = set()
+        self._ended: dict[str, Ended] = {}
+        self._puts: Counter[tuple[str, _Fact]] = Counter()
         self._sequence = 0
         self._next_sweep = clock()
         self._loading = asyncio.Lock()
@@ -62,7 +76,8 @@ class Sessions:
         return sessions
 
     def ended(self, digest: str) -> bool:
-        return digest in self._ended
+        ended = self._ended.get(digest[:-_DIGITS])
+        return ended is not None and digest in ended
 
     def log_level(self, digest: str) -> str | None:
         session = self._sessions.get(digest)
@@ -125,28 +140,48 @@ class Sessions:
             for listener in self._listeners:
                 listener(digest, subject, value)
             return
-        known = self._sessions.pop(digest, None)
+        tenant = digest[:-_DIGITS]
+        known = self._pop(digest)
         if fact == "ended":
-            self._ended.add(digest, expires)
+            ended = self._ended.get(tenant)
+            if ended is None:
+                ended = self._ended[tenant] = Ended(self._kept_rows, self._clock)
+            ended.add(digest, expires)
             return
-        if digest in self._ended:
+        if self.ended(digest):
             return
         session = _with(known or _Session(expires), fact, subject, value)
         # Put back last: the first of the dictionary is then the one whose rows are oldest.
         self._sessions[digest] = replace(session, expires=max(session.expires, expires))
+        self._facts[tenant] += session.facts
+        if self._facts[tenant] > self._kept_facts:
+            self._crowded.add(tenant)
+
+    def _pop(self, digest: str) -> _Session | None:
+        session = self._sessions.pop(digest, None)
+        if session is not None:
+            self._facts[digest[:-_DIGITS]] -= session.facts
+        return session
 
     def _forget_expired(self) -> None:
         now = self._clock()
         if now >= self._next_sweep:
             self._next_sweep = now + _SWEEP_EVERY
             self._drop([digest for digest, session in self._sessions.items() if session.expires <= now])
-        surplus = len(self._sessions) - self._kept_rows
-        if surplus > 0:
-            self._drop([digest for digest, _ in zip(self._sessions, range(surplus), strict=False)])
+        while self._crowded:
+            self._make_room(self._crowded.pop())
+
+    def _make_room(self, tenant: str) -> None:
+        """The oldest go, and a few more, so that it is not looked for them each time."""
+        enough = self._kept_facts - self._kept_facts // 100
+        for digest in [each for each in self._sessions if each[:-_DIGITS] == tenant]:
+            if self._facts[tenant] <= enough:
+                break
+            self._pop(digest)
 
     def _drop(self, digests: Iterable[str]) -> None:
         for digest in digests:
-            del self._sessions[digest]
+            self._pop(digest)
 
     async def _put(
         self, connection: AsyncConnection, digest: str, fact: _Fact, subject: str, value: str, expires: float
@@ -161,7 +196,18 @@ class Sessions:
             "sequence": sequence,
         }
         await connection.execute(_PUT, row)
-        await connection.execute(_SWEEP, {"now": self._clock(), "oldest": sequence - self._kept_rows})
+        await connection.execute(_SWEEP, {"now": self._clock()})
+        if fact != "answer":  # those expire within a minute, and only what was asked is answered
+            await self._sweep_surplus(connection, digest[:-_DIGITS], fact)
+
+    async def _sweep_surplus(self, connection: AsyncConnection, tenant: str, fact: _Fact) -> None:
+        """Of one tenant and kind, once in a hundredth of what is kept: it takes a look at all of them."""
+        kept = self._kept_rows if fact == "ended" else self._kept_facts
+        self._puts[(tenant, fact)] += 1
+        if self._puts[(tenant, fact)] > kept // 100:
+            del self._puts[(tenant, fact)]
+            about = {"fact": fact, "tenant": tenant, "digits": _DIGITS, "kept": kept}
+            await connection.execute(_SWEEP_SURPLUS, about)
 
 
 def _with(session: _Session, fact: _Fact, subject: str, value: str) -> _Session:
@@ -183,7 +229,14 @@ _PUT = text(
     " SET value = excluded.value, expires_at = excluded.expires_at, sequence = excluded.sequence"
 )
 _FORGET = text("DELETE FROM session_facts WHERE digest = :digest")
-_SWEEP = text("DELETE FROM session_facts WHERE expires_at <= :now OR sequence <= :oldest")
+_SWEEP = text("DELETE FROM session_facts WHERE expires_at <= :now")
+_OF_TENANT: Final = (
+    " FROM session_facts WHERE fact = :fact AND CASE WHEN length(digest) > :digits"
+    " THEN substr(digest, 1, length(digest) - :digits) ELSE '' END = :tenant"
+)
+_SWEEP_SURPLUS = text(
+    f"DELETE{_OF_TENANT} AND sequence <= (SELECT sequence{_OF_TENANT} ORDER BY sequence DESC LIMIT 1 OFFSET :kept)"
+)
 _NEWER = text(
     "SELECT digest, fact, subject, value, expires_at, sequence FROM session_facts"
     " WHERE sequence > :sequence ORDER BY sequence"

@@ -51,7 +51,7 @@ async def test_usage_counts_limits_shares_and_streams_over_all_workers(pair: Pai
                 assert said["open"] == [{"principal": alice, "streams": 1, "subscriptions": 0}]
                 # An initialize and two calls, whichever worker they reached.
                 counts = {(row["limit"], *row["of"]): row["taken"] for row in said["limits"]}
-                assert counts == {("calls", alice): 3, ("all",): 3}
+                assert counts == {("calls", alice): 4, ("all",): 4}
                 given = ("usage", "--json", "--url", one.base, "--token")
                 shown, printed, refused = await asyncio.gather(
                     asyncio.to_thread(command, tmp_path, "usage", "--url", one.base, GATEHOUSE_TOKEN=admin),

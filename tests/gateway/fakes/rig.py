@@ -65,6 +65,10 @@ def _raising(reason: Exception) -> Handler:
     return raising
 
 
+async def _nothing(call: Call) -> Result:
+    return {}
+
+
 class Rig:
     """The whole house between the edge and the backends: real stages, real doors, no sockets."""
 
@@ -74,6 +78,7 @@ class Rig:
         endpoints: Sequence[Endpoint] = (),
         tenant: Tenant | None = None,
         calls: str = "100000/second",
+        worker: str = "w1",
         **naming: Any,
     ) -> None:
         self.backends = {backend.namespace: backend for backend in backends}
@@ -86,14 +91,15 @@ class Rig:
         self.hub = Hub(self.backends.get)
         self.catalogue.on_change(self.hub.changed)
         self.rows = FakeRows()
-        self.streams = Streams("w1")
+        self.streams = Streams(worker)
         self.caps = Caps(Most())
-        self.bus = MemoryBus("w1")
-        self.asking = Asking(self.bus)
+        self.bus = MemoryBus(worker)
+        self.seal = Seal([b"k" * 32])
+        self.asking = Asking(self.bus, self.seal)
         self.relay = Relay(self.bus)
         self.pulse = Pulse()
         self.standing = Standing(self.catalogue, self.hub, self.streams, self.rows, self.pulse, self.relay)
-        self.entry = self._entry(self._floor(policy, calls), Seal([b"k" * 32]))
+        self.entry = self._entry(self._floor(policy, calls), self.seal)
         self._endpoints = {each.path: each for each in (Endpoint("/mcp", "underscore"), *endpoints)}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -123,6 +129,7 @@ class Rig:
             path=path,
             lists=lambda end: compose((*begin, ("authorize", Authorize(policy.decide_list))), end),
             refused=lambda reason: compose(begin, _raising(reason), "edge"),
+            charged=compose(begin[2:], _nothing),
             correlate=correlate,
             server_info=SERVER_INFO,
         )

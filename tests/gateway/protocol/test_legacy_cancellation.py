@@ -100,3 +100,16 @@ async def test_a_client_that_leaves_does_not_cancel_in_this_era() -> None:
         gate.open.set()
         await task
     assert not gate.cancelled
+
+
+async def test_whoever_has_spent_its_limit_may_still_cancel() -> None:
+    gate = Gate()
+    async with Rig(FakeBackend(answer=gate), calls="2/hour") as rig:
+        session = await rig.session()
+        paper, task = rig.begin_legacy(session, "tools/call", {"name": "lab_echo"}, id=7)
+        await gate.running.wait()
+        assert (await rig.legacy(session, "notifications/cancelled", {"requestId": 8}, id=None)).status == 429
+        assert (await rig.legacy(session, "notifications/cancelled", {"requestId": 7}, id=None)).status == 202
+        await asyncio.wait_for(task, 5)
+        assert gate.cancelled
+        assert paper.last["error"]["code"] == -32800

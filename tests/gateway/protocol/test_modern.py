@@ -28,7 +28,7 @@ async def test_a_notification_is_acknowledged_and_reaches_nobody() -> None:
         refused = await rig.request(sent, {"mcp-protocol-version": "2099-01-01"})
     assert (paper.status, paper.body) == (202, b"")
     assert (refused.status, refused.json["error"]["code"]) == (400, -32022)
-    assert not rig.told
+    assert [(call.method, call.record.outcome) for call in rig.told] == [("_OTHER", "error:-32022")]
 
 
 async def test_a_result_is_whole_and_stamped() -> None:

@@ -8,18 +8,20 @@ import pytest
 from gateway.contract import MODERN, Client
 from gateway.protocol.asking import Asking
 from gateway.protocol.legacy_wire import LegacyWire
+from gateway.protocol.seal import Seal
 from gateway.protocol.streams import Streams
 from gateway.protocol.wire import ModernWire, Pulse
 from gateway.sse import COMMENT
 from gateway.state.bus import MemoryBus
 from tests.gateway.fakes import Paper, until
 
+SEAL = Seal([b"k" * 32])
 PROGRESS = "notifications/progress"
 
 
 def legacy(paper: Paper, streams: Streams | None = None, version: str = "2025-06-18") -> LegacyWire:
     client = Client(version, {"roots": {}}, session="s")
-    return LegacyWire(paper, client, "cid", streams or Streams("w1"), Asking(MemoryBus("w1")))
+    return LegacyWire(paper, client, "cid", streams or Streams("w1"), Asking(MemoryBus("w1"), SEAL))
 
 
 def modern(paper: Paper, level: str | None = None) -> ModernWire:
@@ -75,7 +77,7 @@ async def test_what_is_said_after_the_answer_of_the_handshake_era_goes_nowhere()
 
 
 async def test_time_spent_asking_is_counted_while_it_runs_and_after() -> None:
-    paper, streams, asking = Paper(), Streams("w1"), Asking(MemoryBus("w1"))
+    paper, streams, asking = Paper(), Streams("w1"), Asking(MemoryBus("w1"), SEAL)
     wire = LegacyWire(paper, Client("2025-06-18", {"roots": {}}, session="s"), "cid", streams, asking)
     assert wire.waited == 0.0
     task = asyncio.create_task(wire.ask({"a": {"method": "roots/list"}}))

@@ -205,12 +205,16 @@ async def test_a_tenant_made_read_only_while_a_person_thinks_stays_read_only() -
 
 
 async def test_an_answer_to_another_worker_is_left_for_it() -> None:
-    async with Rig(dangerous()) as rig:
+    async with Rig(dangerous()) as rig, Rig(dangerous(), worker="w2") as there:
         session = await rig.session(capabilities=FORMS)
-        await rig.answer(session, {"id": "gth.elsewhere.7", "result": YES["approval"]})
+        paper, _ = there.begin_legacy(session, "tools/call", DROP)
+        (request,) = await until(lambda: paper.sent("elicitation/create"))
+        await rig.answer(session, {"id": request["id"], "result": YES["approval"]})
         ((_, id, value),) = rig.rows.answers
-        assert (id, "accept" in value) == ("gth.elsewhere.7", True)
-        await rig.answer(session, {"id": "their-own-id", "result": {}})
+        assert (id, "accept" in value) == (request["id"], True)
+        other = await rig.session(capabilities=FORMS)
+        for stranger, id in ((session, "their-own-id"), (session, "gth.w2.1"), (other, request["id"])):
+            assert (await rig.answer(stranger, {"id": id, "result": {}})).status == 202
         assert len(rig.rows.answers) == 1
 
 

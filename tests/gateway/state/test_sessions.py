@@ -132,3 +132,47 @@ async def test_a_session_with_too_many_subscriptions_is_refused_the_next(databas
     assert caught.value.kind is Kind.TOO_LARGE
     await sessions.subscribe("d", "a://7", LATER)
     assert len(sessions.subscriptions("d")) == 256
+
+
+def named(tenant: str, number: int) -> str:
+    return f"{tenant}:{number:032x}"
+
+
+async def test_threat_24_one_tenants_rows_never_push_out_anothers(
+    database: Database, second_database: Database
+) -> None:
+    sessions = Sessions(database, kept_rows=20)
+    await sessions.end(named("beta", 1), LATER)
+    await sessions.set_log_level(named("beta", 2), "debug", LATER)
+    await sessions.subscribe(named("beta", 2), "a://1", LATER)
+    for number in range(60):
+        await sessions.end(named("acme", number), LATER)
+        await sessions.set_log_level(named("acme", 1000 + number), "info", LATER)
+        await sessions.subscribe(named("acme", 1000 + number), "a://1", LATER)
+        await sessions.answer(named("acme", 2000), f"q{number}", "{}")
+    after = Sessions(second_database, kept_rows=20)
+    await after.load()
+    for each in (sessions, after):
+        assert each.ended(named("beta", 1))
+        assert each.log_level(named("beta", 2)) == "debug"
+        assert each.subscriptions(named("beta", 2)) == {"a://1"}
+        assert [number for number in range(60) if each.ended(named("acme", number))] == list(range(40, 60))
+        levels = [number for number in range(60) if each.log_level(named("acme", 1000 + number))]
+        assert 0 < len(levels) <= 5
+        assert levels[-1] == 59
+    async with database.reading() as connection:
+        counted = (await connection.execute(text("SELECT fact, count(*) FROM session_facts GROUP BY fact"))).all()
+    assert {fact: count for fact, count in counted if fact != "answer"} == {
+        "ended": 21, "log_level": 6, "subscription": 6,
+    }  # fmt: skip
+
+
+async def test_answers_are_swept_by_their_age_alone(database: Database) -> None:
+    clock = Clock()
+    sessions = Sessions(database, kept_rows=5, clock=clock)
+    for number in range(20):
+        await sessions.answer("d", f"q{number}", "{}")
+    assert await rows(database) == 20
+    clock.now += 61
+    await sessions.set_log_level("e", "debug", clock.now + 10)
+    assert await rows(database) == 1
