@@ -211,9 +211,8 @@ class Legacy:
         client = session.client
         if (level := self._sessions.rows.log_level(session.digest)) is not None:
             client = replace(client, log_level=level)
-        # A client that names event streams first gets one even for a single answer, and so can resume it.
-        likes_streams = inbound.headers.get("accept", "").startswith("text/event-stream")
-        wire = LegacyWire(outlet, client, correlation_id, self._streams, self._asking, likes_streams=likes_streams)
+        accept, principal = inbound.headers.get("accept", "*/*"), inbound.caller.principal
+        wire = LegacyWire(outlet, client, correlation_id, self._streams, self._asking, accept, principal)
         # Of a loop that is asked for once: before Python 3.12 each time takes a system call.
         loop = self._loop = self._loop or asyncio.get_running_loop()
         task = asyncio.current_task(loop)
@@ -226,6 +225,7 @@ class Legacy:
             outcome = await self._turn(inbound, view, asked, client, wire, correlation_id, trace)
         except asyncio.CancelledError:
             if key not in self._cancelled:
+                wire.abandon()
                 raise
             task.uncancel()
             outcome = Outcome(error_bytes(asked.id, _cancelled(correlation_id)))

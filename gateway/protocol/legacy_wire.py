@@ -5,16 +5,21 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway.contract import Client, Json, Outlet
+from gateway.errors import Fault, Kind
 from gateway.protocol.answer import Header, headers, notification_bytes
 from gateway.protocol.asking import Asking
 from gateway.protocol.params import loud_enough
 from gateway.protocol.streams import Stream, Streams
 
 _PRIMED_SINCE: Final = "2025-11-25"
+_EVENTS: Final = "text/event-stream"
 
 
 class LegacyWire:
-    """JSON at the end, unless something had to be said before, or the client likes streams better: then a stream."""
+    """JSON at the end, unless something had to be said before, or the client likes streams better: then a stream.
+
+    A client that accepts no streams is told nothing before the end, and cannot be asked.
+    """
 
     _stream: Stream | None = None
     _finished = False
@@ -28,10 +33,12 @@ class LegacyWire:
         correlation_id: str,
         streams: Streams,
         asking: Asking,
-        *,
-        likes_streams: bool = False,
+        accept: str = "*/*",
+        principal: str = "",
     ) -> None:
-        self._likes_streams = likes_streams
+        """`accept` is the header as it came; `principal` is whose the stream is, if there has to be one."""
+        self._accept = accept
+        self._principal = principal
         self._outlet = outlet
         self._client = client
         self._correlation_id = correlation_id
@@ -49,9 +56,12 @@ class LegacyWire:
             lowest = self._client.log_level
             if lowest is not None and not loud_enough(params.get("level"), lowest):
                 return
-        await self._send(notification_bytes(method, params))
+        if self._takes_streams():
+            await self._send(notification_bytes(method, params))
 
     async def ask(self, requests: Mapping[str, Json]) -> dict[str, Json]:
+        if not self._takes_streams():
+            raise Fault(Kind.UNSUPPORTED, "The client cannot be asked: it accepts no event stream.")
         self._asked_at = time.monotonic()
         try:
             return await self._asking.ask(self._client.session or "", self._client.capabilities, requests, self._send)
@@ -60,22 +70,39 @@ class LegacyWire:
             self._asked_at = None
 
     async def hang_up(self) -> None:
-        await self._opened().hang_up()
+        if self._takes_streams():
+            await self._opened().hang_up()
 
     async def keep_alive(self) -> None:
         if not self._finished:
-            await self._opened().keep_alive()
+            if self._takes_streams():
+                await self._opened().keep_alive()
             self.silent_since = time.monotonic()
+
+    def abandon(self) -> None:
+        """The call was ended from outside, and nobody may come back for the rest."""
+        self._finished = True
+        if self._stream is not None:
+            self._stream.abandon()
+            self._streams.forget(self._stream)
 
     async def finish(self, status: int, payload: bytes, *more: Header) -> None:
         self._finished = True
-        if self._stream is None and (status != 200 or not self._likes_streams):
+        if self._stream is None and (status != 200 or not self._likes_streams()):
             await self._outlet.answer(status, headers(self._correlation_id, *more), payload)
             return
         stream = self._opened()
         await stream.send(payload)
         await stream.end()
         self._streams.forget_later(stream)
+
+    def _likes_streams(self) -> bool:
+        """A client that names event streams first gets one even for a single answer, and so can resume it."""
+        return self._accept.startswith(_EVENTS)
+
+    def _takes_streams(self) -> bool:
+        accept = self._accept
+        return _EVENTS in accept or "*/*" in accept or "text/*" in accept
 
     async def _send(self, payload: bytes) -> None:
         if not self._finished:
@@ -84,6 +111,6 @@ class LegacyWire:
 
     def _opened(self) -> Stream:
         if self._stream is None:
-            self._stream = self._streams.new(self._client.session or "", self._correlation_id)
+            self._stream = self._streams.new(self._client.session or "", self._correlation_id, self._principal)
             self._stream.adopt(self._outlet, prime=self._client.version >= _PRIMED_SINCE)
         return self._stream

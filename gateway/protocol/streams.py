@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import time
+from collections import Counter
 from functools import partial
 from typing import Final
 
@@ -13,6 +14,9 @@ from gateway.sse import COMMENT, event, priming
 
 KEPT_BYTES: Final = 1 << 20
 KEPT_SECONDS: Final = 60.0
+PRINCIPAL_BYTES: Final = 8 << 20
+PROCESS_BYTES: Final = 64 << 20
+"""What streams that are over may hold until then."""
 RETRY_MS: Final = 1000
 MAX_STREAMS: Final = 10_000
 _LEFT: Final = asyncio.Event()
@@ -24,17 +28,18 @@ class Stream:
     """Events in order, kept for a while, written to whoever is attached now."""
 
     __slots__ = (
-        "_adopted", "_correlation_id", "_kept", "_kept_bytes", "_last", "_left", "_outlet", "_writing", "dropped", "id",
-        "over", "owner", "silent_since",
+        "_adopted", "_correlation_id", "_kept", "_last", "_left", "_outlet", "_writing", "dropped", "id", "kept_bytes",
+        "over", "owner", "principal", "silent_since",
     )  # fmt: skip
 
-    def __init__(self, id: str, owner: str, correlation_id: str) -> None:
+    def __init__(self, id: str, owner: str, correlation_id: str, principal: str = "") -> None:
         self.id = id
         self.owner = owner
+        self.principal = principal
         self.silent_since = time.monotonic()
         self._correlation_id = correlation_id
         self._kept: list[tuple[int, bytes]] = []
-        self._kept_bytes = 0
+        self.kept_bytes = 0
         self._last = 0
         self.dropped = 0
         """The last event that is not kept any more."""
@@ -80,6 +85,12 @@ class Stream:
             await self._settle()
             self.over = True
             await self._close()
+
+    def abandon(self) -> None:
+        """It is over, and whoever is attached was let go already."""
+        self.over = True
+        self._outlet = None
+        self._leave()
 
     async def attended(self) -> None:
         """Until the stream is over, or its client has left."""
@@ -131,30 +142,38 @@ class Stream:
 
     def _keep(self, chunk: bytes) -> None:
         self._kept.append((self._last, chunk))
-        self._kept_bytes += len(chunk)
+        self.kept_bytes += len(chunk)
         # The last is kept however large: it is the answer.
-        while self._kept_bytes > KEPT_BYTES and len(self._kept) > 1:
+        while self.kept_bytes > KEPT_BYTES and len(self._kept) > 1:
             self.dropped, dropped = self._kept.pop(0)
-            self._kept_bytes -= len(dropped)
+            self.kept_bytes -= len(dropped)
 
 
 class Streams:
-    """The streams of this worker, by id; each is kept a minute after its end, or after its client left."""
+    """The streams of this worker, by id; each is kept a minute after its end, or after its client left.
+
+    What is over holds at most so many bytes, of each principal and in all; the oldest go first.
+    """
 
     def __init__(self, worker: str) -> None:
         self._worker = worker
         self._streams: dict[str, Stream] = {}
+        self._ended: dict[str, Stream] = {}
+        """Those that are over, in the order of their ends; and the same again by principal."""
+        self._principals: dict[str, dict[str, Stream]] = {}
+        self._bytes: Counter[str] = Counter()
+        self._all_bytes = 0
         self._leaving = Later(KEPT_SECONDS, self._forget_if_left)
 
     def __len__(self) -> int:
         """How many are not over yet."""
         return sum(not stream.over for stream in self._streams.values())
 
-    def new(self, owner: str, correlation_id: str) -> Stream:
-        stream = Stream(f"{self._worker}.{secrets.token_hex(8)}", owner, correlation_id)
+    def new(self, owner: str, correlation_id: str, principal: str = "") -> Stream:
+        stream = Stream(f"{self._worker}.{secrets.token_hex(8)}", owner, correlation_id, principal)
         self._streams[stream.id] = stream
         while len(self._streams) > MAX_STREAMS:
-            del self._streams[next(iter(self._streams))]
+            self.forget(next(iter(self._streams.values())))
         return stream
 
     def find(self, event_id: str, owner: str) -> tuple[Stream, int] | None:
@@ -168,13 +187,36 @@ class Streams:
         return stream, int(number[:18])
 
     def forget_later(self, stream: Stream) -> None:
-        """In a minute, unless somebody is attached by then."""
-        self._leaving.add(stream)
+        """It is over: in a minute, or sooner where newer ones need the room."""
+        if stream.id in self._streams:
+            self._ended[stream.id] = stream
+            self._principals.setdefault(stream.principal, {})[stream.id] = stream
+            self._bytes[stream.principal] += stream.kept_bytes
+            self._all_bytes += stream.kept_bytes
+            self._make_room(stream.principal)
+        # Not the stream itself: it would be held as long, whatever became of it.
+        self._leaving.add(stream.id)
 
     def forget(self, stream: Stream) -> None:
         """Nobody may come back to it."""
         self._streams.pop(stream.id, None)
+        if self._ended.pop(stream.id, None) is not None:
+            principal = stream.principal
+            self._all_bytes -= stream.kept_bytes
+            self._bytes[principal] -= stream.kept_bytes
+            del self._principals[principal][stream.id]
+            if not self._principals[principal]:
+                del self._principals[principal], self._bytes[principal]
 
-    def _forget_if_left(self, stream: Stream) -> None:
-        if stream.over or stream.alone:
+    def _make_room(self, principal: str) -> None:
+        """The newest stays, however large: it is an answer that its client may be about to ask for again."""
+        mine = self._principals[principal]
+        while self._bytes[principal] > PRINCIPAL_BYTES and len(mine) > 1:
+            self.forget(next(iter(mine.values())))
+        while self._all_bytes > PROCESS_BYTES and len(self._ended) > 1:
+            self.forget(next(iter(self._ended.values())))
+
+    def _forget_if_left(self, id: str) -> None:
+        stream = self._streams.get(id)
+        if stream is not None and (stream.over or stream.alone):
             self.forget(stream)

@@ -49,7 +49,7 @@ async def test_usage_counts_limits_shares_and_streams_over_all_workers(pair: Pai
                 alice = "default/user:alice"
                 assert said["shares"] == [{"backend": "lamp", "principal": alice, "running": 2, "waiting": 0}]
                 assert said["open"] == [{"principal": alice, "streams": 1, "subscriptions": 0}]
-                # An initialize and two calls, whichever worker they reached.
+                # An initialize, the word that it was heard, and two calls, whichever worker they reached.
                 counts = {(row["limit"], *row["of"]): row["taken"] for row in said["limits"]}
                 assert counts == {("calls", alice): 4, ("all",): 4}
                 given = ("usage", "--json", "--url", one.base, "--token")
@@ -58,7 +58,7 @@ async def test_usage_counts_limits_shares_and_streams_over_all_workers(pair: Pai
                     asyncio.to_thread(command, tmp_path, *given, admin),
                     asyncio.to_thread(command, tmp_path, *given, stranger),
                 )
-                assert "3 of 600" in shown.stdout, shown.stderr
+                assert "4 of 600" in shown.stdout, shown.stderr
                 assert "2 workers" in shown.stdout
                 assert json.loads(printed.stdout) == said
                 assert (refused.returncode != 0, "mcp:admin" in refused.stderr) == (True, True)

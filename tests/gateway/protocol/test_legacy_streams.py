@@ -48,6 +48,24 @@ async def test_a_resumed_stream_brings_exactly_what_was_missed(seen: int) -> Non
     assert resumed.closed
 
 
+async def test_nothing_stays_of_a_call_that_is_ended_from_outside() -> None:
+    """As it is when the key is revoked that made it."""
+    steps = Steps(2)
+    async with Rig(FakeBackend(answer=steps)) as rig:
+        session = await rig.session()
+        paper, task = rig.begin_legacy(session, "tools/call", {"name": "lab_echo", "_meta": {"progressToken": 1}})
+        steps.gates[0].set()
+        await until(lambda: paper.events)
+        assert len(rig.streams) == 1
+        paper.leave()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert len(rig.streams) == 0
+        resumed, watching = rig.begin_get(session, paper.events[0].id)
+        await asyncio.wait_for(watching, 5)
+        assert resumed.status == 404
+
+
 async def test_a_stream_that_is_over_can_still_be_read_to_its_end() -> None:
     steps = Steps(1)
     async with Rig(FakeBackend(answer=steps)) as rig:

@@ -1,8 +1,17 @@
 """Streams that a client may leave and resume."""
 
 import asyncio
+import sys
 
-from gateway.protocol.streams import KEPT_BYTES, KEPT_SECONDS, MAX_STREAMS, Stream, Streams
+from gateway.protocol.streams import (
+    KEPT_BYTES,
+    KEPT_SECONDS,
+    MAX_STREAMS,
+    PRINCIPAL_BYTES,
+    PROCESS_BYTES,
+    Stream,
+    Streams,
+)
 from tests.gateway.fakes import Clock, Paper, until
 
 
@@ -182,3 +191,48 @@ async def test_the_oldest_streams_make_room() -> None:
         last = streams.new("s", "cid")
     assert streams.find(f"{first.id}.1", "s") is None
     assert streams.find(f"{last.id}.1", "s") is not None
+
+
+async def over(streams: Streams, size: int, principal: str = "p") -> Stream:
+    """One that held a large answer, and is over."""
+    stream = streams.new("s", "cid", principal)
+    await stream.send(b"x" * size)
+    await stream.end()
+    streams.forget_later(stream)
+    return stream
+
+
+def kept(streams: Streams, *given: Stream) -> list[bool]:
+    return [streams.find(f"{each.id}.0", "s") is not None for each in given]
+
+
+async def test_threat_23_what_is_over_holds_no_more_than_a_principals_share() -> None:
+    streams = Streams("w1")
+    third = PRINCIPAL_BYTES // 3 - 1000
+    others = await over(streams, third, "q")
+    running = streams.new("s", "cid", "p")
+    mine = [await over(streams, third) for _ in range(10)]
+    assert kept(streams, *mine) == [False] * 7 + [True] * 3
+    assert kept(streams, others, running) == [True, True]
+    # One that is larger than the share stays alone.
+    large = await over(streams, PRINCIPAL_BYTES + 1)
+    assert kept(streams, *mine, large, others) == [False] * 10 + [True, True]
+    held = sys.getrefcount(mine[0])
+    assert held == 2  # by the list and by that call; nothing else
+
+
+async def test_threat_23_what_is_over_holds_no_more_than_the_process_may_whoever_it_belongs_to() -> None:
+    streams = Streams("w1")
+    size = PRINCIPAL_BYTES - 1000
+    most = PROCESS_BYTES // size
+    each = [await over(streams, size, f"p{number}") for number in range(most + 3)]
+    assert kept(streams, *each) == [False] * 3 + [True] * most
+
+
+async def test_what_is_forgotten_makes_room_again() -> None:
+    clock, streams = Clock(), Streams("w1")
+    first = [await over(streams, PRINCIPAL_BYTES // 2 - 1000) for _ in range(2)]
+    await clock.forward(KEPT_SECONDS + 1)
+    await until(lambda: kept(streams, *first) == [False, False])
+    second = [await over(streams, PRINCIPAL_BYTES // 2 - 1000) for _ in range(2)]
+    assert kept(streams, *second) == [True, True]

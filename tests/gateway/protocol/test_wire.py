@@ -6,6 +6,7 @@ import time
 import pytest
 
 from gateway.contract import MODERN, Client
+from gateway.errors import Fault, Kind
 from gateway.protocol.asking import Asking
 from gateway.protocol.legacy_wire import LegacyWire
 from gateway.protocol.seal import Seal
@@ -110,3 +111,33 @@ async def test_only_who_was_silent_for_long_says_that_it_lives() -> None:
     await until(lambda: long.breaths)
     running.cancel()
     assert (long.breaths, left.breaths, lately.breaths) == (1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("accept", "streams"),
+    [
+        ("application/json", False),
+        ("application/json;q=0.9, text/plain", False),
+        ("application/json, text/event-stream", True),
+        ("*/*", True),
+        ("application/json, text/*", True),
+    ],
+)
+async def test_only_a_client_that_accepts_streams_is_told_anything_before_the_answer(
+    accept: str, streams: bool
+) -> None:
+    paper, client = Paper(), Client("2025-06-18", {"roots": {}}, session="s")
+    wire = LegacyWire(paper, client, "cid", Streams("w1"), Asking(MemoryBus("w1"), SEAL), accept)
+    before = wire.silent_since = time.monotonic() - 100
+    await wire.notify(PROGRESS, {"progressToken": 1, "progress": 1})
+    await wire.keep_alive()
+    assert wire.silent_since > before  # the pulse does not try again at once
+    if not streams:
+        with pytest.raises(Fault) as refused:
+            await wire.ask({"a": {"method": "roots/list"}})
+        assert refused.value.kind is Kind.UNSUPPORTED
+    await wire.hang_up()
+    assert paper.opened is streams
+    await wire.finish(200, b'{"id":1}')
+    assert (paper.headers["content-type"] == "text/event-stream") is streams
+    assert (paper.body == b'{"id":1}') is not streams
