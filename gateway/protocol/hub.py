@@ -13,6 +13,7 @@ log = logging.getLogger("gatehouse.hub")
 BACKLOG: Final = 256
 Target = tuple[str, str]
 """A backend's namespace and its own URI for a resource."""
+_Wanted = tuple[Caller, Client, frozenset[Target]]
 Hears = Callable[[str, Change], tuple[str, Json] | None]
 """The notification (method and params) that a change means to this listener; None: nothing."""
 
@@ -58,7 +59,7 @@ class Hub:
     def __init__(self, backend: Callable[[str], Backend | None]) -> None:
         self._backend = backend
         self._ears: set[Ear] = set()
-        self._wants: dict[Hashable, tuple[Caller, Client, frozenset[Target]]] = {}
+        self._wants: dict[Hashable, _Wanted] = {}
         self._watching: dict[str, tuple[Backend, list[Want]]] = {}
         self._syncing: set[asyncio.Task[None]] = set()
 
@@ -81,21 +82,35 @@ class Hub:
                 ear.put(notification)
 
     async def want(self, who: Hashable, caller: Caller, client: Client, targets: frozenset[Target]) -> None:
-        """From now on `who`, that caller's client, wants updates of exactly these; backends are told who wants what."""
-        if targets:
-            self._wants[who] = (caller, client, targets)
-        else:
-            self._wants.pop(who, None)
-        await self._sync_all()
+        """From now on `who`, that caller's client, wants updates of exactly these; backends are told who wants what.
+
+        Raises `Fault` or `ForeignError` when a backend refuses; then `who` wants what it wanted before.
+        """
+        before = self._wants.get(who)
+        wanted = self._put(who, (caller, client, targets) if targets else None)
+        namespaces = _namespaces(before) | _namespaces(wanted)
+        try:
+            await self._sync_all(namespaces)
+        except (Fault, ForeignError):
+            if self._wants.get(who) is wanted:  # nothing newer
+                self._put(who, before)
+                self._spawn(self._sync_all(namespaces))
+            raise
 
     def drop(self, who: Hashable) -> None:
         """`who` wants nothing any more; backends are told soon."""
-        if self._wants.pop(who, None) is not None:
-            self._spawn(self._sync_all())
+        if (before := self._wants.pop(who, None)) is not None:
+            self._spawn(self._sync_all(_namespaces(before)))
 
-    async def _sync_all(self) -> None:
-        wanted = {namespace for _, _, targets in self._wants.values() for namespace, _ in targets}
-        for namespace in wanted | self._watching.keys():
+    def _put(self, who: Hashable, wanted: _Wanted | None) -> _Wanted | None:
+        if wanted is None:
+            self._wants.pop(who, None)
+        else:
+            self._wants[who] = wanted
+        return wanted
+
+    async def _sync_all(self, namespaces: set[str]) -> None:
+        for namespace in sorted(namespaces):
             await self._sync(namespace)
 
     async def _sync(self, namespace: str) -> None:
@@ -135,3 +150,7 @@ class Hub:
         """End every stream, as a server that stops should."""
         for ear in self._ears:
             ear.end()
+
+
+def _namespaces(wanted: _Wanted | None) -> set[str]:
+    return {namespace for namespace, _ in wanted[2]} if wanted is not None else set()

@@ -313,8 +313,15 @@ class Legacy:
         uri = cast("str", call.params["uri"])
         if seen(self._floor.catalogue, call).resource(uri) is None:
             raise UnknownName(f"Unknown resource: {uri[:128]}", uri=uri)
-        await self._sessions.rows.subscribe(call.client.session or "", uri, _until())
-        return await self._subscriptions_changed(call)
+        rows, session = self._sessions.rows, call.client.session or ""
+        fresh = uri not in rows.subscriptions(session)
+        await rows.subscribe(session, uri, _until())
+        try:
+            return await self._subscriptions_changed(call)
+        except (Fault, ForeignError):
+            if fresh:  # its backend does not agree to it
+                await rows.unsubscribe(session, uri)
+            raise
 
     async def _unsubscribe(self, call: Call) -> Result:
         await self._sessions.rows.unsubscribe(call.client.session or "", call.params["uri"])

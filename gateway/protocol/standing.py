@@ -1,13 +1,15 @@
 """The GET streams of the handshake era: changes as they happen, or the rest of a stream that was left."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Caller, Change, Client, Inbound, Json, Outlet
-from gateway.errors import Fault, Kind
+from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.answer import error_bytes, headers, notification_bytes
 from gateway.protocol.faults import RpcError
 from gateway.protocol.hub import LIST_CHANGED, UPDATED, Ear, Hub, Target, updated
@@ -16,6 +18,8 @@ from gateway.protocol.relay import Relay
 from gateway.protocol.session import Session, SessionRows
 from gateway.protocol.streams import KEPT_SECONDS, Stream, Streams
 from gateway.protocol.wire import Pulse
+
+log = logging.getLogger("gatehouse.standing")
 
 _PRIMED_SINCE: Final = "2025-11-25"
 
@@ -81,6 +85,18 @@ class Standing:
             self._deaf.add(digest)
         await self._hub.want(("session", digest), caller, client, frozenset(self._targets(caller, endpoint, digest)))
 
+    async def _listen_again(self, caller: Caller, client: Client, endpoint: str, digest: str) -> None:
+        """For a stream that stands or is about to: what a backend refuses now is not watched, the rest is."""
+        try:
+            await self.listen_for(caller, client, endpoint, digest)
+        except (Fault, ForeignError) as refused:
+            log.info("not all that a session is subscribed to can be watched: %s", refused)
+            agreed: frozenset[Target] = frozenset()
+            for target in self._targets(caller, endpoint, digest):
+                with suppress(Fault, ForeignError):
+                    await self._hub.want(("session", digest), caller, client, agreed | {target})
+                    agreed |= {target}
+
     async def forget(self, digest: str) -> None:
         """The session is over: nothing is watched for it any more."""
         self.end(digest)
@@ -108,7 +124,7 @@ class Standing:
 
         ear = self._hub.attach(hears)
         task = asyncio.create_task(self._pump(session.digest, ear, stream), name="standing")
-        sync = partial(self.listen_for, inbound.caller, session.client, inbound.path, session.digest)
+        sync = partial(self._listen_again, inbound.caller, session.client, inbound.path, session.digest)
         self._pumps[session.digest] = (ear, stream, task, sync)
         await sync()
         return stream

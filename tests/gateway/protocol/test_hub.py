@@ -3,7 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from gateway.contract import MODERN, Change, Client, Want
+from gateway.errors import ForeignError
 from gateway.protocol.hub import BACKLOG, Hub
 from tests.gateway.fakes import ALICE, FakeBackend, until
 
@@ -112,3 +115,37 @@ async def test_a_backend_that_replaced_another_watches_what_was_wanted_of_it() -
     hub.changed("a", Change("resources"))
     await hub.want("two", *HERE, frozenset({("a", "x")}))
     assert new.watches == [{"x"}]
+
+
+class Picky(FakeBackend):
+    """Refuses whoever wants something bad, as a server may."""
+
+    async def watch(self, wants: Sequence[Want]) -> None:
+        await super().watch(wants)
+        if any("bad" in each.uris for each in wants):
+            raise ForeignError(-32002, "There is no such resource.")
+
+
+async def test_what_a_backend_refuses_one_is_taken_back_and_fails_nobody_else() -> None:
+    picky, other = Picky("a"), FakeBackend("b")
+    hub = Hub({"a": picky, "b": other}.get)
+    await hub.want("one", *HERE, frozenset({("a", "x")}))
+    with pytest.raises(ForeignError):
+        await hub.want("one", *HERE, frozenset({("a", "x"), ("a", "bad")}))
+    with pytest.raises(ForeignError):
+        await hub.want("two", *HERE, frozenset({("a", "bad"), ("b", "y")}))
+    await hub.want("three", *HERE, frozenset({("a", "z")}))
+    await until(lambda: picky.watches[-1] == {"x", "z"})
+    assert list(hub._wants) == ["one", "three"]
+    await hub.want("one", *HERE, frozenset())
+    assert picky.watches[-1] == {"z"}
+    assert other.watches == []
+
+
+async def test_one_backends_refusal_is_no_others() -> None:
+    picky, other = Picky("a"), FakeBackend("b")
+    hub = Hub({"a": picky, "b": other}.get)
+    with pytest.raises(ForeignError):
+        await hub.want("one", *HERE, frozenset({("a", "bad")}))
+    await hub.want("two", *HERE, frozenset({("b", "y")}))
+    assert other.watches == [{"y"}]

@@ -1,11 +1,13 @@
 """The handshake era: streams that can be resumed, and what they tell of."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from gateway.contract import Call, Change, Json
+from gateway.contract import Call, Change, Json, Manifest, Want
+from gateway.errors import ForeignError
 from tests.gateway.fakes import FakeBackend, Rig, echo, until
 
 FORM: Json = {"method": "elicitation/create", "params": {"message": "Who?", "mode": "form"}}
@@ -172,3 +174,44 @@ async def test_the_end_of_a_session_ends_what_was_watched_for_it() -> None:
         await rig.request(verb="DELETE", headers={"mcp-session-id": session})
         assert backend.watches[-1] == frozenset()
         assert rig.hub._wants == {}
+
+
+class Picky(FakeBackend):
+    """Refuses whoever wants what it does not like, as a server may."""
+
+    disliked = frozenset({"lab:bad"})
+
+    async def watch(self, wants: Sequence[Want]) -> None:
+        await super().watch(wants)
+        if any(each.uris & self.disliked for each in wants):
+            raise ForeignError(-32002, "There is no such resource.")
+
+
+async def test_a_subscription_that_its_backend_refuses_leaves_nothing_behind() -> None:
+    backend = Picky(manifest=Manifest(owns=("lab:",)))
+    async with Rig(backend) as rig:
+        session, others = await rig.session(), await rig.session()
+        await rig.legacy(session, "resources/subscribe", {"uri": "lab:good"})
+        refused = await rig.legacy(session, "resources/subscribe", {"uri": "lab:bad"})
+        assert refused.json["error"]["code"] == -32002
+        assert list(rig.rows.uris.values()) == [{"lab:good"}]
+        assert "result" in (await rig.legacy(others, "resources/subscribe", {"uri": "lab:fine"})).json
+        await until(lambda: backend.watches[-1] == {"lab:good", "lab:fine"})
+        stream, _ = rig.begin_get(session)
+        await until(lambda: stream.opened)
+
+
+async def test_a_stream_opens_though_a_backend_refuses_now_what_it_agreed_to_once() -> None:
+    backend = Picky(manifest=Manifest(owns=("lab:",)))
+    async with Rig(backend) as rig:
+        session = await rig.session()
+        for uri in ("lab:1", "lab:2", "lab:3"):
+            await rig.legacy(session, "resources/subscribe", {"uri": uri})
+        rig.hub.drop(("session", next(iter(rig.rows.uris))))
+        await until(lambda: backend.watches[-1] == frozenset())
+        backend.disliked = frozenset({"lab:2"})
+        stream, _ = rig.begin_get(session)
+        await until(lambda: stream.opened)
+        await until(lambda: backend.watches[-1] == {"lab:1", "lab:3"})
+        rig.hub.changed("lab", Change("resource", "lab:3"))
+        await until(lambda: stream.sent("notifications/resources/updated"))
