@@ -57,7 +57,7 @@ def lay(
     call = compose(
         (
             *begin,
-            ("resolve", Resolve(FindAgain(catalogue))),
+            ("resolve", Resolve(FindAgain(catalogue), policy.barred)),
             ("validate", Validate(calls.max_arguments_bytes, calls.max_depth, calls.max_keys, calls.max_string)),
             ("authorize", Authorize(policy.decide)),
             ("approve", Approve(approvals, checking(policy.decide))),

@@ -81,6 +81,13 @@ class Policy:
         assert isinstance(decision, Decision)
         return decision
 
+    def barred(self, caller: Caller) -> Fault | None:
+        """Why the caller's tenant may do nothing at all, if it is so for a while."""
+        tenant = self._tenant(caller.tenant)
+        if tenant is None or not tenant.suspended:
+            return None
+        return Fault(Kind.DENIED, "This tenant is suspended.")
+
     # ---- asked for every view ----
 
     def key(self, caller: Caller) -> Hashable:

@@ -27,7 +27,9 @@ class Later(Generic[Item]):
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         soon = loop.time() + _EARLY
-        while self._waiting and self._waiting[0][0] <= soon:
-            self._due(self._waiting.popleft()[1])
-        if self._waiting:
-            loop.call_at(self._waiting[0][0], self._look, loop)
+        try:
+            while self._waiting and self._waiting[0][0] <= soon:
+                self._due(self._waiting.popleft()[1])
+        finally:  # one that fails is the loop's to log, and keeps none of the others waiting for ever
+            if self._waiting:
+                loop.call_at(self._waiting[0][0], self._look, loop)

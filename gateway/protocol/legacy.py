@@ -73,7 +73,8 @@ class Legacy:
         self._pulse = pulse
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running: dict[tuple[str, str | int], asyncio.Task[Any]] = {}
-        self._cancelled: set[tuple[str, str | int]] = set()
+        self._cancelled: set[asyncio.Task[Any]] = set()
+        """By task: two requests of a careless client may have one id."""
         self._ends: dict[str, Handler] = {
             **dict.fromkeys(CARRIED, floor.path),
             **dict.fromkeys(IS_LIST, floor.lists(list_end(floor.catalogue))),
@@ -224,7 +225,7 @@ class Legacy:
         try:
             outcome = await self._turn(inbound, view, asked, client, wire, correlation_id, trace)
         except asyncio.CancelledError:
-            if key not in self._cancelled:
+            if task not in self._cancelled:
                 wire.abandon()
                 raise
             task.uncancel()
@@ -233,7 +234,7 @@ class Legacy:
             self._pulse.discard(wire)
             if self._running.get(key) is task:
                 del self._running[key]
-            self._cancelled.discard(key)
+            self._cancelled.discard(task)
         status, more = self._shown(inbound, outcome)
         await wire.finish(status, outcome.body, *more, *timing(inbound, outcome.record))
 
@@ -273,10 +274,9 @@ class Legacy:
 
     def _cancel(self, digest: str, id: str | int) -> bool:
         """False when no such request runs here."""
-        key = (digest, id)
-        task = self._running.get(key)
+        task = self._running.get((digest, id))
         if task is not None:
-            self._cancelled.add(key)
+            self._cancelled.add(task)
             task.cancel()
         return task is not None
 

@@ -157,7 +157,7 @@ class Modern:
         if missing:
             raise Fault(Kind.UNSUPPORTED, f"The client cannot do {' and '.join(missing)}.")
         parked = Parked({key: without_elicitation_id(request) for key, request in requests.items()})
-        state = self._parking.put(parked, wire)
+        state = self._parking.put(parked, wire, caller.tenant)
         try:
             await self._say_input_required(wire, caller, asked, parked.requests, state)
             return await parked.answers()

@@ -5,7 +5,6 @@ The client gets `input_required`; its next request, on any connection, brings th
 
 import asyncio
 import secrets
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final
 
@@ -14,6 +13,7 @@ from gateway.errors import Fault, Kind
 
 PARKED_SECONDS: Final = 600.0
 MAX_PARKED: Final = 1000
+MAX_OF_TENANT: Final = MAX_PARKED // 4
 
 
 class Parked:
@@ -50,18 +50,32 @@ class Parking:
 
     def __init__(self, worker: str) -> None:
         self._worker = worker
-        self._parked: OrderedDict[str, tuple[Parked, object]] = OrderedDict()
+        self._parked: dict[str, tuple[Parked, object, str]] = {}
+        self._tenants: dict[str, dict[str, Parked]] = {}
+        """The same by tenant, oldest first."""
 
     def __len__(self) -> int:
         return len(self._parked)
 
-    def put(self, parked: Parked, owner: object) -> str:
-        """The state to seal. `owner` is what `find` gives back: the call's wire."""
+    def put(self, parked: Parked, owner: object, tenant: str) -> str:
+        """The state to seal. `owner` is what `find` gives back: the call's wire.
+
+        Where there are too many, the oldest gives up: of that tenant beyond its share, else of the one that has most.
+        """
         name = secrets.token_hex(16)
-        self._parked[name] = (parked, owner)
-        while len(self._parked) > MAX_PARKED:
-            self._parked.popitem(last=False)[1][0].give_up()
+        self._parked[name] = (parked, owner, tenant)
+        mine = self._tenants.setdefault(tenant, {})
+        mine[name] = parked
+        if len(mine) > MAX_OF_TENANT:
+            self._give_up_oldest(mine)
+        elif len(self._parked) > MAX_PARKED:
+            self._give_up_oldest(max(self._tenants.values(), key=len))
         return f"{self._worker} {name}"
+
+    def _give_up_oldest(self, crowd: dict[str, Parked]) -> None:
+        name, parked = next(iter(crowd.items()))
+        self._forget(name)
+        parked.give_up()
 
     def elsewhere(self, state: str) -> str | None:
         """The other worker that a state names; None when it is this one."""
@@ -74,12 +88,20 @@ class Parking:
         found = self._parked.get(name) if worker == self._worker else None
         if found is None:
             raise Fault(Kind.UNAVAILABLE, "The call that asked is gone; make it again.")
-        return found
+        return found[:2]
 
     def forget(self, state: str) -> None:
-        self._parked.pop(state.rpartition(" ")[2], None)
+        self._forget(state.rpartition(" ")[2])
+
+    def _forget(self, name: str) -> None:
+        known = self._parked.pop(name, None)
+        if known is not None:
+            crowd = self._tenants[known[2]]
+            del crowd[name]
+            if not crowd:
+                del self._tenants[known[2]]
 
     def close(self) -> None:
         """This worker stops: whoever comes back is told to make the call again."""
-        for parked, _ in list(self._parked.values()):
+        for parked, _, _ in list(self._parked.values()):
             parked.give_up("The gateway is restarting; make the call again.")

@@ -114,7 +114,7 @@ class Rig:
         path = compose(
             (
                 *begin,
-                ("resolve", Resolve(FindAgain(self.catalogue))),
+                ("resolve", Resolve(FindAgain(self.catalogue), policy.barred)),
                 ("validate", Validate(1 << 20)),
                 ("authorize", Authorize(policy.decide)),
                 ("approve", Approve(self.used, checking(policy.decide))),
@@ -138,10 +138,10 @@ class Rig:
         """The doors of both eras."""
         listen = Listen(self.catalogue, self.hub, self.caps)
         sessions, news = Sessions(seal, self.rows), News(self.bus)
-        return Entry(
-            Modern(floor, listen, Rounds(seal), self.pulse, Parking("here"), self.relay),
-            Legacy(floor, sessions, self.streams, self.asking, self.standing, self.pulse, news, self.caps),
+        self.legacy_door = Legacy(
+            floor, sessions, self.streams, self.asking, self.standing, self.pulse, news, self.caps
         )
+        return Entry(Modern(floor, listen, Rounds(seal), self.pulse, Parking("here"), self.relay), self.legacy_door)
 
     async def __aenter__(self) -> "Rig":
         for backend in self.backends.values():

@@ -128,7 +128,7 @@ async def test_nothing_is_kept_when_the_question_cannot_be_sent() -> None:
     assert asking._open == {}
 
 
-async def test_threat_24_only_what_this_house_asked_of_a_session_is_anothers() -> None:
+async def test_only_what_this_house_asked_of_a_session_is_anothers() -> None:
     here, there = Asking(MemoryBus("w1"), SEAL), Asking(MemoryBus("w2"), SEAL)
     posted, task = begin(there, TWO)
     await until(lambda: len(posted.sent) == 2)

@@ -113,3 +113,24 @@ async def test_whoever_has_spent_its_limit_may_still_cancel() -> None:
         await asyncio.wait_for(task, 5)
         assert gate.cancelled
         assert paper.last["error"]["code"] == -32800
+
+
+async def test_of_two_requests_with_one_id_the_cancelled_one_is_answered_though_the_other_ends_meanwhile() -> None:
+    gates = {"first": Gate(), "second": Gate()}
+
+    async def answer(call: Call) -> Json:
+        return await gates[call.arguments["text"]](call)
+
+    async with Rig(FakeBackend(answer=answer)) as rig:
+        session = await rig.session()
+        papers: list[Any] = []
+        for name, gate in gates.items():
+            papers.append(rig.begin_legacy(session, "tools/call", {"name": "lab_echo", "arguments": {"text": name}}))
+            await gate.running.wait()
+        (digest, _) = next(iter(rig.legacy_door._running))
+        gates["first"].open.set()  # it is woken before the other is
+        assert rig.legacy_door._cancel(digest, 1)
+        for _, task in papers:
+            await asyncio.wait_for(task, 5)
+        assert "result" in papers[0][0].json
+        assert papers[1][0].json["error"]["code"] == -32800

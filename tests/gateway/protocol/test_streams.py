@@ -206,7 +206,7 @@ def kept(streams: Streams, *given: Stream) -> list[bool]:
     return [streams.find(f"{each.id}.0", "s") is not None for each in given]
 
 
-async def test_threat_23_what_is_over_holds_no_more_than_a_principals_share() -> None:
+async def test_threat_25_what_is_over_holds_no_more_than_a_principals_share() -> None:
     streams = Streams("w1")
     third = PRINCIPAL_BYTES // 3 - 1000
     others = await over(streams, third, "q")
@@ -221,7 +221,7 @@ async def test_threat_23_what_is_over_holds_no_more_than_a_principals_share() ->
     assert held == 2  # by the list and by that call; nothing else
 
 
-async def test_threat_23_what_is_over_holds_no_more_than_the_process_may_whoever_it_belongs_to() -> None:
+async def test_threat_25_what_is_over_holds_no_more_than_the_process_may_whoever_it_belongs_to() -> None:
     streams = Streams("w1")
     size = PRINCIPAL_BYTES - 1000
     most = PROCESS_BYTES // size

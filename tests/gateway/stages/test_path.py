@@ -15,6 +15,7 @@ from gateway.stages.guard import Guard
 from gateway.stages.resolve import Resolve
 from gateway.stages.trace import Trace
 from gateway.stages.validate import Validate
+from gateway.state.tenants import Tenant
 from gateway.telemetry.sampling import Sampler
 from tests.gateway.fakes import ALICE, FakeApprovals, FakeBackend, FakeWire, Rig, a_call, a_route
 
@@ -294,3 +295,15 @@ async def test_a_request_with_wrong_params_is_charged_audited_and_told_like_any_
         while first["data"]["kind"] == "invalid_input":
             first = await ask()
     assert first["data"]["kind"] == "rate_limited"
+
+
+@pytest.mark.parametrize("name", ["lab_echo", "no_such_tool"])
+async def test_a_suspended_tenant_is_told_so_whatever_it_calls(name: str) -> None:
+    backend = FakeBackend()
+    async with Rig(backend, tenant=Tenant("acme", suspended=True)) as rig:
+        called = await rig.modern("tools/call", {"name": name})
+        listed = await rig.modern("tools/list")
+    for paper in (called, listed):
+        error = paper.json["error"]
+        assert (error["data"]["kind"], error["message"]) == ("denied", "This tenant is suspended.")
+    assert backend.calls == []

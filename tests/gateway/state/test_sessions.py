@@ -138,9 +138,7 @@ def named(tenant: str, number: int) -> str:
     return f"{tenant}:{number:032x}"
 
 
-async def test_threat_24_one_tenants_rows_never_push_out_anothers(
-    database: Database, second_database: Database
-) -> None:
+async def test_one_tenants_rows_never_push_out_anothers(database: Database, second_database: Database) -> None:
     sessions = Sessions(database, kept_rows=20)
     await sessions.end(named("beta", 1), LATER)
     await sessions.set_log_level(named("beta", 2), "debug", LATER)
