@@ -22,24 +22,18 @@ def check(method: str, params: Json) -> None:
         raise _wrong("_meta", "an object")
     if meta is not None:
         token = cast("Json", meta).get("progressToken")
-        if token is not None and (isinstance(token, bool) or not isinstance(token, str | int)):
-            raise _wrong("_meta.progressToken", "a string or an integer")
-        if isinstance(token, str) and len(token) > MAX_CHARS:
-            raise _long("_meta.progressToken")
+        if token is not None:
+            _check_token(token)
     for key, kind, word, required, most in _RULES.get(method, ()):
         value = params.get(key)
         if value is None and not required:
             continue
         if not isinstance(value, kind) or (kind is str and not value):
             raise _wrong(key, word)
-        if most and len(cast("str", value)) > most:
+        if most and len(value) > most:  # type: ignore[arg-type]
             raise _long(key)
-    if method == "prompts/get":
-        _all(params.get("arguments"), str, "arguments", "an object of strings")
-    if method == "subscriptions/listen":
-        _check_uris(cast("Json", params["notifications"]).get("resourceSubscriptions"))
-    if method == "completion/complete":
-        _check_completion(params)
+    if (inside := _INSIDE.get(method)) is not None:
+        inside(params)
     if "inputResponses" in params:
         _all(params["inputResponses"], dict, "inputResponses", "an object of objects")
 
@@ -54,7 +48,19 @@ def loud_enough(level: Any, lowest: str) -> bool:
     return level in LOG_LEVELS and LOG_LEVELS.index(level) >= LOG_LEVELS.index(lowest)
 
 
-def _check_uris(uris: Any) -> None:
+def _check_token(token: Any) -> None:
+    if isinstance(token, bool) or not isinstance(token, str | int):
+        raise _wrong("_meta.progressToken", "a string or an integer")
+    if isinstance(token, str) and len(token) > MAX_CHARS:
+        raise _long("_meta.progressToken")
+
+
+def _check_prompt(params: Json) -> None:
+    _all(params.get("arguments"), str, "arguments", "an object of strings")
+
+
+def _check_uris(params: Json) -> None:
+    uris: Any = cast("Json", params["notifications"]).get("resourceSubscriptions")
     if uris is None:
         return
     path = "notifications.resourceSubscriptions"
@@ -119,3 +125,8 @@ _RULES: Final[dict[str, tuple[tuple[str, type, str, bool, int], ...]]] = {
     "resources/templates/list": _CURSOR,
 }
 """Parameter, type, the type in words, whether it must be there, and how long it may be (0: as long as it likes)."""
+_INSIDE: Final = {
+    "prompts/get": _check_prompt,
+    "subscriptions/listen": _check_uris,
+    "completion/complete": _check_completion,
+}
