@@ -120,7 +120,8 @@ def spans_of(
         attributes += _HTTP
     attributes.append(("mcp.protocol.version", call.client.version))
     if (session := call.client.session) is not None and not call.client.modern:
-        attributes.append(("mcp.session.id", session))
+        # Without its tenant, which is an attribute of its own.
+        attributes.append(("mcp.session.id", session.rpartition(":")[2]))
     if call.request_id is not None:
         attributes.append(("jsonrpc.request.id", clean(str(call.request_id), 128)))
     if call.peer is not None:
