@@ -15,6 +15,8 @@ from gateway.upstream.http.site import Site
 from gateway.upstream.talk import Talk
 
 _encode: Final = msgspec.json.Encoder().encode
+_KEPT_CHARS: Final = 256
+"""Of a name: there are as many longer ones as clients can think of."""
 
 
 class ModernHttp:
@@ -34,7 +36,8 @@ class ModernHttp:
         talk.sent(id, MODERN, None)
         body = _encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
         key = NAME_BEARING_METHODS.get(method)
-        lines = _routing(method, None if key is None else str(params.get(key))) + more
+        name = "" if key is None else str(params.get(key))
+        lines = (_routing if len(name) <= _KEPT_CHARS else _lines)(method, name) + more
         if header_schema is not None:
             mirrored = mcp_param_headers(x_mcp_header_map(header_schema), params.get("arguments") or {})
             lines += fields(mirrored.items())
@@ -47,13 +50,16 @@ class ModernHttp:
             leased.release()
 
 
-@lru_cache(4096)
-def _routing(method: str, name: str | None) -> bytes:
-    """The headers by which a request is routed: the same for every call of a tool."""
+def _lines(method: str, name: str) -> bytes:
+    """The headers by which a request is routed."""
     lines = [("mcp-protocol-version", MODERN), ("mcp-method", method)]
-    if name is not None:
+    if name:
         lines.append(("mcp-name", encode_header_value(name)))
     return fields(lines)
+
+
+_routing: Final = lru_cache(4096)(_lines)
+"""They are the same for every call of a tool."""
 
 
 async def _no_reply(answer: Json) -> None:
