@@ -109,11 +109,11 @@ def export(
 def _opened(config: Path | None) -> "Generator[Ledger]":
     import asyncio
 
-    from gateway.cli.configured import read_settings
+    from gateway.cli.configured import read_without_backends
     from gateway.cli.failure import system_errors_explained
     from gateway.state.audit import open_ledger
 
-    settings = read_settings(config)
+    settings = read_without_backends(config)
     with system_errors_explained(settings):
         at = settings.database.url
         kept = asyncio.run(open_ledger(settings.data_dir, at.get_secret_value() if at is not None else None))

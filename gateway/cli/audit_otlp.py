@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.cli.configured import read_settings
+from gateway.cli.configured import read_without_backends
 from gateway.cli.failure import UNREACHABLE, Failure
 from gateway.parts.watching import encoder, sender
 from gateway.telemetry.audit_log import audit_record
@@ -17,7 +17,7 @@ _BATCH: Final = 500
 
 def send(records: Iterator[dict[str, Any]], config: Path | None) -> int:
     """How many were taken. Raises `Failure` at the first that were not."""
-    otlp = read_settings(config).telemetry.otlp
+    otlp = read_without_backends(config).telemetry.otlp
     if otlp.url is None:
         raise Failure("no collector is named; set telemetry.otlp.url")
     encode, to, taken = encoder(version("gatehouse")), sender(otlp), 0

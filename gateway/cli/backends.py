@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway.cli.check import entry_of
-from gateway.cli.configured import read_settings
+from gateway.cli.configured import read_without_backends
+from gateway.cli.entries import entry_of
 from gateway.cli.failure import FAILED, UNAUTHENTICATED, UNREACHABLE, Failure, say
 from gateway.cli.settings_file import SettingsFile, no_longer_served
 from gateway.contract import Json
@@ -69,14 +69,16 @@ def pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
 
 def list_backends(config: Path | None, url: str | None, token: str | None, as_json: bool) -> None:
     if url is None:
-        settings = read_settings(config)
+        settings = read_without_backends(config)
         rows: list[Json] = [asdict(entry_of(ns, entry)) for ns, entry in settings.backends.items()]
+        for namespace, names in settings.absent.items():
+            say(f"warning: backends.{namespace}: {', '.join(names)} is not set here")
     else:
         rows = running(url, token)
     if as_json:
         print(json.dumps(rows, indent=2))
     elif url is None:
-        _table(rows, ("namespace", "kind", "target", "enabled"))
+        _table(rows, ("namespace", "kind", "target", "served"))
     else:
         _table([_flat(row) for row in rows], ("namespace", "kind", "state", "eras", "tools", "breaker", "trouble"))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gateway.auth.revocations import Revocations
-from gateway.cli.configured import read_settings
+from gateway.cli.configured import read_without_backends
 from gateway.cli.database import open_database
 from gateway.cli.failure import Failure, system_errors_explained
 from gateway.settings import Settings
@@ -35,7 +35,7 @@ class Books:
 
 
 def with_books(config: Path | None, work: Callable[[Books], Awaitable[T]]) -> T:
-    settings = read_settings(config)
+    settings = read_without_backends(config)
 
     async def run() -> T:
         database = await open_database(settings)

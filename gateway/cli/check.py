@@ -1,9 +1,8 @@
 """`gatehouse check`: say what would be served, without serving it."""
 
-import importlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -11,26 +10,21 @@ from rich.markup import escape
 from rich.table import Table
 
 from gateway.cli.configured import make_importable, read_settings
+from gateway.cli.entries import Entry, entry_of
 from gateway.cli.failure import BAD_SETTINGS, Failure, say
-from gateway.settings import Backend, CommandBackend, ModuleBackend, Settings, UrlBackend
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One backend as the operator wrote it."""
-
-    namespace: str
-    kind: str
-    target: str
-    enabled: bool
+from gateway.parts.judged import refusals
+from gateway.settings import Settings
 
 
 def check(config: Path | None, as_json: bool) -> None:
     settings = read_settings(config)
     make_importable(settings)
-    entries = [entry_of(namespace, backend) for namespace, backend in settings.backends.items()]
+    refused = list(refusals(settings))
+    bad = {refusal.at[1] for refusal in refused if refusal.at[0] == "backends"}
+    written = [entry_of(namespace, backend) for namespace, backend in settings.backends.items()]
+    entries = [replace(entry, served=entry.served and entry.namespace not in bad) for entry in written]
     said = list(warnings(settings))
-    errors = list(module_problems(settings))
+    errors = [settings.placed(refusal.at, str(refusal)) for refusal in refused]
     if as_json:
         print(json.dumps(_as_object(settings, entries, said, errors), indent=2))
     else:
@@ -39,17 +33,6 @@ def check(config: Path | None, as_json: bool) -> None:
             say(f"warning: {warning}")
     if errors:
         raise Failure(*errors, code=BAD_SETTINGS)
-
-
-def entry_of(namespace: str, backend: Backend) -> Entry:
-    match backend:
-        case ModuleBackend():
-            return Entry(namespace, "module", ":".join(backend.target), backend.enabled)
-        case UrlBackend():
-            return Entry(namespace, "url", backend.url, backend.enabled)
-        case CommandBackend():
-            # Arguments may hold secrets; the program's name does not.
-            return Entry(namespace, "command", backend.command, backend.enabled)
 
 
 def warnings(settings: Settings) -> Iterator[str]:
@@ -68,21 +51,6 @@ def warnings(settings: Settings) -> Iterator[str]:
                 yield f"tenants.{name}: no backend is named {namespace}"
 
 
-def module_problems(settings: Settings) -> Iterator[str]:
-    """A line for each module that cannot be imported or lacks what it should have."""
-    for namespace, backend in settings.backends.items():
-        if isinstance(backend, ModuleBackend) and backend.enabled and (reason := import_problem(*backend.target)):
-            yield f"backends.{namespace}: {backend.target[0]} {reason}"
-
-
-def import_problem(module: str, attribute: str) -> str | None:
-    try:
-        found = importlib.import_module(module)
-    except Exception as exc:  # a module may raise anything while it is imported
-        return f"cannot be imported: {type(exc).__name__}: {exc}"
-    return None if hasattr(found, attribute) else f"has no {attribute}"
-
-
 def _as_object(settings: Settings, entries: list[Entry], said: list[str], errors: list[str]) -> dict[str, object]:
     return {
         "source": str(settings.source) if settings.source else None,
@@ -99,7 +67,7 @@ def _show(settings: Settings, entries: list[Entry]) -> None:
     console.print(f"Settings: {settings.source or 'the defaults'}", markup=False, soft_wrap=True)
     table = Table("namespace", "kind", "target", "served", box=None, pad_edge=False)
     for entry in entries:
-        table.add_row(entry.namespace, entry.kind, escape(entry.target), "yes" if entry.enabled else "no")
+        table.add_row(entry.namespace, entry.kind, escape(entry.target), "yes" if entry.served else "no")
     console.print(table)
     for name, server in settings.servers.items():
         console.print(f"/mcp/{name}: {', '.join(server.backends)} ({server.names} names)", markup=False, soft_wrap=True)

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import typer
 
 from gateway.cli.failure import BAD_SETTINGS, Failure, say
+from gateway.cli.settings_file import folder_of
 from gateway.settings import FILE, SettingsError, default_backends, is_loopback, load
 
 ADDRESS: Final = "http://127.0.0.1:8080"
@@ -43,6 +44,7 @@ def init(
     path = config or Path(os.environ.get("GATEHOUSE_CONFIG") or FILE)
     if path.exists() and not force:
         raise Failure(f"{path} is there already; --force writes over it and keeps the old one as {path.name}.bak")
+    folder_of(path)
     answers = Answers(
         _asked(address, "Address that clients will use", ADDRESS, yes=yes).rstrip("/"),
         _asked(sign_in, "Who signs people in: embedded, or your identity provider's address", EMBEDDED, yes=yes),

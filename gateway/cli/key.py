@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gateway.auth.keys import DEFAULT_SCOPES, KeyInfo, Keys
-from gateway.cli.configured import read_settings
+from gateway.cli.configured import read_without_backends
 from gateway.cli.database import open_database
 from gateway.cli.failure import Failure, system_errors_explained
 from gateway.settings import Settings
@@ -101,7 +101,7 @@ def revoke(key_id: str, config: Path | None) -> None:
 
 
 def _with_ring(config: Path | None, work: Callable[[Ring], Awaitable[T]]) -> T:
-    settings = read_settings(config)
+    settings = read_without_backends(config)
 
     async def run() -> T:
         async with _ring(settings) as ring:

@@ -114,10 +114,10 @@ def _show(found: "Json") -> None:
 
 
 def _folder(config: Path | None) -> Path:
-    from gateway.cli.configured import read_settings
+    from gateway.cli.configured import read_without_backends
     from gateway.policy.source import SHIPPED
 
-    return read_settings(config).policies.dir or SHIPPED
+    return read_without_backends(config).policies.dir or SHIPPED
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from gateway.catalogue.snapshot import take
-from gateway.cli.check import import_problem
 from gateway.cli.configured import make_importable, read_settings
 from gateway.cli.failure import BAD_SETTINGS, FAILED, Failure
 from gateway.cli.waiting import Waiting
 from gateway.contract import Json, Manifest
 from gateway.errors import Fault, ForeignError
+from gateway.parts.judged import judge
 from gateway.parts.remotes import remote_backend
-from gateway.settings import Backend, CommandBackend, ModuleBackend, UrlBackend
+from gateway.settings import Backend, CommandBackend, ModuleBackend, Settings, UrlBackend
 from gateway.upstream.load import LoadError
 from gateway.upstream.stdio.watchdog import Watchdog
 
@@ -67,7 +67,7 @@ def check_backends(names: Sequence[str], config: Path | None, as_json: bool) -> 
         raise Failure(f"no backend is named {', '.join(unknown)}; known: {', '.join(settings.backends)}", code=2)
     chosen = {ns: entry for ns, entry in settings.backends.items() if (not names and entry.enabled) or ns in names}
     with Waiting("connecting"):
-        findings = asyncio.run(probe(chosen))
+        findings = asyncio.run(probe(settings, chosen))
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
@@ -78,8 +78,8 @@ def check_backends(names: Sequence[str], config: Path | None, as_json: bool) -> 
         raise Failure(f"{bad} of {len(findings)} cannot be served", code=FAILED if findings else BAD_SETTINGS)
 
 
-async def probe(chosen: Mapping[str, Backend]) -> list[Finding]:
-    """Connect to each of them, all at once."""
+async def probe(settings: Settings, chosen: Mapping[str, Backend]) -> list[Finding]:
+    """Connect to each of them, all at once; modules are imported and their options checked."""
     complaints = _Complaints()
     logger = logging.getLogger("gatehouse.upstream")
     logger.addHandler(complaints)
@@ -87,22 +87,25 @@ async def probe(chosen: Mapping[str, Backend]) -> list[Finding]:
     logger.propagate = False
     watchdog = Watchdog()
     try:
-        return list(await asyncio.gather(*(_one(ns, entry, watchdog, complaints) for ns, entry in chosen.items())))
+        return list(
+            await asyncio.gather(*(_one(settings, ns, entry, watchdog, complaints) for ns, entry in chosen.items()))
+        )
     finally:
         watchdog.close()
 
 
-async def _one(namespace: str, entry: Backend, watchdog: Watchdog, complaints: _Complaints) -> Finding:
-    if isinstance(entry, ModuleBackend):
-        problem = import_problem(*entry.target)
-        return Finding(
-            namespace, not problem, problem=problem or "", mend="install it, or mend module:" if problem else ""
-        )
-    began, seconds = time.monotonic(), _patience(entry)
+async def _one(
+    settings: Settings, namespace: str, entry: Backend, watchdog: Watchdog, complaints: _Complaints
+) -> Finding:
     try:
+        judge(settings, namespace, entry)
+        if isinstance(entry, ModuleBackend):
+            return Finding(namespace, True)
+        began, seconds = time.monotonic(), _patience(entry)
         backend = remote_backend(namespace, entry, Manifest(), info=_INFO, max_bytes=MAX_BYTES, watchdog=watchdog)
     except LoadError as exc:
-        return Finding(namespace, False, problem=str(exc), mend=_mend_load(entry))
+        part = f"backends.{namespace}"
+        return _refused(namespace, entry, str(exc).removeprefix(f"{part}: ").removeprefix(f"{part}."))
     try:
         async with asyncio.timeout(seconds):
             snapshot = await asyncio.to_thread(take, backend, await backend.offer(None))
@@ -157,7 +160,17 @@ def mend(entry: UrlBackend | CommandBackend, exc: BaseException, said: Sequence[
     return "see that it runs, speaks MCP at this url:, and is not behind a proxy that this machine cannot pass"
 
 
-def _mend_load(entry: UrlBackend | CommandBackend) -> str:
+def _refused(namespace: str, entry: Backend, problem: str) -> Finding:
+    if "files_shared" in problem:  # says itself how
+        problem, _, mend = problem.partition(": ")
+    else:
+        mend = _mend_load(entry, problem)
+    return Finding(namespace, False, problem=problem, mend=mend)
+
+
+def _mend_load(entry: Backend, problem: str) -> str:
+    if isinstance(entry, ModuleBackend):
+        return "mend that option" if problem.startswith("options") else "install it, or mend module:"
     if isinstance(entry, UrlBackend) and not entry.allow_private:
         return "write allow_private: true if it may lie in a private network, or mend url:"
     return "mend the entry"

@@ -12,11 +12,11 @@ import uvloop
 from rich.console import Console
 
 from gateway.app import Gatehouse
-from gateway.cli.check import module_problems
 from gateway.cli.configured import make_importable, read_settings
 from gateway.cli.failure import BAD_SETTINGS, Failure, system_errors_explained
 from gateway.cli.welcome import Welcome
 from gateway.cli.workers import Inheritance, Workers, command, leave_with_parent
+from gateway.parts.judged import backend_refusals
 from gateway.serving import Sockets, listen, listen_at
 from gateway.serving import serve as serve_on
 from gateway.settings import PREFIX, Settings, is_loopback, load
@@ -33,8 +33,9 @@ def serve(config: Path | None, host: str | None, port: int | None, workers: int 
 
     settings = read_settings(config, {**os.environ, **overrides})
     make_importable(settings)
-    if problems := list(module_problems(settings)):
-        raise Failure(*problems, code=BAD_SETTINGS)
+    # Before anything is opened, and each of them: a start would end at the first.
+    if refused := [settings.placed(refusal.at, str(refusal)) for refusal in backend_refusals(settings)]:
+        raise Failure(*refused, code=BAD_SETTINGS)
     set_up(settings.log.level, settings.log.format)
     with system_errors_explained(settings), ExitStack() as stack:
         sockets = _sockets(settings, inherit, stack)
@@ -44,7 +45,7 @@ def serve(config: Path | None, host: str | None, port: int | None, workers: int 
         try:
             uvloop.run(_serve(settings, sockets, reload, inherit))
         except LoadError as exc:
-            raise Failure(str(exc), code=BAD_SETTINGS) from exc
+            raise Failure(settings.placed(exc.at, str(exc)), code=BAD_SETTINGS) from exc
 
 
 def _sockets(settings: Settings, inherit: str | None, stack: ExitStack) -> Sockets:

@@ -12,10 +12,12 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import YAMLError
 
+from gateway.cli.configured import make_importable
 from gateway.cli.failure import BAD_SETTINGS, Failure
 from gateway.contract import Json
-from gateway.settings import FILE, SettingsError, default_backends, load
+from gateway.settings import FILE, Settings, SettingsError, UrlBackend, default_backends, load
 
+_MEND_PRIVATE: Final = "`backends add --allow-private` takes private networks, http and any port"
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -30,6 +32,7 @@ class SettingsFile:
         self._yaml.width = 4096
         self._yaml.indent(mapping=2, sequence=4, offset=2)
         self._tree: Json = self._read()
+        self._put: list[str] = []
 
     @property
     def backends(self) -> Mapping[str, Any]:
@@ -44,6 +47,7 @@ class SettingsFile:
         if not isinstance(self._tree.get("backends"), dict):
             self._tree["backends"] = CommentedMap()
         self._tree["backends"][namespace] = entry
+        self._put.append(namespace)
 
     def drop(self, namespace: str) -> None:
         del self._tree["backends"][namespace]
@@ -51,8 +55,7 @@ class SettingsFile:
     def save(self) -> None:
         """Raises `Failure` when the result would be no good; then the file is as it was."""
         text = self._text()
-        folder = self.path.absolute().parent
-        handle, name = tempfile.mkstemp(dir=folder, prefix=f".{self.path.name}.")
+        handle, name = tempfile.mkstemp(dir=folder_of(self.path), prefix=f".{self.path.name}.")
         fresh = Path(name)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -73,10 +76,31 @@ class SettingsFile:
         # A variable that is not set here may be set where the gateway runs.
         unset = dict.fromkeys(_unset(text), "unset")
         try:
-            load(fresh, {**os.environ, **unset})
+            settings = load(fresh, {**os.environ, **unset})
         except SettingsError as exc:
             lines = (line.replace(str(fresh), str(self.path)) for line in exc.lines)
-            raise Failure(*lines, f"{self.path} is left as it was", code=BAD_SETTINGS) from exc
+            raise Failure(*lines, self._as_it_was, code=BAD_SETTINGS) from exc
+        if self._put:
+            self._judge(settings)
+
+    def _judge(self, settings: Settings) -> None:
+        """What a gateway would refuse must not stand there: one that runs would take in no change any more."""
+        from gateway.parts.judged import judge
+        from gateway.upstream.load import LoadError
+
+        make_importable(settings)
+        for namespace in self._put:
+            entry = settings.backends[namespace]
+            try:
+                judge(settings, namespace, entry)
+            except LoadError as exc:
+                private = isinstance(entry, UrlBackend) and not entry.allow_private and exc.at[-1] == "url"
+                mend = [_MEND_PRIVATE] if private else []
+                raise Failure(str(exc), *mend, self._as_it_was, code=BAD_SETTINGS) from exc
+
+    @property
+    def _as_it_was(self) -> str:
+        return f"{self.path} is left as it was" if self.existed else f"{self.path} is not written"
 
     def _read(self) -> Json:
         if not self.existed:
@@ -95,6 +119,14 @@ class SettingsFile:
         out = io.StringIO()
         cast("Any", self._yaml).dump(self._tree, out)
         return out.getvalue()
+
+
+def folder_of(path: Path) -> Path:
+    """Where that file lies. Raises `Failure` when there is no such folder."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise Failure(f"there is no folder {folder}; make it, or name another file with --config", code=BAD_SETTINGS)
+    return folder
 
 
 def _unset(text: str) -> list[str]:

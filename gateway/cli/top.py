@@ -73,11 +73,11 @@ def _remote(url: str, token: str | None, minutes: int) -> Any:
 def _local(config: Path | None, minutes: int) -> Any:
     from msgspec import to_builtins
 
-    from gateway.cli.configured import read_settings
+    from gateway.cli.configured import read_without_backends
     from gateway.state.audit_file import FILE
     from gateway.state.calls import Calls, Wanted
 
-    settings = read_settings(config)
+    settings = read_without_backends(config)
     at = settings.database.url
     calls = Calls(Path(settings.data_dir) / FILE, at.get_secret_value() if at is not None else None)
 

@@ -30,10 +30,10 @@ def trace(
     from msgspec.structs import asdict
     from rich.console import Console
 
-    from gateway.cli.configured import read_settings
+    from gateway.cli.configured import read_without_backends
     from gateway.telemetry.store import FILE, find
 
-    spans = find(Path(read_settings(config).data_dir) / FILE, id)
+    spans = find(Path(read_without_backends(config).data_dir) / FILE, id)
     if not spans:
         raise Failure(
             f"no call of the id {id[:64]} was kept here",

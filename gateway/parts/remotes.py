@@ -9,7 +9,7 @@ from gateway.settings import CommandBackend, UrlBackend
 from gateway.upstream.bulkhead import Room
 from gateway.upstream.http.credentials import ClientCredentials, Grant
 from gateway.upstream.http.link import HttpLink
-from gateway.upstream.http.make import http_link
+from gateway.upstream.http.make import http_head, http_link
 from gateway.upstream.load import LoadError
 from gateway.upstream.remote import RemoteBackend
 from gateway.upstream.stdio.link import StdioLink
@@ -33,6 +33,14 @@ def remote_backend(
     return RemoteBackend(namespace, manifest, _server(namespace, entry, info, max_bytes), info, room)
 
 
+def judge_remote(namespace: str, entry: UrlBackend | CommandBackend) -> None:
+    """Whether it could be made, with nothing opened. Raises the same `LoadError`."""
+    if isinstance(entry, UrlBackend):
+        http_head(namespace, entry.url, _headers(entry), allow_private=entry.allow_private)
+        if entry.oauth is not None and entry.oauth.client_key is not None:
+            _key(namespace, entry.oauth.client_id, entry.oauth.client_key)
+
+
 def _process(namespace: str, entry: CommandBackend, info: Json, watchdog: Watchdog) -> StdioLink:
     program = Program(
         namespace=namespace,
@@ -50,13 +58,17 @@ def _server(namespace: str, entry: UrlBackend, info: Json, max_bytes: int) -> Ht
     return http_link(
         namespace,
         entry.url,
-        {name: value.get_secret_value() for name, value in entry.headers.items()},
+        _headers(entry),
         only_sse=entry.transport == "sse",
         allow_private=entry.allow_private,
         max_bytes=max_bytes,
         info=info,
         credential=_credential(namespace, entry),
     )
+
+
+def _headers(entry: UrlBackend) -> dict[str, str]:
+    return {name: value.get_secret_value() for name, value in entry.headers.items()}
 
 
 def _credential(namespace: str, entry: UrlBackend) -> ClientCredentials | None:

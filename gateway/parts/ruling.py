@@ -5,7 +5,7 @@ from collections.abc import Callable
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Caller, Json
 from gateway.policy.explain import Explain
-from gateway.policy.shelf import Policies
+from gateway.policy.shelf import Policies, load
 from gateway.policy.source import SHIPPED, BadPolicies
 from gateway.settings import Settings
 from gateway.state.tenants import Tenant
@@ -17,7 +17,20 @@ async def read_policies(settings: Settings) -> Policies:
     try:
         return await Policies.open(settings.policies.dir or SHIPPED)
     except BadPolicies as exc:
-        raise LoadError("policies: " + "; ".join(exc.lines)) from exc
+        raise _unusable(settings, exc) from exc
+
+
+def judge_policies(settings: Settings) -> None:
+    """Raises the same `LoadError`, and keeps nothing."""
+    try:
+        load(settings.policies.dir or SHIPPED)
+    except BadPolicies as exc:
+        raise _unusable(settings, exc) from exc
+
+
+def _unusable(settings: Settings, exc: BadPolicies) -> LoadError:
+    setting = "policies" if settings.policies.dir is None else "policies.dir"
+    return LoadError(f"{setting}: {'; '.join(exc.lines)}")
 
 
 class Advice:

@@ -8,6 +8,7 @@ from typing import Final
 from gateway.catalogue.catalogue import Endpoint
 from gateway.contract import Backend, Call, Json, Manifest
 from gateway.errors import Fault
+from gateway.parts.judged import judge_files
 from gateway.parts.remotes import remote_backend
 from gateway.settings import CommandBackend, ModuleBackend, Settings, UrlBackend
 from gateway.upstream.health import Health
@@ -75,11 +76,7 @@ class Backends:
         if isinstance(entry, ModuleBackend):
             module, attribute = entry.target
             backend = load_module(namespace, module, attribute, entry.options, overrides, self._house)
-            if backend.manifest.executor and self._settings.bus.url is not None and not self._settings.files_shared:
-                raise LoadError(
-                    f"backends.{namespace}: it works on files, which every process must see:"
-                    " make files_dir one shared volume and set files_shared: true, or serve it without bus.url"
-                )
+            judge_files(self._settings, namespace, backend.manifest)
             return backend
         return remote_backend(
             namespace,

@@ -14,10 +14,10 @@ from gateway.settings.words import dotted
 _VARIABLE: Final = re.compile(r"\$(\$?)\{([^}]*)\}")
 
 
-def read_file(path: Path, environ: Mapping[str, str], gathered: Gathered) -> None:
-    """Raises `SettingsError` for what is no YAML; any lesser mistake is noted."""
+def read_file(path: Path, environ: Mapping[str, str], gathered: Gathered, *, bearing: bool = False) -> None:
+    """Raises `SettingsError` for what is no YAML; any lesser mistake is noted, or borne."""
     gathered.file = str(path)
-    walk = _Walk(environ, gathered)
+    walk = _Walk(environ, gathered, bearing)
     try:
         node = yaml.SafeLoader(path.read_text("utf-8")).get_single_node()
     except OSError as exc:
@@ -31,15 +31,29 @@ def read_file(path: Path, environ: Mapping[str, str], gathered: Gathered) -> Non
     if isinstance(node, yaml.MappingNode):
         # A section with nothing in it, or only comments, is a section left out.
         gathered.add({key: value for key, value in walk.mapping(node, ()).items() if value is not None})
+        for namespace in gathered.absent:
+            gathered.tree["backends"][namespace] = _bare(gathered.tree["backends"][namespace])
     elif node is not None:
         gathered.problems.append(f"{walk.place(node.start_mark)}: expected a mapping of settings")
+
+
+def _bare(entry: Any) -> Any:
+    """Kind and target of an entry, as they are written; the rest may rely on what is not set."""
+    if not isinstance(entry, dict):
+        return entry
+    given = cast("Tree", entry)
+    kept = {key: given[key] for key in ("module", "url", "command", "enabled") if key in given}
+    if isinstance(url := kept.get("url"), str) and "://" not in url:
+        kept["url"] = f"https://{url}"  # of an address that is a variable, nothing else is known
+    return kept
 
 
 class _Walk:
     """Over the nodes of one file, noting where each was written."""
 
-    def __init__(self, environ: Mapping[str, str], gathered: Gathered) -> None:
+    def __init__(self, environ: Mapping[str, str], gathered: Gathered, bearing: bool) -> None:
         self._environ = environ
+        self._absent = gathered.absent if bearing else None
         self._file = gathered.file
         self._problems = gathered.problems
         self._origins = gathered.origins
@@ -91,6 +105,9 @@ class _Walk:
             if not re.fullmatch(r"[A-Za-z_]\w*", name):
                 self._problems.append(f"{place}: {dotted(at)}: expected ${{NAME}} or ${{NAME:-default}}")
             elif name not in self._environ and not has_default:
+                if self._absent is not None and at[0] == "backends" and len(at) > 2:
+                    self._absent.setdefault(str(at[1]), []).append(name)
+                    return found[0]
                 self._problems.append(f"{place}: {dotted(at)}: {name} is not set; set it or write ${{{name}:-default}}")
             return self._environ.get(name) or default
 

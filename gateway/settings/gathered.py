@@ -20,16 +20,21 @@ class Gathered:
         self.tree: Tree = {}
         self.problems: list[str] = []
         self.origins: dict[Where, str] = {}
+        self.absent: dict[str, list[str]] = {}
         self.file = "settings"
 
     def add(self, values: Tree) -> None:
         _merge(self.tree, values)
 
     def origin(self, at: Where) -> str:
-        """Where it was written; else what is below it, else what it is part of."""
+        """Where it was written; else what is below it, else what it is part of, else the file."""
+        return self.place(at) or self.file
+
+    def place(self, at: Where) -> str | None:
+        """The same, if any of it was written at all."""
         below = (place for key, place in self.origins.items() if key[: len(at)] == at)
         above = (self.origins.get(at[:end]) for end in range(len(at), 0, -1))
-        return self.origins.get(at) or next(below, None) or next(filter(None, above), self.file)
+        return self.origins.get(at) or next(below, None) or next(filter(None, above), None)
 
 
 def _merge(base: Tree, over: Tree) -> None:

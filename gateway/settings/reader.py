@@ -16,13 +16,17 @@ from gateway.settings.settings import Settings
 FILE: Final = "gatehouse.yaml"
 
 
-def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
-    """The settings of `path`, else of `GATEHOUSE_CONFIG`, else of ./gatehouse.yaml if it exists, else the defaults."""
+def load(path: Path | None = None, environ: Mapping[str, str] | None = None, *, bearing: bool = False) -> Settings:
+    """The settings of `path`, else of `GATEHOUSE_CONFIG`, else of ./gatehouse.yaml if it exists, else the defaults.
+
+    With `bearing`, a variable that only a backend needs and that is not set is borne: the entry is then read as its
+    kind and target alone, and named in `absent`. For whoever serves no backends.
+    """
     environ = os.environ if environ is None else environ
     gathered = Gathered()
     source = _locate(path, environ)
     if source is not None:
-        read_file(source, environ, gathered)
+        read_file(source, environ, gathered, bearing=bearing)
     read_environment(environ, gathered)
     if gathered.problems:
         raise SettingsError(*gathered.problems)
@@ -31,7 +35,8 @@ def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> 
     except ValidationError as exc:
         # Not chained: the original may show values.
         raise SettingsError(*(line for error in exc.errors() for line in explain(error, gathered))) from None
-    return settings.read_from(source)
+    gathered.tree.clear()  # what is kept of it is where things stand, not what they are
+    return settings.read_from(source, gathered)
 
 
 def _locate(path: Path | None, environ: Mapping[str, str]) -> Path | None:

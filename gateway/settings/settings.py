@@ -1,7 +1,7 @@
 """All sections together, and what they must agree on."""
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import Field, PrivateAttr, model_validator
@@ -10,13 +10,14 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from gateway.settings.auth import Auth
 from gateway.settings.backends import Backend, default_backends
 from gateway.settings.console import Console
+from gateway.settings.gathered import Gathered
 from gateway.settings.limits import Limits, Shares, Streams
 from gateway.settings.policies import Policies
 from gateway.settings.sections import Audit, Calls, Catalogue, Log, Names, Tenant, VirtualServer
 from gateway.settings.server import Server
 from gateway.settings.state import BusAt, DatabaseAt
 from gateway.settings.telemetry import Telemetry
-from gateway.settings.values import Namespace, Problem, TenantName, is_loopback, problems
+from gateway.settings.values import Namespace, Problem, TenantName, Where, is_loopback, problems
 from gateway.settings.words import nearest
 
 
@@ -55,15 +56,27 @@ class Settings(BaseSettings):
     console: Console = Field(default=Console(), description="The operator's page at /console.")
 
     _source: Path | None = PrivateAttr(None)
+    _gathered: Gathered | None = PrivateAttr(None)
 
     @property
     def source(self) -> Path | None:
         """The file these were read from, if any."""
         return self._source
 
-    def read_from(self, source: Path | None) -> "Settings":
+    @property
+    def absent(self) -> Mapping[str, Sequence[str]]:
+        """Variables that backends rely on and that are not set, by namespace: only where `load` was told to bear it."""
+        return {} if self._gathered is None else self._gathered.absent
+
+    def placed(self, at: Where, line: str) -> str:
+        """That line about a setting, with the place where it was written before it, if it was written."""
+        place = None if self._gathered is None else self._gathered.place(at)
+        return line if place is None else f"{place}: {line}"
+
+    def read_from(self, source: Path | None, gathered: Gathered) -> "Settings":
         copy = self.model_copy()
         copy._source = source
+        copy._gathered = gathered
         return copy
 
     @classmethod

@@ -15,7 +15,12 @@ from gateway.upstream.local import LocalBackend
 
 
 class LoadError(Exception):
-    """A module that cannot be served, and why, in one line."""
+    """What cannot be served, and why: one line that begins with the setting it is about, such as `backends.x.url: `."""
+
+    @property
+    def at(self) -> tuple[str, ...]:
+        """That setting, part by part."""
+        return tuple(str(self).partition(": ")[0].split("."))
 
 
 def load_module(
@@ -41,10 +46,11 @@ def imported(namespace: str, module: str, attribute: str, options: Json) -> tupl
         found = importlib.import_module(module)
     except Exception as exc:
         # A module may fail in any way while it is imported; none may end the gateway, or the watch over its settings.
-        raise LoadError(f"backends.{namespace}: {module} cannot be imported: {exc}") from exc
-    thing = getattr(found, attribute, None)
+        raise LoadError(f"backends.{namespace}: {module} cannot be imported: {type(exc).__name__}: {exc}") from exc
+    thing: Any = getattr(found, attribute, None)
     if thing is None:
         raise LoadError(f"backends.{namespace}: {module} has no `{attribute}`")
+    _judge_kind(namespace, thing)
     manifest = getattr(found, "manifest", None)
     if not isinstance(manifest, Manifest):
         manifest = Manifest()
@@ -72,7 +78,16 @@ def _server(namespace: str, thing: Any, home: Home) -> "Server[Any] | MCPServer[
             raise LoadError(f"backends.{namespace}: it cannot be made: {exc}") from exc
     if isinstance(thing, Server | MCPServer):
         return cast("Server[Any] | MCPServer[Any]", thing)
-    raise LoadError(f"backends.{namespace}: it must be an MCP server, or a function that makes one")
+    raise _no_server(namespace)
+
+
+def _judge_kind(namespace: str, thing: Any) -> None:
+    if not callable(thing) and not isinstance(thing, Server | MCPServer):
+        raise _no_server(namespace)
+
+
+def _no_server(namespace: str) -> LoadError:
+    return LoadError(f"backends.{namespace}: it must be an MCP server, or a function that makes one")
 
 
 def overridden(manifest: Manifest, overrides: Mapping[str, Any]) -> Manifest:

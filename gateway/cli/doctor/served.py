@@ -7,8 +7,7 @@ from gateway.cli.doctor.finding import Finding, bad, good, warning
 from gateway.cli.probe import probe
 from gateway.policy.source import SHIPPED, BadPolicies
 from gateway.policy.tables import run_tables
-from gateway.settings import Backend, ModuleBackend, Settings
-from gateway.upstream.load import LoadError, imported
+from gateway.settings import ModuleBackend, Settings
 
 
 def policies(settings: Settings) -> Iterator[Finding]:
@@ -37,40 +36,15 @@ def names(settings: Settings) -> Iterator[Finding]:
 
 
 async def backends(settings: Settings) -> AsyncIterator[Finding]:
-    remote: dict[str, Backend] = {}
-    for namespace, entry in settings.backends.items():
-        if not entry.enabled:
-            continue
-        if isinstance(entry, ModuleBackend):
-            yield _module(settings, namespace, entry)
-        else:
-            remote[namespace] = entry
-    for found in await probe(remote):
+    chosen = {namespace: entry for namespace, entry in settings.backends.items() if entry.enabled}
+    for found in await probe(settings, chosen):
         part = f"backends.{found.namespace}"
+        entry = chosen[found.namespace]
         if not found.good:
             yield bad(part, found.problem, found.mend)
-            continue
-        yield good(part, f"{' and '.join(found.eras)}, {found.tools} tools")
+        elif isinstance(entry, ModuleBackend):
+            yield good(part, ":".join(entry.target))
+        else:
+            yield good(part, f"{' and '.join(found.eras)}, {found.tools} tools")
         for name, why in found.quarantined.items():
             yield warning(part, f"{name!r} is not served: {why}", "have its server mend the definition")
-
-
-def _module(settings: Settings, namespace: str, entry: ModuleBackend) -> Finding:
-    part = f"backends.{namespace}"
-    try:
-        _, manifest, _ = imported(namespace, *entry.target, entry.options)
-    except LoadError as exc:
-        words = str(exc).removeprefix(f"{part}: ").removeprefix(f"{part}.")
-        mend = (
-            "mend that option"
-            if words.startswith("options")
-            else "install it, or mend module: package.module:attribute"
-        )
-        return bad(part, words, mend)
-    if manifest.executor and settings.bus.url is not None and not settings.files_shared:
-        return bad(
-            part,
-            "works on files, which every process must see",
-            "make files_dir one shared volume and set files_shared: true, or serve it without bus.url",
-        )
-    return good(part, ":".join(entry.target))

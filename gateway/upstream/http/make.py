@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from gateway.contract import Json
 from gateway.errors import Fault
-from gateway.outbound import target
+from gateway.outbound import Target, target
 from gateway.upstream.http.head import Head
 from gateway.upstream.http.legacy import LegacyHttp
 from gateway.upstream.http.link import HttpLink
@@ -14,6 +14,17 @@ from gateway.upstream.http.pool import Pool
 from gateway.upstream.http.site import Credential, Site
 from gateway.upstream.http.sse import SseHttp
 from gateway.upstream.load import LoadError
+
+
+def http_head(namespace: str, url: str, headers: Mapping[str, str], *, allow_private: bool) -> tuple[Target, Head]:
+    """Where requests go and what each of them begins with. Raises `LoadError`."""
+    try:
+        there = target(url, allow_private=allow_private)
+        return there, Head(there, headers)
+    except Fault as fault:
+        raise LoadError(f"backends.{namespace}.url: {fault.message}") from fault
+    except ValueError as exc:
+        raise LoadError(f"backends.{namespace}.headers: {exc}") from exc
 
 
 def http_link(
@@ -28,13 +39,7 @@ def http_link(
     credential: Credential | None = None,
 ) -> HttpLink:
     """Raises `LoadError` for an address or a header that cannot be used."""
-    try:
-        there = target(url, allow_private=allow_private)
-        head = Head(there, headers)
-    except Fault as fault:
-        raise LoadError(f"backends.{namespace}.url: {fault.message}") from fault
-    except ValueError as exc:
-        raise LoadError(f"backends.{namespace}.headers: {exc}") from exc
+    there, head = http_head(namespace, url, headers, allow_private=allow_private)
     tls = ssl.create_default_context() if there.scheme == "https" else None
     site = Site(Pool(namespace, there, max_bytes=max_bytes, tls=tls), head, credential)
     streamable = None if only_sse else LegacyHttp(namespace, site, max_bytes, info)

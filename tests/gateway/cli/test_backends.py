@@ -84,7 +84,7 @@ def test_an_unknown_one_is_refused_with_those_there_are(run: Run) -> None:
 def test_the_list_shows_programs_but_no_arguments(run: Run) -> None:
     run("backends", "add", "files", "--", "npx", "s3cr3t")
     rows = json.loads(run("backends", "list", "--json").stdout)
-    assert rows == [{"namespace": "files", "kind": "command", "target": "npx", "enabled": True}]
+    assert rows == [{"namespace": "files", "kind": "command", "target": "npx", "served": True}]
     assert "s3cr3t" not in run("backends", "list").stdout
 
 
@@ -116,3 +116,53 @@ def test_check_says_for_each_what_is_wrong_and_how_to_mend_it(run: Run, tmp_path
     assert "cannot be imported" in found["module"]["problem"]
     assert run("backends", "check", "good").stdout.startswith("✓ good: handshake")
     assert run("backends", "check", "nobody").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--url", "http://10.0.0.1/mcp"), "backends.y.url: 10.0.0.1 may only be reached by https."),
+        (("--url", "https://10.0.0.1/mcp"), "backends.y.url: 10.0.0.1 is not on the public internet."),
+        (("--module", "add_nowhere"), "backends.y: add_nowhere cannot be imported: ModuleNotFoundError"),
+    ],
+)
+def test_what_would_stop_every_reload_is_not_written(
+    run: Run, tmp_path: Path, words: tuple[str, str], line: str
+) -> None:
+    file = tmp_path / "gatehouse.yaml"
+    file.write_text("backends: {core: {module: backends.core}}  # mine\n")
+    result = run("backends", "add", "y", *words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    said = result.stderr.splitlines()
+    assert said[0].startswith(f"gatehouse: {line}")
+    assert ("--allow-private" in result.stderr) == ("--url" in words)
+    assert said[-1] == "gatehouse: gatehouse.yaml is left as it was"
+    assert file.read_text() == "backends: {core: {module: backends.core}}  # mine\n"
+    if "--url" in words:
+        assert run("backends", "add", "y", *words, "--allow-private").exit_code == 0
+
+
+def test_an_entry_whose_variable_is_not_set_here_is_listed_with_a_warning(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "gatehouse.yaml").write_text(
+        "backends:\n  far: {url: 'https://x.example/mcp', headers: {A: 'Bearer ${NOT_SET_HERE}'}, timeout: 5}\n"
+        "  any: {url: '${NOR_THIS}', enabled: false}\nservers: {s: {backends: [far]}}\n"
+    )
+    result = run("backends", "list", "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == [
+        {"namespace": "far", "kind": "url", "target": "https://x.example/mcp", "served": True},
+        {"namespace": "any", "kind": "url", "target": "https://${NOR_THIS}", "served": False},
+    ]
+    assert "warning: backends.far: NOT_SET_HERE is not set here" in result.stderr
+    assert "NOT_SET_HERE is not set; set it" in run("check").stderr
+
+
+@pytest.mark.parametrize("words", [("add", "x", "--module", "backends.core"), ("import",)])
+def test_a_folder_that_is_not_there_is_named(run: Run, tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "c.json").write_text('{"mcpServers": {"x": {"command": "npx"}}}')
+    before = ("backends", *words) if words[0] == "add" else ("import", "c.json")
+    result = run(*before, "--config", "other/x.yaml")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.splitlines() == [
+        f"gatehouse: there is no folder {tmp_path}/other; make it, or name another file with --config"
+    ]

@@ -64,3 +64,12 @@ def test_a_file_that_is_there_stays_unless_forced_and_is_kept_then(run: Run, tmp
     assert file.read_text() == "backends: {}\n"
     assert run("init", "--yes", "--force").exit_code == 0
     assert (tmp_path / "gatehouse.yaml.bak").read_text() == "backends: {}\n"
+
+
+def test_a_folder_that_is_not_there_is_named_before_anything_is_asked(run: Run, tmp_path: Path) -> None:
+    result = run("init", "--config", "other/x.yaml")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert (
+        result.stderr
+        == f"gatehouse: there is no folder {tmp_path}/other; make it, or name another file with --config\n"
+    )

@@ -102,3 +102,17 @@ def test_a_data_folder_that_cannot_be_used_is_one_line_that_names_it(run: Run, t
     assert result.exit_code == 1
     assert result.stderr.startswith(f"gatehouse: {tmp_path / '.gatehouse'}: ")
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_variable_that_only_a_backend_needs_may_be_unset(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "gatehouse.yaml").write_text(
+        "backends: {far: {url: 'https://x.example/mcp', headers: {A: '${NOT_SET_HERE}'}}}\n"
+    )
+    assert run("key", "create", "--subject", "alice").exit_code == 0
+    shown = json.loads(run("key", "list", "--json").stdout)
+    assert run("key", "revoke", shown[0]["id"]).exit_code == 0
+    assert run("tenant", "list").exit_code == 0
+    assert run("user", "list").exit_code == 0
+    assert run("audit", "list").exit_code == 0
+    (tmp_path / "gatehouse.yaml").write_text("data_dir: '${NOT_SET_HERE}'\n")
+    assert run("key", "list").exit_code == 2

@@ -66,7 +66,7 @@ def test_settings_that_cannot_be_used_end_serve_with_exit_2(run: Callable[..., R
     [
         ("{module: serve_nowhere}", "serve_nowhere cannot be imported: ModuleNotFoundError: No module named"),
         ("{module: serve_broken}", "serve_broken cannot be imported: RuntimeError: no luck"),
-        ("{module: 'backends.core:nothing'}", "backends.core has no nothing"),
+        ("{module: 'backends.core:nothing'}", "backends.core has no `nothing`"),
         ("{module: backends.core, options: {bogus: 1}}", "backends.a"),
     ],
 )
