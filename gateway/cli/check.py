@@ -12,14 +12,15 @@ from rich.table import Table
 from gateway.cli.configured import make_importable, read_settings
 from gateway.cli.entries import Entry, entry_of
 from gateway.cli.failure import BAD_SETTINGS, Failure, say
-from gateway.parts.judged import refusals
+from gateway.parts.rules import judge_policies
 from gateway.settings import Settings
+from gateway.upstream.refusal import LoadError
 
 
 def check(config: Path | None, as_json: bool) -> None:
     settings = read_settings(config)
     make_importable(settings)
-    refused = list(refusals(settings))
+    refused = list(_refusals(settings))
     bad = {refusal.at[1] for refusal in refused if refusal.at[0] == "backends"}
     written = [entry_of(namespace, backend) for namespace, backend in settings.backends.items()]
     entries = [replace(entry, served=entry.served and entry.namespace not in bad) for entry in written]
@@ -33,6 +34,18 @@ def check(config: Path | None, as_json: bool) -> None:
             say(f"warning: {warning}")
     if errors:
         raise Failure(*errors, code=BAD_SETTINGS)
+
+
+def _refusals(settings: Settings) -> Iterator[LoadError]:
+    """What `serve` would refuse."""
+    if settings.backends:
+        from gateway.parts.judged import backend_refusals
+
+        yield from backend_refusals(settings)
+    try:
+        judge_policies(settings)
+    except LoadError as exc:
+        yield exc
 
 
 def warnings(settings: Settings) -> Iterator[str]:

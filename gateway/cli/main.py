@@ -33,6 +33,7 @@ class Gatehouse(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
+        _tell_flags_plainly(self)
         try:
             code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
             sys.stdout.flush()
@@ -45,6 +46,15 @@ class Gatehouse(TyperGroup):
                 raise
             code = _report(exc)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _tell_flags_plainly(command: Any) -> None:
+    """Help names the type of each value; a flag takes none."""
+    for option in (*command.params, command.get_help_option(typer.Context(command))):
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    for below in getattr(command, "commands", {}).values():
+        _tell_flags_plainly(below)
 
 
 def _report(exc: Exception) -> int:

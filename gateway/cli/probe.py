@@ -20,7 +20,7 @@ from gateway.errors import Fault, ForeignError
 from gateway.parts.judged import judge
 from gateway.parts.remotes import remote_backend
 from gateway.settings import Backend, CommandBackend, ModuleBackend, Settings, UrlBackend
-from gateway.upstream.load import LoadError
+from gateway.upstream.refusal import LoadError
 from gateway.upstream.stdio.watchdog import Watchdog
 
 SECONDS: Final = 20.0

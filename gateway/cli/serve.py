@@ -21,7 +21,7 @@ from gateway.serving import Sockets, listen, listen_at
 from gateway.serving import serve as serve_on
 from gateway.settings import PREFIX, Settings, is_loopback, load
 from gateway.telemetry.log import Lines, set_up
-from gateway.upstream.load import LoadError
+from gateway.upstream.refusal import LoadError
 
 
 def serve(config: Path | None, host: str | None, port: int | None, workers: int | None, inherit: str | None) -> None:

@@ -86,7 +86,7 @@ class SettingsFile:
     def _judge(self, settings: Settings) -> None:
         """What a gateway would refuse must not stand there: one that runs would take in no change any more."""
         from gateway.parts.judged import judge
-        from gateway.upstream.load import LoadError
+        from gateway.upstream.refusal import LoadError
 
         make_importable(settings)
         for namespace in self._put:

@@ -14,7 +14,7 @@ from gateway.cli.configured import make_importable, read_settings
 from gateway.cli.failure import BAD_SETTINGS, UNAUTHENTICATED, UNREACHABLE, Failure, system_errors_explained
 from gateway.contract import Caller, Json
 from gateway.telemetry.log import Lines
-from gateway.upstream.load import LoadError
+from gateway.upstream.refusal import LoadError
 
 T = TypeVar("T")
 

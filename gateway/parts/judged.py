@@ -1,24 +1,16 @@
-"""What these settings could not serve: the judgements that a start makes, with nothing opened."""
+"""Which backends could not be served: the judgements that a start makes, with nothing opened."""
 
 from collections.abc import Iterator
 
 from gateway.contract import Manifest
 from gateway.parts.remotes import judge_remote
-from gateway.parts.ruling import judge_policies
 from gateway.settings import Backend, ModuleBackend, Settings
-from gateway.upstream.load import LoadError, imported
-
-
-def refusals(settings: Settings) -> Iterator[LoadError]:
-    """One for each backend that is enabled and cannot be served, and for policies that cannot be used."""
-    yield from backend_refusals(settings)
-    try:
-        judge_policies(settings)
-    except LoadError as exc:
-        yield exc
+from gateway.upstream.load import imported
+from gateway.upstream.refusal import LoadError
 
 
 def backend_refusals(settings: Settings) -> Iterator[LoadError]:
+    """One for each that is enabled and cannot be served."""
     for namespace, entry in settings.backends.items():
         if entry.enabled:
             try:

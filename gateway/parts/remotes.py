@@ -10,7 +10,7 @@ from gateway.upstream.bulkhead import Room
 from gateway.upstream.http.credentials import ClientCredentials, Grant
 from gateway.upstream.http.link import HttpLink
 from gateway.upstream.http.make import http_head, http_link
-from gateway.upstream.load import LoadError
+from gateway.upstream.refusal import LoadError
 from gateway.upstream.remote import RemoteBackend
 from gateway.upstream.stdio.link import StdioLink
 from gateway.upstream.stdio.process import Bounds, Program

@@ -4,33 +4,20 @@ from collections.abc import Callable
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Caller, Json
+from gateway.parts.rules import policies_folder, unusable
 from gateway.policy.explain import Explain
-from gateway.policy.shelf import Policies, load
-from gateway.policy.source import SHIPPED, BadPolicies
+from gateway.policy.shelf import Policies
+from gateway.policy.source import BadPolicies
 from gateway.settings import Settings
 from gateway.state.tenants import Tenant
-from gateway.upstream.load import LoadError
 
 
 async def read_policies(settings: Settings) -> Policies:
     """Raises `LoadError` with every line that is wrong."""
     try:
-        return await Policies.open(settings.policies.dir or SHIPPED)
+        return await Policies.open(policies_folder(settings))
     except BadPolicies as exc:
-        raise _unusable(settings, exc) from exc
-
-
-def judge_policies(settings: Settings) -> None:
-    """Raises the same `LoadError`, and keeps nothing."""
-    try:
-        load(settings.policies.dir or SHIPPED)
-    except BadPolicies as exc:
-        raise _unusable(settings, exc) from exc
-
-
-def _unusable(settings: Settings, exc: BadPolicies) -> LoadError:
-    setting = "policies" if settings.policies.dir is None else "policies.dir"
-    return LoadError(f"{setting}: {'; '.join(exc.lines)}")
+        raise unusable(settings, exc) from exc
 
 
 class Advice:

@@ -13,8 +13,9 @@ from gateway.parts.remotes import remote_backend
 from gateway.settings import CommandBackend, ModuleBackend, Settings, UrlBackend
 from gateway.upstream.health import Health
 from gateway.upstream.home import House
-from gateway.upstream.load import LoadError, load_module, overridden
+from gateway.upstream.load import load_module, overridden
 from gateway.upstream.local import LocalBackend
+from gateway.upstream.refusal import LoadError
 from gateway.upstream.remote import RemoteBackend
 from gateway.upstream.stdio.watchdog import Watchdog
 

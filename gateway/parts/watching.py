@@ -32,7 +32,7 @@ from gateway.telemetry.senders import GrpcSender, HttpSender, Sender
 from gateway.telemetry.store import FILE, TraceStore
 from gateway.telemetry.store_log import StoreHandler
 from gateway.upstream.health import Health
-from gateway.upstream.load import LoadError
+from gateway.upstream.refusal import LoadError
 
 Gauges = Callable[[], Iterable[Family]]
 

@@ -12,15 +12,7 @@ from pydantic import ValidationError
 from gateway.contract import Home, Json, Manifest
 from gateway.upstream.home import House, ModuleHome
 from gateway.upstream.local import LocalBackend
-
-
-class LoadError(Exception):
-    """What cannot be served, and why: one line that begins with the setting it is about, such as `backends.x.url: `."""
-
-    @property
-    def at(self) -> tuple[str, ...]:
-        """That setting, part by part."""
-        return tuple(str(self).partition(": ")[0].split("."))
+from gateway.upstream.refusal import LoadError
 
 
 def load_module(

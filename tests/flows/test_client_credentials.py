@@ -19,7 +19,7 @@ from gateway.errors import Fault
 from gateway.outbound import client
 from gateway.settings.upstream import OAuthClient
 from gateway.upstream.http.credentials import ClientCredentials, Grant
-from gateway.upstream.load import LoadError
+from gateway.upstream.refusal import LoadError
 
 SECRET = "s3cret/+ with blanks"
 Json = dict[str, Any]

@@ -22,7 +22,7 @@ from gateway.errors import Fault, Kind
 from gateway.serving import beside, listen
 from gateway.settings import Settings
 from gateway.telemetry.log import Lines
-from gateway.upstream.load import LoadError
+from gateway.upstream.refusal import LoadError
 
 TENANT: Final = "default"
 

@@ -13,7 +13,7 @@ from gateway.upstream.http.modern import ModernHttp
 from gateway.upstream.http.pool import Pool
 from gateway.upstream.http.site import Credential, Site
 from gateway.upstream.http.sse import SseHttp
-from gateway.upstream.load import LoadError
+from gateway.upstream.refusal import LoadError
 
 
 def http_head(namespace: str, url: str, headers: Mapping[str, str], *, allow_private: bool) -> tuple[Target, Head]:

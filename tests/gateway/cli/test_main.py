@@ -108,3 +108,8 @@ def test_a_command_loads_only_what_it_needs(tmp_path: Path, arguments: str, unne
         timeout=60,
     )
     assert ended.stdout.splitlines()[-1].strip() == "loaded:"
+
+
+@pytest.mark.parametrize("words", [("--help",), ("key",), ("key", "list", "--help"), ("backends", "add", "--help")])
+def test_help_names_no_value_for_a_flag_that_takes_none(run: Run, words: tuple[str, ...]) -> None:
+    assert "bool" not in run(*words).stdout
