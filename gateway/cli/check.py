@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway.cli.configured import make_importable, read_settings
+from gateway.cli.configured import EVERYWHERE, make_importable, read_settings
 from gateway.cli.entries import Entry, entry_of
 from gateway.cli.failure import BAD_SETTINGS, Failure, say
 from gateway.parts.rules import judge_policies
@@ -52,7 +52,7 @@ def warnings(settings: Settings) -> Iterator[str]:
     """A line for each entry that will not do what was meant."""
     if not settings.backends:
         yield "backends: nothing is served"
-    if settings.server.host in ("0.0.0.0", "::") and "public_url" not in settings.server.model_fields_set:  # noqa: S104
+    if settings.server.host in EVERYWHERE and "public_url" not in settings.server.model_fields_set:
         yield f"server.public_url: not set, and clients cannot reach {settings.server.public_url}"
     for name, server in settings.servers.items():
         for namespace in server.backends:

@@ -116,7 +116,18 @@ class Client:
 
 def refused(error: RpcError) -> Failure:
     """How a command ends on an error of the server's."""
-    return Failure(f"{error.error.get('message')} (code {error.error.get('code')})", code=CALL_FAILED)
+    told = error.error.get("data")
+    return Failure(f"{error.error.get('message')} (code {error.error.get('code')})", *advice(told), code=CALL_FAILED)
+
+
+def advice(told: Any) -> list[str]:
+    """What an error object says can be done about it, if that is what it is."""
+    if not isinstance(told, dict):
+        return []
+    error = cast("Json", told)
+    if fix := error.get("suggested_fix"):
+        return [str(fix)]
+    return ["`gatehouse tools` lists what you may call"] if error.get("stage") == "resolve" else []
 
 
 def header_value(text: str) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gateway.cli.commands import DEFAULT_URL, Token, Url
+from gateway.cli.commands import Token, Url, endpoint_of
 from gateway.cli.failure import Failure
 from gateway.cli.options import AsJson, Config
 
@@ -50,36 +50,33 @@ def connect(
         ),
     ],
     config: Config = None,
-    url: Annotated[
-        str | None,
-        typer.Option("--url", envvar="GATEHOUSE_URL", help="MCP endpoint; that of the settings unless given."),
-    ] = None,
+    url: Url = None,
     name: Annotated[str, typer.Option("--name", help="What the client calls it.")] = "gatehouse",
     key: Annotated[bool, typer.Option("--key", help="With the key in GATEHOUSE_TOKEN, instead of signing in.")] = False,
-    token: Token = None,
+    token: Annotated[str | None, typer.Option("--token", help="With this key, instead of signing in.")] = None,
     write: Annotated[bool, typer.Option("--write", help="Write it into the client's file; keeps the old one.")] = False,
     file: Annotated[Path | None, typer.Option("--file", help="That file, if it is not where it usually is.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print what connects an MCP client, or write it into the client's own file."""
+    import os
     import re
 
-    from gateway.cli.configured import read_settings
-    from gateway.cli.connect.clients import CLIENTS, Wish
+    from gateway.cli.connect.clients import CLIENTS, VARIABLE, Wish
     from gateway.cli.connect.command import connect
 
     if client not in CLIENTS:
         raise Failure(f"no client is named {client} (known: {', '.join(CLIENTS)})", code=2)
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
         raise Failure("--name may have letters, digits, _ and -", code=2)
-    address = url or f"{read_settings(config).server.public_url}/mcp"
-    if address.endswith(":0/mcp"):
-        raise Failure("server.port is 0: where it listens is known once it runs; give --url", code=2)
-    connect(client, Wish(name, address, key, token), file, writing=write, as_json=as_json)
+    # A key lies in the environment for other commands too: it goes to a client only where that was asked for.
+    given = token or (os.environ.get(VARIABLE) if key else None)
+    wish = Wish(name, endpoint_of(url, config), key or token is not None, given)
+    connect(client, wish, file, writing=write, as_json=as_json)
 
 
 def stdio(
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     token: Token = None,
     client_id: Annotated[
         str | None,
@@ -106,8 +103,7 @@ def stdio(
     from gateway.cli.bridge.bridge import stdio
     from gateway.cli.signin.program import Program
 
-    del config  # it speaks to a server, whose settings are its own
     program = Program(client_id or None, client_secret or None, client_document or None, callback_port)
     if problem := program.problem():
         raise Failure(problem, code=2)
-    stdio(url, token, program)
+    stdio(endpoint_of(url, config), token, program)

@@ -6,15 +6,18 @@ What a command does is imported when it is run: nobody who asks for the version 
 import json
 import platform
 from importlib.metadata import version as installed_version
-from typing import Annotated, Final
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from gateway.cli.options import AsJson, Config
 from gateway.contract import MODERN
 
-DEFAULT_URL: Final = "http://127.0.0.1:8080/mcp"
-Url = Annotated[str, typer.Option("--url", envvar="GATEHOUSE_URL", help="MCP endpoint.")]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", envvar="GATEHOUSE_URL", help="MCP endpoint; that of the settings unless given."),
+]
 Token = Annotated[str | None, typer.Option("--token", envvar="GATEHOUSE_TOKEN", help="API key or access token.")]
 Host = Annotated[str | None, typer.Option("--host", help="Address to listen on, instead of server.host.")]
 Port = Annotated[
@@ -22,9 +25,8 @@ Port = Annotated[
 ]
 
 
-def version(config: Config = None, as_json: AsJson = False) -> None:
+def version(as_json: AsJson = False) -> None:
     """Say which Gatehouse this is."""
-    del config  # every command takes it; this one needs nothing from it
     gatehouse, python = installed_version("gatehouse"), platform.python_version()
     if as_json:
         print(json.dumps({"gatehouse": gatehouse, "python": python, "protocol": MODERN}))
@@ -61,36 +63,33 @@ def tools(
     tenant: Annotated[str, typer.Option("--tenant", help="With --as: the user's tenant.")] = "default",
     group: Annotated[list[str] | None, typer.Option("--group", help="With --as: a group the user is in.")] = None,
     config: Config = None,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the tools you may call; with --as, those that somebody else may."""
+    """List the tools you may call; with --as, those that somebody else may, of the settings unless --url is given."""
     from gateway.cli.tools import list_tools, show
 
     if as_ is None:
-        # Without --as it speaks to a server, whose settings are its own.
-        list_tools(url, token, as_json)
+        list_tools(endpoint_of(url, config), token, as_json)
     else:
         from gateway.cli.policy import show_tools_as
 
-        elsewhere = None if url == DEFAULT_URL else url
-        show(show_tools_as(tenant, as_, group, config, elsewhere, token), as_json)
+        show(show_tools_as(tenant, as_, group, config, url, token), as_json)
 
 
 def call(
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")],
     arguments: Annotated[str, typer.Argument(metavar="[ARGUMENTS_JSON]", help="Its arguments, a JSON object.")] = "{}",
     config: Config = None,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
     """Call a tool and print what it answers."""
     from gateway.cli.tools import call
 
-    del config
-    call(tool, arguments, url, token, as_json)
+    call(tool, arguments, endpoint_of(url, config), token, as_json)
 
 
 def ping(
@@ -98,15 +97,24 @@ def ping(
         str | None, typer.Option("--tool", help="Tool to call, with no arguments; core_ping where it is listed.")
     ] = None,
     config: Config = None,
-    url: Url = DEFAULT_URL,
+    url: Url = None,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
     """Connect, list and call once in each era of the protocol, as clients do."""
     from gateway.cli.ping import ping
 
-    del config
-    ping(url, token, tool, as_json)
+    ping(endpoint_of(url, config), token, tool, as_json)
+
+
+def endpoint_of(url: str | None, config: Path | None) -> str:
+    """The one that was given, else that of the settings."""
+    if url is not None:
+        return url
+    # Only now: whoever gives an address does not wait for settings to be read.
+    from gateway.cli.configured import endpoint
+
+    return endpoint(config)
 
 
 def create_key(

@@ -12,13 +12,13 @@ from typer.exceptions import Abort, TyperException
 from gateway.cli import backend_commands, comfort_commands, commands, identity_commands
 from gateway.cli.audit import audit
 from gateway.cli.demo.commands import demos
-from gateway.cli.failure import FAILED, Failure, say
+from gateway.cli.failure import BAD_SETTINGS, FAILED, Failure, say
 from gateway.cli.policy import policies
 from gateway.cli.tenant import tenants
 from gateway.cli.top import top
 from gateway.cli.trace import trace
 from gateway.cli.usage import usage
-from gateway.errors import Fault
+from gateway.errors import Fault, Kind
 
 
 class Gatehouse(TyperGroup):
@@ -64,7 +64,7 @@ def _report(exc: Exception) -> int:
         case TyperException():
             lines, code = (exc.format_message(),), exc.exit_code
         case Fault():
-            lines, code = (exc.message,), FAILED
+            lines, code = (exc.message,), BAD_SETTINGS if exc.kind is Kind.INVALID_INPUT else FAILED
         case Abort():
             lines, code = ("stopped",), FAILED
         case _:

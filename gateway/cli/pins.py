@@ -10,6 +10,8 @@ from gateway.state.catalogue import CatalogueRows
 
 def pin(namespace: str, tool: str | None, config: Path | None, *, as_json: bool) -> None:
     async def accept(books: Books) -> list[str]:
+        if namespace not in (known := books.settings.backends):
+            raise Failure(f"no backend is named {namespace} (known: {', '.join(known)})", code=2)
         return await CatalogueRows(books.database).accept(namespace, tool)
 
     accepted = with_books(config, accept)

@@ -4,7 +4,7 @@ import asyncio
 import io
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import httpx
 
@@ -17,6 +17,9 @@ from gateway.telemetry.log import Lines
 from gateway.upstream.refusal import LoadError
 
 T = TypeVar("T")
+
+GIVE_TOKEN: Final = "give --token or set GATEHOUSE_TOKEN, a key with the scope mcp:admin"  # noqa: S105 - says how
+MAKE_ADMIN: Final = "`gatehouse key create --subject NAME --scope mcp:admin` makes one that may"
 
 
 def person(
@@ -77,5 +80,7 @@ def _asked(base: str, token: str | None, ask: Callable[[httpx.Client], httpx.Res
     if answer.status_code != 200:
         code = UNAUTHENTICATED if answer.status_code in (401, 403) else 1
         error: Json = found.get("error") or {}
-        raise Failure(str(error.get("message") or f"HTTP {answer.status_code}"), code=code)
+        mend = {401: GIVE_TOKEN, 403: MAKE_ADMIN}.get(answer.status_code)
+        said = str(error.get("message") or f"HTTP {answer.status_code}")
+        raise Failure(said, *([mend] if mend else []), code=code)
     return found

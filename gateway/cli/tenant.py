@@ -36,12 +36,21 @@ def add(
     config: Config = None,
 ) -> None:
     """Add a tenant: keys can then be made for it."""
+    from gateway.cli.configured import read_without_backends
+    from gateway.cli.failure import say
+
     _with_tenants(
         config,
         lambda kept: kept.add(
             name, {"backends": _all_unless(backend), "servers": _all_unless(server), "read_only": read_only}
         ),
     )
+    settings = read_without_backends(config)
+    for kind, given, known in (("backend", backend, settings.backends), ("server", server, settings.servers)):
+        for each in given or ():
+            if each != "*" and each not in known:
+                # Not refused: it may be added later.
+                say(f"warning: no {kind} is named {each} (known: {', '.join(known) or 'none'})")
 
 
 @tenants.command("list")

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway.cli.client import Client, RpcError, refused
+from gateway.cli.client import Client, RpcError, advice, refused
 from gateway.cli.failure import CALL_FAILED, Failure
 from gateway.cli.waiting import Waiting
 from gateway.contract import Json
@@ -62,7 +62,13 @@ def call(tool: str, arguments: str, url: str, token: str | None, as_json: bool) 
     if result.get("resultType") == "input_required":
         raise Failure(f"{tool} asks a question, which this command cannot put to you; use an MCP client")
     if result.get("isError"):
-        raise Failure(f"{tool} failed; its answer is above", code=CALL_FAILED)
+        raise Failure(f"{tool} failed; its answer is above", *advice(_error(result)), code=CALL_FAILED)
+
+
+def _error(result: Json) -> Any:
+    """Where a failed result has its error object."""
+    structured, meta = result.get("structuredContent") or {}, result.get("_meta") or {}
+    return structured.get("error") or meta.get("gatehouse/error")
 
 
 def _object(text: str) -> Json:

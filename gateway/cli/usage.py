@@ -2,29 +2,32 @@
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.options import AsJson
+from gateway.cli.options import AsJson, Config
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_HERE: Final = "http://127.0.0.1:8080"
-
 
 def usage(
-    url: Annotated[str, typer.Option("--url", envvar="GATEHOUSE_URL", help="The running gateway.")] = _HERE,
+    config: Config = None,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", envvar="GATEHOUSE_URL", help="The running gateway; that of the settings unless given."),
+    ] = None,
     token: Annotated[str | None, typer.Option("--token", envvar="GATEHOUSE_TOKEN", help="With mcp:admin.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what the token's tenant uses of its limits, shares and streams at this moment, over all workers."""
     from rich.console import Console
 
+    from gateway.cli.commands import endpoint_of
     from gateway.cli.standing_in import read_api
 
-    told = read_api(url, token, "usage", {})
+    told = read_api(endpoint_of(url, config), token, "usage", {})
     if as_json:
         print(json.dumps(told, indent=2))
         return
@@ -40,19 +43,20 @@ def usage(
         )
         for row in told["limits"]
     )
-    _table(console, ("limit", "of", "taken", "within"), limits)
+    _table(console, "limits", ("limit", "of", "taken", "within"), limits)
     shares = ((row["backend"], row["principal"], row["running"], row["waiting"]) for row in told["shares"])
-    _table(console, ("backend", "principal", "running", "waiting"), shares)
+    _table(console, "shares", ("backend", "principal", "running", "waiting"), shares)
     held = ((row["principal"], row["streams"], row["subscriptions"]) for row in told["open"])
-    _table(console, ("principal", "streams", "subscriptions"), held)
+    _table(console, "open", ("principal", "streams", "subscriptions"), held)
 
 
-def _table(console: "Console", columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:
+def _table(console: "Console", title: str, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
         table.add_row(*(escape(str(cell)) for cell in row))
-    console.print()
-    console.print(table if table.rows else f"{columns[-1]}: none")
+    console.print(f"\n{title}{':' if table.rows else ': none'}", highlight=False)
+    if table.rows:
+        console.print(table)

@@ -79,7 +79,7 @@ def claude_desktop(wish: Wish) -> Told:
     # Its file takes programs only, and it starts them without a shell: the path must be whole.
     command = shutil.which("gatehouse") or str(Path(sys.argv[0]).absolute())
     entry: Json = {"command": command, "args": ["stdio", "--url", wish.url]}
-    if wish.key or wish.token is not None:
+    if wish.key:
         entry["env"] = {VARIABLE: wish.token or "gth_..."}
     after = "start Claude Desktop again" if "env" in entry else "start Claude Desktop again, which opens the browser"
     return Told("", "mcpServers", entry, after=after)

@@ -166,3 +166,10 @@ def test_a_folder_that_is_not_there_is_named(run: Run, tmp_path: Path, words: tu
     assert result.stderr.splitlines() == [
         f"gatehouse: there is no folder {tmp_path}/other; make it, or name another file with --config"
     ]
+
+
+def test_nothing_is_accepted_of_a_backend_that_is_not_there(run: Run) -> None:
+    result = run("backends", "pin", "nope")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "no backend is named nope (known: core, " in result.stderr
+    assert run("backends", "pin", "core").exit_code == 0

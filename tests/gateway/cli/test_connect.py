@@ -163,3 +163,19 @@ def test_scripts_get_an_object(run: Run) -> None:
     shown: dict[str, Any] = json.loads(run("connect", "vscode", "--json").stdout)
     assert shown["entry"] == {"type": "http", "url": URL}
     assert shown["file"] == ".vscode/mcp.json"
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_key_in_the_environment_goes_nowhere_unless_asked_for(
+    run: Run, tmp_path: Path, client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEHOUSE_TOKEN", "gth_canary")
+    shown = run("connect", client)
+    assert "gth_canary" not in shown.stdout + shown.stderr
+    if client != "inspector":
+        file = tmp_path / "file"
+        assert run("connect", client, "--write", "--file", str(file)).exit_code == 0
+        assert "gth_canary" not in file.read_text()
+    if client == "claude-desktop":
+        assert "gth_canary" in run("connect", client, "--key").stdout
+        assert "gth_other" in run("connect", client, "--token", "gth_other").stdout

@@ -42,8 +42,8 @@ def test_a_misspelt_command_is_one_line_and_exit_2(run: Run, arguments: tuple[st
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"{line}\n")
 
 
-@pytest.mark.parametrize("name", ["serve", "check", "version", "tools", "call", "key create", "key list", "key revoke"])
-def test_every_command_takes_a_settings_file(run: Run, name: str) -> None:
+@pytest.mark.parametrize("name", ["serve", "check", "tools", "call", "key create", "key list", "key revoke", "usage"])
+def test_every_command_that_needs_settings_takes_a_file(run: Run, name: str) -> None:
     assert "--config" in run(*name.split(), "--help").stdout
 
 

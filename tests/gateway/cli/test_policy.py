@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import respx
 from typer.testing import Result
 
 from tests.conftest import Start
@@ -85,9 +86,22 @@ async def test_a_running_gateway_is_asked_by_its_api(run: Run, start: Start) -> 
                     )
                 )
             found.append(run("tools", "--as", "a", "--url", gateway.url, "--token", admin, "--json"))
+            found.append(run("usage", "--url", gateway.url, "--token", admin))
 
         await asyncio.to_thread(ask)
     assert "Allowed by grant.call." in found[0].stdout
     assert found[1].exit_code == 3
     assert "mcp:admin" in found[1].stderr
+    assert "gatehouse key create --subject NAME --scope mcp:admin" in found[1].stderr
+    assert [line for line in found[3].stdout.splitlines()[1:] if line] == ["limits: none", "shares: none", "open: none"]
     assert [tool["name"] for tool in json.loads(found[2].stdout)] == ["core_ping"]
+
+
+@pytest.mark.parametrize("where", ["option", "environment"])
+def test_the_usual_address_is_an_address_too(run: Run, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("--url", "http://127.0.0.1:8080/mcp") if where == "option" else ()
+    monkeypatch.setenv("GATEHOUSE_URL", "http://127.0.0.1:8080/mcp" if where == "environment" else "")
+    with respx.mock:
+        asked = respx.post("http://127.0.0.1:8080/api/v1/policy/tools").respond(json={"tools": []})
+        assert run("tools", "--as", "a", *words, "--json").stdout == "[]\n"
+        assert asked.called

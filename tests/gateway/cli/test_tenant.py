@@ -43,16 +43,25 @@ def test_tenants_of_the_settings_are_there_before_the_first_start(run: Run, tmp_
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "said", "code"),
     [
-        (("add", "default"), "There is a tenant named default already."),
-        (("suspend", "nobody"), "No tenant is named nobody."),
-        (("resume", "nobody"), "No tenant is named nobody."),
-        (("add", "../x"), "A tenant's name is"),
+        (("add", "default"), "There is a tenant named default already.", 1),
+        (("suspend", "nobody"), "No tenant is named nobody.", 1),
+        (("resume", "nobody"), "No tenant is named nobody.", 1),
+        (("add", "../x"), "A tenant's name is", 2),
     ],
 )
-def test_a_refusal_is_one_line_and_a_code(run: Run, arguments: tuple[str, ...], said: str) -> None:
+def test_a_refusal_is_one_line_and_a_code(run: Run, arguments: tuple[str, ...], said: str, code: int) -> None:
     refused = run("tenant", *arguments)
-    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert (refused.exit_code, refused.stdout) == (code, "")
     assert refused.stderr.startswith(f"gatehouse: {said}")
     assert refused.stderr.count("\n") == 1
+
+
+def test_a_name_that_cannot_be_is_a_wrong_argument_and_an_unknown_backend_is_warned_of(run: Run) -> None:
+    assert run("tenant", "add", "Bad_Name").exit_code == 2
+    added = run("tenant", "add", "lab", "--backend", "core", "--backend", "nope", "--server", "none")
+    assert added.exit_code == 0
+    said = added.stderr.splitlines()
+    assert said[0].startswith("gatehouse: warning: no backend is named nope (known: core, ")
+    assert said[1:] == ["gatehouse: warning: no server is named none (known: none)"]

@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import uvicorn
@@ -181,3 +182,34 @@ def test_the_sdks_own_server_is_listed_and_called(run: Run, sdk_url: str) -> Non
     assert [tool["name"] for tool in json.loads(run("tools", "--json", "--url", sdk_url).stdout)] == ["double"]
     assert run("call", "double", '{"number": 21}', "--url", sdk_url).stdout == "42\n"
     assert run("call", "double", '{"number": 13}', "--url", sdk_url).exit_code == 5
+
+
+def test_without_an_address_the_settings_say_where(run: Run, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEHOUSE__SERVER__PORT", str(peer.server.server_address[1]))
+    peer.results(TEXT)
+    assert run("call", "core_ping").stdout == "hello\n"
+
+
+def test_the_settings_that_say_where_are_those_that_were_named(run: Run, peer: Peer, tmp_path: Path) -> None:
+    address = peer.url.removesuffix("/mcp")
+    far = "backends: {far: {url: 'https://x.example', headers: {A: '${NOT_SET_HERE}'}}}\n"
+    (tmp_path / "other.yaml").write_text(f"server: {{public_url: '{address}'}}\n{far}")
+    peer.results(TEXT)
+    assert run("call", "core_ping", "--config", "other.yaml").stdout == "hello\n"
+
+
+def test_an_unknown_tool_is_told_with_how_to_list_them_and_an_advice_is_shown(run: Run, peer: Peer) -> None:
+    def answer(error: Json) -> None:
+        peer.answer = lambda message: (
+            200,
+            "application/json",
+            json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}),
+        )
+
+    answer({"code": -32602, "message": "Unknown tool: nope", "data": {"kind": "not_found", "stage": "resolve"}})
+    assert "`gatehouse tools` lists" in run("call", "nope", "--url", peer.url).stderr
+    answer({"code": -32043, "message": "No.", "data": {"kind": "denied", "suggested_fix": "ask the operator"}})
+    assert run("call", "nope", "--url", peer.url).stderr.splitlines()[-1] == "gatehouse: ask the operator"
+    told = {"ok": False, "error": {"kind": "denied", "suggested_fix": "open it first"}}
+    peer.results({**TEXT, "isError": True, "structuredContent": told})
+    assert run("call", "x", "--url", peer.url).stderr.splitlines()[-1] == "gatehouse: open it first"
