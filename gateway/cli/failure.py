@@ -45,23 +45,42 @@ def system_errors_explained(settings: "Settings") -> Generator[None]:
         if fault.kind is not Kind.UNAVAILABLE:
             raise
         # What a client may not know and the operator must: where the data are.
-        where = "database.url, bus.url" if settings.database.url or settings.bus.url else settings.data_dir.absolute()
-        raise Failure(f"{where}: {fault.message}") from fault
+        raise Failure(_away(fault, settings)) from fault
+
+
+def _away(fault: Fault, settings: "Settings") -> str:
+    from gateway.state.away import Away
+
+    if isinstance(fault, Away):
+        # Without user and password, which stand in the same setting.
+        where = f"{fault.setting}: {fault.where}" if fault.where else fault.setting
+        return f"{where} cannot be used ({fault.why}); `gatehouse doctor` says what is wrong"
+    elsewhere = settings.database.url is not None and "database" in fault.message
+    return f"{'database.url' if elsewhere else settings.data_dir.absolute()}: {fault.message}"
 
 
 def _explanation(exc: OSError, settings: "Settings") -> str:
-    # A refused file has a name, a refused socket has none.
-    if exc.filename is not None:
-        folder = settings.data_dir
-        return (
-            f"cannot use {os.fspath(exc.filename)}: {exc.strerror}; make {folder} yours and writable, or set data_dir"
-        )
-    address = f"{settings.server.host}:{settings.server.port}"
+    if exc.filename is None:
+        return f"{exc.strerror or exc}; `gatehouse doctor` says what is wrong"
+    folder = settings.data_dir
+    return f"cannot use {os.fspath(exc.filename)}: {exc.strerror}; make {folder} yours and writable, or set data_dir"
+
+
+@contextmanager
+def listening_explained(host: str, port: int, mend: str) -> Generator[None]:
+    """Turn what the system refuses to somebody who would listen there into what to do; `mend` names the port's."""
+    try:
+        yield
+    except OSError as exc:
+        raise Failure(_refused_socket(exc, f"{host}:{port}", mend)) from exc
+
+
+def _refused_socket(exc: OSError, address: str, mend: str) -> str:
     match exc.errno:
         case errno.EADDRINUSE:
-            return f"{address} is in use; choose another with --port or GATEHOUSE__SERVER__PORT"
+            return f"{address} is in use; choose another with {mend}"
         case errno.EACCES:
-            return f"{address} is not yours to open; choose a port above 1023 with --port"
+            return f"{address} is not yours to open; choose a port above 1023 with {mend}"
         case errno.EADDRNOTAVAIL:
             return f"{address} is not an address of this machine; choose another with --host"
         case _:

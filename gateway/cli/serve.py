@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,14 +12,14 @@ import uvloop
 from rich.console import Console
 
 from gateway.app import Gatehouse
-from gateway.cli.configured import make_importable, read_settings
-from gateway.cli.failure import BAD_SETTINGS, Failure, system_errors_explained
+from gateway.cli.configured import make_importable
+from gateway.cli.failure import BAD_SETTINGS, Failure, listening_explained, system_errors_explained
 from gateway.cli.welcome import Welcome
 from gateway.cli.workers import Inheritance, Workers, command, leave_with_parent
 from gateway.parts.judged import backend_refusals
 from gateway.serving import Sockets, listen, listen_at
 from gateway.serving import serve as serve_on
-from gateway.settings import PREFIX, Settings, is_loopback, load
+from gateway.settings import PREFIX, Settings, SettingsError, is_loopback, load
 from gateway.telemetry.log import Lines, set_up
 from gateway.upstream.refusal import LoadError
 
@@ -31,7 +31,7 @@ def serve(config: Path | None, host: str | None, port: int | None, workers: int 
     def reload() -> Settings:
         return load(config, {**os.environ, **overrides})
 
-    settings = read_settings(config, {**os.environ, **overrides})
+    settings = _read(config, overrides)
     make_importable(settings)
     # Before anything is opened, and each of them: a start would end at the first.
     if refused := [settings.placed(refusal.at, str(refusal)) for refusal in backend_refusals(settings)]:
@@ -48,6 +48,18 @@ def serve(config: Path | None, host: str | None, port: int | None, workers: int 
             raise Failure(settings.placed(exc.at, str(exc)), code=BAD_SETTINGS) from exc
 
 
+def _read(config: Path | None, overrides: Mapping[str, str]) -> Settings:
+    """What an option says is told by its name, though it is read as its variable."""
+    try:
+        return load(config, {**os.environ, **overrides})
+    except SettingsError as exc:
+        lines = list(exc.lines)
+        for name in overrides:
+            option = f"--{name.removeprefix(f'{PREFIX}SERVER__').lower()}"
+            lines = [line.replace(f"environment {name}: ", f"{option}: ", 1) for line in lines]
+        raise Failure(*lines, code=BAD_SETTINGS) from exc
+
+
 def _sockets(settings: Settings, inherit: str | None, stack: ExitStack) -> Sockets:
     """Bound here, or by the process that started this worker."""
     if inherit is not None:
@@ -56,10 +68,12 @@ def _sockets(settings: Settings, inherit: str | None, stack: ExitStack) -> Socke
         ops = None if given.ops is None else stack.enter_context(socket.socket(fileno=given.ops))
         return Sockets(main, ops)
     server = settings.server
-    main = stack.enter_context(listen(settings))
-    return Sockets(
-        main, None if server.ops_port is None else stack.enter_context(listen_at(server.host, server.ops_port))
-    )
+    with listening_explained(server.host, server.port, "--port or GATEHOUSE__SERVER__PORT"):
+        main = stack.enter_context(listen(settings))
+    if server.ops_port is None:
+        return Sockets(main)
+    with listening_explained(server.host, server.ops_port, "server.ops_port"):
+        return Sockets(main, stack.enter_context(listen_at(server.host, server.ops_port)))
 
 
 def _supervise(settings: Settings, sockets: Sockets) -> None:

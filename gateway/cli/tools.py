@@ -67,7 +67,8 @@ def call(tool: str, arguments: str, url: str, token: str | None, as_json: bool) 
 
 def _error(result: Json) -> Any:
     """Where a failed result has its error object."""
-    structured, meta = result.get("structuredContent") or {}, result.get("_meta") or {}
+    structured: Json = result.get("structuredContent") or {}
+    meta: Json = result.get("_meta") or {}
     return structured.get("error") or meta.get("gatehouse/error")
 
 

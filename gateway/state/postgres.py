@@ -18,6 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.errors import Fault, Kind
+from gateway.state.away import Away
 
 BUSY: Final = 10.0
 """Seconds to wait for a connection, or for another writer, before giving up."""
@@ -70,12 +71,11 @@ class Postgres:
 
     @classmethod
     async def open(cls, dsn: str, connections: int) -> "Postgres":
-        """Raises `Fault(UNAVAILABLE)` when the database cannot be reached, or would not keep tenants apart."""
+        """Raises `Away` when the database cannot be reached, `Fault` when it would not keep tenants apart."""
         try:
             return cls(dsn, await _role(dsn), connections)
         except FAILURES as exc:
-            _log.warning("the database cannot be used: %s", type(exc).__name__, exc_info=True)
-            raise _unreachable() from exc
+            raise Away("database.url", dsn, "The database cannot be used now. Try again.", exc) from exc
 
     async def connect(self) -> Any:
         """A plain asyncpg connection, for what is no transaction."""

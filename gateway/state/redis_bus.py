@@ -39,7 +39,7 @@ class RedisBus:
 
     @classmethod
     async def open(cls, url: str, prefix: str = "gatehouse") -> "RedisBus":
-        """Raises `Fault(UNAVAILABLE)` when nobody answers there."""
+        """Raises `Away` when nobody answers there."""
         bus = cls(Link(url), prefix)
         await bus._link.open()
         await bus._exit.enter_async_context(bus._link.ears.listening(bus._inbox(bus._worker), bus._heard))

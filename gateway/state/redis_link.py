@@ -17,6 +17,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from gateway.errors import Fault, Kind
+from gateway.state.away import Away
 
 _CONNECTIONS: Final = 32
 _COMMAND: Final = 2.0
@@ -44,15 +45,15 @@ class Link:
         self._pool.connection_class = _minding_the_loop(self._pool.connection_class)
         self._client: Any = Redis(connection_pool=self._pool)
         self._scripts: dict[str, Callable[..., Awaitable[Any]]] = {}
+        self._url = url
         self.ears = Ears(url)
 
     async def open(self) -> None:
-        """Raises `Fault(UNAVAILABLE)` when nobody answers."""
+        """Raises `Away` when nobody answers."""
         try:
             await self._client.ping()
         except FAILURES as exc:
-            log.warning("the bus cannot be reached: %s", type(exc).__name__, exc_info=True)
-            raise unreachable() from exc
+            raise Away("bus.url", self._url, "The bus cannot be reached. Try again.", exc) from exc
         self.ears.start()
 
     async def publish(self, channel: str, message: bytes) -> int:

@@ -16,7 +16,7 @@ from typer.testing import Result
 
 from gateway.cli.failure import Failure, system_errors_explained
 from gateway.errors import Fault, Kind
-from gateway.settings import Server, Settings
+from gateway.settings import Settings
 
 
 def explained(settings: Settings, work: Callable[[], object]) -> str:
@@ -26,17 +26,22 @@ def explained(settings: Settings, work: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-def test_a_busy_port_is_named_with_the_option_to_change_it() -> None:
+def test_a_busy_port_is_named_with_the_option_to_change_it(run: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "gatehouse.yaml").write_text("backends: {}\n")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        line = explained(Settings(server=Server(port=port)), lambda: socket.create_server(("127.0.0.1", port)))
-    assert line == f"127.0.0.1:{port} is in use; choose another with --port or GATEHOUSE__SERVER__PORT"
+        result = run("serve", "--port", str(port))
+    line = f"127.0.0.1:{port} is in use; choose another with --port or GATEHOUSE__SERVER__PORT"
+    assert (result.exit_code, result.stderr) == (1, f"gatehouse: {line}\n")
 
 
-def test_an_address_of_another_machine_is_named_with_the_option_to_change_it() -> None:
-    settings = Settings(server=Server(host="192.0.2.1", port=8080))
-    line = explained(settings, lambda: socket.create_server(("192.0.2.1", 8080)))
-    assert line == "192.0.2.1:8080 is not an address of this machine; choose another with --host"
+def test_an_address_of_another_machine_is_named_with_the_option_to_change_it(
+    run: Callable[..., Result], tmp_path: Path
+) -> None:
+    (tmp_path / "gatehouse.yaml").write_text("backends: {}\n")
+    result = run("serve", "--host", "192.0.2.1", "--port", "8080")
+    line = "192.0.2.1:8080 is not an address of this machine; choose another with --host"
+    assert (result.exit_code, result.stderr) == (1, f"gatehouse: {line}\n")
 
 
 def test_a_data_folder_that_cannot_be_used_is_named_with_the_setting_to_change(tmp_path: Path) -> None:
@@ -103,3 +108,45 @@ def test_what_a_pipe_is_told_at_the_first_start_is_enough_to_call(run: Callable[
     finally:
         started.send_signal(signal.SIGINT)
         started.communicate(timeout=30)
+
+
+def test_a_port_for_operators_that_is_in_use_is_named_as_theirs(run: Callable[..., Result], tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        (tmp_path / "gatehouse.yaml").write_text(f"server: {{port: 0, ops_port: {port}}}\nbackends: {{}}\n")
+        result = run("serve")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"gatehouse: 127.0.0.1:{port} is in use; choose another with server.ops_port\n"
+
+
+def test_what_an_option_says_is_told_by_the_option(run: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "gatehouse.yaml").write_text("backends: {}\n")
+    result = run("serve", "--workers", "2")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("gatehouse: --workers: server.workers: more than one worker needs a shared bus")
+
+
+@pytest.mark.parametrize(
+    ("setting", "url"),
+    [
+        ("database", "postgresql://gate:s3cr3t@127.0.0.1:{port}/gate"),
+        ("bus", "redis://:s3cr3t@127.0.0.1:{port}/0"),
+    ],
+)
+def test_a_database_or_bus_that_is_away_is_one_line_with_its_setting_and_address(
+    command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, setting: str, url: str
+) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        (tmp_path / "gatehouse.yaml").write_text(
+            f"server: {{port: 0}}\nbackends: {{}}\n{setting}: {{url: '{url.format(port=port)}'}}\n"
+        )
+        result = command("serve")
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"gatehouse: {setting}.url: 127.0.0.1:{port} cannot be used (")
+    assert line.endswith("; `gatehouse doctor` says what is wrong")
+    assert "s3cr3t" not in result.stdout + result.stderr
