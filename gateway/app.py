@@ -23,6 +23,7 @@ from gateway.edge.door import Door
 from gateway.edge.health import health_router
 from gateway.edge.lane import Lane
 from gateway.edge.metrics import for_operators
+from gateway.edge.unserved import answer_unserved
 from gateway.parts.changes import Changes
 from gateway.parts.console import Asked, open_console
 from gateway.parts.counting import shared_windows
@@ -228,6 +229,7 @@ class Gatehouse:
         identity, authenticate, tenures = self.identity, self.identity.authenticate, self.identity.tenures
         admit = identity.admit(self.tenants.get)
         self.plain = FastAPI(title="Gatehouse", version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
+        answer_unserved(self.plain)
         for router in (
             health_router(lambda: "draining" if self.draining else None),
             bridge_router(bridges, admit, tenures),

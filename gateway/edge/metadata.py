@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
 from gateway.edge.challenge import METADATA
+from gateway.edge.unserved import not_served
 
 CACHED: Final = {"cache-control": "public, max-age=3600"}
 
@@ -31,10 +32,10 @@ def metadata_router(
         return JSONResponse(document("/mcp"), headers=CACHED)
 
     @router.get(METADATA + "/{endpoint:path}")
-    async def by_path(endpoint: str) -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
+    async def by_path(endpoint: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         if not served(f"/{endpoint}"):
             # Never a document for a path that somebody made up.
-            return JSONResponse({"error": "not_found"}, 404, headers={"cache-control": "no-store"})
+            return not_served()
         return JSONResponse(document(f"/{endpoint}"), headers=CACHED)
 
     return router
