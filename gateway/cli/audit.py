@@ -136,7 +136,12 @@ def _show(records: list[dict[str, Any]]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table("time", "who", "what", "decision", "policies", "outcome", "id", box=None, pad_edge=False)
+    from gateway.cli.top import keep_whole
+
+    table = Table("UTC", "who", "what", "decision", "policies", "outcome", "id", box=None, pad_edge=False)
+    for column in table.columns:
+        column.overflow = "fold"  # what is looked for in a record is not cut
+    keep_whole(table.columns[-1], (each["correlation_id"] for each in records))
     for each in records:
         moment = datetime.fromtimestamp(each["at"], UTC).isoformat(" ", "seconds").removesuffix("+00:00")
         what = f"{each['method']} {each['target']}".rstrip()

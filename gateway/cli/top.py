@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 EVERY: Final = 1.0
 _SHOWN: Final = 15
 _SLOTS: Final = 60
+_LONGEST_ID: Final = 36
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 _COLOUR: Final = {"ok": "green", "refused": "yellow", "failed": "red"}
 
@@ -47,13 +49,13 @@ def top(
         print(json.dumps(look(), ensure_ascii=False))
         return
     if not sys.stdout.isatty():
-        Console(highlight=False, width=160).print(_drawn(look()))
+        Console(highlight=False, width=160).print(drawn(look()))
         return
-    with Live(_drawn(look()), auto_refresh=False, screen=True) as live:
+    with Live(drawn(look()), auto_refresh=False, screen=True) as live:
         try:
             while True:
                 time.sleep(EVERY)
-                live.update(_drawn(look()), refresh=True)
+                live.update(drawn(look()), refresh=True)
         except KeyboardInterrupt:
             return
 
@@ -90,7 +92,7 @@ def _local(config: Path | None, minutes: int) -> Any:
     return look
 
 
-def _drawn(seen: "Json") -> "RenderableType":
+def drawn(seen: "Json") -> "RenderableType":
     """Only a running gateway knows of the calls that have not ended."""
     from rich.console import Group
 
@@ -115,7 +117,7 @@ def _head(traffic: "Json") -> "RenderableType":
         (f"{refused} refused", "yellow" if refused else "dim"),
         "  ",
         (f"{failed} failed", "red" if failed else "dim"),
-        f"  p50 {took(traffic['p50_us'])}  p95 {took(traffic['p95_us'])}  p99 {took(traffic['p99_us'])}\n",
+        f"\np50 {took(traffic['p50_us'])}  p95 {took(traffic['p95_us'])}  p99 {took(traffic['p99_us'])}\n",
         (line, "cyan"),
         "\n",
     )
@@ -131,9 +133,10 @@ def _tools(traffic: "Json") -> "RenderableType":
 
 def _running(running: "list[Json]") -> "RenderableType":
     table = _table("\nunder way", "\nfor", "\nwho", "\nid")
+    keep_whole(table.columns[-1], (each["correlation_id"] for each in running))
     for each in running[:_SHOWN]:
         cells = (_plain(each["target"]), f"{each['seconds']:.1f} s", _plain(each["principal"]))
-        table.add_row(*cells, _plain(each["correlation_id"]))
+        table.add_row(*cells, _plain(each["correlation_id"], whole=True))
     return table
 
 
@@ -142,12 +145,13 @@ def _calls(calls: "list[Json]") -> "RenderableType":
 
     from gateway.state.calls import class_of
 
-    table = _table("\nended", "\noutcome", "\ntook", "\nwhat", "\nwho", "\nid")
+    table = _table("\nUTC", "\noutcome", "\ntook", "\nwhat", "\nwho", "\nid")
+    keep_whole(table.columns[-1], (each["correlation_id"] for each in calls))
     for each in calls:
-        at = time.strftime("%H:%M:%S", time.localtime(each["at"]))
+        at = time.strftime("%H:%M:%S", time.gmtime(each["at"]))  # as the audit and traces have it
         what = each["target"] or each["method"]
         outcome = Text(each["outcome"], style=_COLOUR[class_of(each["outcome"])])
-        cells = (_plain(what), _plain(each["principal"]), _plain(each["correlation_id"]))
+        cells = (_plain(what), _plain(each["principal"]), _plain(each["correlation_id"], whole=True))
         table.add_row(at, outcome, took(each["duration_us"]), *cells)
     return table
 
@@ -157,8 +161,15 @@ def _table(*columns: str) -> Any:
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in columns:
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
+        # Names of tools and people give way where there is no room: their cells are cut, not wrapped.
+        table.add_column(name, no_wrap=name.strip() not in ("tool", "under way", "what", "who"))
     return table
+
+
+def keep_whole(column: Any, ids: "Iterable[str]") -> None:
+    """An id is for copying: on a narrow terminal the other columns give way."""
+    column.width = min(max(map(len, ids), default=2), _LONGEST_ID)
+    column.no_wrap, column.overflow = False, "fold"
 
 
 def took(microseconds: float) -> str:
@@ -167,8 +178,9 @@ def took(microseconds: float) -> str:
     return f"{microseconds / 1000:.1f} ms" if microseconds < 1_000_000 else f"{microseconds / 1e6:.1f} s"
 
 
-def _plain(text: str) -> Any:
+def _plain(text: str, *, whole: bool = False) -> Any:
     """As it is: nothing that a client chose is markup, or can move the cursor."""
     from rich.text import Text
 
-    return Text("".join(each if each.isprintable() else "�" for each in text))
+    shown = "".join(each if each.isprintable() else "�" for each in text)
+    return Text(shown, overflow="fold") if whole else Text(shown, no_wrap=True, overflow="ellipsis")
