@@ -1,4 +1,4 @@
-"""Users who sign in: with a password, kept as an argon2 hash, or in the local profile with a code from the console."""
+"""Users who sign in: with a password, kept as an argon2 hash, or in the local profile with a code from the terminal."""
 
 import asyncio
 import json

@@ -100,8 +100,8 @@ def stdio(
 
     Without a key it signs you in: it opens the browser, and keeps what it is given for the next time.
     """
-    from gateway.cli.bridge.bridge import stdio
     from gateway.cli.signin.program import Program
+    from gateway.cli.stdio.server import stdio
 
     program = Program(client_id or None, client_secret or None, client_document or None, callback_port)
     if problem := program.problem():

@@ -13,7 +13,7 @@ from mcp.client.streamable_http import streamable_http_client
 from gateway.cli.failure import CALL_FAILED, UNAUTHENTICATED, UNREACHABLE, Failure
 from gateway.contract import MODERN
 
-ERAS: Final = {"stateless": MODERN, "handshake": "legacy"}
+ERAS: Final = {"modern": MODERN, "handshake": "legacy"}
 SECONDS: Final = 20.0
 _USUAL: Final = "core_ping"
 

@@ -78,6 +78,6 @@ def test_where_nobody_can_sign_in_a_key_is_named_and_nothing_of_the_sdk_is_print
 
 
 def test_a_start_with_a_key_loads_nothing_of_the_sdks_client() -> None:
-    script = "import gateway.cli.bridge.bridge, sys; print(sorted(m for m in sys.modules if m.startswith('mcp.')))"
+    script = "import gateway.cli.stdio.server, sys; print(sorted(m for m in sys.modules if m.startswith('mcp.')))"
     told = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment(), capture_output=True, text=True)
     assert told.stdout == "[]\n", told.stderr

@@ -1,4 +1,4 @@
-"""A desk of the command's user: a bridge's endpoint without a key, and a browser for the pages that it opens."""
+"""A desk of the command's user: what `gatehouse stdio` is without a key, and a browser for the pages that it opens."""
 
 import asyncio
 import json
@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import httpx
 
-from gateway.cli.bridge.endpoint import Endpoint
 from gateway.cli.signin import person
 from gateway.cli.signin.kept import Kept, Shelf
 from gateway.cli.signin.program import Program
+from gateway.cli.stdio.endpoint import Endpoint
 from tests.peers.person import Person
 
 Json = dict[str, Any]
@@ -48,7 +48,7 @@ class Browser:
 
 
 class Bridged:
-    """A bridge's endpoint with nothing but the gateway's address and a folder."""
+    """The endpoint of `gatehouse stdio` with nothing but the gateway's address and a folder."""
 
     def __init__(self, gateway: Any, folder: Path, browser: Callable[[str], None], patience: float = 30.0) -> None:
         self.shelf = Shelf(folder, gateway.url)

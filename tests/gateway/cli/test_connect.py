@@ -133,7 +133,7 @@ def test_a_file_that_cannot_be_read_is_left_as_it_was(run: Run, tmp_path: Path, 
     assert file.read_text() == text
 
 
-def test_claude_desktop_gets_the_bridge_which_signs_in_or_has_a_key(run: Run, tmp_path: Path) -> None:
+def test_claude_desktop_gets_a_program_which_signs_in_or_has_a_key(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "desktop.json"
     refused = run("connect", "claude-desktop", "--write", "--key", "--file", str(file))
     assert (refused.exit_code, file.exists()) == (2, False)

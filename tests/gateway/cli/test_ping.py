@@ -15,9 +15,9 @@ CORE = {"core": {"module": "backends.core"}}
 async def test_it_connects_lists_and_calls_in_both_eras(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     async with start(backends=CORE) as gateway:
         await asyncio.to_thread(ping, gateway.url, gateway.key, None, True)
-        stateless, handshake = json.loads(capsys.readouterr().out)
-        assert (stateless["version"], handshake["version"]) == ("2026-07-28", "2025-11-25")
-        assert {(trip["tools"], trip["called"]) for trip in (stateless, handshake)} == {(1, "core_ping")}
+        modern, handshake = json.loads(capsys.readouterr().out)
+        assert (modern["version"], handshake["version"]) == ("2026-07-28", "2025-11-25")
+        assert {(trip["tools"], trip["called"]) for trip in (modern, handshake)} == {(1, "core_ping")}
 
         for token, tool, code, said in (
             (None, None, UNAUTHENTICATED, "wants a token"),
@@ -32,6 +32,6 @@ async def test_it_connects_lists_and_calls_in_both_eras(start: Start, capsys: py
 async def test_where_nobody_answers_it_says_so(start: Start) -> None:
     async with start(backends=CORE) as gateway:
         gone = gateway.url
-    with pytest.raises(Failure, match="cannot be reached in the stateless era") as caught:
+    with pytest.raises(Failure, match="cannot be reached in the modern era") as caught:
         await asyncio.to_thread(ping, gone, "gth_x", None, False)
     assert caught.value.code == UNREACHABLE

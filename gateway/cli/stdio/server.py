@@ -10,13 +10,13 @@ from typing import Any, Final, cast
 
 import httpx
 
-from gateway.cli.bridge.endpoint import Endpoint, version_of
-from gateway.cli.bridge.pipes import MAX_LINE, Out, Oversize, lines
 from gateway.cli.failure import Failure, say
 from gateway.cli.signin.credential import Credential, Key, Refused
 from gateway.cli.signin.kept import Shelf, data_folder
 from gateway.cli.signin.person import Person
 from gateway.cli.signin.program import Program
+from gateway.cli.stdio.endpoint import Endpoint, version_of
+from gateway.cli.stdio.pipes import MAX_LINE, Out, Oversize, lines
 from gateway.contract import Json
 
 _MOST: Final = 256
@@ -33,8 +33,8 @@ def stdio(url: str, token: str | None, program: Program) -> None:
 
 async def _until_it_ends(url: str, token: str | None, program: Program) -> None:
     credential: Credential = Key(token) if token else Person(url, program, Shelf(data_folder() / "sign-ins", url))
-    bridge = Bridge(Endpoint(url, credential), Out(sys.stdout.fileno()))
-    running = asyncio.ensure_future(bridge.run(lines(sys.stdin.fileno())))
+    server = StdioServer(Endpoint(url, credential), Out(sys.stdout.fileno()))
+    running = asyncio.ensure_future(server.run(lines(sys.stdin.fileno())))
     loop = asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, running.cancel)
@@ -42,7 +42,7 @@ async def _until_it_ends(url: str, token: str | None, program: Program) -> None:
         await running
 
 
-class Bridge:
+class StdioServer:
     """Every message is passed on as it is; each request is a task, so that none waits for another."""
 
     def __init__(self, endpoint: Endpoint, out: Out) -> None:

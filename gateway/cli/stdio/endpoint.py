@@ -1,4 +1,4 @@
-"""The gateway's side of the bridge: one POST for each message, in either era, and the stream of a session."""
+"""The gateway's side of it: one POST for each message, in either era, and the stream of a session."""
 
 import asyncio
 import json

@@ -45,8 +45,8 @@ async def _bridged(program: StdioServerParameters, mode: str) -> AsyncIterator[C
         yield client
 
 
-def _bridges() -> set[int]:
-    """The bridges that this process started and that still run."""
+def _servers() -> set[int]:
+    """The servers that this process started and that still run."""
     found: set[int] = set()
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # it ended while we looked
@@ -62,7 +62,7 @@ async def _until(fact: Callable[[], Any]) -> None:
 
 
 async def test_the_sdks_stdio_client_lists_calls_is_asked_and_cancels_in_either_era(start: Any, tmp_path: Path) -> None:
-    before = _bridges()
+    before = _servers()
     async with start(backends=BRIDGED) as gateway:
         program = await asyncio.to_thread(_program, gateway.url, gateway.key)
         # Both at once, one in each era: half the time, and neither may mind the other.
@@ -72,7 +72,7 @@ async def test_the_sdks_stdio_client_lists_calls_is_asked_and_cancels_in_either_
                 folder.mkdir()
                 both.create_task(_a_visit(program, mode, folder))
     # No orphan.
-    assert _bridges() <= before
+    assert _servers() <= before
 
 
 async def _a_visit(program: StdioServerParameters, mode: str, folder: Path) -> None:
@@ -99,7 +99,7 @@ async def _a_visit(program: StdioServerParameters, mode: str, folder: Path) -> N
 
 
 def _talk(url: str, *lines: bytes, key: str = "") -> subprocess.CompletedProcess[bytes]:
-    """The bridge with these lines on its standard input, from a file as from a pipe, to its end."""
+    """`gatehouse stdio` with these lines on its standard input, from a file as from a pipe, to its end."""
     return subprocess.run(
         [sys.executable, "-m", "gateway", "stdio", "--url", url],
         cwd=ROOT,
@@ -116,7 +116,7 @@ def _modern(method: str, **params: Any) -> bytes:
 
 
 async def test_what_is_wrong_is_answered_and_the_lines_after_it_are_served(start: Any) -> None:
-    # Called before anything was listed: the bridge finds out which arguments travel in headers too.
+    # Called before anything was listed: it finds out which arguments travel in headers too.
     call = _modern("tools/call", name="bridged_where", arguments={"region": "here"})
     async with start(backends=BRIDGED) as gateway:
         served, refused = await asyncio.gather(
@@ -148,7 +148,7 @@ def test_a_gateway_that_is_away_is_an_answer_to_the_request() -> None:
     assert "cannot be reached" in answer["error"]["message"]
 
 
-def _bridge(gateway: Any) -> subprocess.Popen[bytes]:
+def _started(gateway: Any) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "gateway", "stdio", "--url", gateway.url]
     env = environment(GATEHOUSE_TOKEN=gateway.key)
     return subprocess.Popen(command, cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -156,7 +156,7 @@ def _bridge(gateway: Any) -> subprocess.Popen[bytes]:
 
 async def test_nothing_keeps_it_alive_when_it_is_told_to_end_or_its_client_is_gone(start: Any, tmp_path: Path) -> None:
     async with start(backends=BRIDGED) as gateway:
-        unread, alone = _bridge(gateway), _bridge(gateway)
+        unread, alone = _started(gateway), _started(gateway)
         try:
             assert unread.stdin
             assert alone.stdin
@@ -173,13 +173,13 @@ async def test_nothing_keeps_it_alive_when_it_is_told_to_end_or_its_client_is_go
             alone.stdout.close()
             await _until(lambda: _waiting(unread.stdout))
             unread.send_signal(signal.SIGTERM)
-            for bridge in (unread, alone):
-                assert await asyncio.to_thread(bridge.wait, 30) == 0
+            for program in (unread, alone):
+                assert await asyncio.to_thread(program.wait, 30) == 0
             await _until((tmp_path / "cancelled").exists)
         finally:
-            for bridge in (unread, alone):
-                bridge.kill()
-                await asyncio.to_thread(bridge.wait)
+            for program in (unread, alone):
+                program.kill()
+                await asyncio.to_thread(program.wait)
 
 
 def _waiting(pipe: Any) -> int:
