@@ -18,8 +18,9 @@ HEAD: Final = """\
 Every command says what it can do with `--help`. It prints what was asked for on standard output and all else on
 standard error; colours and progress bars appear on a terminal only. How it ends is told by its
 [exit code](errors.md#exit-codes-of-the-command). `--config FILE` names the settings file, else `GATEHOUSE_CONFIG` or
-`gatehouse.yaml` in the working folder; `--json` prints for scripts. `gatehouse --install-completion` teaches your shell
-to complete commands and options.
+`gatehouse.yaml` in the working folder; `--json` prints for scripts. A command that speaks to a gateway asks the one of
+these settings unless `--url` or `GATEHOUSE_URL` names another. `gatehouse --install-completion` teaches your shell to
+complete commands and options; `GATEHOUSE_DEBUG=1` shows where an unexpected failure came from.
 """
 
 SHARED: Final = {"--help", "--config", "--json"}

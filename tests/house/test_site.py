@@ -67,3 +67,9 @@ def test_the_site_is_built_without_a_lost_link_and_fetches_nothing_from_elsewher
     text = (tmp_path / "backends.html").read_text("utf-8")
     assert 'href="overview.html#a-backend-in-one-file"' in text
     assert "../gateway/" not in text
+
+
+def test_every_page_is_linked_from_the_first() -> None:
+    first = (ROOT / "docs" / "index.md").read_text("utf-8")
+    linked = set(re.findall(r"\]\(([a-z-]+\.md)", first))
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"} == linked
