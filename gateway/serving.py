@@ -194,11 +194,14 @@ async def _apply_changes(house: Gatehouse, changed: asyncio.Event, reload: Calla
         await changed.wait()
         changed.clear()
         try:
-            await house.apply(reload())
+            settings = reload()
         except SettingsError as exc:
             for line in exc.lines:
                 log.error("the new settings are not used: %s", line)
+            continue
+        try:
+            await house.apply(settings)
         except LoadError as exc:
-            log.error("the new settings are not used: %s", exc)
+            log.error("the new settings are not used: %s", settings.placed(exc.at, str(exc)))
         else:
             log.info("the new settings are in use")

@@ -5,7 +5,7 @@ import importlib
 import json
 from pathlib import Path
 
-from gateway.cli.configured import make_importable, read_settings
+from gateway.cli.configured import make_importable, read_without_backends
 from gateway.cli.failure import Failure, system_errors_explained
 from gateway.cli.waiting import Waiting
 from gateway.contract import Manifest
@@ -15,7 +15,7 @@ from gateway.state.store import Stores, open_stores
 
 
 def upgrade(config: Path | None, as_json: bool) -> None:
-    settings = read_settings(config)
+    settings = read_without_backends(config)
     make_importable(settings)
     with system_errors_explained(settings), Waiting("upgrading"):
         applied = asyncio.run(_upgrade(settings))

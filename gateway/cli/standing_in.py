@@ -49,7 +49,7 @@ def with_house(config: Path | None, work: Callable[[Gatehouse], T]) -> T:
         try:
             return asyncio.run(run())
         except LoadError as exc:
-            raise Failure(str(exc), code=BAD_SETTINGS) from exc
+            raise Failure(settings.placed(exc.at, str(exc)), code=BAD_SETTINGS) from exc
 
 
 def ask_api(url: str, token: str | None, route: str, who: Caller, more: Json) -> Json:

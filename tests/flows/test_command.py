@@ -37,12 +37,15 @@ def test_tools_lists_what_the_key_may_call(said: Mapping[str, Done]) -> None:
     assert tools["plain_echo"]["_meta"]["gatehouse/id"] == "plain.echo"
 
 
-def test_a_fault_keeps_its_data_and_is_one_line_on_standard_error(said: Mapping[str, Done]) -> None:
+def test_a_fault_keeps_its_data_and_is_a_line_on_standard_error_with_what_to_do(said: Mapping[str, Done]) -> None:
     error = json.loads(said["fault"].stdout)["error"]
     assert said["fault"].returncode == CALL_FAILED
     assert (error["code"], error["data"]["kind"]) == (409, "illegal_state")
     assert error["data"]["details"] == {"lid": "open"}
-    assert said["fault"].stderr == "gatehouse: Close the lid first. (code 409)\n"
+    assert said["fault"].stderr.splitlines() == [
+        "gatehouse: Close the lid first. (code 409)",
+        "gatehouse: Call close_lid.",
+    ]
 
 
 def test_a_refusal_of_a_tool_with_an_output_schema_has_the_error_object_in_its_meta(said: Mapping[str, Done]) -> None:
