@@ -1,6 +1,5 @@
 """Users who sign in: with a password, kept as an argon2 hash, or in the local profile with a code from the console."""
 
-import asyncio
 import json
 import re
 import time
@@ -13,6 +12,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from sqlalchemy import Row, text
 
 from gateway.auth.revocations import Revocations
+from gateway.auth.threads import Threads
 from gateway.errors import Fault, Kind
 from gateway.state.database import Database
 from gateway.state.names import checked
@@ -43,6 +43,8 @@ class Users:
         self._revocations = revocations
         self._clock = clock
         self._hasher = PasswordHasher()
+        # Few: each takes a whole core and a good share of memory.
+        self._threads = Threads("passwords", 2, 64)
         self._nobody: str | None = None
 
     async def put(
@@ -57,7 +59,7 @@ class Users:
             password is not None,
             self._clock(),
         )
-        hashed = None if password is None else await asyncio.to_thread(self._hashed, password)
+        hashed = None if password is None else await self._threads(self._hashed, password)
         row = {
             "tenant": user.tenant,
             "subject": user.subject,
@@ -98,7 +100,7 @@ class Users:
         """The user, when the password is theirs; an unknown name takes as long as a wrong password."""
         row = await self._row(tenant, subject)
         known = None if row is None else row.password
-        good = await asyncio.to_thread(self._verified, known, password[:_LONGEST])
+        good = await self._threads(self._verified, known, password[:_LONGEST])
         return _from_row(row) if good and row is not None else None
 
     async def _row(self, tenant: str, subject: str) -> Row[Any] | None:

@@ -33,6 +33,7 @@ from gateway.auth.server.provider import Provider, encoded
 from gateway.auth.server.refresh import RefreshTokens
 from gateway.auth.server.signin import SignIn
 from gateway.auth.signing import Signing
+from gateway.auth.threads import Threads
 from gateway.auth.tokens import LEEWAY, Issuer, Resources, Tokens
 from gateway.auth.users import Users
 from gateway.contract import Caller
@@ -46,6 +47,7 @@ from gateway.edge.tenure import Tenures
 from gateway.edge.turnstile import Turnstile
 from gateway.errors import Fault, Kind
 from gateway.outbound import client as outbound_client
+from gateway.outbound import look_up
 from gateway.parts.addresses import operators_url
 from gateway.parts.counting import counted_routes, failed_sign_ins
 from gateway.settings import Settings, is_loopback
@@ -188,6 +190,8 @@ class Identity:
             public_url=self._public_url,
             local=self.local,
             core=Core(desk, f"{self._public_url}/oauth/token"),
+            threads=self._threads("oauth", 4, 64),
+            meet=desk.meet,
             clients=clients,
             users=self.users,
             browsers=self.browsers,
@@ -237,11 +241,17 @@ class Identity:
 
     def _documents(self) -> Documents:
         auth = self._settings.auth
-        http = outbound_client(
-            allow_private=frozenset(auth.client_document_private_hosts), max_bytes=MAX_BYTES, timeout=SECONDS
-        )
+        private = frozenset(auth.client_document_private_hosts)
+        # Whoever writes the address may run the servers of its name too, and those need not hurry.
+        names = partial(self._threads("names", 4, 16), look_up)
+        http = outbound_client(allow_private=private, max_bytes=MAX_BYTES, timeout=SECONDS, resolver=names)
         self._exit.push_async_callback(http.aclose)
         return Documents(http, auth.client_document_domains)
+
+    def _threads(self, name: str, most: int, waiting: int) -> Threads:
+        threads = Threads(name, most, waiting)
+        self._exit.push_async_callback(threads.close)
+        return threads
 
     def _address(self, request: Request) -> str:
         peer = request.client.host if request.client else ""
