@@ -150,7 +150,7 @@ class Gatehouse:
         self.tenants.on_change(ending)
         self.watching.watch(gauges(self._backends, self.catalogue, bridges, self._eras, self._hub, self.audit))
         self._usage = Usage(self._limit, self._share, self._eras.caps, ground.bus, windows)
-        operators = AdminDoor(identity.authenticate, identity.turnstile.gate("api", settings.limits.api))
+        operators = AdminDoor(identity.admit(self.tenants.get), identity.turnstile.gate("api", settings.limits.api))
         self._healths = Healths(self.catalogue, lists, self._backends.get)
         self._open_doors(
             bridges,
@@ -232,7 +232,7 @@ class Gatehouse:
             health_router(lambda: "draining" if self.draining else None),
             bridge_router(bridges, admit, tenures),
             *routers,
-            metrics(self.settings, self.watching, self.ground.bus, authenticate, self._tasks.spawn),
+            metrics(self.settings, self.watching, self.ground.bus, admit, self._tasks.spawn),
             *identity.routers,
         ):
             self.plain.include_router(router)

@@ -20,6 +20,8 @@ from gateway.contract import Caller
 from gateway.errors import Fault, Kind
 
 SCOPE: Final = "mcp:admin"
+_HOUSE: Final = "/mcp"
+"""What a token must be for: the console shows all that is served."""
 _WAY_SECONDS: Final = 600.0
 _LONGEST: Final = 8 * 3600.0
 """Seconds after which a person signs in anew, however long a token lasts."""
@@ -173,7 +175,7 @@ class Door:
         caller = await self._verify(token) if token is not None else None
         if caller is None:
             raise Fault(Kind.INVALID_INPUT, _said("The sign-in could not be completed. Begin again.", authority.needs))
-        if SCOPE not in caller.scopes or not caller.token:
+        if SCOPE not in caller.scopes or not caller.token or caller.resource != _HOUSE:
             raise _lacking(authority.needs)
         return way.back, [self._remember(caller), self._set("-way", "", 0)]
 

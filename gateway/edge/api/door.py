@@ -1,4 +1,5 @@
-"""The way into the operator's API: a credential with the scope `mcp:admin`, and one place that answers a fault."""
+"""The way into the operator's API: a credential for the whole house with the scope `mcp:admin`, and one place that
+answers a fault."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -7,6 +8,7 @@ import msgspec
 from fastapi import Request, Response
 
 from gateway.contract import Caller
+from gateway.edge.audience import check_audience
 from gateway.edge.headers import fold
 from gateway.edge.refusal import refusal
 from gateway.edge.turnstile import Gate
@@ -45,6 +47,7 @@ class AdminDoor:
             await self._gate(request)
         headers = fold(request.scope["headers"])
         caller = await self._authenticate(headers, request.client.host if request.client else "")
+        check_audience(caller)
         if SCOPE not in caller.scopes:
             missing = {"missing_scopes": [SCOPE]}
             raise Fault(Kind.DENIED, f"This credential lacks the scope {SCOPE}.", details=missing)
