@@ -61,7 +61,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("gatehouse.identity")
 
 BRIDGE_SCOPES: Final = ("bridge:roblox", "bridge:godot")
-SCOPES: Final = frozenset((*DEFAULT_SCOPES, *BRIDGE_SCOPES, "mcp:admin"))
+ADMIN: Final = "mcp:admin"
+SCOPES: Final = frozenset((*DEFAULT_SCOPES, *BRIDGE_SCOPES, ADMIN))
 CONSOLE: Final = "gatehouse-console"
 """The OAuth client that the operator's page is."""
 OWNER: Final = ("default", "owner")
@@ -287,7 +288,15 @@ def _given(headers: Mapping[str, str]) -> str | None:
 
 
 def console_client(url: str) -> Client:
-    return Client(CONSOLE, "The console", (f"{url}/console/signed-in",), "none", ("authorization_code",), own=True)
+    return Client(
+        id=CONSOLE,
+        name="The console",
+        redirect_uris=(f"{url}/console/signed-in",),
+        auth_method="none",
+        grant_types=("authorization_code",),
+        scopes=(ADMIN,),
+        own=True,
+    )
 
 
 async def _any(asked: Sequence[Introspection], text: str) -> Caller | None:

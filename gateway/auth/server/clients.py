@@ -40,7 +40,7 @@ class Client:
     service: str = ""
     """The service account that it is, for one made by an operator."""
     scopes: tuple[str, ...] = ()
-    """The most a service may have; a user's client has what the user may have."""
+    """The most that a service or a page of our own may have; any other has what its user may have."""
     document: str = ""
     """The host of the document that describes it, where its id is an address."""
     own: bool = False

@@ -84,7 +84,7 @@ class Desk:
 
     def scopes(self, client: Client, wanted: str | None) -> str:
         """What is left of what was asked; the everyday scopes where nothing is."""
-        most = frozenset(client.scopes) if client.service else self.known
+        most = frozenset(client.scopes) if client.service or client.own else self.known
         asked = [scope for scope in (wanted or "").split() if scope in most]
         return " ".join(dict.fromkeys(asked or [scope for scope in self.everyday if scope in most]))
 

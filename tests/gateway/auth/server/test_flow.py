@@ -202,6 +202,23 @@ async def test_a_loopback_program_may_come_back_on_any_port_but_nowhere_else(ser
         assert (answer.status_code, "location" in answer.headers) == (400, False)
 
 
+async def test_threat_36_the_consoles_own_client_goes_to_the_console_alone_and_asks_for_its_one_scope(
+    server: Any,
+) -> None:
+    """Nobody is asked whether it may, so nothing else of this machine may stand in for it."""
+    console = f"{server.base}/console/signed-in"
+    person = await owner(server)
+    program = Program(server.base, "gatehouse-console", console)
+    everything = "mcp:admin mcp:list mcp:call mcp:call:write bridge:roblox bridge:godot"
+    assert (await program.signed_in(person, scope=everything))["scope"] == "mcp:admin"
+    assert (await person.visit(program.address(pair()[1], scope="mcp:call")))["error"] == "invalid_scope"
+    port = urlsplit(server.base).port
+    for other in (console.replace(f":{port}", ":6666"), console.replace("127.0.0.1", "localhost"), f"{console}/"):
+        async with httpx.AsyncClient(verify=False, cookies=person.cookies) as http:
+            answer = await http.get(program.address(pair()[1], redirect_uri=other))
+        assert (answer.status_code, "location" in answer.headers) == (400, False), other
+
+
 async def test_threat_36_an_unknown_client_or_redirect_is_told_to_the_person_and_never_followed(server: Any) -> None:
     program = await Program.register(server.base)
     async with httpx.AsyncClient(verify=False) as http:
