@@ -10,6 +10,7 @@ from typing import Any, Final
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.auth.revocations import Revocations
 from gateway.auth.threads import Threads
@@ -50,7 +51,8 @@ class Users:
     async def put(
         self, tenant: str, subject: str, password: str | None, scopes: Iterable[str], groups: Iterable[str] = ()
     ) -> User:
-        """Make the user, or change one. Raises `Fault(INVALID_INPUT)`."""
+        """Make the user, or change one; another password ends what was signed in under the one before.
+        Raises `Fault(INVALID_INPUT)`."""
         user = User(
             checked(tenant, "tenant"),
             _checked(subject),
@@ -69,8 +71,13 @@ class Users:
             "now": user.created,
         }
         async with self._database.transaction() as connection:
+            before = (await connection.execute(_FIND, row)).one_or_none()
             await connection.execute(_PUT, row)
-            await self._revocations.lift(connection, "user", _principal(tenant, subject))
+            ended = before is not None and (hashed is not None or before.password is not None)
+            if ended:
+                await self._end(connection, user.tenant, user.subject)
+        if ended:
+            await self._revocations.load()
         return user
 
     async def find(self, tenant: str, subject: str) -> User | None:
@@ -90,11 +97,15 @@ class Users:
         who = {"tenant": tenant, "subject": subject}
         async with self._database.transaction() as connection:
             removed = await connection.execute(_REMOVE, who)
-            for statement in _THEIRS:
-                await connection.execute(statement, who)
-            await self._revocations.add_within(connection, "user", _principal(tenant, subject), _REVOKED_FOR)
+            await self._end(connection, tenant, subject)
         await self._revocations.load()
         return removed.rowcount > 0
+
+    async def _end(self, connection: AsyncConnection, tenant: str, subject: str) -> None:
+        """All that was signed in under that name until now."""
+        for statement in _THEIRS:
+            await connection.execute(statement, {"tenant": tenant, "subject": subject})
+        await self._revocations.add_within(connection, "user", _principal(tenant, subject), _REVOKED_FOR)
 
     async def check(self, tenant: str, subject: str, password: str) -> User | None:
         """The user, when the password is theirs; an unknown name takes as long as a wrong password."""

@@ -75,6 +75,7 @@ class Signed(msgspec.Struct, frozen=True):
     client: str
     token: str
     expires: float
+    issued: float = 0.0
 
 
 class Door:
@@ -123,6 +124,7 @@ class Door:
             said.expires,
             client=said.client,
             token=said.token,
+            issued=said.issued,
         )
         return caller if await self._good(caller) else None
 
@@ -204,6 +206,7 @@ class Door:
             caller.client,
             caller.token,
             ends,
+            caller.issued,
         )
         return self._set("", self._sealing.seal("console session", msgspec.json.encode(said)), ends - now)
 
