@@ -47,7 +47,7 @@ from gateway.protocol.floor import Floor
 from gateway.protocol.hub import Hub
 from gateway.protocol.news import News
 from gateway.protocol.seal import Seal
-from gateway.settings import Settings, is_loopback
+from gateway.settings import Settings
 from gateway.stages.audit import Audit
 from gateway.stages.share import Bounds, Share
 from gateway.state.approvals import Approvals
@@ -200,7 +200,7 @@ class Gatehouse:
             files=self.settings.files_dir,
             bus=self.ground.bus,
             http=self.ground.http,
-            loopback=is_loopback(self.settings.server.host),
+            loopback=self.identity.local,
             bridge=bridges.for_backend,
             invoke=self.inside.invoke,
             knows=self.inside.knows,
@@ -232,7 +232,7 @@ class Gatehouse:
             health_router(lambda: "draining" if self.draining else None),
             bridge_router(bridges, admit, tenures),
             *routers,
-            metrics(self.settings, self.watching, self.ground.bus, admit, self._tasks.spawn),
+            metrics(self.settings, self.watching, self.ground.bus, admit, self._tasks.spawn, free=identity.local),
             *identity.routers,
         ):
             self.plain.include_router(router)
