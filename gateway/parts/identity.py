@@ -171,6 +171,7 @@ class Identity:
         auth, pepper = self._settings.auth, load_secret(self._secrets, "pepper")
         by_document = not self.local if auth.client_documents is None else auth.client_documents
         clients = Clients(self._database, pepper, self.revocations)
+        own = console_client(operators_url(self._settings, self._public_url))
         desk = Desk(
             loop=asyncio.get_running_loop(),
             clients=clients,
@@ -185,7 +186,7 @@ class Identity:
             everyday=auth.scopes,
             known=SCOPES,
             told=_told,
-            own={CONSOLE: console_client(operators_url(self._settings, self._public_url))},
+            own={CONSOLE: own},
         )
         self.provider = provider = Provider(
             public_url=self._public_url,
@@ -199,6 +200,7 @@ class Identity:
             sign_in=SignIn(self.users, self.browsers, failed_sign_ins(self._windows), local=self.local),
             forms=Forms(hmac.digest(pepper, b"forms", "sha256"), secure=self._public_url.startswith("https://")),
             redirects=auth.redirects,
+            own=own.redirect_uris,
         )
         described = document(self._public_url, SCOPES, documents=by_document)
         # Clients of older revisions take the endpoint's own path for the server's.

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
@@ -14,6 +14,7 @@ from gateway.auth.server.clients import Client, Clients
 from gateway.auth.server.core import Answer, Core, NotGranted, with_issuer
 from gateway.auth.server.csrf import Forms
 from gateway.auth.server.pages import Page
+from gateway.auth.server.redirects import trusted
 from gateway.auth.server.registration import Unfit, read
 from gateway.auth.server.shapes import Pairs
 from gateway.auth.server.signin import SignIn
@@ -58,7 +59,9 @@ class Provider:
         sign_in: SignIn,
         forms: Forms,
         redirects: Sequence[str],
+        own: Iterable[str] = (),
     ) -> None:
+        """`redirects` may be registered beside what anybody may; `own` are those of our own pages."""
         self._public_url = public_url
         self._local = local
         self._core = core
@@ -70,6 +73,7 @@ class Provider:
         self._sign_in = sign_in
         self._forms = forms
         self._redirects = redirects
+        self._trusted = frozenset((*redirects, *own))
         secure = public_url.startswith("https://")
         # A name that browsers only take from the whole host, over TLS; on loopback there is none.
         self.cookie = "__Host-gatehouse" if secure else "gatehouse"
@@ -142,16 +146,24 @@ class Provider:
     # ---- the steps
 
     async def _waiting(self, query: Pairs, address: str) -> Waiting | Answer:
-        """The request, when it is good; else the answer: to the client where we know it, to the person otherwise."""
+        """The request, when it is good; else the answer: to the client where we trust its address, to the person
+        otherwise."""
         if twice := _twice(query):
             return _shown(pages.problem(f"The program sent {twice} twice."), 400)
         await self._meet(dict(query), address)
         try:
             return Waiting(*await self._threads(self._core.wanted, self._core.request("GET", query, {})))
         except NotGranted as refused:
-            if refused.back is not None:
-                return self._with_issuer(*refused.back)
-            return _shown(pages.problem(f"The program that sent you here made a mistake: {refused.words}"), 400)
+            words = f"The program that sent you here made a mistake: {refused.words}"
+            if refused.back is None:
+                return _shown(pages.problem(words), 400)
+            back = self._with_issuer(*refused.back)
+            if trusted(refused.to, self._trusted):
+                return back
+            # Anybody can register a client and make it fail: our name would send people wherever they like (RFC 9700,
+            # 4.11.2).
+            there = next(value for name, value in back[1] if name.lower() == "location")
+            return _shown(pages.problem(words, there), 400)
 
     async def _ask_who(
         self, waiting: Waiting, query: Pairs, cookies: Mapping[str, str], bad: str | None = None, name: str = ""
