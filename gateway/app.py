@@ -224,19 +224,17 @@ class Gatehouse:
         )
 
     def _open_doors(self, bridges: Bridges, *routers: APIRouter) -> None:
-        """Sets `asgi` and `lane`, and the plain routes: `plain`, and `ops` for a port of their own."""
+        """Sets `asgi` and `lane`, and the plain routes: `plain`, and `ops`, which where operators have a port of their
+        own has what is theirs alone."""
         identity, authenticate, tenures = self.identity, self.identity.authenticate, self.identity.tenures
         admit = identity.admit(self.tenants.get)
-        self.plain = FastAPI(title="Gatehouse", version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
-        for router in (
-            health_router(lambda: "draining" if self.draining else None),
-            bridge_router(bridges, admit, tenures),
-            *routers,
-            metrics(self.settings, self.watching, self.ground.bus, admit, self._tasks.spawn, free=identity.local),
-            *identity.routers,
-        ):
-            self.plain.include_router(router)
-        self.ops = for_operators(self.plain)
+        health = health_router(lambda: "draining" if self.draining else None)
+        told = metrics(self.settings, self.watching, self.ground.bus, admit, self._tasks.spawn, free=identity.local)
+        self.plain = _plain(health, bridge_router(bridges, admit, tenures), *identity.routers)
+        theirs = self.plain if self.settings.server.ops_port is None else _plain(health)
+        for router in (*routers, told):
+            theirs.include_router(router)
+        self.ops = for_operators(theirs)
         self.plain.router.routes.append(godot_bridge(bridges, admit, tenures))
         max_body = self.settings.server.max_body_bytes
         serve, challenge = self._eras.entry.serve, identity.unauthenticated
@@ -245,7 +243,7 @@ class Gatehouse:
         self.lane = Lane(door, guard.host_allowed)
         if self.settings.console.enabled:
             console = open_console(self.settings, self.public_url, guard.host_allowed, self._asked())
-            self.plain.include_router(console.router())
+            theirs.include_router(console.router())
             self.console_url = console.url
 
     def _asked(self) -> Asked:
@@ -283,3 +281,10 @@ class Gatehouse:
     def _serves(self, path: str) -> bool:
         """Whether there is such an endpoint."""
         return path in self._endpoints
+
+
+def _plain(*routers: APIRouter) -> FastAPI:
+    app = FastAPI(title="Gatehouse", version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
+    for router in routers:
+        app.include_router(router)
+    return app

@@ -2,29 +2,34 @@
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.options import AsJson
+from gateway.cli.options import AsJson, Config
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_HERE: Final = "http://127.0.0.1:8080"
+Url = Annotated[
+    str | None,
+    typer.Option("--url", envvar="GATEHOUSE_URL", help="The running gateway; that of the settings unless given."),
+]
 
 
 def usage(
-    url: Annotated[str, typer.Option("--url", envvar="GATEHOUSE_URL", help="The running gateway.")] = _HERE,
+    url: Url = None,
     token: Annotated[str | None, typer.Option("--token", envvar="GATEHOUSE_TOKEN", help="With mcp:admin.")] = None,
+    config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what the token's tenant uses of its limits, shares and streams at this moment, over all workers."""
     from rich.console import Console
 
+    from gateway.cli.api_address import api_address
     from gateway.cli.standing_in import read_api
 
-    told = read_api(url, token, "usage", {})
+    told = read_api(api_address(url, config), token, "usage", {})
     if as_json:
         print(json.dumps(told, indent=2))
         return
