@@ -1,5 +1,6 @@
 """Signing in and agreeing: what the pages show, what they refuse, and what no other site can make of them."""
 
+import asyncio
 import re
 from typing import Any
 
@@ -109,6 +110,25 @@ async def test_threat_35_guessing_is_stopped_after_ten(server: Any) -> None:
         assert all("not good" in text for text in said[:10])
         assert "Too many attempts" in said[10]
         assert "Too many attempts" in (await http.post(address, data={**form, "code": code})).text
+
+
+async def test_threat_35_guesses_that_come_all_at_once_are_stopped_after_ten_as_well(server: Any) -> None:
+    await server.house.identity.users.put("default", "bob", "correct horse", ["mcp:list"])
+    program = await Program.register(server.base)
+    async with httpx.AsyncClient(verify=False, timeout=60) as http:
+        address = program.address(pair()[1])
+        form = {"csrf": csrf((await http.get(address)).text), "what": "password", "name": "bob"}
+        guesses = (http.post(address, data={**form, "password": f"wrong number {n}"}) for n in range(30))
+        said = [answer.text for answer in await asyncio.gather(*guesses)]
+    assert sum("do not go together" in text for text in said) == 10
+    assert sum("Too many attempts" in text for text in said) == 20
+
+
+async def test_who_signs_in_well_is_not_counted(server: Any) -> None:
+    await server.house.identity.users.put("default", "bob", "correct horse", ["mcp:list"])
+    program = await Program.register(server.base)
+    for _ in range(12):
+        await program.signed_in(Person(name="bob", password="correct horse"))
 
 
 async def test_threat_35_the_pages_are_limited_by_address(start: Any) -> None:
