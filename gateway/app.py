@@ -154,7 +154,7 @@ class Gatehouse:
         self._healths = Healths(self.catalogue, lists, self._backends.get)
         self._open_doors(
             bridges,
-            policy_router(operators, self.advice.why, self.advice.seen_tools),
+            policy_router(operators, self.advice.why, self.advice.seen_tools, look.reach),
             backends_router(operators, self._healths.report),
             calls_router(operators, look.reach, look.calls.find, look.calls.traffic, look.under_way),
             usage_router(operators, self._usage.report),

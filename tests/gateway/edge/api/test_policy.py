@@ -62,6 +62,27 @@ async def test_another_tenant_answers_like_one_that_does_not_exist(start: Start)
         assert texts[0].replace("rival", "never") == texts[1]
 
 
+async def test_threat_1_what_other_tenants_alone_have_answers_like_what_does_not_exist(start: Start) -> None:
+    backends = {**CORE, "project": {"module": "backends.core:project"}}
+    tenants = {"default": {}, "acme": {"backends": ["core"]}}
+    console = {"organisation": ["acme/user:chief"]}
+    async with start(backends=backends, tenants=tenants, console=console) as gateway:
+        admin = await gateway.new_key("acme", "op", scopes=["mcp:admin"])
+        answers = [
+            (await ask(gateway, admin, {"subject": "alice", "tool": tool})).json()
+            for tool in ("project.workspace_stats", "project.nothing_at_all", "project_workspace_stats")
+        ]
+        assert [answer["outcome"] for answer in answers] == ["unknown tool"] * 3
+        told = [str(answer).replace(answer["tool"], "TOOL") for answer in answers]
+        assert told[0] == told[1] == told[2]
+        known = (await ask(gateway, admin, {"subject": "alice", "tool": "core.ping"})).json()
+        assert known["outcome"] == "allow"
+        # Whoever looks after the organisation is told why.
+        chief = await gateway.new_key("acme", "chief", scopes=["mcp:admin"])
+        found = (await ask(gateway, chief, {"subject": "alice", "tool": "project.workspace_stats"})).json()
+        assert found["outcome"] == "hidden"
+
+
 async def test_a_body_that_is_not_a_question_is_told_so(start: Start) -> None:
     async with start(backends=CORE) as gateway:
         admin = await gateway.new_key(subject="op", scopes=["mcp:admin"])
