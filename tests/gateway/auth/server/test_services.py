@@ -16,6 +16,7 @@ from gateway.auth.server.documents import Documents, described
 from gateway.auth.server.registration import Unfit
 from gateway.errors import Fault, Kind
 from gateway.state.secrets import load_secret
+from tests.gateway.auth.house import Clock
 from tests.gateway.auth.server.conftest import FREE
 from tests.peers.person import Program
 
@@ -55,6 +56,32 @@ async def test_a_client_that_registered_itself_gets_no_token_without_a_person(se
     assert (answer.status_code, answer.json()["error"]) == (400, "unauthorized_client")
     public = await Program.register(server.base)
     assert (await public.ask(grant_type="client_credentials")).json()["error"] == "invalid_client"
+
+
+@pytest.mark.parametrize("identity_database", ["sqlite", "postgres"], indirect=True)
+async def test_threat_35_when_too_many_have_registered_the_oldest_that_nobody_used_makes_room(server: Any) -> None:
+    house, clock = server.house, Clock()
+    pepper = load_secret(house.settings.data_dir / "secrets", "pepper")
+    few = Clients(house.database, pepper, house.identity.revocations, most=3, clock=clock)
+
+    async def register() -> str:
+        clock.now += 60
+        return (await few.register("x", ["http://127.0.0.1/cb"], "none", ["authorization_code"]))["client_id"]
+
+    used, oldest, newer = [await register() for _ in range(3)]
+    await few.used(used)
+    with pytest.raises(Fault) as refused:
+        await register()
+    assert refused.value.kind is Kind.RATE_LIMITED, "somebody may be signing in with each of them"
+    clock.now += 600
+    newest = await register()
+    assert [await few.find(each) is not None for each in (used, oldest, newer, newest)] == [True, False, True, True]
+    for each in (newer, newest):
+        await few.used(each)
+    clock.now += 600
+    with pytest.raises(Fault) as refused:
+        await register()
+    assert refused.value.kind is Kind.RATE_LIMITED, "all are in use"
 
 
 def assertion(client_id: str, audience: str, key: Any = KEY, **changes: Any) -> str:
