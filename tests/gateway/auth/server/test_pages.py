@@ -88,6 +88,38 @@ async def test_consent_cannot_be_given_with_the_form_of_another_program(server: 
         assert "code=" in (await http.post(good, data=form)).headers["location"]
 
 
+async def test_threat_3_a_consent_is_good_for_one_client_one_request_and_one_browser(server: Any) -> None:
+    program = await Program.register(server.base, client_name="Notebook")
+    evil = await Program.register(server.base, client_name="Evil")
+    victim = Person(code=await server.house.identity.sign_in_code())
+    attacker = Person(code=await server.house.identity.sign_in_code())
+    for person in (victim, attacker):
+        await program.signed_in(person)
+
+    def agreed(token: str) -> dict[str, str]:
+        return {"csrf": token, "what": "consent", "decision": "allow"}
+
+    lure, good = evil.address(pair()[1]), program.address(pair()[1])
+    async with (
+        httpx.AsyncClient(verify=False, cookies=victim.cookies) as http,
+        httpx.AsyncClient(verify=False, cookies=attacker.cookies) as theirs,
+    ):
+        # What was agreed to for one client says nothing of another, nor of the next time.
+        for address, name in ((lure, "Evil"), (good, "Notebook")):
+            page = await http.get(address)
+            assert (page.status_code, f"Allow {name}?" in page.text) == (200, True)
+            assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+            assert page.headers["x-frame-options"] == "DENY"
+        mine = csrf((await http.get(good)).text)
+        caught = csrf((await theirs.get(lure)).text)
+        other = program.address(pair()[1], scope="mcp:admin")
+        for address, token in ((lure, mine), (other, mine), (lure, caught), (good, caught), (lure, "")):
+            answer = await http.post(address, data=agreed(token))
+            assert (answer.status_code, "location" in answer.headers) == (400, False)
+        assert (await theirs.post(good, data=agreed(mine))).status_code == 400, "another browser"
+        assert "code=" in (await http.post(good, data=agreed(mine))).headers["location"]
+
+
 async def test_a_code_signs_in_once(server: Any) -> None:
     program = await Program.register(server.base)
     code = await server.house.identity.sign_in_code()
