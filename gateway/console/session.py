@@ -17,9 +17,10 @@ from urllib.parse import urlencode
 import msgspec
 
 from gateway.contract import Caller
+from gateway.contract.scopes import ADMIN
 from gateway.errors import Fault, Kind
 
-SCOPE: Final = "mcp:admin"
+SCOPE: Final = ADMIN
 _HOUSE: Final = "/mcp"
 """What a token must be for: the console shows all that is served."""
 _WAY_SECONDS: Final = 600.0

@@ -8,10 +8,10 @@ from gateway.console.look import Look, Page
 from gateway.console.parts import card, table
 from gateway.console.words import effect, pill
 from gateway.contract import Caller, Json
+from gateway.contract.scopes import EVERYDAY, SCOPES
 from gateway.errors import Fault, Kind
 
-_SCOPES: Final = ("mcp:list", "mcp:call", "mcp:call:write", "mcp:admin")
-_EVERYDAY: Final = "mcp:list mcp:call mcp:call:write"
+_EVERYDAY: Final = " ".join(EVERYDAY)
 _KINDS: Final = {
     "allow": ("allowed", "ok", "●"),
     "deny": ("denied", "failed", "✕"),
@@ -129,7 +129,7 @@ def _form(look: Look) -> Html:
         h.div(
             h.label("Scopes of the credential", for_="scopes"),
             h.input(id="scopes", name="scopes", value=asked.get("scopes", _EVERYDAY), list="known-scopes"),
-            h.datalist((h.option(value=scope) for scope in _SCOPES), id="known-scopes"),
+            h.datalist((h.option(value=scope) for scope in sorted(SCOPES)), id="known-scopes"),
         ),
         h.div(
             h.label("Arguments, as JSON", for_="arguments"),

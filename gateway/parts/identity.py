@@ -17,7 +17,7 @@ from gateway.auth.credentials import Credentials, key_id
 from gateway.auth.embedded import Embedded
 from gateway.auth.external import Claims, External
 from gateway.auth.introspection import Introspection
-from gateway.auth.keys import DEFAULT_SCOPES, Keys
+from gateway.auth.keys import Keys
 from gateway.auth.remote_keys import MAX_BYTES as KEYS_BYTES
 from gateway.auth.remote_keys import RemoteKeys
 from gateway.auth.revocations import Revocations
@@ -37,6 +37,7 @@ from gateway.auth.threads import Threads
 from gateway.auth.tokens import LEEWAY, Issuer, Resources, Tokens
 from gateway.auth.users import Users
 from gateway.contract import Caller
+from gateway.contract.scopes import ADMIN, SCOPES
 from gateway.edge.address import client_address, within
 from gateway.edge.bearer import Bearer
 from gateway.edge.challenge import Challenge, PlainChallenge
@@ -60,9 +61,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("gatehouse.identity")
 
-BRIDGE_SCOPES: Final = ("bridge:roblox", "bridge:godot")
-ADMIN: Final = "mcp:admin"
-SCOPES: Final = frozenset((*DEFAULT_SCOPES, *BRIDGE_SCOPES, ADMIN))
 CONSOLE: Final = "gatehouse-console"
 """The OAuth client that the operator's page is."""
 OWNER: Final = ("default", "owner")
@@ -262,7 +260,7 @@ class Identity:
         return client_address(peer, request.headers.get("x-forwarded-for"), trusted)
 
     def _let_anyone_in(self) -> tuple[Known, Authenticate]:
-        anyone = Caller("default", "anonymous", scopes=frozenset((*DEFAULT_SCOPES, *BRIDGE_SCOPES)))
+        anyone = Caller("default", "anonymous", scopes=SCOPES - {ADMIN})
 
         async def let_in(headers: Mapping[str, str], address: str) -> Caller:
             return anyone

@@ -8,6 +8,7 @@ import msgspec
 from fastapi import Request, Response
 
 from gateway.contract import Caller
+from gateway.contract.scopes import ADMIN
 from gateway.edge.audience import check_audience
 from gateway.edge.headers import fold
 from gateway.edge.refusal import refusal
@@ -17,7 +18,7 @@ from gateway.errors import TABLE, Fault, Kind
 Authenticate = Callable[[Mapping[str, str], str], Awaitable[Caller]]
 """Headers and client address -> who calls. Raises `Fault`."""
 
-SCOPE: Final = "mcp:admin"
+SCOPE: Final = ADMIN
 
 
 class AdminDoor:

@@ -7,6 +7,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from gateway.contract import Caller, Json
+from gateway.contract.scopes import EVERYDAY
 from gateway.edge.api.door import AdminDoor
 from gateway.edge.body import read_body
 from gateway.errors import Fault, Kind
@@ -25,7 +26,7 @@ class Person(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     subject: str
     kind: Literal["user", "service"] = "user"
     groups: list[str] = []
-    scopes: tuple[str, ...] = ("mcp:list", "mcp:call", "mcp:call:write")
+    scopes: tuple[str, ...] = EVERYDAY
     tenant: str | None = None
     """The operator's own unless named; any other answers like one that does not exist."""
 
