@@ -21,7 +21,8 @@ class Options(BaseModel):
 
     root: Path | None = Field(
         default=None,
-        description="Folder that workspace_stats counts; by default the working folder on loopback, else the tenant's.",
+        description="Folder that workspace_stats counts; by default the working folder if only this machine"
+        " is served, else the tenant's.",
     )
 
 

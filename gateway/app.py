@@ -48,7 +48,7 @@ from gateway.protocol.floor import Floor
 from gateway.protocol.hub import Hub
 from gateway.protocol.news import News
 from gateway.protocol.seal import Seal
-from gateway.settings import Settings, is_loopback
+from gateway.settings import Settings
 from gateway.stages.audit import Audit
 from gateway.stages.share import Bounds, Share
 from gateway.state.approvals import Approvals
@@ -151,11 +151,11 @@ class Gatehouse:
         self.tenants.on_change(ending)
         self.watching.watch(gauges(self._backends, self.catalogue, bridges, self._eras, self._hub, self.audit))
         self._usage = Usage(self._limit, self._share, self._eras.caps, ground.bus, windows)
-        operators = AdminDoor(identity.authenticate, identity.turnstile.gate("api", settings.limits.api))
+        operators = AdminDoor(identity.admit(self.tenants.get), identity.turnstile.gate("api", settings.limits.api))
         self._healths = Healths(self.catalogue, lists, self._backends.get)
         self._open_doors(
             bridges,
-            policy_router(operators, self.advice.why, self.advice.seen_tools),
+            policy_router(operators, self.advice.why, self.advice.seen_tools, look.reach),
             backends_router(operators, self._healths.report),
             calls_router(operators, look.reach, look.calls.find, look.calls.traffic, look.under_way),
             usage_router(operators, self._usage.report),
@@ -201,7 +201,7 @@ class Gatehouse:
             files=self.settings.files_dir,
             bus=self.ground.bus,
             http=self.ground.http,
-            loopback=is_loopback(self.settings.server.host),
+            loopback=self.identity.local,
             bridge=bridges.for_backend,
             invoke=self.inside.invoke,
             knows=self.inside.knows,
@@ -225,20 +225,17 @@ class Gatehouse:
         )
 
     def _open_doors(self, bridges: Bridges, *routers: APIRouter) -> None:
-        """Sets `asgi` and `lane`, and the plain routes: `plain`, and `ops` for a port of their own."""
+        """Sets `asgi` and `lane`, and the plain routes: `plain`, and `ops`, which where operators have a port of their
+        own has what is theirs alone."""
         identity, authenticate, tenures = self.identity, self.identity.authenticate, self.identity.tenures
         admit = identity.admit(self.tenants.get)
-        self.plain = FastAPI(title="Gatehouse", version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
-        answer_unserved(self.plain)
-        for router in (
-            health_router(lambda: "draining" if self.draining else None),
-            bridge_router(bridges, admit, tenures),
-            *routers,
-            metrics(self.settings, self.watching, self.ground.bus, authenticate, self._tasks.spawn),
-            *identity.routers,
-        ):
-            self.plain.include_router(router)
-        self.ops = for_operators(self.plain)
+        health = health_router(lambda: "draining" if self.draining else None)
+        told = metrics(self.settings, self.watching, self.ground.bus, admit, self._tasks.spawn, free=identity.local)
+        self.plain = _plain(health, bridge_router(bridges, admit, tenures), *identity.routers)
+        theirs = self.plain if self.settings.server.ops_port is None else _plain(health)
+        for router in (*routers, told):
+            theirs.include_router(router)
+        self.ops = for_operators(theirs)
         self.plain.router.routes.append(godot_bridge(bridges, admit, tenures))
         max_body = self.settings.server.max_body_bytes
         serve, challenge = self._eras.entry.serve, identity.unauthenticated
@@ -247,7 +244,7 @@ class Gatehouse:
         self.lane = Lane(door, guard.host_allowed)
         if self.settings.console.enabled:
             console = open_console(self.settings, self.public_url, guard.host_allowed, self._asked())
-            self.plain.include_router(console.router())
+            theirs.include_router(console.router())
             self.console_url = console.url
 
     def _asked(self) -> Asked:
@@ -285,3 +282,11 @@ class Gatehouse:
     def _serves(self, path: str) -> bool:
         """Whether there is such an endpoint."""
         return path in self._endpoints
+
+
+def _plain(*routers: APIRouter) -> FastAPI:
+    app = FastAPI(title="Gatehouse", version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
+    answer_unserved(app)
+    for router in routers:
+        app.include_router(router)
+    return app

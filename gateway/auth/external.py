@@ -47,6 +47,7 @@ class Claims:
             resource=resource,
             client=client,
             token=token,
+            issued=moment(claims, "iat", 0.0),
         )
 
     def _tenant(self, claims: Json) -> str:

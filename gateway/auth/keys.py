@@ -16,12 +16,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.auth.key_text import new_id, new_secret, parse, spell
 from gateway.contract import Caller
+from gateway.contract.scopes import EVERYDAY
 from gateway.errors import Fault, Kind
 from gateway.state.database import Database
 from gateway.state.names import checked
 from gateway.state.together import Together
 
-DEFAULT_SCOPES: Final = ("mcp:list", "mcp:call", "mcp:call:write")
+DEFAULT_SCOPES: Final = EVERYDAY
 
 _WORDS: Final = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
 _SCOPE: Final = re.compile(r"[!#-\[\]-~]{1,128}", re.ASCII)

@@ -34,15 +34,16 @@ class Revocations:
         return revocations
 
     def holds(self, caller: Caller) -> bool:
-        """Whether something that the caller's token rests on was revoked."""
-        return bool(self._held) and any(
+        """Whether something that the caller's token rests on was revoked. A user may come back: of theirs only what was
+        made before is held."""
+        if not self._held:
+            return False
+        since = self._held.get(("user", caller.principal))
+        if since is not None and caller.issued <= since:
+            return True
+        return any(
             key in self._held
-            for key in (
-                ("token", caller.token),
-                ("family", caller.credential),
-                ("user", caller.principal),
-                ("client", caller.client),
-            )
+            for key in (("token", caller.token), ("family", caller.credential), ("client", caller.client))
         )
 
     def on_change(self, listener: Callable[[], None]) -> None:
@@ -59,9 +60,6 @@ class Revocations:
         """The same as part of a transaction; others learn of it when that is committed."""
         now = self._clock()
         await connection.execute(_ADD, {"kind": kind, "value": value, "now": now, "expires": now + lasts})
-
-    async def lift(self, connection: AsyncConnection, kind: Revocable, value: str) -> None:
-        await connection.execute(_LIFT, {"kind": kind, "value": value})
 
     async def load(self) -> None:
         now = self._clock()
@@ -83,6 +81,5 @@ _ADD = text(
     "INSERT INTO revocations (kind, value, at, expires_at) VALUES (:kind, :value, :now, :expires)"
     " ON CONFLICT (kind, value) DO UPDATE SET at = excluded.at, expires_at = excluded.expires_at"
 )
-_LIFT = text("DELETE FROM revocations WHERE kind = :kind AND value = :value")
 _FORGET = text("DELETE FROM revocations WHERE expires_at <= :now")
 _SELECT = text("SELECT kind, value, at FROM revocations WHERE expires_at > :now")

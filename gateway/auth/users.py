@@ -1,6 +1,5 @@
 """Users who sign in: with a password, kept as an argon2 hash, or in the local profile with a code from the terminal."""
 
-import asyncio
 import json
 import re
 import time
@@ -11,8 +10,10 @@ from typing import Any, Final
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.auth.revocations import Revocations
+from gateway.auth.threads import Threads
 from gateway.errors import Fault, Kind
 from gateway.state.database import Database
 from gateway.state.names import checked
@@ -43,12 +44,15 @@ class Users:
         self._revocations = revocations
         self._clock = clock
         self._hasher = PasswordHasher()
+        # Few: each takes a whole core and a good share of memory.
+        self._threads = Threads("passwords", 2, 64)
         self._nobody: str | None = None
 
     async def put(
         self, tenant: str, subject: str, password: str | None, scopes: Iterable[str], groups: Iterable[str] = ()
     ) -> User:
-        """Make the user, or change one. Raises `Fault(INVALID_INPUT)`."""
+        """Make the user, or change one; another password ends what was signed in under the one before.
+        Raises `Fault(INVALID_INPUT)`."""
         user = User(
             checked(tenant, "tenant"),
             _checked(subject),
@@ -57,7 +61,7 @@ class Users:
             password is not None,
             self._clock(),
         )
-        hashed = None if password is None else await asyncio.to_thread(self._hashed, password)
+        hashed = None if password is None else await self._threads(self._hashed, password)
         row = {
             "tenant": user.tenant,
             "subject": user.subject,
@@ -67,8 +71,13 @@ class Users:
             "now": user.created,
         }
         async with self._database.transaction() as connection:
+            before = (await connection.execute(_FIND, row)).one_or_none()
             await connection.execute(_PUT, row)
-            await self._revocations.lift(connection, "user", _principal(tenant, subject))
+            ended = before is not None and (hashed is not None or before.password is not None)
+            if ended:
+                await self._end(connection, user.tenant, user.subject)
+        if ended:
+            await self._revocations.load()
         return user
 
     async def find(self, tenant: str, subject: str) -> User | None:
@@ -88,17 +97,21 @@ class Users:
         who = {"tenant": tenant, "subject": subject}
         async with self._database.transaction() as connection:
             removed = await connection.execute(_REMOVE, who)
-            for statement in _THEIRS:
-                await connection.execute(statement, who)
-            await self._revocations.add_within(connection, "user", _principal(tenant, subject), _REVOKED_FOR)
+            await self._end(connection, tenant, subject)
         await self._revocations.load()
         return removed.rowcount > 0
+
+    async def _end(self, connection: AsyncConnection, tenant: str, subject: str) -> None:
+        """All that was signed in under that name until now."""
+        for statement in _THEIRS:
+            await connection.execute(statement, {"tenant": tenant, "subject": subject})
+        await self._revocations.add_within(connection, "user", _principal(tenant, subject), _REVOKED_FOR)
 
     async def check(self, tenant: str, subject: str, password: str) -> User | None:
         """The user, when the password is theirs; an unknown name takes as long as a wrong password."""
         row = await self._row(tenant, subject)
         known = None if row is None else row.password
-        good = await asyncio.to_thread(self._verified, known, password[:_LONGEST])
+        good = await self._threads(self._verified, known, password[:_LONGEST])
         return _from_row(row) if good and row is not None else None
 
     async def _row(self, tenant: str, subject: str) -> Row[Any] | None:

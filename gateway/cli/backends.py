@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gateway.cli.api_address import ELSEWHERE, api_address
 from gateway.cli.configured import read_without_backends
 from gateway.cli.entries import entry_of
 from gateway.cli.failure import FAILED, UNAUTHENTICATED, UNREACHABLE, Failure, say
@@ -74,7 +75,7 @@ def list_backends(config: Path | None, url: str | None, token: str | None, as_js
         for namespace, names in settings.absent.items():
             say(f"warning: backends.{namespace}: {', '.join(names)} is not set here")
     else:
-        rows = running(url, token)
+        rows = running(api_address(url, config), token)
     if as_json:
         print(json.dumps(rows, indent=2))
     elif url is None:
@@ -83,9 +84,9 @@ def list_backends(config: Path | None, url: str | None, token: str | None, as_js
         _table([_flat(row) for row in rows], ("namespace", "kind", "state", "eras", "tools", "breaker", "trouble"))
 
 
-def running(url: str, token: str | None) -> list[Json]:
-    """What the gateway at that address says of its backends. Raises `Failure`."""
-    address = f"{url.partition('/mcp')[0].rstrip('/')}/api/v1/backends"
+def running(base: str, token: str | None) -> list[Json]:
+    """What the operator's API at that address says of the backends. Raises `Failure`."""
+    address = f"{base}/api/v1/backends"
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         answer = httpx.get(address, headers=headers, timeout=_TIMEOUT, trust_env=False)
@@ -99,6 +100,8 @@ def running(url: str, token: str | None) -> list[Json]:
         case 403:
             made = "gatehouse key create --subject NAME --scope mcp:admin"
             raise Failure(f"this token may not see the backends; `{made}` makes one that may", code=UNAUTHENTICATED)
+        case 404:
+            raise Failure(f"{base} has no operator's API; {ELSEWHERE}", code=FAILED)
         case status:
             raise Failure(f"{address} answered with HTTP {status}; check --url", code=FAILED)
 

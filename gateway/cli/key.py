@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway.auth.keys import DEFAULT_SCOPES, KeyInfo, Keys
+from gateway.auth.keys import KeyInfo, Keys
 from gateway.cli.configured import read_without_backends
 from gateway.cli.database import open_database
 from gateway.cli.failure import Failure, system_errors_explained
+from gateway.cli.scopes import checked_scopes
 from gateway.settings import Settings
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import Tenants
@@ -52,11 +53,11 @@ def create(
     as_json: bool,
 ) -> None:
     name, kind = _principal(subject, service)
+    wanted = checked_scopes(scopes, for_policies=True)
     ends = None if expires is None else time.time() + seconds(expires, "--expires")
 
     async def make(ring: Ring) -> tuple[str, KeyInfo]:
         ring.check_tenant(tenant)
-        wanted = scopes or DEFAULT_SCOPES
         return await ring.keys.create(tenant, name, kind=kind, scopes=wanted, expires=ends, label=label)
 
     text, info = _with_ring(config, make)

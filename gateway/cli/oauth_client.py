@@ -10,24 +10,22 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway.auth.keys import DEFAULT_SCOPES
 from gateway.auth.server.clients import Client, Clients, public_keys
 from gateway.cli.books import Books, with_books
 from gateway.cli.failure import Failure
+from gateway.cli.scopes import checked_scopes
 from gateway.contract import Json
-from gateway.parts.identity import SCOPES
 
 
 def add(
     service: str, tenant: str, scopes: Sequence[str] | None, jwks: Path | None, config: Path | None, as_json: bool
 ) -> None:
-    if unknown := sorted(set(scopes or ()) - SCOPES):
-        raise Failure(f"no scope is named {unknown[0]} (known: {', '.join(sorted(SCOPES))})", code=2)
+    most = checked_scopes(scopes)
     keys = None if jwks is None else _public(jwks)
 
     async def make(books: Books) -> tuple[str, str]:
         books.check_tenant(tenant)
-        return await _clients(books).add_service(tenant, service, scopes or DEFAULT_SCOPES, keys)
+        return await _clients(books).add_service(tenant, service, most, keys)
 
     client_id, secret = with_books(config, make)
     if as_json:

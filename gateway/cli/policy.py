@@ -90,13 +90,14 @@ def why(
     as_json: AsJson = False,
 ) -> None:
     """Explain what would become of a call, and by which policies."""
+    from gateway.cli.api_address import api_address
     from gateway.cli.standing_in import ask_api, person, with_house
 
     who = person(tenant, subject, service, group, scope)
     arguments = _object(args)
     if url is not None:
         asked = {"tool": tool, "arguments": arguments, "approved": approved}
-        found = ask_api(url, token, "policy/why", who, asked)
+        found = ask_api(api_address(url, config), token, "policy/why", who, asked)
     else:
         found = with_house(config, lambda house: house.advice.why(who, tool, arguments, approved))
     if as_json:
@@ -139,9 +140,10 @@ def show_tools_as(
     token: str | None,
 ) -> "list[Json]":
     """The catalogue as that person sees it: of a running gateway at `url`, else of the settings."""
+    from gateway.cli.api_address import api_address
     from gateway.cli.standing_in import ask_api, person, with_house
 
     who: Caller = person(tenant, subject, None, group, None)
     if url is not None:
-        return ask_api(url, token, "policy/tools", who, {})["tools"]
+        return ask_api(api_address(url, config), token, "policy/tools", who, {})["tools"]
     return with_house(config, lambda house: house.advice.seen_tools(who))

@@ -10,6 +10,7 @@ import httpx
 
 from gateway.app import Gatehouse
 from gateway.auth.keys import DEFAULT_SCOPES
+from gateway.cli.api_address import ELSEWHERE
 from gateway.cli.configured import make_importable, read_settings
 from gateway.cli.failure import BAD_SETTINGS, UNAUTHENTICATED, UNREACHABLE, Failure, system_errors_explained
 from gateway.contract import Caller, Json
@@ -52,17 +53,15 @@ def with_house(config: Path | None, work: Callable[[Gatehouse], T]) -> T:
             raise Failure(settings.placed(exc.at, str(exc)), code=BAD_SETTINGS) from exc
 
 
-def ask_api(url: str, token: str | None, route: str, who: Caller, more: Json) -> Json:
-    """One question to the operator's API of the gateway whose MCP endpoint or address `url` is."""
-    base = url.rstrip("/").removesuffix("/mcp")
+def ask_api(base: str, token: str | None, route: str, who: Caller, more: Json) -> Json:
+    """One question to the operator's API at that address."""
     asked: Json = {"subject": who.subject, "kind": who.kind, "tenant": who.tenant, "groups": sorted(who.groups)}
     body = {**asked, "scopes": sorted(who.scopes), **more}
     return _asked(base, token, lambda http: http.post(f"{base}/api/v1/{route}", json=body))
 
 
-def read_api(url: str, token: str | None, route: str, query: Json) -> Json:
-    """What a route of the operator's API says to a GET."""
-    base = url.rstrip("/").removesuffix("/mcp")
+def read_api(base: str, token: str | None, route: str, query: Json) -> Json:
+    """What a route of the operator's API at that address says to a GET."""
     return _asked(base, token, lambda http: http.get(f"{base}/api/v1/{route}", params=query))
 
 
@@ -77,6 +76,8 @@ def _asked(base: str, token: str | None, ask: Callable[[httpx.Client], httpx.Res
         found: Json = answer.json()
     except ValueError as exc:
         raise Failure(f"{base} did not answer as a Gatehouse (HTTP {answer.status_code})", code=UNREACHABLE) from exc
+    if answer.status_code == 404 and "error" not in found:
+        raise Failure(f"{base} has no operator's API; {ELSEWHERE}", code=UNREACHABLE)
     if answer.status_code != 200:
         code = UNAUTHENTICATED if answer.status_code in (401, 403) else 1
         error: Json = found.get("error") or {}

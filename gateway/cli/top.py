@@ -44,7 +44,7 @@ def top(
     from rich.console import Console
     from rich.live import Live
 
-    look = _remote(url, token, minutes) if url is not None else _local(config, minutes)
+    look = _remote(url, config, token, minutes) if url is not None else _local(config, minutes)
     if as_json:
         print(json.dumps(look(), ensure_ascii=False))
         return
@@ -60,13 +60,16 @@ def top(
             return
 
 
-def _remote(url: str, token: str | None, minutes: int) -> Any:
+def _remote(url: str, config: Path | None, token: str | None, minutes: int) -> Any:
+    from gateway.cli.api_address import api_address
     from gateway.cli.standing_in import read_api
+
+    base = api_address(url, config)
 
     def look() -> "Json":
         return {
-            "traffic": read_api(url, token, "traffic", {"minutes": minutes}),
-            **read_api(url, token, "calls", {"limit": _SHOWN}),
+            "traffic": read_api(base, token, "traffic", {"minutes": minutes}),
+            **read_api(base, token, "calls", {"limit": _SHOWN}),
         }
 
     return look

@@ -11,23 +11,25 @@ from gateway.cli.options import AsJson, Config
 if TYPE_CHECKING:
     from rich.console import Console
 
+Url = Annotated[
+    str | None,
+    typer.Option("--url", envvar="GATEHOUSE_URL", help="The running gateway; that of the settings unless given."),
+]
+
 
 def usage(
-    config: Config = None,
-    url: Annotated[
-        str | None,
-        typer.Option("--url", envvar="GATEHOUSE_URL", help="The running gateway; that of the settings unless given."),
-    ] = None,
+    url: Url = None,
     token: Annotated[str | None, typer.Option("--token", envvar="GATEHOUSE_TOKEN", help="With mcp:admin.")] = None,
+    config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what the token's tenant uses of its limits, shares and streams at this moment, over all workers."""
     from rich.console import Console
 
-    from gateway.cli.commands import endpoint_of
+    from gateway.cli.api_address import api_address
     from gateway.cli.standing_in import read_api
 
-    told = read_api(endpoint_of(url, config), token, "usage", {})
+    told = read_api(api_address(url, config), token, "usage", {})
     if as_json:
         print(json.dumps(told, indent=2))
         return

@@ -13,11 +13,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from gateway.auth.browser import Browsers
-from gateway.auth.keys import DEFAULT_SCOPES
 from gateway.auth.users import User, Users
 from gateway.cli.books import Books, with_books
 from gateway.cli.failure import Failure
-from gateway.parts.identity import OWNER, SCOPES
+from gateway.cli.scopes import checked_scopes
+from gateway.contract.scopes import SCOPES
+from gateway.parts.identity import OWNER
 from gateway.settings import is_loopback
 
 _LONGEST: Final = 4096
@@ -26,13 +27,12 @@ _LONGEST: Final = 4096
 def add(
     name: str, tenant: str, groups: Sequence[str], scopes: Sequence[str] | None, from_stdin: bool, config: Path | None
 ) -> None:
-    if unknown := sorted(set(scopes or ()) - SCOPES):
-        raise Failure(f"no scope is named {unknown[0]} (known: {', '.join(sorted(SCOPES))})", code=2)
+    most = checked_scopes(scopes)
     password = sys.stdin.readline(_LONGEST).rstrip("\r\n") if from_stdin else _asked()
 
     async def put(books: Books) -> None:
         books.check_tenant(tenant)
-        await _users(books).put(tenant, name, password, scopes or DEFAULT_SCOPES, groups)
+        await _users(books).put(tenant, name, password, most, groups)
 
     with_books(config, put)
 

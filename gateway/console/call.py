@@ -130,7 +130,7 @@ def _now(look: Look, chosen: SeenCall | None) -> Html | None:
     if chosen is None or chosen.method != "tools/call" or chosen.effect is None:
         return None
     caller = _caller(chosen)
-    answer = look.sources.why(caller, chosen.target, {}, bool(chosen.approved))
+    answer = look.sources.why(caller, chosen.target, {}, bool(chosen.approved), look.tenant is not None)
     kind, subject = caller.kind, caller.subject
     asked = look.to(
         "why", subject=subject, kind=kind, tool=chosen.target, of=caller.tenant if look.tenant is None else "",

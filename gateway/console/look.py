@@ -26,7 +26,7 @@ class Sources:
     backends: Callable[[Caller | None], Awaitable[list[Json]]]
     tools: Callable[[Caller | None], Mapping[str, Route]]
     """By any name; the values know their canonical id."""
-    why: Callable[[Caller, str, Json, bool], Json]
+    why: Callable[[Caller, str, Json, bool, bool], Json]
     tenants: Callable[[], Sequence[str]]
     endpoints: Callable[[], Sequence[str]]
     public_url: str

@@ -17,9 +17,12 @@ from urllib.parse import urlencode
 import msgspec
 
 from gateway.contract import Caller
+from gateway.contract.scopes import ADMIN
 from gateway.errors import Fault, Kind
 
-SCOPE: Final = "mcp:admin"
+SCOPE: Final = ADMIN
+_HOUSE: Final = "/mcp"
+"""What a token must be for: the console shows all that is served."""
 _WAY_SECONDS: Final = 600.0
 _LONGEST: Final = 8 * 3600.0
 """Seconds after which a person signs in anew, however long a token lasts."""
@@ -73,6 +76,7 @@ class Signed(msgspec.Struct, frozen=True):
     client: str
     token: str
     expires: float
+    issued: float = 0.0
 
 
 class Door:
@@ -121,6 +125,7 @@ class Door:
             said.expires,
             client=said.client,
             token=said.token,
+            issued=said.issued,
         )
         return caller if await self._good(caller) else None
 
@@ -173,7 +178,7 @@ class Door:
         caller = await self._verify(token) if token is not None else None
         if caller is None:
             raise Fault(Kind.INVALID_INPUT, _said("The sign-in could not be completed. Begin again.", authority.needs))
-        if SCOPE not in caller.scopes or not caller.token:
+        if SCOPE not in caller.scopes or not caller.token or caller.resource != _HOUSE:
             raise _lacking(authority.needs)
         return way.back, [self._remember(caller), self._set("-way", "", 0)]
 
@@ -202,6 +207,7 @@ class Door:
             caller.client,
             caller.token,
             ends,
+            caller.issued,
         )
         return self._set("", self._sealing.seal("console session", msgspec.json.encode(said)), ends - now)
 

@@ -8,10 +8,10 @@ from gateway.console.look import Look, Page
 from gateway.console.parts import card, table
 from gateway.console.words import effect, pill
 from gateway.contract import Caller, Json
+from gateway.contract.scopes import EVERYDAY, SCOPES
 from gateway.errors import Fault, Kind
 
-_SCOPES: Final = ("mcp:list", "mcp:call", "mcp:call:write", "mcp:admin")
-_EVERYDAY: Final = "mcp:list mcp:call mcp:call:write"
+_EVERYDAY: Final = " ".join(EVERYDAY)
 _KINDS: Final = {
     "allow": ("allowed", "ok", "●"),
     "deny": ("denied", "failed", "✕"),
@@ -40,17 +40,11 @@ async def why(look: Look) -> Page:
 def _answer(look: Look) -> Html:
     try:
         caller = _caller(look)
-        found = look.sources.why(caller, look.query["tool"], _arguments(look), look.query.get("approved") == "yes")
+        approved, own = look.query.get("approved") == "yes", look.tenant is not None
+        found = look.sources.why(caller, look.query["tool"], _arguments(look), approved, own)
     except Fault as fault:
         return h.p(fault.message, class_="bad", role="alert")
-    if look.tenant is not None and not _known(look, str(found["tool"])):
-        # Of another tenant's backends not even that they exist is told.
-        return h.p(f"No backend has a tool {look.query['tool']}.", role="status")
     return explained(found)
-
-
-def _known(look: Look, tool: str) -> bool:
-    return tool in look.sources.tools(look.caller)
 
 
 def explained(found: Json) -> Html:
@@ -135,7 +129,7 @@ def _form(look: Look) -> Html:
         h.div(
             h.label("Scopes of the credential", for_="scopes"),
             h.input(id="scopes", name="scopes", value=asked.get("scopes", _EVERYDAY), list="known-scopes"),
-            h.datalist((h.option(value=scope) for scope in _SCOPES), id="known-scopes"),
+            h.datalist((h.option(value=scope) for scope in sorted(SCOPES)), id="known-scopes"),
         ),
         h.div(
             h.label("Arguments, as JSON", for_="arguments"),

@@ -31,6 +31,8 @@ class Caller:
     """The OAuth client that a token was issued to; empty for a key."""
     token: str = ""
     """A token's own id; empty for a key."""
+    issued: float = 0.0
+    """Unix time at which a token was made; 0 for a key, and where its issuer does not say."""
     principal: str = field(init=False)
     """Tenant, kind and subject in one word: what limits, sessions and records are kept by."""
     _hash: int = field(init=False, repr=False, compare=False)

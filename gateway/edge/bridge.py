@@ -9,6 +9,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from gateway.contract import Caller, Json
+from gateway.edge.audience import check_audience
 from gateway.edge.body import read_body
 from gateway.edge.headers import fold
 from gateway.edge.refusal import refusal
@@ -51,9 +52,10 @@ class _Writing(msgspec.Struct):
 
 
 def bridge_router(relay: Relay, authenticate: Authenticate, tenures: Tenures, namespace: str = "roblox") -> APIRouter:
-    """The four routes. The credential is a key or token with the scope `bridge:roblox`; a session ends with it."""
+    """The four routes. The credential is a key, or a token for all or for this namespace, with the scope
+    `bridge:roblox`; a session ends with it."""
     router = APIRouter(prefix=_PREFIX, tags=["bridge"])
-    door = _Door(authenticate)
+    door = _Door(authenticate, f"/mcp/{namespace}")
 
     @router.post("")
     async def open_session(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
@@ -121,8 +123,9 @@ class Hold:
 class _Door:
     """No credential, no service; a fault is answered once, here."""
 
-    def __init__(self, authenticate: Authenticate) -> None:
+    def __init__(self, authenticate: Authenticate, endpoint: str) -> None:
         self._authenticate = authenticate
+        self._endpoint = endpoint
 
     async def __call__(self, request: Request, answer: Callable[[Caller, str], Awaitable[Response]]) -> Response:
         try:
@@ -132,6 +135,7 @@ class _Door:
                 headers["authorization"] = f"Bearer {token}"
             given = headers.get("authorization", "")
             caller = await self._authenticate(headers, request.client.host if request.client else "")
+            check_audience(caller, self._endpoint)
             if SCOPE not in caller.scopes:
                 raise Fault(Kind.DENIED, f"This credential lacks the scope {SCOPE}.")
             return await answer(caller, given[7:].strip())

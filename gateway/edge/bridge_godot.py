@@ -9,6 +9,7 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from gateway.contract import Caller, Json
+from gateway.edge.audience import check_audience
 from gateway.edge.bridge import Authenticate, Hold, Relay
 from gateway.edge.headers import fold
 from gateway.edge.tenure import Tenures
@@ -26,11 +27,12 @@ _GOING: Final = 1001
 def godot_bridge(
     relay: Relay, authenticate: Authenticate, tenures: Tenures, namespace: str = "godot"
 ) -> WebSocketRoute:
-    """The route. The credential is a key or token with the scope `bridge:godot`; `?project=` names what is open."""
+    """The route. The credential is a key, or a token for all or for this namespace, with the scope `bridge:godot`;
+    `?project=` names what is open."""
 
     async def endpoint(socket: WebSocket) -> None:
         try:
-            caller, token = await _caller(socket, authenticate)
+            caller, token = await _caller(socket, authenticate, f"/mcp/{namespace}")
             project = _project(socket)
         except Fault as fault:
             await socket.close(_REFUSED, fault.message)
@@ -49,9 +51,10 @@ def godot_bridge(
     return WebSocketRoute(PATH, endpoint)
 
 
-async def _caller(socket: WebSocket, authenticate: Authenticate) -> tuple[Caller, str]:
+async def _caller(socket: WebSocket, authenticate: Authenticate, endpoint: str) -> tuple[Caller, str]:
     headers = fold(socket.scope["headers"])
     caller = await authenticate(headers, socket.client.host if socket.client else "")
+    check_audience(caller, endpoint)
     if SCOPE not in caller.scopes:
         raise Fault(Kind.DENIED, f"This credential lacks the scope {SCOPE}.")
     return caller, headers.get("authorization", "")[7:].strip()

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.contract import Caller, Inbound, Outlet
+from gateway.edge.audience import check_audience
 from gateway.edge.body import read_body
 from gateway.edge.challenge import Header
 from gateway.edge.gone import EXTENSION, Gone
@@ -78,7 +79,7 @@ class Door:
         ask = self._authenticate if exchange.verb == "POST" else self._admit
         try:
             caller = await ask(exchange.headers, exchange.peer[0] if exchange.peer else "")
-            _check_audience(caller, exchange.path)
+            check_audience(caller, exchange.path)
         except Fault as fault:
             await exchange.answer(*self._refusal(fault, exchange.path))
             return
@@ -100,7 +101,7 @@ class Door:
             address = client[0] if client else ""
             posted = scope["method"] == "POST"
             caller = await (self._authenticate if posted else self._admit)(headers, address)
-            _check_audience(caller, scope["path"])
+            check_audience(caller, scope["path"])
             body = await read_body(scope, receive, self._max_body) if posted else b""
         except Fault as fault:
             if fault.kind is not Kind.CANCELLED:  # then nobody is there to read an answer
@@ -188,8 +189,3 @@ def _nobody(headers: Mapping[str, str]) -> Caller | None:
 
 
 _END: Message = {"type": "http.response.body", "body": b""}
-
-
-def _check_audience(caller: Caller, path: str) -> None:
-    if caller.resource not in ("/mcp", path):
-        raise Fault(Kind.UNAUTHENTICATED, "The credential is for another endpoint.", details={"reason": "invalid"})

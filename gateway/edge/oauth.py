@@ -26,13 +26,13 @@ _MAX_FIELDS: Final = 64
 class Server(Protocol):
     """What answers. Every method gives status, headers and body."""
 
-    async def token(self, headers: Mapping[str, str], form: Pairs) -> Any: ...
+    async def token(self, headers: Mapping[str, str], form: Pairs, address: str) -> Any: ...
 
-    async def revoke(self, headers: Mapping[str, str], form: Pairs) -> Any: ...
+    async def revoke(self, headers: Mapping[str, str], form: Pairs, address: str) -> Any: ...
 
     async def register(self, body: bytes) -> Any: ...
 
-    async def show(self, query: Pairs, cookies: Mapping[str, str]) -> Any: ...
+    async def show(self, query: Pairs, cookies: Mapping[str, str], address: str) -> Any: ...
 
     async def decide(self, query: Pairs, form: Mapping[str, str], cookies: Mapping[str, str], address: str) -> Any: ...
 
@@ -62,21 +62,24 @@ def oauth_router(
     """
     router = APIRouter(tags=["authorization"])
 
+    def visitor(request: Request) -> str:
+        return neighbour(address(request))
+
     async def show(request: Request) -> Response:
-        return _response(encoded(await server.show(_query(request), request.cookies)))
+        return _response(encoded(await server.show(_query(request), request.cookies, visitor(request))))
 
     async def decide(request: Request) -> Response:
         form = dict(_pairs((await _body(request)).decode("utf-8", "replace")))
         query = _query(request)
-        return _response(encoded(await server.decide(query, form, request.cookies, neighbour(address(request)))))
+        return _response(encoded(await server.decide(query, form, request.cookies, visitor(request))))
 
     async def token(request: Request) -> Response:
         form = _pairs((await _body(request)).decode("utf-8", "replace"))
-        return _response(encoded(await server.token(fold(request.scope["headers"]), form)))
+        return _response(encoded(await server.token(fold(request.scope["headers"]), form, visitor(request))))
 
     async def revoke(request: Request) -> Response:
         form = _pairs((await _body(request)).decode("utf-8", "replace"))
-        return _response(encoded(await server.revoke(fold(request.scope["headers"]), form)))
+        return _response(encoded(await server.revoke(fold(request.scope["headers"]), form, visitor(request))))
 
     async def register(request: Request) -> Response:
         return _response(encoded(await server.register(await _body(request))))

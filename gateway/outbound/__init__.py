@@ -5,7 +5,7 @@ answers differently the second time is never asked a second time.
 """
 
 from gateway.outbound.client import MAX_BYTES, client
-from gateway.outbound.target import Resolver, Target, Vouched, is_public, resolve, system_resolver, target
+from gateway.outbound.target import Resolver, Target, Vouched, is_public, look_up, resolve, system_resolver, target
 
 __all__ = [
     "MAX_BYTES",
@@ -14,6 +14,7 @@ __all__ = [
     "Vouched",
     "client",
     "is_public",
+    "look_up",
     "resolve",
     "system_resolver",
     "target",

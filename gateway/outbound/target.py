@@ -3,10 +3,10 @@
 import re
 import socket
 from asyncio import get_running_loop
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from typing import Final
+from typing import Any, Final
 
 import httpx
 
@@ -91,8 +91,16 @@ async def resolve(target: Target, resolver: Resolver | None = None) -> list[str]
 
 async def system_resolver(host: str, port: int) -> list[str]:
     """Look the name up as this machine does."""
-    found = await get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
+    return _found(await get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM))
+
+
+def look_up(host: str, port: int) -> list[str]:
+    """The same for a thread, which waits as long as the name's own servers take."""
+    return _found(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+
+
+def _found(answers: Iterable[tuple[Any, ...]]) -> list[str]:
+    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in answers))
 
 
 async def addresses_of(host: str, port: int, vouched: bool, resolver: Resolver) -> list[str]:

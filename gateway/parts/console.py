@@ -42,7 +42,7 @@ class Asked:
     identity: Identity
     catalogue: Catalogue
     backends: Report
-    why: Callable[[Caller, str, Json, bool], Json]
+    why: Callable[[Caller, str, Json, bool, bool], Json]
     tenants: Callable[[], Sequence[str]]
     endpoints: Callable[[], Sequence[str]]
     good: Callable[[Caller], Awaitable[bool]]

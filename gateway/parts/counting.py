@@ -54,15 +54,19 @@ class _SharedTally:
         self._down = Unreachable
         self._here = MemoryTally()
 
-    async def wait(self, name: str, most: int, seconds: float) -> float:
-        here = await self._here.wait(name, most, seconds)
-        try:
-            ((_, wait),) = await self._windows.look([Charge(f"sign-in|{name}", most, seconds)])
-        except self._down:
+    async def take(self, name: str, most: int, seconds: float) -> float:
+        if (here := await self._here.take(name, most, seconds)) > 0:
             return here
-        return max(here, wait)
+        try:
+            short = await self._windows.take([Charge(f"sign-in|{name}", most, seconds)])
+        except self._down:
+            return 0.0
+        if short is None:
+            return 0.0
+        await self._here.give_back(name, seconds)
+        return short.wait
 
-    async def add(self, name: str, seconds: float) -> None:
-        await self._here.add(name, seconds)
+    async def give_back(self, name: str, seconds: float) -> None:
+        await self._here.give_back(name, seconds)
         with suppress(self._down):
-            await self._windows.add([Charge(f"sign-in|{name}", 1.0, seconds)])
+            await self._windows.add([Charge(f"sign-in|{name}", 1.0, seconds, weight=-1.0)])

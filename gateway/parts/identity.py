@@ -17,7 +17,7 @@ from gateway.auth.credentials import Credentials, key_id
 from gateway.auth.embedded import Embedded
 from gateway.auth.external import Claims, External
 from gateway.auth.introspection import Introspection
-from gateway.auth.keys import DEFAULT_SCOPES, Keys
+from gateway.auth.keys import Keys
 from gateway.auth.remote_keys import MAX_BYTES as KEYS_BYTES
 from gateway.auth.remote_keys import RemoteKeys
 from gateway.auth.revocations import Revocations
@@ -33,9 +33,11 @@ from gateway.auth.server.provider import Provider, encoded
 from gateway.auth.server.refresh import RefreshTokens
 from gateway.auth.server.signin import SignIn
 from gateway.auth.signing import Signing
+from gateway.auth.threads import Threads
 from gateway.auth.tokens import LEEWAY, Issuer, Resources, Tokens
 from gateway.auth.users import Users
 from gateway.contract import Caller
+from gateway.contract.scopes import ADMIN, SCOPES
 from gateway.edge.address import client_address, within
 from gateway.edge.bearer import Bearer
 from gateway.edge.challenge import Challenge, PlainChallenge
@@ -46,6 +48,7 @@ from gateway.edge.tenure import Tenures
 from gateway.edge.turnstile import Turnstile
 from gateway.errors import Fault, Kind
 from gateway.outbound import client as outbound_client
+from gateway.outbound import look_up
 from gateway.parts.addresses import operators_url
 from gateway.parts.counting import counted_routes, failed_sign_ins
 from gateway.settings import Settings, is_loopback
@@ -58,8 +61,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("gatehouse.identity")
 
-BRIDGE_SCOPES: Final = ("bridge:roblox", "bridge:godot")
-SCOPES: Final = frozenset((*DEFAULT_SCOPES, *BRIDGE_SCOPES, "mcp:admin"))
 CONSOLE: Final = "gatehouse-console"
 """The OAuth client that the operator's page is."""
 OWNER: Final = ("default", "owner")
@@ -168,6 +169,7 @@ class Identity:
         auth, pepper = self._settings.auth, load_secret(self._secrets, "pepper")
         by_document = not self.local if auth.client_documents is None else auth.client_documents
         clients = Clients(self._database, pepper, self.revocations)
+        own = console_client(operators_url(self._settings, self._public_url))
         desk = Desk(
             loop=asyncio.get_running_loop(),
             clients=clients,
@@ -182,18 +184,21 @@ class Identity:
             everyday=auth.scopes,
             known=SCOPES,
             told=_told,
-            own={CONSOLE: console_client(operators_url(self._settings, self._public_url))},
+            own={CONSOLE: own},
         )
         self.provider = provider = Provider(
             public_url=self._public_url,
             local=self.local,
             core=Core(desk, f"{self._public_url}/oauth/token"),
+            threads=self._threads("oauth", 4, 64),
+            meet=desk.meet,
             clients=clients,
             users=self.users,
             browsers=self.browsers,
             sign_in=SignIn(self.users, self.browsers, failed_sign_ins(self._windows), local=self.local),
             forms=Forms(hmac.digest(pepper, b"forms", "sha256"), secure=self._public_url.startswith("https://")),
             redirects=auth.redirects,
+            own=own.redirect_uris,
         )
         described = document(self._public_url, SCOPES, documents=by_document)
         # Clients of older revisions take the endpoint's own path for the server's.
@@ -237,11 +242,17 @@ class Identity:
 
     def _documents(self) -> Documents:
         auth = self._settings.auth
-        http = outbound_client(
-            allow_private=frozenset(auth.client_document_private_hosts), max_bytes=MAX_BYTES, timeout=SECONDS
-        )
+        private = frozenset(auth.client_document_private_hosts)
+        # Whoever writes the address may run the servers of its name too, and those need not hurry.
+        names = partial(self._threads("names", 4, 16), look_up)
+        http = outbound_client(allow_private=private, max_bytes=MAX_BYTES, timeout=SECONDS, resolver=names)
         self._exit.push_async_callback(http.aclose)
         return Documents(http, auth.client_document_domains)
+
+    def _threads(self, name: str, most: int, waiting: int) -> Threads:
+        threads = Threads(name, most, waiting)
+        self._exit.push_async_callback(threads.close)
+        return threads
 
     def _address(self, request: Request) -> str:
         peer = request.client.host if request.client else ""
@@ -249,7 +260,7 @@ class Identity:
         return client_address(peer, request.headers.get("x-forwarded-for"), trusted)
 
     def _let_anyone_in(self) -> tuple[Known, Authenticate]:
-        anyone = Caller("default", "anonymous", scopes=frozenset((*DEFAULT_SCOPES, *BRIDGE_SCOPES)))
+        anyone = Caller("default", "anonymous", scopes=SCOPES - {ADMIN})
 
         async def let_in(headers: Mapping[str, str], address: str) -> Caller:
             return anyone
@@ -277,7 +288,15 @@ def _given(headers: Mapping[str, str]) -> str | None:
 
 
 def console_client(url: str) -> Client:
-    return Client(CONSOLE, "The console", (f"{url}/console/signed-in",), "none", ("authorization_code",), own=True)
+    return Client(
+        id=CONSOLE,
+        name="The console",
+        redirect_uris=(f"{url}/console/signed-in",),
+        auth_method="none",
+        grant_types=("authorization_code",),
+        scopes=(ADMIN,),
+        own=True,
+    )
 
 
 async def _any(asked: Sequence[Introspection], text: str) -> Caller | None:

@@ -11,7 +11,10 @@ from gateway.upstream.home import HERE, SilentWire
 
 
 class Inside:
-    """Another tool, through the whole `path`; whether there is one; and whether a caller may still be served."""
+    """Another tool, through the whole `path`; whether there is one; and whether a caller may still be served.
+
+    A credential reaches no more this way than at the endpoint it is for.
+    """
 
     def __init__(
         self,
@@ -26,19 +29,22 @@ class Inside:
         self._good = good
 
     async def invoke(self, caller: Caller, tool: str, arguments: Json, meta: Json) -> Json:
-        view = self._catalogue.view(caller, "/mcp")
+        view = self._catalogue.view(caller, caller.resource)
         route = view.tools.get(tool) if view else None
         params: Json = {"name": tool, "arguments": arguments, "_meta": meta}
         given = correlation_id({}, meta) if meta else new_id()
         trace = trace_context({}, meta)
         if not trace and (here := HERE.get(None)) is not None and here.place is not None:
             trace = {"traceparent": here.place.traceparent}
-        call = Call(given, caller, "tools/call", params, Client(MODERN, {}), SilentWire(), Record(), route, trace=trace)
+        client, wire = Client(MODERN, {}), SilentWire()
+        call = Call(
+            given, caller, "tools/call", params, client, wire, Record(), route, endpoint=caller.resource, trace=trace
+        )
         # Only lists come encoded; a tool's result is an object.
         return cast("Json", await self._path(call))
 
     def knows(self, caller: Caller, tool: str) -> bool:
-        view = self._catalogue.view(caller, "/mcp")
+        view = self._catalogue.view(caller, caller.resource)
         return view is not None and tool in view.tools
 
     async def good(self, caller: Caller) -> bool:

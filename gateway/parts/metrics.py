@@ -15,7 +15,7 @@ from gateway.parts.doors import Eras
 from gateway.parts.served import Backends
 from gateway.parts.watching import Gauges, Watching, backend_families, counted, shown
 from gateway.protocol.hub import Hub
-from gateway.settings import Settings, is_loopback
+from gateway.settings import Settings
 from gateway.state.audit import AuditLog
 from gateway.telemetry.families import Family
 from gateway.upstream.bridge import Bridges
@@ -43,10 +43,12 @@ def metrics(
     bus: Bus,
     authenticate: Authenticate,
     spawn: Callable[[Coroutine[Any, Any, None]], None],
+    *,
+    free: bool,
 ) -> APIRouter:
-    """The route, and what it needs beside the calls."""
+    """The route, and what it needs beside the calls; `free` where only this machine is served."""
     peers = watching.together(bus, settings.server.workers)
     spawn(peers.run())
     spawn(watching.lag.run())
     spawn(watching.send_metrics(asyncio.sleep))
-    return metrics_router(partial(shown, peers), authenticate, free=is_loopback(settings.server.host))
+    return metrics_router(partial(shown, peers), authenticate, free=free)

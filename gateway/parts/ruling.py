@@ -26,10 +26,10 @@ class Advice:
         self._policies = policies
         self._catalogue = catalogue
 
-    def why(self, caller: Caller, tool: str, arguments: Json, approved: bool) -> Json:
-        """What would become of that call, and by which policies."""
+    def why(self, caller: Caller, tool: str, arguments: Json, approved: bool, own: bool = False) -> Json:
+        """What would become of that call, and by which policies; `own` as in `Explain.why`."""
         explain = Explain(self._tenant, self._policies, self._catalogue.everything().tools.get)
-        return explain.why(caller, tool, arguments, approved=approved).as_json()
+        return explain.why(caller, tool, arguments, approved=approved, own=own).as_json()
 
     def seen_tools(self, caller: Caller) -> list[Json]:
         """The tools as they are listed to that caller."""

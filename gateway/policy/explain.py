@@ -44,15 +44,20 @@ class Explain:
         self._policies = policies
         self._find = find
 
-    def why(self, caller: Caller, tool: str, arguments: Json, *, approved: bool = False) -> Explanation:
-        """What would become of this caller's call of that tool with these arguments, and by which policies."""
+    def why(
+        self, caller: Caller, tool: str, arguments: Json, *, approved: bool = False, own: bool = False
+    ) -> Explanation:
+        """What would become of this caller's call of that tool with these arguments, and by which policies.
+
+        `own`: told to somebody of the caller's tenant, to whom what other tenants alone have does not exist.
+        """
         tenant, now = self._tenant(caller.tenant), self._policies.now
         who = f"{caller.kind} {caller.subject}"
         if tenant is None:
             said = f"There is no tenant {caller.tenant}."
             return Explanation("unknown tenant", said, caller.tenant, who, tool, version=now.version)
         route = self._find(tool)
-        if route is None:
+        if route is None or (own and not granted(tenant, route.namespace)):
             said = f"No backend has a tool {tool}."
             return Explanation("unknown tool", said, caller.tenant, who, tool, version=now.version)
         rules = now.of(caller.tenant)

@@ -7,17 +7,17 @@ no row hits is a mistake of its own.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, Literal, cast
 
 import msgspec
 
+from gateway.contract.scopes import EVERYDAY
 from gateway.policy.judgement import judge
 from gateway.policy.projection import Unreadable
 from gateway.policy.ruleset import Asker, Ruleset, Target
 from gateway.policy.shelf import compiled
 from gateway.policy.source import BadPolicies, Source, read
 
-DEFAULT_SCOPES: Final = ("mcp:list", "mcp:call", "mcp:call:write")
 Kind = Literal["Tenant", "Tool", "Prompt", "Resource"]
 
 
@@ -37,7 +37,7 @@ class What(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Circumstances(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    scopes: tuple[str, ...] = DEFAULT_SCOPES
+    scopes: tuple[str, ...] = EVERYDAY
     approved: bool = False
     readonly: bool = False
     suspended: bool = False

@@ -6,12 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
+from gateway.contract.scopes import EVERYDAY
 from gateway.settings.section import Section
 from gateway.settings.values import Problem, Scope, TenantName, WebAddress, problems, rate
 
 Rate = Annotated[str, AfterValidator(rate)]
-
-_EVERYDAY = ("mcp:list", "mcp:call", "mcp:call:write")
 
 
 class Introspection(Section):
@@ -71,7 +70,7 @@ class Auth(Section):
     )
     issuers: tuple[Issuer, ...] = Field(default=(), description="Identity providers, for mode external.")
     scopes: tuple[Scope, ...] = Field(
-        default=_EVERYDAY,
+        default=EVERYDAY,
         min_length=1,
         description="Scopes that clients are told to ask for at first; others are asked for when a call needs them.",
     )

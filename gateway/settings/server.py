@@ -15,7 +15,10 @@ class Server(Section):
         default_factory=lambda data: http_address(data["host"], data["port"]),
         description="Address that clients reach the gateway by; derived from host and port unless given.",
     )
-    ops_port: Port | None = Field(default=None, description="Port of their own for health, metrics, API and console.")
+    ops_port: Port | None = Field(
+        default=None,
+        description="Port for operators: metrics, API and console on it alone, health on both; none: all on `port`.",
+    )
     ops_public_url: WebAddress | None = Field(
         default=None,
         description="Address that operators reach ops_port by; derived from host and ops_port unless given.",

@@ -3,6 +3,7 @@
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -100,6 +101,8 @@ class Settings(BaseSettings):
     def _server_problems(self) -> Iterator[Problem]:
         if self.auth.mode == "none" and not is_loopback(self.server.host):
             yield ("server", "host"), "auth.mode none serves loopback only; use 127.0.0.1 or another auth.mode"
+        elif self.auth.mode == "none" and not is_loopback(urlsplit(self.server.public_url).hostname or ""):
+            yield ("server", "public_url"), "auth.mode none serves loopback only, also by way of a proxy"
         if self.server.workers > 1 and self.bus.url is None:
             yield ("server", "workers"), "more than one worker needs a shared bus; set bus.url to a redis:// address"
         for section, at, package in (("database", self.database, "asyncpg"), ("bus", self.bus, "redis")):

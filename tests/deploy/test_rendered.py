@@ -76,7 +76,10 @@ def test_one_pod_serves_both_eras_and_what_its_secret_says_from_now_on(tmp_path:
         assert strange.status_code == 421
         metrics = httpx.get(f"http://127.0.0.1:{pod.ops}/metrics", trust_env=False, verify=False)
         assert "gatehouse_calls_running" in metrics.text  # what the autoscaler may go by
-        assert httpx.get(f"{pod.url}/metrics", trust_env=False, verify=False).status_code == 401
+        for path in ("/metrics", "/api/v1/usage", "/console"):  # for operators, on their own port alone
+            assert httpx.get(f"{pod.url}{path}", trust_env=False, verify=False).status_code == 404
+        unknown = httpx.get(f"http://127.0.0.1:{pod.ops}/api/v1/usage", trust_env=False, verify=False)
+        assert unknown.status_code == 401
         # The kubelet replaces what is mounted; nobody restarts the pod.
         more = b"backends: {core: {module: backends.core}, project: {module: 'backends.core:project'}}"
         mount(pod.folder / "root" / "etc" / "gatehouse", {"gatehouse.yaml": more})

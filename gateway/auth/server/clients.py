@@ -21,6 +21,8 @@ from gateway.state.database import Database
 UNUSED_FOR: Final = 30 * 86400.0
 """Seconds after which a client that nobody used is forgotten."""
 _MOST: Final = 20_000
+_BEING_USED: Final = 600.0
+"""Seconds within which somebody may be about to sign in with a new client."""
 _NOTE_EVERY: Final = 3600.0
 
 
@@ -40,7 +42,7 @@ class Client:
     service: str = ""
     """The service account that it is, for one made by an operator."""
     scopes: tuple[str, ...] = ()
-    """The most a service may have; a user's client has what the user may have."""
+    """The most that a service or a page of our own may have; any other has what its user may have."""
     document: str = ""
     """The host of the document that describes it, where its id is an address."""
     own: bool = False
@@ -56,8 +58,11 @@ class Clients:
         pepper: bytes,
         revocations: Revocations,
         *,
+        most: int = _MOST,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """`most` clients that registered themselves are kept."""
+        self._most = most
         self._database = database
         self._pepper = pepper
         self._revocations = revocations
@@ -71,14 +76,21 @@ class Clients:
         return _from_row(row)
 
     async def register(self, name: str, redirect_uris: Iterable[str], auth_method: str, grants: Iterable[str]) -> Json:
-        """A client that registered itself: its id, and its secret where it wants one. Raises `Fault(RATE_LIMITED)`."""
+        """A client that registered itself: its id, and its secret where it wants one.
+
+        When there are too many, the oldest that nobody ever used is forgotten for it. Raises `Fault(RATE_LIMITED)` when
+        all are in use, and when even that one is so new that somebody may be signing in with it.
+        """
         metadata = {"name": name, "redirect_uris": list(redirect_uris), "grants": list(grants), "auth": auth_method}
         secret = "" if auth_method == "none" else secrets.token_urlsafe(32)
         row = self._row(f"gthc_{secrets.token_hex(12)}", "", "", secret, metadata)
         async with self._database.transaction() as connection:
-            await connection.execute(_FORGET, {"before": self._clock() - UNUSED_FOR})
-            if (await connection.execute(_COUNT)).scalar_one() >= _MOST:
-                raise Fault(Kind.RATE_LIMITED, "Too many clients are registered.", retry_after=3600)
+            now = self._clock()
+            await connection.execute(_FORGET, {"before": now - UNUSED_FOR})
+            if (await connection.execute(_COUNT)).scalar_one() >= self._most:
+                made_room = await connection.execute(_MAKE_ROOM, {"before": now - _BEING_USED})
+                if made_room.rowcount == 0:
+                    raise Fault(Kind.RATE_LIMITED, "Too many clients are registered.", retry_after=_BEING_USED)
             await connection.execute(_INSERT, row)
         made: Json = {"client_id": row["id"], "client_id_issued_at": int(row["now"])}
         return {**made, "client_secret": secret, "client_secret_expires_at": 0} if secret else made
@@ -172,6 +184,10 @@ _FIND = text("SELECT * FROM oauth_clients WHERE id = :id")
 _LIST = text("SELECT * FROM oauth_clients ORDER BY created_at, id")
 _COUNT = text("SELECT count(*) FROM oauth_clients WHERE tenant = ''")
 _FORGET = text("DELETE FROM oauth_clients WHERE tenant = '' AND coalesce(used_at, created_at) <= :before")
+_MAKE_ROOM = text(
+    "DELETE FROM oauth_clients WHERE id = (SELECT id FROM oauth_clients"
+    " WHERE tenant = '' AND used_at IS NULL AND created_at <= :before ORDER BY created_at, id LIMIT 1)"
+)
 _REMOVE = text("DELETE FROM oauth_clients WHERE id = :id")
 _REMOVE_TOKENS = text("DELETE FROM refresh_tokens WHERE client = :id")
 _USED = text("UPDATE oauth_clients SET used_at = :now WHERE id = :id AND (used_at IS NULL OR used_at < :before)")

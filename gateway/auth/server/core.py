@@ -25,12 +25,14 @@ Answer = tuple[int, list[tuple[str, str]], Any]
 
 
 class NotGranted(Exception):
-    """An authorization request that is not good: in words for the person, and the answer for the client, if known."""
+    """An authorization request that is not good: in words for the person; and, where the client is known, the answer
+    for it and the redirect address that it goes to."""
 
-    def __init__(self, words: str, back: Answer | None) -> None:
+    def __init__(self, words: str, back: Answer | None, to: str = "") -> None:
         super().__init__(words)
         self.words = words
         self.back = back
+        self.to = to
 
 
 class Core(AuthorizationServer):
@@ -62,7 +64,7 @@ class Core(AuthorizationServer):
         except OAuth2Error as error:
             status, body, headers = error()
             back = self.handle_response(status, body, headers) if error.redirect_uri else None
-            raise NotGranted(error.description or error.error, back) from error
+            raise NotGranted(error.description or error.error, back, error.redirect_uri or "") from error
         return grant.request.client.client, grant.request.asked, grant
 
     def decided(self, grant: Any, approved: Approved | None) -> Answer:

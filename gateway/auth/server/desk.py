@@ -1,7 +1,7 @@
 """What Authlib's core asks of the house, answered from its thread by the event loop."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -14,6 +14,7 @@ from gateway.auth.server.asking import Approved, Asked
 from gateway.auth.server.assertion import Assertions
 from gateway.auth.server.clients import Client, Clients
 from gateway.auth.server.codes import Code, Codes
+from gateway.auth.server.documents import Documents
 from gateway.auth.server.refresh import RefreshTokens, Refused
 from gateway.auth.tokens import Resources
 from gateway.auth.users import Users
@@ -34,7 +35,7 @@ class Desk:
 
     loop: asyncio.AbstractEventLoop
     clients: Clients
-    documents: Callable[[str], Awaitable[Client | None]] | None
+    documents: Documents | None
     """Where clients are described whose id is an address."""
     codes: Codes
     refresh_tokens: RefreshTokens
@@ -53,14 +54,21 @@ class Desk:
     # ---- clients
 
     def client(self, client_id: str) -> Client | None:
-        return self._wait(self.find(client_id))
-
-    async def find(self, client_id: str) -> Client | None:
+        """Nothing is fetched for it: a document counts once somebody has met its client."""
         if (own := self.own.get(client_id)) is not None:
             return own
         if client_id.startswith("https://"):
-            return None if self.documents is None else await self.documents(client_id)
-        return await self.clients.find(client_id)
+            return None if self.documents is None else self.documents.known(client_id)
+        return self._wait(self.clients.find(client_id))
+
+    async def meet(self, form: Mapping[str, str], visitor: str) -> None:
+        """Have the documents of the clients that are named here, for a `visitor` from that address.
+        Raises `Fault(RATE_LIMITED)` when too many are being fetched."""
+        if self.documents is None:
+            return
+        for client_id in {form.get("client_id"), self.assertions.named(form)}:
+            if client_id is not None and client_id.startswith("https://"):
+                await self.documents(client_id, visitor)
 
     def secret_is(self, client: Client, secret: str) -> bool:
         return self.clients.secret_is(client, secret)
@@ -76,7 +84,7 @@ class Desk:
 
     def scopes(self, client: Client, wanted: str | None) -> str:
         """What is left of what was asked; the everyday scopes where nothing is."""
-        most = frozenset(client.scopes) if client.service else self.known
+        most = frozenset(client.scopes) if client.service or client.own else self.known
         asked = [scope for scope in (wanted or "").split() if scope in most]
         return " ".join(dict.fromkeys(asked or [scope for scope in self.everyday if scope in most]))
 

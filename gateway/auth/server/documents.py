@@ -15,7 +15,7 @@ import httpx
 from gateway.auth.server.clients import Client
 from gateway.auth.server.registration import Unfit, clean_name, redirects
 from gateway.contract import Json
-from gateway.errors import Fault
+from gateway.errors import Fault, Kind
 
 MAX_BYTES: Final = 5 * 1024
 SECONDS: Final = 5.0
@@ -23,6 +23,9 @@ _SHORTEST: Final = 300.0
 _LONGEST: Final = 86400.0
 _KEPT: Final = 1000
 _PER_HOST: Final = 5
+_PER_VISITOR: Final = 10
+_AT_ONCE: Final = 16
+"""Fetches under way for everybody together: whoever has a domain has as many host names as they like."""
 _WINDOW: Final = 60.0
 _MAX_AGE: Final = re.compile(r"(?:^|[\s,])max-age=(\d{1,9})", re.ASCII)
 _URL: Final = re.compile(r"https://[A-Za-z0-9.:\[\]-]+/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*", re.ASCII)
@@ -41,17 +44,26 @@ class Documents:
         self._asked: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._fetching: dict[str, asyncio.Task[Client | None]] = {}
 
-    async def __call__(self, client_id: str) -> Client | None:
-        """None for an address that is not looked at, and for a document that is not good. Bad ones are not kept."""
+    def known(self, client_id: str) -> Client | None:
+        """The client of a document that was fetched not long ago. Asks nobody; good in any thread."""
         known = self._known.get(client_id)
-        if known is not None and self._clock() < known[1]:
-            return known[0]
+        return known[0] if known is not None and self._clock() < known[1] else None
+
+    async def __call__(self, client_id: str, visitor: str = "") -> Client | None:
+        """None for an address that is not looked at, and for a document that is not good. Bad ones are not kept.
+
+        Raises `Fault(RATE_LIMITED)` when the visitor has had too many fetched, or too many are under way.
+        """
+        if (known := self.known(client_id)) is not None:
+            return known
         host = self._host(client_id)
         if host is None:
             return None
         task = self._fetching.get(client_id)
         if task is None:
-            if not self._may_ask(host):
+            if len(self._fetching) >= _AT_ONCE or (visitor and not self._counted(f"from {visitor}", _PER_VISITOR)):
+                raise Fault(Kind.RATE_LIMITED, "Too many clients are being looked up.", retry_after=_WINDOW)
+            if not self._counted(host, _PER_HOST):
                 return None
             task = asyncio.create_task(self._fetched(client_id, host))
             self._fetching[client_id] = task
@@ -69,15 +81,16 @@ class Documents:
         good = not self._domains or any(host == each or host.endswith(f".{each}") for each in self._domains)
         return host if good else None
 
-    def _may_ask(self, host: str) -> bool:
+    def _counted(self, name: str, most: int) -> bool:
+        """Whether it may be once more within this minute."""
         now = self._clock()
-        count, ends = self._asked.get(host, (0, 0.0))
+        count, ends = self._asked.get(name, (0, 0.0))
         count, ends = (count, ends) if now < ends else (0, now + _WINDOW)
-        self._asked[host] = (count + 1, ends)
-        self._asked.move_to_end(host)
+        self._asked[name] = (count + 1, ends)
+        self._asked.move_to_end(name)
         if len(self._asked) > _KEPT:
             self._asked.popitem(last=False)
-        return count < _PER_HOST
+        return count < most
 
     async def _fetched(self, client_id: str, host: str) -> Client | None:
         try:

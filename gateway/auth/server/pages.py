@@ -36,7 +36,7 @@ button.go{background:var(--go);border-color:var(--go);color:#fff}
 .row{display:flex;gap:.75rem;margin-top:1.25rem}form.again{margin-top:1rem;text-align:center}
 form.again button{border:0;width:auto;padding:.2rem;color:var(--dim);font-weight:400;font-size:.9rem;background:none;
 text-decoration:underline}
-hr{border:0;border-top:1px solid var(--line);margin:1.5rem 0}
+a{color:inherit}hr{border:0;border-top:1px solid var(--line);margin:1.5rem 0}
 """
 _STYLE_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 
@@ -130,8 +130,17 @@ def consent(
     return Page(_page("Allow access", body), ("'self'", form_target(redirect_uri)))
 
 
-def problem(words: str) -> Page:
-    return Page(_page("Not possible", f"<h1>This cannot go on</h1><p>{escape(words)}</p>"))
+def problem(words: str, back: str = "") -> Page:
+    """What is wrong; `back` is where the person may go on to, and is not taken without them."""
+    body = f"<h1>This cannot go on</h1><p>{escape(words)}</p>"
+    if back:
+        host = escape(shown_host(back))
+        body += (
+            f'<p class="dim">You may close this page. The program wants you at <strong>{host}</strong>;'
+            " go there only if you know it.</p>"
+            f'<p><a href="{escape(back)}" rel="noreferrer">Go on to {host}</a></p>'
+        )
+    return Page(_page("Not possible", body))
 
 
 def _scope(scope: str) -> str:

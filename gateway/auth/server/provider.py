@@ -1,9 +1,8 @@
 """The embedded authorization server: what its routes answer. It knows nothing of how requests come and go."""
 
-import asyncio
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
@@ -15,9 +14,11 @@ from gateway.auth.server.clients import Client, Clients
 from gateway.auth.server.core import Answer, Core, NotGranted, with_issuer
 from gateway.auth.server.csrf import Forms
 from gateway.auth.server.pages import Page
+from gateway.auth.server.redirects import trusted
 from gateway.auth.server.registration import Unfit, read
 from gateway.auth.server.shapes import Pairs
 from gateway.auth.server.signin import SignIn
+from gateway.auth.threads import Threads
 from gateway.auth.users import Users
 from gateway.contract import Json
 from gateway.errors import Fault
@@ -38,7 +39,11 @@ class Waiting:
 
 
 class Provider:
-    """Each method answers one route: status, headers, and JSON or text."""
+    """Each method answers one route: status, headers, and JSON or text.
+
+    The flows run in `threads`; `meet` learns of a client that is described elsewhere before they do, so that none of
+    them waits for a stranger's server.
+    """
 
     def __init__(
         self,
@@ -46,22 +51,29 @@ class Provider:
         public_url: str,
         local: bool,
         core: Core,
+        threads: Threads,
+        meet: Callable[[Mapping[str, str], str], Awaitable[None]],
         clients: Clients,
         users: Users,
         browsers: Browsers,
         sign_in: SignIn,
         forms: Forms,
         redirects: Sequence[str],
+        own: Iterable[str] = (),
     ) -> None:
+        """`redirects` may be registered beside what anybody may; `own` are those of our own pages."""
         self._public_url = public_url
         self._local = local
         self._core = core
+        self._threads = threads
+        self._meet = meet
         self._clients = clients
         self._users = users
         self._browsers = browsers
         self._sign_in = sign_in
         self._forms = forms
         self._redirects = redirects
+        self._trusted = frozenset((*redirects, *own))
         secure = public_url.startswith("https://")
         # A name that browsers only take from the whole host, over TLS; on loopback there is none.
         self.cookie = "__Host-gatehouse" if secure else "gatehouse"
@@ -69,15 +81,15 @@ class Provider:
 
     # ---- for programs
 
-    async def token(self, headers: Mapping[str, str], form: Pairs) -> Answer:
+    async def token(self, headers: Mapping[str, str], form: Pairs, address: str = "") -> Answer:
         if twice := _twice(form):
             return _error(400, "invalid_request", f"Multiple '{twice}' in request.")
-        request = self._core.request("POST", form, headers)
-        return await asyncio.to_thread(self._core.tokens, request)
+        await self._meet(dict(form), address)
+        return await self._threads(self._core.tokens, self._core.request("POST", form, headers))
 
-    async def revoke(self, headers: Mapping[str, str], form: Pairs) -> Answer:
-        request = self._core.request("POST", form, headers)
-        return await asyncio.to_thread(self._core.revoked, request)
+    async def revoke(self, headers: Mapping[str, str], form: Pairs, address: str = "") -> Answer:
+        await self._meet(dict(form), address)
+        return await self._threads(self._core.revoked, self._core.request("POST", form, headers))
 
     async def register(self, body: bytes) -> Answer:
         try:
@@ -89,9 +101,9 @@ class Provider:
 
     # ---- for browsers
 
-    async def show(self, query: Pairs, cookies: Mapping[str, str]) -> Answer:
+    async def show(self, query: Pairs, cookies: Mapping[str, str], address: str = "") -> Answer:
         """The authorization endpoint, as a browser comes to it."""
-        waiting = await self._waiting(query)
+        waiting = await self._waiting(query, address)
         if not isinstance(waiting, Waiting):
             return waiting
         who = await self._browsers.who(cookies.get(self.cookie))
@@ -107,7 +119,7 @@ class Provider:
 
     async def decide(self, query: Pairs, form: Mapping[str, str], cookies: Mapping[str, str], address: str) -> Answer:
         """What a person sent from one of the pages."""
-        waiting = await self._waiting(query)
+        waiting = await self._waiting(query, address)
         if not isinstance(waiting, Waiting):
             return waiting
         session = cookies.get(self.cookie)
@@ -133,17 +145,25 @@ class Provider:
 
     # ---- the steps
 
-    async def _waiting(self, query: Pairs) -> Waiting | Answer:
-        """The request, when it is good; else the answer: to the client where we know it, to the person otherwise."""
-        request = self._core.request("GET", query, {})
+    async def _waiting(self, query: Pairs, address: str) -> Waiting | Answer:
+        """The request, when it is good; else the answer: to the client where we trust its address, to the person
+        otherwise."""
         if twice := _twice(query):
             return _shown(pages.problem(f"The program sent {twice} twice."), 400)
+        await self._meet(dict(query), address)
         try:
-            return Waiting(*await asyncio.to_thread(self._core.wanted, request))
+            return Waiting(*await self._threads(self._core.wanted, self._core.request("GET", query, {})))
         except NotGranted as refused:
-            if refused.back is not None:
-                return self._with_issuer(*refused.back)
-            return _shown(pages.problem(f"The program that sent you here made a mistake: {refused.words}"), 400)
+            words = f"The program that sent you here made a mistake: {refused.words}"
+            if refused.back is None:
+                return _shown(pages.problem(words), 400)
+            back = self._with_issuer(*refused.back)
+            if trusted(refused.to, self._trusted):
+                return back
+            # Anybody can register a client and make it fail: our name would send people wherever they like (RFC 9700,
+            # 4.11.2).
+            there = next(value for name, value in back[1] if name.lower() == "location")
+            return _shown(pages.problem(words, there), 400)
 
     async def _ask_who(
         self, waiting: Waiting, query: Pairs, cookies: Mapping[str, str], bad: str | None = None, name: str = ""
@@ -173,7 +193,7 @@ class Provider:
         if allow and user is not None:
             left = [scope for scope in waiting.asked.scopes.split() if scope in user.scopes]
             approved = Approved(*who, " ".join(left))
-        answer = await asyncio.to_thread(self._core.decided, waiting.grant, approved)
+        answer = await self._threads(self._core.decided, waiting.grant, approved)
         if approved is not None:
             await self._clients.used(waiting.client.id)
         return self._with_issuer(*answer)

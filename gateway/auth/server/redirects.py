@@ -1,7 +1,7 @@
 """Where a browser may be sent back to."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -41,6 +41,12 @@ def matches(registered: Iterable[str], uri: str) -> bool:
         return True
     loose = _loopback(uri)
     return loose is not None and any(_loopback(each) == loose for each in known)
+
+
+def trusted(uri: str, named: Collection[str]) -> bool:
+    """Whether a browser may be sent there before its person decided anything: to this machine, to a known client, or
+    where the operator says."""
+    return is_loopback(uri) or uri in KNOWN or uri in named
 
 
 def is_loopback(uri: str) -> bool:

@@ -65,6 +65,9 @@ class Known(ClientMixin):
         return self._ask.scopes(self.client, scope)
 
     def check_redirect_uri(self, redirect_uri: str) -> bool:
+        if self.client.own:
+            # Nobody is asked for consent, so not even another port of this machine will do.
+            return redirect_uri in self.client.redirect_uris
         return matches(self.client.redirect_uris, redirect_uri)
 
     def check_client_secret(self, client_secret: str) -> bool:

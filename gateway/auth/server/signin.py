@@ -2,7 +2,7 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from gateway.auth.browser import Browsers
@@ -11,7 +11,7 @@ from gateway.errors import Fault, Kind
 
 _WINDOW: Final = 300.0
 _MOST_HERE: Final = 10
-"""Failures of one address, in all, within a window."""
+"""Failures of one address, in all, within a window; those that are being tried count until they are good."""
 _MOST_ANYWHERE: Final = 50
 """Failures at one name, from anywhere: many more, so that nobody is easily locked out by others."""
 _KEPT: Final = 10_000
@@ -20,11 +20,13 @@ _KEPT: Final = 10_000
 class Tally(Protocol):
     """How often something failed lately: in this process, or in all of them."""
 
-    async def wait(self, name: str, most: int, seconds: float) -> float:
-        """How long until it may be tried again; 0 where it failed less than so often in that time."""
+    async def take(self, name: str, most: int, seconds: float) -> float:
+        """Count one more, and 0; where it failed so often in that time already, how long until it may be tried."""
         ...
 
-    async def add(self, name: str, seconds: float) -> None: ...
+    async def give_back(self, name: str, seconds: float) -> None:
+        """It was no failure after all."""
+        ...
 
 
 class SignIn:
@@ -47,11 +49,15 @@ class SignIn:
         counted = {f"address {address}": _MOST_HERE}
         if not by_code:
             counted[f"name {tenant}/{subject}"] = _MOST_ANYWHERE
-        await self._check(counted)
-        who = await (self._code(form.get("code", "")) if by_code else self._password(tenant, subject, form))
+        await self._count(counted)
+        failed = False
+        try:
+            who = await (self._code(form.get("code", "")) if by_code else self._password(tenant, subject, form))
+            failed = who is None
+        finally:
+            if not failed:
+                await self._give_back(counted)
         if who is None:
-            for name in counted:
-                await self._tally.add(name, _WINDOW)
             words = "That code is not good, or was used." if by_code else "That name and password do not go together."
             raise Fault(Kind.UNAUTHENTICATED, words)
         return who
@@ -63,11 +69,19 @@ class SignIn:
         user = await self._users.check(tenant, subject, form.get("password", ""))
         return None if user is None else (user.tenant, user.subject)
 
-    async def _check(self, counted: Mapping[str, int]) -> None:
+    async def _count(self, counted: Mapping[str, int]) -> None:
+        """Before it is tried: whoever tries many at once would otherwise have tried them all by the time one failed."""
+        taken: list[str] = []
         for name, most in counted.items():
-            if (left := await self._tally.wait(name, most, _WINDOW)) > 0:
+            if (left := await self._tally.take(name, most, _WINDOW)) > 0:
+                await self._give_back(taken)
                 wait = max(1, round(left / 60))
                 raise Fault(Kind.RATE_LIMITED, f"Too many attempts. Try again in {wait} min.", retry_after=left)
+            taken.append(name)
+
+    async def _give_back(self, names: Iterable[str]) -> None:
+        for name in names:
+            await self._tally.give_back(name, _WINDOW)
 
 
 class MemoryTally:
@@ -77,18 +91,22 @@ class MemoryTally:
         self._clock = clock
         self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
-    async def wait(self, name: str, most: int, seconds: float) -> float:
-        count, ends = self._failures.get(name, (0, 0.0))
-        return max(ends - self._clock(), 0.0) if count >= most else 0.0
-
-    async def add(self, name: str, seconds: float) -> None:
+    async def take(self, name: str, most: int, seconds: float) -> float:
         now = self._clock()
         count, ends = self._failures.get(name, (0, 0.0))
         count, ends = (count, ends) if now < ends else (0, now + seconds)
+        if count >= most:
+            return ends - now
         self._failures[name] = (count + 1, ends)
         self._failures.move_to_end(name)
         if len(self._failures) > _KEPT:
             self._failures.popitem(last=False)
+        return 0.0
+
+    async def give_back(self, name: str, seconds: float) -> None:
+        count, ends = self._failures.get(name, (0, 0.0))
+        if count > 0:
+            self._failures[name] = (count - 1, ends)
 
 
 def _named(name: str) -> tuple[str, str]:

@@ -1,4 +1,5 @@
-"""The way into the operator's API: a credential with the scope `mcp:admin`, and one place that answers a fault."""
+"""The way into the operator's API: a credential for the whole house with the scope `mcp:admin`, and one place that
+answers a fault."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -7,6 +8,8 @@ import msgspec
 from fastapi import Request, Response
 
 from gateway.contract import Caller
+from gateway.contract.scopes import ADMIN
+from gateway.edge.audience import check_audience
 from gateway.edge.headers import fold
 from gateway.edge.refusal import refusal
 from gateway.edge.turnstile import Gate
@@ -15,7 +18,7 @@ from gateway.errors import TABLE, Fault, Kind
 Authenticate = Callable[[Mapping[str, str], str], Awaitable[Caller]]
 """Headers and client address -> who calls. Raises `Fault`."""
 
-SCOPE: Final = "mcp:admin"
+SCOPE: Final = ADMIN
 
 
 class AdminDoor:
@@ -45,6 +48,7 @@ class AdminDoor:
             await self._gate(request)
         headers = fold(request.scope["headers"])
         caller = await self._authenticate(headers, request.client.host if request.client else "")
+        check_audience(caller)
         if SCOPE not in caller.scopes:
             missing = {"missing_scopes": [SCOPE]}
             raise Fault(Kind.DENIED, f"This credential lacks the scope {SCOPE}.", details=missing)

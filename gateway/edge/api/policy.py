@@ -7,14 +7,17 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from gateway.contract import Caller, Json
+from gateway.contract.scopes import EVERYDAY
 from gateway.edge.api.door import AdminDoor
 from gateway.edge.body import read_body
 from gateway.errors import Fault, Kind
 
 _MAX_BODY: Final = 1024 * 1024
 
-Why = Callable[[Caller, str, Json, bool], Json]
-"""Who, which tool, with which arguments, approved or not -> the explanation."""
+Why = Callable[[Caller, str, Json, bool, bool], Json]
+"""Who, which tool, with which arguments, approved or not, as told to the tenant's own or not -> the explanation."""
+Reach = Callable[[Caller], str | None]
+"""The tenant that an operator may look at; None for all of them."""
 Seen = Callable[[Caller], list[Json]]
 """The tools as they are listed to that caller."""
 
@@ -23,7 +26,7 @@ class Person(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     subject: str
     kind: Literal["user", "service"] = "user"
     groups: list[str] = []
-    scopes: tuple[str, ...] = ("mcp:list", "mcp:call", "mcp:call:write")
+    scopes: tuple[str, ...] = EVERYDAY
     tenant: str | None = None
     """The operator's own unless named; any other answers like one that does not exist."""
 
@@ -39,14 +42,15 @@ class Question(Person, frozen=True, forbid_unknown_fields=True, kw_only=True):
     approved: bool = False
 
 
-def policy_router(door: AdminDoor, why: Why, seen: Seen) -> APIRouter:
+def policy_router(door: AdminDoor, why: Why, seen: Seen, reach: Reach) -> APIRouter:
     router = APIRouter(prefix="/api/v1", tags=["policy"])
 
     @router.post("/policy/why")
     async def explain(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         async def answer(operator: Caller) -> Json:
             asked = _decoded(await read_body(request.scope, request.receive, _MAX_BODY), Question)
-            return why(asked.caller(operator), asked.tool, asked.arguments, asked.approved)
+            own = reach(operator) is not None
+            return why(asked.caller(operator), asked.tool, asked.arguments, asked.approved, own)
 
         return await door(request, answer)
 

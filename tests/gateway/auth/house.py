@@ -56,7 +56,8 @@ async def house(folder: Path) -> AsyncIterator[House]:
     try:
         signing = await Signing.open(database, SECRET)
         embedded = Embedded(PUBLIC, Resources(PUBLIC), signing, 600, clock=clock)
-        revocations = await Revocations.open(database)
+        revocations = Revocations(database, clock=clock)
+        await database.follow(revocations.load)
         tokens = Tokens({PUBLIC: embedded}, revocations, clock=clock)
         yield House(database, signing, embedded, revocations, tokens, clock)
     finally:

@@ -58,6 +58,24 @@ def test_a_service_key_has_the_scopes_expiry_and_label_it_was_given(run: Run) ->
     assert made["expires"] - made["created"] == pytest.approx(30 * 86400, abs=60)
 
 
+def test_a_key_may_have_a_scope_that_only_the_organisations_policies_speak_of(run: Run) -> None:
+    made = json.loads(run("key", "create", "--subject", "ann", "--scope", "release:cut", "--json").stdout)
+    assert made["scopes"] == ["release:cut"]
+    assert run("key", "create", "--subject", "ann", "--scope", "release").exit_code == 2
+
+
+def test_a_scope_that_there_is_not_is_refused_in_a_line_whoever_it_is_for(run: Run) -> None:
+    for made in (
+        ("key", "create", "--subject", "alice"),
+        ("user", "add", "alice", "--password-stdin"),
+        ("client", "add", "--service", "ci"),
+    ):
+        refused = run(*made, "--scope", "mcp:list", "--scope", "mcp:lst", input="correct horse\n")
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert refused.stderr.startswith("gatehouse: no scope is named mcp:lst (known: bridge:godot, ")
+        assert len(refused.stderr.splitlines()) == 1
+
+
 def test_keys_are_listed_without_their_secrets(run: Run, tmp_path: Path) -> None:
     (tmp_path / "gatehouse.yaml").write_text("tenants: {a: {}, b: {}}\n")
     first = run("key", "create", "--tenant", "a", "--subject", "x", "--label", "[bold]").stdout.strip()

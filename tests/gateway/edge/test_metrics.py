@@ -1,6 +1,7 @@
 """`/metrics`: who may read it, and that what it says is true of a running gateway."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -48,6 +49,23 @@ async def test_on_a_public_address_only_an_operator_reads_them_but_for_the_opera
                 await asyncio.gather(*tasks, return_exceptions=True)
     assert free.status_code == 200
     assert "gatehouse_build_info" in free.text
+
+
+async def test_threat_37_behind_a_proxy_on_this_machine_loopback_opens_nothing(start: Any) -> None:
+    project = {"project": {"module": "backends.core:project"}}
+    async with start(backends=project, server={"public_url": "https://gw.example"}) as gateway:
+        async with httpx.AsyncClient(verify=False, headers={"host": "gw.example"}) as http:
+            assert (await http.get(f"{gateway.base}/metrics")).status_code == 401
+            admin = {"authorization": f"Bearer {await gateway.new_key(scopes=('mcp:admin',))}"}
+            assert (await http.get(f"{gateway.base}/metrics", headers=admin)).status_code == 200
+        answer = await gateway.post(
+            "tools/call", {"name": "project_workspace_stats", "arguments": {}}, host="gw.example"
+        )
+        told = answer.json()["result"]["structuredContent"]["output"]
+        assert told["root"].startswith(str(gateway.house.settings.files_dir)), "not the folder it was started in"
+    async with start(backends=project) as gateway:
+        answer = await gateway.call("project_workspace_stats")
+        assert answer["result"]["structuredContent"]["output"]["root"] == str(Path.cwd())
 
 
 async def test_who_asks_is_told_where_the_time_went(start: Any) -> None:

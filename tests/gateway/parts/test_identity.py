@@ -7,9 +7,12 @@ from typing import Any
 
 import httpx
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from gateway.auth.embedded import Embedded, Grant, new_family
 from gateway.auth.tokens import Resources
+from gateway.errors import Fault, Kind
 from tests.peers.listener import listening
 
 Json = dict[str, Any]
@@ -120,6 +123,75 @@ async def test_a_token_for_all_is_good_everywhere_and_one_for_an_endpoint_only_t
     for path in ("/mcp", "/mcp/project"):
         refused = await narrow.post("tools/list", path=path)
         assert (refused.status_code, challenge(refused)["error"]) == (401, "invalid_token")
+
+
+ALL = EVERYDAY | {"mcp:admin", "bridge:roblox", "bridge:godot"}
+HOUSE: Json = {
+    "core": {"module": "backends.core"},
+    "workflow": {"module": "backends.workflow"},
+    "roblox": {"module": "backends.roblox", "options": {"bridge_enabled": True}},
+}
+
+
+async def doors(gateway: Any, given: str) -> dict[str, int]:
+    """What each of the other ways in answers to this credential."""
+    headers = {"authorization": f"Bearer {given}"}
+    async with httpx.AsyncClient(verify=False, base_url=gateway.base, headers=headers) as http:
+        answers = {path: (await http.get(path)).status_code for path in ("/api/v1/backends", "/metrics")}
+        answers["studio"] = (await http.post("/v1/bridge/session", json={})).status_code
+    try:
+        async with connect(f"ws{gateway.base[4:]}/bridge/godot?project=/p", additional_headers=headers):
+            answers["editor"] = 101
+    except InvalidStatus as refused:
+        answers["editor"] = refused.response.status_code
+    return answers
+
+
+async def test_threat_5_a_token_for_one_endpoint_opens_neither_the_operators_doors_nor_the_bridges(start: Any) -> None:
+    server = {"host": "0.0.0.0", "public_url": "http://127.0.0.1", "allowed_hosts": ["127.0.0.1:*"]}
+    async with start(backends=HOUSE, server=server) as gateway:
+        at = f"{gateway.house.public_url}/mcp"
+        names = ("/api/v1/backends", "/metrics", "studio", "editor")
+        for resource, answers in (
+            (at, (200, 200, 200, 101)),
+            (f"{at}/core", (401, 401, 401, 403)),
+            (f"{at}/roblox", (401, 401, 200, 403)),
+            (f"{at}/godot", (401, 401, 401, 101)),
+        ):
+            given = await signed(gateway, scopes=ALL, resource=resource)
+            assert await doors(gateway, given) == dict(zip(names, answers, strict=True)), resource
+
+
+async def signed(gateway: Any, **changes: Any) -> str:
+    identity = gateway.house.identity
+    await identity.users.put("default", "alice", None, ALL)
+    given: Json = {"tenant": "default", "subject": "alice", "kind": "user", "groups": frozenset(), "client": "c"}
+    return identity.embedded.mint(Grant(**given, family=new_family(), **changes))
+
+
+async def test_threat_5_a_module_calls_no_more_for_a_token_than_the_endpoint_it_is_for_has(start: Any) -> None:
+    async with start(backends=HOUSE) as gateway:
+        inside, authenticate = gateway.house.inside, gateway.house.identity.authenticate
+        for path, core, workflow in (("", True, True), ("/core", True, False), ("/workflow", False, True)):
+            given = token(gateway, resource=f"{gateway.url}{path}")
+            caller = await authenticate({"authorization": f"Bearer {given}"}, "")
+            assert inside.knows(caller, "core.ping") is core, path
+            assert inside.knows(caller, "workflow.status") is workflow, path
+            if core:
+                assert (await inside.invoke(caller, "core.ping", {}, {}))["isError"] is False
+            else:
+                with pytest.raises(Fault) as refused:
+                    await inside.invoke(caller, "core.ping", {}, {})
+                assert refused.value.kind is Kind.NOT_FOUND
+
+
+async def test_threat_37_a_suspended_tenants_operator_is_let_in_nowhere(start: Any) -> None:
+    server = {"host": "0.0.0.0", "public_url": "http://127.0.0.1", "allowed_hosts": ["127.0.0.1:*"]}
+    async with start(backends=HOUSE, tenants={"default": {}, "acme": {}}, server=server) as gateway:
+        key = await gateway.new_key("acme", scopes=ALL)
+        assert set((await doors(gateway, key)).values()) == {200, 101}
+        await gateway.house.tenants.change("acme", {"suspended": True})
+        assert set((await doors(gateway, key)).values()) == {403}
 
 
 async def test_a_token_in_the_address_is_no_credential(gateway: Any) -> None:

@@ -200,6 +200,11 @@ def test_a_setting_has_the_value_that_file_and_environment_give_it(
         ),
         ("servers: {s: {backends: []}}", {}, "g.yaml:1:15: servers.s.backends: needs at least one"),
         (
+            "auth: {mode: none}\nserver: {public_url: 'https://gw.example'}",
+            {},
+            "g.yaml:2:10: server.public_url: auth.mode none serves loopback only, also by way of a proxy",
+        ),
+        (
             "auth: {mode: none}\nserver: {host: 0.0.0.0}",
             {},
             "g.yaml:2:10: server.host: auth.mode none serves loopback only; use 127.0.0.1 or another auth.mode",

@@ -2,12 +2,14 @@
 
 import base64
 import json
+import re
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 import pytest
 
+from tests.gateway.auth.server.conftest import FREE
 from tests.peers.person import CALLBACK, Person, Program, pair
 
 Json = dict[str, Any]
@@ -202,6 +204,23 @@ async def test_a_loopback_program_may_come_back_on_any_port_but_nowhere_else(ser
         assert (answer.status_code, "location" in answer.headers) == (400, False)
 
 
+async def test_threat_36_the_consoles_own_client_goes_to_the_console_alone_and_asks_for_its_one_scope(
+    server: Any,
+) -> None:
+    """Nobody is asked whether it may, so nothing else of this machine may stand in for it."""
+    console = f"{server.base}/console/signed-in"
+    person = await owner(server)
+    program = Program(server.base, "gatehouse-console", console)
+    everything = "mcp:admin mcp:list mcp:call mcp:call:write bridge:roblox bridge:godot"
+    assert (await program.signed_in(person, scope=everything))["scope"] == "mcp:admin"
+    assert (await person.visit(program.address(pair()[1], scope="mcp:call")))["error"] == "invalid_scope"
+    port = urlsplit(server.base).port
+    for other in (console.replace(f":{port}", ":6666"), console.replace("127.0.0.1", "localhost"), f"{console}/"):
+        async with httpx.AsyncClient(verify=False, cookies=person.cookies) as http:
+            answer = await http.get(program.address(pair()[1], redirect_uri=other))
+        assert (answer.status_code, "location" in answer.headers) == (400, False), other
+
+
 async def test_threat_36_an_unknown_client_or_redirect_is_told_to_the_person_and_never_followed(server: Any) -> None:
     program = await Program.register(server.base)
     async with httpx.AsyncClient(verify=False) as http:
@@ -228,6 +247,56 @@ async def test_a_request_that_is_not_good_goes_back_with_its_error(server: Any, 
         answer = await http.get(program.address(pair()[1], **changes))
     told = dict(parse_qsl(urlsplit(answer.headers["location"]).query))
     assert (told["error"], told["iss"], told["state"]) == (error, server.base, "st4te")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"code_challenge": None}, {"resource": "https://other.example/mcp"}, {"response_type": "token"}],
+)
+async def test_threat_36_nobody_is_sent_to_a_strangers_address_by_a_request_that_was_made_to_fail(
+    start: Any, wrong: Json
+) -> None:
+    """Where https clients may register, our name must not stand before a link to wherever they like."""
+    evil, known = "https://evil.example/cb?a=%22%3E", "https://claude.ai/api/mcp/auth_callback"
+    given = {**FREE, "redirects": ["https://ours.example/cb"]}
+    async with start(auth=given, server={"public_url": "https://gw.example"}) as gateway:
+        await gateway.house.identity.users.put("default", "bob", "correct horse", ["mcp:list"])
+        headers = {"host": "gw.example"}
+        async with httpx.AsyncClient(verify=False, base_url=gateway.base, headers=headers) as http:
+
+            async def asked(redirect: str, changes: Json, **more: Any) -> httpx.Response:
+                made = (await http.post("/oauth/register", json={"redirect_uris": [redirect]})).json()
+                program = Program("https://gw.example", made["client_id"], redirect)
+                return await http.get(program.address(pair()[1], **changes).removeprefix("https://gw.example"), **more)
+
+            shown = await asked(evil, wrong)
+            assert (shown.status_code, "location" in shown.headers) == (400, False)
+            assert 'href="https://evil.example/cb?a=%22%3E&amp;' in shown.text
+            assert "<strong>evil.example</strong>" in shown.text
+            for trusted in (known, CALLBACK, "https://ours.example/cb"):
+                assert (await asked(trusted, wrong)).headers["location"].startswith(f"{trusted}?")
+
+
+async def test_a_person_who_says_no_is_sent_back_wherever_the_program_is(start: Any) -> None:
+    async with start(auth=FREE, server={"public_url": "https://gw.example"}) as gateway:
+        await gateway.house.identity.users.put("default", "bob", "correct horse", ["mcp:list"])
+        headers = {"host": "gw.example"}
+        async with httpx.AsyncClient(verify=False, base_url=gateway.base, headers=headers) as http:
+            redirect = "https://app.example/cb"
+            made = (await http.post("/oauth/register", json={"redirect_uris": [redirect]})).json()
+            program = Program("https://gw.example", made["client_id"], redirect)
+            path = program.address(pair()[1]).removeprefix("https://gw.example")
+            signing = {"what": "password", "name": "bob", "password": "correct horse"}
+            for form in (signing, {"what": "consent", "decision": "deny"}):
+                page = await http.get(path)
+                token = re.search(r'name="csrf" value="([^"]+)"', page.text)
+                assert token is not None
+                if "set-cookie" in page.headers:  # a secure cookie, which this client would not send by plain http
+                    http.headers["cookie"] = page.headers["set-cookie"].partition(";")[0]
+                answer = await http.post(path, data={**form, "csrf": token[1]})
+                if "set-cookie" in answer.headers:
+                    http.headers["cookie"] = answer.headers["set-cookie"].partition(";")[0]
+    assert answer.headers["location"].startswith(f"{redirect}?error=access_denied")
 
 
 async def test_unknown_scopes_are_left_out_and_without_any_the_everyday_ones_are_meant(server: Any) -> None:

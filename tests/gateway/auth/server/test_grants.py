@@ -151,6 +151,34 @@ async def test_a_removed_user_is_out_at_once(server: Any) -> None:
     assert (await program.refresh(token["refresh_token"])).json()["error"] == "invalid_grant"
 
 
+async def test_threat_8_a_user_who_is_added_again_brings_no_old_token_back(server: Any) -> None:
+    users = server.house.identity.users
+    program = await Program.register(server.base)
+    await users.put("default", "bob", "a long password", ["mcp:list"])
+    stolen = await program.signed_in(Person(name="bob", password="a long password"))
+    await users.remove("default", "bob")
+    await users.put("default", "bob", "another password", ["mcp:list"])
+    assert (await server.as_(stolen["access_token"]).post("tools/list")).status_code == 401
+    assert (await program.refresh(stolen["refresh_token"])).json()["error"] == "invalid_grant"
+    fresh = await program.signed_in(Person(name="bob", password="another password"))
+    assert (await server.as_(fresh["access_token"]).post("tools/list")).status_code == 200
+    assert (await program.refresh(fresh["refresh_token"])).status_code == 200
+
+
+async def test_threat_8_another_password_ends_what_was_signed_in_under_the_one_before(server: Any) -> None:
+    users = server.house.identity.users
+    program, person = await Program.register(server.base), Person(name="bob", password="a long password")
+    await users.put("default", "bob", "a long password", ["mcp:list"])
+    old = await program.signed_in(person)
+    await users.put("default", "bob", "another password", ["mcp:list"])
+    assert (await server.as_(old["access_token"]).post("tools/list")).status_code == 401
+    assert (await program.refresh(old["refresh_token"])).json()["error"] == "invalid_grant"
+    async with httpx.AsyncClient(verify=False, cookies=person.cookies) as browser:
+        assert "Sign in" in (await browser.get(program.address(pair()[1]))).text, "the browser is forgotten"
+    fresh = await program.signed_in(Person(name="bob", password="another password"))
+    assert (await server.as_(fresh["access_token"]).post("tools/list")).status_code == 200
+
+
 # ---- revocation
 
 

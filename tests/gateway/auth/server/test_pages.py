@@ -1,5 +1,6 @@
 """Signing in and agreeing: what the pages show, what they refuse, and what no other site can make of them."""
 
+import asyncio
 import re
 from typing import Any
 
@@ -87,6 +88,38 @@ async def test_consent_cannot_be_given_with_the_form_of_another_program(server: 
         assert "code=" in (await http.post(good, data=form)).headers["location"]
 
 
+async def test_threat_3_a_consent_is_good_for_one_client_one_request_and_one_browser(server: Any) -> None:
+    program = await Program.register(server.base, client_name="Notebook")
+    evil = await Program.register(server.base, client_name="Evil")
+    victim = Person(code=await server.house.identity.sign_in_code())
+    attacker = Person(code=await server.house.identity.sign_in_code())
+    for person in (victim, attacker):
+        await program.signed_in(person)
+
+    def agreed(token: str) -> dict[str, str]:
+        return {"csrf": token, "what": "consent", "decision": "allow"}
+
+    lure, good = evil.address(pair()[1]), program.address(pair()[1])
+    async with (
+        httpx.AsyncClient(verify=False, cookies=victim.cookies) as http,
+        httpx.AsyncClient(verify=False, cookies=attacker.cookies) as theirs,
+    ):
+        # What was agreed to for one client says nothing of another, nor of the next time.
+        for address, name in ((lure, "Evil"), (good, "Notebook")):
+            page = await http.get(address)
+            assert (page.status_code, f"Allow {name}?" in page.text) == (200, True)
+            assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+            assert page.headers["x-frame-options"] == "DENY"
+        mine = csrf((await http.get(good)).text)
+        caught = csrf((await theirs.get(lure)).text)
+        other = program.address(pair()[1], scope="mcp:admin")
+        for address, token in ((lure, mine), (other, mine), (lure, caught), (good, caught), (lure, "")):
+            answer = await http.post(address, data=agreed(token))
+            assert (answer.status_code, "location" in answer.headers) == (400, False)
+        assert (await theirs.post(good, data=agreed(mine))).status_code == 400, "another browser"
+        assert "code=" in (await http.post(good, data=agreed(mine))).headers["location"]
+
+
 async def test_a_code_signs_in_once(server: Any) -> None:
     program = await Program.register(server.base)
     code = await server.house.identity.sign_in_code()
@@ -109,6 +142,25 @@ async def test_threat_35_guessing_is_stopped_after_ten(server: Any) -> None:
         assert all("not good" in text for text in said[:10])
         assert "Too many attempts" in said[10]
         assert "Too many attempts" in (await http.post(address, data={**form, "code": code})).text
+
+
+async def test_threat_35_guesses_that_come_all_at_once_are_stopped_after_ten_as_well(server: Any) -> None:
+    await server.house.identity.users.put("default", "bob", "correct horse", ["mcp:list"])
+    program = await Program.register(server.base)
+    async with httpx.AsyncClient(verify=False, timeout=60) as http:
+        address = program.address(pair()[1])
+        form = {"csrf": csrf((await http.get(address)).text), "what": "password", "name": "bob"}
+        guesses = (http.post(address, data={**form, "password": f"wrong number {n}"}) for n in range(30))
+        said = [answer.text for answer in await asyncio.gather(*guesses)]
+    assert sum("do not go together" in text for text in said) == 10
+    assert sum("Too many attempts" in text for text in said) == 20
+
+
+async def test_who_signs_in_well_is_not_counted(server: Any) -> None:
+    await server.house.identity.users.put("default", "bob", "correct horse", ["mcp:list"])
+    program = await Program.register(server.base)
+    for _ in range(12):
+        await program.signed_in(Person(name="bob", password="correct horse"))
 
 
 async def test_threat_35_the_pages_are_limited_by_address(start: Any) -> None:

@@ -1,5 +1,6 @@
 """Clients that are services: a secret or a key of their own, tokens for themselves, and nothing by registration."""
 
+import asyncio
 import json
 import secrets
 import time
@@ -13,7 +14,9 @@ from joserfc.jwk import ECKey
 from gateway.auth.server.clients import Clients, public_keys
 from gateway.auth.server.documents import Documents, described
 from gateway.auth.server.registration import Unfit
+from gateway.errors import Fault, Kind
 from gateway.state.secrets import load_secret
+from tests.gateway.auth.house import Clock
 from tests.gateway.auth.server.conftest import FREE
 from tests.peers.person import Program
 
@@ -53,6 +56,32 @@ async def test_a_client_that_registered_itself_gets_no_token_without_a_person(se
     assert (answer.status_code, answer.json()["error"]) == (400, "unauthorized_client")
     public = await Program.register(server.base)
     assert (await public.ask(grant_type="client_credentials")).json()["error"] == "invalid_client"
+
+
+@pytest.mark.parametrize("identity_database", ["sqlite", "postgres"], indirect=True)
+async def test_threat_35_when_too_many_have_registered_the_oldest_that_nobody_used_makes_room(server: Any) -> None:
+    house, clock = server.house, Clock()
+    pepper = load_secret(house.settings.data_dir / "secrets", "pepper")
+    few = Clients(house.database, pepper, house.identity.revocations, most=3, clock=clock)
+
+    async def register() -> str:
+        clock.now += 60
+        return (await few.register("x", ["http://127.0.0.1/cb"], "none", ["authorization_code"]))["client_id"]
+
+    used, oldest, newer = [await register() for _ in range(3)]
+    await few.used(used)
+    with pytest.raises(Fault) as refused:
+        await register()
+    assert refused.value.kind is Kind.RATE_LIMITED, "somebody may be signing in with each of them"
+    clock.now += 600
+    newest = await register()
+    assert [await few.find(each) is not None for each in (used, oldest, newer, newest)] == [True, False, True, True]
+    for each in (newer, newest):
+        await few.used(each)
+    clock.now += 600
+    with pytest.raises(Fault) as refused:
+        await register()
+    assert refused.value.kind is Kind.RATE_LIMITED, "all are in use"
 
 
 def assertion(client_id: str, audience: str, key: Any = KEY, **changes: Any) -> str:
@@ -193,6 +222,89 @@ async def test_threat_35_a_host_is_asked_five_times_a_minute_at_most() -> None:
     for number in range(20):
         await documents(f"https://client.example/{number}.json")
     assert site.asked == 5
+
+
+class Hanging:
+    """Sites that take a question and never answer it."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.over = asyncio.Event()
+
+    def client(self) -> httpx.AsyncClient:
+        async def answer(request: httpx.Request) -> httpx.Response:
+            self.asked += 1
+            await self.over.wait()
+            return httpx.Response(404)
+
+        return httpx.AsyncClient(transport=httpx.MockTransport(answer))
+
+
+async def test_threat_35_one_visitor_has_only_so_many_fetched_whatever_the_names_of_the_hosts() -> None:
+    site = Site(404)
+    documents = Documents(site.client(), ())
+    for number in range(10):
+        assert await documents(f"https://n{number}.evil.example/app.json", "192.0.2.1") is None
+    with pytest.raises(Fault) as refused:
+        await documents("https://n10.evil.example/app.json", "192.0.2.1")
+    assert (refused.value.kind, site.asked) == (Kind.RATE_LIMITED, 10)
+    await documents("https://n10.evil.example/app.json", "192.0.2.2")
+    assert site.asked == 11, "another visitor is not held up"
+
+
+async def test_threat_35_so_many_are_fetched_at_once_and_those_that_are_known_need_no_fetch() -> None:
+    good = Documents(Site().client(), ())
+    assert good.known(ID) is None
+    await good(ID)
+    assert good.known(ID) is not None
+    hanging = Hanging()
+    documents = Documents(hanging.client(), ())
+    ids = [f"https://n{number}.evil.example/app.json" for number in range(16)]
+    asking = [asyncio.ensure_future(documents(each, each)) for each in ids]
+    while hanging.asked < 16:
+        await asyncio.sleep(0)
+    with pytest.raises(Fault) as refused:
+        await documents(ID)
+    assert (refused.value.kind, hanging.asked) == (Kind.RATE_LIMITED, 16)
+    hanging.over.set()
+    assert await asyncio.gather(*asking) == [None] * 16
+
+
+async def test_threat_35_a_stranger_whose_document_never_comes_holds_up_nobody_else(start: Any) -> None:
+    """Requests that wait for a stranger's server take none of the threads that revocations and others need."""
+    connected: list[Any] = []
+    never = asyncio.Event()
+
+    async def take(reader: Any, writer: Any) -> None:
+        connected.append(writer)
+        await never.wait()
+        writer.close()
+
+    hosts = [f"127.0.1.{n}" for n in range(1, 13)]
+    first = await asyncio.start_server(take, hosts[0], 0)
+    port = first.sockets[0].getsockname()[1]
+    others = await asyncio.start_server(take, hosts[1:], port)
+    auth = {**FREE, "client_documents": True, "client_document_private_hosts": hosts}
+    async with start(auth=auth) as gateway, httpx.AsyncClient(verify=False, timeout=60) as http:
+
+        async def ask(host: str) -> httpx.Response:
+            form = {"grant_type": "authorization_code", "client_id": f"https://{host}:{port}/c", "code": "x"}
+            return await http.post(f"{gateway.base}/oauth/token", data=form)
+
+        asking = [asyncio.ensure_future(ask(host)) for host in hosts]
+        try:
+            while len(connected) < 6:  # as many threads as this process shares on two cores
+                await asyncio.sleep(0.01)
+            assert await asyncio.to_thread(lambda: "free") == "free"
+            program = await Program.register(gateway.base)
+            assert (await program.redeem("nothing", "x" * 43)).json()["error"] == "invalid_grant"
+            assert sum(each.done() for each in asking) <= 2, "the strangers are still waited for"
+        finally:
+            never.set()
+            answers = await asyncio.gather(*asking)
+        assert sorted(answer.status_code for answer in answers) in ([400] * 10 + [429] * 2, [401] * 10 + [429] * 2)
+    for server in (first, others):
+        server.close()
 
 
 async def test_threat_13_a_document_in_a_private_network_is_not_fetched(start: Any) -> None:

@@ -62,8 +62,55 @@ async def test_another_tenant_answers_like_one_that_does_not_exist(start: Start)
         assert texts[0].replace("rival", "never") == texts[1]
 
 
+async def test_threat_1_what_other_tenants_alone_have_answers_like_what_does_not_exist(start: Start) -> None:
+    backends = {**CORE, "project": {"module": "backends.core:project"}}
+    tenants = {"default": {}, "acme": {"backends": ["core"]}}
+    console = {"organisation": ["acme/user:chief"]}
+    async with start(backends=backends, tenants=tenants, console=console) as gateway:
+        admin = await gateway.new_key("acme", "op", scopes=["mcp:admin"])
+        answers = [
+            (await ask(gateway, admin, {"subject": "alice", "tool": tool})).json()
+            for tool in ("project.workspace_stats", "project.nothing_at_all", "project_workspace_stats")
+        ]
+        assert [answer["outcome"] for answer in answers] == ["unknown tool"] * 3
+        told = [str(answer).replace(answer["tool"], "TOOL") for answer in answers]
+        assert told[0] == told[1] == told[2]
+        known = (await ask(gateway, admin, {"subject": "alice", "tool": "core.ping"})).json()
+        assert known["outcome"] == "allow"
+        # Whoever looks after the organisation is told why.
+        chief = await gateway.new_key("acme", "chief", scopes=["mcp:admin"])
+        found = (await ask(gateway, chief, {"subject": "alice", "tool": "project.workspace_stats"})).json()
+        assert found["outcome"] == "hidden"
+
+
 async def test_a_body_that_is_not_a_question_is_told_so(start: Start) -> None:
     async with start(backends=CORE) as gateway:
         admin = await gateway.new_key(subject="op", scopes=["mcp:admin"])
         for body in ({}, {"subject": "a", "tool": "x", "more": 1}, []):
             assert (await ask(gateway, admin, body)).status_code == 400
+
+
+async def test_threat_37_with_a_port_of_their_own_operators_are_answered_there_alone(start: Any) -> None:
+    async with start(backends=CORE, server={"ops_port": 1}) as gateway:
+        admin = {"authorization": f"Bearer {await gateway.new_key(scopes=['mcp:admin'])}"}
+        transport = httpx.ASGITransport(gateway.house.ops)
+        async with (
+            httpx.AsyncClient(verify=False, base_url=gateway.base, headers=admin) as public,
+            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:1", headers=admin) as theirs,
+        ):
+            for path in ("/api/v1/backends", "/api/v1/usage", "/api/v1/calls", "/api/v1/openapi.json", "/metrics"):
+                assert (await public.get(path)).status_code == 404, path
+                assert (await theirs.get(path)).status_code == 200, path
+            question = {"subject": "alice", "tool": "core_ping"}
+            assert (await public.post("/api/v1/policy/why", json=question)).status_code == 404
+            assert (await theirs.post("/api/v1/policy/why", json=question)).status_code == 200
+            assert (await public.get("/console")).status_code == 404
+            assert (await theirs.get("/console")).status_code == 303
+            for path in ("/healthz", "/readyz"):
+                assert (await public.get(path)).status_code == (await theirs.get(path)).status_code == 200
+            # What is for clients is behind the guard of hosts and origins alone.
+            for path in ("/oauth/jwks", "/.well-known/oauth-protected-resource"):
+                assert (await public.get(path)).status_code == 200
+                assert (await theirs.get(path)).status_code == 404
+            stranger = await theirs.get("/api/v1/backends", headers={"authorization": ""})
+            assert stranger.status_code == 401
