@@ -46,7 +46,7 @@ class Visit:
         """As `Library.open`; once it is kept, subscribers are told."""
         async with self.library.open(self.caller, self.actor) as book:
             yield book
-        await self.library.announcer.tell(self.ctx.session, self.ctx.request_id or 0, book.written)
+        await self.library.announcer.tell(self.caller.tenant, self.ctx.session, self.ctx.request_id or 0, book.written)
 
 
 def visit(library: Library, ctx: ServerRequestContext[Any, Any]) -> Visit:
