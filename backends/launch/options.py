@@ -49,6 +49,9 @@ class Options(BaseModel):
     children: int = Field(
         default=4, gt=0, description="Runs that are worked on at the same time; one tenant has at most half of them."
     )
+    max_open_runs: int = Field(
+        default=100, gt=0, description="Runs of one tenant that have not ended; each keeps its clones on disk."
+    )
     writers: int = Field(default=4, gt=0, description="Sections of one run that are drafted at the same time.")
     work_seconds: float = Field(default=900, gt=0, description="The longest that one work item may take.")
     max_repo_files: int = Field(default=20_000, gt=0, description="Files of a cloned repository that are read.")
