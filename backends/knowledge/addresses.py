@@ -6,7 +6,6 @@ from typing import Final
 from urllib.parse import parse_qs, unquote
 
 from backends.knowledge.book import EntityType
-from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
 ENTRIES: Final = "knowledge://entries"
@@ -16,7 +15,6 @@ TRANSACTIONS: Final = "knowledge://history/transactions"
 CONFLICTS: Final = "knowledge://conflicts"
 INGESTIONS: Final = "knowledge://ingestions"
 
-MAX_CHARACTERS: Final = 8192
 _MAX_FIELDS: Final = 64
 
 LISTS: Final[dict[EntityType, str]] = {"entry": ENTRIES, "triple": TRIPLES, "entity": ENTITIES}
@@ -39,20 +37,14 @@ class Address:
 
 def parse(uri: str) -> Address | None:
     """None for what is no address of the memory. Raises `Fault(TOO_LARGE)` for one that asks too much at once."""
-    if len(uri) > MAX_CHARACTERS:
-        raise _too_large("characters", len(uri), MAX_CHARACTERS)
     match = _ADDRESS.fullmatch(uri)
     if match is None:
         return None
     base, id_, asked = match.groups()
     if asked and (fields := asked.count("&") + 1) > _MAX_FIELDS:
-        raise _too_large("parts after the question mark", fields, _MAX_FIELDS)
+        message = f"An address of the memory has at most {_MAX_FIELDS} parts after the question mark."
+        raise Fault(Kind.TOO_LARGE, message, details={"found": fields, "most": _MAX_FIELDS})
     return Address(base, unquote(id_) if id_ else None, parse_qs(asked or ""))
-
-
-def _too_large(what: str, found: int, most: int) -> Fault:
-    details: Json = {"bound": what, "found": found, "most": most}
-    return Fault(Kind.TOO_LARGE, f"An address of the memory has at most {most} {what}.", details=details)
 
 
 def of(kind: EntityType, id_: str) -> str:

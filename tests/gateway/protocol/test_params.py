@@ -111,31 +111,3 @@ def test_what_is_no_level_is_refused_and_never_heard(level: Any) -> None:
     assert not loud_enough(level, "debug")
     with pytest.raises(Fault):
         check_level(level)
-
-
-FEW, MANY, LONG = ["a:b"] * 256, ["a:b"] * 257, "a:" + "b" * 8191
-
-
-@pytest.mark.parametrize(
-    ("method", "params", "told"),
-    [
-        ("subscriptions/listen", {"notifications": {"resourceSubscriptions": FEW}}, None),
-        ("subscriptions/listen", {"notifications": {"resourceSubscriptions": []}}, None),
-        ("subscriptions/listen", {"notifications": {"resourceSubscriptions": MANY}}, "at most 256 subscriptions"),
-        (
-            "subscriptions/listen",
-            {"notifications": {"resourceSubscriptions": ["a:b", LONG]}},
-            "at most 8192 characters",
-        ),
-        ("resources/subscribe", {"uri": LONG[:-1]}, None),
-        ("resources/subscribe", {"uri": LONG}, "at most 8192 characters"),
-        ("resources/unsubscribe", {"uri": LONG}, None),
-    ],
-)
-def test_what_is_watched_is_few_and_short(method: str, params: dict[str, Any], told: str | None) -> None:
-    if told is None:
-        check(method, params)
-        return
-    with pytest.raises(Fault, match=told) as caught:
-        check(method, params)
-    assert caught.value.kind is Kind.TOO_LARGE
