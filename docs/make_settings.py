@@ -65,6 +65,9 @@ ENTRIES: Final[tuple[tuple[str, str, type[BaseModel]], ...]] = (
 )
 """The parts of which there may be many: title, what it is, and its model."""
 
+DERIVED: Final = frozenset({"server.ops_public_url", "auth.client_documents", "max_calls_per_tenant", "resource"})
+"""Settings whose default is worked out of others, though their own is none."""
+
 HEAD: Final = """\
 # Settings
 
@@ -139,8 +142,9 @@ def _table(title: str, words: str, rows: list[Row]) -> Iterator[str]:
     if words:
         yield f"{words}\n"
     yield "| setting | default | |\n|---|---|---|"
+    paths = {path for path, _ in rows}
     for path, field in rows:
-        yield f"| `{path}` | {_default(field)} | {' '.join(_words(path, field))} |"
+        yield f"| `{path}` | {_default(path, field, paths)} | {' '.join(_words(path, field))} |"
     yield ""
 
 
@@ -161,10 +165,11 @@ def _choices(annotation: Any) -> Iterator[Any]:
             yield from _choices(part) if part is not type(None) else ()
 
 
-def _default(field: FieldInfo) -> str:
+def _default(path: str, field: FieldInfo, paths: set[str]) -> str:
+    """`paths` are those of the same part: what is required may also be given as a file."""
     if field.is_required():
-        return "required"
-    if field.default_factory is not None:
+        return f"required, or `{path}_file`" if f"{path}_file" in paths else "required"
+    if field.default_factory is not None or path in DERIVED:
         return "derived"
     return _shown(field.default)
 

@@ -54,6 +54,7 @@ manifest = Manifest(
     effects={tool.name: tool.effect for tool in TOOLS},
     timeouts={"ingest": 600.0},
     migrations=Path(__file__).parent / "migrations",
+    watch_by_tenant=True,
 )
 
 _INSTRUCTIONS: Final = (
@@ -76,11 +77,11 @@ def server(home: Home) -> Server[Any]:
             return await resources.read(book, str(params.uri))
 
     async def subscribe(ctx: Ctx, params: SubscribeRequestParams) -> Json:
-        library.announcer.watch(str(params.uri))
+        library.announcer.watch(home.here().caller.tenant, str(params.uri))
         return {}
 
     async def unsubscribe(ctx: Ctx, params: UnsubscribeRequestParams) -> Json:
-        library.announcer.unwatch(str(params.uri))
+        library.announcer.unwatch(home.here().caller.tenant, str(params.uri))
         return {}
 
     async def get_prompt(ctx: Ctx, params: GetPromptRequestParams) -> Json:

@@ -28,28 +28,35 @@ class _Updated(Notification[_Params, Literal["notifications/resources/updated"]]
 
 
 class Announcer:
-    """Of one server: holds the URIs that somebody watches, which says nothing of any tenant's data."""
+    """Of one server: holds the URIs that somebody of a tenant watches, so that no tenant's writes pay for another's."""
 
     def __init__(self) -> None:
-        self._watched: set[str] = set()
+        self._watched: dict[str, set[str]] = {}
 
-    def watch(self, uri: str) -> None:
-        self._watched.add(uri)
+    def watch(self, tenant: str, uri: str) -> None:
+        self._watched.setdefault(tenant, set()).add(uri)
 
-    def unwatch(self, uri: str) -> None:
-        self._watched.discard(uri)
+    def unwatch(self, tenant: str, uri: str) -> None:
+        left = self._watched.get(tenant, set())
+        left.discard(uri)
+        if not left:
+            self._watched.pop(tenant, None)
 
-    async def tell(self, session: ServerSession, request_id: RequestId, written: list[Written]) -> None:
+    async def tell(self, tenant: str, session: ServerSession, request_id: RequestId, written: list[Written]) -> None:
         """After the commit. It goes out as part of the call, so that only the caller's tenant hears of it."""
+        watched = self._watched.get(tenant)
+        if not watched:
+            return
         for news in news_of(written):
-            for uri in self._watching(news["resource_uri"]):
+            for uri in _watching(watched, news["resource_uri"]):
                 params: dict[str, Any] = {"uri": uri, **news, "_meta": news}
                 update = _Updated(params=_Params.model_validate(params))
                 await session.send_notification(cast("ServerNotification", update), related_request_id=request_id)
 
-    def _watching(self, changed: str) -> list[str]:
-        """The URIs under which somebody watches it: its own, or that of a search of it."""
-        return sorted(uri for uri in self._watched if uri == changed or uri.startswith(f"{changed}?"))
+
+def _watching(watched: set[str], changed: str) -> list[str]:
+    """The URIs under which somebody watches it: its own, or that of a search of it."""
+    return sorted(uri for uri in watched if uri == changed or uri.startswith(f"{changed}?"))
 
 
 def news_of(written: list[Written]) -> Iterator[Json]:

@@ -1,10 +1,11 @@
 """Taking in long texts: chunk by chunk, each known one skipped, in the background when there are many."""
 
+import asyncio
 import json
 import logging
 from typing import Any, Final
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import func, insert, select, update
 
 from backends.knowledge import entries, ledger, provenance
 from backends.knowledge.book import Book, Change
@@ -22,6 +23,8 @@ _BATCH: Final = 20
 _ABOUT: Final = ("topic", "tags", "source", "actor", "confidence", "valid_from", "valid_to")
 _SHOWN: Final = ("id", "status", "total", "processed", "stored", "skipped", "failure", "recorded_at", "updated_at")
 _UNFINISHED: Final = ("pending", "processing")
+MOST_AT_A_TIME: Final = 8
+_COUNT: Final = select(func.count()).select_from(ingestions).where(ingestions.c.status.in_(_UNFINISHED))
 
 
 async def ingest(visit: Visit, arguments: Json) -> Json:
@@ -35,6 +38,8 @@ async def ingest(visit: Visit, arguments: Json) -> Json:
     at_once = len(content) <= _AT_ONCE_CHARACTERS and len(chunks) <= _BATCH
     async with visit.open() as book:
         await book.begin_writing()
+        if not at_once:
+            await _check_room(book)
         task_id = await _create(book, chunks, {name: arguments[name] for name in _ABOUT if name in arguments})
         if at_once:
             await _advance(book, task_id)
@@ -85,12 +90,19 @@ async def _work(visit: Visit, task_id: str) -> None:
 
 
 async def _work_and_tell(visit: Visit, task: Json) -> Json:
-    """In the call itself, with progress."""
-    while (after := await _step(visit, task["task_id"])) is not None:
-        task = after
-        await visit.ctx.session.report_progress(task["processed"], task["total"], f"{task['stored']} stored")
+    """In the call itself, with progress; if the caller leaves, it goes on without."""
+    task_id: str = task["task_id"]
+    try:
+        while (after := await _step(visit, task_id)) is not None:
+            await visit.ctx.session.report_progress(after["processed"], after["total"], f"{after['stored']} stored")
+    except Fault as fault:
+        await _fail(visit, task_id, fault.message)
+        raise
+    except asyncio.CancelledError:
+        visit.library.home.spawn(_work(visit, task_id))
+        raise
     async with visit.open() as book:
-        return await status(book, task["task_id"])
+        return await status(book, task_id)
 
 
 async def _step(visit: Visit, task_id: str) -> Json | None:
@@ -137,6 +149,18 @@ async def _fail(visit: Visit, task_id: str, why: str) -> None:
 
 
 # ---- its rows -----------------------------------------------------------------------------------------------------
+
+
+async def _check_room(book: Book) -> None:
+    """A tenant's texts wait for each other; so that they do not pile up, there are few at a time."""
+    if (await book.connection.execute(_COUNT)).scalar_one() >= MOST_AT_A_TIME:
+        raise Fault(
+            Kind.RATE_LIMITED,
+            f"{MOST_AT_A_TIME} texts are being taken in already.",
+            details={"most": MOST_AT_A_TIME},
+            retry_after=5.0,
+            suggested_fix="Ask ingestion_status until one is completed.",
+        )
 
 
 async def _create(book: Book, chunks: list[str], about: Json) -> str:

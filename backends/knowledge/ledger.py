@@ -71,6 +71,7 @@ async def record(
         "reverted_by": None,
         "recorded_at": book.now,
     }
+    book.count(op, len(row["changes"].encode()))
     await book.connection.execute(_NOTE, row)
     if beside := {change.id for change in changes} - {main.id}:
         touched = [{"entity_id": id_, "transaction_id": written.id} for id_ in beside]

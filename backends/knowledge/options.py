@@ -9,3 +9,8 @@ class Options(BaseModel):
     min_confidence: float | None = Field(
         default=None, ge=0, le=1, description="Facts stated with less confidence than this are refused."
     )
+    max_bytes: int = Field(
+        default=1_073_741_824,
+        gt=0,
+        description="Bytes of changes, all of which are kept, beyond which a tenant's memory takes in nothing more.",
+    )

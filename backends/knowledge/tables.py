@@ -7,7 +7,7 @@ from sqlalchemy import column, table
 _PROVENANCE: Final = ("source", "actor", "confidence", "valid_from", "valid_to")
 _LIFE: Final = ("version", "recorded_at", "updated_at", "deleted_at")
 
-clock = table("clock", *map(column, ("one", "last_id", "last_number", "last_transaction")))
+clock = table("clock", *map(column, ("one", "last_id", "last_number", "last_transaction", "stored_bytes")))
 
 entries = table(
     "entries",

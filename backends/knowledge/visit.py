@@ -29,7 +29,7 @@ class Library:
     async def open(self, caller: Caller, actor: str) -> AsyncGenerator[Book]:
         """One transaction of the caller's tenant: all of it is kept, or nothing."""
         async with self.home.store(caller).transaction() as connection:
-            book = Book(connection, index_for(connection.dialect.name), actor)
+            book = Book(connection, index_for(connection.dialect.name), actor, self.options.max_bytes)
             yield book
             await book.end_writing()
 
@@ -46,7 +46,7 @@ class Visit:
         """As `Library.open`; once it is kept, subscribers are told."""
         async with self.library.open(self.caller, self.actor) as book:
             yield book
-        await self.library.announcer.tell(self.ctx.session, self.ctx.request_id or 0, book.written)
+        await self.library.announcer.tell(self.caller.tenant, self.ctx.session, self.ctx.request_id or 0, book.written)
 
 
 def visit(library: Library, ctx: ServerRequestContext[Any, Any]) -> Visit:

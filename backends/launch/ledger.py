@@ -24,6 +24,8 @@ _LIST: Final = text(
     f" ORDER BY started_at DESC, run_id DESC LIMIT {LISTED}"
 )
 
+_OPEN: Final = text("SELECT COUNT(*) FROM launch_runs WHERE state NOT IN ('DONE', 'FAILED', 'CANCELLED')")
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -43,6 +45,12 @@ async def add(store: Store, entry: Entry) -> bool:
     """False when another run has its idempotency key."""
     async with store.transaction() as connection:
         return (await connection.execute(_INSERT, entry.as_row())).rowcount == 1
+
+
+async def open_runs(store: Store) -> int:
+    """How many have not ended."""
+    async with store.transaction() as connection:
+        return (await connection.execute(_OPEN)).scalar_one()
 
 
 async def by_id(store: Store, run_id: str) -> Entry | None:

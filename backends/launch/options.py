@@ -1,9 +1,10 @@
 """What an operator may set for launches."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Options(BaseModel):
@@ -40,11 +41,16 @@ class Options(BaseModel):
     endpoints: tuple[str, ...] = Field(
         default=(), description="Addresses of commit and telemetry services that may be private or plain http."
     )
-    token_envs: tuple[str, ...] = Field(
-        default=(), description="Environment variables that a run_config may name as a token for an endpoint."
+    token_envs: tuple[str, ...] | dict[str, tuple[str, ...]] = Field(
+        default=(),
+        description="Environment variables that a run_config may name as a token, each with the addresses it is for;"
+        " a mere list of them is for all of `endpoints`. A token goes nowhere else.",
     )
     children: int = Field(
         default=4, gt=0, description="Runs that are worked on at the same time; one tenant has at most half of them."
+    )
+    max_open_runs: int = Field(
+        default=100, gt=0, description="Runs of one tenant that have not ended; each keeps its clones on disk."
     )
     writers: int = Field(default=4, gt=0, description="Sections of one run that are drafted at the same time.")
     work_seconds: float = Field(default=900, gt=0, description="The longest that one work item may take.")
@@ -56,3 +62,18 @@ class Options(BaseModel):
         description="Bytes of one repository that are written out; four times that may be fetched.",
     )
     confidence: float = Field(default=0.8, ge=0, le=1, description="What an inferred field must reach.")
+
+    @model_validator(mode="after")
+    def _each_token_has_an_address(self) -> "Options":
+        if lost := sorted(variable for variable, addresses in self.tokens.items() if not addresses):
+            raise ValueError(
+                f"token_envs: {', '.join(lost)} would be sent to nobody; name the addresses of services in"
+                f" `endpoints`, or beside the token as in `token_envs: {{{lost[0]}: [https://commits.example]}}`"
+            )
+        return self
+
+    @property
+    def tokens(self) -> Mapping[str, tuple[str, ...]]:
+        """The addresses that each token may be sent to."""
+        given = self.token_envs
+        return given if isinstance(given, dict) else dict.fromkeys(given, self.endpoints)

@@ -91,6 +91,13 @@ class Starting:
 
     async def _new(self, ask: Ask, config: Json, key: str | None) -> Json:
         stamp, store = now(), self._home.store(ask.caller)
+        if (found := await ledger.open_runs(store)) >= (most := self._options.max_open_runs):
+            raise Fault(
+                Kind.RATE_LIMITED,
+                f"{found} runs have not ended, and there may be {most}.",
+                details={"open_runs": found, "max_open_runs": most},
+                suggested_fix="Cancel those that are no longer wanted, or open their pull requests.",
+            )
         run_id = new_run_id(stamp, secrets.token_hex(4))
         run = await asyncio.to_thread(Run.create, run_id, self._shelf.folder(ask.caller, run_id), config, ask.span)
         entry = Entry(run_id, key, _hashed(config), config["product_slug"], State.CREATED, stamp, None)

@@ -57,17 +57,17 @@ class Telemetry:
         outbox = run.folder / OUTBOX
         about = (await asyncio.to_thread(lambda: run.config))["telemetry"]
         try:
-            headers = self._outward.bearer(about.get("auth_token_env"))
+            url = f"{about['endpoint_url'].rstrip('/')}/api/v1/runs"
+            headers = self._outward.bearer(about.get("auth_token_env"), url)
         except Fault as fault:
             log.warning("telemetry of %s is not sent: %s", run.run_id, fault.message)
             return
         for record in await asyncio.to_thread(_records, outbox):
-            if not await self._post(about["endpoint_url"], headers, record):
+            if not await self._post(url, headers, record):
                 return
             await asyncio.to_thread(_forget, outbox, record["event_id"])
 
-    async def _post(self, endpoint: str, headers: Json, record: Json) -> bool:
-        url = f"{endpoint.rstrip('/')}/api/v1/runs"
+    async def _post(self, url: str, headers: Json, record: Json) -> bool:
         for delay in (*self._delays, None):
             try:
                 response = await self._outward.client(url).post(url, json=record, headers=headers, timeout=10)

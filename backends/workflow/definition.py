@@ -7,12 +7,19 @@ from backends.gox.action import closed
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
+MAX_NAME: Final = 200
+"""Characters of an id: they stand in every line of a log."""
 _MILLISECONDS: Final[Json] = {"type": "integer", "minimum": 0}
 
 STEP_SCHEMA: Final[Json] = closed(
     {
-        "id": {"type": "string", "description": "By default step-<n>."},
-        "actionId": {"type": "string", "minLength": 1, "description": "Any tool that you may call, as namespace.tool."},
+        "id": {"type": "string", "maxLength": MAX_NAME, "description": "By default step-<n>."},
+        "actionId": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": MAX_NAME,
+            "description": "Any tool that you may call, as namespace.tool.",
+        },
         "input": {
             "type": "object",
             "description": "Its arguments. ${steps.<id>.output.<path>} stands for what an earlier step gave.",
@@ -27,7 +34,10 @@ STEP_SCHEMA: Final[Json] = closed(
     required=("actionId",),
 )
 SCHEMA: Final[Json] = closed(
-    {"id": {"type": "string", "minLength": 1}, "steps": {"type": "array", "minItems": 1, "items": STEP_SCHEMA}},
+    {
+        "id": {"type": "string", "minLength": 1, "maxLength": MAX_NAME},
+        "steps": {"type": "array", "minItems": 1, "items": STEP_SCHEMA},
+    },
     required=("id", "steps"),
 )
 

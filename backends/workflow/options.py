@@ -18,6 +18,12 @@ class Options(BaseModel):
     max_step_timeout: float = Field(default=300.0, gt=0, description="Most seconds that a step may name.")
     max_attempts: int = Field(default=5, ge=1, description="Most attempts that a step may name.")
     max_backoff: float = Field(default=30.0, gt=0, description="Most seconds between two attempts.")
+    max_input_bytes: int = Field(
+        default=1_048_576, ge=1, description="Bytes that outputs of earlier steps may add to a step's arguments."
+    )
+    max_kept_bytes: int = Field(
+        default=4_194_304, ge=1, description="Bytes of outputs that a run keeps for its later steps."
+    )
     retention_max_runs: int = Field(default=1000, ge=1, description="Ended runs kept of one tenant.")
     retention_ttl: float = Field(default=86_400.0, gt=0, le=MAX_AGE, description="Seconds an ended run is kept.")
     on_restart: Literal["resume", "fail"] = Field(

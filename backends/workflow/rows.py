@@ -23,21 +23,24 @@ _SILENT: Final = text(
     "SELECT * FROM workflow_runs r WHERE status = 'running' AND NOT EXISTS"
     " (SELECT 1 FROM workflow_logs l WHERE l.run_id = r.run_id AND l.logged_at > :since) ORDER BY started_at"
 )
-_CLAIM: Final = text("UPDATE workflow_runs SET worker = :worker WHERE run_id = :run_id AND worker = :before")
+_CLAIM: Final = text(
+    "UPDATE workflow_runs SET worker = :worker, taken_over = taken_over + 1 WHERE run_id = :run_id AND worker = :before"
+)
 _CANCEL: Final = text("UPDATE workflow_runs SET cancel_requested = 1 WHERE run_id = :run_id AND status = 'running'")
 _CANCELED: Final = text("SELECT cancel_requested FROM workflow_runs WHERE run_id = :run_id")
 _COMPLETED: Final = text(
-    "UPDATE workflow_runs SET completed_steps = :completed WHERE run_id = :run_id AND worker = :worker"
+    "UPDATE workflow_runs SET completed_steps = :completed, taken_over = 0 WHERE run_id = :run_id AND worker = :worker"
 )
 _END: Final = text(
-    "UPDATE workflow_runs SET status = :status, ended_at = :at, error_code = :code, error_message = :message"
-    " WHERE run_id = :run_id AND status = 'running' AND worker = :worker"
+    "UPDATE workflow_runs SET status = :status, ended_at = :at, error_code = :code, error_message = :message,"
+    " definition = '{}' WHERE run_id = :run_id AND status = 'running' AND worker = :worker"
 )
 _STEP: Final = text(
     "INSERT INTO workflow_steps (run_id, position, step_id, status, output)"
     " VALUES (:run_id, :position, :step_id, :status, :output)"
 )
 _STEPS: Final = text("SELECT step_id, status, output FROM workflow_steps WHERE run_id = :run_id ORDER BY position")
+_DROP_STEPS: Final = text("DELETE FROM workflow_steps WHERE run_id = :run_id")
 _STALE: Final = text(
     "SELECT run_id FROM workflow_runs WHERE status <> 'running' AND (ended_at < :before OR run_id NOT IN"
     " (SELECT run_id FROM (SELECT run_id FROM workflow_runs WHERE status <> 'running' ORDER BY started_at DESC,"
@@ -81,6 +84,8 @@ class Run:
     definition: Json
     control: Control
     worker: str
+    taken_over: int
+    """How often since its last step ended."""
 
     def snapshot(self) -> Json:
         shown: Json = {
@@ -168,30 +173,34 @@ async def end(
     code: str | None,
     message: str | None,
 ) -> None:
-    """Raises `Lost`, which takes the record of its end back, too."""
+    """What only its steps needed is dropped. Raises `Lost`, which takes the record of its end back, too."""
     progress = f"steps={completed}/{run.total_steps}"
     at = await runlog.end_in(connection, run.run_id, status, progress, code, message)
     row = {"run_id": run.run_id, "status": status, "at": at, "code": code, "message": message, "worker": worker}
     if not (await connection.execute(_END, row)).rowcount:
         raise Lost
+    await connection.execute(_DROP_STEPS, {"run_id": run.run_id})
 
 
 async def add_step(
-    connection: AsyncConnection, run_id: str, worker: str, position: int, step_id: str, status: str, output: Any
+    connection: AsyncConnection, run_id: str, worker: str, position: int, step_id: str, status: str, output: str | None
 ) -> None:
-    """What a step came to; skipped ones count as completed. Raises `Lost`."""
+    """What a step came to, with the text of its output if that is kept; skipped ones count as completed.
+
+    Raises `Lost`.
+    """
     done = {"run_id": run_id, "worker": worker, "completed": position + 1}
     if not (await connection.execute(_COMPLETED, done)).rowcount:
         raise Lost
     row = {"run_id": run_id, "position": position, "step_id": step_id, "status": status}
-    await connection.execute(_STEP, {**row, "output": json.dumps(output)})
+    await connection.execute(_STEP, {**row, "output": output})
 
 
-async def outputs(store: Store, run_id: str) -> tuple[int, dict[str, Any]]:
-    """How many steps are done, and the outputs of those that were not skipped."""
+async def outputs(store: Store, run_id: str) -> tuple[int, dict[str, str | None]]:
+    """How many steps are done, and what was kept of those that were not skipped."""
     async with store.transaction() as connection:
         rows = (await connection.execute(_STEPS, {"run_id": run_id})).all()
-    return len(rows), {row.step_id: json.loads(row.output) for row in rows if row.status == "succeeded"}
+    return len(rows), {row.step_id: row.output for row in rows if row.status == "succeeded"}
 
 
 async def prune(store: Store, max_age: float, most: int) -> None:

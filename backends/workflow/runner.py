@@ -13,6 +13,7 @@ from backends.workflow import logs, rows
 from backends.workflow.attempt import attempt
 from backends.workflow.definition import Definition, Step, parse
 from backends.workflow.options import Options
+from backends.workflow.outputs import Outputs
 from backends.workflow.rows import Control, Run
 from backends.workflow.values import filled, holds
 from gateway.contract import Home, Json, Store
@@ -22,6 +23,7 @@ log = logging.getLogger("gatehouse.workflow")
 
 _CANCEL: Final = "gox.workflow.cancel"
 _PATIENCE: Final = (0.1, 1.0, 5.0)
+_TAKE_OVERS: Final = 3
 _numbers = itertools.count(1)
 
 
@@ -87,6 +89,12 @@ class Runner:
         try:
             if self._options.on_restart == "fail":
                 raise Fault(Kind.INTERNAL, "The gateway stopped while this ran.")
+            if run.taken_over >= _TAKE_OVERS:
+                raise Fault(
+                    Kind.INTERNAL,
+                    f"The gateway stopped {_TAKE_OVERS + 1} times at step {run.completed_steps + 1} of this run,"
+                    " which was given up.",
+                )
             definition = parse(run.definition, self._options.limits)
         except Fault as fault:
             await self._end(store, Live(run, run.completed_steps), "failed", WORDS[fault.kind], fault.message)
@@ -125,7 +133,8 @@ class Runner:
 
     async def _through(self, store: Store, live: Live, definition: Definition) -> None:
         run = live.run
-        live.completed, outputs = await rows.outputs(store, run.run_id)
+        live.completed, kept = await rows.outputs(store, run.run_id)
+        outputs = Outputs(kept, self._options.max_kept_bytes)
         for position, step in enumerate(definition.steps[live.completed :], live.completed):
             # Also by the row: whoever was asked to cancel may not have been able to reach us.
             if live.canceled.is_set() or await rows.cancel_requested(store, run.run_id):
@@ -134,7 +143,7 @@ class Runner:
             if step.when is not None and not holds(step.when, outputs):
                 status, line = "skipped", "step skipped (condition not met)"
             else:
-                output = outputs[step.id] = await self._step(store, live, step, outputs)
+                output = outputs.add(step.id, await self._step(store, live, step, outputs))
                 line = "step completed"
             async with store.transaction() as connection:
                 worker = self._home.bus.worker
@@ -144,7 +153,7 @@ class Runner:
             live.completed = position + 1
             live.tell()
 
-    async def _step(self, store: Store, live: Live, step: Step, outputs: dict[str, Any]) -> Any:
+    async def _step(self, store: Store, live: Live, step: Step, outputs: Outputs) -> Any:
         number = 0
         while True:
             number += 1
@@ -164,7 +173,7 @@ class Runner:
                     raise
             await self._unless_canceled(live, asyncio.sleep(step.backoff))
 
-    async def _attempt(self, live: Live, step: Step, outputs: dict[str, Any]) -> Any:
+    async def _attempt(self, live: Live, step: Step, outputs: Outputs) -> Any:
         run, control = live.run, live.run.control
         meta: Json = {
             "correlationId": run.correlation_id,
@@ -177,7 +186,8 @@ class Runner:
             meta["actor"] = control.actor
         if control.traceparent is not None:
             meta["traceparent"] = control.traceparent
-        return await attempt(self._home, control.caller, step, filled(step.input, outputs), meta)
+        arguments = filled(step.input, outputs, self._options.max_input_bytes)
+        return await attempt(self._home, control.caller, step, arguments, meta)
 
     async def _unless_canceled(self, live: Live, work: Any) -> Any:
         task, canceled = asyncio.ensure_future(work), asyncio.ensure_future(live.canceled.wait())

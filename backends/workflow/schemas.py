@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from backends.gox.action import closed
+from backends.workflow.definition import MAX_NAME
 from backends.workflow.definition import SCHEMA as DEFINITION
 from gateway.contract import Json
 
@@ -22,7 +23,7 @@ _LIMIT: Final[Json] = {"type": "integer", "minimum": 1, "maximum": 1000}
 RUN: Final = closed(
     {
         "definition": DEFINITION,
-        "actor": _TEXT,
+        "actor": {"type": "string", "maxLength": MAX_NAME},
         "correlationId": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"},
         "dryRun": _FLAG,
         "approved": _FLAG,

@@ -45,6 +45,9 @@ class Manifest:
     """The largest result by tool, or `*` for all; never more than the gateway's own bound."""
     media_types: tuple[str, ...] | None = None
     """The kinds of content its results may hold, such as `image/*`; None: any."""
+    watch_by_tenant: bool = False
+    """`resources/subscribe` and `unsubscribe` come once for each tenant and URI, within a `here` of one who wants it;
+    else once for each URI, and outside of any call."""
     executor: bool = False
     """Works on files of this machine: several replicas need one shared `files_dir`."""
 

@@ -13,7 +13,6 @@ from gateway.settings.values import CallSeconds, Count, Effect, ModuleName, Tree
 
 
 class _Backend(Section):
-    options: Tree = Field(default={}, description="The module's own settings, checked by the module.")
     effects: dict[str, Effect] = Field(
         default={},
         description="Effect by tool: 0 reads, 1 writes idempotently, 2 writes, 3 destroys or leaves the house.",
@@ -45,6 +44,7 @@ class ModuleBackend(_Backend):
     module: ModuleName = Field(
         description="Python module and attribute, package.module[:attribute]; the attribute is `server` unless given."
     )
+    options: Tree = Field(default={}, description="The module's own settings, checked by the module.")
 
     @property
     def target(self) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pydantic_settings import EnvSettingsSource
 from pydantic_settings import SettingsError as UndecodableError
@@ -77,7 +77,7 @@ def _read_seed_variables(
 ) -> None:
     for name, (namespace, option) in _SEED_VARIABLES.items():
         at = ("backends", namespace, "options", option)
-        if name in environ and at not in overridden and _has(gathered.tree.get("backends"), namespace):
+        if name in environ and at not in overridden and _is_module(gathered.tree, namespace):
             gathered.origins[at] = f"environment {name}"
             value = environ[name] if name == "GODOT_PATH" else _flag(environ, name, gathered)
             gathered.add(_nested(at, value))
@@ -86,8 +86,11 @@ def _read_seed_variables(
             gathered.add(_nested(("tenants", tenant, "read_only"), True))
 
 
-def _has(entries: Any, key: str) -> bool:
-    return isinstance(entries, dict) and key in entries
+def _is_module(tree: Any, namespace: str) -> bool:
+    """Only a module has options: a remote server of that name is not ours to set up."""
+    entries: Any = tree.get("backends")
+    entry: Any = cast("Tree", entries).get(namespace) if isinstance(entries, dict) else None
+    return isinstance(entry, dict) and "module" in entry
 
 
 def _flag(environ: Mapping[str, str], name: str, gathered: Gathered) -> bool:

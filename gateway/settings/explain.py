@@ -39,7 +39,7 @@ def explain(error: ErrorDetails, gathered: Gathered) -> Iterator[str]:
         for below, message in error["ctx"]["problems"]:  # pyright: ignore[reportTypedDictNotRequiredAccess]
             yield _line((*at, *below), message, gathered)
     elif error["type"] == "extra_forbidden":
-        yield _line(at, f"unknown key{nearest(str(at[-1]), _known_keys(at))}", gathered)
+        yield _line(at, f"unknown key{_elsewhere(at) or nearest(str(at[-1]), _known_keys(at))}", gathered)
     elif error["type"] != "default_factory_not_called":  # the value it derives from is reported itself
         yield _line(at, _EXPECTED.get(error["type"]) or _in_our_words(error["msg"]), gathered)
 
@@ -52,6 +52,14 @@ def _line(at: Where, message: str, gathered: Gathered) -> str:
 def _untagged(at: Where) -> Where:
     """Without the word that validation inserts for the kind of backend it chose."""
     return (*at[:2], *at[3:]) if at[0] == "backends" and at[2:3] and at[2] in KINDS and len(at) > 3 else at
+
+
+def _elsewhere(at: Where) -> str | None:
+    """Of a key that another kind of backend has, such as `options`: whose it is."""
+    if at[0] != "backends" or len(at) != 4 or at[2] not in KINDS:
+        return None
+    having = [kind for kind, model in KINDS.items() if at[3] in model.model_fields]
+    return f"; only an entry with {' or '.join(having)} has it" if having else None
 
 
 def _known_keys(at: Where) -> list[str]:

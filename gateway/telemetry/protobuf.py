@@ -7,7 +7,6 @@ from typing import Any, Final
 VARINT: Final = 0
 FIXED64: Final = 1
 BYTES: Final = 2
-FIXED32: Final = 5
 
 _double: Final = struct.Struct("<d").pack
 _fixed64: Final = struct.Struct("<Q").pack

@@ -58,8 +58,8 @@ def _options(namespace: str, manifest: Manifest, given: Json) -> Any:
         return manifest.options.model_validate(given)
     except ValidationError as exc:
         first = exc.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise LoadError(f"backends.{namespace}.options.{where}: {first['msg']}") from exc
+        where = ".".join(("options", *map(str, first["loc"])))
+        raise LoadError(f"backends.{namespace}.{where}: {first['msg'].removeprefix('Value error, ')}") from exc
 
 
 def _server(namespace: str, thing: Any, home: Home) -> "Server[Any] | MCPServer[Any]":

@@ -5,9 +5,10 @@ The SDK's own dispatcher would cost sixty times as much per call and drop fields
 
 import asyncio
 import logging
+import secrets
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, cast
 
@@ -59,7 +60,7 @@ class LocalBackend:
         self._life = Life(self._server)
         self._listeners: list[Callable[[Change], None]] = []
         self._standalone = Standalone(self._changed)
-        self._watched: frozenset[str] = frozenset()
+        self._watched: _Watched = {}
         self._changing = asyncio.Lock()
         self._listening: asyncio.Task[None] | None = None
         self._active = 0
@@ -195,15 +196,23 @@ class LocalBackend:
 
     async def watch(self, wants: Sequence[Want]) -> None:
         async with self._changing:
-            await self._watch(frozenset(uri for each in wants for uri in each.uris))
+            apart = self.manifest.watch_by_tenant
+            await self._watch(
+                {
+                    (each.caller.tenant if apart else None, uri): each.caller if apart else None
+                    for each in wants
+                    for uri in each.uris
+                }
+            )
 
-    async def _watch(self, uris: frozenset[str]) -> None:
-        added, gone = uris - self._watched, self._watched - uris
-        self._watched = uris
-        for method, changed in (("resources/subscribe", added), ("resources/unsubscribe", gone)):
+    async def _watch(self, wanted: "_Watched") -> None:
+        before, self._watched = self._watched, wanted
+        added, gone = wanted.keys() - before.keys(), before.keys() - wanted.keys()
+        for method, changed, known in (("resources/subscribe", added, wanted), ("resources/unsubscribe", gone, before)):
             if (entry := self._server.get_request_handler(method)) is not None:
-                for uri in changed:
-                    await self._run(entry, None, method, {"uri": uri})
+                for each in changed:
+                    with _on_behalf_of(known[each]):
+                        await self._run(entry, None, method, {"uri": each[1]})
         if (added or gone) and self._listening is not None:
             await self._stop_listening()
             self._listen()
@@ -222,11 +231,27 @@ class LocalBackend:
 
     async def _hear(self, entry: HandlerEntry[Any]) -> None:
         wanted: Json = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
-        wanted["resourceSubscriptions"] = sorted(self._watched)
+        wanted["resourceSubscriptions"] = sorted({uri for _, uri in self._watched})
         try:
             await self._run(entry, None, "subscriptions/listen", {"notifications": wanted})
         except (Fault, ForeignError) as exc:
             log.warning("%s: its changes cannot be heard: %s", self.namespace, exc)
+
+
+_Watched = dict[tuple[str | None, str], Caller | None]
+"""Each URI that is wanted, by tenant where those are told apart, with one who wants it."""
+
+
+@contextmanager
+def _on_behalf_of(caller: Caller | None) -> Generator[None]:
+    if caller is None:
+        yield
+        return
+    token = HERE.set(Here(caller, secrets.token_hex(8), time.monotonic(), {}))
+    try:
+        yield
+    finally:
+        HERE.reset(token)
 
 
 def _lowlevel(server: "Server[Any] | MCPServer[Any]") -> Server[Any]:

@@ -9,7 +9,6 @@ Json = dict[str, Any]
 Headers = list[tuple[bytes, bytes]]
 
 PATIENCE: Final = 10.0
-_STREAM: Final = b"text/event-stream"
 
 
 @dataclass(frozen=True)

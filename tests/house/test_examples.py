@@ -24,10 +24,17 @@ def test_the_notes_on_the_page_are_the_files_of_the_example() -> None:
     assert shown == {name: (FOLDER / name).read_text("utf-8") for name in shown}
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The settings of either: the page promises that the same statements serve both."""
+    return {"database": {"url": request.getfixturevalue("postgres_url")}} if request.param == "postgres" else {}
+
+
 @pytest.mark.usefixtures("importable")
-async def test_the_notes_keep_each_tenant_s_own_and_refuse_one_too_many(start: Any) -> None:
+async def test_the_notes_keep_each_tenant_s_own_and_refuse_one_too_many(start: Any, database: dict[str, Any]) -> None:
     tenants = {"default": {}, "others": {}}
-    async with start(backends={"notes": {"module": "notes", "options": {"most": 2}}}, tenants=tenants) as gateway:
+    backends = {"notes": {"module": "notes", "options": {"most": 2}}}
+    async with start(backends=backends, tenants=tenants, **database) as gateway:
         for count, note in enumerate(("red apple", "green apple"), 1):
             added = await gateway.call("notes_add", {"note": note})
             assert added["result"]["structuredContent"] == {"result": count}

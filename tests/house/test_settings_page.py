@@ -44,7 +44,20 @@ def test_a_setting_that_nothing_reads_and_no_other_is_noted_as_such_on_the_page(
 
 
 def test_no_note_is_left_of_a_setting_that_is_gone() -> None:
-    assert set(MAKER["NOTES"]) <= {path for path, _ in every_setting()}
+    assert set(MAKER["NOTES"]) | MAKER["DERIVED"] <= {path for path, _ in every_setting()}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "| `client_secret` | required, or `client_secret_file` | Its secret. |",
+        "| `client_id` | required | Client that asks. |",
+        "| `auth.client_documents` | derived | Whether a client may be known by the address of a document about it;",
+        "| `server.ops_port` | none |",
+    ],
+)
+def test_the_page_says_what_is_required_and_what_is_worked_out(row: str) -> None:
+    assert row in MAKER["page"]()
 
 
 def test_the_example_file_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ class CommitClient:
 
     async def _post(self, path: str, request: Json) -> Json:
         url = self._endpoint + path
-        headers = {**self._outward.bearer(self._token_env), "idempotency-key": request["idempotency_key"]}
+        headers = {**self._outward.bearer(self._token_env, url), "idempotency-key": request["idempotency_key"]}
         failure = "no answer"
         for delay in (0.0, *self._delays[:-1]):
             await asyncio.sleep(delay)

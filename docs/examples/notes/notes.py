@@ -29,14 +29,15 @@ def server(home: Home) -> MCPServer:
             count = (await connection.execute(text("SELECT count(*) FROM notes"))).scalar_one()
             if count >= home.options.most:
                 raise Fault(Kind.ILLEGAL_STATE, "There is no room for another note.")
-            await connection.execute(text("INSERT INTO notes (note) VALUES (:note)"), {"note": note})
+            row = {"number": count + 1, "note": note}
+            await connection.execute(text("INSERT INTO notes (number, note) VALUES (:number, :note)"), row)
             return count + 1
 
     @made.tool()
     async def find(word: str) -> list[str]:
         """Notes with that word in them."""
         async with home.store(home.here().caller).transaction() as connection:
-            query = text("SELECT note FROM notes WHERE instr(note, :word) > 0 ORDER BY rowid")
+            query = text("SELECT note FROM notes WHERE replace(note, :word, '') <> note ORDER BY number")
             return list((await connection.execute(query, {"word": word})).scalars())
 
     return made

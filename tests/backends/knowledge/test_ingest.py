@@ -1,5 +1,6 @@
 """Ingestion: chunks become entries, known ones are skipped, large texts go on in the background."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -54,6 +55,17 @@ async def test_a_caller_may_wait_and_hears_of_the_progress(memory: Any, era: str
     assert result.structured_content["status"] == "completed"
     assert heard[-1] == (50, 50)
     assert [done for done, _ in heard] == sorted({done for done, _ in heard})
+
+
+async def test_a_caller_that_leaves_while_it_waits_leaves_nothing_undone(memory: Any) -> None:
+    arguments = {"content": text_of(190), "topic": "left", "wait": True}
+    waiting = asyncio.create_task(memory.post("tools/call", {"name": "knowledge_ingest", "arguments": arguments}))
+    while not await memory.contents(topic="left"):
+        await asyncio.sleep(0)
+    waiting.cancel()
+    async with asyncio.timeout(20):
+        while len(await memory.contents(topic="left", limit=200)) < 190:
+            await asyncio.sleep(0)
 
 
 async def test_a_text_over_the_limit_is_refused(memory: Any) -> None:

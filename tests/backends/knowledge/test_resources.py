@@ -107,3 +107,24 @@ async def test_a_deleted_entry_has_no_address(memory: Any) -> None:
     made = await memory("store", topic="t", content="c")
     await memory("delete", id=made["id"])
     assert "error" in await memory.post("resources/read", {"uri": f"knowledge://entries/{made['id']}"})
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "told"),
+    [
+        ("tags=a&" * 100, "too_large", "at most 64 parts"),
+        ("topic=" + "%25" * 3000, "invalid_input", "8192"),
+    ],
+)
+async def test_an_address_that_asks_too_much_is_refused_with_words(
+    memory: Any, asked: str, kind: str, told: str
+) -> None:
+    answer = await memory.post("resources/read", {"uri": f"knowledge://entries?{asked}"})
+    assert answer["error"]["data"]["kind"] == kind
+    assert told in answer["error"]["message"]
+
+
+async def test_the_longest_address_is_searched_for(memory: Any) -> None:
+    asked = "%E2%82%AC" * 900  # a sign that no index knows, so every entry is looked through
+    await memory("store", topic="t", content="€" * 900)
+    assert len((await memory.read(f"knowledge://entries?content={asked}"))["items"]) == 1

@@ -197,15 +197,34 @@ class Session:
 
 async def test_only_watched_resources_are_told_of_at_the_top_level_and_in_meta() -> None:
     session, announcer = Session(), Announcer()
-    announcer.watch(ENTRIES)
-    announcer.watch(TRIPLES)
-    announcer.unwatch(TRIPLES)
+    announcer.watch("acme", ENTRIES)
+    announcer.watch("acme", TRIPLES)
+    announcer.unwatch("acme", TRIPLES)
     searched = f"{ENTRIES}?topic=x"
-    announcer.watch(searched)
+    announcer.watch("acme", searched)
+    announcer.watch("beta", f"{ENTRIES}?topic=y")
     changes = (Change("entry", "e1", {}, None), Change("triple", "t1", None, {}))
-    await announcer.tell(session, 7, [written(1, *changes)])  # pyright: ignore
+    await announcer.tell("acme", session, 7, [written(1, *changes)])  # pyright: ignore
     facts = {"resource_uri": ENTRIES, "tx_id": "tx-1", "change_type": "delete", "changed_ids": ["e1"]}
     method = "notifications/resources/updated"
     assert session.sent == [
         {"method": method, "params": {"uri": uri, **facts, "_meta": facts}} for uri in (ENTRIES, searched)
     ]
+
+
+async def test_what_another_tenant_watches_costs_nothing() -> None:
+    """Nobody of this tenant watches: what was written is not even looked at, however much others watch."""
+
+    class Unread(list[Any]):
+        def __iter__(self) -> Any:
+            raise AssertionError("looked at")
+
+        def __bool__(self) -> bool:
+            raise AssertionError("looked at")
+
+    announcer = Announcer()
+    announcer.watch("beta", ENTRIES)
+    announcer.watch("acme", ENTRIES)
+    announcer.unwatch("acme", ENTRIES)
+    announcer.unwatch("acme", ENTRIES)
+    await announcer.tell("acme", Session(), 7, Unread())  # pyright: ignore

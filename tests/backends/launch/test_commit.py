@@ -28,7 +28,7 @@ class _Outward:
     def client(self, url: str) -> httpx.AsyncClient:
         return self.http
 
-    def bearer(self, variable: str | None) -> Json:
+    def bearer(self, variable: str | None, url: str) -> Json:
         return {"authorization": "Bearer secret"}
 
 

@@ -152,3 +152,14 @@ async def test_random_calls_over_many_runs_never_make_a_move_that_the_table_does
 
 def _sources(folder: Path) -> list[str]:
     return [sample.PRODUCT_URL, str(folder / "gone"), "https://github.com/no/body", sample.PRODUCT_URL]
+
+
+async def test_a_tenant_with_as_many_runs_as_it_may_have_begins_no_other_until_one_ends(launch: Any) -> None:
+    async with launch(max_open_runs=2, children=1) as launching:
+        first, second = [await launching.start(required_sections=["docs"]) for _ in range(2)]
+        config = launching.place.config(required_sections=["docs"])
+        refused = (await launching.call("start_run", run_config=config))["error"]
+        assert (refused["kind"], refused["message"]) == ("rate_limited", "2 runs have not ended, and there may be 2.")
+        assert sorted(each.name for each in launching.folder(first).parent.iterdir()) == sorted([first, second])
+        await launching.call("cancel", run_id=first)
+        assert (await launching.call("start_run", run_config=config))["ok"]

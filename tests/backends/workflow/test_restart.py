@@ -71,6 +71,37 @@ async def test_by_option_an_interrupted_run_has_failed(serving: Any) -> None:
         assert done["lastError"] == {"code": "INTERNAL_ERROR", "message": "The gateway stopped while this ran."}
 
 
+async def test_a_run_that_is_always_interrupted_at_the_same_step_is_given_up(serving: Any) -> None:
+    """As when the step itself takes the process down: it must not do so at every start for ever."""
+    async with serving() as gateway:
+        begun = await run(gateway, step("core.ping"), step("sandbox.wait", {"name": "w"}), wait=0)
+        await sandbox.gate("w:begun").wait()
+    for _ in range(3):
+        sandbox.forget()
+        async with serving(), asyncio.timeout(20):
+            await sandbox.gate("w:begun").wait()
+    sandbox.forget()
+    async with serving() as gateway:
+        done = await ended(gateway, begun["runId"])
+        assert (done["status"], done["completedSteps"]) == ("failed", 1)
+        told = "The gateway stopped 4 times at step 2 of this run, which was given up."
+        assert done["lastError"] == {"code": "INTERNAL_ERROR", "message": told}
+        assert sandbox.calls == []
+
+
+async def test_a_run_that_gets_on_may_be_interrupted_as_often_as_it_has_steps(serving: Any) -> None:
+    async with serving() as gateway:
+        begun = await run(gateway, *(step("sandbox.wait", {"name": str(number)}) for number in range(5)), wait=0)
+        await sandbox.gate("0:begun").wait()
+    for number in range(4):
+        sandbox.gate(str(number)).set()
+        async with serving(), asyncio.timeout(20):
+            await sandbox.gate(f"{number + 1}:begun").wait()
+    sandbox.gate("4").set()
+    async with serving() as gateway:
+        assert (await ended(gateway, begun["runId"]))["status"] == "succeeded"
+
+
 async def test_a_cancel_that_nobody_carried_out_is_carried_out_after_the_restart(serving: Any) -> None:
     async with serving() as gateway:
         begun = await run(gateway, step("sandbox.wait", {"name": "w"}), wait=0)

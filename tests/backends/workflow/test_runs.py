@@ -107,6 +107,45 @@ async def test_a_reference_that_leads_nowhere_fails_the_run(gateway: Any) -> Non
     assert done["lastError"] == {"code": "VALIDATION_ERROR", "message": "${steps.a.output.nope} leads to nothing"}
 
 
+async def test_outputs_that_make_arguments_too_large_fail_the_run_with_words(gateway: Any) -> None:
+    long = step("sandbox.echo", {"value": "y" * 300_000}, id="a")
+    done = await run(gateway, long, step("sandbox.echo", {"value": "${steps.a.output}" * 2000}))
+    told = "What earlier steps gave makes these arguments larger than 1048576 bytes."
+    assert done["lastError"] == {"code": "VALIDATION_ERROR", "message": told}
+    assert len(sandbox.calls) == 1
+
+
+async def test_the_bounds_of_a_call_hold_for_a_step_too(gateway: Any) -> None:
+    """The text itself and what is put into it are each within bounds, but not both together."""
+    long = step("sandbox.echo", {"value": "y" * 300_000}, id="a")
+    done = await run(gateway, long, step("sandbox.echo", {"value": "z" * 600_000 + "${steps.a.output.value}" * 2}))
+    assert done["lastError"] == {
+        "code": "VALIDATION_ERROR",
+        "message": "The arguments exceed the limit for one call.",
+    }
+    assert len(sandbox.calls) == 1
+
+
+async def test_an_output_that_was_not_kept_is_missed_only_where_it_is_named(serving: Any) -> None:
+    async with serving(max_kept_bytes=1000) as gateway:
+        long, ping = step("sandbox.echo", {"value": "y" * 2000}, id="long"), step("core.ping", id="ping")
+        when = {"stepId": "ping", "path": "ok", "equals": True}
+        done = await run(gateway, long, ping, step("sandbox.echo", {"value": 1}, when=when))
+        assert (done["status"], len(sandbox.calls)) == ("succeeded", 2)
+        done = await run(gateway, long, step("sandbox.echo", {"value": "${steps.long.output.value}"}))
+        told = "The output of step 'long' was not kept: a run keeps 1000 bytes of outputs."
+        assert done["lastError"] == {"code": "VALIDATION_ERROR", "message": told}
+
+
+async def test_a_run_that_ended_keeps_none_of_what_only_its_steps_needed(gateway: Any) -> None:
+    done = await run(gateway, step("sandbox.echo", {"value": "y"}, id="a"))
+    one = "WHERE run_id = '{runId}'".format_map(done)
+    async with gateway.house.stores.store("default", "gox", None).transaction() as connection:
+        assert (await connection.exec_driver_sql(f"SELECT COUNT(*) FROM workflow_steps {one}")).scalar_one() == 0
+        assert (await connection.exec_driver_sql(f"SELECT definition FROM workflow_runs {one}")).scalar_one() == "{}"
+    assert await ended(gateway, done["runId"]) == done
+
+
 async def test_an_internal_failure_is_tried_again_as_often_as_asked(gateway: Any) -> None:
     retry = {"maxAttempts": 3, "backoffMs": 1}
     done = await run(gateway, step("sandbox.flaky", {"name": "f", "fails": 2}, id="f", retry=retry))

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from backends.workflow.attempt import output_of
 from backends.workflow.definition import When
+from backends.workflow.outputs import Outputs
 from backends.workflow.values import at_path, filled, holds
-from gateway.errors import Fault
+from gateway.errors import Fault, Kind
 
+ROOM = 1_048_576
 KEYS = st.text("abc", min_size=1, max_size=3)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -50,19 +52,66 @@ def test_numbers_are_one_kind_and_nothing_else_is(one: Any, other: Any, equal: b
 @settings(max_examples=25, deadline=None)
 @given(st.dictionaries(KEYS, JSON.filter(lambda value: "${" not in json.dumps(value))))
 def test_arguments_without_references_stay_as_they_are(arguments: dict[str, Any]) -> None:
-    assert filled(arguments, {}) == arguments
+    assert filled(arguments, {}, ROOM) == arguments
 
 
 @settings(max_examples=25, deadline=None)
 @given(JSON)
 def test_a_reference_that_is_the_whole_text_keeps_the_type(value: Any) -> None:
-    assert filled({"x": ["${steps.s.output.v}"]}, {"s": {"v": value}}) == {"x": [value]}
+    assert filled({"x": ["${steps.s.output.v}"]}, {"s": {"v": value}}, ROOM) == {"x": [value]}
 
 
 @pytest.mark.parametrize("reference", ["${steps.t.output}", "${steps.s.output.x}", "<${steps.s.output.v.w}>"])
 def test_a_reference_to_nothing_is_refused(reference: str) -> None:
     with pytest.raises(Fault, match="leads to nothing"):
-        filled({"x": reference}, {"s": {"v": 1}})
+        filled({"x": reference}, {"s": {"v": 1}}, ROOM)
+
+
+@pytest.mark.parametrize(
+    "given", [["${steps.s.output}"] * 11, {"x": "${steps.s.output}" * 11}, "é${steps.s.output}" * 11]
+)
+def test_what_is_put_in_is_counted_each_time_that_it_is_named(given: Any) -> None:
+    """Ten times a hundred bytes is as much as may be; the eleventh is refused, in whatever shape it is named."""
+    outputs = {"s": "é" * 50}
+    fitting = given[:10] if isinstance(given, list) else "<${steps.s.output}>" * 10
+    assert json.dumps(filled({"x": fitting}, outputs, 1000), ensure_ascii=False).count("é") == 500
+    with pytest.raises(Fault) as caught:
+        filled({"x": given}, outputs, 1000)
+    assert caught.value.kind is Kind.TOO_LARGE
+    assert caught.value.details == {"payload_bytes": 1100, "max_bytes": 1000}
+
+
+def test_a_short_text_that_stands_for_terabytes_costs_nothing() -> None:
+    class Counting(dict[str, Any]):
+        read = 0
+
+        def __getitem__(self, key: str) -> Any:
+            self.read += 1
+            return super().__getitem__(key)
+
+    outputs = Counting(s={"big": "y" * 1_000_000})
+    with pytest.raises(Fault, match="larger than 1048576 bytes"):
+        filled({"x": "${steps.s.output.big}${steps.s.output}" * 20_000}, outputs, 1_048_576)
+    assert outputs.read == 1
+
+
+def test_a_run_keeps_what_fits_and_says_what_did_not() -> None:
+    outputs = Outputs({"a": '"12345678"'}, 30)
+    assert (outputs.add("b", "123456789012345678901"), outputs.add("c", "1234"), outputs.add("d", [])) == (
+        None,
+        '"1234"',
+        "[]",
+    )
+    assert (outputs["a"], outputs["c"], list(outputs)) == ("12345678", "1234", ["a", "b", "c", "d"])
+    for refused in (
+        lambda: filled({"x": "${steps.b.output}"}, outputs, ROOM),
+        lambda: holds(When("b", "", 1), outputs),
+    ):
+        with pytest.raises(Fault, match="step 'b' was not kept: a run keeps 30 bytes") as caught:
+            refused()
+        assert caught.value.kind is Kind.TOO_LARGE
+    again = Outputs({"a": '"12345678"', "b": None, "c": '"1234"', "d": "[]"}, 30)
+    assert (again.add("e", "1234567890"), again.add("f", "1234567890")) == ('"1234567890"', None)
 
 
 @pytest.mark.parametrize(

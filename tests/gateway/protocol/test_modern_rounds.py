@@ -64,15 +64,20 @@ async def test_a_client_that_did_not_say_that_it_can_is_never_asked() -> None:
     assert paper.json["error"]["data"] == {"requiredCapabilities": {"elicitation": {}}}
 
 
-@pytest.mark.parametrize("method", ["tools/call", "tools/list"])
+@pytest.mark.parametrize("method", ["tools/call", "prompts/get"])
 @pytest.mark.parametrize("state", [7, ["v1.A"], {}])
 async def test_a_state_that_is_no_text_is_the_clients_mistake(method: str, state: Any) -> None:
-    async with Rig(FakeBackend()) as rig:
+    async with Rig(FakeBackend(prompts=({"name": "echo"},))) as rig:
         paper = await rig.modern(method, {"name": "lab_echo", "requestState": state})
-    if method == "tools/call":
-        assert (paper.status, paper.json["error"]["code"]) == (400, -32602)
-    else:
-        assert "result" in paper.json or paper.json["error"]["code"] == -32602
+    assert (paper.status, paper.json["error"]["code"]) == (400, -32602)
+    assert paper.json["error"]["message"] == "params.requestState must be a string."
+
+
+@pytest.mark.parametrize("state", [7, ["v1.A"], {}, "v1.A"])
+async def test_a_state_means_nothing_to_a_list_which_has_one_round(state: Any) -> None:
+    async with Rig(FakeBackend()) as rig:
+        paper = await rig.modern("tools/list", {"requestState": state})
+    assert (paper.status, [tool["name"] for tool in paper.json["result"]["tools"]]) == (200, ["lab_echo"])
 
 
 async def waits(call: Call) -> Json:

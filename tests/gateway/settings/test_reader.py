@@ -157,6 +157,16 @@ def test_a_setting_has_the_value_that_file_and_environment_give_it(
             "g.yaml:1:27: backends.a.optins: unknown key; did you mean options?",
         ),
         (
+            "backends: {a: {url: 'http://x', options: {b: 1}}}",
+            {},
+            "g.yaml:1:33: backends.a.options: unknown key; only an entry with module has it",
+        ),
+        (
+            "backends: {a: {module: x, max_calls: 1}}",
+            {},
+            "g.yaml:1:27: backends.a.max_calls: unknown key; only an entry with url or command has it",
+        ),
+        (
             "backends: {a: {module: a, url: 'http://x'}}",
             {},
             "g.yaml:1:12: backends.a: needs exactly one of module, url, command",
@@ -235,7 +245,13 @@ def test_a_port_that_is_wrong_is_not_reported_as_a_wrong_public_url_too() -> Non
 def test_a_variable_of_a_backend_that_is_not_configured_is_ignored(name: str) -> None:
     settings = read("backends: {a: {module: a}}", **{name: "true"})
     assert list(settings.backends) == ["a"]
-    assert settings.backends["a"].options == {}
+    assert at(settings, "backends.a.options") == {}
+
+
+@pytest.mark.parametrize("name", ["GOX_BRIDGE_ENABLED", "ALLOW_DANGEROUS_OPS", "ALLOW_EXTERNAL_TOOLS", "GODOT_PATH"])
+def test_a_variable_of_a_module_says_nothing_to_a_server_of_its_name(name: str) -> None:
+    settings = read("backends: {godot: {url: 'http://x'}, roblox: {command: x}}", **{name: "true"})
+    assert list(settings.backends) == ["godot", "roblox"]
 
 
 def test_the_file_is_the_argument_else_the_variable_else_the_one_in_the_folder_else_none(elsewhere: Path) -> None:

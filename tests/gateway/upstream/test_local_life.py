@@ -9,9 +9,10 @@ import anyio
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver import Context, MCPServer
-from mcp.types import InputRequiredResult, SubscriptionsListenResult
+from mcp.types import InputRequiredResult, SubscribeRequestParams, SubscriptionsListenResult, UnsubscribeRequestParams
 
-from gateway.contract import MODERN, Client, Manifest, Want
+from gateway.contract import MODERN, Caller, Client, Manifest, Want
+from gateway.upstream.home import HERE
 from gateway.upstream.local import LocalBackend, as_json
 from tests.gateway.fakes import ALICE, Rig, a_call, a_route, until
 from tests.gateway.upstream.plain import called, opened
@@ -184,3 +185,47 @@ async def test_two_changes_of_what_is_watched_at_once_leave_one_listener() -> No
         task.cancel()
     await asyncio.gather(*lost, return_exceptions=True)
     assert (left, lost) == (1, [])
+
+
+async def subscribed(manifest: Manifest, *rounds: list[Want]) -> list[list[tuple[str, str, str]]]:
+    """What the server was told in each round: method, URI, and whose it is."""
+    told: list[tuple[str, str, str]] = []
+
+    async def handler(ctx: ServerRequestContext[Any], params: Any) -> dict[str, Any]:
+        here = HERE.get(None)
+        told.append((ctx.method.rpartition("/")[2], str(params.uri), here.caller.tenant if here else "-"))
+        return {}
+
+    server = Server[Any]("s")
+    for method, type_ in (
+        ("resources/subscribe", SubscribeRequestParams),
+        ("resources/unsubscribe", UnsubscribeRequestParams),
+    ):
+        server.add_request_handler(method, type_, handler)
+    heard: list[list[tuple[str, str, str]]] = []
+    backend = LocalBackend("lab", server, manifest)
+    await backend.open()
+    for wants in rounds:
+        await backend.watch(wants)
+        heard.append(sorted(told))
+        told.clear()
+    await backend.close()
+    return heard
+
+
+async def test_a_server_is_told_once_what_anybody_wants() -> None:
+    both = [*wanting("x:a"), Want(Caller("beta", "carol"), Client(MODERN, {}), frozenset({"x:a"}))]
+    assert await subscribed(Manifest(), both, both[1:], []) == [
+        [("subscribe", "x:a", "-")],
+        [],
+        [("unsubscribe", "x:a", "-")],
+    ]
+
+
+async def test_a_module_that_tells_tenants_apart_is_told_of_each() -> None:
+    both = [*wanting("x:a"), Want(Caller("beta", "carol"), Client(MODERN, {}), frozenset({"x:a"}))]
+    assert await subscribed(Manifest(watch_by_tenant=True), both, both[1:], []) == [
+        [("subscribe", "x:a", "acme"), ("subscribe", "x:a", "beta")],
+        [("unsubscribe", "x:a", "acme")],
+        [("unsubscribe", "x:a", "beta")],
+    ]

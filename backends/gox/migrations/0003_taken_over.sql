@@ -1,0 +1,1 @@
+ALTER TABLE workflow_runs ADD COLUMN taken_over INTEGER NOT NULL DEFAULT 0;
