@@ -1,6 +1,8 @@
 """The settings of this backend."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ImportString
 
 
 class Options(BaseModel):
@@ -13,4 +15,8 @@ class Options(BaseModel):
         default=1_073_741_824,
         gt=0,
         description="Bytes of changes, all of which are kept, beyond which a tenant's memory takes in nothing more.",
+    )
+    meaning: ImportString[Any] | None = Field(
+        default=None,
+        description="What finds entries by their meaning, as `package.module:name`: see `search.index.Meaning`.",
     )

@@ -29,7 +29,8 @@ class Library:
     async def open(self, caller: Caller, actor: str) -> AsyncGenerator[Book]:
         """One transaction of the caller's tenant: all of it is kept, or nothing."""
         async with self.home.store(caller).transaction() as connection:
-            book = Book(connection, index_for(connection.dialect.name), actor, self.options.max_bytes)
+            options = self.options
+            book = Book(connection, index_for(connection.dialect.name), actor, options.max_bytes, options.meaning)
             yield book
             await book.end_writing()
 

@@ -125,7 +125,8 @@ async def test_threat_18_a_changed_definition_is_denied_until_an_operator_accept
                 why = each.house.advice.why(ALICE, "raw.draw", {}, False)
                 assert [note["id"] for note in why["policies"]] == ["guard.pinned"]
                 assert why["context"]["pinned"] is False
-            config = write_settings(tmp_path, data_dir=str(gateway.house.settings.data_dir))
+            data = str(gateway.house.settings.data_dir)
+            config = write_settings(tmp_path, data_dir=data, backends={"raw": raw.entry()})
             done = await asyncio.to_thread(command, tmp_path, "backends", "pin", "raw", "--config", str(config))
             assert (done.returncode, done.stdout) == (0, "raw.draw is accepted as it is now\n"), done.stderr
             for each in (gateway, replica):

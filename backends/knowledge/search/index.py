@@ -61,6 +61,11 @@ class Index(Protocol):
 
 
 class Meaning(Protocol):
-    """Optional: how near entries are to a text in meaning. A memory without it ranks by words and graph alone."""
+    """Optional: how near entries are to a text in meaning. A memory without it ranks by words and graph alone.
 
-    async def similar(self, connection: AsyncConnection, text: str, condition: Condition, limit: int) -> list[Hit]: ...
+    The option `meaning` names one. It keeps what it needs by itself, and reads the tables by the connection.
+    """
+
+    async def similar(self, connection: AsyncConnection, text: str, condition: Condition, limit: int) -> list[Hit]:
+        """At most so many rows of `entries` that meet the condition, the nearest first."""
+        ...
