@@ -116,10 +116,10 @@ async def killed(folder: Path, seconds: float) -> Seen:
         under_way, given = balancer.under_way(port), balancer.served[port]
         began = time.monotonic()
         await replicas[0].stop(signal.SIGKILL)
-        # Until the system has taken its socket away, others still connect to it.
-        seen.in_flight = under_way + balancer.served[port] - given
         replicas[0].start()
         await asyncio.sleep(0.3)
+        # Until the system had taken its socket away, others still connected to it; the new one is not ready so soon.
+        seen.in_flight = under_way + balancer.served[port] - given
         await balancer.ready(len(replicas))
         seen.recovered = time.monotonic() - began
         await asyncio.sleep(max(0.0, until - time.monotonic()))
