@@ -143,16 +143,17 @@ class Legacy:
         else:
             try:
                 with self._caps.held(inbound.caller):
-                    await self._listen(inbound, outlet, session, correlation_id)
+                    if "last-event-id" not in inbound.headers:
+                        await self._end_standing(session.digest)
+                    # Awaited here: what it waits in is held as long as the stream is open.
+                    await self._standing.open(inbound, outlet, session, correlation_id)
             except Fault as fault:
                 await self.refusals.tell(inbound, outlet, 0, fault, correlation=correlation)
 
-    async def _listen(self, inbound: Inbound, outlet: Outlet, session: Session, correlation_id: str) -> None:
-        if "last-event-id" not in inbound.headers:
-            # At most one standing stream a session, in whichever worker it is.
-            self._standing.end(session.digest)
-            await self._news.tell("standing", {"session": session.digest})
-        await self._standing.open(inbound, outlet, session, correlation_id)
+    async def _end_standing(self, digest: str) -> None:
+        """At most one standing stream a session, in whichever worker it is."""
+        self._standing.end(digest)
+        await self._news.tell("standing", {"session": digest})
 
     async def delete(self, inbound: Inbound, outlet: Outlet) -> None:
         correlation_id, _ = correlation = self._floor.correlate(inbound.headers, None)

@@ -117,7 +117,7 @@ class Standing:
 
     async def _begin(self, inbound: Inbound, session: Session, correlation_id: str) -> Stream:
         self.end(session.digest)
-        stream = self._streams.new(session.digest, correlation_id, session.principal)
+        stream = self._streams.new(session.digest, correlation_id, inbound.caller.principal)
 
         def hears(namespace: str, change: Change) -> tuple[str, Json] | None:
             return self._meaning(inbound, session.digest, namespace, change)
