@@ -20,6 +20,7 @@ from gateway.contract.call import (
 from gateway.contract.caller import MODERN, Caller, Json, Result
 from gateway.contract.module import Bridge, Bus, Here, Home, Lease, Manifest, Piece, Refusal, Store
 from gateway.contract.place import Hop, Place
+from gateway.contract.silent import SilentWire
 
 __all__ = [
     "MODERN",
@@ -48,6 +49,7 @@ __all__ = [
     "Refusal",
     "Result",
     "Route",
+    "SilentWire",
     "Stage",
     "Store",
     "Want",

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from gateway.catalogue.catalogue import Catalogue
-from gateway.contract import MODERN, Call, Caller, Client, Handler, Json, Record
+from gateway.contract import MODERN, Call, Caller, Client, Handler, Json, Record, SilentWire
 from gateway.edge.correlation import correlation_id, new_id, trace_context
 from gateway.state.tenants import Tenant
-from gateway.upstream.home import HERE, SilentWire
+from gateway.upstream.home import HERE
 
 
 class Inside:

@@ -3,14 +3,16 @@
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.contract import Call, Client, Inbound, Json, Outlet, Record
-from gateway.errors import TABLE, Fault, ForeignError, Kind
+from gateway.contract import Call, Client, Inbound, Outlet, Record, SilentWire
+from gateway.errors import TABLE, Fault, ForeignError
 from gateway.protocol.answer import Header, error_bytes, headers, retry_header
 from gateway.protocol.faults import RpcError, dress
 from gateway.protocol.floor import Floor, Refusal
 
 OTHER: Final = "_OTHER"
 """The method of what has none that this house knows: a client's own word would make a metric of its own."""
+
+_NOBODY: Final = SilentWire()
 
 Correlation = tuple[str, Mapping[str, str]]
 """The correlation id and the trace context."""
@@ -84,21 +86,3 @@ class Refusals:
             trace=trace,
             peer=inbound.peer,
         )
-
-
-class _Nobody:
-    """The wire of a request that is refused: nothing is said to its client but that."""
-
-    waited = 0.0
-
-    async def notify(self, method: str, params: Json) -> None:
-        """Nobody listens."""
-
-    async def ask(self, requests: Mapping[str, Json]) -> dict[str, Json]:
-        raise Fault(Kind.UNSUPPORTED, "This client cannot be asked.")
-
-    async def hang_up(self) -> None:
-        """There is nothing to end."""
-
-
-_NOBODY: Final = _Nobody()

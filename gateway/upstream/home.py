@@ -12,7 +12,6 @@ import httpx
 from msgspec.structs import replace
 
 from gateway.contract import Bridge, Bus, Caller, Here, Json, Piece, Refusal, Store
-from gateway.errors import Fault, Kind
 from gateway.telemetry.piece import Done
 from gateway.telemetry.sampling import below
 
@@ -135,18 +134,3 @@ class WorkSpan:
         HERE.reset(self._before)
         ended = perf_counter_ns()
         self._told(Done(self._namespace, self._name, self._here, self.place, self._started, ended, self._about, exc))
-
-
-class SilentWire:
-    """The wire of a call that the house itself makes: nobody is there to hear or be asked."""
-
-    waited = 0.0
-
-    async def notify(self, method: str, params: Json) -> None:
-        """Nobody hears it."""
-
-    async def ask(self, requests: Mapping[str, Json]) -> dict[str, Json]:
-        raise Fault(Kind.UNSUPPORTED, "Nobody is there to be asked.")
-
-    async def hang_up(self) -> None:
-        """Nobody is on the line."""

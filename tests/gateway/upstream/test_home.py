@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gateway.contract import Caller, Here, Json, Place
+from gateway.contract import Caller, Here, Json, Place, SilentWire
 from gateway.errors import Fault, Kind
 from gateway.telemetry.piece import Done
-from gateway.upstream.home import HERE, House, ModuleHome, SilentWire
+from gateway.upstream.home import HERE, House, ModuleHome
 from tests.gateway.fakes import ALICE
 
 OTHER = Caller("other", "alice")
