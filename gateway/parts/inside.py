@@ -39,9 +39,19 @@ class Inside:
         size = len(json.dumps(arguments))
         if not trace and (here := HERE.get(None)) is not None and here.place is not None:
             trace = {"traceparent": here.place.traceparent}
-        client, wire, record = Client(MODERN, {}), SilentWire(), Record()
-        about: Json = {"endpoint": caller.resource, "body_bytes": size, "trace": trace}
-        call = Call(given, caller, "tools/call", params, client, wire, record, route, **about)
+        call = Call(
+            given,
+            caller,
+            "tools/call",
+            params,
+            Client(MODERN, {}),
+            SilentWire(),
+            Record(),
+            route,
+            endpoint=caller.resource,
+            body_bytes=size,
+            trace=trace,
+        )
         # Only lists come encoded; a tool's result is an object.
         return cast("Json", await self._path(call))
 
