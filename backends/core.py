@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from backends.gox import runlog
 from backends.gox.action import MIGRATIONS, WORDS, Action, Request, action_server, closed
-from gateway.contract import Home, Json, Manifest
+from gateway.contract import Host, Json, Manifest
 from gateway.errors import Fault, Kind
 
 MAX_ENTRIES = 1_000_000
@@ -27,8 +27,8 @@ class Options(BaseModel):
 
 
 manifest = Manifest(
-    faults="protocol",
-    words=WORDS,
+    error_style="protocol",
+    codes=WORDS,
     options=Options,
     store="gox",
     effects={"ping": 0, "workspace_stats": 0},
@@ -36,7 +36,7 @@ manifest = Manifest(
 )
 
 
-def server(home: Home) -> Server[Any]:
+def server(home: Host) -> Server[Any]:
     """`core`."""
     ping = Action(
         name="ping",
@@ -54,7 +54,7 @@ def server(home: Home) -> Server[Any]:
     return action_server(home, "core", [ping])
 
 
-def project(home: Home) -> Server[Any]:
+def project(home: Host) -> Server[Any]:
     """`project`."""
 
     async def workspace_stats(request: Request) -> Json:
@@ -86,11 +86,11 @@ async def _ping(request: Request) -> Json:
     return {"ok": True, "serverTime": runlog.now()}
 
 
-def _root(home: Home) -> Path:
+def _root(home: Host) -> Path:
     options: Options = home.options
     if options.root is not None:
         return options.root
-    return Path.cwd() if home.loopback else home.folder(home.here().caller)
+    return Path.cwd() if home.loopback else home.folder(home.current_call().caller)
 
 
 def _count(root: Path) -> tuple[int, int]:

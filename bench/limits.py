@@ -6,9 +6,9 @@ from typing import Any, Final, cast
 from rich.console import Console
 
 from bench.policy import best
-from gateway.contract import MODERN, Call, Caller, Client, Record, Result, Route
+from gateway.contract import MODERN, Call, Caller, ClientProfile, Record, Result, Route
 from gateway.stages.limit import Costs, Limit, Rule
-from gateway.upstream.home import SilentWire
+from gateway.contract import NullWire
 
 MOST: Final = 10.0
 """Microseconds of CPU that one limit may take."""
@@ -39,7 +39,7 @@ def _call() -> Call:
     definition: dict[str, Any] = {"name": "echo", "inputSchema": {"type": "object"}}
     route = Route("lab", "echo", "lab.echo", "lab_echo", backend, definition, effect=2)
     params = {"name": "lab_echo", "arguments": {"text": "hello"}}
-    return Call("id", caller, "tools/call", params, Client(MODERN, {}), SilentWire(), Record(), route)
+    return Call("id", caller, "tools/call", params, ClientProfile(MODERN, {}), NullWire(), Record(), route)
 
 
 def _end(call: Call) -> Awaitable[Result]:

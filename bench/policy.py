@@ -6,14 +6,14 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from gateway.contract import MODERN, Call, Caller, Client, Record, Route
+from gateway.contract import MODERN, Call, Caller, ClientProfile, Record, Route
 from gateway.policy.decide import Policy
 from gateway.policy.judgement import judge
 from gateway.policy.ruleset import Asker, Target
 from gateway.policy.shelf import Policies, load
 from gateway.policy.source import SHIPPED
 from gateway.state.tenants import Tenant
-from gateway.upstream.home import SilentWire
+from gateway.contract import NullWire
 
 MOST: Final = 5.0
 """Microseconds of CPU that a remembered decision may take."""
@@ -31,7 +31,7 @@ def main() -> int:
     definition: dict[str, Any] = {"name": "echo", "inputSchema": {"type": "object"}}
     route = Route("lab", "echo", "lab.echo", "lab_echo", backend, definition)
     params = {"name": "lab_echo", "arguments": {"text": "hello"}}
-    call = Call("id", caller, "tools/call", params, Client(MODERN, {}), SilentWire(), Record(), route)
+    call = Call("id", caller, "tools/call", params, ClientProfile(MODERN, {}), NullWire(), Record(), route)
     asker = Asker("default", "user", "", caller.groups, caller.scopes)
     target = Target("Tool", "lab.echo", "lab", "echo", 2)
 

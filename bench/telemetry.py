@@ -14,7 +14,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from bench.policy import best
-from gateway.contract import MODERN, Call, Caller, Client, Manifest, Record, Route
+from gateway.contract import MODERN, Call, Caller, ClientProfile, Manifest, Record, Route
 from gateway.telemetry.calls import Spans
 from gateway.telemetry.export import Exporter
 from gateway.telemetry.metrics import CallMetrics
@@ -22,7 +22,7 @@ from gateway.telemetry.otlp import Encoder
 from gateway.telemetry.sampling import Sampler
 from gateway.telemetry.senders import HttpSender
 from gateway.telemetry.store import TraceStore
-from gateway.upstream.home import SilentWire
+from gateway.contract import NullWire
 
 MOST_AT_ONE_PERCENT: Final = 15.0
 MOST_AT_ALL: Final = 120.0
@@ -64,7 +64,7 @@ def _spans(share: float, url: str, folder: Path, times: int = 4_000) -> float:
 
     def one() -> None:
         call = _call()
-        call.record.place = sampler(call.trace)
+        call.record.position = sampler(call.trace)
         spans.told(call, {}, None)
 
     took: list[float] = []
@@ -87,7 +87,9 @@ def _call() -> Call:
     record.decision, record.policies = "allow", ("grant.call",)
     record.stages, record.marks = _STAGES, [record.started] * len(_STAGES)
     params = {"name": "lab_echo", "arguments": {"text": "hello"}}
-    return Call("id", caller, "tools/call", params, Client(MODERN, {}), SilentWire(), record, route, request_id=1)
+    return Call(
+        "id", caller, "tools/call", params, ClientProfile(MODERN, {}), NullWire(), record, route, request_id=1
+    )
 
 
 class _Collector:

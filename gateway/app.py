@@ -57,7 +57,7 @@ from gateway.state.secrets import load_secret
 from gateway.state.tenants import TenantChange
 from gateway.telemetry.log import Lines
 from gateway.upstream.bridge import Bridges
-from gateway.upstream.home import House
+from gateway.upstream.home import HostServices
 
 VERSION: Final = version("gatehouse")
 SERVER_INFO: Final[Json] = {"name": "gatehouse", "title": "Gatehouse", "version": VERSION}
@@ -194,9 +194,9 @@ class Gatehouse:
             self._share,
         )
 
-    def _house(self, bridges: Bridges) -> House:
+    def _house(self, bridges: Bridges) -> HostServices:
         """What modules may ask for."""
-        return House(
+        return HostServices(
             stores=self.stores,
             files=self.settings.files_dir,
             bus=self.ground.bus,
@@ -204,11 +204,11 @@ class Gatehouse:
             loopback=self.identity.local,
             bridge=bridges.for_backend,
             invoke=self.inside.invoke,
-            knows=self.inside.knows,
-            good=self.inside.good,
+            has_tool=self.inside.knows,
+            is_authorized=self.inside.good,
             spawn=self._tasks.spawn,
-            opened=self._opened.wait,
-            worked=self.watching.spans.worked,
+            ready=self._opened.wait,
+            record_work=self.watching.spans.worked,
         )
 
     def _floor(self) -> Floor:

@@ -24,8 +24,8 @@ def code_of(exc: Fault | ForeignError, call: Call) -> int | None:
         return _in_era(exc, modern=modern)
     if isinstance(exc, UnknownName):
         return RESOURCE_NOT_FOUND if exc.uri is not None and not modern else INVALID_PARAMS
-    route = call.leads_to
-    if route is None or call.method != "tools/call" or route.backend.manifest.faults == "protocol":
+    route = call.resolved_route
+    if route is None or call.method != "tools/call" or route.backend.manifest.error_style == "protocol":
         return number(exc.kind, modern=modern)
     return None
 

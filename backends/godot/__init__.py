@@ -8,19 +8,19 @@ from backends.godot.envelope import WORDS, dress
 from backends.godot.options import Options
 from backends.godot.rows import TOOLS
 from backends.godot.server import make
-from gateway.contract import Home, Manifest
+from gateway.contract import Host, Manifest
 
 manifest = Manifest(
-    words=WORDS,
-    dress=dress,
+    codes=WORDS,
+    render_error=dress,
     options=Options,
-    owns=("godot://", "godot-template://"),
+    uri_prefixes=("godot://", "godot-template://"),
     effects={tool.name: tool.effect for tool in TOOLS.values()},
     timeouts={tool.name: tool.timeout for tool in TOOLS.values() if tool.timeout is not None},
     executor=True,
 )
 
 
-def server(home: Home) -> Server[Any]:
+def server(home: Host) -> Server[Any]:
     """`godot`."""
     return make(home)

@@ -15,7 +15,7 @@ from backends.godot.job import Tool
 from backends.godot.options import Options
 from backends.godot.paths import PROJECT_FILE, Project, Roots
 from backends.godot.running import Runs
-from gateway.contract import Caller, Home, Json
+from gateway.contract import Caller, Host, Json
 from gateway.errors import Fault, Kind
 
 _ENGINE_HOME: Final = ".engine"
@@ -24,7 +24,7 @@ _ENGINE_HOME: Final = ".engine"
 class Desk:
     """One for each entry of `backends:`. What it keeps is keyed by tenant or by a project of one."""
 
-    def __init__(self, home: Home, tools: Mapping[str, Tool]) -> None:
+    def __init__(self, home: Host, tools: Mapping[str, Tool]) -> None:
         self.tools = tools
         self.options: Options = home.options
         self.home = home

@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from backends.godot.paths import Project
-from gateway.contract import Caller, Home, Json
+from gateway.contract import Caller, Host, Json
 from gateway.errors import Fault, Kind
 
 _KINDS = {
@@ -18,7 +18,7 @@ _KINDS = {
 class Editors:
     """A peer's name is the path of the project that it announced."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Host) -> None:
         self._home = home
 
     def connected(self, caller: Caller) -> list[Json]:
@@ -36,7 +36,11 @@ class Editors:
             raise Fault(Kind.UNAVAILABLE, "No editor has this project open.")
         if not self.connected(caller):
             raise Fault(Kind.UNAVAILABLE, "This needs an editor, and none is connected.")
-        payload: Json = {"operation": method, "payload": params, "correlationId": self._home.here().correlation_id}
+        payload: Json = {
+            "operation": method,
+            "payload": params,
+            "correlationId": self._home.current_call().correlation_id,
+        }
         try:
             answer = await self._home.bridge.request(caller, peer, payload, timeout)
         except Fault as fault:

@@ -12,7 +12,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.types import ResourceUpdatedNotification, ResourceUpdatedNotificationParams, SubscriptionsListenRequestParams
 
-from gateway.contract import Caller, Home, Json
+from gateway.contract import Caller, Host, Json
 
 EVENTS: Final = "godot://editor/events"
 META: Final = "godot:event"
@@ -24,7 +24,7 @@ _NEW_FILES: Final = frozenset({"scene_created", "script_created", "filesystem_ch
 class Events:
     """The latest of each tenant, and the one stream on which the gateway hears of changes."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Host) -> None:
         self._home = home
         self._latest: dict[str, deque[Json]] = {}
         self._listening: dict[ServerSession, frozenset[str]] = {}
@@ -35,7 +35,7 @@ class Events:
 
     def told(self, peer: Json, event: Json) -> None:
         """An editor says so; the call in progress is its owner's."""
-        tenant = self._home.here().caller.tenant
+        tenant = self._home.current_call().caller.tenant
         known: Json = {"at": round(time.time(), 3), "project": peer["name"], **event}
         self._latest.setdefault(tenant, deque(maxlen=_KEPT)).append(known)
         # The new task is within the same call, so that only its tenant hears of it.

@@ -6,7 +6,7 @@ from typing import Final
 from backends.godot.desk import Desk
 from backends.godot.envelope import WORDS
 from backends.godot.paths import PROJECT_FILE
-from gateway.contract import Refusal
+from gateway.contract import RefusedCall
 from gateway.errors import Fault, Kind
 
 _MOST: Final = 64
@@ -19,20 +19,20 @@ class Refusals:
         self._desk = desk
         self._waiting = 0
 
-    def told(self, refusal: Refusal) -> None:
+    def told(self, refusal: RefusedCall) -> None:
         # Whoever calls too often must not push everything else out of a log of bounded size.
         if refusal.fault.kind is not Kind.RATE_LIMITED and self._waiting < _MOST:
             self._waiting += 1
             self._desk.home.spawn(self._note(refusal))
 
-    async def _note(self, refusal: Refusal) -> None:
+    async def _note(self, refusal: RefusedCall) -> None:
         try:
             await asyncio.to_thread(self._write, refusal)
         finally:
             self._waiting -= 1
 
-    def _write(self, refusal: Refusal) -> None:
-        here, fault, given = refusal.here, refusal.fault, refusal.arguments.get("projectPath")
+    def _write(self, refusal: RefusedCall) -> None:
+        here, fault, given = refusal.call, refusal.fault, refusal.arguments.get("projectPath")
         if not isinstance(given, str):
             return
         try:

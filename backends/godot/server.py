@@ -25,7 +25,7 @@ from backends.godot.paths import Project
 from backends.godot.refusals import Refusals
 from backends.godot.rows import TOOLS
 from backends.lists import answer_lists
-from gateway.contract import Home, Json
+from gateway.contract import Host, Json
 from gateway.errors import Fault, Kind
 
 _INSTRUCTIONS: Final = (
@@ -35,7 +35,7 @@ _INSTRUCTIONS: Final = (
 )
 
 
-def make(home: Home) -> Server[Any]:
+def make(home: Host) -> Server[Any]:
     desk = Desk(home, TOOLS)
     home.on_refusal(Refusals(desk).told)
     listed = [tool.definition(gate_open=desk.options.allow_dangerous_ops) for tool in TOOLS.values()]
@@ -52,7 +52,7 @@ def make(home: Home) -> Server[Any]:
         return await _Recorded(desk, tool, arguments).call(report)
 
     async def read_resource(ctx: ServerRequestContext[Any], params: ReadResourceRequestParams) -> Json:
-        return await views.read(desk, home.here().caller, str(params.uri))
+        return await views.read(desk, home.current_call().caller, str(params.uri))
 
     async def get_prompt(ctx: ServerRequestContext[Any], params: GetPromptRequestParams) -> Json:
         return prompts.get(params.name, params.arguments or {})
@@ -61,7 +61,7 @@ def make(home: Home) -> Server[Any]:
     async def lifespan(server: Server[Any]) -> AsyncGenerator[Desk, None]:
         sweep = asyncio.create_task(desk.workers.sweep())
         try:
-            with home.bridge.hearing(desk.events.told):
+            with home.bridge.subscribe(desk.events.told):
                 yield desk
         finally:
             sweep.cancel()
@@ -80,7 +80,7 @@ class _Recorded:
     """One call, from its project's path to the line in its project's log."""
 
     def __init__(self, desk: Desk, tool: Tool, arguments: Json) -> None:
-        here = desk.home.here()
+        here = desk.home.current_call()
         self._desk = desk
         self._tool = tool
         self._arguments = arguments

@@ -21,7 +21,7 @@ from mcp.types import (
 
 from backends.gox import house, runlog
 from backends.gox.idempotency import Once, bridge_key
-from gateway.contract import Caller, Home, Json
+from gateway.contract import Caller, Host, Json
 from gateway.errors import Fault, Kind
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
@@ -80,7 +80,7 @@ class Action:
 
 
 def action_server(
-    home: Home,
+    home: Host,
     name: str,
     actions: Sequence[Action],
     studios: Callable[[Caller], list[Json]] | None = None,
@@ -114,13 +114,13 @@ def action_server(
 class _Runs:
     """Runs actions, each inside its record; looks after the log of runs on the way."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Host) -> None:
         self._home = home
         self._once = Once.of(home)
         self._tidied: dict[str, float] = {}
 
     async def run(self, action: Action, arguments: Json) -> Json:
-        meta = self._home.here().meta
+        meta = self._home.current_call().meta
         key = meta.get("idempotencyKey") if action.side_effect == "write" else None
         tool = f"{self._home.namespace}.{action.name}"
         dry = flag(meta.get("dryRun"))
@@ -129,7 +129,7 @@ class _Runs:
         return await self._once(tool, key, asked, lambda: self._recorded(action, tool, arguments, dry, key))
 
     async def _recorded(self, action: Action, tool: str, arguments: Json, dry_run: bool, key: object) -> Json:
-        here = self._home.here()
+        here = self._home.current_call()
         request = Request(
             arguments,
             actor=text_or_none(here.meta.get("actor")),

@@ -7,7 +7,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from backends.gox import runlog
-from gateway.contract import Bus, Caller, Home, Json, Store
+from gateway.contract import Bus, Caller, Host, Json, Store
 from gateway.errors import Fault
 
 _ALIVE: Final = "gox.alive"
@@ -28,38 +28,38 @@ _parts: Final[WeakKeyDictionary[Bus, list[Part]]] = WeakKeyDictionary()
 
 
 @asynccontextmanager
-async def joined(home: Home, part: Part) -> AsyncGenerator[None]:
+async def joined(home: Host, part: Part) -> AsyncGenerator[None]:
     """The part is known to the others as long as the block lasts."""
     parts = _parts.setdefault(home.bus, [])
     parts.append(part)
-    home.bus.answer(_ALIVE, _alive)
+    home.bus.respond(_ALIVE, _alive)
     try:
         yield
     finally:
         parts.remove(part)
 
 
-def actions_count(home: Home) -> int:
+def actions_count(home: Host) -> int:
     return sum(len(part.actions) for part in _newest(home).values())
 
 
-def studios(home: Home, caller: Caller) -> list[Json] | None:
+def studios(home: Host, caller: Caller) -> list[Json] | None:
     """The Studios of the caller's tenant; None when no backend has a bridge."""
     bridged = [part.studios for part in _newest(home).values() if part.studios is not None]
     return [studio for each in bridged for studio in each(caller)] if bridged else None
 
 
-async def alive(home: Home, worker: str) -> bool:
+async def alive(home: Host, worker: str) -> bool:
     if worker == home.bus.worker:
         return True
     try:
-        await home.bus.ask(worker, _ALIVE, {}, _PATIENCE)
+        await home.bus.request(worker, _ALIVE, {}, _PATIENCE)
     except Fault:
         return False
     return True
 
 
-async def end_orphans(home: Home, store: Store) -> None:
+async def end_orphans(home: Host, store: Store) -> None:
     """Records that a worker left running when it died are ended."""
     for worker in await runlog.workers(store):
         if not await alive(home, worker):
@@ -70,6 +70,6 @@ async def _alive(message: Json) -> Json:
     return {}
 
 
-def _newest(home: Home) -> dict[str, Part]:
+def _newest(home: Host) -> dict[str, Part]:
     # A backend whose settings changed is there twice until the old one's calls are done.
     return {part.namespace: part for part in _parts.get(home.bus, [])}

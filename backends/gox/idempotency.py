@@ -15,7 +15,7 @@ from typing import Any, Final
 from sqlalchemy import Row, text
 
 from backends.gox.house import alive
-from gateway.contract import Caller, Home, Json
+from gateway.contract import Caller, Host, Json
 from gateway.errors import Fault, Kind
 
 KEPT: Final = 24 * 3600.0
@@ -44,11 +44,11 @@ _Place = tuple[str, str, str]
 class Once:
     """Give one to a backend; it holds what runs on this worker."""
 
-    home: Home
+    home: Host
     _running: "dict[_Place, tuple[str, asyncio.Task[Json]]]"
 
     @classmethod
-    def of(cls, home: Home) -> "Once":
+    def of(cls, home: Host) -> "Once":
         return cls(home, {})
 
     async def __call__(self, tool: str, key: object, arguments: Json, work: Callable[[], Awaitable[Json]]) -> Json:
@@ -57,7 +57,7 @@ class Once:
             return await work()
         if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY:
             raise Fault(Kind.INVALID_INPUT, f"idempotencyKey must be a string of 1 to {MAX_KEY} characters")
-        caller = self.home.here().caller
+        caller = self.home.current_call().caller
         place, digest = (caller.principal, tool, key), _digest(arguments)
         running = self._running.get(place)
         if running is None:

@@ -16,7 +16,7 @@ from mcp.types import (
 )
 
 from backends.gox import house, runlog
-from gateway.contract import Home, Json
+from gateway.contract import Host, Json
 from gateway.errors import UnknownName
 
 _JSON: Final = "application/json"
@@ -34,7 +34,7 @@ _TEMPLATES: Final = [
 ]
 
 
-def add_resources(server: Server[Any], home: Home) -> None:
+def add_resources(server: Server[Any], home: Host) -> None:
     """Let the server offer them."""
 
     async def list_resources(
@@ -57,8 +57,8 @@ def add_resources(server: Server[Any], home: Home) -> None:
     server.add_request_handler("resources/read", ReadResourceRequestParams, read)
 
 
-async def _read(home: Home, uri: str) -> Json:
-    store = home.store(home.here().caller)
+async def _read(home: Host, uri: str) -> Json:
+    store = home.store(home.current_call().caller)
     if uri == _STATUS:
         return _status(home)
     if uri == _RUNS:
@@ -69,13 +69,13 @@ async def _read(home: Home, uri: str) -> Json:
     raise UnknownName(f"Unknown resource: {uri[:128]}", uri=uri)
 
 
-def _status(home: Home) -> Json:
+def _status(home: Host) -> Json:
     status: Json = {
         "version": version("gatehouse"),
         "actionsCount": house.actions_count(home),
         "serverTime": runlog.now(),
     }
-    studios = house.studios(home, home.here().caller)
+    studios = house.studios(home, home.current_call().caller)
     if studios is not None:
         status["bridge"] = {"connected": any(studio["connected"] for studio in studios), "studios": studios}
     return status

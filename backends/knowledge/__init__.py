@@ -21,7 +21,7 @@ from backends.knowledge.options import Options
 from backends.knowledge.tools import TOOLS
 from backends.knowledge.visit import Library, visit
 from backends.lists import answer_lists
-from gateway.contract import Home, Json, Manifest
+from gateway.contract import Host, Json, Manifest
 from gateway.errors import Kind
 
 WORDS: Final[Mapping[Kind, str]] = {
@@ -47,14 +47,14 @@ def _dress(error: Json, tool: str, arguments: Json) -> Json:
 
 
 manifest = Manifest(
-    words=WORDS,
-    dress=_dress,
+    codes=WORDS,
+    render_error=_dress,
     options=Options,
-    owns=("knowledge://",),
+    uri_prefixes=("knowledge://",),
     effects={tool.name: tool.effect for tool in TOOLS},
     timeouts={"ingest": 600.0},
     migrations=Path(__file__).parent / "migrations",
-    watch_by_tenant=True,
+    subscribe_by_tenant=True,
 )
 
 _INSTRUCTIONS: Final = (
@@ -65,7 +65,7 @@ _INSTRUCTIONS: Final = (
 Ctx = ServerRequestContext[Any, Any]
 
 
-def server(home: Home) -> Server[Any]:
+def server(home: Host) -> Server[Any]:
     library = Library(home)
     desk = Desk(library)
 
@@ -77,11 +77,11 @@ def server(home: Home) -> Server[Any]:
             return await resources.read(book, str(params.uri))
 
     async def subscribe(ctx: Ctx, params: SubscribeRequestParams) -> Json:
-        library.announcer.watch(home.here().caller.tenant, str(params.uri))
+        library.announcer.watch(home.current_call().caller.tenant, str(params.uri))
         return {}
 
     async def unsubscribe(ctx: Ctx, params: UnsubscribeRequestParams) -> Json:
-        library.announcer.unwatch(home.here().caller.tenant, str(params.uri))
+        library.announcer.unwatch(home.current_call().caller.tenant, str(params.uri))
         return {}
 
     async def get_prompt(ctx: Ctx, params: GetPromptRequestParams) -> Json:

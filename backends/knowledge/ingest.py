@@ -77,7 +77,7 @@ async def resume(visit: Visit) -> None:
 
 async def _work(visit: Visit, task_id: str) -> None:
     try:
-        while await visit.library.home.good(visit.caller):
+        while await visit.library.home.is_authorized(visit.caller):
             if await _step(visit, task_id) is None:
                 return
         await _fail(visit, task_id, "Whoever started it may no longer do so.")

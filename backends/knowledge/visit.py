@@ -11,13 +11,13 @@ from backends.knowledge.announce import Announcer
 from backends.knowledge.book import Book
 from backends.knowledge.options import Options
 from backends.knowledge.search.engines import index_for
-from gateway.contract import Caller, Home
+from gateway.contract import Caller, Host
 
 
 class Library:
     """What the calls of one server share."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Host) -> None:
         self.home = home
         self.announcer = Announcer()
 
@@ -51,7 +51,7 @@ class Visit:
 
 
 def visit(library: Library, ctx: ServerRequestContext[Any, Any]) -> Visit:
-    here = library.home.here()
+    here = library.home.current_call()
     named = here.meta.get("actor")
     actor = named if isinstance(named, str) and 0 < len(named) <= 200 else here.caller.subject
     return Visit(library, ctx, here.caller, actor)

@@ -5,13 +5,13 @@ from typing import Any
 
 from backends.launch.options import Options
 from backends.launch.words import WORDS, dress
-from gateway.contract import Home, Manifest
+from gateway.contract import Host, Manifest
 
 manifest = Manifest(
-    words=WORDS,
-    dress=dress,
+    codes=WORDS,
+    render_error=dress,
     options=Options,
-    owns=("resource://run/",),
+    uri_prefixes=("resource://run/",),
     effects={
         "launch_start_run": 2,
         "launch_start_run_from_product_url": 2,
@@ -47,7 +47,7 @@ manifest = Manifest(
 )
 
 
-def server(home: Home) -> Any:
+def server(home: Host) -> Any:
     """The SDK server of the launch tools."""
     # Here, not at the top: work items run in children that import this package and need no MCP server.
     from backends.launch.door import launch_server

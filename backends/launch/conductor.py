@@ -19,7 +19,7 @@ from backends.launch.states import STABLE, TERMINAL, State
 from backends.launch.telemetry import Telemetry
 from backends.launch.words import internal
 from backends.launch.workshop import Workshop
-from gateway.contract import Caller, Home, Lease
+from gateway.contract import Caller, Host, Lease
 from gateway.errors import Fault, Kind
 
 log = logging.getLogger("gatehouse.launch")
@@ -35,7 +35,7 @@ async def silent(message: str) -> None:
 
 
 class Conductor:
-    def __init__(self, home: Home, telemetry: Telemetry) -> None:
+    def __init__(self, home: Host, telemetry: Telemetry) -> None:
         self._home = home
         self._telemetry = telemetry
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -179,7 +179,7 @@ class Conductor:
                 return
             if step is None:
                 return
-            if not await self._home.good(caller):
+            if not await self._home.is_authorized(caller):
                 raise Fault(Kind.DENIED, "The credential that this run goes on with is no longer good.", retryable=True)
             await asyncio.to_thread(_check_runtime, job.run)
             await self._step(job, state)

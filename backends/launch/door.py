@@ -24,7 +24,7 @@ from backends.launch.starting import Starting
 from backends.launch.telemetry import Telemetry
 from backends.launch.tools import tools
 from backends.launch.words import WORDS, internal
-from gateway.contract import Here, Home, Json
+from gateway.contract import CurrentCall, Host, Json
 from gateway.errors import Fault, Kind
 
 log = logging.getLogger("gatehouse.launch")
@@ -38,7 +38,7 @@ _INSTRUCTIONS: Final = (
 _QUIET: Final = frozenset({"launch_get_status", "launch_get_artifact", "launch_list_runs", "get_run_telemetry"})
 
 
-def launch_server(home: Home) -> Server[Any]:
+def launch_server(home: Host) -> Server[Any]:
     outward = Outward(home)
     telemetry = Telemetry(home, outward)
     shelf, conductor = Shelf(home), Conductor(home, telemetry)
@@ -53,7 +53,7 @@ def launch_server(home: Home) -> Server[Any]:
         return await door.call(ctx, params.name, params.arguments or {})
 
     async def read_resource(ctx: ServerRequestContext[Any], params: ReadResourceRequestParams) -> Json:
-        return await resources.read(shelf, home.here().caller, str(params.uri))
+        return await resources.read(shelf, home.current_call().caller, str(params.uri))
 
     @asynccontextmanager
     async def lifespan(server: Server[Any]) -> AsyncGenerator[None]:
@@ -100,14 +100,14 @@ def _others(launches: Launches) -> dict[str, Handler]:
 
 
 class _Door:
-    def __init__(self, home: Home, shelf: Shelf, telemetry: Telemetry, handlers: dict[str, Handler]) -> None:
+    def __init__(self, home: Host, shelf: Shelf, telemetry: Telemetry, handlers: dict[str, Handler]) -> None:
         self._home = home
         self._shelf = shelf
         self._telemetry = telemetry
         self._handlers = handlers
 
     async def call(self, ctx: ServerRequestContext[Any], name: str, arguments: Json) -> Json:
-        here = self._home.here()
+        here = self._home.current_call()
         ask = Ask(here.caller, arguments, _span(here), _Steps(ctx))
         started, clock = now(), time.monotonic()
         about: Json = {"tool": name, "arguments": sorted(arguments), "correlation_id": here.correlation_id}
@@ -136,7 +136,7 @@ class _Door:
             raise
         except Exception as exc:
             # The contract wants the class of the cause in every INTERNAL, and only we know it.
-            log.exception("%s failed", name, extra={"correlation_id": self._home.here().correlation_id})
+            log.exception("%s failed", name, extra={"correlation_id": self._home.current_call().correlation_id})
             raise internal(exc) from exc
 
     async def _tell(self, name: str, ask: Ask, about: Json) -> None:
@@ -167,6 +167,6 @@ class _Steps:
         await self._ctx.session.report_progress(self._count, None, message)
 
 
-def _span(here: Here) -> Span:
+def _span(here: CurrentCall) -> Span:
     """The call's own, so that what the journal names is found in the trace, and the other way round."""
-    return Span() if here.place is None else Span.at(here.place)
+    return Span() if here.position is None else Span.at(here.position)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from backends.launch.canon import canonical, digest
-from gateway.contract import Json, Place
+from gateway.contract import Json, TracePosition
 from gateway.errors import Fault, Kind
 
 GENESIS: Final = ""
@@ -23,7 +23,7 @@ class Span:
     parent_span_id: str | None = None
 
     @classmethod
-    def at(cls, place: Place) -> "Span":
+    def at(cls, place: TracePosition) -> "Span":
         """The same as in the gateway's own trace."""
         return cls(place.trace_id, place.span_id, place.parent_id or None)
 

@@ -13,11 +13,11 @@ from backends.launch.run import Run
 from backends.launch.states import SECTIONS, State
 from backends.launch.words import KINDS
 from backends.launch.workshop import Workshop
-from gateway.contract import Json, Piece
+from gateway.contract import Json, WorkSpan
 from gateway.errors import Fault, Kind
 
 Progress = Callable[[str], Awaitable[None]]
-Spans = Callable[[str, Mapping[str, str | int]], Piece]
+Spans = Callable[[str, Mapping[str, str | int]], WorkSpan]
 """`Home.span`: every work item is a span of the trace of the call that had it done."""
 _DONE: Final = ("finished", "skipped")
 
@@ -165,13 +165,13 @@ class _Queued:
     work: Work
     scope: str
     item: Json
-    piece: Piece
+    piece: WorkSpan
     done: bool
 
     @property
     def span(self) -> Span:
         """The same ids in the journal as in the trace."""
-        return Span.at(self.piece.place)
+        return Span.at(self.piece.position)
 
 
 _SECTION_STATES: Final = {

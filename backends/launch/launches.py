@@ -15,13 +15,13 @@ from backends.launch.run import Run, times
 from backends.launch.shelf import Shelf
 from backends.launch.states import TERMINAL, VALIDATABLE, State
 from backends.launch.words import illegal_state
-from gateway.contract import Caller, Home, Json
+from gateway.contract import Caller, Host, Json
 
 _FINAL: Final = frozenset(state.value for state in TERMINAL)
 
 
 class Launches:
-    def __init__(self, home: Home, shelf: Shelf, conductor: Conductor, publishing: Publishing) -> None:
+    def __init__(self, home: Host, shelf: Shelf, conductor: Conductor, publishing: Publishing) -> None:
         self._home = home
         self._shelf = shelf
         self._conductor = conductor

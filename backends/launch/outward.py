@@ -6,12 +6,12 @@ from collections.abc import Iterable
 import httpx
 
 from backends.launch.options import Options
-from gateway.contract import Home, Json
+from gateway.contract import Host, Json
 from gateway.errors import Fault, Kind
 
 
 class Outward:
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Host) -> None:
         options: Options = home.options
         self._home = home
         self._vouched = _prefixes((*options.endpoints, options.github_api or ""))

@@ -11,11 +11,11 @@ from backends.launch.outward import Outward
 from backends.launch.pipeline import PUBLISH
 from backends.launch.states import State
 from backends.launch.workers.publish import pull_record
-from gateway.contract import Home, Json
+from gateway.contract import Host, Json
 
 
 class Publishing:
-    def __init__(self, home: Home, outward: Outward) -> None:
+    def __init__(self, home: Host, outward: Outward) -> None:
         self._options: Options = home.options
         self._outward = outward
 

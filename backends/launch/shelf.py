@@ -5,11 +5,11 @@ from pathlib import Path
 from backends.launch import ledger
 from backends.launch.run import Run
 from backends.launch.words import RUN_ID, run_not_found
-from gateway.contract import Caller, Home
+from gateway.contract import Caller, Host
 
 
 class Shelf:
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Host) -> None:
         self._home = home
 
     def folder(self, caller: Caller, run_id: str) -> Path:

@@ -21,12 +21,12 @@ from backends.launch.run import Run, new_run_id
 from backends.launch.shelf import Shelf
 from backends.launch.states import State
 from backends.launch.workers.scout import HEAD
-from gateway.contract import Caller, Home, Json
+from gateway.contract import Caller, Host, Json
 from gateway.errors import Fault, Kind
 
 
 class Starting:
-    def __init__(self, home: Home, shelf: Shelf, conductor: Conductor, outward: Outward) -> None:
+    def __init__(self, home: Host, shelf: Shelf, conductor: Conductor, outward: Outward) -> None:
         self._home = home
         self._options: Options = home.options
         self._shelf = shelf

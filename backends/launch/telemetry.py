@@ -15,7 +15,7 @@ import httpx
 from backends.launch.events import Span, now
 from backends.launch.outward import Outward
 from backends.launch.run import Run
-from gateway.contract import Home, Json
+from gateway.contract import Host, Json
 from gateway.errors import Fault
 
 log = logging.getLogger("gatehouse.launch")
@@ -26,7 +26,7 @@ _DELAYS: Final = (1.0, 2.0, 4.0)
 
 
 class Telemetry:
-    def __init__(self, home: Home, outward: Outward, delays: Sequence[float] = _DELAYS) -> None:
+    def __init__(self, home: Host, outward: Outward, delays: Sequence[float] = _DELAYS) -> None:
         self._home = home
         self._outward = outward
         self._delays = delays

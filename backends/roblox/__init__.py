@@ -9,12 +9,12 @@ from backends.gox.action import MIGRATIONS, WORDS, Action, Request, action_serve
 from backends.roblox.catalogue import STUDIOS, TOOLS, Tool
 from backends.roblox.options import Options
 from backends.roblox.studio import Studio
-from gateway.contract import Home, Json, Manifest
+from gateway.contract import Host, Json, Manifest
 from gateway.errors import Fault, Kind
 
 manifest = Manifest(
-    faults="protocol",
-    words=WORDS,
+    error_style="protocol",
+    codes=WORDS,
     options=Options,
     store="gox",
     effects={"list_studios": 0, **{tool.name: 2 if tool.effect == "write" else 0 for tool in TOOLS}},
@@ -22,7 +22,7 @@ manifest = Manifest(
 )
 
 
-def server(home: Home) -> Server[Any]:
+def server(home: Host) -> Server[Any]:
     """`roblox`; without the bridge it has no tools."""
     options: Options = home.options
     if not options.bridge_enabled:
@@ -58,9 +58,9 @@ async def _run(studio: Studio, tool: Tool, timeout: float, request: Request) -> 
     return await studio.ask(request, tool.operation, payload, timeout)
 
 
-def _list_studios(home: Home, studio: Studio) -> Action:
+def _list_studios(home: Host, studio: Studio) -> Action:
     async def run(request: Request) -> Json:
-        return {"studios": studio.listed(home.here().caller)}
+        return {"studios": studio.listed(home.current_call().caller)}
 
     return Action(
         name="list_studios",

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, cast
 
 from backends.gox.action import Request
-from gateway.contract import Caller, Home, Json
+from gateway.contract import Caller, Host, Json
 from gateway.errors import Fault, Kind
 
 _KINDS: Final[Mapping[str, Kind]] = {
@@ -21,7 +21,7 @@ _MAX_MESSAGE: Final = 2000
 class Studio:
     """The Studios of whoever calls."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Host) -> None:
         self._home = home
 
     def listed(self, caller: Caller) -> list[Json]:
@@ -30,7 +30,7 @@ class Studio:
 
     async def ask(self, request: Request, operation: str, payload: Json, timeout: float) -> Json:
         """What the Studio answers. Raises `Fault` for its refusals as for its absence."""
-        caller = self._home.here().caller
+        caller = self._home.current_call().caller
         peer = self._choose(caller, payload.pop("studioId", None))
         message: Json = {
             "operation": operation,

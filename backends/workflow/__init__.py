@@ -16,14 +16,14 @@ from backends.workflow.options import Options
 from backends.workflow.recovery import Recovery
 from backends.workflow.runner import Runner
 from backends.workflow.tools import Tools, listed
-from gateway.contract import Home, Json, Manifest
+from gateway.contract import Host, Json, Manifest
 
 manifest = Manifest(
-    faults="protocol",
-    words=WORDS,
+    error_style="protocol",
+    codes=WORDS,
     options=Options,
     store="gox",
-    owns=("gox://",),
+    uri_prefixes=("gox://",),
     effects={"run": 2, "cancel": 1, "status": 0, "list": 0, "logs": 0},
     migrations=MIGRATIONS,
 )
@@ -32,7 +32,7 @@ manifest = Manifest(
 _MARGIN = 60.0
 
 
-def server(home: Home) -> Server[Any]:
+def server(home: Host) -> Server[Any]:
     """`workflow`, and the resources of the contract."""
     runner = Runner(home, home.options)
     options: Options = home.options

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, Final, cast
 
 from backends.workflow.definition import Step
-from gateway.contract import Caller, Home, Json
+from gateway.contract import Caller, Host, Json
 from gateway.errors import Fault, ForeignError, Kind
 
 _ENVELOPE: Final = frozenset({"runId", "output", "diff"})
@@ -13,7 +13,7 @@ _MAX_MESSAGE: Final = 2000
 _KINDS: Final = {kind.value: kind for kind in Kind}
 
 
-async def attempt(home: Home, caller: Caller, step: Step, arguments: Json, meta: Json) -> Any:
+async def attempt(home: Host, caller: Caller, step: Step, arguments: Json, meta: Json) -> Any:
     """The step's output. Raises `Fault`, whatever went wrong."""
     scope = asyncio.timeout(step.timeout)
     try:

@@ -10,7 +10,7 @@ from typing import Final
 from backends.gox import house
 from backends.workflow import rows
 from backends.workflow.runner import Runner
-from gateway.contract import Caller, Home
+from gateway.contract import Caller, Host
 
 log = logging.getLogger("gatehouse.workflow")
 
@@ -18,7 +18,7 @@ _LOOK_AGAIN: Final = 60.0
 
 
 class Recovery:
-    def __init__(self, home: Home, runner: Runner, silence: float) -> None:
+    def __init__(self, home: Host, runner: Runner, silence: float) -> None:
         """`silence`: longer than that no run that goes on says nothing in its log."""
         self._home = home
         self._runner = runner

@@ -16,7 +16,7 @@ from backends.workflow.options import Options
 from backends.workflow.outputs import Outputs
 from backends.workflow.rows import Control, Run
 from backends.workflow.values import filled, holds
-from gateway.contract import Home, Json, Store
+from gateway.contract import Host, Json, Store
 from gateway.errors import Fault, Kind
 
 log = logging.getLogger("gatehouse.workflow")
@@ -47,11 +47,11 @@ class Live:
 
 
 class Runner:
-    def __init__(self, home: Home, options: Options) -> None:
+    def __init__(self, home: Host, options: Options) -> None:
         self._home = home
         self._options = options
         self._live: dict[str, Live] = {}
-        home.bus.answer(_CANCEL, self._cancel_here)
+        home.bus.respond(_CANCEL, self._cancel_here)
 
     def live(self, run_id: str) -> Live | None:
         return self._live.get(run_id)
@@ -60,7 +60,7 @@ class Runner:
         """The id of a new run, which has begun."""
         parsed = parse(definition, self._options.limits)
         for step in parsed.steps:
-            if not self._home.knows(control.caller, step.action):
+            if not self._home.has_tool(control.caller, step.action):
                 details = {"actionId": step.action, "stepId": step.id}
                 raise Fault(Kind.NOT_FOUND, f"action {step.action!r} is not registered", details=details)
         store = self._home.store(control.caller)
@@ -81,7 +81,7 @@ class Runner:
         if run.worker == self._home.bus.worker:
             await self._cancel_here({"run_id": run.run_id})
         elif await house.alive(self._home, run.worker):
-            await self._home.bus.ask(run.worker, _CANCEL, {"run_id": run.run_id})
+            await self._home.bus.request(run.worker, _CANCEL, {"run_id": run.run_id})
         return True
 
     async def take_over(self, store: Store, run: Run) -> None:
@@ -157,7 +157,7 @@ class Runner:
         number = 0
         while True:
             number += 1
-            if not await self._home.good(live.run.control.caller):
+            if not await self._home.is_authorized(live.run.control.caller):
                 raise Fault(Kind.DENIED, "the credential that started this run is no longer good")
             line = f"step started (attempt 1/{step.attempts})"
             if number > 1:

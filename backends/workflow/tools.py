@@ -14,7 +14,7 @@ from backends.workflow import history, logs, rows, schemas
 from backends.workflow.recovery import Recovery
 from backends.workflow.rows import Control, Run
 from backends.workflow.runner import Runner
-from gateway.contract import Home, Json, Store
+from gateway.contract import Host, Json, Store
 from gateway.errors import Fault, Kind
 
 _DEFAULT_PAGE: Final = 20
@@ -66,7 +66,7 @@ def listed() -> list[Tool]:
 class Tools:
     """What each tool does."""
 
-    def __init__(self, home: Home, runner: Runner, recovery: Recovery) -> None:
+    def __init__(self, home: Host, runner: Runner, recovery: Recovery) -> None:
         self._home = home
         self._runner = runner
         self._recovery = recovery
@@ -83,19 +83,19 @@ class Tools:
         handler = self._handlers.get(name)
         if handler is None:
             raise Fault(Kind.NOT_FOUND, f"tool {name!r} is not registered")
-        await self._recovery.of(self._home.here().caller.tenant)
+        await self._recovery.of(self._home.current_call().caller.tenant)
         structured = await handler(arguments, ctx.session.report_progress)
         block = {"type": "text", "text": json.dumps(structured, ensure_ascii=False, separators=(",", ":"))}
         return {"content": [block], "structuredContent": structured, "isError": False}
 
     async def _run(self, arguments: Json, progress: Progress) -> Json:
-        here = self._home.here()
+        here = self._home.current_call()
         control = Control(
             here.caller,
             actor=arguments.get("actor"),
             dry_run=arguments.get("dryRun", False),
             approved=arguments.get("approved", False),
-            traceparent=here.place.traceparent if here.place is not None else None,
+            traceparent=here.position.traceparent if here.position is not None else None,
         )
         correlation_id = arguments.get("correlationId") or here.correlation_id
 
@@ -153,4 +153,4 @@ class Tools:
         return await rows.find(self._store(), run_id)
 
     def _store(self) -> Store:
-        return self._home.store(self._home.here().caller)
+        return self._home.store(self._home.current_call().caller)

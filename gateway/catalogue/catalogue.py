@@ -15,7 +15,7 @@ from gateway.catalogue.names import Mode
 from gateway.catalogue.own import OwnListings
 from gateway.catalogue.snapshot import Snapshot
 from gateway.catalogue.view import Naming, View
-from gateway.contract import Backend, Bus, Call, Caller, Change, Route
+from gateway.contract import Backend, Bus, Call, Caller, ListChange, Route
 
 MAX_VIEWS: Final = 1024
 REREAD_SECONDS: Final = 1.0
@@ -58,7 +58,7 @@ class Endpoint:
     """The virtual server it is, if it is one."""
 
 
-Listener = Callable[[str, Change], None]
+Listener = Callable[[str, ListChange], None]
 
 
 class Catalogue:
@@ -81,7 +81,7 @@ class Catalogue:
         self._endpoints: dict[str, Endpoint] = {}
         self._views: OrderedDict[tuple[str, Hashable, str], View] = OrderedDict()
         self._read_at: WeakKeyDictionary[Listing, float] = WeakKeyDictionary()
-        self._said: dict[Listing, list[Change]] = {}
+        self._said: dict[Listing, list[ListChange]] = {}
         """What was said to have changed while the lists were already being read."""
         self._listeners: list[Listener] = []
         self._refreshing: set[asyncio.Task[None]] = set()
@@ -143,7 +143,7 @@ class Catalogue:
         `origin` tells this server from another that had its name before.
         """
         self._forget(backend.namespace)
-        listing = Listing(backend, origin, self._keeping, partial(backend.offer, None))
+        listing = Listing(backend, origin, self._keeping, partial(backend.fetch_lists, None))
         recalled = await listing.recall()
         self._listings[backend.namespace] = listing
         self._own.serve(backend, origin)
@@ -162,7 +162,7 @@ class Catalogue:
             del self._listings[namespace]
             self._views.clear()
 
-    async def refresh(self, backend: Backend, said: Change | None = None) -> None:
+    async def refresh(self, backend: Backend, said: ListChange | None = None) -> None:
         """Read its lists and tell what changed, and what the backend `said` did; on failure the last good ones stay."""
         listing = self._listings.get(backend.namespace)
         if listing is not None and listing.backend is backend:
@@ -238,7 +238,7 @@ class Catalogue:
         sight = self._sight
         return View(mine, endpoint.mode, self._naming, partial(sight.sees, caller), partial(sight.lists, caller))
 
-    async def _refresh(self, listing: Listing, said: Change | None = None, read: Read | None = None) -> None:
+    async def _refresh(self, listing: Listing, said: ListChange | None = None, read: Read | None = None) -> None:
         self._read_at[listing] = time.monotonic()
         await listing.refresh(said, read)
 
@@ -248,7 +248,7 @@ class Catalogue:
             if listing is not None:
                 listing.dropped = True
 
-    def _swapped(self, listing: Listing, changes: Sequence[Change]) -> None:
+    def _swapped(self, listing: Listing, changes: Sequence[ListChange]) -> None:
         whose = listing.whose
         if whose is None:
             self._views.clear()
@@ -258,13 +258,13 @@ class Catalogue:
                 del self._views[key]
         self._tell(listing.backend.namespace, changes)
 
-    def _changed(self, listing: Listing, change: Change) -> None:
+    def _changed(self, listing: Listing, change: ListChange) -> None:
         namespace = listing.backend.namespace
         if change.kind == "resource":
             self._tell(namespace, [change])
             return
         # What a server of somebody's own says is no news to the others.
-        whose = listing if change.whose is None else self._own.get(namespace, change.whose)
+        whose = listing if change.owner is None else self._own.get(namespace, change.owner)
         if whose is None:
             return
         if (said := self._said.get(whose)) is not None:
@@ -288,7 +288,7 @@ class Catalogue:
         task.add_done_callback(self._refreshing.discard)
         return task
 
-    def _tell(self, namespace: str, changes: Sequence[Change]) -> None:
+    def _tell(self, namespace: str, changes: Sequence[ListChange]) -> None:
         for listener in self._listeners:
             for change in changes:
                 listener(namespace, change)

@@ -11,7 +11,7 @@ from typing import Final
 from gateway.catalogue.memory import SHARED, Memory, Remembered
 from gateway.catalogue.pins import pin
 from gateway.catalogue.snapshot import Snapshot, take
-from gateway.contract import Backend, Bus, Change, Offer
+from gateway.contract import Backend, BackendLists, Bus, ListChange
 from gateway.errors import Fault, ForeignError
 
 log = logging.getLogger("gatehouse.catalogue")
@@ -20,9 +20,9 @@ OFFER_SECONDS: Final = 30.0
 KEEP_SECONDS: Final = 600.0
 """How often it is written down that lists are still as they were."""
 TOPIC: Final = "catalogue"
-EVERYTHING: Final = (Change("tools"), Change("prompts"), Change("resources"))
+EVERYTHING: Final = (ListChange("tools"), ListChange("prompts"), ListChange("resources"))
 
-Read = Callable[[], Awaitable[Offer]]
+Read = Callable[[], Awaitable[BackendLists]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Keeping:
     memory: Memory
     bus: Bus | None
     keep_stale: float
-    swapped: "Callable[[Listing, Sequence[Change]], None]"
+    swapped: "Callable[[Listing, Sequence[ListChange]], None]"
     """Told when what is shown is another than before, and which changes to tell."""
 
 
@@ -57,10 +57,10 @@ class Listing:
         self._keeping = keeping
         self._read = read
         self._common = common
-        self._offer: Offer | None = None
+        self._offer: BackendLists | None = None
         """What `_own` was taken of."""
-        self._own = None if common is not None else take(backend, Offer())
-        self._kept: tuple[float, Offer | None] = (0.0, None)
+        self._own = None if common is not None else take(backend, BackendLists())
+        self._kept: tuple[float, BackendLists | None] = (0.0, None)
         self._readings = itertools.count(1)
         self._applied = 0
 
@@ -89,7 +89,7 @@ class Listing:
         self._keeping.swapped(self, ())
         return True
 
-    async def refresh(self, said: Change | None = None, read: Read | None = None) -> None:
+    async def refresh(self, said: ListChange | None = None, read: Read | None = None) -> None:
         """Read its lists, in the usual way unless another is given, and tell what changed and what the backend `said`
         did; on failure the last good ones stay."""
         reading = next(self._readings)
@@ -133,7 +133,7 @@ class Listing:
         after = await self._pinned(before)
         if after is not before and self._own is before and not self.dropped:
             self._own = after
-            self._keeping.swapped(self, [Change("tools", whose=self.whose)])
+            self._keeping.swapped(self, [ListChange("tools", owner=self.whose)])
 
     # ---- inside ----
 
@@ -148,7 +148,7 @@ class Listing:
         # A principal's name begins with its tenant's and a slash, which no tenant's has.
         return f"{'user' if '/' in self.whose else 'tenant'}:{self.whose}"
 
-    async def _taken(self, offer: Offer) -> Snapshot:
+    async def _taken(self, offer: BackendLists) -> Snapshot:
         if self._common is not None and offer == self._common._offer:
             return self._common.shown  # as everybody's: compiled already
         if self._own is not None and offer == self._offer:
@@ -156,7 +156,7 @@ class Listing:
         # Checked off the loop: a hostile schema may take a while.
         return await asyncio.to_thread(take, self.backend, offer)
 
-    def _swap(self, offer: Offer, snapshot: Snapshot, reading: int, said: Change | None = None) -> bool:
+    def _swap(self, offer: BackendLists, snapshot: Snapshot, reading: int, said: ListChange | None = None) -> bool:
         """False when the backend was dropped or replaced meanwhile, or a later reading was faster."""
         if self.dropped or reading < self._applied:
             return False
@@ -181,13 +181,13 @@ class Listing:
         if before is None or self.dropped:
             return
         if time.time() - self.good_at > self._keeping.keep_stale and before.offer.tools:
-            self._own, self._offer = replace(take(self.backend, Offer()), degraded=True), None
+            self._own, self._offer = replace(take(self.backend, BackendLists()), degraded=True), None
             self._keeping.swapped(self, [each._replace(whose=self.whose) for each in EVERYTHING])
         elif not before.degraded:
             self._own = replace(before, degraded=True)
             self._keeping.swapped(self, ())
 
-    async def _remember(self, offer: Offer) -> None:
+    async def _remember(self, offer: BackendLists) -> None:
         """What outlives this process, and what its replicas tell each other."""
         now, (kept_at, kept) = time.time(), self._kept
         changed = kept != offer
@@ -202,7 +202,7 @@ class Listing:
         if changed and (bus := self._keeping.bus) is not None:
             await bus.publish(TOPIC, {"namespace": self._name, "whose": self.whose, "worker": bus.worker})
 
-    async def _noted(self, offer: Offer, snapshot: Snapshot) -> Snapshot:
+    async def _noted(self, offer: BackendLists, snapshot: Snapshot) -> Snapshot:
         """Before any of it is shown: what has changed must not be used in the moment until that is known."""
         if self.backend.trusted:
             return snapshot
@@ -222,12 +222,12 @@ class Listing:
         return self._common is not None and snapshot.offer is self._common.shown.offer
 
 
-def _differences(before: Offer, after: Offer) -> list[Change]:
-    changes: list[Change] = []
+def _differences(before: BackendLists, after: BackendLists) -> list[ListChange]:
+    changes: list[ListChange] = []
     if before.tools != after.tools:
-        changes.append(Change("tools"))
+        changes.append(ListChange("tools"))
     if before.prompts != after.prompts:
-        changes.append(Change("prompts"))
+        changes.append(ListChange("prompts"))
     if (before.resources, before.templates) != (after.resources, after.templates):
-        changes.append(Change("resources"))
+        changes.append(ListChange("resources"))
     return changes

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 import msgspec
 
 from gateway.catalogue.pins import Pin
-from gateway.contract import Offer
+from gateway.contract import BackendLists
 
 SHARED: Final = "shared"
 """Whose credential the lists were read with: the gateway's own, the same for everybody."""
@@ -17,7 +17,7 @@ SHARED: Final = "shared"
 class Remembered:
     """A backend's lists, unchecked, and the unix time at which it last gave them."""
 
-    offer: Offer
+    offer: BackendLists
     good_at: float
 
 
@@ -55,13 +55,13 @@ class Forgetful:
         return frozenset()
 
 
-def encoded(offer: Offer) -> str:
+def encoded(offer: BackendLists) -> str:
     return msgspec.json.encode(offer).decode()
 
 
-def decoded(text: str) -> Offer | None:
+def decoded(text: str) -> BackendLists | None:
     """None when an earlier release wrote it in another shape."""
     try:
-        return msgspec.json.decode(text, type=Offer)
+        return msgspec.json.decode(text, type=BackendLists)
     except msgspec.DecodeError:
         return None

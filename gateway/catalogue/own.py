@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from gateway.catalogue.listing import Keeping, Listing, Read
-from gateway.contract import Backend, Caller, Client, OwnLists
+from gateway.contract import Backend, Caller, ClientProfile, IsolatedLists
 
 MAX_LISTINGS: Final = 1024
 """Whichever was not asked for longest makes room; it is remembered all the same."""
@@ -29,7 +29,7 @@ class OwnListings:
 
     def __init__(self, keeping: Keeping) -> None:
         self._keeping = keeping
-        self._served: dict[str, tuple[OwnLists, str]] = {}
+        self._served: dict[str, tuple[IsolatedLists, str]] = {}
         self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
         self.by_user = False
         """Whether any of them differs from one principal to the next."""
@@ -39,9 +39,9 @@ class OwnListings:
         return self._served.keys()
 
     def serve(self, backend: Backend, origin: str) -> None:
-        if backend.own is not None:
-            self._served[backend.namespace] = (backend.own, origin)
-        self.by_user = any(own.each == "user" for own, _ in self._served.values())
+        if backend.isolated_lists is not None:
+            self._served[backend.namespace] = (backend.isolated_lists, origin)
+        self.by_user = any(own.isolation == "user" for own, _ in self._served.values())
 
     def drop(self, namespace: str) -> list[Listing]:
         """Those that are shown no more."""
@@ -62,29 +62,33 @@ class OwnListings:
     def running(self) -> list[Listing]:
         """Those whose server runs: to read the others' lists again, a process would have to be started."""
         known = [(self._served[key[0]][0], each) for key, each in self._known.items()]
-        return [each.listing for own, each in known if own.running(each.caller)]
+        return [each.listing for own, each in known if own.is_running(each.caller)]
 
-    def reading(self, listing: Listing, caller: Caller, client: Client) -> Read | None:
+    def reading(self, listing: Listing, caller: Caller, client: ClientProfile) -> Read | None:
         """How to read it for this client, starting its server if need be; None: it is everybody's."""
         if listing.whose is None:
             return None
-        return partial(self._served[listing.backend.namespace][0].offer, caller, client)
+        return partial(self._served[listing.backend.namespace][0].fetch_lists, caller, client)
 
-    def opened(self, common: Listing, caller: Caller, client: Client, start: Start) -> "asyncio.Task[None] | None":
+    def opened(
+        self, common: Listing, caller: Caller, client: ClientProfile, start: Start
+    ) -> "asyncio.Task[None] | None":
         """Their first reading for that kind of client, or what is left of it; None when it is over."""
         namespace = common.backend.namespace
         own, origin = self._served[namespace]
         key, kind = (namespace, _whose(own, caller)), own.kind(client)
         known = self._known.get(key)
         if known is None:
-            listing = Listing(common.backend, origin, self._keeping, partial(own.offer, caller, None), key[1], common)
-            opening = start(_open(listing, partial(own.offer, caller, client), start))
+            listing = Listing(
+                common.backend, origin, self._keeping, partial(own.fetch_lists, caller, None), key[1], common
+            )
+            opening = start(_open(listing, partial(own.fetch_lists, caller, client), start))
             self._known[key] = _Known(listing, caller, {kind: opening})
             self._make_room()
             return opening
         self._known.move_to_end(key)
         if kind not in known.kinds:
-            known.kinds[kind] = start(known.listing.refresh(read=partial(own.offer, caller, client)))
+            known.kinds[kind] = start(known.listing.refresh(read=partial(own.fetch_lists, caller, client)))
         return None if known.kinds[kind].done() else known.kinds[kind]
 
     def _make_room(self) -> None:
@@ -101,5 +105,5 @@ async def _open(listing: Listing, read: Read, start: Start) -> None:
         await listing.refresh(read=read)
 
 
-def _whose(own: OwnLists, caller: Caller) -> str:
-    return caller.tenant if own.each == "tenant" else caller.principal
+def _whose(own: IsolatedLists, caller: Caller) -> str:
+    return caller.tenant if own.isolation == "tenant" else caller.principal

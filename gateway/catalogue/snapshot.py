@@ -11,7 +11,7 @@ from gateway.catalogue.intake import take_prompts, take_resources, take_template
 from gateway.catalogue.names import collisions
 from gateway.catalogue.schema import compile_check
 from gateway.catalogue.texts import hidden_in, looks, order_in, strings
-from gateway.contract import Backend, Json, Offer
+from gateway.contract import Backend, BackendLists, Json
 
 Check = Callable[[Json], None]
 
@@ -21,7 +21,7 @@ class Snapshot:
     """A backend's lists as they were when taken, without what cannot be served."""
 
     backend: Backend
-    offer: Offer
+    offer: BackendLists
     quarantined: Mapping[str, str]
     """Name -> why it is not served."""
     checks: Mapping[str, Check]
@@ -36,7 +36,7 @@ class Snapshot:
     """Tools whose definition has changed, which nobody has accepted yet."""
 
 
-def take(backend: Backend, offer: Offer) -> Snapshot:
+def take(backend: Backend, offer: BackendLists) -> Snapshot:
     """Check every item by itself: one bad tool never breaks the list."""
     tools, bad_tools = take_tools(list(offer.tools), trusted=backend.trusted)
     prompts, bad_prompts = take_prompts(list(offer.prompts), trusted=backend.trusted)

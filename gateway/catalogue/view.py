@@ -96,7 +96,7 @@ class View:
         if (unwrapped := unwrap(uri)) is not None and unwrapped[0] in self.namespaces:
             return self._unlisted(self.namespaces[unwrapped[0]], unwrapped[1], uri)
         for snapshot in self.namespaces.values():
-            if uri.startswith(snapshot.backend.manifest.owns or ("\0",)):
+            if uri.startswith(snapshot.backend.manifest.uri_prefixes or ("\0",)):
                 return self._unlisted(snapshot, uri, uri)
         return None
 
@@ -265,7 +265,7 @@ class View:
 
     def _template(self, snapshot: Snapshot, definition: Json) -> _Listed:
         own, backend = definition["uriTemplate"], snapshot.backend
-        shown = own if self._mode == "bare" else wrap_template(backend.namespace, own, backend.manifest.owns)
+        shown = own if self._mode == "bare" else wrap_template(backend.namespace, own, backend.manifest.uri_prefixes)
         route = self._resource_route(snapshot, definition, own, shown)
         return _Listed(route, {**definition, "uriTemplate": shown})
 
@@ -287,7 +287,7 @@ class View:
         if self._mode == "bare":
             return str
         backend = snapshot.backend
-        return partial(_wrapped, backend.namespace, backend.manifest.owns)
+        return partial(_wrapped, backend.namespace, backend.manifest.uri_prefixes)
 
     def _rewriter(self, snapshot: Snapshot) -> Callable[[Json], Json] | None:
         return None if self._mode == "bare" else partial(rewrite_links, wrap=self._wrap(snapshot))

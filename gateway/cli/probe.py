@@ -108,7 +108,7 @@ async def _one(
         return _refused(namespace, entry, str(exc).removeprefix(f"{part}: ").removeprefix(f"{part}."))
     try:
         async with asyncio.timeout(seconds):
-            snapshot = await asyncio.to_thread(take, backend, await backend.offer(None))
+            snapshot = await asyncio.to_thread(take, backend, await backend.fetch_lists(None))
             eras = tuple(sorted(await backend.eras()))
     except (Fault, ForeignError, TimeoutError) as exc:
         said = complaints.lines.get(namespace, [])

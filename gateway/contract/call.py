@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from gateway.contract.caller import MODERN, Caller, Json, Result
 from gateway.contract.module import Manifest
-from gateway.contract.place import Hop, Place
+from gateway.contract.place import Hop, TracePosition
 
 
-class Client(Struct, frozen=True):
+class ClientProfile(Struct, frozen=True):
     """What the client at the other end speaks and can do."""
 
     version: str
@@ -32,7 +32,7 @@ class Client(Struct, frozen=True):
         return self.version == MODERN
 
 
-class Inbound(Struct, frozen=True):
+class McpHttpRequest(Struct, frozen=True):
     """One HTTP request to an MCP endpoint, read whole and authenticated."""
 
     verb: str
@@ -47,7 +47,7 @@ class Inbound(Struct, frozen=True):
     """Host and port at the other end of the connection, where they are known."""
 
 
-class Outlet(Protocol):
+class ResponseWriter(Protocol):
     """Where the answer to one `Inbound` goes."""
 
     async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
@@ -103,13 +103,13 @@ class Record:
     __slots__ = (
         "context",
         "decision",
-        "found",
         "hops",
+        "late_route",
         "marks",
         "notes",
         "outcome",
-        "place",
         "policies",
+        "position",
         "stages",
         "started",
     )
@@ -124,13 +124,13 @@ class Record:
         self.policies: tuple[str, ...] = ()
         self.context = ""
         """What policy saw of the caller and the circumstances, as JSON; empty when it was not asked."""
-        self.found: Route | None = None
+        self.late_route: Route | None = None
         """Where the call leads after all, when only a second look at the lists told."""
         self.outcome: str = "ok"
         """`ok`, `tool_error` (a result with isError), or the kind of the fault."""
         self.notes: dict[str, Any] = {}
         """Small facts for the span and the log, such as `approval`; never arguments or secrets."""
-        self.place: Place | None = None
+        self.position: TracePosition | None = None
         """Its span, from the first stage on."""
         self.hops: list[Hop] | None = None
         """The requests that were made of remote servers for it."""
@@ -166,7 +166,7 @@ class Route:
     timeout: float = 60.0
 
 
-class Answered(Struct, frozen=True):
+class InputResponse(Struct, frozen=True):
     """The client's answer to a question that the gateway itself asked in an earlier round of this very request."""
 
     state: str
@@ -182,7 +182,7 @@ class Call(Struct, frozen=True):
     caller: Caller
     method: str
     params: Json
-    client: Client
+    client: ClientProfile
     wire: Wire
     record: Record
     route: Route | None = None
@@ -193,19 +193,19 @@ class Call(Struct, frozen=True):
     """Size of the message it came in: an upper bound for its arguments."""
     trace: Mapping[str, str] = {}
     """W3C trace context as it came: traceparent, tracestate, baggage; and `LINKED` where it came twice."""
-    answered: Answered | None = None
+    input_response: InputResponse | None = None
     peer: tuple[str, int] | None = None
     """Host and port at the other end of the connection, where they are known."""
 
     @property
-    def leads_to(self) -> Route | None:
+    def resolved_route(self) -> Route | None:
         """Its route, also when it was found late."""
-        return self.route or self.record.found
+        return self.route or self.record.late_route
 
     @property
     def tags(self) -> dict[str, str]:
         """What every log record of this call carries."""
-        place = self.record.place
+        place = self.record.position
         if place is None:
             return {"correlation_id": self.id}
         return {"correlation_id": self.id, "trace_id": place.trace_id, "span_id": place.span_id}
@@ -228,7 +228,7 @@ Stage = Callable[[Call, Handler], Awaitable[Result]]
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class BackendLists:
     """Everything a backend lists, as plain JSON in the newest revision's shape."""
 
     tools: tuple[Json, ...] = ()
@@ -240,40 +240,40 @@ class Offer:
     info: Json = field(default_factory=dict[str, Any])
 
 
-class Change(NamedTuple):
+class ListChange(NamedTuple):
     """What a backend says has changed: one of its lists, or the resource of that URI."""
 
     kind: Literal["tools", "prompts", "resources", "resource"]
     uri: str = ""
-    whose: str | None = None
+    owner: str | None = None
     """The tenant or the principal that it was said to, where a backend serves several; nobody else hears of it."""
-    more: Json | None = None
+    details: Json | None = None
     """What the backend said beside the URI."""
 
 
-class Want(NamedTuple):
+class ResourceInterest(NamedTuple):
     """What one client wants to hear of, of one backend's resources."""
 
     caller: Caller
-    client: Client
+    client: ClientProfile
     uris: frozenset[str]
 
 
-class OwnLists(Protocol):
+class IsolatedLists(Protocol):
     """Lists that are read from a server which a tenant, or a principal, has to itself."""
 
     @property
-    def each(self) -> Literal["tenant", "user"]: ...
+    def isolation(self) -> Literal["tenant", "user"]: ...
 
-    def kind(self, client: Client) -> Hashable:
+    def kind(self, client: ClientProfile) -> Hashable:
         """Equal for clients that a server cannot tell apart: it may list less to one that can do less."""
         ...
 
-    def running(self, caller: Caller) -> bool:
+    def is_running(self, caller: Caller) -> bool:
         """Whether the caller's server runs already."""
         ...
 
-    async def offer(self, caller: Caller, client: Client | None) -> Offer:
+    async def fetch_lists(self, caller: Caller, client: ClientProfile | None) -> BackendLists:
         """What it lists now, to any kind of client that it runs for.
 
         If need be it is started as for a call of that client; without one only what runs is asked.
@@ -296,11 +296,11 @@ class Backend(Protocol):
         ...
 
     @property
-    def own(self) -> OwnLists | None:
+    def isolated_lists(self) -> IsolatedLists | None:
         """Where its lists differ from one tenant or principal to the next; None: everybody sees the same."""
         ...
 
-    async def offer(self, caller: Caller | None) -> Offer:
+    async def fetch_lists(self, caller: Caller | None) -> BackendLists:
         """What it lists now, to the gateway itself."""
         ...
 
@@ -308,11 +308,11 @@ class Backend(Protocol):
         """Carry the call out. Raises `Fault` or `ForeignError`; anything else is a defect of the backend."""
         ...
 
-    def on_change(self, listener: Callable[[Change], None]) -> None:
+    def on_change(self, listener: Callable[[ListChange], None]) -> None:
         """Tell `listener` whenever it says that something changed."""
         ...
 
-    async def watch(self, wants: Sequence[Want]) -> None:
+    async def set_subscriptions(self, wants: Sequence[ResourceInterest]) -> None:
         """Have the backend report updates of exactly these resources from now on, each to those who want it."""
         ...
 

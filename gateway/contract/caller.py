@@ -42,9 +42,9 @@ class Caller:
         whole = (self.principal, self.groups, self.scopes, self.credential, self.expires, self.resource, self.token)
         object.__setattr__(self, "_hash", hash(whole))
 
-    def hears(self, whose: str | None) -> bool:
+    def may_receive(self, owner: str | None) -> bool:
         """Whether what is for that tenant or principal, or for everybody, is for this caller."""
-        return whose is None or whose in (self.tenant, self.principal)
+        return owner is None or owner in (self.tenant, self.principal)
 
     def __hash__(self) -> int:
         # Made once: every call looks several things up by its caller.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from msgspec import Struct
 
 from gateway.contract.caller import Caller, Json
-from gateway.contract.place import Place
+from gateway.contract.place import TracePosition
 from gateway.errors import Fault, Kind
 
 if TYPE_CHECKING:
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 class Manifest:
     """What a module says of itself beside its server."""
 
-    faults: Literal["result", "protocol"] = "result"
+    error_style: Literal["result", "protocol"] = "result"
     """A failed call is a result with `isError`, or a JSON-RPC error."""
-    words: Mapping[Kind, str] = field(default_factory=dict[Kind, str])
+    codes: Mapping[Kind, str] = field(default_factory=dict[Kind, str])
     """The contract's own code for each kind."""
-    dress: Callable[[Json, str, Json], Json] | None = None
+    render_error: Callable[[Json, str, Json], Json] | None = None
     """(error object, tool, arguments) -> structuredContent of a failed result; default `{"ok": false, "error": …}`."""
     options: "type[BaseModel] | None" = None
     store: str | None = None
     """The name of its store, when it shares one; default: its namespace."""
-    owns: tuple[str, ...] = ()
+    uri_prefixes: tuple[str, ...] = ()
     """URI schemes or prefixes that are its own: its resources keep their URIs."""
     effects: Mapping[str, int] = field(default_factory=dict[str, int])
     """0 read, 1 idempotent write, 2 write, 3 destructive or leaving the organisation; by tool name."""
@@ -45,14 +45,14 @@ class Manifest:
     """The largest result by tool, or `*` for all; never more than the gateway's own bound."""
     media_types: tuple[str, ...] | None = None
     """The kinds of content its results may hold, such as `image/*`; None: any."""
-    watch_by_tenant: bool = False
+    subscribe_by_tenant: bool = False
     """`resources/subscribe` and `unsubscribe` come once for each tenant and URI, within a `here` of one who wants it;
     else once for each URI, and outside of any call."""
     executor: bool = False
     """Works on files of this machine: several replicas need one shared `files_dir`."""
 
 
-class Here(Struct, frozen=True):
+class CurrentCall(Struct, frozen=True):
     """The call in progress, as the module it reached may see it."""
 
     caller: Caller
@@ -60,24 +60,24 @@ class Here(Struct, frozen=True):
     deadline: float
     """When the gateway gives up, on the event loop's clock."""
     meta: Json
-    place: Place | None = None
+    position: TracePosition | None = None
     """Its span: the parent of whatever the module does for it."""
 
 
-class Piece(AbstractContextManager["Piece"], Protocol):
+class WorkSpan(AbstractContextManager["WorkSpan"], Protocol):
     """A piece of a module's work, as a span of the trace: it lasts as long as the `with` block, and failed if that
     raises. One that is never entered is told to nobody."""
 
     @property
-    def place(self) -> Place:
+    def position(self) -> TracePosition:
         """Its own ids, known before it begins: for records that name it."""
         ...
 
 
-class Refusal(NamedTuple):
+class RefusedCall(NamedTuple):
     """A call of a tool that the gateway refused before it reached the module."""
 
-    here: Here
+    call: CurrentCall
     tool: str
     arguments: Json
     fault: Fault
@@ -120,11 +120,11 @@ class Bus(Protocol):
 
     def subscribe(self, topic: str) -> AbstractAsyncContextManager[AsyncIterator[Json]]: ...
 
-    async def ask(self, worker: str, topic: str, message: Json, timeout: float = 5.0) -> Json:
+    async def request(self, worker: str, topic: str, message: Json, timeout: float = 5.0) -> Json:
         """What that worker's `answer` handler for the topic says. Raises `Fault(UNAVAILABLE)` if there is none."""
         ...
 
-    def answer(self, topic: str, handler: Callable[[Json], Awaitable[Json]]) -> None: ...
+    def respond(self, topic: str, handler: Callable[[Json], Awaitable[Json]]) -> None: ...
 
     async def push(self, queue: str, message: Json, ttl: float) -> None: ...
 
@@ -151,7 +151,7 @@ class Bridge(Protocol):
         """
         ...
 
-    def hearing(self, told: Callable[[Json, Json], None]) -> AbstractContextManager[None]:
+    def subscribe(self, listener: Callable[[Json, Json], None]) -> AbstractContextManager[None]:
         """As long as the block lasts, `told(peer, event)` hears what a peer says unasked: `event` and `data`.
 
         It is called within a `here` of whoever the peer belongs to, in every worker.
@@ -159,7 +159,7 @@ class Bridge(Protocol):
         ...
 
 
-class Home(Protocol):
+class Host(Protocol):
     """Given to `server(home)`, once per entry of `backends:`."""
 
     @property
@@ -186,11 +186,11 @@ class Home(Protocol):
         """Whether the gateway serves this machine only."""
         ...
 
-    def here(self) -> Here:
+    def current_call(self) -> CurrentCall:
         """The call in progress. Raises `LookupError` outside of one."""
         ...
 
-    def span(self, name: str, about: Mapping[str, str | int | float | bool] | None = None) -> Piece:
+    def span(self, name: str, attributes: Mapping[str, str | int | float | bool] | None = None) -> WorkSpan:
         """A piece of work below the call in progress, or below the piece it is opened in. Within it `here().place` is
         its own, so whatever is invoked or opened there stands below it, also in work that outlives the call.
 
@@ -218,11 +218,11 @@ class Home(Protocol):
         """
         ...
 
-    def knows(self, caller: Caller, tool: str) -> bool:
+    def has_tool(self, caller: Caller, tool: str) -> bool:
         """Whether the caller has a tool of that canonical id in view."""
         ...
 
-    async def good(self, caller: Caller) -> bool:
+    async def is_authorized(self, caller: Caller) -> bool:
         """Whether the caller's credential, user and tenant are still good: asked before every step of long work."""
         ...
 
@@ -230,7 +230,7 @@ class Home(Protocol):
         """Work that outlives the call; cancelled at shutdown."""
         ...
 
-    def on_refusal(self, told: Callable[[Refusal], None]) -> None:
+    def on_refusal(self, listener: Callable[[RefusedCall], None]) -> None:
         """`told` hears of every call of the module's tools that was refused before it got there. It must be quick: the
         caller waits for its answer."""
         ...

@@ -3,11 +3,11 @@
 from time import perf_counter_ns
 from typing import Final, NamedTuple
 
-LINKED: Final = "linked"
+HTTP_TRACEPARENT: Final = "linked"
 """In a call's trace context: the `traceparent` of the HTTP request, where `_meta` named another parent."""
 
 
-class Place(NamedTuple):
+class TracePosition(NamedTuple):
     """The span of one call: its own ids, and its parent's where somebody sent one."""
 
     trace_id: str

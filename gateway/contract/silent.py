@@ -6,7 +6,7 @@ from gateway.contract.caller import Json
 from gateway.errors import Fault, Kind
 
 
-class SilentWire:
+class NullWire:
     """Of what the house itself calls, or refuses: nobody is there to hear or be asked."""
 
     waited = 0.0

@@ -7,7 +7,7 @@ from itertools import count
 from secrets import randbits
 from typing import Any, Final, TypeGuard
 
-from gateway.contract.place import LINKED
+from gateway.contract.place import HTTP_TRACEPARENT
 
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}").fullmatch
 _PARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}").fullmatch
@@ -90,7 +90,7 @@ def trace_context(headers: Mapping[str, str], meta: Mapping[str, Any] | None = N
             if "traceparent" not in found:
                 found |= _parent_and_state(source)
             elif found["traceparent"] != (ambient := source["traceparent"]) and _is_parent(ambient):
-                found[LINKED] = ambient
+                found[HTTP_TRACEPARENT] = ambient
         if "baggage" in source and "baggage" not in found and _is_baggage(source["baggage"]):
             found["baggage"] = source["baggage"]
     return found

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway.contract import Caller, Inbound, Outlet
+from gateway.contract import Caller, McpHttpRequest, ResponseWriter
 from gateway.edge.audience import check_audience
 from gateway.edge.body import read_body
 from gateway.edge.challenge import Header
@@ -26,7 +26,7 @@ Unauthenticated = Callable[[Fault, str], Header]
 """A fault and the path it was met at -> the challenge."""
 
 
-class Direct(Outlet, Protocol):
+class Direct(ResponseWriter, Protocol):
     """A request read whole, and where its answer goes."""
 
     verb: str
@@ -49,7 +49,7 @@ class Door:
     def __init__(
         self,
         authenticate: Authenticate,
-        serve: Callable[[Inbound, Outlet], Awaitable[None]],
+        serve: Callable[[McpHttpRequest, ResponseWriter], Awaitable[None]],
         max_body: int,
         challenge: Unauthenticated,
         tenures: Tenures,
@@ -89,7 +89,9 @@ class Door:
         exchange.belongs(caller, self._tenures)
         body = bytes(exchange.body)
         return self._serve(
-            Inbound(exchange.verb, exchange.path, exchange.headers, exchange.duplicate, body, caller, exchange.peer),
+            McpHttpRequest(
+                exchange.verb, exchange.path, exchange.headers, exchange.duplicate, body, caller, exchange.peer
+            ),
             exchange,
         )
 
@@ -108,7 +110,7 @@ class Door:
                 await AsgiOutlet(scope, send).answer(*self._refusal(fault, scope["path"]))
             return
         duplicate = repeated_routing_header(raw, headers)
-        inbound = Inbound(scope["method"], scope["path"], headers, duplicate, body, caller, client)
+        inbound = McpHttpRequest(scope["method"], scope["path"], headers, duplicate, body, caller, client)
         outlet = AsgiOutlet(scope, send)
         outlet.belongs(caller, self._tenures)
         await self._serve(inbound, outlet)

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from gateway.catalogue.catalogue import Catalogue
-from gateway.contract import MODERN, Call, Caller, Client, Handler, Json, Record, SilentWire
+from gateway.contract import MODERN, Call, Caller, ClientProfile, Handler, Json, NullWire, Record
 from gateway.edge.correlation import correlation_id, new_id, trace_context
 from gateway.state.tenants import Tenant
-from gateway.upstream.home import HERE
+from gateway.upstream.home import CURRENT_CALL
 
 
 class Inside:
@@ -37,15 +37,15 @@ class Inside:
         trace = trace_context({}, meta)
         # Made here and not read from a message: they are measured, so that no bound is passed by on the inside.
         size = len(json.dumps(arguments))
-        if not trace and (here := HERE.get(None)) is not None and here.place is not None:
-            trace = {"traceparent": here.place.traceparent}
+        if not trace and (here := CURRENT_CALL.get(None)) is not None and here.position is not None:
+            trace = {"traceparent": here.position.traceparent}
         call = Call(
             given,
             caller,
             "tools/call",
             params,
-            Client(MODERN, {}),
-            SilentWire(),
+            ClientProfile(MODERN, {}),
+            NullWire(),
             Record(),
             route,
             endpoint=caller.resource,

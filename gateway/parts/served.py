@@ -12,7 +12,7 @@ from gateway.parts.judged import judge_files
 from gateway.parts.remotes import remote_backend
 from gateway.settings import CommandBackend, ModuleBackend, Settings, UrlBackend
 from gateway.upstream.health import Health
-from gateway.upstream.home import House
+from gateway.upstream.home import HostServices
 from gateway.upstream.load import load_module, overridden
 from gateway.upstream.local import LocalBackend
 from gateway.upstream.refusal import LoadError
@@ -41,7 +41,7 @@ class Swap:
 class Backends:
     """All that are served now."""
 
-    def __init__(self, settings: Settings, house: House, info: Json) -> None:
+    def __init__(self, settings: Settings, house: HostServices, info: Json) -> None:
         self._settings = settings
         self._house = house
         self._info = info
@@ -91,7 +91,7 @@ class Backends:
 
 def refused(call: Call, fault: Fault) -> None:
     """A module may keep records of its own, also of the calls that never reached it."""
-    route = call.leads_to
+    route = call.resolved_route
     if route is not None and isinstance(backend := route.backend, LocalBackend):
         backend.refused(call, route, fault)
 

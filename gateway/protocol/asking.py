@@ -33,7 +33,7 @@ class Asking:
         self._prefix = f"{_OURS}{bus.worker}."
         self._numbers = itertools.count(1)
         self._open: dict[str, tuple[str, asyncio.Future[Json]]] = {}
-        bus.answer(_TOPIC, self._passed_on)
+        bus.respond(_TOPIC, self._passed_on)
 
     async def ask(
         self, session: str, capabilities: Json, requests: Mapping[str, Json], send: Callable[[bytes], Awaitable[None]]
@@ -77,7 +77,7 @@ class Asking:
         """Give it to the other worker that asked; false when that is gone, or cannot be reached by the bus."""
         about: Json = {"session": session, "id": answer.id, "result": answer.result, "error": answer.error}
         try:
-            return bool((await self._bus.ask(str(answer.id).split(".")[1], _TOPIC, about))["taken"])
+            return bool((await self._bus.request(str(answer.id).split(".")[1], _TOPIC, about))["taken"])
         except Fault:
             return False
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from gateway.contract import Inbound, Outlet
+from gateway.contract import McpHttpRequest, ResponseWriter
 from gateway.protocol.answer import Header
 from gateway.protocol.faults import RpcError
 from gateway.protocol.legacy import Legacy
@@ -24,7 +24,7 @@ class Entry:
         self._modern = modern
         self._legacy = legacy
 
-    def serve(self, inbound: Inbound, outlet: Outlet) -> Awaitable[None]:
+    def serve(self, inbound: McpHttpRequest, outlet: ResponseWriter) -> Awaitable[None]:
         """Not a coroutine of its own: it hands on the era's."""
         headers = inbound.headers
         version = headers.get("mcp-protocol-version")
@@ -44,7 +44,7 @@ class Entry:
         return self._refuse(inbound, outlet, legacy, 405, "This method is not allowed here.", (b"allow", allow))
 
     def _refuse(
-        self, inbound: Inbound, outlet: Outlet, legacy: bool, status: int, words: str, *more: Header
+        self, inbound: McpHttpRequest, outlet: ResponseWriter, legacy: bool, status: int, words: str, *more: Header
     ) -> Awaitable[None]:
         refusals = self._legacy.refusals if legacy else self._modern.refusals
         return refusals.tell(inbound, outlet, status, RpcError(_INVALID_REQUEST, words), *more)

@@ -32,10 +32,10 @@ def dress(exc: Fault | ForeignError, call: Call) -> Json | RpcError:
     code = code_of(exc, call)
     if isinstance(exc, ForeignError):
         return RpcError(exc.code if code is None else code, exc.message, _foreign_data(exc, call))
-    route, stage = call.leads_to, exc.stage or call.record.stage
+    route, stage = call.resolved_route, exc.stage or call.record.stage
     manifest = route.backend.manifest if route else _PLAIN
     origin = route.namespace if route and stage == "dispatch" else "gateway"
-    error = exc.as_object(correlation_id=call.id, origin=origin, stage=stage, words=manifest.words)
+    error = exc.as_object(correlation_id=call.id, origin=origin, stage=stage, words=manifest.codes)
     if code is None:
         return _failed_result(error, call, manifest)
     if isinstance(exc, UnknownName):
@@ -45,10 +45,10 @@ def dress(exc: Fault | ForeignError, call: Call) -> Json | RpcError:
 
 def _failed_result(error: Json, call: Call, manifest: Manifest) -> Json:
     result: Json = {"content": [{"type": "text", "text": error["message"]}], "isError": True}
-    route = call.leads_to
+    route = call.resolved_route
     assert route is not None
-    if manifest.dress is not None:
-        result["structuredContent"] = manifest.dress(error, route.name, call.arguments)
+    if manifest.render_error is not None:
+        result["structuredContent"] = manifest.render_error(error, route.name, call.arguments)
     elif "outputSchema" in route.definition:
         # Clients hold errors to the output schema too, and this one was not made with ours in mind.
         result["_meta"] = {ERROR_META: error}

@@ -7,7 +7,7 @@ from typing import Final
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.view import LISTS, View
-from gateway.contract import Call, Handler, Inbound, Json, Result, Route
+from gateway.contract import Call, Handler, Json, McpHttpRequest, Result, Route
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.answer import Header
 from gateway.protocol.json import decode
@@ -41,7 +41,7 @@ class Floor:
     challenge: Callable[[Fault, str, Sequence[str]], Header] | None = None
     """A fault, the endpoint, and the scopes to ask for -> the challenge for a token that lacks them."""
 
-    def lacking(self, fault: Fault, inbound: Inbound, *, modern: bool) -> tuple[int, tuple[Header, ...]]:
+    def lacking(self, fault: Fault, inbound: McpHttpRequest, *, modern: bool) -> tuple[int, tuple[Header, ...]]:
         """How a token that lacks a scope is answered over HTTP: the client may go and get one that has it."""
         if self.challenge is None:
             return 200, ()
@@ -51,7 +51,7 @@ class Floor:
             wanted = sorted({*inbound.caller.scopes, *wanted})
         return 403, (self.challenge(fault, inbound.path, wanted),)
 
-    def view(self, inbound: Inbound) -> View | None:
+    def view(self, inbound: McpHttpRequest) -> View | None:
         return self.catalogue.view(inbound.caller, inbound.path)
 
 

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Final
 
-from gateway.contract import Backend, Caller, Change, Client, Json, Want
+from gateway.contract import Backend, Caller, ClientProfile, Json, ListChange, ResourceInterest
 from gateway.errors import Fault, ForeignError
 
 log = logging.getLogger("gatehouse.hub")
@@ -13,8 +13,8 @@ log = logging.getLogger("gatehouse.hub")
 BACKLOG: Final = 256
 Target = tuple[str, str]
 """A backend's namespace and its own URI for a resource."""
-_Wanted = tuple[Caller, Client, frozenset[Target]]
-Hears = Callable[[str, Change], tuple[str, Json] | None]
+_Wanted = tuple[Caller, ClientProfile, frozenset[Target]]
+Hears = Callable[[str, ListChange], tuple[str, Json] | None]
 """The notification (method and params) that a change means to this listener; None: nothing."""
 
 LIST_CHANGED: Final = {
@@ -25,9 +25,9 @@ LIST_CHANGED: Final = {
 UPDATED: Final = "notifications/resources/updated"
 
 
-def updated(uri: str, change: Change, meta: Json | None = None) -> Json:
+def updated(uri: str, change: ListChange, meta: Json | None = None) -> Json:
     """The params that tell of a resource's update, with whatever else its backend said."""
-    more = change.more or {}
+    more = change.details or {}
     known: Json = {**(more.get("_meta") or {}), **(meta or {})}
     return {**more, "uri": uri, "_meta": known} if known else {**more, "uri": uri}
 
@@ -60,7 +60,7 @@ class Hub:
         self._backend = backend
         self._ears: set[Ear] = set()
         self._wants: dict[Hashable, _Wanted] = {}
-        self._watching: dict[str, tuple[Backend, list[Want]]] = {}
+        self._watching: dict[str, tuple[Backend, list[ResourceInterest]]] = {}
         self._syncing: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -75,13 +75,13 @@ class Hub:
     def detach(self, ear: Ear) -> None:
         self._ears.discard(ear)
 
-    def changed(self, namespace: str, change: Change) -> None:
+    def changed(self, namespace: str, change: ListChange) -> None:
         self._catch_up(namespace)
         for ear in list(self._ears):
             if (notification := ear.hears(namespace, change)) is not None:
                 ear.put(notification)
 
-    async def want(self, who: Hashable, caller: Caller, client: Client, targets: frozenset[Target]) -> None:
+    async def want(self, who: Hashable, caller: Caller, client: ClientProfile, targets: frozenset[Target]) -> None:
         """From now on `who`, that caller's client, wants updates of exactly these; backends are told who wants what.
 
         Raises `Fault` or `ForeignError` when a backend refuses; then `who` wants what it wanted before.
@@ -116,7 +116,7 @@ class Hub:
     async def _sync(self, namespace: str) -> None:
         """Added up at this moment: meanwhile others may have come to want more."""
         wants = [
-            Want(caller, client, uris)
+            ResourceInterest(caller, client, uris)
             for caller, client, targets in self._wants.values()
             if (uris := frozenset(uri for ns, uri in targets if ns == namespace))
         ]
@@ -127,7 +127,7 @@ class Hub:
             self._watching[namespace] = (backend, wants)
         else:
             self._watching.pop(namespace, None)
-        await backend.watch(wants)
+        await backend.set_subscriptions(wants)
 
     def _catch_up(self, namespace: str) -> None:
         """A backend that took another's place has to be told what is wanted of it."""

@@ -9,7 +9,7 @@ from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 from msgspec.structs import replace
 
 from gateway.catalogue.view import View
-from gateway.contract import Call, Client, Handler, Inbound, Json, Outlet, Result
+from gateway.contract import Call, ClientProfile, Handler, Json, McpHttpRequest, ResponseWriter, Result
 from gateway.errors import Fault, ForeignError, Kind, UnknownName
 from gateway.protocol.answer import Header, error_bytes, headers
 from gateway.protocol.asking import Asking, posted
@@ -28,7 +28,7 @@ from gateway.protocol.session import Session, Sessions
 from gateway.protocol.standing import Standing
 from gateway.protocol.streams import Streams
 from gateway.protocol.timing import timing
-from gateway.protocol.turn import Outcome, Prepared, Turn, take_turn
+from gateway.protocol.turn import Outcome, Prepared, Turn, handle_request
 from gateway.protocol.wire import Pulse
 
 INVALID_REQUEST: Final = -32600
@@ -87,7 +87,7 @@ class Legacy:
 
     # ---- the three verbs ----
 
-    async def post(self, inbound: Inbound, outlet: Outlet) -> None:
+    async def post(self, inbound: McpHttpRequest, outlet: ResponseWriter) -> None:
         try:
             raw = inbound.body
             asked = message(decode(raw) if len(raw) < LARGE else await read_aside(raw))
@@ -132,7 +132,7 @@ class Legacy:
                 await self._news.tell("cancelled", {"session": digest, "id": id})
         return False
 
-    async def get(self, inbound: Inbound, outlet: Outlet) -> None:
+    async def get(self, inbound: McpHttpRequest, outlet: ResponseWriter) -> None:
         correlation_id, _ = correlation = self._floor.correlate(inbound.headers, None)
         if self._floor.view(inbound) is None:
             await self.refusals.tell(inbound, outlet, 404, _NO_ENDPOINT, correlation=correlation)
@@ -155,7 +155,7 @@ class Legacy:
         self._standing.end(digest)
         await self._news.tell("standing", {"session": digest})
 
-    async def delete(self, inbound: Inbound, outlet: Outlet) -> None:
+    async def delete(self, inbound: McpHttpRequest, outlet: ResponseWriter) -> None:
         correlation_id, _ = correlation = self._floor.correlate(inbound.headers, None)
         session = self._sessions.find(inbound.caller, inbound.headers.get("mcp-session-id", ""))
         if session is None:
@@ -169,8 +169,8 @@ class Legacy:
 
     async def _no_session(
         self,
-        inbound: Inbound,
-        outlet: Outlet,
+        inbound: McpHttpRequest,
+        outlet: ResponseWriter,
         correlation: Correlation,
         id: str | int | None = None,
         method: str = OTHER,
@@ -184,14 +184,20 @@ class Legacy:
     # ---- one request ----
 
     async def _open(
-        self, inbound: Inbound, outlet: Outlet, view: View, asked: Message, correlation_id: str, trace: dict[str, str]
+        self,
+        inbound: McpHttpRequest,
+        outlet: ResponseWriter,
+        view: View,
+        asked: Message,
+        correlation_id: str,
+        trace: dict[str, str],
     ) -> None:
         params = asked.params
         version = _negotiated(params.get("protocolVersion"))
         capabilities: Any = params.get("capabilities")
         said: Any = params.get("clientInfo")
         info = cast("Json", said) if isinstance(said, dict) else None
-        client = Client(version, cast("Json", capabilities) if isinstance(capabilities, dict) else {}, info)
+        client = ClientProfile(version, cast("Json", capabilities) if isinstance(capabilities, dict) else {}, info)
         wire = LegacyWire(outlet, client, correlation_id, self._streams, self._asking)
         outcome = await self._turn(inbound, view, asked, client, wire, correlation_id, trace)
         status, more = self._shown(inbound, outcome)
@@ -202,8 +208,8 @@ class Legacy:
 
     async def _serve(
         self,
-        inbound: Inbound,
-        outlet: Outlet,
+        inbound: McpHttpRequest,
+        outlet: ResponseWriter,
         view: View,
         session: Session,
         asked: Message,
@@ -239,17 +245,17 @@ class Legacy:
         status, more = self._shown(inbound, outcome)
         await wire.finish(status, outcome.body, *more, *timing(inbound, outcome.record))
 
-    def _shown(self, inbound: Inbound, outcome: Outcome) -> tuple[int, tuple[Header, ...]]:
+    def _shown(self, inbound: McpHttpRequest, outcome: Outcome) -> tuple[int, tuple[Header, ...]]:
         if outcome.lacking is None:
             return 200, outcome.headers
         return self._floor.lacking(outcome.lacking, inbound, modern=False)
 
     def _turn(
         self,
-        inbound: Inbound,
+        inbound: McpHttpRequest,
         view: View,
         asked: Message,
-        client: Client,
+        client: ClientProfile,
         wire: LegacyWire,
         correlation_id: str,
         trace: dict[str, str],
@@ -258,7 +264,7 @@ class Legacy:
         if end is None:
             end = self.refused(ForeignError(METHOD_NOT_FOUND, "Method not found", asked.method))
             asked = replace(asked, method=OTHER)
-        return take_turn(Turn(inbound, view, asked, client, wire, correlation_id, trace), end, self)
+        return handle_request(Turn(inbound, view, asked, client, wire, correlation_id, trace), end, self)
 
     def refused(self, reason: Refusal) -> Handler:
         return self._floor.refused(reason)

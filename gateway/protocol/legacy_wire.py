@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.contract import Client, Json, Outlet
+from gateway.contract import ClientProfile, Json, ResponseWriter
 from gateway.errors import Fault, Kind
 from gateway.protocol.answer import Header, headers, notification_bytes
 from gateway.protocol.asking import Asking
@@ -28,8 +28,8 @@ class LegacyWire:
 
     def __init__(
         self,
-        outlet: Outlet,
-        client: Client,
+        outlet: ResponseWriter,
+        client: ClientProfile,
         correlation_id: str,
         streams: Streams,
         asking: Asking,

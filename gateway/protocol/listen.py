@@ -4,7 +4,7 @@ from typing import Any, Final, cast
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.view import View
-from gateway.contract import Call, Change, Json, Result
+from gateway.contract import Call, Json, ListChange, Result
 from gateway.protocol.caps import Caps
 from gateway.protocol.floor import seen
 from gateway.protocol.hub import LIST_CHANGED, UPDATED, Hub, Target, updated
@@ -30,8 +30,8 @@ class Listen:
         granted, targets = _grant(cast("Json", call.params["notifications"]), view)
         meta: Json = {SUBSCRIPTION_ID: call.request_id}
 
-        def hears(namespace: str, change: Change) -> tuple[str, Json] | None:
-            if namespace not in self._namespaces(call) or not call.caller.hears(change.whose):
+        def hears(namespace: str, change: ListChange) -> tuple[str, Json] | None:
+            if namespace not in self._namespaces(call) or not call.caller.may_receive(change.owner):
                 return None
             if change.kind == "resource":
                 shown = targets.get((namespace, change.uri))

@@ -20,11 +20,11 @@ from gateway.contract import (
     MODERN,
     Call,
     Caller,
-    Client,
+    ClientProfile,
     Handler,
-    Inbound,
     Json,
-    Outlet,
+    McpHttpRequest,
+    ResponseWriter,
     Result,
 )
 from gateway.errors import Fault, ForeignError, Kind
@@ -40,7 +40,7 @@ from gateway.protocol.refusals import OTHER, Correlation, Refusals
 from gateway.protocol.relay import Relay
 from gateway.protocol.rounds import MULTI_ROUND, Rounds, missing_capabilities, without_elicitation_id
 from gateway.protocol.timing import timing
-from gateway.protocol.turn import Prepared, Turn, take_turn
+from gateway.protocol.turn import Prepared, Turn, handle_request
 from gateway.protocol.wire import ModernWire, Pulse
 
 METHOD_NOT_FOUND: Final = -32601
@@ -69,7 +69,7 @@ class Modern:
             "subscriptions/listen": floor.lists(listen),
         }
 
-    async def post(self, inbound: Inbound, outlet: Outlet) -> None:
+    async def post(self, inbound: McpHttpRequest, outlet: ResponseWriter) -> None:
         try:
             raw = inbound.body
             body = decode(raw) if len(raw) < LARGE else await read_aside(raw)
@@ -94,7 +94,7 @@ class Modern:
             assert view is not None
             await self._serve(inbound, outlet, view, asked, correlation_id, trace)
 
-    def _climb(self, inbound: Inbound, body: Json, asked: Message) -> RpcError | None:
+    def _climb(self, inbound: McpHttpRequest, body: Json, asked: Message) -> RpcError | None:
         """The ladder: the first rung that fails says why."""
         if inbound.duplicate is not None:
             return RpcError(HEADER_MISMATCH, f"{inbound.duplicate} header appears more than once")
@@ -118,18 +118,24 @@ class Modern:
         return None
 
     async def _serve(
-        self, inbound: Inbound, outlet: Outlet, view: View, asked: Message, correlation_id: str, trace: dict[str, str]
+        self,
+        inbound: McpHttpRequest,
+        outlet: ResponseWriter,
+        view: View,
+        asked: Message,
+        correlation_id: str,
+        trace: dict[str, str],
     ) -> None:
         meta = cast("Json", asked.params["_meta"])
         info: Any = meta.get(CLIENT_INFO_META_KEY)
-        client = Client(MODERN, meta[CLIENT_CAPABILITIES_META_KEY], info, meta.get(LOG_LEVEL_META_KEY))
+        client = ClientProfile(MODERN, meta[CLIENT_CAPABILITIES_META_KEY], info, meta.get(LOG_LEVEL_META_KEY))
         if "requestState" in asked.params and await self._went_on(inbound, outlet, asked, (correlation_id, trace)):
             return
         wire = ModernWire(outlet, client, correlation_id, asked.id, partial(self._park, inbound.caller, asked, client))
         turn = Turn(inbound, view, asked, client, wire, correlation_id, trace)
         self._pulse.add(wire)
         try:
-            outcome = await take_turn(turn, self._ends[asked.method], self)
+            outcome = await handle_request(turn, self._ends[asked.method], self)
             status, more = 200, outcome.headers
             if outcome.code is not None:
                 status = ERROR_CODE_HTTP_STATUS.get(outcome.code, 200)
@@ -150,7 +156,7 @@ class Modern:
     # ---- calls that wait for their client ----
 
     async def _park(
-        self, caller: Caller, asked: Message, client: Client, wire: ModernWire, requests: Mapping[str, Json]
+        self, caller: Caller, asked: Message, client: ClientProfile, wire: ModernWire, requests: Mapping[str, Json]
     ) -> dict[str, Json]:
         """End the answer under way with what is asked, and wait for the request that brings the answers."""
         missing = missing_capabilities(client.capabilities, dict(requests))
@@ -164,7 +170,9 @@ class Modern:
         finally:
             self._parking.forget(state)
 
-    async def _went_on(self, inbound: Inbound, outlet: Outlet, asked: Message, correlation: Correlation) -> bool:
+    async def _went_on(
+        self, inbound: McpHttpRequest, outlet: ResponseWriter, asked: Message, correlation: Correlation
+    ) -> bool:
         """Whether the request belonged to a waiting call: then it is answered by that call."""
         if asked.method not in MULTI_ROUND:
             return False
@@ -196,7 +204,7 @@ class Modern:
             await self.refusals.tell(inbound, outlet, 200, fault, **about)
         return True
 
-    async def _went_on_here(self, asks: Json, outlet: Outlet) -> None:
+    async def _went_on_here(self, asks: Json, outlet: ResponseWriter) -> None:
         """Go on with a call that waits in this worker. Raises `Fault` when it does not, before anything is answered."""
         tenant, kind, subject = asks["principal"]
         caller = Caller(tenant, subject, kind)
@@ -222,7 +230,7 @@ class Modern:
         }
         await wire.finish(200, result_bytes(wire.request_id, result))
 
-    async def _refuse(self, inbound: Inbound, outlet: Outlet, error: RpcError, **about: Any) -> None:
+    async def _refuse(self, inbound: McpHttpRequest, outlet: ResponseWriter, error: RpcError, **about: Any) -> None:
         await self.refusals.tell(inbound, outlet, ERROR_CODE_HTTP_STATUS.get(error.code, 200), error, **about)
 
     # ---- what goes in and what comes out ----

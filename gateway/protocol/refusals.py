@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.contract import Call, Client, Inbound, Outlet, Record, SilentWire
+from gateway.contract import Call, ClientProfile, McpHttpRequest, NullWire, Record, ResponseWriter
 from gateway.errors import TABLE, Fault, ForeignError
 from gateway.protocol.answer import Header, error_bytes, headers, retry_header
 from gateway.protocol.faults import RpcError, dress
@@ -12,7 +12,7 @@ from gateway.protocol.floor import Floor, Refusal
 OTHER: Final = "_OTHER"
 """The method of what has none that this house knows: a client's own word would make a metric of its own."""
 
-_NOBODY: Final = SilentWire()
+_NOBODY: Final = NullWire()
 
 Correlation = tuple[str, Mapping[str, str]]
 """The correlation id and the trace context."""
@@ -23,12 +23,12 @@ class Refusals:
 
     def __init__(self, floor: Floor, version: str) -> None:
         self._floor = floor
-        self._client = Client(version, {})
+        self._client = ClientProfile(version, {})
 
     async def tell(
         self,
-        inbound: Inbound,
-        outlet: Outlet,
+        inbound: McpHttpRequest,
+        outlet: ResponseWriter,
         status: int,
         reason: RpcError | Fault,
         *more: Header,
@@ -52,7 +52,7 @@ class Refusals:
             error = reason
         await outlet.answer(status, headers(call.id, *more), error_bytes(id, error))
 
-    async def charge(self, inbound: Inbound, correlation: Correlation) -> Fault | None:
+    async def charge(self, inbound: McpHttpRequest, correlation: Correlation) -> Fault | None:
         """Count a message that is no request, such as a notification; why it may not be sent, if so."""
         try:
             await self._floor.charged(self._call(inbound, OTHER, None, correlation))
@@ -70,7 +70,9 @@ class Refusals:
             return exc
         return reason
 
-    def _call(self, inbound: Inbound, method: str, id: str | int | None, correlation: Correlation | None) -> Call:
+    def _call(
+        self, inbound: McpHttpRequest, method: str, id: str | int | None, correlation: Correlation | None
+    ) -> Call:
         correlation_id, trace = correlation or self._floor.correlate(inbound.headers, None)
         return Call(
             correlation_id,

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from gateway.contract import Bus, Json, Outlet
+from gateway.contract import Bus, Json, ResponseWriter
 from gateway.errors import Fault, Kind
 
 _ASK: Final = "relay.ask"
@@ -22,7 +22,7 @@ _PATIENCE: Final = 40.0
 
 log = logging.getLogger("gatehouse.relay")
 
-Handler = Callable[[Json, Outlet], Awaitable[None]]
+Handler = Callable[[Json, ResponseWriter], Awaitable[None]]
 """Answers what was asked, to an outlet that is really another worker's. Raises `Fault` at once or never."""
 Header = tuple[bytes, bytes]
 
@@ -34,12 +34,12 @@ class Relay:
         self._bus = bus
         self._numbers = itertools.count(1)
         self._handlers: dict[str, Handler] = {}
-        self._fetched: dict[str, tuple[Outlet, asyncio.Event]] = {}
+        self._fetched: dict[str, tuple[ResponseWriter, asyncio.Event]] = {}
         self._served: dict[str, FarOutlet] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        bus.answer(_ASK, self._asked)
-        bus.answer(_PIECE, self._piece)
-        bus.answer(_GONE, self._gone)
+        bus.respond(_ASK, self._asked)
+        bus.respond(_PIECE, self._piece)
+        bus.respond(_GONE, self._gone)
 
     @property
     def worker(self) -> str:
@@ -50,7 +50,7 @@ class Relay:
 
     # ---- the worker that was reached ----
 
-    async def fetch(self, worker: str, what: str, about: Json, outlet: Outlet) -> None:
+    async def fetch(self, worker: str, what: str, about: Json, outlet: ResponseWriter) -> None:
         """Have that worker answer to this outlet; returns when it has. Raises `Fault` if it did not begin to."""
         id = f"{self._bus.worker}.{next(self._numbers)}"
         over = asyncio.Event()
@@ -58,7 +58,7 @@ class Relay:
         outlet.on_gone(lambda: self._spawn(self._tell_gone(worker, id)))
         try:
             question: Json = {"id": id, "from": self._bus.worker, "what": what, "about": about}
-            await self._bus.ask(worker, _ASK, question)
+            await self._bus.request(worker, _ASK, question)
             await self._until_over(worker, id, over)
         finally:
             del self._fetched[id]
@@ -72,7 +72,7 @@ class Relay:
             except TimeoutError:
                 pass
             try:
-                alive = await self._bus.ask(worker, _GONE, {"id": id, "look": True})
+                alive = await self._bus.request(worker, _GONE, {"id": id, "look": True})
             except Fault:
                 alive = {"serving": False}
             if not alive["serving"] and not over.is_set():
@@ -82,7 +82,7 @@ class Relay:
 
     async def _tell_gone(self, worker: str, id: str) -> None:
         try:
-            await self._bus.ask(worker, _GONE, {"id": id})
+            await self._bus.request(worker, _GONE, {"id": id})
         except Fault:
             log.debug("a worker could not be told that its client left")
 
@@ -183,7 +183,7 @@ class FarOutlet:
         if self._over:
             return
         try:
-            await self._bus.ask(self._worker, _PIECE, {"id": self.id, **piece}, timeout=_PATIENCE)
+            await self._bus.request(self._worker, _PIECE, {"id": self.id, **piece}, timeout=_PATIENCE)
         except Fault:
             self.lost()
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Final, cast
 
-from gateway.contract import Answered, Call, Caller, Json
+from gateway.contract import Call, Caller, InputResponse, Json
 from gateway.errors import ForeignError
 from gateway.protocol.json import digest
 from gateway.protocol.seal import Seal, Unsealed, mint_state, read_state
@@ -28,7 +28,7 @@ class Rounds:
         state, approval = result.get("requestState"), str(call.record.notes.get(STATE, ""))
         if state is None and not approval:
             return result
-        route = call.leads_to
+        route = call.resolved_route
         assert route is not None
         own = str(state) if state is not None else None
         sealed = self.sealed(call.caller, call.method, call.params, route.namespace, own, approval)
@@ -56,7 +56,7 @@ class Rounds:
 
     def opened(
         self, caller: Caller, method: str, params: Json, namespace: str | None = None
-    ) -> tuple[Json, Answered | None]:
+    ) -> tuple[Json, InputResponse | None]:
         """The same, and what the gateway itself had asked; what answers that is not for the backend."""
         target, arguments = _bound(params)
         try:
@@ -75,7 +75,7 @@ class Rounds:
             raise ForeignError(_INVALID_PARAMS, "Invalid or expired requestState", data) from exc
         answered = None
         if opened.approval:
-            answered = Answered(opened.approval, cast("Json", params.get("inputResponses") or {}))
+            answered = InputResponse(opened.approval, cast("Json", params.get("inputResponses") or {}))
         if opened.state is not None:
             return {**params, "requestState": opened.state}, answered
         gone = {"requestState", "inputResponses"} if answered else {"requestState"}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from gateway.contract import Caller, Client, Json
+from gateway.contract import Caller, ClientProfile, Json
 from gateway.protocol.seal import SESSION_SECONDS, Seal, SessionToken, digest, mint_session, read_session
 
 _KEPT: Final = 4096
@@ -46,7 +46,7 @@ class Session:
     digest: str
     principal: str
     expires: float
-    client: Client
+    client: ClientProfile
     id: str
 
 
@@ -93,5 +93,5 @@ class Sessions:
 def _session(token: SessionToken, id: str) -> Session:
     # The tenant comes first, so that what is kept of sessions can be kept of each tenant's apart.
     named = f"{token.tenant}:{digest(id)}"
-    client = Client(token.version, token.capabilities, token.info, session=named)
+    client = ClientProfile(token.version, token.capabilities, token.info, session=named)
     return Session(named, token.principal, token.issued + SESSION_SECONDS, client, id)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from gateway.catalogue.catalogue import Catalogue
-from gateway.contract import Caller, Change, Client, Inbound, Json, Outlet
+from gateway.contract import Caller, ClientProfile, Json, ListChange, McpHttpRequest, ResponseWriter
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.answer import error_bytes, headers, notification_bytes
 from gateway.protocol.faults import RpcError
@@ -41,7 +41,9 @@ class Standing:
         self._left = Later(KEPT_SECONDS, self._stop_if_alone)
         self._deaf = Later(KEPT_SECONDS, self._drop_if_deaf)
 
-    async def open(self, inbound: Inbound, outlet: Outlet, session: Session, correlation_id: str) -> None:
+    async def open(
+        self, inbound: McpHttpRequest, outlet: ResponseWriter, session: Session, correlation_id: str
+    ) -> None:
         """Serve one GET until the client leaves or the stream is over."""
         last = inbound.headers.get("last-event-id")
         if last is None:
@@ -60,7 +62,7 @@ class Standing:
             error = RpcError(-32001, "That stream is gone; make the request again.")
             await outlet.answer(404, headers(correlation_id), error_bytes(None, error))
 
-    async def _resume(self, digest: str, last: str, outlet: Outlet) -> None:
+    async def _resume(self, digest: str, last: str, outlet: ResponseWriter) -> None:
         found = self._streams.find(last, digest)
         if found is None:
             raise Fault(Kind.NOT_FOUND, "There is no such stream.")
@@ -68,7 +70,7 @@ class Standing:
         await stream.attach(outlet, after=after)
         await self._attend(digest, stream)
 
-    async def _resume_for_another(self, about: Json, outlet: Outlet) -> None:
+    async def _resume_for_another(self, about: Json, outlet: ResponseWriter) -> None:
         await self._resume(about["session"], about["last"], outlet)
 
     async def _attend(self, digest: str, stream: Stream) -> None:
@@ -79,13 +81,13 @@ class Standing:
             self._pulse.discard(stream)
             self._left.add((digest, stream.id))
 
-    async def listen_for(self, caller: Caller, client: Client, endpoint: str, digest: str) -> None:
+    async def listen_for(self, caller: Caller, client: ClientProfile, endpoint: str, digest: str) -> None:
         """Have the backends report what this session is subscribed to, as long as it has a stream to be told by."""
         if digest not in self._pumps:
             self._deaf.add(digest)
         await self._hub.want(("session", digest), caller, client, frozenset(self._targets(caller, endpoint, digest)))
 
-    async def _listen_again(self, caller: Caller, client: Client, endpoint: str, digest: str) -> None:
+    async def _listen_again(self, caller: Caller, client: ClientProfile, endpoint: str, digest: str) -> None:
         """For a stream that stands or is about to: what a backend refuses now is not watched, the rest is."""
         try:
             await self.listen_for(caller, client, endpoint, digest)
@@ -115,11 +117,11 @@ class Standing:
             await self._rows.load()
             await pump[3]()
 
-    async def _begin(self, inbound: Inbound, session: Session, correlation_id: str) -> Stream:
+    async def _begin(self, inbound: McpHttpRequest, session: Session, correlation_id: str) -> Stream:
         self.end(session.digest)
         stream = self._streams.new(session.digest, correlation_id, inbound.caller.principal)
 
-        def hears(namespace: str, change: Change) -> tuple[str, Json] | None:
+        def hears(namespace: str, change: ListChange) -> tuple[str, Json] | None:
             return self._meaning(inbound, session.digest, namespace, change)
 
         ear = self._hub.attach(hears)
@@ -144,9 +146,11 @@ class Standing:
             else:
                 self._streams.forget_later(stream)
 
-    def _meaning(self, inbound: Inbound, digest: str, namespace: str, change: Change) -> tuple[str, Json] | None:
+    def _meaning(
+        self, inbound: McpHttpRequest, digest: str, namespace: str, change: ListChange
+    ) -> tuple[str, Json] | None:
         view = self._catalogue.view(inbound.caller, inbound.path)
-        if view is None or namespace not in view.namespaces or not inbound.caller.hears(change.whose):
+        if view is None or namespace not in view.namespaces or not inbound.caller.may_receive(change.owner):
             return None
         if change.kind == "resource":
             shown = self._targets(inbound.caller, inbound.path, digest).get((namespace, change.uri))

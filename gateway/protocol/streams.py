@@ -7,7 +7,7 @@ from collections import Counter
 from functools import partial
 from typing import Final
 
-from gateway.contract import Outlet
+from gateway.contract import ResponseWriter
 from gateway.protocol.answer import Header, stream_headers
 from gateway.protocol.later import Later
 from gateway.sse import COMMENT, event, priming
@@ -43,17 +43,19 @@ class Stream:
         self._last = 0
         self.dropped = 0
         """The last event that is not kept any more."""
-        self._adopted: tuple[Outlet, bool] | None = None
-        self._outlet: Outlet | None = None
+        self._adopted: tuple[ResponseWriter, bool] | None = None
+        self._outlet: ResponseWriter | None = None
         self._writing = asyncio.Lock()
         self.over = False
         self._left = asyncio.Event()
 
-    def adopt(self, outlet: Outlet, *, prime: bool = False) -> None:
+    def adopt(self, outlet: ResponseWriter, *, prime: bool = False) -> None:
         """Write to this outlet from the next event on; it is opened with it, so that nothing overtakes the first."""
         self._adopted = (outlet, prime)
 
-    async def attach(self, outlet: Outlet, *more: Header, after: int | None = None, prime: bool = False) -> None:
+    async def attach(
+        self, outlet: ResponseWriter, *more: Header, after: int | None = None, prime: bool = False
+    ) -> None:
         """Write to this outlet from now on, beginning with what came after event `after`. It takes another's place."""
         async with self._writing:
             await self._close()
@@ -112,7 +114,7 @@ class Stream:
             (outlet, prime), self._adopted = self._adopted, None
             await self._begin(outlet, prime=prime)
 
-    async def _begin(self, outlet: Outlet, *more: Header, prime: bool) -> None:
+    async def _begin(self, outlet: ResponseWriter, *more: Header, prime: bool) -> None:
         await outlet.open(stream_headers(self._correlation_id, *more))
         if prime:
             self._last += 1
@@ -121,7 +123,7 @@ class Stream:
         self._outlet = outlet
         outlet.on_gone(partial(self._detach, outlet))
 
-    def _detach(self, outlet: Outlet) -> None:
+    def _detach(self, outlet: ResponseWriter) -> None:
         """Its client is gone; unless another has taken its place, nobody is attached."""
         if self._outlet is outlet:
             self._outlet = None

@@ -3,14 +3,14 @@
 from time import perf_counter_ns
 from typing import Final
 
-from gateway.contract import Inbound, Record
+from gateway.contract import McpHttpRequest, Record
 from gateway.protocol.answer import Header
 from gateway.telemetry.span import stage_times
 
 ASKED: Final = "x-server-timing"
 
 
-def timing(inbound: Inbound, record: Record | None) -> tuple[Header, ...]:
+def timing(inbound: McpHttpRequest, record: Record | None) -> tuple[Header, ...]:
     """One entry for each stage and one for the whole, in milliseconds; nothing unless asked."""
     if ASKED not in inbound.headers or record is None:
         return ()

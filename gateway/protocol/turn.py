@@ -7,7 +7,18 @@ from typing import Protocol
 from msgspec import Struct
 
 from gateway.catalogue.view import View
-from gateway.contract import Answered, Call, Client, Handler, Inbound, Json, Record, Result, Route, Wire
+from gateway.contract import (
+    Call,
+    ClientProfile,
+    Handler,
+    InputResponse,
+    Json,
+    McpHttpRequest,
+    Record,
+    Result,
+    Route,
+    Wire,
+)
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.answer import Header, error_bytes, result_bytes, retry_header
 from gateway.protocol.faults import RpcError, dress, number
@@ -16,17 +27,17 @@ from gateway.protocol.message import Message
 
 log = logging.getLogger("gatehouse.protocol")
 
-Prepared = tuple[Route | None, Json, Answered | None]
+Prepared = tuple[Route | None, Json, InputResponse | None]
 """Where the request leads, its params as the backend should see them, and the answer it brings, if it brings one."""
 
 
 class Turn(Struct, frozen=True):
     """A request as it came, and the client it came from."""
 
-    inbound: Inbound
+    inbound: McpHttpRequest
     view: View
     asked: Message
-    client: Client
+    client: ClientProfile
     wire: Wire
     correlation_id: str
     trace: dict[str, str]
@@ -65,12 +76,12 @@ class Outcome(Struct, frozen=True):
         return (*retry_header(self.retry_after), *self.more) if self.more else retry_header(self.retry_after)
 
 
-async def take_turn(turn: Turn, end: Handler, manner: Manner) -> Outcome:
+async def handle_request(turn: Turn, end: Handler, manner: Manner) -> Outcome:
     """Never raises but for cancellation: whatever goes wrong becomes an answer of the one error model."""
     inbound, asked = turn.inbound, turn.asked
     route: Route | None = None
     params: Json = asked.params
-    answered: Answered | None = None
+    answered: InputResponse | None = None
     record = Record()
     try:
         route, params, answered = manner.prepared(turn)

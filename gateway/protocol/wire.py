@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
-from gateway.contract import Client, Json, Outlet
+from gateway.contract import ClientProfile, Json, ResponseWriter
 from gateway.errors import Fault, Kind
 from gateway.protocol.answer import Header, headers, notification_bytes, readdressed, stream_headers
 from gateway.protocol.params import loud_enough
@@ -64,8 +64,8 @@ class ModernWire:
 
     def __init__(
         self,
-        outlet: Outlet,
-        client: Client,
+        outlet: ResponseWriter,
+        client: ClientProfile,
         correlation_id: str,
         request_id: str | int | None = None,
         ask: "Callable[[ModernWire, Mapping[str, Json]], Awaitable[dict[str, Json]]] | None" = None,
@@ -153,7 +153,7 @@ class ModernWire:
         if self._answered is not None:
             self._answered.set()
 
-    def resume(self, outlet: Outlet, request_id: str | int | None) -> asyncio.Event:
+    def resume(self, outlet: ResponseWriter, request_id: str | int | None) -> asyncio.Event:
         """Answer to this request from now on; the event is set when that is done.
 
         Raises `Fault(ILLEGAL_STATE)` while another request is being answered.

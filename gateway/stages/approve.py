@@ -45,7 +45,7 @@ class Approve:
             raise _refused(call, "Nobody here can give it yet.", fix=False)
         if _means_yes(call.meta.get("approved")):
             notes["approved"] = "said"
-        elif call.answered is not None and call.answered.state:
+        elif call.input_response is not None and call.input_response.state:
             if not await self._redeemed(call):
                 return _question(call)
             notes["approved"] = "answered"
@@ -64,9 +64,9 @@ class Approve:
 
     async def _redeemed(self, call: Call) -> bool:
         """False when the client came back without an answer."""
-        assert call.answered is not None
-        kind, id, definition = call.answered.state.split(" ")
-        answer = call.answered.responses.get(_KEY)
+        assert call.input_response is not None
+        kind, id, definition = call.input_response.state.split(" ")
+        answer = call.input_response.responses.get(_KEY)
         if kind == _ASKED and answer is None:
             return False
         if definition != _definition(call):

@@ -75,7 +75,7 @@ class Audit:
 
 
 def _row(call: Call) -> Row:
-    record, caller, route = call.record, call.caller, call.leads_to
+    record, caller, route = call.record, call.caller, call.resolved_route
     return (
         time.time(),
         caller.tenant,
@@ -90,7 +90,7 @@ def _row(call: Call) -> Row:
         _digest(call.params.get("arguments")),
         record.outcome,
         (perf_counter_ns() - record.started) // 1000,
-        record.place.trace_id if record.place is not None else "",
+        record.position.trace_id if record.position is not None else "",
         record.context or _unasked(caller),
         record.notes.get("approved", ""),
         str(call.meta.get("actor") or "")[:256],

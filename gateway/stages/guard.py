@@ -32,7 +32,7 @@ class Guard:
         except TypeError as exc:
             raise Fault(Kind.INTERNAL, "The backend's answer is not JSON.", stage="guard") from exc
         call.record.notes["result_bytes"] = size
-        route = call.leads_to
+        route = call.resolved_route
         if route is None or isinstance(result, bytes):
             return self._bounded(result, size, self._max_bytes)
         manifest = route.backend.manifest

@@ -37,5 +37,5 @@ class Resolve:
             name = str(call.params.get(key))
             # Whoever pastes a credential where a name belongs does not get it back in words that are kept and shown.
             raise UnknownName(f"Unknown {noun}: {clean(name, 128)}", uri=name if noun == "resource" else None)
-        call.record.found = route
+        call.record.late_route = route
         return await call_next(replace(call, route=route))

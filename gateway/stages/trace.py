@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from gateway.contract import Call, Handler, Result
-from gateway.contract.place import Place
+from gateway.contract.place import TracePosition
 
 Told = Callable[[Call, Result | None, BaseException | None], None]
 """The call, and its result or what it raised."""
@@ -12,13 +12,13 @@ Told = Callable[[Call, Result | None, BaseException | None], None]
 class Trace:
     """Counts the calls under way as well."""
 
-    def __init__(self, place: Callable[[Mapping[str, str]], Place], told: Told) -> None:
+    def __init__(self, place: Callable[[Mapping[str, str]], TracePosition], told: Told) -> None:
         self._place = place
         self._told = told
         self.running = 0
 
     async def __call__(self, call: Call, call_next: Handler) -> Result:
-        call.record.place = self._place(call.trace)
+        call.record.position = self._place(call.trace)
         self.running += 1
         try:
             result = await call_next(call)

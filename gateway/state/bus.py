@@ -59,10 +59,10 @@ class MemoryBus:
             if not peers:
                 del self._subscribers[topic]
 
-    async def ask(self, worker: str, topic: str, message: Json, timeout: float = 5.0) -> Json:
+    async def request(self, worker: str, topic: str, message: Json, timeout: float = 5.0) -> Json:
         return await handled(self._handlers.get(topic) if worker == self._worker else None, message, timeout)
 
-    def answer(self, topic: str, handler: Callable[[Json], Awaitable[Json]]) -> None:
+    def respond(self, topic: str, handler: Callable[[Json], Awaitable[Json]]) -> None:
         self._handlers[topic] = handler
 
     async def push(self, queue: str, message: Json, ttl: float) -> None:

@@ -78,7 +78,7 @@ class RedisBus:
 
     # ---- questions ----
 
-    async def ask(self, worker: str, topic: str, message: Json, timeout: float = 5.0) -> Json:
+    async def request(self, worker: str, topic: str, message: Json, timeout: float = 5.0) -> Json:
         if worker == self._worker:
             return await handled(self._handlers.get(topic), message, timeout)
         id = f"{self._worker}.{next(self._numbers)}"
@@ -97,7 +97,7 @@ class RedisBus:
         finally:
             del self._asked[id]
 
-    def answer(self, topic: str, handler: Callable[[Json], Awaitable[Json]]) -> None:
+    def respond(self, topic: str, handler: Callable[[Json], Awaitable[Json]]) -> None:
         self._handlers[topic] = handler
 
     def _heard(self, data: bytes) -> None:

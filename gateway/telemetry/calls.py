@@ -39,7 +39,7 @@ class Spans:
 
     def told(self, call: Call, result: Result | None, exc: BaseException | None) -> None:
         record, ended = call.record, perf_counter_ns()
-        place = record.place
+        place = record.position
         if place is None:
             return
         slow = ended - record.started >= self._slow and call.method != _LONG
@@ -73,7 +73,7 @@ class CallLines:
 def _json_line(call: Call) -> str:
     """Written by hand, which takes half the time; whatever a client chose goes through the encoder."""
     record, caller = call.record, call.caller
-    place = record.place
+    place = record.position
     trace_id, span_id = (place.trace_id, place.span_id) if place is not None else ("", "")
     return (
         f'{{"time":"{stamp(time.time())}","level":"info","message":"call","method":{_text(call.method)},'

@@ -60,7 +60,7 @@ class CallMetrics:
         self._until_stages = 1
 
     def told(self, call: Call, result: Result | None = None, exc: BaseException | None = None) -> None:
-        record, route, method = call.record, call.route or call.record.found, call.method
+        record, route, method = call.record, call.route or call.record.late_route, call.method
         ended = perf_counter_ns()
         # A resource's canonical id is its URI, of which there is no end.
         name = route.canonical if route is not None and method in _NAMED else ""
@@ -88,7 +88,7 @@ class CallMetrics:
 
     def _new_cell(self, key: Key, call: Call, exc: BaseException | None) -> Cell:
         tenant, method, name, outcome, version = key
-        route = call.leads_to
+        route = call.resolved_route
         backend = route.namespace if route is not None else ""
         if outcome.startswith("error:"):
             # A backend's own codes may be any number.
@@ -106,7 +106,7 @@ class CallMetrics:
         return cell
 
     def _told_hops(self, call: Call) -> None:
-        route = call.leads_to
+        route = call.resolved_route
         tool = route.canonical if route is not None and call.method in _NAMED else ""
         for hop in call.record.hops or ():
             failed = hop.failure if hop.failure in _HOP_ERRORS else OTHER

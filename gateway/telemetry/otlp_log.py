@@ -47,6 +47,6 @@ def call_record(call: Call, result: Result | None = None, exc: BaseException | N
         ("gatehouse.policy.decision", record.decision),
         ("gatehouse.correlation_id", call.id),
     ]
-    place = record.place
+    place = record.position
     ids = (place.trace_id, place.span_id) if place is not None else ("", "")
     return LogRecord(time.time_ns(), "info", f"{call.method} {target(call)}".rstrip(), attributes, *ids)

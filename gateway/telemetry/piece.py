@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from gateway.contract import Here, Place
+from gateway.contract import CurrentCall, TracePosition
 from gateway.errors import Fault, ForeignError
 from gateway.telemetry.log import clean
 from gateway.telemetry.span import Attributes, Failure, Span
@@ -20,8 +20,8 @@ class Done(Struct, frozen=True):
 
     namespace: str
     name: str
-    here: Here
-    place: Place
+    here: CurrentCall
+    place: TracePosition
     started: int
     ended: int
     about: Mapping[str, Any]

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, cast
 from msgspec import Struct
 
 from gateway.contract import Call, Json, Record, Result
-from gateway.contract.place import LINKED, Hop, Place
+from gateway.contract.place import HTTP_TRACEPARENT, Hop, TracePosition
 from gateway.errors import Fault, ForeignError
 from gateway.failure import code_of
 from gateway.telemetry.log import clean
@@ -52,7 +52,7 @@ class Span(Struct, frozen=True):
     name: str
     kind: Literal["server", "client", "internal"]
     """Of a client's request, of a request to a remote server, or of a call that a module made."""
-    place: Place
+    place: TracePosition
     started: int
     ended: int
     attributes: Attributes
@@ -96,7 +96,7 @@ def stage_times(record: Record, ended: int) -> Iterator[tuple[str, int]]:
 
 def target(call: Call) -> str:
     """The canonical id; a client's own text, cleaned, where the name leads nowhere or is a URI."""
-    route = call.leads_to
+    route = call.resolved_route
     if route is not None and call.method == "tools/call":
         return route.canonical
     return clean(route.canonical if route else str(call.params.get("name") or call.params.get("uri") or ""), 256)
@@ -110,7 +110,7 @@ def spans_of(
     Arguments and `content` are told only with `open`, redacted.
     """
     record = call.record
-    place = record.place
+    place = record.position
     assert place is not None
     failed = failure(call, exc)
     # Only a call that a module made has no request.
@@ -134,7 +134,7 @@ def spans_of(
         _add_content(attributes, call, content)
     error = failed.message if failed is not None and failed.type else None
     came = call.trace
-    state, link = (came.get("tracestate", ""), came.get(LINKED, "")) if came else ("", "")
+    state, link = (came.get("tracestate", ""), came.get(HTTP_TRACEPARENT, "")) if came else ("", "")
     kind = "internal" if inside else "server"
     spans = [Span(_name(call), kind, place, record.started + offset, ended + offset, attributes, error, state, link)]
     if record.hops:
@@ -144,7 +144,7 @@ def spans_of(
 
 def _name(call: Call) -> str:
     """Only a name that leads somewhere is part of a span's: a client's own text would make a new one each time."""
-    route = call.leads_to
+    route = call.resolved_route
     return f"{call.method} {route.canonical}" if route and _names(call) else call.method
 
 
@@ -156,7 +156,7 @@ def _names(call: Call) -> str | None:
     """The attribute that its target's name goes into, where it has one: a completion may be for a prompt."""
     if call.method != _COMPLETION:
         return _NAMED.get(call.method)
-    return "gen_ai.prompt.name" if call.leads_to and call.params["ref"].get("type") == "ref/prompt" else None
+    return "gen_ai.prompt.name" if call.resolved_route and call.params["ref"].get("type") == "ref/prompt" else None
 
 
 def _common(call: Call) -> Attributes:
@@ -173,7 +173,7 @@ def _common(call: Call) -> Attributes:
 
 
 def _own(call: Call) -> Attributes:
-    record, route = call.record, call.leads_to
+    record, route = call.record, call.resolved_route
     attributes: Attributes = [
         ("gatehouse.tenant", call.caller.tenant),
         ("gatehouse.principal", call.caller.principal),
@@ -190,7 +190,7 @@ def _own(call: Call) -> Attributes:
     return attributes
 
 
-def _client_span(call: Call, place: Place, hop: Hop, ended: int, offset: int) -> Span:
+def _client_span(call: Call, place: TracePosition, hop: Hop, ended: int, offset: int) -> Span:
     attributes = _common(call)
     if hop.protocol:
         attributes.append(("mcp.protocol.version", hop.protocol))
@@ -212,7 +212,7 @@ def _client_span(call: Call, place: Place, hop: Hop, ended: int, offset: int) ->
     if hop.queued:
         attributes.append(("gatehouse.queued", hop.queued / 1e9))
     _add_failure(attributes, hop.failure, hop.code)
-    own = Place(place.trace_id, hop.span_id, place.span_id, place.sampled)
+    own = TracePosition(place.trace_id, hop.span_id, place.span_id, place.sampled)
     last = (hop.ended or ended) + offset
     error = clean(hop.message, 256) if hop.failure else None
     return Span(_name(call), "client", own, hop.started + offset, last, attributes, error)

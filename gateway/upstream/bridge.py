@@ -15,13 +15,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gateway.contract import Bus, Caller, Here, Json
+from gateway.contract import Bus, Caller, CurrentCall, Json
 from gateway.errors import Fault, Kind
 from gateway.upstream.bridge_far import Far, Gone
 from gateway.upstream.bridge_own import AUTH, CUT, OwnSessions, unavailable, unknown
 from gateway.upstream.bridge_roster import Away, Roster, row
 from gateway.upstream.bridge_session import Session, as_line, whose
-from gateway.upstream.home import HERE
+from gateway.upstream.home import CURRENT_CALL
 
 _PER_KEY: Final = 32
 _RETURN: Final = 8.0
@@ -125,12 +125,12 @@ class Bridges:
         tenant, subject, kind, credential = said["owner"]
         caller = Caller(tenant, subject, kind, credential=credential)
         now = asyncio.get_running_loop().time()
-        here = HERE.set(Here(caller, secrets.token_hex(8), now, {EVERYWHERE: True}))
+        here = CURRENT_CALL.set(CurrentCall(caller, secrets.token_hex(8), now, {EVERYWHERE: True}))
         try:
             for told in list(self._hearing.get(said["namespace"], ())):
                 told(said["peer"], said["event"])
         finally:
-            HERE.reset(here)
+            CURRENT_CALL.reset(here)
 
     @contextmanager
     def hearing(self, namespace: str, told: Callable[[Json, Json], None]) -> Generator[None]:
@@ -238,5 +238,5 @@ class BackendBridge:
         """`payload` is `{operation, payload, correlationId?, idempotencyKey?}`; the answer is the Studio's message."""
         return await self._bridges.request(self._namespace, caller, peer, payload, timeout)
 
-    def hearing(self, told: Callable[[Json, Json], None]) -> AbstractContextManager[None]:
-        return self._bridges.hearing(self._namespace, told)
+    def subscribe(self, listener: Callable[[Json, Json], None]) -> AbstractContextManager[None]:
+        return self._bridges.hearing(self._namespace, listener)

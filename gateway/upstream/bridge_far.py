@@ -56,7 +56,7 @@ class Far:
             (_LOOK, self._look),
         )
         for topic, handler in handlers:
-            bus.answer(topic, _telling(handler))
+            bus.respond(topic, _telling(handler))
 
     # ---- for a Studio that reached this worker ----
 
@@ -123,7 +123,7 @@ class Far:
 
     async def _still_there(self, worker: str, id: str, asking: "asyncio.Future[Json]") -> None:
         try:
-            there = (await self._bus.ask(worker, _LOOK, {"id": id}))["running"]
+            there = (await self._bus.request(worker, _LOOK, {"id": id}))["running"]
         except Fault:
             there = False
         if not there and not asking.done():
@@ -131,7 +131,7 @@ class Far:
 
     async def _ask(self, worker: str, topic: str, about: Json, timeout: float) -> Json:
         try:
-            said = await self._bus.ask(worker, topic, about, timeout)
+            said = await self._bus.request(worker, topic, about, timeout)
         except Fault as fault:
             if fault.kind is Kind.UNAVAILABLE:
                 raise Gone from fault
@@ -144,7 +144,7 @@ class Far:
 
     async def _tell(self, worker: str, topic: str, about: Json) -> None:
         with suppress(Fault):  # it is gone, and with it what it should have let go
-            await self._bus.ask(worker, topic, about)
+            await self._bus.request(worker, topic, about)
 
     # ---- what others ask of this worker ----
 

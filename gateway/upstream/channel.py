@@ -14,18 +14,18 @@ from mcp.shared.transport_context import TransportContext
 from mcp.types import ClientCapabilities, Implementation, InitializeRequestParams
 from pydantic import ValidationError
 
-from gateway.contract import MODERN, Call, Change, Client, Json
+from gateway.contract import MODERN, Call, ClientProfile, Json, ListChange
 from gateway.errors import TABLE, Fault, ForeignError
-from gateway.upstream.home import HERE
+from gateway.upstream.home import CURRENT_CALL
 
-_LIST_CHANGES: Final[Mapping[str, Change]] = {
-    "notifications/tools/list_changed": Change("tools"),
-    "notifications/prompts/list_changed": Change("prompts"),
-    "notifications/resources/list_changed": Change("resources"),
+_LIST_CHANGES: Final[Mapping[str, ListChange]] = {
+    "notifications/tools/list_changed": ListChange("tools"),
+    "notifications/prompts/list_changed": ListChange("prompts"),
+    "notifications/resources/list_changed": ListChange("resources"),
 }
 _UPDATED: Final = "notifications/resources/updated"
 
-Changed = Callable[[Change], None]
+Changed = Callable[[ListChange], None]
 
 
 class Standalone:
@@ -44,7 +44,7 @@ class Standalone:
             self._changed(_LIST_CHANGES[method])
         elif method == _UPDATED and params is not None:
             more = {key: value for key, value in params.items() if key != "uri"}
-            self._changed(Change("resource", str(params["uri"]), _tenant(), more or None))
+            self._changed(ListChange("resource", str(params["uri"]), _tenant(), more or None))
 
 
 class Channel:
@@ -130,11 +130,11 @@ class Session(ServerSession):
 
 def _tenant() -> str | None:
     """Whose call it is in which something is said."""
-    here = HERE.get(None)
+    here = CURRENT_CALL.get(None)
     return here.caller.tenant if here else None
 
 
-def _introduce(connection: Connection, client: Client) -> None:
+def _introduce(connection: Connection, client: ClientProfile) -> None:
     """A mis-shaped description of the client reads as none: it is never trusted, and never fails a call."""
     try:
         capabilities = ClientCapabilities.model_validate(client.capabilities, by_name=False)

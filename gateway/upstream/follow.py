@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from gateway.contract import Change, Json
+from gateway.contract import Json, ListChange
 from gateway.errors import Fault, ForeignError
 from gateway.upstream.talk import Nobody, change_of
 
@@ -23,7 +23,7 @@ def _no_matter() -> None:
 class Hearing(Nobody):
     """Turns what the server notifies into changes."""
 
-    def __init__(self, changed: Callable[[Change], None], ready: Callable[[], None] = _no_matter) -> None:
+    def __init__(self, changed: Callable[[ListChange], None], ready: Callable[[], None] = _no_matter) -> None:
         self._changed = changed
         self.ready = ready
         """To be called once the server listens to what it was asked."""

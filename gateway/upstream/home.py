@@ -11,16 +11,16 @@ from typing import Any, Final, Protocol, Self
 import httpx
 from msgspec.structs import replace
 
-from gateway.contract import Bridge, Bus, Caller, Here, Json, Piece, Refusal, Store
+from gateway.contract import Bridge, Bus, Caller, CurrentCall, Json, RefusedCall, Store, WorkSpan
 from gateway.telemetry.piece import Done
 from gateway.telemetry.sampling import below
 
-HERE: Final[ContextVar[Here]] = ContextVar("here")
+CURRENT_CALL: Final[ContextVar[CurrentCall]] = ContextVar("here")
 
 Invoke = Callable[[Caller, str, Json, Json], Awaitable[Json]]
 
 
-class Shelf(Protocol):
+class StoreProvider(Protocol):
     """Where stores come from."""
 
     def store(self, tenant: str, name: str, migrations: Path | None) -> Store: ...
@@ -29,10 +29,10 @@ class Shelf(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class House:
+class HostServices:
     """What every module's home shares."""
 
-    stores: Shelf
+    stores: StoreProvider
     files: Path
     bus: Bus
     http: httpx.AsyncClient
@@ -40,17 +40,17 @@ class House:
     bridge: Callable[[str], Bridge]
     """The bridge of a backend, by namespace."""
     invoke: Invoke
-    knows: Callable[[Caller, str], bool]
-    good: Callable[[Caller], Awaitable[bool]]
+    has_tool: Callable[[Caller, str], bool]
+    is_authorized: Callable[[Caller], Awaitable[bool]]
     spawn: Callable[[Coroutine[Any, Any, None]], None]
-    opened: Callable[[], Awaitable[Any]]
+    ready: Callable[[], Awaitable[Any]]
     """Returns once everything is served."""
-    worked: Callable[[Done], None]
+    record_work: Callable[[Done], None]
     """Is told of every piece of work that ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleHome:
+class ModuleHost:
     """`gateway.contract.Home`, for one entry of `backends:`."""
 
     namespace: str
@@ -58,79 +58,79 @@ class ModuleHome:
     bridge: Bridge
     store_name: str
     migrations: Path | None
-    house: House
-    refusals: list[Callable[[Refusal], None]] = field(default_factory=list[Callable[[Refusal], None]])
+    services: HostServices
+    refusals: list[Callable[[RefusedCall], None]] = field(default_factory=list[Callable[[RefusedCall], None]])
 
     @property
     def bus(self) -> Bus:
-        return self.house.bus
+        return self.services.bus
 
     @property
     def http(self) -> httpx.AsyncClient:
-        return self.house.http
+        return self.services.http
 
     @property
     def loopback(self) -> bool:
-        return self.house.loopback
+        return self.services.loopback
 
-    def here(self) -> Here:
-        return HERE.get()
+    def current_call(self) -> CurrentCall:
+        return CURRENT_CALL.get()
 
-    def span(self, name: str, about: Mapping[str, str | int | float | bool] | None = None) -> Piece:
-        return WorkSpan(self.namespace, name, HERE.get(), about or {}, self.house.worked)
+    def span(self, name: str, attributes: Mapping[str, str | int | float | bool] | None = None) -> WorkSpan:
+        return ModuleWorkSpan(self.namespace, name, CURRENT_CALL.get(), attributes or {}, self.services.record_work)
 
     def store(self, caller: Caller) -> Store:
-        return self.house.stores.store(caller.tenant, self.store_name, self.migrations)
+        return self.services.stores.store(caller.tenant, self.store_name, self.migrations)
 
     async def tenants(self) -> tuple[str, ...]:
-        await self.house.opened()
-        return await self.house.stores.tenants(self.store_name)
+        await self.services.ready()
+        return await self.services.stores.tenants(self.store_name)
 
     def folder(self, caller: Caller) -> Path:
-        folder = self.house.files / caller.tenant
+        folder = self.services.files / caller.tenant
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder = folder / self.namespace
         folder.mkdir(exist_ok=True, mode=0o700)
         return folder
 
     async def invoke(self, caller: Caller, tool: str, arguments: Json, meta: Json) -> Json:
-        return await self.house.invoke(caller, tool, arguments, meta)
+        return await self.services.invoke(caller, tool, arguments, meta)
 
-    def knows(self, caller: Caller, tool: str) -> bool:
-        return self.house.knows(caller, tool)
+    def has_tool(self, caller: Caller, tool: str) -> bool:
+        return self.services.has_tool(caller, tool)
 
-    async def good(self, caller: Caller) -> bool:
-        return await self.house.good(caller)
+    async def is_authorized(self, caller: Caller) -> bool:
+        return await self.services.is_authorized(caller)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        self.house.spawn(work)
+        self.services.spawn(work)
 
-    def on_refusal(self, told: Callable[[Refusal], None]) -> None:
-        self.refusals.append(told)
+    def on_refusal(self, listener: Callable[[RefusedCall], None]) -> None:
+        self.refusals.append(listener)
 
 
-class WorkSpan:
+class ModuleWorkSpan:
     """`gateway.contract.Piece`."""
 
     def __init__(
-        self, namespace: str, name: str, here: Here, about: Mapping[str, Any], told: Callable[[Done], None]
+        self, namespace: str, name: str, here: CurrentCall, about: Mapping[str, Any], told: Callable[[Done], None]
     ) -> None:
         self._namespace = namespace
         self._name = name
         self._about = about
         self._told = told
-        self.place = below(here.place)
-        self._here = replace(here, place=self.place)
+        self.position = below(here.position)
+        self._here = replace(here, place=self.position)
         self._started = 0
-        self._before: Token[Here] | None = None
+        self._before: Token[CurrentCall] | None = None
 
     def __enter__(self) -> Self:
         self._started = perf_counter_ns()
-        self._before = HERE.set(self._here)
+        self._before = CURRENT_CALL.set(self._here)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, at: TracebackType | None) -> None:
         assert self._before is not None
-        HERE.reset(self._before)
+        CURRENT_CALL.reset(self._before)
         ended = perf_counter_ns()
-        self._told(Done(self._namespace, self._name, self._here, self.place, self._started, ended, self._about, exc))
+        self._told(Done(self._namespace, self._name, self._here, self.position, self._started, ended, self._about, exc))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Final, Protocol, cast
 
-from gateway.contract import Json, Offer
+from gateway.contract import BackendLists, Json
 from gateway.errors import ForeignError
 from gateway.upstream.talk import offered
 
@@ -28,14 +28,14 @@ class Source(Protocol):
     async def ask(self, method: str, params: Json) -> Json: ...
 
 
-async def read_lists(source: Source) -> Offer:
+async def read_lists(source: Source) -> BackendLists:
     hello = await source.hello()
     capabilities = offered(hello)
     info: Any = hello.get("serverInfo")
     lists: dict[str, tuple[Json, ...]] = {}
     for method, key, capability in _LISTS:
         lists[key] = await _all(source, method, key) if capability in capabilities else ()
-    return Offer(
+    return BackendLists(
         tools=lists["tools"],
         resources=lists["resources"],
         templates=lists["resourceTemplates"],
@@ -46,12 +46,12 @@ async def read_lists(source: Source) -> Offer:
     )
 
 
-def together(offers: Sequence[Offer]) -> Offer:
+def together(offers: Sequence[BackendLists]) -> BackendLists:
     """Everything that any of several processes of one server lists; the first to name a thing defines it."""
     if len(offers) == 1:
         return offers[0]
     first = offers[0]
-    return Offer(
+    return BackendLists(
         tools=_union([each.tools for each in offers], "name"),
         resources=_union([each.resources for each in offers], "uri"),
         templates=_union([each.templates for each in offers], "uriTemplate"),

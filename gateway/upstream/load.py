@@ -9,24 +9,24 @@ from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 from pydantic import ValidationError
 
-from gateway.contract import Home, Json, Manifest
-from gateway.upstream.home import House, ModuleHome
+from gateway.contract import Host, Json, Manifest
+from gateway.upstream.home import HostServices, ModuleHost
 from gateway.upstream.local import LocalBackend
 from gateway.upstream.refusal import LoadError
 
 
 def load_module(
-    namespace: str, module: str, attribute: str, options: Json, overrides: Mapping[str, Any], house: House
+    namespace: str, module: str, attribute: str, options: Json, overrides: Mapping[str, Any], house: HostServices
 ) -> LocalBackend:
     """Import it, check its options, and make its server. Raises `LoadError`."""
     thing, manifest, checked = imported(namespace, module, attribute, options)
-    home = ModuleHome(
+    home = ModuleHost(
         namespace=namespace,
         options=checked,
         bridge=house.bridge(namespace),
         store_name=manifest.store or namespace,
         migrations=manifest.migrations,
-        house=house,
+        services=house,
     )
     server = _server(namespace, thing, home)
     return LocalBackend(namespace, server, overridden(manifest, overrides), home.refusals)
@@ -62,7 +62,7 @@ def _options(namespace: str, manifest: Manifest, given: Json) -> Any:
         raise LoadError(f"backends.{namespace}.{where}: {first['msg'].removeprefix('Value error, ')}") from exc
 
 
-def _server(namespace: str, thing: Any, home: Home) -> "Server[Any] | MCPServer[Any]":
+def _server(namespace: str, thing: Any, home: Host) -> "Server[Any] | MCPServer[Any]":
     if callable(thing) and not isinstance(thing, Server | MCPServer):
         try:
             thing = thing(home)
@@ -89,7 +89,7 @@ def overridden(manifest: Manifest, overrides: Mapping[str, Any]) -> Manifest:
         timeouts["*"] = every
     return replace(
         manifest,
-        faults=overrides.get("faults") or manifest.faults,
+        faults=overrides.get("faults") or manifest.error_style,
         effects={**manifest.effects, **overrides.get("effects", {})},
         timeouts=timeouts,
         clean=manifest.clean if overrides.get("clean") is None else frozenset(overrides["clean"]),

@@ -23,11 +23,24 @@ from mcp.server.request_state import RequestStateBoundary
 from mcp.types import CallToolRequestParams, CallToolResult, TextContent
 from pydantic import BaseModel, ValidationError
 
-from gateway.contract import MODERN, Call, Caller, Change, Here, Json, Manifest, Offer, OwnLists, Refusal, Route, Want
+from gateway.contract import (
+    MODERN,
+    BackendLists,
+    Call,
+    Caller,
+    CurrentCall,
+    IsolatedLists,
+    Json,
+    ListChange,
+    Manifest,
+    RefusedCall,
+    ResourceInterest,
+    Route,
+)
 from gateway.errors import Fault, ForeignError
 from gateway.upstream.channel import Session, Standalone
 from gateway.upstream.health import Health
-from gateway.upstream.home import HERE
+from gateway.upstream.home import CURRENT_CALL
 from gateway.upstream.life import Life
 from gateway.upstream.links import answered, asking
 
@@ -50,7 +63,7 @@ class LocalBackend:
         namespace: str,
         server: "Server[Any] | MCPServer[Any]",
         manifest: Manifest,
-        refusals: Sequence[Callable[[Refusal], None]] = (),
+        refusals: Sequence[Callable[[RefusedCall], None]] = (),
     ) -> None:
         self.namespace = namespace
         self.manifest = manifest
@@ -58,7 +71,7 @@ class LocalBackend:
         self._server = _lowlevel(server)
         self._middleware = _middleware(self._server)
         self._life = Life(self._server)
-        self._listeners: list[Callable[[Change], None]] = []
+        self._listeners: list[Callable[[ListChange], None]] = []
         self._standalone = Standalone(self._changed)
         self._watched: _Watched = {}
         self._changing = asyncio.Lock()
@@ -91,15 +104,15 @@ class LocalBackend:
 
     # ---- what it lists ----
 
-    own: OwnLists | None = None
+    isolated_lists: IsolatedLists | None = None
 
-    async def offer(self, caller: Caller | None) -> Offer:
+    async def fetch_lists(self, caller: Caller | None) -> BackendLists:
         server = self._server
         capabilities = server.get_capabilities(protocol_version=MODERN).model_dump(by_alias=True, exclude_none=True)
         if "resources" in capabilities:
             subscribable = any(map(server.get_request_handler, ("resources/subscribe", "subscriptions/listen")))
             capabilities["resources"]["subscribe"] = subscribable
-        return Offer(
+        return BackendLists(
             tools=await self._list_all("tools/list", "tools"),
             resources=await self._list_all("resources/list", "resources"),
             templates=await self._list_all("resources/templates/list", "resourceTemplates"),
@@ -135,7 +148,7 @@ class LocalBackend:
             until += route.timeout
             if (key := _NAMED.get(call.method)) is not None:
                 params = {**params, key: route.name}
-        token = HERE.set(Here(call.caller, call.id, until, call.meta, call.record.place))
+        token = CURRENT_CALL.set(CurrentCall(call.caller, call.id, until, call.meta, call.record.position))
         self._active += 1
         try:
             return await self._run(entry, call, call.method, params)
@@ -144,7 +157,7 @@ class LocalBackend:
                 raise
             return asking(error)
         finally:
-            HERE.reset(token)
+            CURRENT_CALL.reset(token)
             self._active -= 1
             if self._closing and not self._active:
                 self._idle.set()
@@ -152,8 +165,8 @@ class LocalBackend:
     def refused(self, call: Call, route: Route, fault: Fault) -> None:
         """Tell the module of a call that did not reach it, if it wants to know."""
         if self._refusals and call.method == "tools/call":
-            here = Here(call.caller, call.id, time.monotonic(), call.meta)
-            refusal = Refusal(here, route.name, call.arguments, fault)
+            here = CurrentCall(call.caller, call.id, time.monotonic(), call.meta)
+            refusal = RefusedCall(here, route.name, call.arguments, fault)
             for told in self._refusals:
                 told(refusal)
 
@@ -187,16 +200,16 @@ class LocalBackend:
 
     # ---- what changes ----
 
-    def on_change(self, listener: Callable[[Change], None]) -> None:
+    def on_change(self, listener: Callable[[ListChange], None]) -> None:
         self._listeners.append(listener)
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: ListChange) -> None:
         for listener in self._listeners:
             listener(change)
 
-    async def watch(self, wants: Sequence[Want]) -> None:
+    async def set_subscriptions(self, wants: Sequence[ResourceInterest]) -> None:
         async with self._changing:
-            apart = self.manifest.watch_by_tenant
+            apart = self.manifest.subscribe_by_tenant
             await self._watch(
                 {
                     (each.caller.tenant if apart else None, uri): each.caller if apart else None
@@ -247,11 +260,11 @@ def _on_behalf_of(caller: Caller | None) -> Generator[None]:
     if caller is None:
         yield
         return
-    token = HERE.set(Here(caller, secrets.token_hex(8), time.monotonic(), {}))
+    token = CURRENT_CALL.set(CurrentCall(caller, secrets.token_hex(8), time.monotonic(), {}))
     try:
         yield
     finally:
-        HERE.reset(token)
+        CURRENT_CALL.reset(token)
 
 
 def _lowlevel(server: "Server[Any] | MCPServer[Any]") -> Server[Any]:

@@ -10,8 +10,19 @@ from typing import Any, Final, Literal, Protocol
 
 from mcp.types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
 
-from gateway.contract import MODERN, Call, Caller, Change, Client, Json, Manifest, Offer, OwnLists, Want
-from gateway.contract.place import LINKED, Hop
+from gateway.contract import (
+    MODERN,
+    BackendLists,
+    Call,
+    Caller,
+    ClientProfile,
+    IsolatedLists,
+    Json,
+    ListChange,
+    Manifest,
+    ResourceInterest,
+)
+from gateway.contract.place import HTTP_TRACEPARENT, Hop
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.telemetry.sampling import new_span_id
 from gateway.upstream.breaker import Breaker
@@ -83,14 +94,14 @@ class Link(Source, Watchable, Protocol):
     async def close(self) -> None: ...
 
 
-class OwnSessions(OwnLists, Protocol):
+class OwnSessions(IsolatedLists, Protocol):
     """Servers that tenants or principals have to themselves, in whatever way the link keeps them apart."""
 
     def whose(self, caller: Caller) -> str:
         """The tenant or the principal that the caller's is for."""
         ...
 
-    def on_change(self, listener: Callable[[Change], None]) -> None:
+    def on_change(self, listener: Callable[[ListChange], None]) -> None:
         """Tell `listener` what they say has changed, and whose."""
         ...
 
@@ -116,7 +127,7 @@ class RemoteBackend:
         self._clock = clock
         self._bulkhead = Bulkhead(namespace, room)
         self._breakers: dict[Hashable, Breaker] = {}
-        self._listeners: list[Callable[[Change], None]] = []
+        self._listeners: list[Callable[[ListChange], None]] = []
         self._watches = Watches(namespace, link, self._said)
         self._follower = Follower(namespace, self._listen)
         self._unread = False
@@ -131,7 +142,7 @@ class RemoteBackend:
             link.own.on_change(self._changed)
 
     @property
-    def own(self) -> OwnLists | None:
+    def isolated_lists(self) -> IsolatedLists | None:
         return self._link.own
 
     async def open(self) -> None:
@@ -154,7 +165,7 @@ class RemoteBackend:
 
     # ---- what it lists ----
 
-    async def offer(self, caller: Caller | None) -> Offer:
+    async def fetch_lists(self, caller: Caller | None) -> BackendLists:
         try:
             offered = await read_lists(self._link)
         except (Fault, asyncio.CancelledError) as exc:
@@ -273,14 +284,14 @@ class RemoteBackend:
 
     # ---- what changes ----
 
-    def on_change(self, listener: Callable[[Change], None]) -> None:
+    def on_change(self, listener: Callable[[ListChange], None]) -> None:
         self._listeners.append(listener)
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: ListChange) -> None:
         for listener in self._listeners:
             listener(change)
 
-    def _said(self, change: Change, caller: Caller) -> None:
+    def _said(self, change: ListChange, caller: Caller) -> None:
         """In that caller's session: it concerns whoever shares the session with it."""
         if change.kind == "resource":
             change = change._replace(whose=self._link.audience(caller))
@@ -288,19 +299,19 @@ class RemoteBackend:
             change = change._replace(whose=own.whose(caller))
         self._changed(change)
 
-    async def watch(self, wants: Sequence[Want]) -> None:
+    async def set_subscriptions(self, wants: Sequence[ResourceInterest]) -> None:
         await self._watches.want(wants)
 
     async def _listen(self) -> None:
         await self._link.eras()
         if self._unread:
-            self._changed(Change("tools"))  # it is back: read what could not be read
+            self._changed(ListChange("tools"))  # it is back: read what could not be read
         await self._link.listen(Hearing(self._changed))
 
 
 def _below(call: Call, hop: Hop) -> Mapping[str, str]:
     """The trace as the server is to see it: within the hop's own span, where the call has one."""
-    record, place = call.record, call.record.place
+    record, place = call.record, call.record.position
     if record.hops is None:
         record.hops = [hop]
     else:
@@ -308,11 +319,11 @@ def _below(call: Call, hop: Hop) -> Mapping[str, str]:
     if place is None:
         return call.trace
     trace = {**call.trace, "traceparent": f"00-{place.trace_id}-{hop.span_id}-{'01' if place.sampled else '00'}"}
-    trace.pop(LINKED, None)
+    trace.pop(HTTP_TRACEPARENT, None)
     return trace
 
 
-def era_for(client: Client, eras: frozenset[Era]) -> Era:
+def era_for(client: ClientProfile, eras: frozenset[Era]) -> Era:
     """The client's own where the server speaks it."""
     return "modern" if "modern" in eras and (client.modern or "handshake" not in eras) else "handshake"
 

@@ -11,7 +11,7 @@ from mcp.types import (
     PROTOCOL_VERSION_META_KEY,
 )
 
-from gateway.contract import MODERN, Call, Caller, Change, Hop, Json
+from gateway.contract import MODERN, Call, Caller, Hop, Json, ListChange
 from gateway.errors import Fault, ForeignError
 from gateway.upstream.bulkhead import Bulkhead
 
@@ -26,10 +26,10 @@ _COMPLETE: Final = "notifications/elicitation/complete"
 _ASKS: Final = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
 METHOD_NOT_FOUND: Final = -32601
 
-_CHANGES: Final[Mapping[str, Change]] = {
-    "notifications/tools/list_changed": Change("tools"),
-    "notifications/prompts/list_changed": Change("prompts"),
-    "notifications/resources/list_changed": Change("resources"),
+_CHANGES: Final[Mapping[str, ListChange]] = {
+    "notifications/tools/list_changed": ListChange("tools"),
+    "notifications/prompts/list_changed": ListChange("prompts"),
+    "notifications/resources/list_changed": ListChange("resources"),
 }
 ABLE: Final[Json] = {"roots": {}, "sampling": {}, "elicitation": {"form": {}, "url": {}}}
 """What the gateway says it can do where it only lists: some servers list a tool only to clients that can serve it."""
@@ -46,11 +46,11 @@ _CARRIED: Final[Mapping[str, frozenset[str]]] = {
 _tokens = itertools.count(1)
 
 
-def change_of(method: str, params: Json) -> Change | None:
+def change_of(method: str, params: Json) -> ListChange | None:
     """What a notification says has changed, if it is one that does."""
     if method == "notifications/resources/updated":
         more = {key: value for key, value in params.items() if key != "uri"}
-        return Change("resource", str(params.get("uri")), None, more or None)
+        return ListChange("resource", str(params.get("uri")), None, more or None)
     return _CHANGES.get(method)
 
 
@@ -135,7 +135,7 @@ class Conversation:
     What changed meanwhile is told to `changed`, and how it was asked is noted in the hop.
     """
 
-    def __init__(self, call: Call, hop: Hop, bulkhead: Bulkhead, changed: Callable[[Change, Caller], None]) -> None:
+    def __init__(self, call: Call, hop: Hop, bulkhead: Bulkhead, changed: Callable[[ListChange, Caller], None]) -> None:
         self._call = call
         self._hop = hop
         self._bulkhead = bulkhead

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
-from gateway.contract import Caller, Change, Client, Want
+from gateway.contract import Caller, ClientProfile, ListChange, ResourceInterest
 from gateway.errors import Fault, ForeignError
 from gateway.upstream.follow import Follower, Hearing
 
@@ -16,17 +16,17 @@ log = logging.getLogger("gatehouse.upstream")
 READY_SECONDS: Final = 3.0
 """How long whoever subscribes waits for the server to have heard of it."""
 
-Changed = Callable[[Change, Caller], None]
+Changed = Callable[[ListChange, Caller], None]
 
 
 class Watchable(Protocol):
     """The way to a server that can be subscribed to."""
 
-    def party(self, caller: Caller, client: Client) -> Hashable:
+    def party(self, caller: Caller, client: ClientProfile) -> Hashable:
         """Equal for those who are one to the server."""
         ...
 
-    async def hear(self, caller: Caller, client: Client, uris: frozenset[str], hearing: Hearing) -> None:
+    async def hear(self, caller: Caller, client: ClientProfile, uris: frozenset[str], hearing: Hearing) -> None:
         """Subscribe in that client's own session and hear of updates until the server ends it.
 
         `hearing.ready` is called when the server listens. Raises `Fault` when it cannot be reached, `ForeignError` when
@@ -45,7 +45,7 @@ class Watches:
         self._held: dict[Hashable, _Watch] = {}
         self._wanted: dict[Hashable, frozenset[str]] = {}
 
-    async def want(self, wants: Sequence[Want]) -> None:
+    async def want(self, wants: Sequence[ResourceInterest]) -> None:
         """Exactly these from now on. Raises `ForeignError` when the server refuses one that was not wanted before.
 
         What it refuses of others is their matter: whoever asks for something else must not hear of it.
@@ -82,7 +82,7 @@ class Watches:
 class _Watch:
     """One party's. To want something else it begins anew before it ends the old, so that no update is missed."""
 
-    def __init__(self, name: str, link: Watchable, changed: Changed, caller: Caller, client: Client) -> None:
+    def __init__(self, name: str, link: Watchable, changed: Changed, caller: Caller, client: ClientProfile) -> None:
         self._name = name
         self._link = link
         self._changed = changed
@@ -138,7 +138,7 @@ class _Watch:
                 ready.exception()  # looked at: whoever waited may be gone
             raise
 
-    def _say(self, change: Change) -> None:
+    def _say(self, change: ListChange) -> None:
         self._changed(change, self._caller)
 
 

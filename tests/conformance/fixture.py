@@ -4,11 +4,11 @@ from typing import Any
 
 from mcp.server import Server
 
-from gateway.contract import Home, Manifest
+from gateway.contract import Host, Manifest
 from tests.conformance.backend import build
 
-manifest = Manifest(owns=("test://",))
+manifest = Manifest(uri_prefixes=("test://",))
 
 
-def server(home: Home) -> Server[Any]:
+def server(home: Host) -> Server[Any]:
     return build()

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from gateway.contract import Change
+from gateway.contract import ListChange
 from tests.flows.process import modern, modern_headers
 from tests.flows.replica_client import Legacy
 
@@ -42,7 +42,7 @@ async def test_threat_25_a_listener_that_never_reads_is_let_go_and_costs_no_memo
         _, writer = await _listening(gateway, "gatehouse://lamp/lamp%3A%2F%2Fstate")
         assert len(gateway.house._hub) == 1
         before = _rss()
-        news = Change("resource", "lamp://state", "default", {"_meta": {"filler": "x" * 100_000}})
+        news = ListChange("resource", "lamp://state", "default", {"_meta": {"filler": "x" * 100_000}})
         async with asyncio.timeout(30):
             for _ in range(2000):
                 gateway.house._hub.changed("lamp", news)

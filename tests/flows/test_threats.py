@@ -159,7 +159,7 @@ async def test_threat_20_what_a_result_links_to_is_asked_of_its_own_backend_or_n
         return {"content": content, "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "gatehouse"}}}
 
     evil = FakeBackend("lab", lure, trusted=False)
-    good = FakeBackend("knowledge", manifest=Manifest(owns=("knowledge://",)))
+    good = FakeBackend("knowledge", manifest=Manifest(uri_prefixes=("knowledge://",)))
     async with Rig(evil, good) as rig:
         result = (await rig.modern("tools/call", {"name": "lab_echo"})).json["result"]
         shown = [block["uri"] for block in result["content"]]

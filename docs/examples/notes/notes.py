@@ -6,7 +6,7 @@ from mcp.server import MCPServer
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import text
 
-from gateway.contract import Home, Manifest
+from gateway.contract import Host, Manifest
 from gateway.errors import Fault, Kind
 
 
@@ -19,13 +19,13 @@ class Options(BaseModel):
 manifest = Manifest(options=Options, effects={"add": 2, "find": 0}, migrations=Path(__file__).parent / "migrations")
 
 
-def server(home: Home) -> MCPServer:
+def server(home: Host) -> MCPServer:
     made = MCPServer("notes")
 
     @made.tool()
     async def add(note: str) -> int:
         """Keep a note; the answer is how many there are."""
-        async with home.store(home.here().caller).transaction() as connection:
+        async with home.store(home.current_call().caller).transaction() as connection:
             count = (await connection.execute(text("SELECT count(*) FROM notes"))).scalar_one()
             if count >= home.options.most:
                 raise Fault(Kind.ILLEGAL_STATE, "There is no room for another note.")
@@ -36,7 +36,7 @@ def server(home: Home) -> MCPServer:
     @made.tool()
     async def find(word: str) -> list[str]:
         """Notes with that word in them."""
-        async with home.store(home.here().caller).transaction() as connection:
+        async with home.store(home.current_call().caller).transaction() as connection:
             query = text("SELECT note FROM notes WHERE replace(note, :word, '') <> note ORDER BY number")
             return list((await connection.execute(query, {"word": word})).scalars())
 

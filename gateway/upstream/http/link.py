@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Hashable, Mapping
 from typing import Final, Protocol
 
-from gateway.contract import Call, Caller, Client, Json
+from gateway.contract import Call, Caller, ClientProfile, Json
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.upstream.follow import Hearing
 from gateway.upstream.http.asked import Asked, Who
@@ -151,10 +151,10 @@ class HttpLink:
     def audience(self, caller: Caller) -> str | None:
         return caller.principal
 
-    def party(self, caller: Caller, client: Client) -> Hashable:
+    def party(self, caller: Caller, client: ClientProfile) -> Hashable:
         return caller.principal, client.modern, abilities(client.capabilities)
 
-    async def hear(self, caller: Caller, client: Client, uris: frozenset[str], hearing: Hearing) -> None:
+    async def hear(self, caller: Caller, client: ClientProfile, uris: frozenset[str], hearing: Hearing) -> None:
         if era_for(client, await self.eras()) == "modern":
             await self._modern.request("subscriptions/listen", listening(self._info, uris), hearing)
         else:

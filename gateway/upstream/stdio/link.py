@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Mapping
 from typing import Final, Literal
 
-from gateway.contract import Call, Caller, Client, Json
+from gateway.contract import Call, Caller, ClientProfile, Json
 from gateway.errors import Fault, ForeignError
 from gateway.upstream.follow import Hearing
 from gateway.upstream.once import Once
@@ -89,10 +89,10 @@ class StdioLink:
     def audience(self, caller: Caller) -> str | None:
         return self.own.whose(caller) if self.own is not None else None
 
-    def party(self, caller: Caller, client: Client) -> Hashable:
+    def party(self, caller: Caller, client: ClientProfile) -> Hashable:
         return self.audience(caller), client.modern, abilities(client.capabilities)
 
-    async def hear(self, caller: Caller, client: Client, uris: frozenset[str], hearing: Hearing) -> None:
+    async def hear(self, caller: Caller, client: ClientProfile, uris: frozenset[str], hearing: Hearing) -> None:
         era = era_for(client, await self.eras())
         pipe = await self._pipe(self.audience(caller) or "", era, client.capabilities)
         if pipe.era == "modern":
@@ -106,7 +106,7 @@ class StdioLink:
     def whose(self, call: Call) -> str:
         return self.own.whose(call.caller) if self.own is not None else ""
 
-    async def _for(self, caller: Caller, client: Client) -> Pipe:
+    async def _for(self, caller: Caller, client: ClientProfile) -> Pipe:
         """The process that this client's calls go to."""
         assert self.own is not None
         return await self._pipe(self.own.whose(caller), era_for(client, await self.eras()), client.capabilities)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Literal
 
-from gateway.contract import Caller, Change, Client, Json, Offer
+from gateway.contract import BackendLists, Caller, ClientProfile, Json, ListChange
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.upstream.follow import Hearing
 from gateway.upstream.lists import read_lists, together
@@ -25,26 +25,26 @@ class OwnProcesses:
         self,
         each: Literal["tenant", "user"],
         pipes: Pipes,
-        open: Callable[[Caller, Client], Awaitable[Pipe]],
+        open: Callable[[Caller, ClientProfile], Awaitable[Pipe]],
         info: Json,
     ) -> None:
-        self.each: Literal["tenant", "user"] = each
+        self.isolation: Literal["tenant", "user"] = each
         self._pipes = pipes
         self._open = open
         self._info = info
-        self._listeners: list[Callable[[Change], None]] = []
+        self._listeners: list[Callable[[ListChange], None]] = []
         self._following: set[asyncio.Task[None]] = set()
 
     def whose(self, caller: Caller) -> str:
-        return caller.tenant if self.each == "tenant" else caller.principal
+        return caller.tenant if self.isolation == "tenant" else caller.principal
 
-    def running(self, caller: Caller) -> bool:
+    def is_running(self, caller: Caller) -> bool:
         return bool(self._theirs(caller))
 
-    def kind(self, client: Client) -> Hashable:
+    def kind(self, client: ClientProfile) -> Hashable:
         return abilities(client.capabilities)
 
-    async def offer(self, caller: Caller, client: Client | None) -> Offer:
+    async def fetch_lists(self, caller: Caller, client: ClientProfile | None) -> BackendLists:
         if client is not None:
             await self._open(caller, client)
         theirs = self._theirs(caller)
@@ -52,7 +52,7 @@ class OwnProcesses:
             raise Fault(Kind.UNAVAILABLE, "It does not run.")
         return together([await read_lists(PipeSource(pipe, self._info)) for pipe in theirs])
 
-    def on_change(self, listener: Callable[[Change], None]) -> None:
+    def on_change(self, listener: Callable[[ListChange], None]) -> None:
         self._listeners.append(listener)
 
     def follow(self, key: Key, pipe: Pipe) -> None:
@@ -69,7 +69,7 @@ class OwnProcesses:
         with suppress(Fault, ForeignError):
             await pipe.request("subscriptions/listen", listening(self._info), hearing, idle=True)
 
-    def _said(self, whose: str, change: Change) -> None:
+    def _said(self, whose: str, change: ListChange) -> None:
         for listener in self._listeners:
             listener(change._replace(whose=whose))
 

@@ -11,7 +11,7 @@ import pytest
 from backends.godot.audit import AuditLog, redacted
 from backends.godot.paths import Project
 from backends.godot.refusals import Refusals
-from gateway.contract import Caller, Here, Refusal
+from gateway.contract import Caller, CurrentCall, RefusedCall
 from gateway.errors import Fault, Kind
 
 
@@ -72,7 +72,7 @@ async def test_whoever_calls_too_often_does_not_fill_the_log_nor_the_memory() ->
     refusals = Refusals(desk)
 
     def told(kind: Kind) -> None:
-        refusals.told(Refusal(Here(Caller("a", "b"), "id", 0.0, {}), "add_node", {}, Fault(kind, "no")))
+        refusals.told(RefusedCall(CurrentCall(Caller("a", "b"), "id", 0.0, {}), "add_node", {}, Fault(kind, "no")))
 
     told(Kind.RATE_LIMITED)
     assert spawned == []

@@ -6,10 +6,12 @@ from typing import Any
 from mcp.server import Server
 
 from backends.gox.action import MIGRATIONS, WORDS, Action, Request, action_server, closed
-from gateway.contract import Home, Json, Manifest
+from gateway.contract import Host, Json, Manifest
 from gateway.errors import Fault, Kind
 
-manifest = Manifest(faults="protocol", words=WORDS, store="gox", migrations=MIGRATIONS, effects={"fail": 0, "write": 2})
+manifest = Manifest(
+    error_style="protocol", codes=WORDS, store="gox", migrations=MIGRATIONS, effects={"fail": 0, "write": 2}
+)
 written: list[Request] = []
 gates: dict[str, asyncio.Event] = {}
 
@@ -41,7 +43,7 @@ async def _write(request: Request) -> Json:
     return {"count": len(written), "diffSummary": f"wrote {len(written)}"}
 
 
-def server(home: Home) -> Server[Any]:
+def server(home: Host) -> Server[Any]:
     anything: Json = {"type": "object"}
     text: Json = {"type": "string"}
     fail = Action("fail", "Fail", "Fails.", "read", _fail, closed({"kind": text}, ("kind",)), anything)

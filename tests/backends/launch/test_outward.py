@@ -12,7 +12,7 @@ from backends.launch.options import Options
 from backends.launch.outward import Outward
 from backends.launch.run import Run
 from backends.launch.telemetry import Telemetry
-from gateway.contract import Home
+from gateway.contract import Host
 from gateway.errors import Fault, Kind
 
 OURS, THEIRS = "https://commits.corp.example", "https://attacker.example"
@@ -32,7 +32,7 @@ class Far:
 
     @property
     def outward(self) -> Outward:
-        return Outward(cast("Home", self))
+        return Outward(cast("Host", self))
 
 
 @pytest.fixture(autouse=True)
@@ -94,10 +94,10 @@ async def test_telemetry_with_a_token_for_another_address_is_not_sent(tmp_path: 
     record = b'{"event_id":"1"}\n'
     (tmp_path / "telemetry_outbox.jsonl").write_bytes(record)
     far = Far(token_envs=["OPERATOR_TOKEN"], endpoints=[OURS])
-    await Telemetry(cast("Home", far), far.outward).deliver(cast("Run", run))
+    await Telemetry(cast("Host", far), far.outward).deliver(cast("Run", run))
     assert far.asked == []
     about["auth_token_env"] = None
-    await Telemetry(cast("Home", far), far.outward).deliver(cast("Run", run))
+    await Telemetry(cast("Host", far), far.outward).deliver(cast("Run", run))
     assert far.asked == [(f"{THEIRS}/api/v1/runs", None)]
 
 

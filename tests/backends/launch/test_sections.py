@@ -16,10 +16,10 @@ from backends.launch.pipeline import STEPS
 from backends.launch.run import Run, at_work
 from backends.launch.states import SECTIONS, State
 from backends.launch.workshop import Workshop
-from gateway.contract import Caller, Here
+from gateway.contract import Caller, CurrentCall
 from gateway.errors import Fault, Kind
 from gateway.telemetry.piece import Done
-from gateway.upstream.home import WorkSpan
+from gateway.upstream.home import ModuleWorkSpan
 from tests.backends.launch.workbench import worked
 
 DRAFTING = STEPS[State.DRAFTING]
@@ -54,10 +54,10 @@ class Silent(list[str]):
 
 
 def job(run: Run, workshop: Any, progress: Silent | None = None, done: list[Done] | None = None) -> Job:
-    here = Here(Caller("default", "alice"), "cid", 0.0, {})
+    here = CurrentCall(Caller("default", "alice"), "cid", 0.0, {})
 
-    def spans(name: str, about: Mapping[str, Any]) -> WorkSpan:
-        return WorkSpan("launch", name, here, about, lambda each: done.append(each) if done is not None else None)
+    def spans(name: str, about: Mapping[str, Any]) -> ModuleWorkSpan:
+        return ModuleWorkSpan("launch", name, here, about, lambda each: done.append(each) if done is not None else None)
 
     return Job(run, Span(), workshop, progress if progress is not None else Silent(), spans)
 

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.catalogue.catalogue import MAX_VIEWS, Catalogue, Endpoint
 from gateway.catalogue.view import Naming, View
-from gateway.contract import Caller, Change, Json, Offer
+from gateway.contract import BackendLists, Caller, Json, ListChange
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.policy.decide import Policy
 from gateway.state.tenants import Tenant
@@ -18,8 +18,8 @@ def tool(name: str) -> Json:
     return {**ECHO, "name": name}
 
 
-def offering(*names: str) -> Offer:
-    return Offer(tools=tuple(map(tool, names)), capabilities={"tools": {}})
+def offering(*names: str) -> BackendLists:
+    return BackendLists(tools=tuple(map(tool, names)), capabilities={"tools": {}})
 
 
 class House:
@@ -29,7 +29,7 @@ class House:
         self.tenants = {"acme": Tenant("acme"), "narrow": Tenant("narrow", backends=("a", "x-*"))}
         self.catalogue = Catalogue(Policy(self.tenants.get, POLICIES), Naming(), **more)
         self.catalogue.serve({each.path: each for each in (Endpoint("/mcp", "underscore"), *endpoints)})
-        self.told: list[tuple[str, Change]] = []
+        self.told: list[tuple[str, ListChange]] = []
         self.catalogue.on_change(lambda namespace, change: self.told.append((namespace, change)))
 
     def view(self, caller: Caller = ALICE, path: str = "/mcp") -> View:
@@ -90,9 +90,9 @@ async def test_a_change_of_the_lists_is_seen_and_told_once() -> None:
     await house.catalogue.add(backend)
     house.told.clear()
     backend.offered = offering("other")
-    backend.say(Change("tools"))
+    backend.say(ListChange("tools"))
     await until(lambda: house.told)
-    assert house.told == [("a", Change("tools"))]
+    assert house.told == [("a", ListChange("tools"))]
     assert house.names() == {"a_other"}
 
 
@@ -101,8 +101,8 @@ async def test_what_changed_besides_is_told_as_well() -> None:
     backend = FakeBackend("a")
     await house.catalogue.add(backend)
     house.told.clear()
-    backend.offered = Offer(prompts=({"name": "p"},), resources=({"uri": "x:y", "name": "y"},))
-    backend.say(Change("prompts"))
+    backend.offered = BackendLists(prompts=({"name": "p"},), resources=({"uri": "x:y", "name": "y"},))
+    backend.say(ListChange("prompts"))
     await until(lambda: len(house.told) == 3)
     assert {change.kind for _, change in house.told} == {"prompts", "resources", "tools"}
 
@@ -113,8 +113,8 @@ async def test_a_resource_that_changed_is_told_without_reading_the_lists() -> No
     await house.catalogue.add(backend)
     house.told.clear()
     read = backend.offers
-    backend.say(Change("resource", "x:y"))
-    assert house.told == [("a", Change("resource", "x:y"))]
+    backend.say(ListChange("resource", "x:y"))
+    assert house.told == [("a", ListChange("resource", "x:y"))]
     assert backend.offers == read
 
 
@@ -132,10 +132,10 @@ async def test_a_dropped_backend_is_gone_from_every_view_and_told() -> None:
 class Failing(FakeBackend):
     wrong: Exception | None = None
 
-    async def offer(self, caller: Caller | None) -> Offer:
+    async def offer(self, caller: Caller | None) -> BackendLists:
         if self.wrong is not None:
             raise self.wrong
-        return await super().offer(caller)
+        return await super().fetch_lists(caller)
 
 
 @pytest.mark.parametrize("wrong", [Fault(Kind.UNAVAILABLE, "x"), ForeignError(-32603, "x"), TimeoutError()])
@@ -211,7 +211,7 @@ class Slow(FakeBackend):
         self.gates: list[asyncio.Event] = []
         self.begun = 0
 
-    async def offer(self, caller: Caller | None) -> Offer:
+    async def offer(self, caller: Caller | None) -> BackendLists:
         offered = self.offered
         if self.begun < len(self.gates):
             self.begun += 1

@@ -7,7 +7,7 @@ from gateway.catalogue.catalogue import FIRST_OFFER_SECONDS, Catalogue, Endpoint
 from gateway.catalogue.memory import Remembered, decoded, encoded
 from gateway.catalogue.pins import Pin, changed_parts, digest, pin
 from gateway.catalogue.view import Naming
-from gateway.contract import Caller, Offer
+from gateway.contract import BackendLists, Caller
 from gateway.policy.decide import Policy
 from gateway.state.bus import MemoryBus
 from gateway.state.tenants import Tenant
@@ -65,7 +65,7 @@ async def test_what_one_replica_reads_the_others_take_over_without_asking() -> N
     hearing = asyncio.create_task(two.hear_replicas())
     await until(lambda: second.offers)
     asked = second.offers
-    first.offered = Offer(tools=({**ECHO, "name": "new"},), capabilities={"tools": {}})
+    first.offered = BackendLists(tools=({**ECHO, "name": "new"},), capabilities={"tools": {}})
     told = asyncio.Event()
     two.on_change(lambda _namespace, _change: told.set())
     await one.refresh(first)
@@ -89,7 +89,7 @@ async def test_each_turn_one_replica_reads_and_the_others_do_not() -> None:
 
 async def test_a_server_that_was_seen_before_is_not_waited_for() -> None:
     class Hanging(FakeBackend):
-        async def offer(self, caller: Caller | None) -> Offer:
+        async def offer(self, caller: Caller | None) -> BackendLists:
             await asyncio.Event().wait()
             return self.offered
 
@@ -108,7 +108,7 @@ async def test_a_backend_of_this_process_is_not_remembered() -> None:
 
 
 def test_lists_are_the_same_when_they_come_back() -> None:
-    offer = Offer(tools=(ECHO,), capabilities={"tools": {}}, instructions="ü", info={"n": 12345678901234567890})
+    offer = BackendLists(tools=(ECHO,), capabilities={"tools": {}}, instructions="ü", info={"n": 12345678901234567890})
     assert decoded(encoded(offer)) == offer
     assert decoded("{") is None
     assert decoded('{"tools": 7}') is None

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.catalogue.snapshot import effect_of, take, timeout_of
-from gateway.contract import Json, Manifest, Offer
+from gateway.contract import BackendLists, Json, Manifest
 from gateway.errors import Fault
 from tests.gateway.fakes import FakeBackend
 
@@ -16,7 +16,7 @@ def tool(name: str, **more: Any) -> Json:
 
 def taken(*tools: Json, **more: Any) -> Any:
     backend = FakeBackend("lab")
-    return take(backend, Offer(tools=tools, **more))
+    return take(backend, BackendLists(tools=tools, **more))
 
 
 def test_one_bad_item_never_breaks_the_list() -> None:
@@ -79,7 +79,7 @@ def test_a_deadline_is_the_tools_own_or_the_backends_or_the_default() -> None:
 
 
 def remote(*tools: Json, **more: Any) -> Any:
-    return take(FakeBackend("lab", trusted=False), Offer(tools=tools, **more))
+    return take(FakeBackend("lab", trusted=False), BackendLists(tools=tools, **more))
 
 
 @pytest.mark.parametrize("twin", ["pаy", "Pay", "ｐay", "PAY"])

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.catalogue.snapshot import take
 from gateway.catalogue.view import MAX_INSTRUCTIONS, Naming, View
-from gateway.contract import MODERN, Json, Manifest, Offer, Route
+from gateway.contract import MODERN, BackendLists, Json, Manifest, Route
 from gateway.errors import Fault, Kind
 from gateway.state.tenants import Tenant
 from tests.gateway.fakes import FakeBackend, Rig
@@ -87,7 +87,7 @@ def test_what_a_backend_lists_is_shown_field_for_field_but_for_tasks() -> None:
 
 def test_a_resource_keeps_its_uri_only_where_its_backend_owns_it() -> None:
     items = ({"uri": "own://a", "name": "a"}, {"uri": "file:///b", "name": "b"}, {"uri": "ui://c", "name": "c"})
-    backend = FakeBackend(resources=items, manifest=Manifest(owns=("own://",)))
+    backend = FakeBackend(resources=items, manifest=Manifest(uri_prefixes=("own://",)))
     shown = view(backend)
     uris = [each["uri"] for each in page(shown, "resources/list")["resources"]]
     assert uris == ["own://a", "gatehouse://lab/file%3A%2F%2F%2Fb", "ui://lab/c"]
@@ -97,7 +97,7 @@ def test_a_resource_keeps_its_uri_only_where_its_backend_owns_it() -> None:
 
 
 def test_a_resource_that_is_not_listed_may_still_be_its_backends() -> None:
-    backend = FakeBackend(manifest=Manifest(owns=("own://",)))
+    backend = FakeBackend(manifest=Manifest(uri_prefixes=("own://",)))
     shown = view(backend, FakeBackend("tools", capabilities={"tools": {}}))
     assert shown.resource("own://deep/x").name == "own://deep/x"  # type: ignore[union-attr]
     assert shown.resource("gatehouse://lab/x%3Ay").name == "x:y"  # type: ignore[union-attr]
@@ -241,6 +241,6 @@ def test_instructions_are_headed_by_namespace_and_bounded() -> None:
 
 def test_an_offer_of_nothing_is_a_view_of_nothing() -> None:
     backend = FakeBackend()
-    backend.offered = Offer()
+    backend.offered = BackendLists()
     shown = view(backend)
     assert (names(shown), shown.resource("x:y"), shown.instructions()) == ([], None, "")

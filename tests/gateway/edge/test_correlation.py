@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.contract.place import LINKED
+from gateway.contract.place import HTTP_TRACEPARENT
 from gateway.edge.correlation import correlation_id, new_id, trace_context
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -59,10 +59,10 @@ def test_the_trace_in_meta_comes_before_the_headers_whole() -> None:
     other = PARENT.replace(TRACE, "1" * 32)
     assert trace_context(headers) == headers
     assert trace_context(headers, {"traceparent": other}) == {
-        "traceparent": other, "baggage": "k=header", LINKED: PARENT,
+        "traceparent": other, "baggage": "k=header", HTTP_TRACEPARENT: PARENT,
     }  # fmt: skip
-    assert LINKED not in trace_context(headers, {"traceparent": PARENT})
-    assert LINKED not in trace_context({"traceparent": "bad"}, {"traceparent": other})
+    assert HTTP_TRACEPARENT not in trace_context(headers, {"traceparent": PARENT})
+    assert HTTP_TRACEPARENT not in trace_context({"traceparent": "bad"}, {"traceparent": other})
     assert trace_context(headers, {"traceparent": "bad", "tracestate": "b=2"}) == headers
     assert trace_context({"tracestate": "a=1"}) == {}
 

@@ -4,14 +4,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from gateway.contract import (
+    BackendLists,
     Call,
     Caller,
-    Change,
+    IsolatedLists,
     Json,
+    ListChange,
     Manifest,
-    Offer,
-    OwnLists,
-    Want,
+    ResourceInterest,
 )
 from tests.gateway.fakes.people import ECHO
 
@@ -42,7 +42,7 @@ class FakeWire:
 class FakeBackend:
     """A `Backend` whose lists and answers the test decides."""
 
-    own: OwnLists | None = None
+    own: IsolatedLists | None = None
 
     def __init__(
         self,
@@ -57,14 +57,14 @@ class FakeBackend:
         self.manifest = manifest or Manifest(effects={"echo": 0})
         self.trusted = trusted
         self.capabilities: Json = {"tools": {}, "resources": {"subscribe": True}, "prompts": {}, "completions": {}}
-        self.offered = Offer(**{"tools": (ECHO,), "capabilities": self.capabilities, **offer})
+        self.offered = BackendLists(**{"tools": (ECHO,), "capabilities": self.capabilities, **offer})
         self.calls: list[Call] = []
         self.watches: list[frozenset[str]] = []
         self.offers = 0
         self._answer = answer or echo
-        self._listeners: list[Callable[[Change], None]] = []
+        self._listeners: list[Callable[[ListChange], None]] = []
 
-    async def offer(self, caller: Caller | None) -> Offer:
+    async def fetch_lists(self, caller: Caller | None) -> BackendLists:
         self.offers += 1
         return self.offered
 
@@ -72,14 +72,14 @@ class FakeBackend:
         self.calls.append(call)
         return await self._answer(call)
 
-    def on_change(self, listener: Callable[[Change], None]) -> None:
+    def on_change(self, listener: Callable[[ListChange], None]) -> None:
         self._listeners.append(listener)
 
-    def say(self, change: Change) -> None:
+    def say(self, change: ListChange) -> None:
         for listener in self._listeners:
             listener(change)
 
-    async def watch(self, wants: Sequence[Want]) -> None:
+    async def watch(self, wants: Sequence[ResourceInterest]) -> None:
         self.watches.append(frozenset().union(*(each.uris for each in wants)))
 
     async def close(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from gateway.contract import (
     MODERN,
     Call,
-    Client,
+    ClientProfile,
     Json,
     Record,
     Route,
@@ -32,7 +32,7 @@ def a_route(backend: Any = None, definition: Json | None = None, **more: Any) ->
 def a_call(method: str = "tools/call", params: Json | None = None, **more: Any) -> Call:
     """A call of 2026-07-28 by Alice, but for what the test says."""
     given: Json = {
-        "client": Client(MODERN, {}),
+        "client": ClientProfile(MODERN, {}),
         "wire": FakeWire(),
         "record": Record(),
         "caller": ALICE,

@@ -14,8 +14,8 @@ from gateway.contract import (
     Call,
     Caller,
     Handler,
-    Inbound,
     Json,
+    McpHttpRequest,
     Result,
     Stage,
 )
@@ -171,7 +171,7 @@ class Rig:
         given = {"content-type": "application/json", "accept": "application/json, text/event-stream", **(headers or {})}
         shown = {name: value for name, value in given.items() if value is not None}
         paper = Paper()
-        task = asyncio.create_task(self.entry.serve(Inbound(verb, path, shown, duplicate, body, caller), paper))
+        task = asyncio.create_task(self.entry.serve(McpHttpRequest(verb, path, shown, duplicate, body, caller), paper))
         paper.task = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.contract import MODERN, Call, Client, Json, Manifest
+from gateway.contract import MODERN, Call, ClientProfile, Json, Manifest
 from gateway.errors import TABLE, Fault, ForeignError, Kind, UnknownName
 from gateway.protocol.faults import ERROR_META, RpcError, dress
 from tests.gateway.fakes import ECHO, HANDSHAKE, FakeBackend, Rig, a_call, a_route
@@ -26,7 +26,7 @@ MODEL = [
     (Kind.INTERNAL, 500, -32603, -32603, False),
 ]
 VERSIONS = (*HANDSHAKE, MODERN)
-PROTOCOL = Manifest(faults="protocol", effects={"echo": 0})
+PROTOCOL = Manifest(error_style="protocol", effects={"echo": 0})
 # What 2026-07-28 itself maps to another status; every other answer is 200 with the error inside.
 STATUS = {-32602: 400}
 
@@ -36,7 +36,7 @@ def failing(kind: Kind, manifest: Manifest | None = None, **more: Any) -> FakeBa
         raise Fault(kind, "In words.", details={"a": 1})
 
     items = {"prompts": ({"name": "ask"},), "resources": ({"uri": "own:a", "name": "a"},)}
-    manifest = manifest or Manifest(effects={"echo": 0}, owns=("own:",))
+    manifest = manifest or Manifest(effects={"echo": 0}, uri_prefixes=("own:",))
     return FakeBackend(answer=answer, manifest=manifest, **items, **more)
 
 
@@ -138,8 +138,8 @@ async def test_an_unknown_name_keeps_the_protocols_own_number(
 
 def test_the_backends_own_words_and_dress_are_used_whoever_refused() -> None:
     manifest = Manifest(
-        words={Kind.DENIED: "ACCESS_DENIED"},
-        dress=lambda error, tool, arguments: {"summary": error["code"], "tool": tool, "for": arguments},
+        codes={Kind.DENIED: "ACCESS_DENIED"},
+        render_error=lambda error, tool, arguments: {"summary": error["code"], "tool": tool, "for": arguments},
     )
     call = a_call(params={"arguments": {"x": 1}}, route=a_route(FakeBackend(manifest=manifest)))
     result = dress(Fault(Kind.DENIED, "No."), call)
@@ -148,7 +148,7 @@ def test_the_backends_own_words_and_dress_are_used_whoever_refused() -> None:
 
 
 def test_a_code_of_the_faults_own_wins_over_the_backends_words() -> None:
-    call = a_call(route=a_route(FakeBackend(manifest=Manifest(faults="protocol", words={Kind.DENIED: "D"}))))
+    call = a_call(route=a_route(FakeBackend(manifest=Manifest(error_style="protocol", codes={Kind.DENIED: "D"}))))
     shown = dress(Fault(Kind.DENIED, "No.", code="SPECIAL"), call)
     assert isinstance(shown, RpcError)
     assert shown.data["code"] == "SPECIAL"
@@ -188,7 +188,7 @@ def test_the_two_facts_of_a_check_and_of_a_size_stand_at_the_top() -> None:
 def test_a_backends_own_error_passes_but_for_the_number_of_an_unknown_resource(
     version: str, code: int, data: Any, shown: tuple[int, Any]
 ) -> None:
-    error = dress(ForeignError(code, "Its words.", data), a_call(client=Client(version, {})))
+    error = dress(ForeignError(code, "Its words.", data), a_call(client=ClientProfile(version, {})))
     assert isinstance(error, RpcError)
     assert ((error.code, error.data), error.message) == (shown, "Its words.")
 
@@ -202,6 +202,6 @@ def test_an_unknown_resource_of_an_old_backend_names_its_uri_to_a_new_client() -
 
 def test_a_uri_that_is_not_known_is_said_once_more_beside_the_object() -> None:
     for version, code in ((MODERN, -32602), (HANDSHAKE[0], -32002)):
-        error = dress(UnknownName("No.", uri="x:y"), a_call("resources/read", {}, client=Client(version, {})))
+        error = dress(UnknownName("No.", uri="x:y"), a_call("resources/read", {}, client=ClientProfile(version, {})))
         assert isinstance(error, RpcError)
         assert (error.code, error.data["uri"], error.data["code"]) == (code, "x:y", "NOT_FOUND")

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from gateway.contract import MODERN, Change, Client, Want
+from gateway.contract import MODERN, ClientProfile, ListChange, ResourceInterest
 from gateway.errors import ForeignError
 from gateway.protocol.hub import BACKLOG, Hub
 from tests.gateway.fakes import ALICE, FakeBackend, until
 
-HERE = (ALICE, Client(MODERN, {}))
+HERE = (ALICE, ClientProfile(MODERN, {}))
 
 
-def everything(namespace: str, change: Change) -> tuple[str, dict[str, str]]:
+def everything(namespace: str, change: ListChange) -> tuple[str, dict[str, str]]:
     return change[0], {"ns": namespace}
 
 
@@ -21,8 +21,8 @@ async def test_each_ear_hears_what_the_change_means_to_it() -> None:
     hub = Hub({}.get)
     all_of_it = hub.attach(everything)
     prompts = hub.attach(lambda ns, change: ("p", {}) if change[0] == "prompts" else None)
-    hub.changed("a", Change("tools"))
-    hub.changed("a", Change("prompts"))
+    hub.changed("a", ListChange("tools"))
+    hub.changed("a", ListChange("prompts"))
     assert await all_of_it.next() == ("tools", {"ns": "a"})
     assert await all_of_it.next() == ("prompts", {"ns": "a"})
     assert await prompts.next() == ("p", {})
@@ -32,7 +32,7 @@ async def test_a_detached_ear_hears_nothing() -> None:
     hub = Hub({}.get)
     ear = hub.attach(everything)
     hub.detach(ear)
-    hub.changed("a", Change("tools"))
+    hub.changed("a", ListChange("tools"))
     ear.end()
     assert await ear.next() is None
 
@@ -41,7 +41,7 @@ async def test_an_ear_that_is_not_emptied_is_ended_and_what_it_holds_is_bounded(
     hub = Hub({}.get)
     ear = hub.attach(everything)
     for _ in range(BACKLOG * 4):
-        hub.changed("a", Change("tools"))
+        hub.changed("a", ListChange("tools"))
     heard = 0
     while await ear.next() is not None:
         heard += 1
@@ -86,7 +86,7 @@ class Slow(FakeBackend):
         super().__init__(namespace)
         self.gate = asyncio.Event()
 
-    async def watch(self, wants: Sequence[Want]) -> None:
+    async def watch(self, wants: Sequence[ResourceInterest]) -> None:
         await super().watch(wants)
         await self.gate.wait()
 
@@ -112,7 +112,7 @@ async def test_a_backend_that_replaced_another_watches_what_was_wanted_of_it() -
     hub = Hub(serving.get)
     await hub.want("one", *HERE, frozenset({("a", "x")}))
     serving["a"] = new
-    hub.changed("a", Change("resources"))
+    hub.changed("a", ListChange("resources"))
     await hub.want("two", *HERE, frozenset({("a", "x")}))
     assert new.watches == [{"x"}]
 
@@ -120,7 +120,7 @@ async def test_a_backend_that_replaced_another_watches_what_was_wanted_of_it() -
 class Picky(FakeBackend):
     """Refuses whoever wants something bad, as a server may."""
 
-    async def watch(self, wants: Sequence[Want]) -> None:
+    async def watch(self, wants: Sequence[ResourceInterest]) -> None:
         await super().watch(wants)
         if any("bad" in each.uris for each in wants):
             raise ForeignError(-32002, "There is no such resource.")

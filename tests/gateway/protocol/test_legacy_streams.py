@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.contract import Call, Change, Json, Manifest, Want
+from gateway.contract import Call, Json, ListChange, Manifest, ResourceInterest
 from gateway.errors import ForeignError
 from tests.gateway.fakes import FakeBackend, Rig, echo, until
 
@@ -149,8 +149,8 @@ async def test_a_subscribed_resource_is_told_of_on_the_standing_stream() -> None
         await until(lambda: stream.opened)
         assert (await rig.legacy(session, "resources/subscribe", {"uri": uri})).json["result"] == {}
         assert backend.watches[-1] == {"x:a"}
-        backend.say(Change("resource", "x:b"))
-        backend.say(Change("resource", "x:a"))
+        backend.say(ListChange("resource", "x:b"))
+        backend.say(ListChange("resource", "x:a"))
         (told,) = await until(lambda: stream.sent("notifications/resources/updated"))
         assert told["params"] == {"uri": uri}
         await rig.legacy(session, "resources/unsubscribe", {"uri": uri})
@@ -181,14 +181,14 @@ class Picky(FakeBackend):
 
     disliked = frozenset({"lab:bad"})
 
-    async def watch(self, wants: Sequence[Want]) -> None:
+    async def watch(self, wants: Sequence[ResourceInterest]) -> None:
         await super().watch(wants)
         if any(each.uris & self.disliked for each in wants):
             raise ForeignError(-32002, "There is no such resource.")
 
 
 async def test_a_subscription_that_its_backend_refuses_leaves_nothing_behind() -> None:
-    backend = Picky(manifest=Manifest(owns=("lab:",)))
+    backend = Picky(manifest=Manifest(uri_prefixes=("lab:",)))
     async with Rig(backend) as rig:
         session, others = await rig.session(), await rig.session()
         await rig.legacy(session, "resources/subscribe", {"uri": "lab:good"})
@@ -202,7 +202,7 @@ async def test_a_subscription_that_its_backend_refuses_leaves_nothing_behind() -
 
 
 async def test_a_stream_opens_though_a_backend_refuses_now_what_it_agreed_to_once() -> None:
-    backend = Picky(manifest=Manifest(owns=("lab:",)))
+    backend = Picky(manifest=Manifest(uri_prefixes=("lab:",)))
     async with Rig(backend) as rig:
         session = await rig.session()
         for uri in ("lab:1", "lab:2", "lab:3"):
@@ -213,5 +213,5 @@ async def test_a_stream_opens_though_a_backend_refuses_now_what_it_agreed_to_onc
         stream, _ = rig.begin_get(session)
         await until(lambda: stream.opened)
         await until(lambda: backend.watches[-1] == {"lab:1", "lab:3"})
-        rig.hub.changed("lab", Change("resource", "lab:3"))
+        rig.hub.changed("lab", ListChange("resource", "lab:3"))
         await until(lambda: stream.sent("notifications/resources/updated"))

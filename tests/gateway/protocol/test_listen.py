@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.contract import Change, Json
+from gateway.contract import Json, ListChange
 from gateway.state.tenants import Tenant
 from tests.gateway.fakes import ALICE, FakeBackend, Paper, Rig, until
 
@@ -55,9 +55,9 @@ async def test_what_changes_is_told_with_the_id_of_the_subscription() -> None:
         a, _ = await uris(rig)
         paper, _ = await listening(rig, {**ALL, "resourceSubscriptions": [a]})
         assert served.watches[-1] == {"x:a"}
-        rig.hub.changed("lab", Change("tools"))
-        served.say(Change("resource", "x:b"))
-        served.say(Change("resource", "x:a"))
+        rig.hub.changed("lab", ListChange("tools"))
+        served.say(ListChange("resource", "x:b"))
+        served.say(ListChange("resource", "x:a"))
         await until(lambda: len(paper.messages) == 3)
     assert [(each["method"], each["params"]) for each in paper.messages[1:]] == [
         ("notifications/tools/list_changed", {"_meta": {SUBSCRIPTION: "L1"}}),
@@ -68,9 +68,9 @@ async def test_what_changes_is_told_with_the_id_of_the_subscription() -> None:
 async def test_what_was_not_asked_for_or_is_not_in_view_is_not_told() -> None:
     async with Rig(backend()) as rig:
         paper, _ = await listening(rig, {"promptsListChanged": True})
-        rig.hub.changed("lab", Change("tools"))
-        rig.hub.changed("hidden", Change("prompts"))
-        rig.hub.changed("lab", Change("prompts"))
+        rig.hub.changed("lab", ListChange("tools"))
+        rig.hub.changed("hidden", ListChange("prompts"))
+        rig.hub.changed("lab", ListChange("prompts"))
         await until(lambda: len(paper.messages) == 2)
     assert paper.messages[1]["method"] == "notifications/prompts/list_changed"
 
@@ -124,7 +124,7 @@ async def test_a_tenant_that_was_suspended_hears_no_more_of_its_resources() -> N
         paper, _ = await listening(rig, {"resourceSubscriptions": await uris(rig)})
         rig.tenants["acme"] = Tenant("acme", suspended=True)
         assert rig.catalogue.view(ALICE, "/mcp").namespaces == {}
-        served.say(Change("resource", "x:a"))
+        served.say(ListChange("resource", "x:a"))
         for _ in range(5):
             await asyncio.sleep(0)
     assert len(paper.messages) == 1

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.catalogue.catalogue import Endpoint
-from gateway.contract import MODERN, Client, Json
+from gateway.contract import MODERN, ClientProfile, Json
 from gateway.errors import ForeignError
 from gateway.protocol.rounds import Rounds, missing_capabilities
 from gateway.protocol.seal import Seal
@@ -21,7 +21,7 @@ def asking(*requests: Json, **more: Any) -> Json:
 
 
 def out(result: Json, capabilities: Json, params: Json | None = None) -> Json:
-    call = a_call(params=params or {"name": "lab_echo"}, client=Client(MODERN, capabilities))
+    call = a_call(params=params or {"name": "lab_echo"}, client=ClientProfile(MODERN, capabilities))
     return ROUNDS.out(call, result)
 
 
@@ -109,5 +109,5 @@ async def test_the_state_of_one_backend_never_reaches_another() -> None:
 
 
 def test_a_route_is_needed_to_seal_state() -> None:
-    call = a_call(route=a_route(), client=Client(MODERN, {}))
+    call = a_call(route=a_route(), client=ClientProfile(MODERN, {}))
     assert ROUNDS.out(call, asking(requestState="x"))["requestState"] != "x"

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gateway.contract import Change
+from gateway.contract import ListChange
 from gateway.protocol.hub import BACKLOG
 from gateway.protocol.streams import KEPT_SECONDS
 from tests.gateway.fakes import Clock, FakeBackend, Rig, until
@@ -11,7 +11,7 @@ CHANGED = "notifications/tools/list_changed"
 
 
 def changed(rig: Rig) -> None:
-    rig.hub.changed("lab", Change("tools"))
+    rig.hub.changed("lab", ListChange("tools"))
 
 
 async def test_changes_of_the_lists_are_told_as_they_happen() -> None:
@@ -19,7 +19,7 @@ async def test_changes_of_the_lists_are_told_as_they_happen() -> None:
         stream, _ = rig.begin_get(await rig.session())
         await until(lambda: stream.opened)
         for kind in ("tools", "prompts", "resources"):
-            rig.hub.changed("lab", Change(kind))
+            rig.hub.changed("lab", ListChange(kind))
             await until(lambda kind=kind: stream.sent(f"notifications/{kind}/list_changed"))
         assert all("params" not in each or "_meta" not in each["params"] for each in stream.messages)
 
@@ -28,7 +28,7 @@ async def test_a_change_of_a_backend_that_the_caller_cannot_see_is_not_told() ->
     async with Rig(FakeBackend()) as rig:
         stream, _ = rig.begin_get(await rig.session())
         await until(lambda: stream.opened)
-        rig.hub.changed("secret", Change("tools"))
+        rig.hub.changed("secret", ListChange("tools"))
         changed(rig)
         await until(lambda: stream.sent(CHANGED))
         assert len(stream.messages) == 1
@@ -57,7 +57,7 @@ async def test_what_changes_while_the_client_is_away_waits_for_it() -> None:
         first.leave()
         await asyncio.wait_for(waiting, 5)
         changed(rig)
-        rig.hub.changed("lab", Change("prompts"))
+        rig.hub.changed("lab", ListChange("prompts"))
         await asyncio.sleep(0)
         second, _ = rig.begin_get(session, first.events[0].id)
         await until(lambda: len(second.events) == 2)

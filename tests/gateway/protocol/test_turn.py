@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gateway.contract import Call, Inbound, Json, Manifest, Result
+from gateway.contract import Call, Json, Manifest, McpHttpRequest, Result
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.message import Message
-from gateway.protocol.turn import Outcome, Turn, take_turn
+from gateway.protocol.turn import Outcome, Turn, handle_request
 from tests.gateway.fakes import FakeBackend, a_call, a_route
 
 
@@ -26,11 +26,11 @@ class Plain:
 
 async def turn(end: Any, *, finish: Any = lambda call, result: result, prepare: Any = None, **more: Any) -> Outcome:
     route, call = more.pop("route", a_route()), a_call()
-    inbound = Inbound("POST", "/mcp", {}, None, b"{}", call.caller)
+    inbound = McpHttpRequest("POST", "/mcp", {}, None, b"{}", call.caller)
     view: Any = None
     asked = Message("request", 1, "tools/call", {})
     given = Turn(inbound, view, asked, call.client, call.wire, call.id, {})
-    return await take_turn(given, end, Plain(prepare or (lambda _: (route, {}, None)), finish))
+    return await handle_request(given, end, Plain(prepare or (lambda _: (route, {}, None)), finish))
 
 
 def raising(exc: Exception) -> Any:
@@ -112,5 +112,5 @@ async def test_a_module_that_cannot_dress_its_fault_is_still_answered() -> None:
     def dress(error: Json, tool: str, arguments: Json) -> Json:
         return {"run_id": arguments["run_id"]}
 
-    route = a_route(FakeBackend(manifest=Manifest(dress=dress)))
+    route = a_route(FakeBackend(manifest=Manifest(render_error=dress)))
     assert json.loads((await turn(raising(Fault(Kind.DENIED, "No.")), route=route)).body)

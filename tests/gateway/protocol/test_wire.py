@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from gateway.contract import MODERN, Client
+from gateway.contract import MODERN, ClientProfile
 from gateway.errors import Fault, Kind
 from gateway.protocol.asking import Asking
 from gateway.protocol.legacy_wire import LegacyWire
@@ -21,12 +21,12 @@ PROGRESS = "notifications/progress"
 
 
 def legacy(paper: Paper, streams: Streams | None = None, version: str = "2025-06-18") -> LegacyWire:
-    client = Client(version, {"roots": {}}, session="s")
+    client = ClientProfile(version, {"roots": {}}, session="s")
     return LegacyWire(paper, client, "cid", streams or Streams("w1"), Asking(MemoryBus("w1"), SEAL))
 
 
 def modern(paper: Paper, level: str | None = None) -> ModernWire:
-    return ModernWire(paper, Client(MODERN, {}, log_level=level), "cid")
+    return ModernWire(paper, ClientProfile(MODERN, {}, log_level=level), "cid")
 
 
 @pytest.mark.parametrize("make", [legacy, modern])
@@ -79,7 +79,7 @@ async def test_what_is_said_after_the_answer_of_the_handshake_era_goes_nowhere()
 
 async def test_time_spent_asking_is_counted_while_it_runs_and_after() -> None:
     paper, streams, asking = Paper(), Streams("w1"), Asking(MemoryBus("w1"), SEAL)
-    wire = LegacyWire(paper, Client("2025-06-18", {"roots": {}}, session="s"), "cid", streams, asking)
+    wire = LegacyWire(paper, ClientProfile("2025-06-18", {"roots": {}}, session="s"), "cid", streams, asking)
     assert wire.waited == 0.0
     task = asyncio.create_task(wire.ask({"a": {"method": "roots/list"}}))
     await until(lambda: paper.messages)
@@ -126,7 +126,7 @@ async def test_only_who_was_silent_for_long_says_that_it_lives() -> None:
 async def test_only_a_client_that_accepts_streams_is_told_anything_before_the_answer(
     accept: str, streams: bool
 ) -> None:
-    paper, client = Paper(), Client("2025-06-18", {"roots": {}}, session="s")
+    paper, client = Paper(), ClientProfile("2025-06-18", {"roots": {}}, session="s")
     wire = LegacyWire(paper, client, "cid", Streams("w1"), Asking(MemoryBus("w1"), SEAL), accept)
     before = wire.silent_since = time.monotonic() - 100
     await wire.notify(PROGRESS, {"progressToken": 1, "progress": 1})

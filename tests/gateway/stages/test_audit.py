@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.contract import Call, Caller, Result
-from gateway.contract.place import Place
+from gateway.contract.place import TracePosition
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.stages.audit import Audit
 from gateway.state.audit import COLUMNS
@@ -43,7 +43,7 @@ async def test_a_row_says_who_did_what_and_how_it_ended() -> None:
         caller=Caller("acme", "alice", credential="key1"),
         route=a_route(effect=1),
     )
-    call.record.place = Place("a" * 32, "b" * 16)
+    call.record.position = TracePosition("a" * 32, "b" * 16)
     call.record.decision, call.record.policies = "allow", ("p1", "p2")
     kept = await row(call)
     assert (kept["tenant"], kept["principal"], kept["credential"]) == ("acme", "acme/user:alice", "key1")

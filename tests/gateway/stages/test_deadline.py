@@ -120,7 +120,7 @@ async def test_the_deadlines_fault_says_that_it_is_the_gateways() -> None:
     async def answer(call: Call) -> Json:
         return await forever(call)  # type: ignore[return-value]
 
-    backend = FakeBackend(answer=answer, manifest=Manifest(faults="protocol", effects={"echo": 0}))
+    backend = FakeBackend(answer=answer, manifest=Manifest(error_style="protocol", effects={"echo": 0}))
     async with Rig(backend) as rig:
         paper, task = rig.begin_modern("tools/call", {"name": "lab_echo"})
         await until(lambda: backend.calls)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.contract import MODERN, Call, Client, Json, Manifest, Result, Route
+from gateway.contract import MODERN, Call, ClientProfile, Json, Manifest, Result, Route
 from gateway.errors import Fault, ForeignError, Kind, UnknownName
 from gateway.policy.decide import Decision
 from gateway.stages.approve import Approve
@@ -20,7 +20,7 @@ from gateway.telemetry.sampling import Sampler
 from tests.gateway.fakes import ALICE, FakeApprovals, FakeBackend, FakeWire, Rig, a_call, a_route
 
 APPROVE = Approve(FakeApprovals(), lambda call: None)
-OLD = Client("2025-11-25", {"elicitation": {}}, session="s")
+OLD = ClientProfile("2025-11-25", {"elicitation": {}}, session="s")
 
 
 async def end(call: Call) -> Result:
@@ -55,7 +55,7 @@ async def test_every_call_is_told_of_once_when_it_ends(fails: bool) -> None:
     ((ended, result, exc),) = told
     assert ended is call
     assert (result is None, exc is not None) == (fails, fails)
-    assert call.record.place is not None
+    assert call.record.position is not None
 
 
 # ---- resolve
@@ -114,7 +114,7 @@ async def test_a_large_message_with_small_arguments_passes() -> None:
 
 
 async def test_too_large_is_said_with_its_facts_on_the_wire() -> None:
-    async with Rig(FakeBackend(manifest=Manifest(faults="protocol", effects={"echo": 0}))) as rig:
+    async with Rig(FakeBackend(manifest=Manifest(error_style="protocol", effects={"echo": 0}))) as rig:
         paper = await rig.modern("tools/call", {"name": "lab_echo", "arguments": {"a": "x" * (1 << 20)}})
     data = paper.json["error"]["data"]
     assert (data["kind"], data["stage"], data["max_bytes"]) == ("too_large", "validate", 1 << 20)
@@ -260,7 +260,7 @@ async def test_an_old_client_is_asked_in_place_of_an_input_required_result() -> 
 
 async def test_a_new_client_gets_the_result_as_it_is() -> None:
     wire = FakeWire()
-    call = a_call(route=a_route(FakeBackend(answer=asks_for_ever)), client=Client(MODERN, {}), wire=wire)
+    call = a_call(route=a_route(FakeBackend(answer=asks_for_ever)), client=ClientProfile(MODERN, {}), wire=wire)
     assert (await Dispatch()(call))["resultType"] == "input_required"  # type: ignore[index]
     assert wire.asked == []
 

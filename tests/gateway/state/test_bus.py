@@ -105,18 +105,18 @@ async def test_a_question_is_answered_by_the_topics_handler(bus: AnyBus) -> None
     async def double(message: Json) -> Json:
         return {"n": message["n"] * 2}
 
-    bus.answer("double", double)
-    assert await bus.ask(bus.worker, "double", {"n": 21}) == {"n": 42}
+    bus.respond("double", double)
+    assert await bus.request(bus.worker, "double", {"n": 21}) == {"n": 42}
 
 
 async def test_a_question_to_nobody_is_unavailable(bus: AnyBus) -> None:
     async def handler(message: Json) -> Json:
         return message
 
-    bus.answer("t", handler)
+    bus.respond("t", handler)
     for worker, topic in ((bus.worker, "other"), ("deadbeef", "t")):
         with pytest.raises(Fault) as caught:
-            await bus.ask(worker, topic, {})
+            await bus.request(worker, topic, {})
         assert caught.value.kind is Kind.UNAVAILABLE
 
 
@@ -128,13 +128,13 @@ async def test_only_our_own_patience_is_a_timeout(bus: AnyBus) -> None:
     async def own_timeout(message: Json) -> Json:
         raise TimeoutError("the handler's own")
 
-    bus.answer("never", never)
-    bus.answer("own", own_timeout)
+    bus.respond("never", never)
+    bus.respond("own", own_timeout)
     with pytest.raises(Fault) as caught:
-        await bus.ask(bus.worker, "never", {}, timeout=0.01)
+        await bus.request(bus.worker, "never", {}, timeout=0.01)
     assert caught.value.kind is Kind.TIMEOUT
     with pytest.raises(TimeoutError, match="the handler's own"):
-        await bus.ask(bus.worker, "own", {})
+        await bus.request(bus.worker, "own", {})
 
 
 async def test_a_queue_gives_its_messages_in_order_each_once(bus: AnyBus) -> None:

@@ -36,14 +36,14 @@ async def test_another_worker_answers_what_it_is_asked(pair: tuple[RedisBus, Red
         return await asyncio.Event().wait() and message
 
     for topic, handler in (("double", double), ("refuse", refuse), ("fail", fail), ("never", never)):
-        there.answer(topic, handler)
-    assert await here.ask(there.worker, "double", {"n": 21}) == {"n": 42}
+        there.respond(topic, handler)
+    assert await here.request(there.worker, "double", {"n": 21}) == {"n": 42}
     for topic, kind in (("refuse", Kind.DENIED), ("fail", Kind.INTERNAL), ("unknown", Kind.UNAVAILABLE)):
         with pytest.raises(Fault) as caught:
-            await here.ask(there.worker, topic, {})
+            await here.request(there.worker, topic, {})
         assert caught.value.kind is kind
     with pytest.raises(Fault) as caught:
-        await here.ask(there.worker, "never", {}, timeout=0.05)
+        await here.request(there.worker, "never", {}, timeout=0.05)
     assert caught.value.kind is Kind.TIMEOUT
 
 
@@ -52,7 +52,7 @@ async def test_a_worker_that_left_is_known_to_be_gone_at_once(valkey_url: str, p
     await there.close()
     with pytest.raises(Fault) as caught:
         async with asyncio.timeout(2):
-            await here.ask(there.worker, "any", {}, timeout=30)
+            await here.request(there.worker, "any", {}, timeout=30)
     assert caught.value.kind is Kind.UNAVAILABLE
     await here.close()
 
@@ -87,7 +87,7 @@ async def test_everything_comes_back_after_redis_was_killed(valkey: Valkey, pref
     async def echo(message: Json) -> Json:
         return message
 
-    there.answer("echo", echo)
+    there.respond("echo", echo)
     async with here.subscribe("t") as messages:
         popping = asyncio.create_task(here.pop("q", 30))
         await until(lambda: vars(vars(here)["_queues"])["_waiting"])
@@ -101,7 +101,7 @@ async def test_everything_comes_back_after_redis_was_killed(valkey: Valkey, pref
             while not heard.done():
                 await _tried(there.publish("t", {"n": 1}))
                 await asyncio.sleep(0.05)
-            while await _tried(here.ask(there.worker, "echo", {"n": 2})) != {"n": 2}:
+            while await _tried(here.request(there.worker, "echo", {"n": 2})) != {"n": 2}:
                 await asyncio.sleep(0.05)
             await there.push("q", {"n": 3}, 30)
             assert await popping == {"n": 3}

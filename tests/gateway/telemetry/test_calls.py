@@ -5,7 +5,7 @@ from base64 import b64encode
 import pytest
 
 from gateway.contract import Call, Caller, Json
-from gateway.contract.place import Place
+from gateway.contract.place import TracePosition
 from gateway.telemetry.calls import CallLines
 from tests.gateway.fakes import FakeBackend, Rig, a_call, a_route
 from tests.gateway.telemetry.test_log import HOSTILE, KEY, parsed
@@ -20,7 +20,7 @@ def line(call: Call, form: str = "json") -> str:
 
 def test_a_line_says_who_called_what_and_how_it_ended() -> None:
     call = a_call()
-    call.record.place = Place("a" * 32, "b" * 16)
+    call.record.position = TracePosition("a" * 32, "b" * 16)
     call.record.outcome, call.record.decision = "denied", "deny"
     seen = parsed(line(call))
     ms = seen.pop("ms")

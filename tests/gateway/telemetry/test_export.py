@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.contract.place import Place
+from gateway.contract.place import TracePosition
 from gateway.telemetry.export import Exporter
 from gateway.telemetry.families import Family, Histogram
 from gateway.telemetry.otlp import Encoder, LogRecord
@@ -26,7 +26,7 @@ def a_span(number: int = 1, **more: Any) -> Span:
     given: dict[str, Any] = {
         "name": "tools/call lab.echo",
         "kind": "server",
-        "place": Place(f"{number:032x}", f"{number:016x}", "b" * 16, True),
+        "place": TracePosition(f"{number:032x}", f"{number:016x}", "b" * 16, True),
         "started": 1_800_000_000_000_000_001,
         "ended": 1_800_000_000_000_000_999,
         "attributes": [("a", "text"), ("b", 7), ("c", 0.25), ("d", True), ("e", -1), ("long", "x" * 300)],

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.contract import Call, Client
+from gateway.contract import Call, ClientProfile
 from gateway.contract.place import Hop
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.state.bus import MemoryBus
@@ -74,14 +74,14 @@ def test_of_every_eighth_call_the_stages_are_measured() -> None:
 
 
 def test_sessions_are_counted_once_each() -> None:
-    old = Client("2025-11-25", {}, session="s1")
+    old = ClientProfile("2025-11-25", {}, session="s1")
     assert counted((a_call(client=old), None), (a_call(client=old), None))["gatehouse_sessions"] == "1"
 
 
 def test_a_session_that_falls_silent_is_told_with_how_long_it_lasted() -> None:
     now = [0.0]
     metrics = CallMetrics(clock=lambda: now[0])
-    call = a_call(client=Client("2025-11-25", {}, session="s1"))
+    call = a_call(client=ClientProfile("2025-11-25", {}, session="s1"))
     for at in (100.0, 140.0):
         now[0] = at
         metrics.told(call)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.contract import Call, Client, Here, Manifest, Record
-from gateway.contract.place import Hop, Place
+from gateway.contract import Call, ClientProfile, CurrentCall, Manifest, Record
+from gateway.contract.place import Hop, TracePosition
 from gateway.edge.correlation import trace_context
 from gateway.errors import Fault, ForeignError, Kind, UnknownName
 from gateway.telemetry.calls import Spans
@@ -26,7 +26,7 @@ def ended(
     call: Call, exc: BaseException | None = None, share: float = 1.0, result: Any = None, **more: Any
 ) -> list[Span]:
     """What is kept of a call that ended so."""
-    call.record.place = Sampler(share)(call.trace)
+    call.record.position = Sampler(share)(call.trace)
     if isinstance(exc, Fault):
         call.record.outcome = exc.kind.value
     elif isinstance(exc, ForeignError):
@@ -40,8 +40,8 @@ def told(call: Call, exc: BaseException | None = None, **more: Any) -> dict[str,
     return dict(ended(call, exc, **more)[0].attributes)
 
 
-def handshake(session: str | None = "digest") -> Client:
-    return Client("2025-11-25", {}, session=session)
+def handshake(session: str | None = "digest") -> ClientProfile:
+    return ClientProfile("2025-11-25", {}, session=session)
 
 
 # ---- which
@@ -112,7 +112,7 @@ DENIED = Fault(Kind.DENIED, "no")
         (a_call(client=handshake()), None,
          Situation(kind="server", target="lab.echo", version="2025-11-25", session="digest")),
         (a_call(client=handshake(None)), None, Situation(kind="server", target="lab.echo", version="2025-11-25")),
-        (a_call(client=Client("2026-07-28", {}, session="digest")), None, Situation(kind="server", target="lab.echo")),
+        (a_call(client=ClientProfile("2026-07-28", {}, session="digest")), None, Situation(kind="server", target="lab.echo")),
         (a_call("prompts/get", {"name": "p"}, route=PROMPT), None,
          Situation(kind="server", method="prompts/get", target="lab.p")),
         (a_call("completion/complete", {"ref": {"type": "ref/prompt", "name": "p"}}, route=PROMPT), None,
@@ -212,7 +212,7 @@ def test_the_gateway_says_whose_call_it_was_and_what_policy_decided() -> None:
     assert seen["gatehouse.stage.dispatch"] > 0
 
 
-PROTOCOL = Manifest(faults="protocol")
+PROTOCOL = Manifest(error_style="protocol")
 
 
 @pytest.mark.parametrize(
@@ -232,11 +232,11 @@ PROTOCOL = Manifest(faults="protocol")
     ],
 )
 def test_a_failure_is_told_by_its_code_unless_the_mistake_was_the_clients(
-    exc: BaseException, manifest: Manifest, client: Client | None, error: str | None, code: str | None
+    exc: BaseException, manifest: Manifest, client: ClientProfile | None, error: str | None, code: str | None
 ) -> None:
     backend = FakeBackend()
     backend.manifest = manifest
-    call = a_call(route=a_route(backend), client=client or Client("2026-07-28", {}))
+    call = a_call(route=a_route(backend), client=client or ClientProfile("2026-07-28", {}))
     (span,) = ended(call, exc)
     seen = dict(span.attributes)
     assert (seen.get("error.type"), seen.get("rpc.response.status_code")) == (error, code)
@@ -269,7 +269,7 @@ def test_each_request_to_a_remote_server_is_a_client_span_below_the_calls_own() 
     server, first, second = ended(call)
     assert {each.kind for each in (first, second)} == {"client"}
     assert first.name == "tools/call lab.echo"
-    assert first.place == Place("a" * 32, "c" * 16, server.place.span_id, True)
+    assert first.place == TracePosition("a" * 32, "c" * 16, server.place.span_id, True)
     assert first.duration == pytest.approx(0.003)
     assert (first.error, second.error) == (None, "Not today.")
     failed = dict(second.attributes)
@@ -291,8 +291,8 @@ def test_a_call_that_came_in_two_contexts_is_a_child_of_one_and_linked_to_the_ot
 
 def worked(exc: BaseException | None = None, share: float = 1.0, took: float = 0.0, **about: Any) -> list[Span]:
     """What is kept of a piece of work that ended so."""
-    here, started = Here(ALICE, "cid", 0.0, {}), time.perf_counter_ns()
-    place = Place("a" * 32, "b" * 16, "c" * 16, share == 1.0)
+    here, started = CurrentCall(ALICE, "cid", 0.0, {}), time.perf_counter_ns()
+    place = TracePosition("a" * 32, "b" * 16, "c" * 16, share == 1.0)
     kept: list[Span] = []
     Spans([kept.extend]).worked(Done("lab", "Sow", here, place, started, started + int(took * 1e9), about, exc))
     return kept

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.contract.place import Place
+from gateway.contract.place import TracePosition
 from gateway.telemetry.span import Span
 from gateway.telemetry.store import BOUND, FILE, TraceStore, find, lines
 from gateway.telemetry.store_log import StoreHandler
@@ -21,7 +21,11 @@ def a_span(number: int, parent: str = "", trace: int = 1, **more: Any) -> Span:
     given: dict[str, Any] = {"started": now, "ended": now + 1000, **more}
     about = [("gatehouse.correlation_id", f"cid-{number}"), ("gatehouse.tenant", "acme"), ("text", "x" * 500)]
     return Span(
-        "tools/call lab.echo", "server", Place(f"{trace:032x}", f"{number:016x}", parent), attributes=about, **given
+        "tools/call lab.echo",
+        "server",
+        TracePosition(f"{trace:032x}", f"{number:016x}", parent),
+        attributes=about,
+        **given,
     )
 
 
@@ -83,7 +87,7 @@ async def test_a_file_that_is_no_database_costs_the_spans_alone_and_is_told_of(
 async def test_of_a_trace_that_two_tenants_share_each_is_given_its_own_spans(tmp_path: Path) -> None:
     theirs = [("gatehouse.correlation_id", "cid-1"), ("gatehouse.tenant", "other")]
     now = time.time_ns()
-    shared = Span("tools/call b.x", "server", Place(f"{1:032x}", f"{9:016x}", ""), now, now + 1, theirs)
+    shared = Span("tools/call b.x", "server", TracePosition(f"{1:032x}", f"{9:016x}", ""), now, now + 1, theirs)
     await kept(tmp_path, [a_span(1), shared])
     assert len(find(tmp_path / FILE, "cid-1")) == 2
     assert [span.tenant for span in find(tmp_path / FILE, "cid-1", "acme")] == ["acme"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 
-from gateway.contract import Call, Caller, Client, Json
+from gateway.contract import Call, Caller, ClientProfile, Json
 from gateway.upstream.follow import Hearing
 from gateway.upstream.remote import Era, OwnSessions, Transport
 from gateway.upstream.talk import Talk
@@ -43,10 +43,10 @@ class FarLink:
     def audience(self, caller: Caller) -> str | None:
         return None
 
-    def party(self, caller: Caller, client: Client) -> Hashable:
+    def party(self, caller: Caller, client: ClientProfile) -> Hashable:
         return caller.principal
 
-    async def hear(self, caller: Caller, client: Client, uris: frozenset[str], hearing: Hearing) -> None:
+    async def hear(self, caller: Caller, client: ClientProfile, uris: frozenset[str], hearing: Hearing) -> None:
         """There is nothing to hear."""
 
     async def close(self) -> None:

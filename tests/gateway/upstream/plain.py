@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from gateway.contract import Manifest
 from gateway.errors import Fault, Kind
-from gateway.upstream.home import HERE
+from gateway.upstream.home import CURRENT_CALL
 from gateway.upstream.local import LocalBackend
 from tests.gateway.fakes import Paper, Rig
 
@@ -58,7 +58,7 @@ def plain() -> MCPServer[Any]:
 
     @server.tool()
     async def here() -> dict[str, Any]:
-        seen = HERE.get()
+        seen = CURRENT_CALL.get()
         return {"subject": seen.caller.subject, "id": seen.correlation_id, "meta": seen.meta}
 
     @server.resource("note://one")

@@ -6,12 +6,12 @@ import pytest
 from mcp import MCPError
 from mcp.shared.exceptions import NoBackChannelError
 
-from gateway.contract import Change, Client, Json
+from gateway.contract import ClientProfile, Json, ListChange
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.upstream.channel import Channel, Session, Standalone
 from tests.gateway.fakes import FakeWire, a_call
 
-OLD = Client("2025-11-25", {"elicitation": {}, "roots": {}}, {"name": "c", "version": "1"}, session="s")
+OLD = ClientProfile("2025-11-25", {"elicitation": {}, "roots": {}}, {"name": "c", "version": "1"}, session="s")
 
 
 class Refusing(FakeWire):
@@ -23,8 +23,8 @@ class Refusing(FakeWire):
         raise self.exc
 
 
-def heard() -> tuple[list[Change], Standalone]:
-    changes: list[Change] = []
+def heard() -> tuple[list[ListChange], Standalone]:
+    changes: list[ListChange] = []
     return changes, Standalone(changes.append)
 
 
@@ -75,14 +75,14 @@ async def test_without_a_call_nobody_can_be_asked() -> None:
 @pytest.mark.parametrize(
     ("method", "params", "change"),
     [
-        ("notifications/tools/list_changed", None, Change("tools")),
-        ("notifications/prompts/list_changed", {}, Change("prompts")),
-        ("notifications/resources/list_changed", {}, Change("resources")),
-        ("notifications/resources/updated", {"uri": "x:y"}, Change("resource", "x:y")),
+        ("notifications/tools/list_changed", None, ListChange("tools")),
+        ("notifications/prompts/list_changed", {}, ListChange("prompts")),
+        ("notifications/resources/list_changed", {}, ListChange("resources")),
+        ("notifications/resources/updated", {"uri": "x:y"}, ListChange("resource", "x:y")),
     ],
 )
 async def test_changes_are_heard_by_the_house_and_not_told_to_the_one_client(
-    method: str, params: Json | None, change: Change
+    method: str, params: Json | None, change: ListChange
 ) -> None:
     changes, standalone = heard()
     wire = FakeWire()
@@ -117,7 +117,7 @@ def test_a_session_knows_the_client_of_its_call() -> None:
     ("capabilities", "info"), [({"elicitation": 7}, None), ({}, {"name": 7}), ({}, "curl"), ({"sampling": []}, [])]
 )
 def test_a_client_that_describes_itself_badly_is_served_all_the_same(capabilities: Any, info: Any) -> None:
-    seen = session(a_call(client=Client("2025-11-25", capabilities, info)))
+    seen = session(a_call(client=ClientProfile("2025-11-25", capabilities, info)))
     assert seen.client_params is None
 
 

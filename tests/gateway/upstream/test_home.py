@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gateway.contract import Caller, Here, Json, Place, SilentWire
+from gateway.contract import Caller, CurrentCall, Json, NullWire, TracePosition
 from gateway.errors import Fault, Kind
 from gateway.telemetry.piece import Done
-from gateway.upstream.home import HERE, House, ModuleHome
+from gateway.upstream.home import CURRENT_CALL, HostServices, ModuleHost
 from tests.gateway.fakes import ALICE
 
 OTHER = Caller("other", "alice")
@@ -29,7 +29,7 @@ class Shelf:
 
 def home(
     folder: Path, opened: asyncio.Event | None = None, worked: list[Done] | None = None, **more: Any
-) -> tuple[ModuleHome, Shelf]:
+) -> tuple[ModuleHost, Shelf]:
     shelf = Shelf()
     nothing: Any = object()
 
@@ -40,13 +40,13 @@ def home(
         return caller.tenant == "acme"
 
     spawned: list[Any] = []
-    house = House(
+    house = HostServices(
         stores=shelf, files=folder, bus=nothing, http=nothing, loopback=True, bridge=lambda namespace: nothing,
-        invoke=invoke, knows=lambda caller, tool: True, good=good, spawn=spawned.append,
-        opened=(opened or asyncio.Event()).wait, worked=worked.append if worked is not None else lambda done: None,
+        invoke=invoke, has_tool=lambda caller, tool: True, is_authorized=good, spawn=spawned.append,
+        ready=(opened or asyncio.Event()).wait, record_work=worked.append if worked is not None else lambda done: None,
     )  # fmt: skip
     given: Json = {"namespace": "lab", "options": None, "bridge": nothing, "store_name": "gox", "migrations": None}
-    return ModuleHome(house=house, **{**given, **more}), shelf
+    return ModuleHost(services=house, **{**given, **more}), shelf
 
 
 def test_each_tenant_has_a_folder_of_its_own_that_is_there_and_private(tmp_path: Path) -> None:
@@ -75,11 +75,11 @@ def test_a_store_is_the_tenants_and_has_the_shared_name(tmp_path: Path) -> None:
 def test_outside_of_a_call_there_is_no_here(tmp_path: Path) -> None:
     made, _ = home(tmp_path)
     with pytest.raises(LookupError):
-        made.here()
-    here = Here(ALICE, "cid", 1.0, {})
-    token = HERE.set(here)
-    assert made.here() is here
-    HERE.reset(token)
+        made.current_call()
+    here = CurrentCall(ALICE, "cid", 1.0, {})
+    token = CURRENT_CALL.set(here)
+    assert made.current_call() is here
+    CURRENT_CALL.reset(token)
 
 
 async def test_tenants_are_told_once_the_house_is_open(tmp_path: Path) -> None:
@@ -96,12 +96,12 @@ async def test_another_tool_is_invoked_as_the_caller_that_is_given(tmp_path: Pat
     assert await made.invoke(OTHER, "a.b", {"x": 1}, {"m": 2}) == {
         "for": "alice", "tool": "a.b", "arguments": {"x": 1}, "meta": {"m": 2},
     }  # fmt: skip
-    assert await made.good(ALICE)
-    assert not await made.good(OTHER)
+    assert await made.is_authorized(ALICE)
+    assert not await made.is_authorized(OTHER)
 
 
 async def test_on_a_call_of_the_house_nobody_hears_and_nobody_can_be_asked() -> None:
-    wire = SilentWire()
+    wire = NullWire()
     await wire.notify("notifications/message", {})
     await wire.hang_up()
     assert wire.waited == 0.0
@@ -116,20 +116,24 @@ async def test_on_a_call_of_the_house_nobody_hears_and_nobody_can_be_asked() -> 
 def test_a_piece_of_work_stands_below_the_call_and_whatever_is_done_in_it_below_the_piece(tmp_path: Path) -> None:
     done: list[Done] = []
     made, _ = home(tmp_path, worked=done)
-    call = Place("a" * 32, "b" * 16, "c" * 16, True)
-    token = HERE.set(Here(ALICE, "cid", 1.0, {}, call))
+    call = TracePosition("a" * 32, "b" * 16, "c" * 16, True)
+    token = CURRENT_CALL.set(CurrentCall(ALICE, "cid", 1.0, {}, call))
     try:
         outer = made.span("outer", {"number": 1})
-        assert (outer.place.trace_id, outer.place.parent_id, outer.place.sampled) == (call.trace_id, "b" * 16, True)
+        assert (outer.position.trace_id, outer.position.parent_id, outer.position.sampled) == (
+            call.trace_id,
+            "b" * 16,
+            True,
+        )
         with outer:
-            assert made.here().place == outer.place
+            assert made.current_call().position == outer.position
             with made.span("inner") as inner:
-                assert inner.place.parent_id == outer.place.span_id
-            assert made.here().place == outer.place
-        assert made.here().place == call
+                assert inner.position.parent_id == outer.position.span_id
+            assert made.current_call().position == outer.position
+        assert made.current_call().position == call
         made.span("never begun")
     finally:
-        HERE.reset(token)
+        CURRENT_CALL.reset(token)
     assert [(each.namespace, each.name, each.exc) for each in done] == [("lab", "inner", None), ("lab", "outer", None)]
     assert done[1].started <= done[0].started <= done[0].ended <= done[1].ended
 
@@ -139,10 +143,10 @@ def test_what_a_piece_of_work_raises_is_told_and_goes_on(tmp_path: Path) -> None
     made, _ = home(tmp_path, worked=done)
     with pytest.raises(LookupError):
         made.span("outside of a call")
-    token = HERE.set(Here(ALICE, "cid", 1.0, {}))
+    token = CURRENT_CALL.set(CurrentCall(ALICE, "cid", 1.0, {}))
     with pytest.raises(Fault), made.span("work"):
         raise Fault(Kind.TIMEOUT, "late")
-    HERE.reset(token)
+    CURRENT_CALL.reset(token)
     (only,) = done
     assert isinstance(only.exc, Fault)
     assert not only.place.sampled

@@ -49,7 +49,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
 
 def load(tmp_path: Path, module: str, attribute: str = "server", **more: Any) -> LocalBackend:
     options, overrides = more.get("options", {}), more.get("overrides", {})
-    return load_module("lab", module, attribute, options, overrides, home(tmp_path)[0].house)
+    return load_module("lab", module, attribute, options, overrides, home(tmp_path)[0].services)
 
 
 def refused(tmp_path: Path, module: str, attribute: str = "server", **more: Any) -> str:
@@ -66,12 +66,12 @@ def test_a_pair_of_manifest_and_function_is_given_its_home(tmp_path: Path, write
     backend = load(tmp_path, name, options={"size": 7})
     (given,) = sys.modules[name].homes
     assert (given.namespace, given.options.size, given.store_name) == ("lab", 7, "lab")
-    assert (backend.namespace, backend.manifest.faults, backend.trusted) == ("lab", "protocol", True)
+    assert (backend.namespace, backend.manifest.error_style, backend.trusted) == ("lab", "protocol", True)
 
 
 def test_a_plain_server_object_needs_to_know_nothing(tmp_path: Path, write: Write) -> None:
     name = write('from mcp.server.mcpserver import MCPServer\nserver = other = MCPServer("plain")')
-    assert load(tmp_path, name).manifest.faults == "result"
+    assert load(tmp_path, name).manifest.error_style == "result"
     assert load(tmp_path, name, "other")
 
 
@@ -80,9 +80,9 @@ def test_what_the_operator_says_wins_over_the_manifest(tmp_path: Path, write: Wr
     manifest = load(tmp_path, write(PAIR), overrides=overrides).manifest
     assert manifest.effects == {"a": 0, "b": 3}
     assert manifest.timeouts == {"a": 5.0, "c": 9.0, "*": 30.0}
-    assert manifest.faults == "result"
+    assert manifest.error_style == "result"
     silent = load(tmp_path, write(PAIR), overrides={"faults": None, "timeout": None}).manifest
-    assert (silent.faults, silent.timeouts) == ("protocol", {"a": 5.0})
+    assert (silent.error_style, silent.timeouts) == ("protocol", {"a": 5.0})
 
 
 def test_what_cannot_be_loaded_says_why_in_one_line(tmp_path: Path, write: Write) -> None:

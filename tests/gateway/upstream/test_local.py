@@ -9,7 +9,7 @@ from mcp.types import ListToolsResult, Tool
 
 from gateway.contract import Json
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.upstream.home import HERE
+from gateway.upstream.home import CURRENT_CALL
 from gateway.upstream.local import as_json, fault_in
 from tests.gateway.fakes import ALICE, a_call, a_route, until
 from tests.gateway.upstream.plain import OLD, Name, called, opened, rig
@@ -19,7 +19,7 @@ from tests.gateway.upstream.plain import OLD, Name, called, opened, rig
 
 async def test_everything_a_plain_server_has_is_offered() -> None:
     async with opened() as backend:
-        offer = await backend.offer(None)
+        offer = await backend.fetch_lists(None)
     assert [each["name"] for each in offer.tools] == ["add", "slow", "tell", "who", "fail", "here"]
     assert offer.tools[0]["inputSchema"]["required"] == ["a", "b"]
     assert {each["uri"] for each in offer.resources} == {"note://one", "note://faulty", "note://broken"}
@@ -36,12 +36,12 @@ async def test_a_list_of_many_pages_is_read_to_its_end() -> None:
         return ListToolsResult(tools=[item], next_cursor=str(page + 1) if page < 4 else None)
 
     async with opened(Server("s", on_list_tools=list_tools)) as backend:
-        assert [each["name"] for each in (await backend.offer(None)).tools] == [f"t{n}" for n in range(5)]
+        assert [each["name"] for each in (await backend.fetch_lists(None)).tools] == [f"t{n}" for n in range(5)]
 
 
 async def test_a_server_without_a_kind_of_thing_lists_none() -> None:
     async with opened(Server("s")) as backend:
-        offer = await backend.offer(None)
+        offer = await backend.fetch_lists(None)
         assert (offer.tools, offer.resources, offer.templates, offer.prompts) == ((), (), (), ())
         with pytest.raises(ForeignError) as refused:
             await backend.send(a_call())
@@ -110,7 +110,7 @@ async def test_a_handler_knows_who_calls_and_nobody_elses_call() -> None:
     assert result["subject"] == ALICE.subject
     assert result["meta"]["progressToken"] == 7
     with pytest.raises(LookupError):
-        HERE.get()
+        CURRENT_CALL.get()
 
 
 async def test_parameters_that_the_sdk_refuses_are_the_clients_mistake() -> None:

@@ -11,8 +11,8 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.types import InputRequiredResult, SubscribeRequestParams, SubscriptionsListenResult, UnsubscribeRequestParams
 
-from gateway.contract import MODERN, Caller, Client, Manifest, Want
-from gateway.upstream.home import HERE
+from gateway.contract import MODERN, Caller, ClientProfile, Manifest, ResourceInterest
+from gateway.upstream.home import CURRENT_CALL
 from gateway.upstream.local import LocalBackend, as_json
 from tests.gateway.fakes import ALICE, Rig, a_call, a_route, until
 from tests.gateway.upstream.plain import called, opened
@@ -154,17 +154,17 @@ class Listening:
         raise AssertionError
 
 
-def wanting(*uris: str) -> list[Want]:
-    return [Want(ALICE, Client(MODERN, {}), frozenset(uris))]
+def wanting(*uris: str) -> list[ResourceInterest]:
+    return [ResourceInterest(ALICE, ClientProfile(MODERN, {}), frozenset(uris))]
 
 
 async def test_what_is_watched_is_listened_for_and_nothing_at_the_end() -> None:
     listening = Listening()
     async with opened(Server("s", on_subscriptions_listen=listening)) as backend:
         await until(lambda: listening.now == 1)
-        await backend.watch(wanting("x:a"))
+        await backend.set_subscriptions(wanting("x:a"))
         await until(lambda: listening.wanted[-1] == ["x:a"])
-        await backend.watch(wanting("x:a"))
+        await backend.set_subscriptions(wanting("x:a"))
         assert listening.now == 1
         assert len(listening.wanted) == 2
     assert listening.now == 0
@@ -175,7 +175,7 @@ async def test_two_changes_of_what_is_watched_at_once_leave_one_listener() -> No
     backend = LocalBackend("lab", Server("s", on_subscriptions_listen=listening), Manifest())
     await backend.open()
     await until(lambda: listening.now == 1)
-    await asyncio.gather(backend.watch(wanting("x:a")), backend.watch(wanting("x:a", "x:b")))
+    await asyncio.gather(backend.set_subscriptions(wanting("x:a")), backend.set_subscriptions(wanting("x:a", "x:b")))
     for _ in range(5):
         await asyncio.sleep(0)
     left = listening.now
@@ -187,12 +187,12 @@ async def test_two_changes_of_what_is_watched_at_once_leave_one_listener() -> No
     assert (left, lost) == (1, [])
 
 
-async def subscribed(manifest: Manifest, *rounds: list[Want]) -> list[list[tuple[str, str, str]]]:
+async def subscribed(manifest: Manifest, *rounds: list[ResourceInterest]) -> list[list[tuple[str, str, str]]]:
     """What the server was told in each round: method, URI, and whose it is."""
     told: list[tuple[str, str, str]] = []
 
     async def handler(ctx: ServerRequestContext[Any], params: Any) -> dict[str, Any]:
-        here = HERE.get(None)
+        here = CURRENT_CALL.get(None)
         told.append((ctx.method.rpartition("/")[2], str(params.uri), here.caller.tenant if here else "-"))
         return {}
 
@@ -206,7 +206,7 @@ async def subscribed(manifest: Manifest, *rounds: list[Want]) -> list[list[tuple
     backend = LocalBackend("lab", server, manifest)
     await backend.open()
     for wants in rounds:
-        await backend.watch(wants)
+        await backend.set_subscriptions(wants)
         heard.append(sorted(told))
         told.clear()
     await backend.close()
@@ -214,7 +214,7 @@ async def subscribed(manifest: Manifest, *rounds: list[Want]) -> list[list[tuple
 
 
 async def test_a_server_is_told_once_what_anybody_wants() -> None:
-    both = [*wanting("x:a"), Want(Caller("beta", "carol"), Client(MODERN, {}), frozenset({"x:a"}))]
+    both = [*wanting("x:a"), ResourceInterest(Caller("beta", "carol"), ClientProfile(MODERN, {}), frozenset({"x:a"}))]
     assert await subscribed(Manifest(), both, both[1:], []) == [
         [("subscribe", "x:a", "-")],
         [],
@@ -223,8 +223,8 @@ async def test_a_server_is_told_once_what_anybody_wants() -> None:
 
 
 async def test_a_module_that_tells_tenants_apart_is_told_of_each() -> None:
-    both = [*wanting("x:a"), Want(Caller("beta", "carol"), Client(MODERN, {}), frozenset({"x:a"}))]
-    assert await subscribed(Manifest(watch_by_tenant=True), both, both[1:], []) == [
+    both = [*wanting("x:a"), ResourceInterest(Caller("beta", "carol"), ClientProfile(MODERN, {}), frozenset({"x:a"}))]
+    assert await subscribed(Manifest(subscribe_by_tenant=True), both, both[1:], []) == [
         [("subscribe", "x:a", "acme"), ("subscribe", "x:a", "beta")],
         [("unsubscribe", "x:a", "acme")],
         [("unsubscribe", "x:a", "beta")],

@@ -5,13 +5,13 @@ from collections.abc import Hashable
 
 import pytest
 
-from gateway.contract import MODERN, Caller, Change, Client, Want
+from gateway.contract import MODERN, Caller, ClientProfile, ListChange, ResourceInterest
 from gateway.errors import ForeignError
 from gateway.upstream.follow import Hearing
 from gateway.upstream.watches import Watches
 from tests.gateway.fakes import ALICE, BOB, until
 
-CLIENT = Client(MODERN, {})
+CLIENT = ClientProfile(MODERN, {})
 
 
 class Server:
@@ -21,10 +21,10 @@ class Server:
         self.asked: list[tuple[str, frozenset[str]]] = []
         self.hearings: dict[str, list[tuple[frozenset[str], Hearing]]] = {}
 
-    def party(self, caller: Caller, client: Client) -> Hashable:
+    def party(self, caller: Caller, client: ClientProfile) -> Hashable:
         return caller.principal
 
-    async def hear(self, caller: Caller, client: Client, uris: frozenset[str], hearing: Hearing) -> None:
+    async def hear(self, caller: Caller, client: ClientProfile, uris: frozenset[str], hearing: Hearing) -> None:
         self.asked.append((caller.subject, uris))
         if any("bad" in uri for uri in uris):
             raise ForeignError(-32602, f"{caller.subject} may not watch that")
@@ -40,12 +40,12 @@ class Server:
         return [uris for uris, _ in self.hearings.get(caller.subject, ())]
 
 
-def _nobody(change: Change, caller: Caller) -> None:
+def _nobody(change: ListChange, caller: Caller) -> None:
     """Nobody hears."""
 
 
-def want(caller: Caller, *uris: str) -> Want:
-    return Want(caller, CLIENT, frozenset(uris))
+def want(caller: Caller, *uris: str) -> ResourceInterest:
+    return ResourceInterest(caller, CLIENT, frozenset(uris))
 
 
 async def test_what_one_is_refused_fails_nobody_elses_subscription() -> None:
