@@ -6,9 +6,8 @@ from typing import Any, Final, cast
 from rich.console import Console
 
 from bench.policy import best
-from gateway.contract import MODERN, Call, Caller, ClientProfile, Record, Result, Route
+from gateway.contract import MODERN, Call, Caller, ClientProfile, NullWire, Record, Result, Route
 from gateway.stages.limit import Costs, Limit, Rule
-from gateway.contract import NullWire
 
 MOST: Final = 10.0
 """Microseconds of CPU that one limit may take."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from backends.knowledge import ids
-from backends.knowledge.keys import digest, fold
+from backends.knowledge.text_keys import digest, fold
 
 _NOW: Final = "2026-01-01T00:00:00.000Z"
 WORDS: Final = [

@@ -6,14 +6,13 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from gateway.contract import MODERN, Call, Caller, ClientProfile, Record, Route
+from gateway.contract import MODERN, Call, Caller, ClientProfile, NullWire, Record, Route
 from gateway.policy.decide import Policy
 from gateway.policy.judgement import judge
 from gateway.policy.ruleset import Asker, Target
 from gateway.policy.shelf import Policies, load
 from gateway.policy.source import SHIPPED
 from gateway.state.tenants import Tenant
-from gateway.contract import NullWire
 
 MOST: Final = 5.0
 """Microseconds of CPU that a remembered decision may take."""

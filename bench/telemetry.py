@@ -14,7 +14,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from bench.policy import best
-from gateway.contract import MODERN, Call, Caller, ClientProfile, Manifest, Record, Route
+from gateway.contract import MODERN, Call, Caller, ClientProfile, Manifest, NullWire, Record, Route
 from gateway.telemetry.calls import Spans
 from gateway.telemetry.export import Exporter
 from gateway.telemetry.metrics import CallMetrics
@@ -22,7 +22,6 @@ from gateway.telemetry.otlp import Encoder
 from gateway.telemetry.sampling import Sampler
 from gateway.telemetry.senders import HttpSender
 from gateway.telemetry.store import TraceStore
-from gateway.contract import NullWire
 
 MOST_AT_ONE_PERCENT: Final = 15.0
 MOST_AT_ALL: Final = 120.0
@@ -87,9 +86,7 @@ def _call() -> Call:
     record.decision, record.policies = "allow", ("grant.call",)
     record.stages, record.marks = _STAGES, [record.started] * len(_STAGES)
     params = {"name": "lab_echo", "arguments": {"text": "hello"}}
-    return Call(
-        "id", caller, "tools/call", params, ClientProfile(MODERN, {}), NullWire(), record, route, request_id=1
-    )
+    return Call("id", caller, "tools/call", params, ClientProfile(MODERN, {}), NullWire(), record, route, request_id=1)
 
 
 class _Collector:

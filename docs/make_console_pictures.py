@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from docs.make_pictures import draw
 from tests.conftest import Running, run_gateway
 from tests.peers.browser import browsing
-from tests.peers.raw import Refusal, raw_server
+from tests.peers.raw_server import Refusal, raw_server
 
 FOLDER: Final = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("images")
 SECONDS: Final = float(sys.argv[2]) if len(sys.argv) > 2 else 62.0

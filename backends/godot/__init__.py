@@ -6,8 +6,8 @@ from mcp.server import Server
 
 from backends.godot.envelope import WORDS, dress
 from backends.godot.options import Options
-from backends.godot.rows import TOOLS
 from backends.godot.server import make
+from backends.godot.tool_table import TOOLS
 from gateway.contract import Host, Manifest
 
 manifest = Manifest(

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from backends.godot.envelope import Outcome
-from backends.godot.job import Action, Job, Tool, carry_out
+from backends.godot.tool import Action, Job, Tool, carry_out
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 

@@ -15,15 +15,15 @@ from mcp.types import (
     SubscriptionsListenRequestParams,
 )
 
-from backends.godot import prompts, views
-from backends.godot.desk import Desk
+from backends.godot import prompts, resources
 from backends.godot.dispatch import perform
 from backends.godot.envelope import DURATION, TIMEOUT, WORDS, Outcome, answer, meta_of
-from backends.godot.job import Job, Tool
-from backends.godot.notation import defaults
+from backends.godot.parameter_notation import defaults
 from backends.godot.paths import Project
-from backends.godot.refusals import Refusals
-from backends.godot.rows import TOOLS
+from backends.godot.refused_calls import Refusals
+from backends.godot.services import Desk
+from backends.godot.tool import Job, Tool
+from backends.godot.tool_table import TOOLS
 from backends.lists import answer_lists
 from gateway.contract import Host, Json
 from gateway.errors import Fault, Kind
@@ -52,7 +52,7 @@ def make(home: Host) -> Server[Any]:
         return await _Recorded(desk, tool, arguments).call(report)
 
     async def read_resource(ctx: ServerRequestContext[Any], params: ReadResourceRequestParams) -> Json:
-        return await views.read(desk, home.current_call().caller, str(params.uri))
+        return await resources.read(desk, home.current_call().caller, str(params.uri))
 
     async def get_prompt(ctx: ServerRequestContext[Any], params: GetPromptRequestParams) -> Json:
         return prompts.get(params.name, params.arguments or {})
@@ -68,7 +68,9 @@ def make(home: Host) -> Server[Any]:
             await desk.close()
 
     server = Server[Any]("godot", instructions=_INSTRUCTIONS, lifespan=lifespan)
-    answer_lists(server, tools=listed, resources=views.listed(), templates=views.templates(), prompts=prompts.listed())
+    answer_lists(
+        server, tools=listed, resources=resources.listed(), templates=resources.templates(), prompts=prompts.listed()
+    )
     server.add_request_handler("tools/call", CallToolRequestParams, call_tool)
     server.add_request_handler("resources/read", ReadResourceRequestParams, read_resource)
     server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, desk.events.listen)

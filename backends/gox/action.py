@@ -19,7 +19,7 @@ from mcp.types import (
     ToolAnnotations,
 )
 
-from backends.gox import house, runlog
+from backends.gox import registry, runlog
 from backends.gox.idempotency import Once, bridge_key
 from gateway.contract import Caller, Host, Json
 from gateway.errors import Fault, Kind
@@ -102,7 +102,7 @@ def action_server(
 
     @asynccontextmanager
     async def lifespan(server: Server[Any]) -> AsyncGenerator[None]:
-        async with house.joined(home, house.Part(home.namespace, frozenset(by_name), studios)):
+        async with registry.joined(home, registry.Part(home.namespace, frozenset(by_name), studios)):
             yield
 
     server = Server[Any](name, on_list_tools=list_tools, lifespan=lifespan, instructions=instructions)
@@ -163,7 +163,7 @@ class _Runs:
             return
         self._tidied[caller.tenant] = time.monotonic() + TIDY_EVERY
         store = self._home.store(caller)
-        await house.end_orphans(self._home, store)
+        await registry.end_orphans(self._home, store)
         await runlog.prune(store, MAX_AGE)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sqlalchemy import Row, text
 
-from backends.gox.house import alive
+from backends.gox.registry import alive
 from gateway.contract import Caller, Host, Json
 from gateway.errors import Fault, Kind
 

@@ -15,7 +15,7 @@ from mcp.types import (
     ResourceTemplate,
 )
 
-from backends.gox import house, runlog
+from backends.gox import registry, runlog
 from gateway.contract import Host, Json
 from gateway.errors import UnknownName
 
@@ -62,7 +62,7 @@ async def _read(home: Host, uri: str) -> Json:
     if uri == _STATUS:
         return _status(home)
     if uri == _RUNS:
-        await house.end_orphans(home, store)
+        await registry.end_orphans(home, store)
         return {"runs": await runlog.recent(store)}
     if uri.startswith(f"{_RUNS}/") and (record := await runlog.find(store, uri.removeprefix(f"{_RUNS}/"))):
         return record
@@ -72,10 +72,10 @@ async def _read(home: Host, uri: str) -> Json:
 def _status(home: Host) -> Json:
     status: Json = {
         "version": version("gatehouse"),
-        "actionsCount": house.actions_count(home),
+        "actionsCount": registry.actions_count(home),
         "serverTime": runlog.now(),
     }
-    studios = house.studios(home, home.current_call().caller)
+    studios = registry.studios(home, home.current_call().caller)
     if studios is not None:
         status["bridge"] = {"connected": any(studio["connected"] for studio in studios), "studios": studios}
     return status

@@ -16,10 +16,10 @@ from mcp.types import (
 )
 
 from backends.knowledge import prompts, resources
-from backends.knowledge.desk import Desk
+from backends.knowledge.call_context import Library, visit
 from backends.knowledge.options import Options
+from backends.knowledge.tool_dispatcher import Desk
 from backends.knowledge.tools import TOOLS
-from backends.knowledge.visit import Library, visit
 from backends.lists import answer_lists
 from gateway.contract import Host, Json, Manifest
 from gateway.errors import Kind

@@ -5,9 +5,9 @@ from typing import Final
 
 from sqlalchemy import delete, insert, select, update
 
-from backends.knowledge import times, triples
-from backends.knowledge.book import Book
+from backends.knowledge import timestamps, triples
 from backends.knowledge.tables import conflicts
+from backends.knowledge.unit_of_work import Book
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
@@ -35,7 +35,7 @@ async def _open(book: Book, incoming: Json, existing: list[Json]) -> Json:
         "others": existing[1:],
         "incoming": incoming,
         "candidate_resolutions": list(STRATEGIES),
-        "expires_at": times.later(KEPT_SECONDS),
+        "expires_at": timestamps.later(KEPT_SECONDS),
     }
     row = {"id": conflict["conflict_id"], "expires_at": conflict["expires_at"]}
     await book.connection.execute(insert(conflicts), {**row, "body": json.dumps(conflict, ensure_ascii=False)})

@@ -3,10 +3,10 @@
 from sqlalchemy import func, or_, select
 
 from backends.knowledge import ledger, provenance
-from backends.knowledge.book import Book, Change
-from backends.knowledge.keys import fold
-from backends.knowledge.shelves import names_of
+from backends.knowledge.row_mapping import names_of
 from backends.knowledge.tables import entries, names, triples
+from backends.knowledge.text_keys import fold
+from backends.knowledge.unit_of_work import Book, Change
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 

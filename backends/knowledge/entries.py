@@ -5,9 +5,9 @@ from typing import Final
 from sqlalchemy import bindparam, select
 
 from backends.knowledge import ledger, provenance
-from backends.knowledge.book import Book, Change
-from backends.knowledge.keys import digest, fold
 from backends.knowledge.tables import entries, names
+from backends.knowledge.text_keys import digest, fold
+from backends.knowledge.unit_of_work import Book, Change
 from gateway.contract import Json
 
 _FIELDS: Final = ("topic", "content", "tags")

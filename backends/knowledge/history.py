@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from sqlalchemy import bindparam, select, union_all
 
-from backends.knowledge.book import Book
 from backends.knowledge.paging import Listing, Page, newest_first
 from backends.knowledge.tables import touches, transactions
+from backends.knowledge.unit_of_work import Book
 from gateway.contract import Json
 
 DEFAULT_LIMIT = 20

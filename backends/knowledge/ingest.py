@@ -8,10 +8,10 @@ from typing import Any, Final
 from sqlalchemy import func, insert, select, update
 
 from backends.knowledge import entries, ledger, provenance
-from backends.knowledge.book import Book, Change
+from backends.knowledge.call_context import Visit
 from backends.knowledge.chunks import split, title_of
 from backends.knowledge.tables import ingestions
-from backends.knowledge.visit import Visit
+from backends.knowledge.unit_of_work import Book, Change
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 

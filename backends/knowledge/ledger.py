@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from sqlalchemy import bindparam, insert, select, update
 
-from backends.knowledge.book import Book, Change, EntityType, Op, Written
-from backends.knowledge.shelves import SHELVES
+from backends.knowledge.row_mapping import SHELVES
 from backends.knowledge.tables import touches, transactions
+from backends.knowledge.unit_of_work import Book, Change, EntityType, Op, Written
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 

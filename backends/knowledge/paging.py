@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Integer, Select, TableClause, bindparam
 
-from backends.knowledge.book import MAX_PAGE_BYTES, Book
 from backends.knowledge.ids import ULID
+from backends.knowledge.unit_of_work import MAX_PAGE_BYTES, Book
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 

@@ -7,9 +7,9 @@ from typing import Final
 
 from sqlalchemy import select
 
-from backends.knowledge.book import Book
-from backends.knowledge.keys import fold
 from backends.knowledge.tables import entries
+from backends.knowledge.text_keys import fold
+from backends.knowledge.unit_of_work import Book
 from gateway.contract import Json
 from gateway.errors import Fault, Kind, UnknownName
 

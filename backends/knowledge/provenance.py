@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from backends.knowledge import times
-from backends.knowledge.book import Book
+from backends.knowledge import timestamps
+from backends.knowledge.unit_of_work import Book
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
@@ -14,8 +14,8 @@ def of(book: Book, arguments: Json) -> Json:
     """For something new."""
     found: Json = {name: arguments.get(name) for name in PLAIN}
     found["actor"] = found["actor"] or book.actor
-    found |= {name: times.parse_bound(arguments.get(name), name) for name in ("valid_from", "valid_to")}
-    times.check_order(found["valid_from"], found["valid_to"])
+    found |= {name: timestamps.parse_bound(arguments.get(name), name) for name in ("valid_from", "valid_to")}
+    timestamps.check_order(found["valid_from"], found["valid_to"])
     return found | {"version": 1, "recorded_at": book.now, "updated_at": book.now}
 
 
@@ -24,7 +24,7 @@ def updated(book: Book, before: Json, arguments: Json, fields: tuple[str, ...]) 
     given: Json = {name: arguments[name] for name in (*fields, *PLAIN) if name in arguments}
     for name in ("valid_from", "valid_to"):
         if name in arguments:
-            given[name] = times.parse_bound(arguments[name], name)
+            given[name] = timestamps.parse_bound(arguments[name], name)
     if not given:
         raise Fault(
             Kind.INVALID_INPUT,
@@ -33,7 +33,7 @@ def updated(book: Book, before: Json, arguments: Json, fields: tuple[str, ...]) 
             suggested_fix=f"Give at least one of {', '.join((*fields, *PLAIN))}, valid_from, valid_to.",
         )
     after = {**before, **given, "version": before["version"] + 1, "updated_at": book.now}
-    times.check_order(after["valid_from"], after["valid_to"])
+    timestamps.check_order(after["valid_from"], after["valid_to"])
     return after
 
 

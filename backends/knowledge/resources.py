@@ -6,16 +6,16 @@ from typing import Any, Final
 
 from sqlalchemy import select
 
-from backends.knowledge import addresses, conflicts, history, ingest, ledger
-from backends.knowledge.addresses import Address
-from backends.knowledge.answers import JSON_TYPE
-from backends.knowledge.book import Book, EntityType
+from backends.knowledge import conflicts, history, ingest, ledger, uris
 from backends.knowledge.entries import with_entity
 from backends.knowledge.paging import Listing, Page, newest_first
+from backends.knowledge.row_mapping import entity_from
 from backends.knowledge.search.graph_query import query_graph
 from backends.knowledge.search.query import query
-from backends.knowledge.shelves import entity_from
 from backends.knowledge.tables import entities
+from backends.knowledge.tool_results import JSON_TYPE
+from backends.knowledge.unit_of_work import Book, EntityType
+from backends.knowledge.uris import Address
 from gateway.contract import Json
 from gateway.errors import UnknownName
 
@@ -32,10 +32,10 @@ def _listed(uri: str, name: str, title: str, description: str) -> Json:
 
 
 RESOURCES: Final = (
-    _listed(addresses.ENTRIES, "entries", "Entries", "All entries of the memory, newest first."),
-    _listed(addresses.TRIPLES, "triples", "Triples", "All facts of the graph, newest first."),
-    _listed(addresses.ENTITIES, "entities", "Entities", "All entities with their aliases, newest first."),
-    _listed(addresses.TRANSACTIONS, "transactions", "Transactions", "All changes of the memory, newest first."),
+    _listed(uris.ENTRIES, "entries", "Entries", "All entries of the memory, newest first."),
+    _listed(uris.TRIPLES, "triples", "Triples", "All facts of the graph, newest first."),
+    _listed(uris.ENTITIES, "entities", "Entities", "All entities with their aliases, newest first."),
+    _listed(uris.TRANSACTIONS, "transactions", "Transactions", "All changes of the memory, newest first."),
 )
 
 
@@ -45,27 +45,27 @@ def _template(uri: str, name: str, description: str) -> Json:
 
 TEMPLATES: Final = (
     _template(
-        f"{addresses.ENTRIES}{{?topic,content,tags*,as_of,limit,cursor}}", "entries-page", "Entries, searched, by page."
+        f"{uris.ENTRIES}{{?topic,content,tags*,as_of,limit,cursor}}", "entries-page", "Entries, searched, by page."
     ),
     _template(
-        f"{addresses.TRIPLES}{{?subject,predicate,object,as_of,limit,cursor}}",
+        f"{uris.TRIPLES}{{?subject,predicate,object,as_of,limit,cursor}}",
         "triples-page",
         "Triples, searched, by page.",
     ),
-    _template(f"{addresses.ENTITIES}{{?limit,cursor}}", "entities-page", "Entities, by page."),
-    _template(f"{addresses.TRANSACTIONS}{{?limit,cursor}}", "transactions-page", "Transactions, by page."),
-    _template(f"{addresses.ENTRIES}/{{id}}", "entry", "One entry."),
-    _template(f"{addresses.TRIPLES}/{{id}}", "triple", "One triple."),
-    _template(f"{addresses.ENTITIES}/{{id}}", "entity", "One entity."),
-    _template(f"{addresses.TRANSACTIONS}/{{id}}", "transaction", "One transaction with its snapshots."),
-    _template(f"{addresses.CONFLICTS}/{{id}}", "conflict", "One contradiction that waits to be settled."),
-    _template(f"{addresses.INGESTIONS}/{{id}}", "ingestion", "How far the ingestion of a text has come."),
+    _template(f"{uris.ENTITIES}{{?limit,cursor}}", "entities-page", "Entities, by page."),
+    _template(f"{uris.TRANSACTIONS}{{?limit,cursor}}", "transactions-page", "Transactions, by page."),
+    _template(f"{uris.ENTRIES}/{{id}}", "entry", "One entry."),
+    _template(f"{uris.TRIPLES}/{{id}}", "triple", "One triple."),
+    _template(f"{uris.ENTITIES}/{{id}}", "entity", "One entity."),
+    _template(f"{uris.TRANSACTIONS}/{{id}}", "transaction", "One transaction with its snapshots."),
+    _template(f"{uris.CONFLICTS}/{{id}}", "conflict", "One contradiction that waits to be settled."),
+    _template(f"{uris.INGESTIONS}/{{id}}", "ingestion", "How far the ingestion of a text has come."),
 )
 
 
 async def read(book: Book, uri: str) -> Json:
     """The result of `resources/read`. Raises `UnknownName`."""
-    address = addresses.parse(uri)
+    address = uris.parse(uri)
     if address is None:
         raise _unknown(uri)
     page = await _page(book, address) if address.id is None else await _one(book, address, uri)
@@ -82,14 +82,14 @@ async def _page(book: Book, address: Address) -> Page:
     # A list holds everything, whenever it is valid, unless the address says otherwise.
     asked["as_of"] = address.first("as_of") or "any"
     match address.base:
-        case addresses.ENTRIES:
+        case uris.ENTRIES:
             words = {name: address.first(name) for name in ("topic", "content")}
             return await query(book, {**asked, **words, "tags": address.asked.get("tags")})
-        case addresses.TRIPLES:
+        case uris.TRIPLES:
             return await query_graph(book, {**asked, **{part: address.first(part) for part in _PARTS}})
-        case addresses.ENTITIES:
+        case uris.ENTITIES:
             return await newest_first(book, _LIVING_ENTITIES, entity_from, asked["limit"], asked["cursor"])
-        case addresses.TRANSACTIONS:
+        case uris.TRANSACTIONS:
             return await history.outlines(book, asked["limit"], asked["cursor"])
         case _:
             raise _unknown(address.base)
@@ -129,12 +129,12 @@ def _living(kind: EntityType) -> Callable[[Book, str], Awaitable[Json | None]]:
 
 
 _FINDERS: Final[dict[str, Callable[[Book, str], Awaitable[Any]]]] = {
-    addresses.ENTRIES: _entry,
-    addresses.TRIPLES: _living("triple"),
-    addresses.ENTITIES: _living("entity"),
-    addresses.TRANSACTIONS: history.one,
-    addresses.CONFLICTS: conflicts.find,
-    addresses.INGESTIONS: ingest.find,
+    uris.ENTRIES: _entry,
+    uris.TRIPLES: _living("triple"),
+    uris.ENTITIES: _living("entity"),
+    uris.TRANSACTIONS: history.one,
+    uris.CONFLICTS: conflicts.find,
+    uris.INGESTIONS: ingest.find,
 }
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from backends.knowledge.answers import Answer
-from backends.knowledge.visit import Visit
+from backends.knowledge.call_context import Visit
+from backends.knowledge.tool_results import Answer
 from gateway.contract import Json
 
 

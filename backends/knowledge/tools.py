@@ -3,7 +3,7 @@
 from typing import Final
 
 from backends.knowledge import schemas as s
-from backends.knowledge import work
+from backends.knowledge import tool_handlers
 from backends.knowledge.conflicts import STRATEGIES
 from backends.knowledge.tool import Tool
 from gateway.contract import Json
@@ -29,7 +29,7 @@ TOOLS: Final = (
         2,
         s.closed({"topic": s.TOPIC, "content": s.CONTENT, "tags": s.TAGS, **_NEW}, ("topic", "content")),
         s.answer(s.ENTRY),
-        work.store,
+        tool_handlers.store,
     ),
     Tool(
         "update",
@@ -44,7 +44,7 @@ TOOLS: Final = (
             ("id",),
         ),
         s.answer(s.ENTRY),
-        work.update,
+        tool_handlers.update,
     ),
     Tool(
         "query",
@@ -63,7 +63,7 @@ TOOLS: Final = (
             }
         ),
         s.answer(s.page_of(s.FOUND_ENTRY, retrieval_ms={"type": "number", "minimum": 0})),
-        work.query,
+        tool_handlers.query,
     ),
     Tool(
         "delete",
@@ -72,7 +72,7 @@ TOOLS: Final = (
         2,
         s.closed({"id": s.ID, "entity_type": _KIND, "actor": s.ACTOR, "expected_version": s.EXPECTED}, ("id",)),
         s.answer(s.DELETED),
-        work.delete,
+        tool_handlers.delete,
         destructive=True,
     ),
     Tool(
@@ -84,7 +84,7 @@ TOOLS: Final = (
         2,
         s.closed({**_TRIPLE, "multi": _MULTI, **_NEW}, tuple(_TRIPLE)),
         s.answer(s.MADE_TRIPLE, s.CONFLICT),
-        work.relate,
+        tool_handlers.relate,
     ),
     Tool(
         "query_graph",
@@ -94,7 +94,7 @@ TOOLS: Final = (
         0,
         s.closed({**_TRIPLE, "as_of": s.AS_OF, "limit": s.whole(1, 200, "How many at most.", 50), "cursor": s.CURSOR}),
         s.answer(s.page_of(s.TRIPLE)),
-        work.query_graph,
+        tool_handlers.query_graph,
     ),
     Tool(
         "undo",
@@ -108,7 +108,7 @@ TOOLS: Final = (
             }
         ),
         s.answer(s.UNDONE),
-        work.undo,
+        tool_handlers.undo,
         destructive=True,
     ),
     Tool(
@@ -126,7 +126,7 @@ TOOLS: Final = (
             }
         ),
         s.answer(s.page_of(s.TRANSACTION)),
-        work.history,
+        tool_handlers.history,
     ),
     Tool(
         "resolve_conflict",
@@ -142,7 +142,7 @@ TOOLS: Final = (
             ("conflict_id", "strategy"),
         ),
         s.answer(s.RESOLVED),
-        work.resolve_conflict,
+        tool_handlers.resolve_conflict,
         destructive=True,
     ),
     Tool(
@@ -152,7 +152,7 @@ TOOLS: Final = (
         1,
         s.closed({**_TRIPLE, "multi": _MULTI, **_NEW}, tuple(_TRIPLE)),
         s.answer(s.MADE_TRIPLE),
-        work.upsert_triple,
+        tool_handlers.upsert_triple,
     ),
     Tool(
         "update_triple",
@@ -168,7 +168,7 @@ TOOLS: Final = (
             ("id",),
         ),
         s.answer(s.TRIPLE),
-        work.update_triple,
+        tool_handlers.update_triple,
     ),
     Tool(
         "upsert_entity",
@@ -189,7 +189,7 @@ TOOLS: Final = (
             ("name",),
         ),
         s.answer(s.ENTITY),
-        work.upsert_entity,
+        tool_handlers.upsert_entity,
     ),
     Tool(
         "merge_entities",
@@ -206,7 +206,7 @@ TOOLS: Final = (
             ("keep_id", "merge_id"),
         ),
         s.answer(s.MERGED),
-        work.merge_entities,
+        tool_handlers.merge_entities,
         destructive=True,
     ),
     Tool(
@@ -226,7 +226,7 @@ TOOLS: Final = (
             ("content",),
         ),
         s.answer(s.TASK),
-        work.ingest,
+        tool_handlers.ingest,
     ),
     Tool(
         "ingestion_status",
@@ -235,6 +235,6 @@ TOOLS: Final = (
         0,
         s.closed({"task_id": s.ID}, ("task_id",)),
         s.answer(s.TASK),
-        work.ingestion_status,
+        tool_handlers.ingestion_status,
     ),
 )

@@ -5,11 +5,11 @@ from typing import Final
 from sqlalchemy import String, and_, bindparam, or_, select
 
 from backends.knowledge import ledger, provenance
-from backends.knowledge.book import Book, Change
-from backends.knowledge.keys import fold
-from backends.knowledge.names import same
-from backends.knowledge.shelves import triple_from
+from backends.knowledge.entity_names import same
+from backends.knowledge.row_mapping import triple_from
 from backends.knowledge.tables import triples
+from backends.knowledge.text_keys import fold
+from backends.knowledge.unit_of_work import Book, Change
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 

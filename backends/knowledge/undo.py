@@ -6,12 +6,12 @@ from typing import Any, Final
 from sqlalchemy import Integer, bindparam, select, update
 
 from backends.knowledge import ledger
-from backends.knowledge.book import Book, Change
+from backends.knowledge.entity_names import same
 from backends.knowledge.history import TOUCHING
-from backends.knowledge.keys import fold
-from backends.knowledge.names import same
 from backends.knowledge.tables import transactions, triples
+from backends.knowledge.text_keys import fold
 from backends.knowledge.triples import OVERLAPS, validity
+from backends.knowledge.unit_of_work import Book, Change
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from backends.launch.errors import WORDS, dress
 from backends.launch.options import Options
-from backends.launch.words import WORDS, dress
 from gateway.contract import Host, Manifest
 
 manifest = Manifest(
@@ -50,6 +50,6 @@ manifest = Manifest(
 def server(home: Host) -> Any:
     """The SDK server of the launch tools."""
     # Here, not at the top: work items run in children that import this package and need no MCP server.
-    from backends.launch.door import launch_server
+    from backends.launch.mcp_server import launch_server
 
     return launch_server(home)

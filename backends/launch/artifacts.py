@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 from typing import Final
 
-from backends.launch.canon import digest
 from backends.launch.paths import ARTIFACT
 from backends.launch.run import Run
+from backends.launch.serialization import digest
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 

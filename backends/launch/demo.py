@@ -10,7 +10,7 @@ from typing import Final
 from backends.demo import Demo
 from backends.launch import sample
 from backends.launch.options import Options
-from backends.launch.quickstart.derived import run_config
+from backends.launch.quickstart.config import run_config
 from backends.launch.workers.scout import HEAD
 from gateway.contract import Json
 from gateway.errors import Fault, Kind

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from backends.launch.canon import canonical, digest
+from backends.launch.serialization import canonical, digest
 from gateway.contract import Json, TracePosition
 from gateway.errors import Fault, Kind
 

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from backends.launch.canon import digest
+from backends.launch.errors import KINDS
 from backends.launch.events import News, Span
 from backends.launch.pipeline import VALIDATE, Step, Work
 from backends.launch.run import Run
+from backends.launch.serialization import digest
 from backends.launch.states import SECTIONS, State
-from backends.launch.words import KINDS
-from backends.launch.workshop import Workshop
+from backends.launch.worker_process import Workshop
 from gateway.contract import Json, WorkSpan
 from gateway.errors import Fault, Kind
 

@@ -7,7 +7,7 @@ from backends.launch.commit.client import CommitClient
 from backends.launch.events import News
 from backends.launch.job import Job
 from backends.launch.options import Options
-from backends.launch.outward import Outward
+from backends.launch.outbound import Outward
 from backends.launch.pipeline import PUBLISH
 from backends.launch.states import State
 from backends.launch.workers.publish import pull_record

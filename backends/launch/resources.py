@@ -8,7 +8,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.types import ListResourcesResult, ListResourceTemplatesResult, PaginatedRequestParams, ResourceTemplate
 
 from backends.launch import artifacts
-from backends.launch.shelf import Shelf
+from backends.launch.run_store import Shelf
 from gateway.contract import Caller, Json
 from gateway.errors import Fault, UnknownName
 

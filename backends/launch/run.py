@@ -12,10 +12,10 @@ from typing import Final
 import yaml
 
 from backends.launch import events, snapshot
-from backends.launch.canon import canonical, pretty, write_whole
+from backends.launch.errors import cancelled, illegal_state
 from backends.launch.events import News, Span
+from backends.launch.serialization import canonical, pretty, write_whole
 from backends.launch.states import TERMINAL, State, may_move
-from backends.launch.words import cancelled, illegal_state
 from gateway.contract import Json
 
 FOLDERS: Final = ("work", "artifacts", "drafts", "reports", "logs")

@@ -13,7 +13,7 @@ from typing import Any, Final
 import httpx
 
 from backends.launch.events import Span, now
-from backends.launch.outward import Outward
+from backends.launch.outbound import Outward
 from backends.launch.run import Run
 from gateway.contract import Host, Json
 from gateway.errors import Fault

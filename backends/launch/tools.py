@@ -5,7 +5,7 @@ from typing import Any, Final, cast
 
 from mcp.types import Tool, ToolAnnotations
 
-from backends.launch import shapes
+from backends.launch import json_schemas
 from backends.launch.states import SECTIONS, State
 from gateway.contract import Json
 
@@ -59,7 +59,7 @@ def _output(properties: Json) -> Json:
 
 def _report() -> Json:
     """The report's schema without what only names a document."""
-    return {key: value for key, value in shapes.schema("validation_report").items() if not key.startswith("$")}
+    return {key: value for key, value in json_schemas.schema("validation_report").items() if not key.startswith("$")}
 
 
 def _inlined(schema: Any, definitions: Json) -> Any:
@@ -192,7 +192,7 @@ def _looking() -> list[_Spec]:
 
 
 def _moving() -> list[_Spec]:
-    report = _inlined(_report(), shapes.schema("validation_report")["$defs"])
+    report = _inlined(_report(), json_schemas.schema("validation_report")["$defs"])
     fixed: Json = {
         "run_id": _TEXT,
         "fixed_issue_id": _TEXT,

@@ -6,9 +6,9 @@ from typing import Any
 from mcp.server import Server
 
 from backends.gox.action import MIGRATIONS, WORDS, Action, Request, action_server, closed
-from backends.roblox.catalogue import STUDIOS, TOOLS, Tool
 from backends.roblox.options import Options
 from backends.roblox.studio import Studio
+from backends.roblox.tools import STUDIOS, TOOLS, Tool
 from gateway.contract import Host, Json, Manifest
 from gateway.errors import Fault, Kind
 

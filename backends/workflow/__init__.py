@@ -9,7 +9,7 @@ from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp.types import CallToolRequestParams, ListToolsResult, PaginatedRequestParams
 
-from backends.gox import house
+from backends.gox import registry
 from backends.gox.action import MIGRATIONS, WORDS
 from backends.gox.resources import add_resources
 from backends.workflow.options import Options
@@ -48,7 +48,7 @@ def server(home: Host) -> Server[Any]:
     @asynccontextmanager
     async def lifespan(server: Server[Any]) -> AsyncGenerator[None]:
         # Its tools are no actions: they count for nothing, and a step may name them.
-        async with house.joined(home, house.Part("", frozenset())):
+        async with registry.joined(home, registry.Part("", frozenset())):
             looking = asyncio.create_task(recovery.of_all())
             yield
             looking.cancel()

@@ -7,8 +7,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
-from backends.gox import house
-from backends.workflow import rows
+from backends.gox import registry
+from backends.workflow import run_store
 from backends.workflow.runner import Runner
 from gateway.contract import Caller, Host
 
@@ -59,10 +59,10 @@ class Recovery:
 
     async def _recover(self, tenant: str, silent_for: float) -> None:
         store = self._home.store(Caller(tenant, "workflow", "service"))
-        for run in await rows.running(store, silent_for):
-            if self._runner.live(run.run_id) is not None or await house.alive(self._home, run.worker):
+        for run in await run_store.running(store, silent_for):
+            if self._runner.live(run.run_id) is not None or await registry.alive(self._home, run.worker):
                 continue
-            if await rows.claim(store, run, self._home.bus.worker):
+            if await run_store.claim(store, run, self._home.bus.worker):
                 await self._runner.take_over(store, run)
 
 

@@ -7,15 +7,15 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from backends.gox import house
+from backends.gox import registry
 from backends.gox.action import WORDS
-from backends.workflow import logs, rows
+from backends.workflow import logs, run_store
 from backends.workflow.attempt import attempt
 from backends.workflow.definition import Definition, Step, parse
+from backends.workflow.expressions import filled, holds
 from backends.workflow.options import Options
 from backends.workflow.outputs import Outputs
-from backends.workflow.rows import Control, Run
-from backends.workflow.values import filled, holds
+from backends.workflow.run_store import Control, Run
 from gateway.contract import Host, Json, Store
 from gateway.errors import Fault, Kind
 
@@ -64,23 +64,23 @@ class Runner:
                 details = {"actionId": step.action, "stepId": step.id}
                 raise Fault(Kind.NOT_FOUND, f"action {step.action!r} is not registered", details=details)
         store = self._home.store(control.caller)
-        await rows.prune(store, self._options.retention_ttl, self._options.retention_max_runs)
+        await run_store.prune(store, self._options.retention_ttl, self._options.retention_max_runs)
         run_id, worker = f"wf-{time.time_ns()}-{next(_numbers)}", self._home.bus.worker
         most = self._options.max_concurrent_runs
-        await rows.insert(store, run_id, correlation_id, definition, control, worker, most)
-        run = await rows.find(store, run_id)
+        await run_store.insert(store, run_id, correlation_id, definition, control, worker, most)
+        run = await run_store.find(store, run_id)
         assert run is not None
         self._carry(run, parsed, resumed=False)
         return run_id
 
     async def cancel(self, store: Store, run: Run) -> bool:
         """Whether it was running, and now will end."""
-        if not await rows.request_cancel(store, run.run_id):
+        if not await run_store.request_cancel(store, run.run_id):
             return False
         await self._note(store, run.run_id, "info", "workflow cancel requested")
         if run.worker == self._home.bus.worker:
             await self._cancel_here({"run_id": run.run_id})
-        elif await house.alive(self._home, run.worker):
+        elif await registry.alive(self._home, run.worker):
             await self._home.bus.request(run.worker, _CANCEL, {"run_id": run.run_id})
         return True
 
@@ -121,7 +121,7 @@ class Runner:
             await self._end(store, live, "canceled")
         except Fault as fault:
             await self._end(store, live, "failed", fault.code or WORDS[fault.kind], fault.message)
-        except rows.Lost:
+        except run_store.Lost:
             log.warning("another worker goes on with %s", live.run.run_id)
         except Exception:
             # A run must come to an end that its owner can see, whatever happened.
@@ -133,11 +133,11 @@ class Runner:
 
     async def _through(self, store: Store, live: Live, definition: Definition) -> None:
         run = live.run
-        live.completed, kept = await rows.outputs(store, run.run_id)
+        live.completed, kept = await run_store.outputs(store, run.run_id)
         outputs = Outputs(kept, self._options.max_kept_bytes)
         for position, step in enumerate(definition.steps[live.completed :], live.completed):
             # Also by the row: whoever was asked to cancel may not have been able to reach us.
-            if live.canceled.is_set() or await rows.cancel_requested(store, run.run_id):
+            if live.canceled.is_set() or await run_store.cancel_requested(store, run.run_id):
                 raise _Canceled
             status, output = "succeeded", None
             if step.when is not None and not holds(step.when, outputs):
@@ -147,7 +147,7 @@ class Runner:
                 line = "step completed"
             async with store.transaction() as connection:
                 worker = self._home.bus.worker
-                await rows.add_step(connection, run.run_id, worker, position, step.id, status, output)
+                await run_store.add_step(connection, run.run_id, worker, position, step.id, status, output)
                 most = self._options.max_logs_per_run
                 await logs.add(connection, run.run_id, most, "info", line, step.id, step.action)
             live.completed = position + 1
@@ -209,10 +209,10 @@ class Runner:
             try:
                 async with store.transaction() as connection:
                     worker, most = self._home.bus.worker, self._options.max_logs_per_run
-                    await rows.end(connection, live.run, worker, live.completed, status, code, message)
+                    await run_store.end(connection, live.run, worker, live.completed, status, code, message)
                     await logs.add(connection, live.run.run_id, most, level, f"workflow {status}")
                 break
-            except rows.Lost:
+            except run_store.Lost:
                 log.warning("another worker goes on with %s", live.run.run_id)
                 return
             except Fault:

@@ -10,9 +10,9 @@ from mcp.server.context import ServerRequestContext
 from mcp.types import Tool, ToolAnnotations
 
 from backends.gox.idempotency import Once
-from backends.workflow import history, logs, rows, schemas
+from backends.workflow import history, logs, run_store, schemas
 from backends.workflow.recovery import Recovery
-from backends.workflow.rows import Control, Run
+from backends.workflow.run_store import Control, Run
 from backends.workflow.runner import Runner
 from gateway.contract import Host, Json, Store
 from gateway.errors import Fault, Kind
@@ -150,7 +150,7 @@ class Tools:
         return known
 
     async def _find(self, run_id: str) -> Run | None:
-        return await rows.find(self._store(), run_id)
+        return await run_store.find(self._store(), run_id)
 
     def _store(self) -> Store:
         return self._home.store(self._home.current_call().caller)

@@ -16,11 +16,11 @@ from typing import Final
 
 import httpx
 
-from tests.conformance.child import child
+from tests.conformance.child_process import child
 from tests.conformance.clients import INDEX, try_clients
 from tests.conformance.suite import _BIN, _env, install
 from tests.conftest import run_gateway
-from tests.peers.person import Person, Program
+from tests.peers.oauth_flow import Person, Program
 
 _PAGE: Final = re.compile(r"http://127\.0\.0\.1:\d+/oauth/authorize\?\S+")
 _SECONDS: Final = 120.0

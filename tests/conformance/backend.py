@@ -23,10 +23,10 @@ from mcp_types import (
     UnsubscribeRequestParams,
 )
 
-from tests.conformance.audience import Audience
 from tests.conformance.exchange import Context, Exchange, InputNeeded
 from tests.conformance.prompts import complete, get_prompt, list_prompts
 from tests.conformance.resources import list_resources, list_templates, read_resource
+from tests.conformance.subscribers import Audience
 from tests.conformance.tools import TOOLS
 
 

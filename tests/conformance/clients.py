@@ -13,7 +13,7 @@ from typing import Final
 
 import yaml
 
-from tests.conformance.child import child
+from tests.conformance.child_process import child
 from tests.conformance.suite import _BIN, _HOME, SuiteError, _env
 
 INDEX: Final = str(_HOME / "dist" / "index.js")
@@ -60,7 +60,7 @@ class Outcome:
     complaint: str = ""
 
 
-_MODULES: Final = {"gateway": "tests.conformance.through", "stdio": "tests.conformance.bridged"}
+_MODULES: Final = {"gateway": "tests.conformance.gateway_under_test", "stdio": "tests.conformance.stdio_under_test"}
 
 
 async def try_clients(folder: Path, only: Collection[str] = ()) -> list[str]:

@@ -32,7 +32,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from tests.conformance.audience import Audience
+from tests.conformance.subscribers import Audience
 
 Json = dict[str, Any]
 Context = ServerRequestContext[Any, Any]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.conformance.child import child
+from tests.conformance.child_process import child
 
 PACKAGE: Final = "@modelcontextprotocol/conformance"
 VERSION: Final = "0.2.0-alpha.12"

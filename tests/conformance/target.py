@@ -13,7 +13,7 @@ from typing import Final
 import httpx
 import yaml
 
-from tests.conformance.child import child
+from tests.conformance.child_process import child
 from tests.conformance.proxy import proxy
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ async def alone(folder: Path, *era: str) -> AsyncGenerator[str]:
     url = f"http://127.0.0.1:{port}/mcp"
     log = folder / LOG
     with log.open("wb") as printed:
-        command = (sys.executable, "-m", "tests.conformance.alone", str(port), *era)
+        command = (sys.executable, "-m", "tests.conformance.sdk_server", str(port), *era)
         async with child(*command, env=_env(), stdout=printed, stderr=STDOUT) as process:
             await _answering(url, process, log)
             yield url

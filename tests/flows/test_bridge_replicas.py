@@ -15,7 +15,7 @@ import pytest
 import redis.asyncio
 from websockets.asyncio.client import connect
 
-from tests.backends.roblox.peer import Json, Peer
+from tests.backends.roblox.fake_studio import Json, Peer
 from tests.flows.process import FILE, Served, modern, modern_headers, run, starting, write_settings
 from tests.servers import Valkey
 

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 from playwright.async_api import Page
 
 from tests.peers.browser import browser
-from tests.peers.person import Program, pair
+from tests.peers.oauth_flow import Program, pair
 
 PICTURES = os.environ.get("GATEHOUSE_PICTURES")
 """A folder for pictures of the pages, when somebody wants new ones."""

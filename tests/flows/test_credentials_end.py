@@ -12,7 +12,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
-from tests.peers.listener import listening
+from tests.peers.open_stream import listening
 
 SCOPES = ("mcp:list", "mcp:call", "bridge:roblox", "bridge:godot")
 TENANTS: dict[str, Any] = {"default": {}, "acme": {}}

@@ -16,7 +16,7 @@ import pytest
 
 from tests.flows.test_oauth import BACKENDS, Memory, signed_in
 from tests.peers import npm
-from tests.peers.desk import Bridged, Browser
+from tests.peers.stdio_bridge import Bridged, Browser
 
 Json = dict[str, Any]
 

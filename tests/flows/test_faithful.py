@@ -10,7 +10,7 @@ from mcp import MCPError
 
 from tests.conftest import Running
 from tests.peers.handshake import handshake, messages
-from tests.peers.raw import RawServer, Refusal, raw_server
+from tests.peers.raw_server import RawServer, Refusal, raw_server
 
 Json = dict[str, Any]
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"

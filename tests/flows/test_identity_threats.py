@@ -23,7 +23,7 @@ from websockets.exceptions import InvalidStatus
 
 from gateway.auth.embedded import Grant, new_family
 from gateway.auth.key_text import new_id, new_secret, spell
-from tests.peers.person import Person, Program
+from tests.peers.oauth_flow import Person, Program
 
 Json = dict[str, Any]
 FREE = {"registration_rate": "1000/minute", "authorize_rate": "100000/minute", "token_rate": "100000/minute"}

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.peers import npm
-from tests.peers.person import Person
+from tests.peers.oauth_flow import Person
 
 BACKENDS = {"lab": {"module": "tests.flows.fixtures.writer"}}
 FREE = {"registration_rate": "1000/minute", "authorize_rate": "10000/minute"}

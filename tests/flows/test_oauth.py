@@ -23,7 +23,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
 from tests.peers import npm
-from tests.peers.person import CALLBACK, Person
+from tests.peers.oauth_flow import CALLBACK, Person
 
 Json = dict[str, Any]
 BACKENDS = {"lab": {"module": "tests.flows.fixtures.writer"}}

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import Running
 from tests.peers.handshake import handshake
-from tests.peers.hearing import heard, hearing
+from tests.peers.notification_stream import heard, hearing
 
 SERVER = str(Path(__file__).parent / "fixtures" / "own_stdio.py")
 ERAS = ("handshake", "modern")

@@ -11,7 +11,7 @@ from tests.conftest import Running
 from tests.flows.process import run as command
 from tests.flows.process import write_settings
 from tests.peers.handshake import handshake
-from tests.peers.raw import RawServer, raw_server
+from tests.peers.raw_server import RawServer, raw_server
 
 Json = dict[str, Any]
 DEGRADED = "gatehouse/degraded"

@@ -23,7 +23,7 @@ from gateway.settings import Settings
 from gateway.telemetry.log import JsonFormatter
 from tests.flows.canaries import CANARY, Echo, canary, echoing, secret_settings, slots, traces
 from tests.peers.collector import COLLECTORS
-from tests.peers.operator import operator
+from tests.peers.console_client import operator
 
 Json = dict[str, Any]
 CLIENT_KEY = ECKey.generate_key("P-256").as_dict(private=True, kid=canary("client-key"))

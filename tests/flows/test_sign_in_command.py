@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.flows.process import ROOT, environment
-from tests.peers.visitor import BROWSER
+from tests.peers.sign_in_browser import BROWSER
 
 BACKENDS = {"lab": {"module": "tests.flows.fixtures.writer"}}
 META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}

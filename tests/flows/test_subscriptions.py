@@ -12,7 +12,7 @@ from gateway.catalogue.uris import wrap
 from tests.conftest import Running
 from tests.flows.noting import NOTE, noting
 from tests.peers.handshake import handshake
-from tests.peers.hearing import heard, hearing, standing
+from tests.peers.notification_stream import heard, hearing, standing
 
 ERAS = ("handshake", "modern")
 OWN = str(Path(__file__).parent / "fixtures" / "own_stdio.py")

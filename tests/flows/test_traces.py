@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tests.conftest import HANDSHAKE, MODERN
 from tests.peers.collector import COLLECTORS, Collector, attributes
-from tests.peers.conventions import Situation, conventional, named, said
+from tests.peers.otel_conventions import Situation, conventional, named, said
 
 SERVER, CLIENT, INTERNAL = 2, 3, 1
 

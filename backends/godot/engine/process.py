@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from backends.godot.engine.walls import Walls, found
+from backends.godot.engine.sandbox import Walls, found
 from backends.godot.options import Options
 from gateway.contract import Json
 from gateway.errors import Fault, Kind

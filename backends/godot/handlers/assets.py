@@ -12,10 +12,10 @@ from backends.godot import files
 from backends.godot.engine.messages import errors
 from backends.godot.envelope import Outcome
 from backends.godot.handlers.progress import percent
-from backends.godot.job import Job
 from backends.godot.paths import OURS, Place
 from backends.godot.text.literal import literal
 from backends.godot.text.scan import property_name, quoted
+from backends.godot.tool import Job
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 

@@ -10,9 +10,9 @@ from backends.godot.engine.messages import errors
 from backends.godot.engine.process import Finished
 from backends.godot.envelope import Outcome
 from backends.godot.handlers.progress import percent
-from backends.godot.job import Job
 from backends.godot.paths import Place
 from backends.godot.text import settings
+from backends.godot.tool import Job
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 from backends.godot.envelope import Outcome
-from backends.godot.handlers.change import load
-from backends.godot.job import Job
+from backends.godot.handlers.scene_editing import load
 from backends.godot.text.scene import Node, Scene
+from backends.godot.tool import Job
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 

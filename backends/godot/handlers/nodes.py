@@ -1,11 +1,11 @@
 """Nodes of a scene: add, edit, remove, rename, move, duplicate, instance, connect, group, script."""
 
 from backends.godot.envelope import Outcome
-from backends.godot.handlers.change import Typed, load, new_node, save, settle, typed
-from backends.godot.job import Job
+from backends.godot.handlers.scene_editing import Typed, load, new_node, save, settle, typed
 from backends.godot.paths import Place
-from backends.godot.text import moves
+from backends.godot.text import node_edits
 from backends.godot.text.scene import Scene, checked_name
+from backends.godot.tool import Job
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
@@ -101,8 +101,8 @@ async def remove(job: Job) -> Outcome:
     place = job.scene()
     scene = await load(job, place)
     node = scene.find(job.text("nodePath"))
-    after, count = moves.remove(scene, node.path)
-    warnings = tuple(moves.pointing_at(after, node.name))
+    after, count = node_edits.remove(scene, node.path)
+    warnings = tuple(node_edits.pointing_at(after, node.name))
     details = {"nodePath": node.path, "removed": count}
     return await save(job, place, scene, after, {}, f"Removed {node.path}.", details, warnings)
 
@@ -111,9 +111,9 @@ async def rename(job: Job) -> Outcome:
     place = job.scene()
     scene = await load(job, place)
     node, name = scene.find(job.text("nodePath")), job.text("newName")
-    after = moves.rename(scene, node.path, name)
+    after = node_edits.rename(scene, node.path, name)
     path = "." if node.parent is None else name if node.parent == "." else f"{node.parent}/{name}"
-    warnings = tuple(moves.pointing_at(after, node.name))
+    warnings = tuple(node_edits.pointing_at(after, node.name))
     details = {"nodePath": path, "oldPath": node.path}
     return await save(job, place, scene, after, {path: {}}, f"Renamed {node.name} to {name}.", details, warnings)
 
@@ -124,9 +124,9 @@ async def move(job: Job) -> Outcome:
     scene = await load(job, place)
     node = scene.find(job.text("nodePath"))
     target = scene.find(job.text("newParentPath", node.parent or "."))
-    after = moves.reparent(scene, node.path, target.path, job.get("index"))
+    after = node_edits.reparent(scene, node.path, target.path, job.get("index"))
     path = node.name if target.path == "." else f"{target.path}/{node.name}"
-    warnings = tuple(moves.pointing_at(after, node.name)) if path != node.path else ()
+    warnings = tuple(node_edits.pointing_at(after, node.name)) if path != node.path else ()
     details = {"nodePath": path, "oldPath": node.path}
     return await save(job, place, scene, after, {path: {}}, f"Moved {node.path} to {path}.", details, warnings)
 
@@ -134,7 +134,7 @@ async def move(job: Job) -> Outcome:
 async def duplicate(job: Job) -> Outcome:
     place = job.scene()
     scene = await load(job, place)
-    after, path = moves.duplicate(scene, job.text("nodePath"), job.get("newName"))
+    after, path = node_edits.duplicate(scene, job.text("nodePath"), job.get("newName"))
     return await save(job, place, scene, after, {path: {}}, f"Duplicated it as {path}.", {"nodePath": path})
 
 
@@ -162,7 +162,7 @@ async def connect(job: Job) -> Outcome:
     scene = await load(job, place)
     ends = (job.text("fromNodePath"), job.text("signal"), job.text("toNodePath"), job.text("method"))
     await _known_signal(job, place, scene, ends[0], ends[1])
-    after = moves.connect(scene, *ends, job.get("flags"))
+    after = node_edits.connect(scene, *ends, job.get("flags"))
     return await save(job, place, scene, after, {}, f"Connected {ends[1]} to {ends[3]}.", {"connection": list(ends)})
 
 
@@ -180,7 +180,7 @@ async def disconnect(job: Job) -> Outcome:
     place = job.scene()
     scene = await load(job, place)
     ends = (job.text("fromNodePath"), job.text("signal"), job.text("toNodePath"), job.text("method"))
-    after = moves.disconnect(scene, *ends)
+    after = node_edits.disconnect(scene, *ends)
     return await save(job, place, scene, after, {}, f"Disconnected {ends[1]}.", {"connection": list(ends)})
 
 
@@ -199,7 +199,7 @@ async def groups(job: Job) -> Outcome:
             return Outcome(f"{node.path} is in {len(now)} groups.", {"nodePath": node.path, "groups": now})
     if not asked:
         raise Fault(Kind.INVALID_INPUT, "groups is needed to add or remove.")
-    after = moves.regroup(scene, node.path, wanted)
+    after = node_edits.regroup(scene, node.path, wanted)
     details = {"nodePath": node.path, "groups": wanted}
     return await save(job, place, scene, after, {}, f"{node.path} is in {len(wanted)} groups.", details)
 

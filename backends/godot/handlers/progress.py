@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from backends.godot.engine.process import Heard
-from backends.godot.job import Job
+from backends.godot.tool import Job
 
 _PERCENT: Final = re.compile(r"^\[\s*(\d{1,3})% \]\s*(?P<what>.*)$")
 

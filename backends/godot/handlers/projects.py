@@ -12,10 +12,10 @@ from backends.godot.engine.process import version_of
 from backends.godot.envelope import Outcome
 from backends.godot.handlers.scenes import SCENES
 from backends.godot.handlers.settings import place_of
-from backends.godot.job import Job
 from backends.godot.paths import PROJECT_FILE, Project
 from backends.godot.text import settings
 from backends.godot.text.scan import quoted
+from backends.godot.tool import Job
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 

@@ -8,9 +8,9 @@ from typing import Final
 from backends.godot import files
 from backends.godot.engine.process import finish
 from backends.godot.envelope import Outcome
-from backends.godot.job import Job
 from backends.godot.paths import Place
-from backends.godot.running import Run
+from backends.godot.project_runs import Run
+from backends.godot.tool import Job
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 

@@ -4,11 +4,11 @@ import asyncio
 
 from backends.godot import files
 from backends.godot.envelope import Outcome
-from backends.godot.handlers.change import load, save, typed
-from backends.godot.job import Job
+from backends.godot.handlers.scene_editing import load, save, typed
 from backends.godot.paths import OURS, Place
 from backends.godot.text.scan import quoted
 from backends.godot.text.scene import Scene, checked_name
+from backends.godot.tool import Job
 from gateway.errors import Fault, Kind
 
 SCENES = frozenset({".tscn", ".scn"})

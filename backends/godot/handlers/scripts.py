@@ -14,8 +14,8 @@ from typing import Any, Final
 from backends.godot import files
 from backends.godot.envelope import Outcome
 from backends.godot.handlers.projects import SCRIPTS, script_errors
-from backends.godot.job import Job
 from backends.godot.paths import OURS, PROJECT_FILE, Place
+from backends.godot.tool import Job
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
@@ -48,7 +48,7 @@ _TEXT: Final = frozenset(
     }
 )
 _SHOWN: Final = 400
-_REPLACING: Final = Path(__file__).parents[1] / "replacing.py"
+_REPLACING: Final = Path(__file__).parents[1] / "regex_replace.py"
 _REGEX_SECONDS: Final = 2.0
 
 

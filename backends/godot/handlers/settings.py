@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from backends.godot import files
 from backends.godot.envelope import Outcome
-from backends.godot.job import Job
 from backends.godot.paths import OURS, PROJECT_FILE, Place, Project
 from backends.godot.text import settings
 from backends.godot.text.literal import literal
 from backends.godot.text.scan import quoted, unquoted
+from backends.godot.tool import Job
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 

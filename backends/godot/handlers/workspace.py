@@ -10,10 +10,10 @@ from backends.godot.engine.worker import Done
 from backends.godot.envelope import Outcome
 from backends.godot.handlers import projects
 from backends.godot.handlers.settings import place_of
-from backends.godot.job import Job, Tool
 from backends.godot.paths import OURS, Place
 from backends.godot.text import settings
 from backends.godot.text.scan import quoted
+from backends.godot.tool import Job, Tool
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 

@@ -5,11 +5,11 @@ from typing import Literal
 
 from sqlalchemy import bindparam, select
 
-from backends.knowledge import times
-from backends.knowledge.book import Book
+from backends.knowledge import timestamps
 from backends.knowledge.paging import Listing
 from backends.knowledge.sql import Condition, statement
 from backends.knowledge.tables import entries, entry_tags
+from backends.knowledge.unit_of_work import Book
 from gateway.contract import Json
 
 ANY_TIME = "any"
@@ -31,7 +31,7 @@ def alive_at(book: Book, table: Literal["entries", "triples"], arguments: Json) 
     given = arguments.get("as_of")
     if given == ANY_TIME:
         return Condition(f"{table}.deleted_at IS NULL", {})
-    moment = book.now if given is None else times.parse(given, "as_of")
+    moment = book.now if given is None else timestamps.parse(given, "as_of")
     sql = (
         f"{table}.deleted_at IS NULL AND ({table}.valid_from IS NULL OR {table}.valid_from <= :moment)"
         f" AND ({table}.valid_to IS NULL OR {table}.valid_to > :moment)"

@@ -5,15 +5,15 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, bindparam, or_, select
 
-from backends.knowledge.book import Book
-from backends.knowledge.keys import fold
-from backends.knowledge.names import same
+from backends.knowledge.entity_names import same
 from backends.knowledge.paging import Listing, Page, newest_first
+from backends.knowledge.row_mapping import triple_from
 from backends.knowledge.search.filters import alive_at
 from backends.knowledge.search.index import Shortcut
-from backends.knowledge.shelves import triple_from
 from backends.knowledge.sql import like, statement
 from backends.knowledge.tables import triples
+from backends.knowledge.text_keys import fold
+from backends.knowledge.unit_of_work import Book
 from gateway.contract import Json
 
 _PARTS: Final = ("subject", "predicate", "object")

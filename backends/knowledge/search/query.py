@@ -5,17 +5,17 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from backends.knowledge.book import Book
 from backends.knowledge.entries import with_entities
-from backends.knowledge.keys import fold, words
 from backends.knowledge.paging import Page, fitting, newest_first
-from backends.knowledge.search import rankings
+from backends.knowledge.row_mapping import entry_from
+from backends.knowledge.search import saved_rankings
 from backends.knowledge.search.filters import listed, of_entries
-from backends.knowledge.search.graph import neighbours
+from backends.knowledge.search.graph_neighbours import neighbours
 from backends.knowledge.search.index import Hit
 from backends.knowledge.search.ranking import WITH_MEANING, WITHOUT_MEANING, Ranked, rank
-from backends.knowledge.shelves import entry_from
 from backends.knowledge.sql import Condition, like, statement
+from backends.knowledge.text_keys import fold, words
+from backends.knowledge.unit_of_work import Book
 from gateway.contract import Json
 
 _POOL: Final = 200
@@ -32,7 +32,7 @@ async def query(book: Book, arguments: Json) -> Page:
         return await _listed(book, arguments)
     limit = arguments.get("limit", _FOUND)
     if (cursor := arguments.get("cursor")) is not None:
-        name, ranked, start = await rankings.open_at(book, arguments, cursor)
+        name, ranked, start = await saved_rankings.open_at(book, arguments, cursor)
         return await _page(book, arguments, ranked, _Place(name, start), limit)
     ranked = await _ranked(book, text, arguments)
     return await _page(book, arguments, ranked, _Place(None, 0), limit)
@@ -117,8 +117,8 @@ async def _page(book: Book, arguments: Json, ranked: list[Ranked], place: _Place
     end = found[len(shown)][0] - 1 if len(found) > len(shown) else at
     if end >= len(ranked):
         return Page(shown, None)
-    name = place.ranking or await rankings.keep(book, arguments, ranked)
-    return Page(shown, rankings.cursor_at(name, end))
+    name = place.ranking or await saved_rankings.keep(book, arguments, ranked)
+    return Page(shown, saved_rankings.cursor_at(name, end))
 
 
 _SHOWN: Final = """

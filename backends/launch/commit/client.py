@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 import httpx
 
-from backends.launch.outward import Outward
+from backends.launch.outbound import Outward
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from backends.launch import shapes
-from backends.launch.canon import canonical, digest, pretty, write_whole
+from backends.launch import json_schemas
 from backends.launch.events import now
 from backends.launch.paths import within
+from backends.launch.serialization import canonical, digest, pretty, write_whole
 from backends.launch.workers import git
 from backends.launch.workers.patches import apply
 from gateway.contract import Json
@@ -165,7 +165,7 @@ def _echo(request: Json) -> Json:
 
 
 def _check(name: str, request: Json) -> None:
-    if wrong := shapes.problems(name, request):
+    if wrong := json_schemas.problems(name, request):
         raise _refused("INVALID_REQUEST", "The commit service cannot read the request.", errors=wrong)
 
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from backends.launch.canon import digest
-from backends.launch.gates.subject import Finding, Subject
+from backends.launch.gates.context import Finding, Subject
+from backends.launch.serialization import digest
 from backends.launch.workers import markdown
 from backends.launch.workers.draft import canonical_url
 from backends.launch.workers.frontmatter import split

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, cast
 
-from backends.launch.gates.subject import Finding, Subject
+from backends.launch.gates.context import Finding, Subject
 from backends.launch.workers.scout import read_config
 from gateway.contract import Json
 from gateway.errors import Fault, Kind

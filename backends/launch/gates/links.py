@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from backends.launch.gates.subject import Finding, Subject
+from backends.launch.gates.context import Finding, Subject
 from backends.launch.workers import markdown
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from backends.launch.gates.subject import Finding, Subject
+from backends.launch.gates.context import Finding, Subject
 from backends.launch.workers.frontmatter import split
 from gateway.errors import Fault, Kind
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from backends.launch import shapes
-from backends.launch.gates.subject import Finding, Subject
+from backends.launch import json_schemas
+from backends.launch.gates.context import Finding, Subject
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -15,5 +15,5 @@ def check(subject: Subject) -> Iterator[Finding]:
         yield Finding("PR_ROLLBACK_METADATA_MISSING", "There is no rollback metadata.", severity, where)
         return
     metadata = subject.bench.read("rollback_metadata.json")
-    if shapes.problems("rollback_metadata", metadata) or metadata["run_id"] != subject.bench.run_id:
+    if json_schemas.problems("rollback_metadata", metadata) or metadata["run_id"] != subject.bench.run_id:
         yield Finding("PR_ROLLBACK_METADATA_INVALID", "The rollback metadata is not this run's.", severity, where)

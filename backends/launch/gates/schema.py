@@ -3,8 +3,8 @@
 import json
 from collections.abc import Iterator
 
-from backends.launch import shapes
-from backends.launch.gates.subject import Finding, Subject
+from backends.launch import json_schemas
+from backends.launch.gates.context import Finding, Subject
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -15,7 +15,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         except ValueError:
             yield Finding("GATE_SCHEMA_NOT_JSON", f"{path.name} is not JSON.", "blocker", where)
             continue
-        name = shapes.known(path.name)
-        for wrong in shapes.problems(name, value) if name else ():
+        name = json_schemas.known(path.name)
+        for wrong in json_schemas.problems(name, value) if name else ():
             message = f"{path.name}: {wrong['path'] or 'root'}: {wrong['message']}"
             yield Finding("GATE_SCHEMA_INVALID", message, "blocker", where)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from backends.launch.gates.subject import Finding, Subject
+from backends.launch.gates.context import Finding, Subject
 from backends.launch.workers import languages, markdown
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from backends.launch.gates.subject import Finding, Subject
+from backends.launch.gates.context import Finding, Subject
 from backends.launch.workers import markdown
 
 TOKEN: Final = re.compile(r"__[A-Z][A-Z0-9_]*?__|\{\{[^{}]*\}\}")

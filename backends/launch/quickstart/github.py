@@ -13,10 +13,10 @@ from typing import Any, Final, cast
 import httpx
 
 from backends.launch.options import Options
-from backends.launch.outward import Outward
+from backends.launch.outbound import Outward
 from backends.launch.quickstart.inference import Evidence
+from backends.launch.worker_process import limits
 from backends.launch.workers import git
-from backends.launch.workshop import limits
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 

@@ -21,7 +21,7 @@ from typing import Final, TextIO
 
 import yaml
 
-from backends.launch.workers.bench import Bench
+from backends.launch.workers.context import Bench
 from gateway.contract import Json
 from gateway.errors import Fault
 
@@ -32,7 +32,7 @@ MODULES: Final = {
     "plan": "backends.launch.workers.plan",
     "draft": "backends.launch.workers.draft",
     "link": "backends.launch.workers.link",
-    "validate": "backends.launch.gates.judge",
+    "validate": "backends.launch.gates.runner",
     "fix": "backends.launch.workers.fix",
     "publish": "backends.launch.workers.publish",
 }

@@ -3,7 +3,7 @@
 from pathlib import PurePosixPath
 from typing import Final
 
-from backends.launch.workers.bench import Bench
+from backends.launch.workers.context import Bench
 from backends.launch.workers.frontmatter import joined
 from gateway.contract import Json
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
 
-from backends.launch.canon import digest
+from backends.launch.serialization import digest
 from backends.launch.workers import languages, markdown
-from backends.launch.workers.bench import Bench
+from backends.launch.workers.context import Bench
 from gateway.contract import Json
 
 FORMATS: Final = frozenset({

@@ -1,9 +1,9 @@
 """W8: mend exactly one issue, the first in the one order that has a repair, and leave a patch for it."""
 
-from backends.launch.gates.judge import failing, order
-from backends.launch.gates.subject import Subject
+from backends.launch.gates.context import Subject
+from backends.launch.gates.runner import failing, order
 from backends.launch.workers import link, patches
-from backends.launch.workers.bench import Bench
+from backends.launch.workers.context import Bench
 from backends.launch.workers.repairs import repaired
 from gateway.contract import Json
 from gateway.errors import Fault, Kind

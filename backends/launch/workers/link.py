@@ -3,8 +3,8 @@
 import difflib
 
 from backends.launch.paths import within
-from backends.launch.workers import base, patches
-from backends.launch.workers.bench import Bench
+from backends.launch.workers import baseline, patches
+from backends.launch.workers.context import Bench
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
@@ -13,11 +13,11 @@ def run(bench: Bench) -> None:
     pages = bench.read("page_plan.json")["pages"]
     _refuse_outside(bench, [page["output_path"] for page in pages])
     earlier: list[Json] = bench.read("patch_bundle.json")["patches"] if bench.has("patch_bundle.json") else []
-    base.restore(bench, sorted({page["output_path"] for page in pages} | {patch["path"] for patch in earlier}))
+    baseline.restore(bench, sorted({page["output_path"] for page in pages} | {patch["path"] for patch in earlier}))
     bundle: list[Json] = []
     for number, page in enumerate(pages, 1):
         draft = bench.folder.joinpath("drafts", page["section"], page["output_path"]).read_bytes()
-        before = base.base_file(bench, page["output_path"])
+        before = baseline.base_file(bench, page["output_path"])
         bundle.append(patches.change(patches.numbered(number), page["output_path"], before, draft))
     _within_budget(bench, bundle)
     _apply(bench, bundle)
@@ -70,7 +70,7 @@ def _apply(bench: Bench, bundle: list[Json]) -> None:
 
 
 def rollback(bench: Bench, paths: list[str]) -> Json:
-    sha = base.base_sha(bench)
+    sha = baseline.base_sha(bench)
     steps = ["Close the pull request, or revert its merge commit.", f"git checkout {sha} -- <each affected path>"]
     return {
         "schema_version": "1.0",
@@ -84,7 +84,7 @@ def rollback(bench: Bench, paths: list[str]) -> Json:
 def diff_report(bench: Bench, bundle: list[Json]) -> str:
     parts = ["# Changes to the site\n"]
     for path in sorted({patch["path"] for patch in bundle}):
-        before = (base.base_file(bench, path) or b"").decode("utf-8", "replace").splitlines()
+        before = (baseline.base_file(bench, path) or b"").decode("utf-8", "replace").splitlines()
         target = bench.site / path
         after = (target.read_bytes() if target.is_file() else b"").decode("utf-8", "replace").splitlines()
         diff = difflib.unified_diff(before, after, f"a/{path}", f"b/{path}", lineterm="")

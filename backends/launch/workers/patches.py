@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Literal
 
-from backends.launch.canon import digest, write_whole
 from backends.launch.paths import fenced
+from backends.launch.serialization import digest, write_whole
 from backends.launch.workers.frontmatter import joined, split
 from gateway.contract import Json
 

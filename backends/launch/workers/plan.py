@@ -6,7 +6,7 @@ from typing import Final
 
 from backends.launch.states import SECTIONS
 from backends.launch.workers import languages, markdown
-from backends.launch.workers.bench import Bench
+from backends.launch.workers.context import Bench
 from gateway.contract import Json
 
 _HOW_TOS: Final = {"minimal": 1, "standard": 3, "rich": 10}

@@ -4,11 +4,11 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, Final
 
-from backends.launch.canon import digest
 from backends.launch.commit import embedded
 from backends.launch.commit.keys import idempotency_key
-from backends.launch.workers import base, patches
-from backends.launch.workers.bench import Bench
+from backends.launch.serialization import digest
+from backends.launch.workers import baseline, patches
+from backends.launch.workers.context import Bench
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
@@ -32,7 +32,7 @@ def run(bench: Bench) -> None:
 
 def _prepared(bench: Bench, judged: str) -> Json:
     """The two requests to the commit service. Raises `ILLEGAL_STATE` when the pages are not the validated ones."""
-    if base.tree_digest(bench) != judged:
+    if baseline.tree_digest(bench) != judged:
         raise Fault(
             Kind.ILLEGAL_STATE,
             "The worktree has changed since it was validated.",
@@ -40,13 +40,13 @@ def _prepared(bench: Bench, judged: str) -> Json:
             details={"run_id": bench.run_id, "current_state": "READY_FOR_PR"},
             suggested_fix="Call launch_validate again.",
         )
-    config, paths = bench.config, base.changed(bench)
+    config, paths = bench.config, baseline.changed(bench)
     branch = f"launch/{bench.run_id}/{config['product_slug']}"
     common: Json = {
         "schema_version": "1.0",
         "run_id": bench.run_id,
         "repo_url": config["site_repo_url"],
-        "base_ref": base.base_sha(bench),
+        "base_ref": baseline.base_sha(bench),
         "branch_name": branch,
     }
     words = _words(bench)
@@ -80,7 +80,7 @@ def _bundle(bench: Bench, paths: list[str]) -> list[Json]:
     """The whole difference between the clone and the worktree, as patches."""
     bundle: list[Json] = []
     for number, path in enumerate(paths, 1):
-        before, target = base.base_file(bench, path), bench.site / path
+        before, target = baseline.base_file(bench, path), bench.site / path
         identity = patches.numbered(number)
         if target.is_file():
             bundle.append(patches.change(identity, path, before, target.read_bytes()))
@@ -93,7 +93,7 @@ def _bundle(bench: Bench, paths: list[str]) -> list[Json]:
 def _words(bench: Bench) -> Json:
     config = bench.config
     names = ("product_slug", "github_repo_url", "github_ref", "site_repo_url")
-    return {**{name: config[name] for name in names}, "site_ref": base.base_sha(bench), "run_id": bench.run_id}
+    return {**{name: config[name] for name in names}, "site_ref": baseline.base_sha(bench), "run_id": bench.run_id}
 
 
 def _filled(template: str, words: Json) -> str:

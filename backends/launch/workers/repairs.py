@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from backends.launch.gates.consistency import REPO_LINK
+from backends.launch.gates.context import Subject
 from backends.launch.gates.lint import markdown_linter
-from backends.launch.gates.subject import Subject
 from backends.launch.gates.tokens import TOKEN
 from backends.launch.workers import draft, markdown
 from backends.launch.workers.frontmatter import body_of, joined, split

@@ -10,11 +10,11 @@ from typing import Any, Final, cast
 
 import yaml
 
-from backends.launch.canon import canonical, digest
 from backends.launch.paths import is_safe
+from backends.launch.serialization import canonical, digest
 from backends.launch.states import SECTIONS
 from backends.launch.workers import git
-from backends.launch.workers.bench import Bench
+from backends.launch.workers.context import Bench
 from backends.launch.workers.frontmatter import split
 from backends.launch.workers.ingestion import Wanted, ingested, phantoms, without_binaries
 from backends.launch.workers.languages import LANGUAGES

@@ -10,7 +10,7 @@ import pytest
 
 from backends.godot.audit import AuditLog, redacted
 from backends.godot.paths import Project
-from backends.godot.refusals import Refusals
+from backends.godot.refused_calls import Refusals
 from gateway.contract import Caller, CurrentCall, RefusedCall
 from gateway.errors import Fault, Kind
 

@@ -9,7 +9,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from backends.godot.rows import TOOLS
+from backends.godot.tool_table import TOOLS
 from tests.backends.godot.editors import Door, real_editor, stand_in
 from tests.backends.godot.test_every_tool import png
 

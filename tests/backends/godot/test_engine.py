@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backends.godot.engine.walls import found
+from backends.godot.engine.sandbox import found
 from backends.godot.text.scene import Scene
 from tests.house.documents import ROOT
 

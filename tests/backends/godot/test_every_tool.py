@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from backends.godot.rows import TOOLS
+from backends.godot.tool_table import TOOLS
 
 Json = dict[str, Any]
 S = {"scenePath": "main.tscn"}

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from backends.godot.text import moves
+from backends.godot.text import node_edits
 from backends.godot.text.scene import Scene
 
 COUNT = 110
@@ -108,23 +108,23 @@ def edit(number: int, scene: Scene, choose: random.Random) -> tuple[Scene, int]:
         case 1:
             return scene.with_node(node.path, "Newcomer", 'type="Node"', {"metadata/x": '"y"'}), 0
         case 2:
-            return moves.rename(scene, node.path, "Renamed"), touching
+            return node_edits.rename(scene, node.path, "Renamed"), touching
         case 3:
-            return moves.duplicate(scene, node.path, None)[0], 0
+            return node_edits.duplicate(scene, node.path, None)[0], 0
         case 4:
-            return moves.regroup(scene, node.path, ["fresh"]), 1
+            return node_edits.regroup(scene, node.path, ["fresh"]), 1
         case 5:
-            return moves.connect(scene, node.path, "ready", ".", "queue_free", None), 0
+            return node_edits.connect(scene, node.path, "ready", ".", "queue_free", None), 0
         case 6:
             return scene.with_sub_resource("Gradient", {"offsets": "PackedFloat32Array(0, 1)"})[0], 0
         case 7:
             made = scene.with_node(".", "Newcomer", 'type="Node"', {})
-            return moves.reparent(made, "Newcomer", node.path), 0
+            return node_edits.reparent(made, "Newcomer", node.path), 0
         case 8:
             made = scene.with_node(node.path, "Newcomer", 'type="Node"', {"metadata/x": "1"})
-            made = moves.connect(made, f"{node.path}/Newcomer", "ready", ".", "queue_free", None)
+            made = node_edits.connect(made, f"{node.path}/Newcomer", "ready", ".", "queue_free", None)
             # Everything that was added is gone again, and nothing else is.
-            return moves.remove(made, f"{node.path}/Newcomer")[0], 0
+            return node_edits.remove(made, f"{node.path}/Newcomer")[0], 0
         case _:
             return scene.with_external("Script", "res://script.gd")[0], 0
 

@@ -16,8 +16,8 @@ import httpx
 import pytest
 import yaml
 
-from tests.backends.knowledge.killed import serve
-from tests.backends.knowledge.model import Driver, Model, outcome_of, random_op
+from tests.backends.knowledge.reference_model import Driver, Model, outcome_of, random_op
+from tests.backends.knowledge.serve_subprocess import serve
 
 
 class Killable:
@@ -65,7 +65,7 @@ KILLS = 40 if os.environ.get("GATEHOUSE_LONG") == "1" else 2
 # Processes of their own that need not import everything anew.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
-    ["tests.backends.knowledge.killed", "gateway.app", "gateway.cli.serve", "backends.knowledge"]
+    ["tests.backends.knowledge.serve_subprocess", "gateway.app", "gateway.cli.serve", "backends.knowledge"]
 )
 
 

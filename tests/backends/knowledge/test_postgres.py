@@ -7,7 +7,7 @@ import pytest
 from tests.backends.knowledge.conftest import Memory, Served, remembering
 from tests.backends.knowledge.test_entries import *  # noqa: F403
 from tests.backends.knowledge.test_graph import *  # noqa: F403
-from tests.backends.knowledge.test_model import (  # noqa: F401
+from tests.backends.knowledge.test_reference_model import (  # noqa: F401
     agrees,
     test_of_many_who_state_contradicting_facts_one_is_written,
     test_of_two_writers_of_one_version_only_one_wins,

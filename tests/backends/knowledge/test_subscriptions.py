@@ -7,8 +7,8 @@ from typing import Any
 
 from mcp.types import ResourceUpdatedNotification
 
-from backends.knowledge.announce import MAX_IDS, Announcer, news_of
-from backends.knowledge.book import Change, Written
+from backends.knowledge.notifications import MAX_IDS, Announcer, news_of
+from backends.knowledge.unit_of_work import Change, Written
 
 MODERN = "2026-07-28"
 ENTRIES, TRIPLES = "knowledge://entries", "knowledge://graph/triples"

@@ -14,7 +14,7 @@ import pytest
 
 from backends.launch import sample
 from backends.launch.options import Options
-from backends.launch.quickstart.derived import run_config
+from backends.launch.quickstart.config import run_config
 from tests.missing import missing
 
 Json = dict[str, Any]

@@ -10,11 +10,11 @@ import httpx
 import pytest
 import respx
 
-from backends.launch import sample, shapes
-from backends.launch.canon import digest
+from backends.launch import json_schemas, sample
 from backends.launch.commit import embedded
 from backends.launch.commit.client import CommitClient
 from backends.launch.commit.keys import idempotency_key
+from backends.launch.serialization import digest
 from backends.launch.workers.patches import apply, change
 from gateway.errors import Fault
 
@@ -63,7 +63,7 @@ async def test_a_request_carries_its_key_and_token_and_is_what_the_schema_says()
     sent = route.calls[0].request
     assert sent.headers["idempotency-key"] == request["idempotency_key"]
     assert sent.headers["authorization"] == "Bearer secret"
-    assert shapes.problems("commit_request", json.loads(sent.content)) == []
+    assert json_schemas.problems("commit_request", json.loads(sent.content)) == []
 
 
 @respx.mock
@@ -107,7 +107,7 @@ async def test_an_answer_without_what_was_asked_for_is_an_error() -> None:
 
 def test_a_key_is_the_same_after_a_crash_and_of_its_form() -> None:
     assert idempotency_key("r", "commit") == idempotency_key("r", "commit") != idempotency_key("r", "open_pr")
-    assert shapes.problems("open_pr_request", {"idempotency_key": idempotency_key("r", "x")})[0]["path"] == ""
+    assert json_schemas.problems("open_pr_request", {"idempotency_key": idempotency_key("r", "x")})[0]["path"] == ""
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ def test_a_patch_is_applied_once(tmp_path: Path, patch: Json, after: bytes | Non
         "expected_before_hash": digest(PAGE),
         **patch,
     }
-    assert shapes.problems("patch_bundle", {"schema_version": "1.0", "patches": [whole]}) == []
+    assert json_schemas.problems("patch_bundle", {"schema_version": "1.0", "patches": [whole]}) == []
     assert apply(whole, tmp_path, ["content"]) == "applied"
     assert (page.read_bytes() if page.exists() else None) == after
     assert apply(whole, tmp_path, ["content"]) == "already_applied"

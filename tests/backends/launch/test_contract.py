@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from backends.launch import shapes
-from tests.backends.launch.contract_journey import NAMES, RUN_SCOPED, Json, Told, journey
+from backends.launch import json_schemas
+from tests.backends.launch.contract_flow import NAMES, RUN_SCOPED, Json, Told, journey
 from tests.conftest import HANDSHAKE, MODERN
 from tests.peers.collector import attributes
 
@@ -312,7 +312,7 @@ def _(told: Told) -> Any:
 
 @row("validate: the report is what its schema says")
 def _(told: Told) -> Any:
-    return shapes.problems("validation_report", told["validate"]["validation_report"]) == []
+    return json_schemas.problems("validation_report", told["validate"]["validation_report"]) == []
 
 
 @row("fix: refused outside VALIDATING")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from backends.launch import manifest
-from backends.launch.gates.judge import GATES
+from backends.launch.gates.runner import GATES
 from backends.launch.options import Options
 from backends.launch.states import State
 from backends.launch.tools import tools

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.launch import shapes
+from backends.launch import json_schemas
 from backends.launch.events import News, Span, read_chain
 from backends.launch.run import Run, times
 from backends.launch.snapshot import fold
@@ -28,7 +28,7 @@ def test_every_line_is_an_event_by_its_schema_and_bound_to_the_one_before(run: R
     run.move(State.CLONED_INPUTS, Span())
     events = run.events()
     assert [event["type"] for event in events] == ["RUN_CREATED", "RUN_STATE_CHANGED"]
-    assert not [problem for event in events for problem in shapes.problems("event", event)]
+    assert not [problem for event in events for problem in json_schemas.problems("event", event)]
     assert events[1]["prev_hash"] == events[0]["event_hash"]
 
 
@@ -67,7 +67,7 @@ def test_the_snapshot_is_what_the_events_say_and_nothing_else(run: Run) -> None:
     kept = json.loads((run.folder / "snapshot.json").read_bytes())
     (run.folder / "snapshot.json").unlink()
     assert fold(run.events()) == kept == run.snapshot()
-    assert not shapes.problems("snapshot", kept)
+    assert not json_schemas.problems("snapshot", kept)
     assert kept["work_items"][0]["status"] == "running"
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from backends.launch import sample, shapes
-from backends.launch.gates import hugo, judge
-from backends.launch.gates.judge import GATES, Gate, look
-from backends.launch.gates.subject import Finding, Subject
+from backends.launch import json_schemas, sample
+from backends.launch.gates import hugo, runner
+from backends.launch.gates.context import Finding, Subject
+from backends.launch.gates.runner import GATES, Gate, look
 from backends.launch.workers import fix
-from backends.launch.workers.bench import Bench
+from backends.launch.workers.context import Bench
 from gateway.errors import Fault
-from tests.backends.launch.workbench import copied, work, worked
+from tests.backends.launch.worker_fixtures import copied, work, worked
 
 DOCS = "content/docs.aspose.org/3d/en/python"
 FEATURES = f"{DOCS}/features.md"
@@ -81,7 +81,7 @@ def test_a_page_broken_by_hand_fails_the_right_gate_and_is_mended(
     assert {finding.code for finding in found} == {f"GATE_{code}"}
     assert found[0].path == path
     issue = found[0].as_issue(gate)
-    assert shapes.problems("issue", issue) == []
+    assert json_schemas.problems("issue", issue) == []
     bench.write("validation_report.json", _report(issue))
     fixed = work(bench, "fix").result
     assert fixed == {"fixed_issue_id": issue["issue_id"], "applied_patch_ids": ["patch_004"]}
@@ -234,7 +234,7 @@ def test_a_gate_that_runs_past_its_time_is_a_blocker(bench: Bench) -> None:
 )
 def test_the_profile_says_whether_a_warning_fails(profile: str, strictness: str, failing: bool) -> None:
     config = {"validation_profile": profile, "ci_strictness": strictness}
-    assert ("warn" in judge.failing(config)) is failing
+    assert ("warn" in runner.failing(config)) is failing
 
 
 def test_a_change_by_hand_is_only_noted_unless_it_is_allowed(linked: Bench, tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from backends.launch import sample
 from backends.launch.gates import hugo
-from backends.launch.gates.subject import Subject
+from backends.launch.gates.context import Subject
 from backends.launch.paths import fenced, is_safe, safe_parts, within
 from backends.launch.workers import git
 from gateway.errors import Fault
-from tests.backends.launch.workbench import worked
+from tests.backends.launch.worker_fixtures import worked
 
 NAMES = [
     "../run_config.yaml", "..", ".", "", "/etc/passwd", "a/../../b", "..\\secret", "C:\\x", "\\\\host\\share", "a\x00b",

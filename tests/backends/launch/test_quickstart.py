@@ -10,10 +10,10 @@ import respx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.launch import sample, shapes
+from backends.launch import json_schemas, sample
 from backends.launch.options import Options
 from backends.launch.quickstart import github
-from backends.launch.quickstart.derived import run_config
+from backends.launch.quickstart.config import run_config
 from backends.launch.quickstart.inference import Evidence, infer
 from backends.launch.quickstart.product_url import Product, parse
 from backends.launch.quickstart.vocabulary import FAMILIES, NAMES
@@ -85,7 +85,7 @@ def _code(url: str) -> str | None:
 def test_a_derived_config_is_always_what_the_schema_says(platform: str) -> None:
     for family in FAMILIES:
         config = run_config(Options(), family, platform, "en", "https://github.com/a/b", "0" * 40)
-        assert shapes.problems("run_config", config) == []
+        assert json_schemas.problems("run_config", config) == []
         assert config == run_config(Options(), family, platform, "en", "https://github.com/a/b", "0" * 40)
 
 

@@ -10,7 +10,7 @@ import pytest
 from backends.launch import sample
 from backends.launch.events import News, Span
 from backends.launch.run import Run
-from tests.backends.launch.workbench import worked
+from tests.backends.launch.worker_fixtures import worked
 
 Json = dict[str, Any]
 

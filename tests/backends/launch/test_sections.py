@@ -15,12 +15,12 @@ from backends.launch.options import Options
 from backends.launch.pipeline import STEPS
 from backends.launch.run import Run, at_work
 from backends.launch.states import SECTIONS, State
-from backends.launch.workshop import Workshop
+from backends.launch.worker_process import Workshop
 from gateway.contract import Caller, CurrentCall
 from gateway.errors import Fault, Kind
 from gateway.telemetry.piece import Done
 from gateway.upstream.home import ModuleWorkSpan
-from tests.backends.launch.workbench import worked
+from tests.backends.launch.worker_fixtures import worked
 
 DRAFTING = STEPS[State.DRAFTING]
 PATH = (State.CLONED_INPUTS, State.INGESTED, State.FACTS_READY, State.PLAN_READY, State.DRAFTING)

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from backends.roblox.headless_studio import NoStudio, headless, install
-from tests.backends.roblox.desk import Desk
+from tests.backends.roblox.harness import Desk
 from tests.conftest import run_gateway
 from tests.missing import missing
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mcp import MCPError
 
-from tests.backends.roblox.desk import MODERN
+from tests.backends.roblox.harness import MODERN
 
 Json = dict[str, Any]
 Check = Callable[[Any, str], Awaitable[None]]

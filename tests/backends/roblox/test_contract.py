@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.backends.roblox.contract import ROWS, Check
-from tests.backends.roblox.desk import MODERN
+from tests.backends.roblox.harness import MODERN
 
 # One Studio serves the whole file, so all of it runs on one event loop.
 pytestmark = pytest.mark.asyncio(loop_scope="module")

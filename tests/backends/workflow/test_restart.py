@@ -14,13 +14,13 @@ import httpx
 import pytest
 import yaml
 
-from backends.workflow import rows
+from backends.workflow import run_store
 from gateway.auth.keys import Keys
 from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from tests.backends.workflow import sandbox
 from tests.backends.workflow.conftest import BACKENDS
-from tests.backends.workflow.steps import ended, lines, messages, run, step
+from tests.backends.workflow.workflow_calls import ended, lines, messages, run, step
 
 
 async def test_a_run_goes_on_at_the_step_that_was_interrupted(serving: Any) -> None:
@@ -135,9 +135,9 @@ async def test_what_has_fallen_silent_is_found_and_what_speaks_is_not(serving: A
         begun = await run(gateway, step("sandbox.wait", {"name": "w"}), wait=0)
         await sandbox.gate("w:begun").wait()
         store = gateway.house.stores.store("default", "gox", None)
-        assert await rows.running(store, 60) == []
+        assert await run_store.running(store, 60) == []
         await _sql(gateway, "UPDATE workflow_logs SET logged_at = '2020-01-01T00:00:00.000000000Z'")
-        assert [each.run_id for each in await rows.running(store, 60)] == [begun["runId"]]
+        assert [each.run_id for each in await run_store.running(store, 60)] == [begun["runId"]]
 
 
 async def _sql(gateway: Any, statement: str) -> list[tuple[Any, ...]]:

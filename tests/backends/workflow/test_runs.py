@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from tests.backends.workflow import sandbox
 from tests.backends.workflow.conftest import BACKENDS
-from tests.backends.workflow.steps import ended, lines, messages, refused, run, step, told, workflow
+from tests.backends.workflow.workflow_calls import ended, lines, messages, refused, run, step, told, workflow
 from tests.conftest import run_gateway
 
 # One gateway serves most of the file, so all of it runs on one event loop.

@@ -14,8 +14,8 @@ from gateway.cli.connect.clients import Wish, claude_code, cursor, vscode
 from gateway.console import lines
 from gateway.console.routes import ONES, PAGES
 from tests.conftest import Running
-from tests.peers.operator import operator, sign_in
-from tests.peers.raw import raw_server
+from tests.peers.console_client import operator, sign_in
+from tests.peers.raw_server import raw_server
 
 Json = dict[str, Any]
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"

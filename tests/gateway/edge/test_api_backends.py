@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from gateway.cli.main import app
 from gateway.edge.api.backends import BackendHealth
 from tests.conftest import Running
-from tests.peers.raw import raw_server
+from tests.peers.raw_server import raw_server
 
 Json = dict[str, Any]
 ADMIN = ("mcp:list", "mcp:admin")

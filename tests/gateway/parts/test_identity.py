@@ -13,7 +13,7 @@ from websockets.exceptions import InvalidStatus
 from gateway.auth.embedded import Embedded, Grant, new_family
 from gateway.auth.tokens import Resources
 from gateway.errors import Fault, Kind
-from tests.peers.listener import listening
+from tests.peers.open_stream import listening
 
 Json = dict[str, Any]
 EVERYDAY = frozenset({"mcp:list", "mcp:call", "mcp:call:write"})

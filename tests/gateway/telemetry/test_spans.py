@@ -17,7 +17,7 @@ from gateway.telemetry.sampling import Sampler
 from gateway.telemetry.span import Span
 from tests.gateway.fakes import ALICE, FakeBackend, a_call, a_route
 from tests.gateway.telemetry.test_log import KEY
-from tests.peers.conventions import Situation, conventional, named, said
+from tests.peers.otel_conventions import Situation, conventional, named, said
 
 PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 

@@ -18,7 +18,7 @@ from gateway.edge.tenure import Tenures
 from gateway.errors import Fault, Kind
 from gateway.state.bus import MemoryBus
 from gateway.upstream.bridge import BackendBridge, Bridges
-from tests.backends.roblox.peer import Json, Peer
+from tests.backends.roblox.fake_studio import Json, Peer
 from tests.quiet import QuietServer
 
 SCOPES = frozenset({"bridge:roblox"})

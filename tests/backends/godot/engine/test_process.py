@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from backends.godot.engine.process import Engine, environment, finish, version_of
-from backends.godot.engine.walls import Walls
+from backends.godot.engine.sandbox import Walls
 from backends.godot.options import Options
 from gateway.errors import Fault, Kind
 

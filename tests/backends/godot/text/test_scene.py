@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.godot.text import moves
+from backends.godot.text import node_edits
 from backends.godot.text.scene import Scene, checked_name
 from gateway.errors import Fault, Kind
 from tests.backends.godot.conftest import SCENE
@@ -80,7 +80,7 @@ def test_a_resource_used_twice_is_named_once() -> None:
 
 
 def test_removing_a_node_takes_its_children_and_connections_and_leaves_comments() -> None:
-    after, count = moves.remove(Scene(SCENE), "Player")
+    after, count = node_edits.remove(Scene(SCENE), "Player")
     assert count == 2
     assert paths(after) == ["."]
     assert after.connections() == []
@@ -88,7 +88,7 @@ def test_removing_a_node_takes_its_children_and_connections_and_leaves_comments(
 
 
 def test_renaming_moves_children_and_connections_along() -> None:
-    after = moves.rename(Scene(SCENE), "Player", "Hero")
+    after = node_edits.rename(Scene(SCENE), "Player", "Hero")
     assert after.text == (
         SCENE.replace('name="Player"', 'name="Hero"')
         .replace('parent="Player"', 'parent="Hero"')
@@ -97,14 +97,14 @@ def test_renaming_moves_children_and_connections_along() -> None:
 
 
 def test_renaming_the_root_changes_its_name_only() -> None:
-    assert moves.rename(Scene(SCENE), ".", "Top").text == SCENE.replace('name="Main"', 'name="Top"')
+    assert node_edits.rename(Scene(SCENE), ".", "Top").text == SCENE.replace('name="Main"', 'name="Top"')
 
 
 def test_a_node_put_below_another_parent_and_back_keeps_its_properties() -> None:
     scene = Scene(SCENE)
-    after = moves.reparent(scene, "Player/Sword", ".")
+    after = node_edits.reparent(scene, "Player/Sword", ".")
     assert sorted(paths(after)) == [".", "Player", "Sword"]
-    back = moves.reparent(after, "Sword", "Player")
+    back = node_edits.reparent(after, "Sword", "Player")
     assert sorted(paths(back)) == sorted(paths(scene))
     assert back.find("Player").section.property("metadata/keep").value == (  # type: ignore[union-attr]
         scene.find("Player").section.property("metadata/keep").value  # type: ignore[union-attr]
@@ -114,22 +114,22 @@ def test_a_node_put_below_another_parent_and_back_keeps_its_properties() -> None
 def test_a_node_cannot_go_below_itself_or_beside_its_namesake() -> None:
     scene = Scene(SCENE)
     with pytest.raises(Fault, match="below itself"):
-        moves.reparent(scene, "Player", "Player/Sword")
+        node_edits.reparent(scene, "Player", "Player/Sword")
     twin = scene.with_node(".", "Sword", 'type="Node"', {})
     with pytest.raises(Fault, match="already"):
-        moves.reparent(twin, "Sword", "Player")
+        node_edits.reparent(twin, "Sword", "Player")
 
 
 def test_an_index_says_where_among_its_siblings_a_node_goes() -> None:
     scene = Scene(SCENE)
     for name in ("A", "B"):
         scene = scene.with_node(".", name, 'type="Node"', {})
-    assert [node.name for node in moves.reparent(scene, "B", ".", 0).children(".")] == ["B", "Player", "A"]
-    assert [node.name for node in moves.reparent(scene, "Player", ".", 1).children(".")] == ["A", "Player", "B"]
+    assert [node.name for node in node_edits.reparent(scene, "B", ".", 0).children(".")] == ["B", "Player", "A"]
+    assert [node.name for node in node_edits.reparent(scene, "Player", ".", 1).children(".")] == ["A", "Player", "B"]
 
 
 def test_a_copy_has_the_properties_but_not_the_id() -> None:
-    after, path = moves.duplicate(Scene(SCENE), "Player", None)
+    after, path = node_edits.duplicate(Scene(SCENE), "Player", None)
     assert path == "Player2"
     assert paths(after)[-2:] == ["Player2", "Player2/Sword"]
     assert after.text.count("unique_id=1335629582") == 1
@@ -138,18 +138,18 @@ def test_a_copy_has_the_properties_but_not_the_id() -> None:
 
 def test_a_connection_is_made_once_and_taken_away_again() -> None:
     scene = Scene(SCENE)
-    after = moves.connect(scene, "Player/Sword", "draw", ".", "hide", 3)
+    after = node_edits.connect(scene, "Player/Sword", "draw", ".", "hide", 3)
     assert {"signal": "draw", "from": "Player/Sword", "to": ".", "method": "hide"} in after.connections()
     with pytest.raises(Fault, match="already"):
-        moves.connect(after, "Player/Sword", "draw", ".", "hide", None)
-    assert moves.disconnect(after, "Player/Sword", "draw", ".", "hide").text == SCENE
+        node_edits.connect(after, "Player/Sword", "draw", ".", "hide", None)
+    assert node_edits.disconnect(after, "Player/Sword", "draw", ".", "hide").text == SCENE
 
 
 def test_groups_are_set_and_the_last_one_takes_the_attribute_with_it() -> None:
     scene = Scene(SCENE)
-    both = moves.regroup(scene, "Player", ["heroes", 'odd "one"'])
+    both = node_edits.regroup(scene, "Player", ["heroes", 'odd "one"'])
     assert both.groups(both.find("Player")) == ["heroes", 'odd "one"']
-    none = moves.regroup(both, "Player", [])
+    none = node_edits.regroup(both, "Player", [])
     assert none.text == SCENE.replace(' groups=["heroes"]', "")
 
 
@@ -171,6 +171,6 @@ def test_any_walk_of_edits_and_its_way_back_leaves_the_rest_alone(names: list[st
         scene = scene.with_node(parent, name, 'type="Node2D"', {"visible": "false"})
     added = [path for path in paths(scene) if path not in (".", "Player", "Player/Sword")]
     for path in sorted(added, key=len, reverse=True):
-        scene, _ = moves.remove(scene, path)
+        scene, _ = node_edits.remove(scene, path)
     assert scene.text == SCENE
     assert scene.find("Player").section.property("metadata/keep").value == kept  # type: ignore[union-attr]

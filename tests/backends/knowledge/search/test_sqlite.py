@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from backends.knowledge import entries, manifest
-from backends.knowledge.book import Book
 from backends.knowledge.search.engines import index_for
 from backends.knowledge.search.filters import of_entries
 from backends.knowledge.search.sqlite import Fts5
 from backends.knowledge.sql import Condition
+from backends.knowledge.unit_of_work import Book
 from gateway.errors import Fault, Kind
 from gateway.state.store import Stores
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.gateway.auth.server.conftest import FREE
-from tests.peers.person import CALLBACK, Person, Program, pair
+from tests.peers.oauth_flow import CALLBACK, Person, Program, pair
 
 Json = dict[str, Any]
 

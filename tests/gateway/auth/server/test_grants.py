@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.peers.person import Person, Program, pair
+from tests.peers.oauth_flow import Person, Program, pair
 
 Json = dict[str, Any]
 FREE = {"registration_rate": "1000/minute", "authorize_rate": "10000/minute", "token_rate": "10000/minute"}

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.gateway.auth.server.conftest import FREE
-from tests.peers.person import Person, Program, pair
+from tests.peers.oauth_flow import Person, Program, pair
 
 
 def csrf(page: str) -> str:

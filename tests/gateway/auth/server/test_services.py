@@ -18,7 +18,7 @@ from gateway.errors import Fault, Kind
 from gateway.state.secrets import load_secret
 from tests.gateway.auth.house import Clock
 from tests.gateway.auth.server.conftest import FREE
-from tests.peers.person import Program
+from tests.peers.oauth_flow import Program
 
 Json = dict[str, Any]
 KEY = ECKey.generate_key("P-256", private=True, parameters={"kid": "k1"})

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from gateway.cli.signin.credential import Challenge, Refused, Step
 from tests.conftest import Running, run_gateway
-from tests.peers.desk import Bridged, Browser
+from tests.peers.stdio_bridge import Bridged, Browser
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 Json = dict[str, Any]

@@ -1,0 +1,97 @@
+"""The tools that do one thing each."""
+
+# Rows read best one to a line; the notation says what each parameter is.
+# fmt: off
+# ruff: noqa: E501
+
+from typing import Final
+
+from backends.godot.handlers import (
+    assets,
+    exporting,
+    node_attachments,
+    nodes,
+    projects,
+    raw_operations,
+    running,
+    scenes,
+    scripts,
+    settings,
+    workspace,
+)
+from backends.godot.tool import READ, SET, WRITE, Tool
+
+_IMPORT, _EXPORT = 300.0, 600.0
+_RESOURCES = "(StandardMaterial3D|ShaderMaterial|StyleBoxFlat|StyleBoxTexture|Theme|Environment|Sky|Gradient|Curve|AudioBusLayout|Animation|AnimationLibrary)"
+
+PLAIN: Final = (
+    # ---- the engine and what runs ----
+    Tool("get_godot_version", "Godot version", "The version of the engine that this backend uses.", READ, "", projects.version),
+    Tool("system_health", "System health", "Whether the engine and the editors can be reached.", READ, "includeMetrics:bool=true includeGodotStatus:bool=true", projects.health),
+    Tool("run_project", "Run project", "Start the project, or one of its scenes; get_debug_output says what it prints.", READ, "P scene", running.start, editor="run_project", read_only=False, open_world=True),
+    Tool("stop_project", "Stop project", "End the projects that you started.", READ, "", running.stop, editor="stop_project", read_only=False, destructive=True),
+    Tool("launch_editor", "Launch editor", "Start the Godot editor with the project.", READ, "P", running.launch_editor, read_only=False, open_world=True),
+    Tool("get_debug_output", "Debug output", "What the project that runs, or ran last, has said, with its errors sorted out.", READ, "", running.output),
+    Tool("start_debug_stream", "Start debug stream", "Begin to keep output for godot://debug/stream.", SET, "port:int>=1<=65535 pollIntervalMs:int>=10<=10000", running.stream_on),
+    Tool("stop_debug_stream", "Stop debug stream", "End the debug stream.", SET, "", running.stream_off, destructive=True),
+    Tool("get_debug_stream_status", "Debug stream status", "Whether the debug stream is on, and how much waits in it.", READ, "", running.stream_status),
+    Tool("take_screenshot", "Take screenshot", "A picture of a scene; needs an engine with a screen.", READ, "P scenePath outputPath delay:num>=0<=30", running.picture, read_only=False, open_world=True),
+    Tool("capture_editor_viewport", "Capture editor viewport", "A picture of the connected editor's viewport.", READ, "P viewport:(2d|3d)=2d outputPath=screenshots/editor_viewport.png", editor="capture_viewport"),
+    # ---- projects ----
+    Tool("list_projects", "List projects", "The Godot projects below a directory of yours.", READ, "directory* recursive:bool=false maxDepth:int>=1<=32 ignoreDirs:[str]", projects.listing),
+    Tool("create_project", "Create project", "Make an empty project in a folder of yours.", WRITE, "P name", projects.create, needs_project=False),
+    Tool("get_project_info", "Project info", "Name, main scene, autoloads, and how many files of each kind.", READ, "P", projects.info),
+    Tool("validate_project", "Validate project", "Compile every script and load every scene and resource.", READ, "P checkScripts:bool=true checkScenes:bool=true checkResources:bool=true", projects.validate, timeout=_EXPORT),
+    Tool("get_project_settings", "Get project settings", "Settings of project.godot: all, a section, or one.", READ, "P section key", settings.get),
+    Tool("set_project_setting", "Set project setting", "Set one setting of project.godot; the rest of the file stays as it is.", SET, "P key* value* section", settings.put),
+    Tool("manage_autoloads", "Manage autoloads", "Add, remove or list scripts and scenes that are loaded at start.", SET, "P action*:(add|remove|list) name path", settings.autoloads),
+    Tool("manage_input_actions", "Manage input actions", "Add, remove or list actions of the input map.", SET, "P action*:(add|remove|list) name events:events deadzone:num>=0<=1=0.5", settings.input_actions),
+    Tool("convert_3to4", "Convert 3 to 4", "Convert a project of Godot 3 to Godot 4.", WRITE, "sourcePath* targetPath noConvertSign:bool=false", exporting.convert, dangerous=True, timeout=_EXPORT, open_world=True),
+    Tool("validate_conversion_3to4", "Validate conversion", "What converting a project of Godot 3 would change.", READ, "sourcePath*", exporting.validate_conversion, timeout=_EXPORT),
+    Tool("generate_docs", "Generate docs", "The reference of the project's scripts as XML; of the engine where it has none.", WRITE, "P outputPath format:(xml|rst)=xml", exporting.documents, timeout=_EXPORT),
+    Tool("list_export_presets", "List export presets", "The export presets of the project.", READ, "P", exporting.presets),
+    Tool("export_project", "Export project", "Build the project with one of its export presets.", READ, "P preset* outputPath* mode:(release|debug)=release", exporting.project, read_only=False, open_world=True, timeout=_EXPORT),
+    Tool("export_pack", "Export pack", "Pack the project's data with one of its export presets.", READ, "P preset* outputPath*", exporting.pack, read_only=False, open_world=True, timeout=_EXPORT),
+    # ---- scenes and nodes ----
+    Tool("create_scene", "Create scene", "Make a scene with a root node.", WRITE, "P S rootNodeType=Node2D rootNodeName", scenes.create, editor="create_scene"),
+    Tool("save_scene", "Save scene", "Save a scene as the engine writes it, or a copy of it.", SET, "P S newPath", scenes.resave, editor="save_scene"),
+    Tool("list_scenes", "List scenes", "The scenes of the project.", READ, "P directory recursive:bool=true", scenes.listing),
+    Tool("get_node_tree", "Get node tree", "The nodes of a scene, as a tree and as a picture of it.", READ, "P S maxDepth:int>=1", nodes.tree),
+    Tool("add_node", "Add node", "Add a node to a scene, with properties.", WRITE, "P S nodeType* nodeName* parentNodePath properties:object", nodes.add, editor="add_node"),
+    Tool("edit_node", "Edit node", "Set properties of a node.", SET, "P S nodePath* properties*:object", nodes.edit, editor="edit_node"),
+    Tool("remove_node", "Remove node", "Remove a node and all below it.", WRITE, "P S nodePath*", nodes.remove, editor="remove_node", destructive=True),
+    Tool("rename_node", "Rename node", "Give a node another name; connections follow.", WRITE, "P S nodePath* newName*", nodes.rename, editor="rename_node"),
+    Tool("move_node", "Move node", "Put a node below another parent.", WRITE, "P S nodePath* newParentPath*", nodes.move, editor="reparent_node"),
+    Tool("duplicate_node", "Duplicate node", "Copy a node with all below it.", WRITE, "P S nodePath* newName", nodes.duplicate, editor="duplicate_node"),
+    Tool("instance_scene", "Instance scene", "Put an instance of one scene into another.", WRITE, "P S instancePath* parentNodePath instanceName", nodes.instance, editor="instance_scene"),
+    Tool("connect_signal", "Connect signal", "Connect a node's signal to a method of another node.", WRITE, "P S fromNodePath* signal* toNodePath* method* flags:int>=0", nodes.connect, editor="connect_signal"),
+    Tool("manage_groups", "Manage groups", "Add, remove or list the groups of a node.", SET, "P S nodePath* action*:(add|remove|list) groups:[str]", nodes.groups),
+    Tool("load_sprite", "Load sprite", "Set the texture of a sprite.", SET, "P S nodePath* texturePath*", node_attachments.load_sprite),
+    Tool("attach_script", "Attach script", "Attach a script to a node.", SET, "P S nodePath* scriptPath*", node_attachments.attach_script, editor="attach_script"),
+    Tool("detach_script", "Detach script", "Take the script from a node.", SET, "P S nodePath*", node_attachments.detach_script, editor="detach_script"),
+    Tool("export_mesh_library", "Export mesh library", "Make a MeshLibrary of the meshes in a scene.", WRITE, "P S outputPath* meshItemNames:[str]", assets.mesh_library),
+    Tool("get_uid", "Get UID", "The identifier of a file.", READ, "P filePath*", scenes.get_uid),
+    Tool("update_project_uids", "Update UIDs", "Give identifiers to the files that have none.", SET, "P", scenes.update_uids, dangerous=True, timeout=_IMPORT),
+    # ---- scripts ----
+    Tool("list_scripts", "List scripts", "The scripts of the project.", READ, "P directory", scripts.listing),
+    Tool("read_script", "Read script", "The text of a script.", READ, "P scriptPath*", scripts.read),
+    Tool("write_script", "Write script", "Write a script and say whether it compiles.", WRITE, "P scriptPath* content* overwrite:bool=false", scripts.write),
+    Tool("delete_script", "Delete script", "Delete a script; one that a scene uses only with force.", WRITE, "P scriptPath* force:bool=false", scripts.delete, destructive=True),
+    Tool("get_script_errors", "Script errors", "What the compiler says of a script, or of all.", READ, "P scriptPath", scripts.check, timeout=_IMPORT),
+    # ---- resources and assets ----
+    Tool("create_resource", "Create resource", "Make a resource file.", WRITE, f"P resourcePath* resourceType*:{_RESOURCES} properties:object", assets.create),
+    Tool("list_resources", "List resources", "The resource files of the project.", READ, "P directory recursive:bool=true resourceType", assets.resources),
+    Tool("list_assets", "List assets", "Textures, sounds, models and fonts of the project.", READ, "P directory recursive:bool=true category:(all|texture|audio|model|font)=all", assets.listing),
+    Tool("import_asset", "Import asset", "Copy an asset into the project.", WRITE, "P sourcePath* destinationPath* overwrite:bool=false", assets.bring_in, open_world=True),
+    Tool("reimport_assets", "Reimport assets", "Have the engine import assets again.", SET, "P assetPaths*:paths method:(touch|delete_import)=touch", assets.reimport, timeout=_IMPORT, open_world=True),
+    Tool("batch_operations", "Batch operations", "Several tools one after the other.", WRITE, "P operations*:operations stopOnError:bool=true maxOperations:int>=1<=100", raw_operations.batch_tools, locks=False, timeout=_EXPORT),
+    # ---- the plain doors ----
+    Tool("godot_import_project_assets", "Import assets", "Have the engine import all assets of the project.", SET, "P godotPath", assets.import_all, timeout=_IMPORT, open_world=True),
+    Tool("godot_preflight", "Preflight", "Whether project, engine, editor and add-on are ready.", READ, "P godotPath host=127.0.0.1 port:int>=1<=65535=8765", projects.preflight),
+    Tool("godot_sync_addon", "Sync add-on", "Put our editor plugin into the project.", SET, "P enablePlugin:bool=true ensureToken:bool=true token", workspace.sync_addon),
+    Tool("godot_headless_op", "Headless operation", "One operation without an editor, by name.", WRITE, "P operation* params:object|str={}", raw_operations.operation, destructive=True),
+    Tool("godot_headless_batch", "Headless batch", "Several operations without an editor.", WRITE, "P steps*:headlessSteps stopOnError:bool=true", raw_operations.batch, destructive=True, timeout=_IMPORT),
+    Tool("godot_rpc", "Editor call", "One method of the connected editor.", WRITE, "request_json*:object|str timeoutMs:int>=1<=60000=10000", raw_operations.rpc, destructive=True),
+    Tool("godot_inspect", "Editor inspection", "Ask the connected editor about a class or object.", READ, "query_json*:object|str timeoutMs:int>=1<=60000=10000", raw_operations.inspect),
+    Tool("godot_editor_batch", "Editor batch", "Several methods of the editor with one undo.", WRITE, "steps*:editorSteps actionName stopOnError:bool=true timeoutMs:int>=1<=60000=10000", raw_operations.editor_batch, destructive=True),
+)

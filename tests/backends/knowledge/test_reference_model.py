@@ -1,0 +1,71 @@
+"""Random sequences of changes and undos end as a simple model says, with concurrent writers and without."""
+
+import asyncio
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.backends.knowledge.reference_model import OPS, Driver, Model
+
+
+async def test_the_memory_agrees_with_a_simple_model(memory: Any) -> None:
+    await agrees(memory, 15)
+
+
+async def agrees(memory: Any, examples: int) -> None:
+    """So many random sequences end with the same content, history and resources as in the model."""
+    loop = asyncio.get_running_loop()
+
+    async def play(ops: list[Any]) -> None:
+        model, driver = Model(), Driver(await memory.elsewhere())
+        for op in ops:
+            await driver.step(model, op)
+        await driver.compare(model)
+
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(OPS, min_size=12, max_size=30))
+    def plays(ops: list[Any]) -> None:
+        asyncio.run_coroutine_threadsafe(play(ops), loop).result()
+
+    await asyncio.to_thread(plays)
+
+
+async def test_sixteen_writers_lose_nothing(memory: Any) -> None:
+    shared = await memory("store", topic="counter", content="0")
+
+    async def write(writer: int) -> list[str]:
+        made = []
+        for n in range(5):
+            entry = await memory("store", topic=f"writer {writer}", content=f"{writer}/{n}", actor=f"w{writer}")
+            made.append(entry["id"])
+            await memory("relate", subject=f"w{writer}", predicate=f"said{n}", object=f"{n}")
+            await memory("update", id=shared["id"], content=f"{writer}/{n}")
+        return made
+
+    made = [id_ for ids in await asyncio.gather(*map(write, range(16))) for id_ in ids]
+    found = [item for page in await memory.pages("query", limit=50) for item in page]
+    assert {item["id"] for item in found} == {*made, shared["id"]}
+    (counter,) = [item for item in found if item["id"] == shared["id"]]
+    assert counter["version"] == 81
+    history = [item["id"] for page in await memory.pages("history", limit=100) for item in page]
+    assert len(history) == len(set(history)) == 1 + 16 * 15
+    assert history == sorted(history, reverse=True)
+    assert (await memory.read("knowledge://entries"))["as_of_tx_id"] == history[0]
+
+
+async def test_of_two_writers_of_one_version_only_one_wins(memory: Any) -> None:
+    made = await memory("store", topic="t", content="0")
+    tries = [memory.result("update", {"id": made["id"], "content": str(n), "expected_version": 1}) for n in range(8)]
+    results = await asyncio.gather(*tries)
+    won = [result["structuredContent"]["content"] for result in results if not result["isError"]]
+    assert await memory.contents() == won
+    codes = [result["structuredContent"]["error"]["code"] for result in results if result["isError"]]
+    assert codes == ["conflict"] * 7
+
+
+async def test_of_many_who_state_contradicting_facts_one_is_written(memory: Any) -> None:
+    facts = [memory("relate", subject="s", predicate="p", object=str(n)) for n in range(8)]
+    answers = await asyncio.gather(*facts)
+    assert sum("conflict_id" not in answer for answer in answers) == 1
+    assert len((await memory("query_graph"))["items"]) == 1
