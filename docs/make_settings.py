@@ -19,7 +19,7 @@ from gateway.settings import (
     VirtualServer,
 )
 from gateway.settings.limits import LimitRule
-from gateway.settings.upstream import OAuthClient, ProcessLimits
+from gateway.settings.backends import OAuthClient, ProcessLimits
 
 PAGE: Final = Path(__file__).with_name("settings.md")
 

@@ -20,29 +20,21 @@ from gateway.edge.bridge import bridge_router
 from gateway.edge.bridge_godot import godot_bridge
 from gateway.edge.correlation import correlate
 from gateway.edge.door import Door
-from gateway.edge.health import health_router
 from gateway.edge.lane import Lane
-from gateway.edge.metrics import for_operators
-from gateway.edge.unserved import answer_unserved
-from gateway.parts.changes import Changes
+from gateway.edge.metrics import for_operators, health_router
+from gateway.edge.refusal import answer_unserved
 from gateway.parts.console import Asked, open_console
-from gateway.parts.counting import shared_windows
 from gateway.parts.doors import Eras, Front, guarded
 from gateway.parts.ground import Ground
-from gateway.parts.health import Healths
 from gateway.parts.identity import Identity
-from gateway.parts.inside import Inside
-from gateway.parts.limiting import limit_stage
-from gateway.parts.looking import Looking
-from gateway.parts.metrics import gauges, metrics
-from gateway.parts.naming import naming
+from gateway.parts.inside import Inside, Tasks
+from gateway.parts.limiting import limit_stage, shared_windows
+from gateway.parts.looking import Healths, Looking, Usage
 from gateway.parts.paths import Paths, lay
-from gateway.parts.remembering import Remembering
+from gateway.parts.remembering import Changes, Remembering, naming
 from gateway.parts.ruling import Advice, read_policies
 from gateway.parts.served import Backends, endpoints, refused
-from gateway.parts.tasks import Tasks
-from gateway.parts.usage import Usage
-from gateway.parts.watching import Watching
+from gateway.parts.watching import Watching, gauges, metrics
 from gateway.policy.decide import Policy
 from gateway.protocol.floor import Floor
 from gateway.protocol.hub import Hub

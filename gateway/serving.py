@@ -21,7 +21,7 @@ from gateway.edge.census import Census
 from gateway.edge.limits import EdgeLimits
 from gateway.edge.server import Edge, protocol_class
 from gateway.settings import Settings, SettingsError
-from gateway.upstream.refusal import LoadError
+from gateway.upstream.health import LoadError
 
 log = logging.getLogger("gatehouse")
 

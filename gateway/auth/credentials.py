@@ -2,8 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from gateway.auth.key_text import parse
-from gateway.auth.keys import Keys
+from gateway.auth.keys import Keys, parse
 from gateway.auth.revocations import Revocations
 from gateway.auth.tokens import Tokens
 from gateway.contract import Caller

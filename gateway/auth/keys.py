@@ -1,4 +1,9 @@
-"""API keys: shown once, stored as a keyed digest of the secret."""
+"""How a key is written: `gth_<id>_<secret>_<check>`.
+
+The check lets a typo be seen, and a leaked key be found, without asking anybody.
+
+API keys: shown once, stored as a keyed digest of the secret.
+"""
 
 import asyncio
 import hashlib
@@ -6,7 +11,10 @@ import hmac
 import json
 import logging
 import re
+import secrets
+import string
 import time
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -14,19 +22,62 @@ from typing import Any, Final, Literal
 from sqlalchemy import Row, bindparam, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from gateway.auth.key_text import new_id, new_secret, parse, spell
 from gateway.contract import Caller
-from gateway.contract.scopes import EVERYDAY
+from gateway.contract.caller import EVERYDAY
 from gateway.errors import Fault, Kind
-from gateway.state.database import Database
-from gateway.state.names import checked
-from gateway.state.together import Together
+from gateway.state.database import Database, Together
+from gateway.state.files import checked
+
+_ID_CHARACTERS: Final = string.ascii_lowercase + string.digits
+
+_CHECK_CHARACTERS: Final = string.digits + string.ascii_letters
+
+_ID_LENGTH: Final = 12
+
+_CHECK_LENGTH: Final = 6
+# By length, not by separator: base64url has underscores of its own.
+_KEY: Final = re.compile(r"gth_([a-z0-9]{12})_([A-Za-z0-9_-]{43})_([A-Za-z0-9]{6})", re.ASCII)
+
+
+def new_id() -> str:
+    return "".join(secrets.choice(_ID_CHARACTERS) for _ in range(_ID_LENGTH))
+
+
+def new_secret() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def spell(keyid: str, secret: str) -> str:
+    stem = f"gth_{keyid}_{secret}"
+    return f"{stem}_{_check(stem)}"
+
+
+def parse(key: str) -> tuple[str, str] | None:
+    """The id and the secret; None when it is no key, or one with a typo."""
+    match = _KEY.fullmatch(key)
+    if match is None:
+        return None
+    keyid, secret, check = match.groups()
+    return (keyid, secret) if check == _check(f"gth_{keyid}_{secret}") else None
+
+
+def _check(stem: str) -> str:
+    """CRC-32 in base 62, most significant digit first."""
+    rest, check = zlib.crc32(stem.encode("ascii")), ""
+    for _ in range(_CHECK_LENGTH):
+        rest, digit = divmod(rest, len(_CHECK_CHARACTERS))
+        check = _CHECK_CHARACTERS[digit] + check
+    return check
+
 
 DEFAULT_SCOPES: Final = EVERYDAY
 
 _WORDS: Final = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
+
 _SCOPE: Final = re.compile(r"[!#-\[\]-~]{1,128}", re.ASCII)
+
 _NOTE_EVERY: Final = 60.0
+
 _NOTED_KEYS: Final = 10_000
 
 _log = logging.getLogger(__name__)
@@ -239,9 +290,15 @@ _INSERT = text(
     "INSERT INTO api_keys (tenant, id, digest, subject, kind, scopes, member_of, label, created_at, expires_at)"
     " VALUES (:tenant, :id, :digest, :subject, :kind, :scopes, :member_of, :label, :created, :expires)"
 )
+
 _FIND = text("SELECT * FROM api_keys WHERE id IN :ids").bindparams(bindparam("ids", expanding=True))
+
 _LIST_ALL = text("SELECT * FROM api_keys ORDER BY tenant, created_at, id")
+
 _LIST = text("SELECT * FROM api_keys WHERE tenant = :tenant ORDER BY created_at, id")
+
 _REVOKE = text("UPDATE api_keys SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL")
+
 _COUNT_REVOKED = text("SELECT count(revoked_at) FROM api_keys")
+
 _USED = text("UPDATE api_keys SET last_used_at = :at WHERE id = :id")

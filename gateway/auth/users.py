@@ -16,7 +16,7 @@ from gateway.auth.revocations import Revocations
 from gateway.auth.threads import Threads
 from gateway.errors import Fault, Kind
 from gateway.state.database import Database
-from gateway.state.names import checked
+from gateway.state.files import checked
 
 _SUBJECT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}", re.ASCII)
 _SHORTEST: Final = 10

@@ -9,7 +9,7 @@ from typing import Any, Final
 from gateway.cli.configured import read_without_backends
 from gateway.cli.failure import UNREACHABLE, Failure
 from gateway.parts.watching import encoder, sender
-from gateway.telemetry.audit_log import audit_record
+from gateway.telemetry.otlp_log import audit_record
 from gateway.telemetry.senders import Rejected, TryAgain
 
 _BATCH: Final = 500

@@ -1,8 +1,13 @@
-"""`gatehouse backends`: add, remove and list entries of gatehouse.yaml; ask a running gateway how they are."""
+"""The backends as the operator wrote them, for `check` and `backends list`.
+
+`gatehouse backends`: add, remove and list entries of gatehouse.yaml; ask a running gateway how they are.
+
+`gatehouse backends pin`: accept what remote servers changed. A running gateway knows within a second.
+"""
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,12 +16,36 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway.cli.api_address import ELSEWHERE, api_address
-from gateway.cli.configured import read_without_backends
-from gateway.cli.entries import entry_of
+from gateway.cli.books import Books, with_books
+from gateway.cli.configured import ELSEWHERE, api_address, read_without_backends
 from gateway.cli.failure import FAILED, UNAUTHENTICATED, UNREACHABLE, Failure, say
 from gateway.cli.settings_file import SettingsFile, no_longer_served
 from gateway.contract import Json
+from gateway.settings import BackendEntry, CommandBackend, ModuleBackend, UrlBackend
+from gateway.state.catalogue import CatalogueRows
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One of them."""
+
+    namespace: str
+    kind: str
+    target: str
+    served: bool
+
+
+def entry_of(namespace: str, backend: BackendEntry) -> Entry:
+    """`served` as far as the settings say."""
+    match backend:
+        case ModuleBackend():
+            return Entry(namespace, "module", ":".join(backend.target), backend.enabled)
+        case UrlBackend():
+            return Entry(namespace, "url", backend.url, backend.enabled)
+        case CommandBackend():
+            # Arguments may hold secrets; the program's name does not.
+            return Entry(namespace, "command", backend.command, backend.enabled)
+
 
 _TIMEOUT: Final = httpx.Timeout(10, connect=5)
 
@@ -122,3 +151,20 @@ def _table(rows: Sequence[Json], columns: Sequence[str]) -> None:
 
 def _shown(value: Any) -> str:
     return "yes" if value is True else "no" if value is False else str(value)
+
+
+def pin(namespace: str, tool: str | None, config: Path | None, *, as_json: bool) -> None:
+    async def accept(books: Books) -> list[str]:
+        if namespace not in (known := books.settings.backends):
+            raise Failure(f"no backend is named {namespace} (known: {', '.join(known)})", code=2)
+        return await CatalogueRows(books.database).accept(namespace, tool)
+
+    accepted = with_books(config, accept)
+    if as_json:
+        print(json.dumps({"namespace": namespace, "accepted": accepted}))
+    elif accepted:
+        print("\n".join(f"{namespace}.{name} is accepted as it is now" for name in accepted))
+    elif tool is not None:
+        raise Failure(f"{namespace}.{tool} does not wait to be accepted")
+    else:
+        print(f"no tool of {namespace} waits to be accepted")

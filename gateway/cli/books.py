@@ -1,4 +1,7 @@
-"""The database as commands open it that change who may sign in; a running server notices within a second."""
+"""The database of the settings, as every command that opens it itself does.
+
+The database as commands open it that change who may sign in; a running server notices within a second.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,12 +11,18 @@ from typing import TypeVar
 
 from gateway.auth.revocations import Revocations
 from gateway.cli.configured import read_without_backends
-from gateway.cli.database import open_database
 from gateway.cli.failure import Failure, system_errors_explained
 from gateway.settings import Settings
 from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import Tenants
+
+
+async def open_database(settings: Settings) -> Database:
+    """PostgreSQL where the settings name one, else the file in the data folder. Raises `Fault(UNAVAILABLE)`."""
+    at = settings.database.url
+    return await Database.open(settings.data_dir, at.get_secret_value() if at is not None else None)
+
 
 T = TypeVar("T")
 

@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gateway.cli.backends import Entry, entry_of
 from gateway.cli.configured import EVERYWHERE, make_importable, read_settings
-from gateway.cli.entries import Entry, entry_of
 from gateway.cli.failure import BAD_SETTINGS, Failure, say
-from gateway.parts.rules import judge_policies
+from gateway.parts.ruling import judge_policies
 from gateway.settings import Settings
-from gateway.upstream.refusal import LoadError
+from gateway.upstream.health import LoadError
 
 
 def check(config: Path | None, as_json: bool) -> None:
@@ -39,7 +39,7 @@ def check(config: Path | None, as_json: bool) -> None:
 def _refusals(settings: Settings) -> Iterator[LoadError]:
     """What `serve` would refuse."""
     if settings.backends:
-        from gateway.parts.judged import backend_refusals
+        from gateway.parts.served import backend_refusals
 
         yield from backend_refusals(settings)
     try:

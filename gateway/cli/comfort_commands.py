@@ -1,4 +1,7 @@
-"""What can be typed to get started, to connect a client, and to find out what is wrong."""
+"""What can be typed to get started, to connect a client, and to find out what is wrong.
+
+The demos there are. Each is a module of its backend, loaded by name when it is asked for.
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -100,10 +103,52 @@ def stdio(
 
     Without a key it signs you in: it opens the browser, and keeps what it is given for the next time.
     """
-    from gateway.cli.signin.program import Program
+    from gateway.cli.signin.credential import Program
     from gateway.cli.stdio.server import stdio
 
     program = Program(client_id or None, client_secret or None, client_document or None, callback_port)
     if problem := program.problem():
         raise Failure(problem, code=2)
     stdio(endpoint_of(url, config), token, program)
+
+
+Folder = Annotated[
+    Path | None,
+    typer.Option("--folder", metavar="FOLDER", help="Keep all that is made in this new folder, to look at it."),
+]
+
+demos = typer.Typer(help="Show a backend at work, on a gateway of its own.")
+
+
+@demos.command()
+def launch(folder: Folder = None, as_json: AsJson = False) -> None:
+    """Take a small product's repository from nothing to a pull request."""
+    _show("backends.launch.demo", folder, as_json)
+
+
+@demos.command()
+def roblox(folder: Folder = None, as_json: AsJson = False) -> None:
+    """Plant a small wood in a Studio without a screen, by the real Studio plugin."""
+    _show("backends.roblox.demo", folder, as_json)
+
+
+@demos.command()
+def godot(
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", metavar="PROGRAM", envvar="GODOT_PATH", help="The Godot 4 to use; else that on PATH."),
+    ] = None,
+    folder: Folder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a small game from an empty folder, and run it on a real Godot engine."""
+    _show("backends.godot.demo", folder, as_json, engine=engine)
+
+
+def _show(module: str, folder: Path | None, as_json: bool, **given: str | None) -> None:
+    from gateway.cli.demo.runner import show
+    from gateway.telemetry.log import set_up
+
+    # The gateway's own lines stay out of the picture.
+    set_up("error", "text")
+    show(module, folder, as_json, **given)

@@ -1,6 +1,8 @@
 """What can be typed: every command with its options and its help.
 
 What a command does is imported when it is run: nobody who asks for the version waits for a whole gateway to load.
+
+What can be typed to get servers in and out: `gatehouse import` and `gatehouse backends`.
 """
 
 import json
@@ -18,8 +20,11 @@ Url = Annotated[
     str | None,
     typer.Option("--url", envvar="GATEHOUSE_URL", help="MCP endpoint; that of the settings unless given."),
 ]
+
 Token = Annotated[str | None, typer.Option("--token", envvar="GATEHOUSE_TOKEN", help="API key or access token.")]
+
 Host = Annotated[str | None, typer.Option("--host", help="Address to listen on, instead of server.host.")]
+
 Port = Annotated[
     int | None, typer.Option("--port", min=0, max=65535, help="Port to listen on, instead of server.port; 0: any free.")
 ]
@@ -159,3 +164,91 @@ def upgrade_database(config: Config = None, as_json: AsJson = False) -> None:
     from gateway.cli.db import upgrade
 
     upgrade(config, as_json)
+
+
+Namespace = Annotated[str, typer.Argument(metavar="NAME", help="Its namespace.")]
+
+Replace = Annotated[bool, typer.Option("--replace", help="Write over entries of the same name.")]
+
+
+def import_file(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A client's file, such as .mcp.json.")],
+    config: Config = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    replace: Replace = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy the servers of Claude Desktop, Claude Code, Cursor or VS Code into the settings."""
+    from gateway.cli.importing import import_file
+
+    import_file(file, config, dry_run=dry_run, replace=replace, as_json=as_json)
+
+
+def add(
+    namespace: Namespace,
+    command: Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND ARGS…]", help="Program to run.")] = None,
+    url: Annotated[str | None, typer.Option("--url", help="Address of a remote server.")] = None,
+    module: Annotated[str | None, typer.Option("--module", help="Python module in the gateway's process.")] = None,
+    header: Annotated[list[str] | None, typer.Option("--header", help="NAME=VALUE, sent to it; repeat.")] = None,
+    env: Annotated[list[str] | None, typer.Option("--env", help="NAME=VALUE, its environment; repeat.")] = None,
+    allow_private: Annotated[bool, typer.Option("--allow-private", help="It may lie in a private network.")] = False,
+    replace: Replace = False,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a backend to the settings."""
+    from gateway.cli.backends import add, pairs
+
+    program, *args = command or [""]
+    entry = {
+        "command": program,
+        "url": url,
+        "module": module,
+        "args": args,
+        "env": pairs(env, "--env"),
+        "headers": pairs(header, "--header"),
+        "allow_private": allow_private,
+    }
+    add(namespace, entry, config, replace=replace, as_json=as_json)
+
+
+def remove(namespace: Namespace, config: Config = None) -> None:
+    """Take a backend out of the settings."""
+    from gateway.cli.backends import remove
+
+    remove(namespace, config)
+
+
+def pin(
+    namespace: Namespace,
+    tool: Annotated[str | None, typer.Argument(metavar="[TOOL]", help="Only this one, by the server's name.")] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Accept the definitions that a remote server's tools have now (`catalogue.pins: deny`)."""
+    from gateway.cli.backends import pin
+
+    pin(namespace, tool, config, as_json=as_json)
+
+
+def list_backends(
+    config: Config = None,
+    url: Annotated[str | None, typer.Option("--url", envvar="GATEHOUSE_URL", help="A running gateway.")] = None,
+    token: Annotated[str | None, typer.Option("--token", envvar="GATEHOUSE_TOKEN", help="With mcp:admin.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the backends: of the settings, or with --url of a running gateway, and how they are."""
+    from gateway.cli.backends import list_backends
+
+    list_backends(config, url, token, as_json)
+
+
+def check_backends(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME…]", help="Only these.")] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Connect to each backend and say what is wrong."""
+    from gateway.cli.probe import check_backends
+
+    check_backends(names or (), config, as_json)

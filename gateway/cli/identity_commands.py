@@ -35,9 +35,9 @@ def add_user(
     config: Config = None,
 ) -> None:
     """Make a user, or give one another password."""
-    from gateway.cli.user import add
+    from gateway.cli.user import add_user
 
-    add(name, tenant, group or [], scope, password_stdin, config)
+    add_user(name, tenant, group or [], scope, password_stdin, config)
 
 
 @users.command("list")
@@ -59,17 +59,17 @@ def remove_user(
     config: Config = None,
 ) -> None:
     """Remove a user: everything signed in under that name ends."""
-    from gateway.cli.user import remove
+    from gateway.cli.user import remove_user
 
-    remove(name, tenant, config)
+    remove_user(name, tenant, config)
 
 
 @users.command("code")
 def sign_in_code(config: Config = None) -> None:
     """Print a code that signs a browser of this machine in, once."""
-    from gateway.cli.user import code
+    from gateway.cli.user import create_sign_in_code
 
-    code(config)
+    create_sign_in_code(config)
 
 
 @clients.command("add")
@@ -84,15 +84,15 @@ def add_client(
     as_json: AsJson = False,
 ) -> None:
     """Make a client that gets tokens by itself, and print its id and secret: the only time they are shown."""
-    from gateway.cli.oauth_client import add
+    from gateway.cli.user import add_client
 
-    add(service, tenant, scope, jwks, config, as_json)
+    add_client(service, tenant, scope, jwks, config, as_json)
 
 
 @clients.command("list")
 def list_clients(config: Config = None, as_json: AsJson = False) -> None:
     """List the clients, those that registered themselves included."""
-    from gateway.cli.oauth_client import list_clients
+    from gateway.cli.user import list_clients
 
     list_clients(config, as_json)
 
@@ -102,14 +102,14 @@ def remove_client(
     client_id: Annotated[str, typer.Argument(metavar="CLIENT", help="Id of the client.")], config: Config = None
 ) -> None:
     """Remove a client: its tokens end."""
-    from gateway.cli.oauth_client import remove
+    from gateway.cli.user import remove_client
 
-    remove(client_id, config)
+    remove_client(client_id, config)
 
 
 @signing.command("rotate")
 def rotate_signing(config: Config = None) -> None:
     """Sign with a new key from now on; tokens signed before stay good until they end."""
-    from gateway.cli.signing import rotate
+    from gateway.cli.user import rotate
 
     rotate(config)

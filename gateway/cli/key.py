@@ -16,10 +16,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from gateway.auth.keys import KeyInfo, Keys
+from gateway.cli.books import open_database
 from gateway.cli.configured import read_without_backends
-from gateway.cli.database import open_database
 from gateway.cli.failure import Failure, system_errors_explained
-from gateway.cli.scopes import checked_scopes
+from gateway.cli.user import checked_scopes
 from gateway.settings import Settings
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import Tenants

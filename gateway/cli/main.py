@@ -9,9 +9,9 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
 
-from gateway.cli import backend_commands, comfort_commands, commands, identity_commands
+from gateway.cli import comfort_commands, commands, identity_commands
 from gateway.cli.audit import audit
-from gateway.cli.demo.commands import demos
+from gateway.cli.comfort_commands import demos
 from gateway.cli.failure import BAD_SETTINGS, FAILED, Failure, say
 from gateway.cli.policy import policies
 from gateway.cli.tenant import tenants
@@ -113,12 +113,12 @@ app.add_typer(policies, name="policy")
 app.add_typer(audit, name="audit")
 database.command("upgrade")(commands.upgrade_database)
 app.add_typer(database, name="db")
-app.command("import")(backend_commands.import_file)
-backends.command("add")(backend_commands.add)
-backends.command("remove")(backend_commands.remove)
-backends.command("list")(backend_commands.list_backends)
-backends.command("pin")(backend_commands.pin)
-backends.command("check")(backend_commands.check)
+app.command("import")(commands.import_file)
+backends.command("add")(commands.add)
+backends.command("remove")(commands.remove)
+backends.command("list")(commands.list_backends)
+backends.command("pin")(commands.pin)
+backends.command("check")(commands.check_backends)
 app.add_typer(backends, name="backends")
 app.add_typer(identity_commands.users, name="user")
 app.add_typer(identity_commands.clients, name="client")

@@ -90,7 +90,7 @@ def why(
     as_json: AsJson = False,
 ) -> None:
     """Explain what would become of a call, and by which policies."""
-    from gateway.cli.api_address import api_address
+    from gateway.cli.configured import api_address
     from gateway.cli.standing_in import ask_api, person, with_house
 
     who = person(tenant, subject, service, group, scope)
@@ -140,7 +140,7 @@ def show_tools_as(
     token: str | None,
 ) -> "list[Json]":
     """The catalogue as that person sees it: of a running gateway at `url`, else of the settings."""
-    from gateway.cli.api_address import api_address
+    from gateway.cli.configured import api_address
     from gateway.cli.standing_in import ask_api, person, with_house
 
     who: Caller = person(tenant, subject, None, group, None)

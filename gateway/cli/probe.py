@@ -17,10 +17,9 @@ from gateway.cli.failure import BAD_SETTINGS, FAILED, Failure
 from gateway.cli.waiting import Waiting
 from gateway.contract import Json, Manifest
 from gateway.errors import Fault, ForeignError
-from gateway.parts.judged import judge
-from gateway.parts.remotes import remote_backend
-from gateway.settings import Backend, CommandBackend, ModuleBackend, Settings, UrlBackend
-from gateway.upstream.refusal import LoadError
+from gateway.parts.served import judge, remote_backend
+from gateway.settings import BackendEntry, CommandBackend, ModuleBackend, Settings, UrlBackend
+from gateway.upstream.health import LoadError
 from gateway.upstream.stdio.watchdog import Watchdog
 
 SECONDS: Final = 20.0
@@ -78,7 +77,7 @@ def check_backends(names: Sequence[str], config: Path | None, as_json: bool) -> 
         raise Failure(f"{bad} of {len(findings)} cannot be served", code=FAILED if findings else BAD_SETTINGS)
 
 
-async def probe(settings: Settings, chosen: Mapping[str, Backend]) -> list[Finding]:
+async def probe(settings: Settings, chosen: Mapping[str, BackendEntry]) -> list[Finding]:
     """Connect to each of them, all at once; modules are imported and their options checked."""
     complaints = _Complaints()
     logger = logging.getLogger("gatehouse.upstream")
@@ -95,7 +94,7 @@ async def probe(settings: Settings, chosen: Mapping[str, Backend]) -> list[Findi
 
 
 async def _one(
-    settings: Settings, namespace: str, entry: Backend, watchdog: Watchdog, complaints: _Complaints
+    settings: Settings, namespace: str, entry: BackendEntry, watchdog: Watchdog, complaints: _Complaints
 ) -> Finding:
     try:
         judge(settings, namespace, entry)
@@ -160,7 +159,7 @@ def mend(entry: UrlBackend | CommandBackend, exc: BaseException, said: Sequence[
     return "see that it runs, speaks MCP at this url:, and is not behind a proxy that this machine cannot pass"
 
 
-def _refused(namespace: str, entry: Backend, problem: str) -> Finding:
+def _refused(namespace: str, entry: BackendEntry, problem: str) -> Finding:
     if "files_shared" in problem:  # says itself how
         problem, _, mend = problem.partition(": ")
     else:
@@ -168,7 +167,7 @@ def _refused(namespace: str, entry: Backend, problem: str) -> Finding:
     return Finding(namespace, False, problem=problem, mend=mend)
 
 
-def _mend_load(entry: Backend, problem: str) -> str:
+def _mend_load(entry: BackendEntry, problem: str) -> str:
     if isinstance(entry, ModuleBackend):
         return "mend that option" if problem.startswith("options") else "install it, or mend module:"
     if isinstance(entry, UrlBackend) and not entry.allow_private:

@@ -85,8 +85,8 @@ class SettingsFile:
 
     def _judge(self, settings: Settings) -> None:
         """What a gateway would refuse must not stand there: one that runs would take in no change any more."""
-        from gateway.parts.judged import judge
-        from gateway.upstream.refusal import LoadError
+        from gateway.parts.served import judge
+        from gateway.upstream.health import LoadError
 
         make_importable(settings)
         for namespace in self._put:

@@ -10,12 +10,11 @@ import httpx
 
 from gateway.app import Gatehouse
 from gateway.auth.keys import DEFAULT_SCOPES
-from gateway.cli.api_address import ELSEWHERE
-from gateway.cli.configured import make_importable, read_settings
+from gateway.cli.configured import ELSEWHERE, make_importable, read_settings
 from gateway.cli.failure import BAD_SETTINGS, UNAUTHENTICATED, UNREACHABLE, Failure, system_errors_explained
 from gateway.contract import Caller, Json
 from gateway.telemetry.log import Lines
-from gateway.upstream.refusal import LoadError
+from gateway.upstream.health import LoadError
 
 T = TypeVar("T")
 

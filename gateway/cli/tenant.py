@@ -91,8 +91,8 @@ def _all_unless(given: Sequence[str] | None) -> Sequence[str]:
 
 
 def _with_tenants(config: Path | None, work: "Callable[[Tenants], Awaitable[T]]") -> T:
+    from gateway.cli.books import open_database
     from gateway.cli.configured import read_without_backends
-    from gateway.cli.database import open_database
     from gateway.cli.failure import system_errors_explained
     from gateway.state.tenants import Tenants
 

@@ -61,7 +61,7 @@ def top(
 
 
 def _remote(url: str, config: Path | None, token: str | None, minutes: int) -> Any:
-    from gateway.cli.api_address import api_address
+    from gateway.cli.configured import api_address
     from gateway.cli.standing_in import read_api
 
     base = api_address(url, config)

@@ -26,7 +26,7 @@ def usage(
     """Show what the token's tenant uses of its limits, shares and streams at this moment, over all workers."""
     from rich.console import Console
 
-    from gateway.cli.api_address import api_address
+    from gateway.cli.configured import api_address
     from gateway.cli.standing_in import read_api
 
     told = read_api(api_address(url, config), token, "usage", {})

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from gateway.contract import Caller
-from gateway.contract.scopes import ADMIN
+from gateway.contract.caller import ADMIN
 from gateway.errors import Fault, Kind
 
 SCOPE: Final = ADMIN

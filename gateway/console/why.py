@@ -8,7 +8,7 @@ from gateway.console.look import Look, Page
 from gateway.console.parts import card, table
 from gateway.console.words import effect, pill
 from gateway.contract import Caller, Json
-from gateway.contract.scopes import EVERYDAY, SCOPES
+from gateway.contract.caller import EVERYDAY, SCOPES
 from gateway.errors import Fault, Kind
 
 _EVERYDAY: Final = " ".join(EVERYDAY)

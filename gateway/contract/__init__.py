@@ -10,6 +10,7 @@ from gateway.contract.call import (
     IsolatedLists,
     ListChange,
     McpHttpRequest,
+    NullWire,
     Record,
     ResourceInterest,
     ResponseWriter,
@@ -20,7 +21,6 @@ from gateway.contract.call import (
 from gateway.contract.caller import MODERN, Caller, Json, Result
 from gateway.contract.module import Bridge, Bus, CurrentCall, Host, Lease, Manifest, RefusedCall, Store, WorkSpan
 from gateway.contract.place import Hop, TracePosition
-from gateway.contract.silent import NullWire
 
 __all__ = [
     "MODERN",

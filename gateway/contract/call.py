@@ -2,6 +2,8 @@
 
 What is made anew for each call is a frozen msgspec struct: as fixed as a frozen dataclass, and made in a fifth of the
 time.
+
+The wire of a call that no client waits for.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
@@ -14,6 +16,7 @@ from msgspec import Struct
 from gateway.contract.caller import MODERN, Caller, Json, Result
 from gateway.contract.module import Manifest
 from gateway.contract.place import Hop, TracePosition
+from gateway.errors import Fault, Kind
 
 
 class ClientProfile(Struct, frozen=True):
@@ -222,7 +225,9 @@ class Call(Struct, frozen=True):
 
 
 Handler = Callable[[Call], Awaitable[Result]]
+
 Stage = Callable[[Call, Handler], Awaitable[Result]]
+
 """One concern of the path. A stage that only looks at the call is a plain function: it raises, or hands on
 `call_next(call)` without awaiting it, which saves a coroutine."""
 
@@ -317,3 +322,18 @@ class Backend(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class NullWire:
+    """Of what the house itself calls, or refuses: nobody is there to hear or be asked."""
+
+    waited = 0.0
+
+    async def notify(self, method: str, params: Json) -> None:
+        """Nobody hears it."""
+
+    async def ask(self, requests: Mapping[str, Json]) -> dict[str, Json]:
+        raise Fault(Kind.UNSUPPORTED, "Nobody is there to be asked.")
+
+    async def hang_up(self) -> None:
+        """Nobody is on the line."""

@@ -1,14 +1,19 @@
-"""Who calls."""
+"""Who calls.
+
+The scopes: what a credential was made for.
+"""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 Json = dict[str, Any]
 
 Result = Json | bytes
+
 """What a call answers: an object in the newest revision's shape, or such an object already encoded."""
 
 MODERN = "2026-07-28"
+
 """The revision without a handshake. Every earlier one is of the handshake era."""
 
 
@@ -49,3 +54,16 @@ class Caller:
     def __hash__(self) -> int:
         # Made once: every call looks several things up by its caller.
         return self._hash
+
+
+EVERYDAY: Final = ("mcp:list", "mcp:call", "mcp:call:write")
+
+"""What a credential has unless its maker says otherwise."""
+
+BRIDGES: Final = ("bridge:roblox", "bridge:godot")
+
+ADMIN: Final = "mcp:admin"
+
+SCOPES: Final = frozenset((*EVERYDAY, *BRIDGES, ADMIN))
+
+"""All that there are."""

@@ -9,9 +9,9 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from gateway.contract import Caller, Json
-from gateway.edge.audience import check_audience
-from gateway.edge.body import read_body
+from gateway.edge.bearer import check_audience
 from gateway.edge.headers import fold
+from gateway.edge.limits import read_body
 from gateway.edge.refusal import refusal
 from gateway.edge.tenure import Tenures
 from gateway.errors import TABLE, Fault, Kind

@@ -9,7 +9,7 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from gateway.contract import Caller, Json
-from gateway.edge.audience import check_audience
+from gateway.edge.bearer import check_audience
 from gateway.edge.bridge import Authenticate, Hold, Relay
 from gateway.edge.headers import fold
 from gateway.edge.tenure import Tenures

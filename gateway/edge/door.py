@@ -7,11 +7,10 @@ from typing import Any, Protocol
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.contract import Caller, McpHttpRequest, ResponseWriter
-from gateway.edge.audience import check_audience
-from gateway.edge.body import read_body
-from gateway.edge.challenge import Header
+from gateway.edge.bearer import Header, check_audience
 from gateway.edge.gone import EXTENSION, Gone
 from gateway.edge.headers import fold, repeated_routing_header
+from gateway.edge.limits import read_body
 from gateway.edge.refusal import refusal
 from gateway.edge.tenure import Tenures
 from gateway.errors import TABLE, Fault, Kind

@@ -1,4 +1,7 @@
-"""The plain routes of the authorization server, limited by address; what they answer is decided elsewhere."""
+"""RFC 9728: which authorization server a client has to ask, for each endpoint.
+
+The plain routes of the authorization server, limited by address; what they answer is decided elsewhere.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,16 +13,51 @@ from fastapi.responses import JSONResponse
 
 from gateway.contract import Json
 from gateway.edge.address import neighbour
-from gateway.edge.body import read_body
+from gateway.edge.bearer import METADATA
 from gateway.edge.headers import fold
-from gateway.edge.metadata import CACHED
+from gateway.edge.limits import read_body
+from gateway.edge.refusal import not_served
 from gateway.edge.turnstile import Gate, Turnstile
 from gateway.errors import TABLE, Fault, Kind
 
+CACHED: Final = {"cache-control": "public, max-age=3600"}
+
+
+def metadata_router(
+    public_url: str, issuers: Sequence[str], scopes: Sequence[str], served: Callable[[str], bool]
+) -> APIRouter:
+    """At the root for `/mcp`, and by path for each endpoint; `served` says which there are."""
+    router = APIRouter(tags=["discovery"])
+
+    def document(endpoint: str) -> dict[str, Any]:
+        return {
+            "resource": public_url + endpoint,
+            "authorization_servers": list(issuers),
+            "scopes_supported": list(scopes),
+            "bearer_methods_supported": ["header"],
+            "resource_name": "Gatehouse",
+        }
+
+    @router.get(METADATA)
+    async def root() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]  # the decorator registers it
+        return JSONResponse(document("/mcp"), headers=CACHED)
+
+    @router.get(METADATA + "/{endpoint:path}")
+    async def by_path(endpoint: str) -> Response:  # pyright: ignore[reportUnusedFunction]
+        if not served(f"/{endpoint}"):
+            # Never a document for a path that somebody made up.
+            return not_served()
+        return JSONResponse(document(f"/{endpoint}"), headers=CACHED)
+
+    return router
+
+
 Pairs = Sequence[tuple[str, str]]
+
 Bytes = tuple[int, list[tuple[str, str]], bytes]
 
 _MAX_BODY: Final = 64 * 1024
+
 _MAX_FIELDS: Final = 64
 
 

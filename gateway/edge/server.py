@@ -15,7 +15,12 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from gateway.edge.bounds import (
+from gateway.edge.census import Census
+from gateway.edge.gone import EXTENSION, Gone
+from gateway.edge.headers import fold, repeated_routing_header
+from gateway.edge.lane import Exchange, Lane
+from gateway.edge.limits import (
+    EdgeLimits,
     Refused,
     body_too_large,
     check_host,
@@ -23,15 +28,10 @@ from gateway.edge.bounds import (
     check_size,
     head_too_large,
     late,
+    plain_head,
     unreadable,
 )
-from gateway.edge.census import Census
-from gateway.edge.gone import EXTENSION, Gone
-from gateway.edge.headers import fold, repeated_routing_header
-from gateway.edge.lane import Exchange, Lane
-from gateway.edge.limits import EdgeLimits
 from gateway.edge.refusal import last_words
-from gateway.edge.upgrade import plain_head
 from gateway.errors import Fault, Kind
 
 

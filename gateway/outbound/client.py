@@ -1,9 +1,12 @@
-"""The guarded client: pinned connections, bounded answers."""
+"""What goes wrong on the way out, as faults.
+
+The guarded client: pinned connections, bounded answers.
+"""
 
 import os
 import ssl
-from collections.abc import AsyncIterator, Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -14,10 +17,37 @@ import httpcore
 import httpx
 
 from gateway.errors import Fault, Kind
-from gateway.outbound.failures import translated
 from gateway.outbound.target import Resolver, Target, Vouched, addresses_of, is_vouched, system_resolver, target
 
+# The httpx names are what a stand-in for the far side raises; the last two are what httpx makes of a Location that it
+# cannot read.
+_FAILURES: Final[Mapping[type[Exception], tuple[Kind, str]]] = {
+    httpcore.TimeoutException: (Kind.TIMEOUT, "{} did not answer in time."),
+    httpx.TimeoutException: (Kind.TIMEOUT, "{} did not answer in time."),
+    httpcore.NetworkError: (Kind.UNAVAILABLE, "{} cannot be reached."),
+    httpx.NetworkError: (Kind.UNAVAILABLE, "{} cannot be reached."),
+    httpcore.LocalProtocolError: (Kind.INTERNAL, "The request to {} could not be written."),
+    httpcore.RemoteProtocolError: (Kind.UNAVAILABLE, "{} broke the rules of HTTP."),
+    httpx.RemoteProtocolError: (Kind.UNAVAILABLE, "{} broke the rules of HTTP."),
+    httpx.InvalidURL: (Kind.UNAVAILABLE, "{} redirects to what is not a URL."),
+    UnicodeError: (Kind.UNAVAILABLE, "{} redirects to what is not a URL."),
+}
+
+
+@contextmanager
+def translated(host: str, deadline: float = float("inf")) -> Generator[None]:
+    try:
+        with anyio.CancelScope(deadline=deadline) as scope:
+            yield
+    except tuple(_FAILURES) as exc:
+        kind, words = next(row for failure, row in _FAILURES.items() if isinstance(exc, failure))
+        raise Fault(kind, words.format(host)) from exc
+    if scope.cancelled_caught:
+        raise Fault(Kind.TIMEOUT, f"{host} did not answer in time.")
+
+
 MAX_BYTES: Final = 8 * 1024 * 1024
+
 _ATTEMPTS: Final = 4
 
 

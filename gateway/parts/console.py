@@ -16,7 +16,7 @@ from gateway.console.session import SCOPE, Authority, Door, Form
 from gateway.contract import Caller, Json, Route
 from gateway.errors import Fault, Kind
 from gateway.outbound import client as outbound_client
-from gateway.parts.addresses import operators_url
+from gateway.parts.doors import operators_url
 from gateway.parts.identity import CONSOLE, Identity
 from gateway.parts.looking import Looking
 from gateway.protocol.seal import Seal, Unsealed

@@ -1,4 +1,7 @@
-"""The doors: both eras of the protocol at one endpoint, beside the plain routes, behind one guard."""
+"""The doors: both eras of the protocol at one endpoint, beside the plain routes, behind one guard.
+
+Addresses that several pieces give out.
+"""
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -7,25 +10,23 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Bus
 from gateway.edge.door import Door
 from gateway.edge.guard import Guard, defaults
-from gateway.edge.health import PATHS
+from gateway.edge.metrics import PATHS
 from gateway.protocol.asking import Asking
 from gateway.protocol.caps import Caps, Most
 from gateway.protocol.entry import Entry
 from gateway.protocol.floor import Floor
-from gateway.protocol.hub import Hub
+from gateway.protocol.hub import Hub, Listen
 from gateway.protocol.legacy import Legacy
-from gateway.protocol.listen import Listen
 from gateway.protocol.modern import Modern
 from gateway.protocol.news import News
-from gateway.protocol.parked import Parking
 from gateway.protocol.relay import Relay
-from gateway.protocol.rounds import Rounds
+from gateway.protocol.rounds import Parking, Rounds
 from gateway.protocol.seal import Seal
 from gateway.protocol.session import Sessions
 from gateway.protocol.standing import Standing
 from gateway.protocol.streams import Streams
 from gateway.protocol.wire import Pulse
-from gateway.settings import Settings
+from gateway.settings import Settings, http_address
 from gateway.state.sessions import Sessions as SessionRows
 
 
@@ -86,3 +87,11 @@ def guarded(app: ASGIApp, settings: Settings, public_url: str) -> Guard:
     server = settings.server
     hosts, origins = defaults(server.host, server.port, public_url)
     return Guard(app, (*hosts, *server.allowed_hosts), (*origins, *server.allowed_origins), PATHS)
+
+
+def operators_url(settings: Settings, public_url: str) -> str:
+    """Where operators come to, for a gateway whose public address is this: a port of their own, where there is one."""
+    server = settings.server
+    if server.ops_port is None:
+        return public_url
+    return server.ops_public_url or http_address(server.host, server.ops_port)

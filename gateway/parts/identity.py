@@ -25,11 +25,10 @@ from gateway.auth.server.assertion import Assertions
 from gateway.auth.server.clients import Client, Clients
 from gateway.auth.server.codes import Codes
 from gateway.auth.server.core import Core
-from gateway.auth.server.csrf import Forms
 from gateway.auth.server.desk import Desk
-from gateway.auth.server.discovery import document, openid
 from gateway.auth.server.documents import MAX_BYTES, SECONDS, Documents
-from gateway.auth.server.provider import Provider, encoded
+from gateway.auth.server.pages import Forms
+from gateway.auth.server.provider import Provider, document, encoded, openid
 from gateway.auth.server.refresh import RefreshTokens
 from gateway.auth.server.signin import SignIn
 from gateway.auth.signing import Signing
@@ -37,20 +36,18 @@ from gateway.auth.threads import Threads
 from gateway.auth.tokens import LEEWAY, Issuer, Resources, Tokens
 from gateway.auth.users import Users
 from gateway.contract import Caller
-from gateway.contract.scopes import ADMIN, SCOPES
+from gateway.contract.caller import ADMIN, SCOPES
 from gateway.edge.address import client_address, within
-from gateway.edge.bearer import Bearer
-from gateway.edge.challenge import Challenge, PlainChallenge
+from gateway.edge.bearer import Bearer, Challenge, PlainChallenge
 from gateway.edge.door import Authenticate, Known
-from gateway.edge.metadata import metadata_router
-from gateway.edge.oauth import Rates, oauth_router
+from gateway.edge.oauth import Rates, metadata_router, oauth_router
 from gateway.edge.tenure import Tenures
 from gateway.edge.turnstile import Turnstile
 from gateway.errors import Fault, Kind
 from gateway.outbound import client as outbound_client
 from gateway.outbound import look_up
-from gateway.parts.addresses import operators_url
-from gateway.parts.counting import counted_routes, failed_sign_ins
+from gateway.parts.doors import operators_url
+from gateway.parts.limiting import counted_routes, failed_sign_ins
 from gateway.settings import Settings, is_loopback
 from gateway.state.database import Database
 from gateway.state.secrets import load_secret

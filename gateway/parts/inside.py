@@ -1,8 +1,13 @@
-"""What modules may ask of the house that they are in."""
+"""What modules may ask of the house that they are in.
 
+Work that nobody awaits: kept, logged when it fails, cancelled in the end.
+"""
+
+import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from typing import cast
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, cast
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import MODERN, Call, Caller, ClientProfile, Handler, Json, NullWire, Record
@@ -64,3 +69,28 @@ class Inside:
         if tenant is None or tenant.suspended:
             return False
         return await self._good(caller)
+
+
+log = logging.getLogger("gatehouse")
+
+
+class Tasks:
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        # Not wrapped in a coroutine of ours: one that is cancelled before it begins would never await it.
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        # Nobody awaits such a task: what ends it must be seen at least here.
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            log.error("a background task failed", exc_info=failure)
+
+    async def stop(self) -> None:
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)

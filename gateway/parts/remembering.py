@@ -1,13 +1,26 @@
-"""The catalogue's memory, in the gateway's database."""
+"""The catalogue's memory, in the gateway's database.
+
+How lists are shown, as the settings say.
+
+Changes of what is listed: from one worker to the others, and to the clients.
+"""
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Literal
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Literal
 
-from gateway.catalogue.memory import Remembered, decoded, encoded
-from gateway.catalogue.pins import Pin, changed_parts, digest
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.memory import Pin, Remembered, changed_parts, decoded, digest, encoded
+from gateway.catalogue.view import Naming
+from gateway.contract import Backend, Json, ListChange
 from gateway.errors import Fault
+from gateway.protocol.hub import Hub
+from gateway.protocol.news import News
+from gateway.protocol.seal import Seal, SealedCursors
+from gateway.settings import Settings
 from gateway.state.catalogue import CatalogueRows, Listed
+from gateway.upstream.bridge import EVERYWHERE
+from gateway.upstream.home import CURRENT_CALL
 
 log = logging.getLogger("gatehouse.catalogue")
 
@@ -64,3 +77,52 @@ class Remembering:
                 changed()
 
         await self._rows.follow(look)
+
+
+def naming(settings: Settings, seal: Seal, server_info: Json) -> Naming:
+    return Naming(
+        max_length=settings.names.max_length,
+        client_prefix_budget=settings.names.client_prefix_budget,
+        deadline=settings.calls.deadline,
+        page_size=settings.catalogue.page_size,
+        ttl=settings.catalogue.ttl,
+        server_info=server_info,
+        cursors=SealedCursors(seal),
+    )
+
+
+class Changes:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        hub: Hub,
+        news: News,
+        backend: Callable[[str], Backend | None],
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        self._catalogue = catalogue
+        self._hub = hub
+        self._news = news
+        self._backend = backend
+        self._spawn = spawn
+        catalogue.on_change(hub.changed)
+        news.on("change", self._changed_elsewhere)
+
+    def tell_others(self, namespace: str, change: ListChange) -> None:
+        """A module's change happens in one worker; a remote server tells each of them itself, as an editor does."""
+        if (here := CURRENT_CALL.get(None)) is not None and EVERYWHERE in here.meta:
+            return
+        self._spawn(self._news.tell("change", {"namespace": namespace, "change": list(change)}))
+
+    def tell_of_policies(self) -> None:
+        """Every caller's lists may be others now."""
+        for namespace in self._catalogue.snapshots:
+            self._hub.changed(namespace, ListChange("tools"))
+
+    def _changed_elsewhere(self, about: Json) -> None:
+        namespace, change = about["namespace"], ListChange(*about["change"])
+        backend = self._backend(namespace)
+        if change.kind == "resource":
+            self._hub.changed(namespace, change)
+        elif backend is not None:
+            self._spawn(self._catalogue.refresh(backend, change))

@@ -1,15 +1,37 @@
-"""Policies as the settings name them, and what operators may ask about them."""
+"""The folder of policies that the settings name.
+
+Policies as the settings name them, and what operators may ask about them.
+"""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Caller, Json
-from gateway.parts.rules import policies_folder, unusable
 from gateway.policy.explain import Explain
-from gateway.policy.shelf import Policies
-from gateway.policy.source import BadPolicies
+from gateway.policy.shelf import Policies, load
+from gateway.policy.source import SHIPPED, BadPolicies
 from gateway.settings import Settings
 from gateway.state.tenants import Tenant
+from gateway.upstream.health import LoadError
+
+
+def policies_folder(settings: Settings) -> Path:
+    return settings.policies.dir or SHIPPED
+
+
+def judge_policies(settings: Settings) -> None:
+    """Raises `LoadError` where a start would, and keeps nothing."""
+    try:
+        load(policies_folder(settings))
+    except BadPolicies as exc:
+        raise unusable(settings, exc) from exc
+
+
+def unusable(settings: Settings, exc: BadPolicies) -> LoadError:
+    """With every line that is wrong."""
+    setting = "policies" if settings.policies.dir is None else "policies.dir"
+    return LoadError(f"{setting}: {'; '.join(exc.lines)}")
 
 
 async def read_policies(settings: Settings) -> Policies:

@@ -1,28 +1,149 @@
-"""The backends that are served, and how another set takes their place."""
+"""From an entry of `backends:` with a url or a command to a backend.
 
-from collections.abc import Mapping, Sequence
+Which backends could not be served: the judgements that a start makes, with nothing opened.
+
+The backends that are served, and how another set takes their place.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
+from pydantic import SecretStr
+
+from gateway.auth.client_key import ClientKey
 from gateway.catalogue.catalogue import Endpoint
 from gateway.contract import Backend, Call, Json, Manifest
 from gateway.errors import Fault
-from gateway.parts.judged import judge_files
-from gateway.parts.remotes import remote_backend
-from gateway.settings import CommandBackend, ModuleBackend, Settings, UrlBackend
-from gateway.upstream.health import Health
+from gateway.outbound import client as outbound_client
+from gateway.settings import BackendEntry, CommandBackend, ModuleBackend, Settings, UrlBackend
+from gateway.upstream.bulkhead import Room
+from gateway.upstream.health import Health, LoadError
 from gateway.upstream.home import HostServices
-from gateway.upstream.load import load_module, overridden
+from gateway.upstream.http.credentials import ClientCredentials, Grant
+from gateway.upstream.http.link import HttpLink, http_head, http_link
+from gateway.upstream.load import imported, load_module, overridden
 from gateway.upstream.local import LocalBackend
-from gateway.upstream.refusal import LoadError
 from gateway.upstream.remote import RemoteBackend
+from gateway.upstream.stdio.link import StdioLink
+from gateway.upstream.stdio.process import Bounds, Program
 from gateway.upstream.stdio.watchdog import Watchdog
 
+
+def remote_backend(
+    namespace: str,
+    entry: UrlBackend | CommandBackend,
+    manifest: Manifest,
+    *,
+    info: Json,
+    max_bytes: int,
+    watchdog: Watchdog,
+) -> RemoteBackend:
+    """Raises `LoadError` for an entry that cannot be served."""
+    room = Room(entry.max_calls, entry.per_tenant, entry.max_waiting)
+    if isinstance(entry, CommandBackend):
+        return RemoteBackend(namespace, manifest, _process(namespace, entry, info, watchdog), info, room)
+    return RemoteBackend(namespace, manifest, _server(namespace, entry, info, max_bytes), info, room)
+
+
+def judge_remote(namespace: str, entry: UrlBackend | CommandBackend) -> None:
+    """Whether it could be made, with nothing opened. Raises the same `LoadError`."""
+    if isinstance(entry, UrlBackend):
+        http_head(namespace, entry.url, _headers(entry), allow_private=entry.allow_private)
+        if entry.oauth is not None and entry.oauth.client_key is not None:
+            _key(namespace, entry.oauth.client_id, entry.oauth.client_key)
+
+
+def _process(namespace: str, entry: CommandBackend, info: Json, watchdog: Watchdog) -> StdioLink:
+    program = Program(
+        namespace=namespace,
+        command=entry.command,
+        args=entry.args,
+        env={name: value.get_secret_value() for name, value in entry.env.items()},
+        cwd=entry.cwd,
+        bounds=Bounds(**entry.limits.model_dump()),
+        watchdog=watchdog,
+    )
+    return StdioLink(program, entry.isolation, info, entry.max_processes)
+
+
+def _server(namespace: str, entry: UrlBackend, info: Json, max_bytes: int) -> HttpLink:
+    return http_link(
+        namespace,
+        entry.url,
+        _headers(entry),
+        only_sse=entry.transport == "sse",
+        allow_private=entry.allow_private,
+        max_bytes=max_bytes,
+        info=info,
+        credential=_credential(namespace, entry),
+    )
+
+
+def _headers(entry: UrlBackend) -> dict[str, str]:
+    return {name: value.get_secret_value() for name, value in entry.headers.items()}
+
+
+def _credential(namespace: str, entry: UrlBackend) -> ClientCredentials | None:
+    oauth = entry.oauth
+    if oauth is None:
+        return None
+    grant = Grant(
+        client_id=oauth.client_id,
+        client_secret=None if oauth.client_secret is None else oauth.client_secret.get_secret_value,
+        assertion=None if oauth.client_key is None else _key(namespace, oauth.client_id, oauth.client_key).assertion,
+        token_url=oauth.token_url,
+        issuer=oauth.issuer,
+        scope=oauth.scope,
+        resource=entry.url if oauth.resource is None else oauth.resource or None,
+        method=oauth.method,
+    )
+    return ClientCredentials(namespace, grant, outbound_client(allow_private=entry.allow_private))
+
+
+def _key(namespace: str, client_id: str, key: SecretStr) -> ClientKey:
+    try:
+        return ClientKey(client_id, key.get_secret_value())
+    except ValueError as exc:
+        # The cause could quote the key.
+        raise LoadError(f"backends.{namespace}.oauth.client_key: {exc}") from None
+
+
+def backend_refusals(settings: Settings) -> Iterator[LoadError]:
+    """One for each that is enabled and cannot be served."""
+    for namespace, entry in settings.backends.items():
+        if entry.enabled:
+            try:
+                judge(settings, namespace, entry)
+            except LoadError as exc:
+                yield exc
+
+
+def judge(settings: Settings, namespace: str, entry: BackendEntry) -> None:
+    """Raises `LoadError` for an entry that a gateway would refuse. A module is imported, but not made."""
+    if isinstance(entry, ModuleBackend):
+        _, manifest, _ = imported(namespace, *entry.target, entry.options)
+        judge_files(settings, namespace, manifest)
+    else:
+        judge_remote(namespace, entry)
+
+
+def judge_files(settings: Settings, namespace: str, manifest: Manifest) -> None:
+    """Raises `LoadError` for a module that works on files where not every process sees the same ones."""
+    if manifest.executor and settings.bus.url is not None and not settings.files_shared:
+        raise LoadError(
+            f"backends.{namespace}: it works on files, which every process must see:"
+            " make files_dir one shared volume and set files_shared: true, or serve it without bus.url"
+        )
+
+
 OVERRIDES: Final = {"effects", "timeouts", "timeout", "faults", "clean", "max_result_bytes", "media_types"}
+
 """What an entry of `backends:` may say in place of the manifest."""
 
 Entry = ModuleBackend | UrlBackend | CommandBackend
+
 Made = LocalBackend | RemoteBackend
 
 

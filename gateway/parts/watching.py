@@ -1,4 +1,7 @@
-"""Traces, metrics and logs, composed for `app.py` from what the settings say."""
+"""Traces, metrics and logs, composed for `app.py` from what the settings say.
+
+What can be counted of this worker, and of all that share its port.
+"""
 
 import asyncio
 import logging
@@ -6,38 +9,46 @@ import os
 import resource
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
+from fastapi import APIRouter
+
+from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Bus, Call, Result
+from gateway.edge.api.door import Authenticate
+from gateway.edge.metrics import metrics_router
 from gateway.errors import Fault
+from gateway.parts.doors import Eras
+from gateway.parts.served import Backends
+from gateway.protocol.hub import Hub
 from gateway.settings import Settings
 from gateway.settings.telemetry import Otlp
 from gateway.stages.trace import Trace
 from gateway.state.audit import AuditLog
 from gateway.state.audit_chain import LINKED, Linked
-from gateway.telemetry.audit_log import audit_record
 from gateway.telemetry.calls import CallLines, Keep, Spans
 from gateway.telemetry.export import Exporter
 from gateway.telemetry.families import Family, as_text
-from gateway.telemetry.lag import Lag
 from gateway.telemetry.log import Lines
 from gateway.telemetry.metrics import CallMetrics
 from gateway.telemetry.otlp import Encoder
-from gateway.telemetry.otlp_log import OtlpHandler, call_record
-from gateway.telemetry.peers import Peers
+from gateway.telemetry.otlp_log import OtlpHandler, audit_record, call_record
+from gateway.telemetry.peers import Lag, Peers
 from gateway.telemetry.sampling import Sampler
 from gateway.telemetry.senders import GrpcSender, HttpSender, Sender
-from gateway.telemetry.store import FILE, TraceStore
-from gateway.telemetry.store_log import StoreHandler
-from gateway.upstream.health import Health
-from gateway.upstream.refusal import LoadError
+from gateway.telemetry.store import FILE, StoreHandler, TraceStore
+from gateway.upstream.bridge import Bridges
+from gateway.upstream.health import Health, LoadError
 
 Gauges = Callable[[], Iterable[Family]]
 
 _BREAKER: Final = {"closed": 0, "half-open": 1, "open": 2}
+
 _STATES: Final = ("unknown", "up", "failing", "down")
+
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -232,3 +243,36 @@ def _resource(version: str) -> dict[str, Any]:
     instance = f"{socket.gethostname()}:{os.getpid()}"
     named = {"service.name": os.environ.get("OTEL_SERVICE_NAME", "gatehouse"), "service.version": version}
     return dict(Resource.create({**named, "service.instance.id": instance}).attributes)
+
+
+def gauges(backends: Backends, catalogue: Catalogue, bridges: Bridges, eras: Eras, hub: Hub, audit: AuditLog) -> Gauges:
+    """What is asked of the rooms whenever somebody looks."""
+
+    def look() -> list[Family]:
+        healths = backends.healths()
+        return [
+            *backend_families(healths, catalogue.ages()),
+            counted("gatehouse.bridge.peers", "Studios and editors that are connected.", bridges.connected()),
+            counted("gatehouse.streams", "Open event streams.", len(eras.streams) + len(hub)),
+            counted("gatehouse.parked.calls", "Calls that wait for their client.", len(eras.parking)),
+            counted("gatehouse.audit.waiting", "Audit records that are not committed yet.", audit.waiting),
+        ]
+
+    return look
+
+
+def metrics(
+    settings: Settings,
+    watching: Watching,
+    bus: Bus,
+    authenticate: Authenticate,
+    spawn: Callable[[Coroutine[Any, Any, None]], None],
+    *,
+    free: bool,
+) -> APIRouter:
+    """The route, and what it needs beside the calls; `free` where only this machine is served."""
+    peers = watching.together(bus, settings.server.workers)
+    spawn(peers.run())
+    spawn(watching.lag.run())
+    spawn(watching.send_metrics(asyncio.sleep))
+    return metrics_router(partial(shown, peers), authenticate, free=free)

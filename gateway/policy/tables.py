@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from gateway.contract.scopes import EVERYDAY
+from gateway.contract.caller import EVERYDAY
 from gateway.policy.judgement import judge
 from gateway.policy.projection import Unreadable
 from gateway.policy.ruleset import Asker, Ruleset, Target

@@ -7,8 +7,7 @@ from typing import Final
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from gateway.contract import McpHttpRequest, ResponseWriter
-from gateway.protocol.answer import Header
-from gateway.protocol.faults import RpcError
+from gateway.protocol.answer import Header, RpcError
 from gateway.protocol.legacy import Legacy
 from gateway.protocol.modern import Modern
 

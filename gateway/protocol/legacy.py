@@ -11,25 +11,21 @@ from msgspec.structs import replace
 from gateway.catalogue.view import View
 from gateway.contract import Call, ClientProfile, Handler, Json, McpHttpRequest, ResponseWriter, Result
 from gateway.errors import Fault, ForeignError, Kind, UnknownName
-from gateway.protocol.answer import Header, error_bytes, headers
+from gateway.failure import number
+from gateway.protocol.answer import Header, RpcError, error_bytes, headers, timing
 from gateway.protocol.asking import Asking, posted
 from gateway.protocol.caps import Caps
 from gateway.protocol.downgrade import downgrade
-from gateway.protocol.faults import RpcError, number
 from gateway.protocol.floor import CARRIED, IS_LIST, LARGE, Floor, Refusal, find, list_end, read_aside, seen
 from gateway.protocol.json import BadJson, decode
-from gateway.protocol.legacy_wire import LegacyWire
-from gateway.protocol.message import Message, is_id, message
+from gateway.protocol.message import Message, check, check_level, is_id, message
 from gateway.protocol.news import News
-from gateway.protocol.params import check, check_level
-from gateway.protocol.refusals import OTHER, Correlation, Refusals
 from gateway.protocol.seal import SESSION_SECONDS
 from gateway.protocol.session import Session, Sessions
 from gateway.protocol.standing import Standing
 from gateway.protocol.streams import Streams
-from gateway.protocol.timing import timing
-from gateway.protocol.turn import Outcome, Prepared, Turn, handle_request
-from gateway.protocol.wire import Pulse
+from gateway.protocol.turn import OTHER, Correlation, Outcome, Prepared, Refusals, Turn, handle_request
+from gateway.protocol.wire import LegacyWire, Pulse
 
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601

@@ -28,19 +28,14 @@ from gateway.contract import (
     Result,
 )
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.protocol.answer import headers, readdressed, result_bytes
-from gateway.protocol.faults import RpcError
+from gateway.protocol.answer import RpcError, headers, readdressed, result_bytes, timing
 from gateway.protocol.floor import CARRIED, IS_LIST, LARGE, Floor, Refusal, find, list_end, read_aside, seen
+from gateway.protocol.hub import Listen
 from gateway.protocol.json import BadJson, decode
-from gateway.protocol.listen import Listen
-from gateway.protocol.message import Message, message
-from gateway.protocol.params import LOG_LEVELS, check
-from gateway.protocol.parked import Parked, Parking
-from gateway.protocol.refusals import OTHER, Correlation, Refusals
+from gateway.protocol.message import LOG_LEVELS, Message, check, message
 from gateway.protocol.relay import Relay
-from gateway.protocol.rounds import MULTI_ROUND, Rounds, missing_capabilities, without_elicitation_id
-from gateway.protocol.timing import timing
-from gateway.protocol.turn import Prepared, Turn, handle_request
+from gateway.protocol.rounds import MULTI_ROUND, Parked, Parking, Rounds, missing_capabilities, without_elicitation_id
+from gateway.protocol.turn import OTHER, Correlation, Prepared, Refusals, Turn, handle_request
 from gateway.protocol.wire import ModernWire, Pulse
 
 METHOD_NOT_FOUND: Final = -32601

@@ -1,4 +1,7 @@
-"""Sealed tokens: state that a client carries for us, and can neither read nor change nor use elsewhere."""
+"""Sealed tokens: state that a client carries for us, and can neither read nor change nor use elsewhere.
+
+Cursors of the lists, sealed: a client can bring back only what it was given, for the list it was given for.
+"""
 
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -15,15 +18,21 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from gateway.contract import Json
+from gateway.errors import Fault, Kind
 from gateway.protocol.json import encode
 
 MIN_KEY_BYTES: Final = 32
+
 SESSION_CHARS: Final = 2048
+
 SESSION_SECONDS: Final = 30 * 24 * 3600
+
 STATE_SECONDS: Final = 600
 
 _PREFIX: Final = "v1."
+
 _NONCE_BYTES: Final = 12
+
 _TAG_BYTES: Final = 16
 
 
@@ -143,6 +152,7 @@ def _is_flag(value: Any) -> bool:
 
 
 _SESSION: Final = "session"
+
 _SESSION_PAYLOAD: Final = (SESSION_CHARS - len(_PREFIX)) * 3 // 4 - _NONCE_BYTES - _TAG_BYTES
 # What the gateway acts on. The rest is kept only while it fits.
 _CAPABILITIES: Final = {"roots": ("listChanged",), "sampling": ("context", "tools"), "elicitation": ("form", "url")}
@@ -199,3 +209,23 @@ def _now(now: float | None) -> float:
 
 
 _STATE: Final = "request state"
+
+
+_PURPOSE: Final = "cursor"
+
+
+class SealedCursors:
+    """`gateway.catalogue.view.Cursors`."""
+
+    def __init__(self, seal: Seal) -> None:
+        self._seal = seal
+
+    def mint(self, method: str, page: int) -> str:
+        return self._seal.seal(_PURPOSE, b"%d" % page, method.encode())
+
+    def read(self, method: str, cursor: str) -> int:
+        try:
+            return int(self._seal.open(_PURPOSE, cursor, method.encode()))
+        except (Unsealed, ValueError) as exc:
+            message = "That cursor is not one of ours; start again without a cursor."
+            raise Fault(Kind.INVALID_INPUT, message) from exc

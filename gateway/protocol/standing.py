@@ -10,13 +10,11 @@ from typing import Final
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Caller, ClientProfile, Json, ListChange, McpHttpRequest, ResponseWriter
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.protocol.answer import error_bytes, headers, notification_bytes
-from gateway.protocol.faults import RpcError
+from gateway.protocol.answer import RpcError, error_bytes, headers, notification_bytes
 from gateway.protocol.hub import LIST_CHANGED, UPDATED, Ear, Hub, Target, updated
-from gateway.protocol.later import Later
 from gateway.protocol.relay import Relay
 from gateway.protocol.session import Session, SessionRows
-from gateway.protocol.streams import KEPT_SECONDS, Stream, Streams
+from gateway.protocol.streams import KEPT_SECONDS, Later, Stream, Streams
 from gateway.protocol.wire import Pulse
 
 log = logging.getLogger("gatehouse.standing")

@@ -1,26 +1,69 @@
-"""Event streams of the handshake era: a client may leave one and come back for what it missed."""
+"""Things that each wait as long, with one timer for all of them.
+
+Event streams of the handshake era: a client may leave one and come back for what it missed.
+"""
 
 import asyncio
 import secrets
 import time
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from gateway.contract import ResponseWriter
 from gateway.protocol.answer import Header, stream_headers
-from gateway.protocol.later import Later
 from gateway.sse import COMMENT, event, priming
 
+Item = TypeVar("Item")
+
+_EARLY: Final = 1.0
+
+"""Those that are due within so many seconds go together."""
+
+
+class Later(Generic[Item]):
+    """`due` is called with each item, so many seconds after it was added and at most one too early."""
+
+    def __init__(self, seconds: float, due: Callable[[Item], None]) -> None:
+        self._seconds = seconds
+        self._due = due
+        self._waiting: deque[tuple[float, Item]] = deque()
+
+    def add(self, item: Item) -> None:
+        loop = asyncio.get_running_loop()
+        self._waiting.append((loop.time() + self._seconds, item))
+        if len(self._waiting) == 1:
+            loop.call_later(self._seconds, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        soon = loop.time() + _EARLY
+        try:
+            while self._waiting and self._waiting[0][0] <= soon:
+                self._due(self._waiting.popleft()[1])
+        finally:  # one that fails is the loop's to log, and keeps none of the others waiting for ever
+            if self._waiting:
+                loop.call_at(self._waiting[0][0], self._look, loop)
+
+
 KEPT_BYTES: Final = 1 << 20
+
 KEPT_SECONDS: Final = 60.0
+
 PRINCIPAL_BYTES: Final = 8 << 20
+
 PROCESS_BYTES: Final = 64 << 20
+
 """What streams that are over may hold until then."""
+
 RETRY_MS: Final = 1000
+
 MAX_STREAMS: Final = 10_000
+
 _LEFT: Final = asyncio.Event()
+
 """What a stream that nobody reads waits for: one for all of them, and it has happened."""
+
 _LEFT.set()
 
 

@@ -4,7 +4,7 @@ The only reader of settings files and of the environment. `load` raises `Setting
 """
 
 from gateway.settings.auth import Auth, Introspection, Issuer
-from gateway.settings.backends import Backend, CommandBackend, ModuleBackend, UrlBackend, default_backends
+from gateway.settings.backends import BackendEntry, CommandBackend, ModuleBackend, UrlBackend, default_backends
 from gateway.settings.environment import PREFIX
 from gateway.settings.gathered import SettingsError
 from gateway.settings.limits import Limits
@@ -20,7 +20,7 @@ __all__ = [
     "PREFIX",
     "Audit",
     "Auth",
-    "Backend",
+    "BackendEntry",
     "Calls",
     "Catalogue",
     "CommandBackend",

@@ -9,8 +9,7 @@ from pydantic_settings import SettingsError as UndecodableError
 
 from gateway.settings.gathered import Gathered
 from gateway.settings.settings import Settings
-from gateway.settings.values import Tree
-from gateway.settings.words import dotted
+from gateway.settings.values import Tree, dotted
 
 PREFIX: Final = "GATEHOUSE__"
 

@@ -9,8 +9,7 @@ from pydantic_core import ErrorDetails
 from gateway.settings.backends import KINDS
 from gateway.settings.gathered import Gathered
 from gateway.settings.settings import Settings
-from gateway.settings.values import Where
-from gateway.settings.words import dotted, nearest
+from gateway.settings.values import Where, dotted, nearest
 
 _EXPECTED: Final[Mapping[str, str]] = {
     "missing": "is required",

@@ -9,17 +9,25 @@ from pydantic import Field, PrivateAttr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from gateway.settings.auth import Auth
-from gateway.settings.backends import Backend, default_backends
-from gateway.settings.console import Console
+from gateway.settings.backends import BackendEntry, default_backends
 from gateway.settings.gathered import Gathered
 from gateway.settings.limits import Limits, Shares, Streams
-from gateway.settings.policies import Policies
-from gateway.settings.sections import Audit, Calls, Catalogue, Log, Names, Tenant, VirtualServer
+from gateway.settings.sections import (
+    Audit,
+    BusAt,
+    Calls,
+    Catalogue,
+    Console,
+    DatabaseAt,
+    Log,
+    Names,
+    Policies,
+    Tenant,
+    VirtualServer,
+)
 from gateway.settings.server import Server
-from gateway.settings.state import BusAt, DatabaseAt
 from gateway.settings.telemetry import Telemetry
-from gateway.settings.values import Namespace, Problem, TenantName, Where, is_loopback, problems
-from gateway.settings.words import nearest
+from gateway.settings.values import Namespace, Problem, TenantName, Where, is_loopback, nearest, problems
 
 
 class Settings(BaseSettings):
@@ -40,7 +48,7 @@ class Settings(BaseSettings):
     bus: BusAt = Field(default=BusAt(), description="How several processes tell each other things.")
     auth: Auth = Field(default=Auth(), description="Who may call.")
     tenants: dict[TenantName, Tenant] = Field(default={"default": Tenant()}, description="Tenants set at every start.")
-    backends: dict[Namespace, Backend] = Field(
+    backends: dict[Namespace, BackendEntry] = Field(
         default_factory=default_backends, description="What is served, by namespace; the shipped set unless given."
     )
     servers: dict[Namespace, VirtualServer] = Field(default={}, description="Virtual servers, by name.")

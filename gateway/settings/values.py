@@ -1,7 +1,12 @@
-"""The kinds of value that settings are made of, and how a mistake in one is reported."""
+"""The kinds of value that settings are made of, and how a mistake in one is reported.
 
+Phrases that several messages share.
+"""
+
+import difflib
 import ipaddress
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -10,10 +15,12 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from gateway.errors import Fault
-from gateway.state.names import checked
+from gateway.state.files import checked
 
 Tree = dict[str, Any]
+
 Where = tuple[str | int, ...]
+
 Problem = tuple[Where, str]
 
 
@@ -74,12 +81,31 @@ def _spelled(pattern: str, expected: str) -> AfterValidator:
 Namespace = Annotated[
     str, _spelled("[a-z][a-z0-9-]{0,19}", "a lower-case letter, then at most 19 of a-z, 0-9 and hyphen")
 ]
+
 TenantName = Annotated[str, AfterValidator(_tenant_name)]
+
 ModuleName = Annotated[str, _spelled(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*)?", "package.module[:attribute]")]
+
 WebAddress = Annotated[str, AfterValidator(_web_address)]
+
 Scope = Annotated[str, _spelled(r"[!#-\[\]-~]{1,128}", "printable ASCII without spaces, quotes and backslashes")]
+
 Port = Annotated[int, Field(ge=0, le=65535)]
+
 Seconds = Annotated[float, Field(gt=0)]
+
 CallSeconds = Annotated[float, Field(gt=0, le=3600)]
+
 Count = Annotated[int, Field(gt=0)]
+
 Effect = Annotated[int, Field(ge=0, le=3)]
+
+
+def dotted(at: Where) -> str:
+    return ".".join(map(str, at)) or "settings"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word."""
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known) or 'none'}"

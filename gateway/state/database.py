@@ -1,17 +1,21 @@
-"""The gateway's own database: transactions, and word of every change whoever made it."""
+"""The gateway's own database: transactions, and word of every change whoever made it.
+
+Rows that many look up at the same moment, read in one query: a crowd costs the database what one of them does.
+"""
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.state.embedded import Embedded
+from gateway.state.sqlite import Embedded
 
 FILE: Final = "gatehouse.db"
+
 MIGRATIONS: Final = Path(__file__).with_name("migrations")
 
 _RETRY: Final = 1.0
@@ -105,7 +109,7 @@ class Database:
 
 async def _postgres(url: str) -> Engine:
     # asyncpg is an extra, and takes time to load.
-    from gateway.state.postgres_house import PostgresHouse
+    from gateway.state.postgres import PostgresHouse
 
     return await PostgresHouse.open(url)
 
@@ -130,3 +134,44 @@ async def _whole(work: Awaitable[None]) -> None:
     except asyncio.CancelledError:
         await asyncio.wait((task,))
         raise
+
+
+T = TypeVar("T")
+
+MOST: Final = 500
+
+"""Ids in one query; PostgreSQL and SQLite take many more."""
+
+
+class Together(Generic[T]):
+    """`await together.get(id)`: what `find` said of it in a query that began after it was asked for."""
+
+    def __init__(self, find: Callable[[Sequence[str]], Awaitable[Mapping[str, T]]]) -> None:
+        self._find = find
+        self._waiting: dict[str, asyncio.Future[T | None]] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    async def get(self, id: str) -> T | None:
+        """None when there is none. Raises what `find` raised."""
+        if (answer := self._waiting.get(id)) is None:
+            answer = self._waiting[id] = asyncio.get_running_loop().create_future()
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look())
+        # Whoever gives up waiting does not take the answer from the others.
+        return await asyncio.shield(answer)
+
+    async def _look(self) -> None:
+        try:
+            while self._waiting:
+                asked = {id: self._waiting.pop(id) for id in list(self._waiting)[:MOST]}
+                try:
+                    found = await self._find(list(asked))
+                except Exception as exc:  # theirs to know; the next may fare better
+                    for answer in asked.values():
+                        answer.set_exception(exc)
+                        answer.exception()  # looked at: everybody who waited for it may be gone
+                else:
+                    for id, answer in asked.items():
+                        answer.set_result(found.get(id))
+        finally:
+            self._looking = None

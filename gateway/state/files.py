@@ -1,9 +1,16 @@
-"""Files that belong to the gateway's user alone."""
+"""Files that belong to the gateway's user alone.
+
+Names that become part of paths and keys: nothing in them can leave a folder.
+"""
 
 import os
+import re
 import secrets
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
+
+from gateway.errors import Fault, Kind
 
 
 def create_private(path: Path, content: bytes = b"") -> None:
@@ -35,3 +42,16 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
+
+
+def checked(name: str, what: str) -> str:
+    """The name itself. Raises `Fault(INVALID_INPUT)` unless it is lower-case letters, digits and hyphens."""
+    if not _NAME.fullmatch(name):
+        raise Fault(
+            Kind.INVALID_INPUT,
+            f"A {what}'s name is 1 to 64 lower-case letters, digits and hyphens, and does not start with a hyphen.",
+        )
+    return name

@@ -2,13 +2,16 @@
 
 Every transaction says first whose rows it may see. On a connection where nothing was said, every table with a tenant is
 empty and takes no row. asyncpg is imported with this file, and this file only when an address was set.
+
+The gateway's own tables on PostgreSQL, and word of every change by LISTEN and NOTIFY.
 """
 
 import asyncio
 import hashlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any, Final, cast
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
@@ -19,18 +22,28 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from gateway.errors import Fault, Kind
 from gateway.state.away import Away
+from gateway.state.migrations import migrate
 
 BUSY: Final = 10.0
+
 """Seconds to wait for a connection, or for another writer, before giving up."""
+
 EVERYONE: Final = "*"
+
 """The house's own word in place of a tenant: no tenant can be named so."""
+
 ROLE: Final = "gatehouse_rows"
+
 """Who the gateway acts as when its own login would be exempt from row-level security."""
+
 TENANT: Final = "nullif(current_setting('gatehouse.tenant', true), '')"
 
 _CONNECT: Final = 5
+
 _BEGIN: Final = 5
+
 _STATEMENT: Final = 60
+
 _IDLE: Final = 60_000
 # Not ours to mend and gone when tried again: locks, limits, restarts, lost connections.
 _PASSING: Final = ("08", "53", "55P03", "57P", "25P03", "40")
@@ -228,12 +241,15 @@ def _unreachable() -> Fault:
 
 
 _LOCK: Final = text("SELECT pg_advisory_xact_lock(:lock)")
+
 _PLACE: Final = text("SELECT set_config('search_path', :schema, true)")
+
 _TABLES: Final = text(
     "SELECT c.relname, EXISTS (SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'tenant'"
     " AND NOT a.attisdropped), c.relrowsecurity FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
     " WHERE n.nspname = :schema AND c.relkind = 'r' AND c.relname <> 'migrations' ORDER BY c.relname"
 )
+
 _KEYS: Final = text(
     "SELECT i.relname, pg_get_indexdef(i.oid), k.contype::text, t.relname FROM pg_index x"
     " JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_class t ON t.oid = x.indrelid"
@@ -241,3 +257,73 @@ _KEYS: Final = text(
     " WHERE n.nspname = :schema AND x.indisunique AND t.relname <> 'migrations' AND NOT EXISTS (SELECT 1 FROM"
     " pg_attribute a WHERE a.attrelid = t.oid AND a.attname = 'tenant' AND a.attnum = ANY (x.indkey))"
 )
+
+
+SCHEMA: Final = "gatehouse"
+
+_CONNECTIONS: Final = 4
+
+_HEARTBEAT: Final = 2.0
+
+_RETRY: Final = (0.1, 0.5, 1.0, 2.0)
+
+_READ: Final = text(
+    f"SELECT set_config('search_path', '{SCHEMA}', true), set_config('gatehouse.tenant', :tenant, true)"
+)
+# Told at the commit and never after a roll-back; one writer at a time, as it is on SQLite.
+_WRITE: Final = text(
+    f"SELECT set_config('search_path', '{SCHEMA}', true), set_config('gatehouse.tenant', :tenant, true),"
+    " pg_advisory_xact_lock(:lock), pg_notify('gatehouse', '')"
+)
+
+
+class PostgresHouse:
+    """`gateway.state.database.Engine` on PostgreSQL."""
+
+    def __init__(self, server: Postgres) -> None:
+        self._server = server
+
+    @classmethod
+    async def open(cls, dsn: str) -> "PostgresHouse":
+        return cls(await Postgres.open(dsn, _CONNECTIONS))
+
+    def writing(self, tenant: str | None) -> AbstractAsyncContextManager[AsyncConnection]:
+        return self._server.transaction(_WRITE, {"tenant": tenant or EVERYONE, "lock": lock_number("write", SCHEMA)})
+
+    def reading(self, tenant: str | None) -> AbstractAsyncContextManager[AsyncConnection]:
+        return self._server.transaction(_READ, {"tenant": tenant or EVERYONE}, read_only=True)
+
+    async def upgrade(self, folder: Path) -> list[str]:
+        async with self._server.engine.connect() as connection:
+            return await migrate(connection, folder, PostgresDialect(SCHEMA, shared=True))
+
+    async def watch(self, told: Callable[[], None]) -> None:
+        tries = 0
+        while True:
+            try:
+                tries = 0 if await self._listen(told) else tries
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                _log.warning("the database does not tell of its changes; it is asked again", exc_info=tries == 0)
+            await asyncio.sleep(_RETRY[min(tries, len(_RETRY) - 1)])
+            tries += 1
+
+    async def _listen(self, told: Callable[[], None]) -> bool:
+        connection = await self._server.connect()
+        try:
+            lost = asyncio.Event()
+            connection.add_termination_listener(lambda _connection: lost.set())  # pyright: ignore[reportUnknownLambdaType]
+            await connection.add_listener("gatehouse", lambda *_about: told())  # pyright: ignore[reportUnknownLambdaType]
+            # Whatever was committed while nobody listened.
+            told()
+            while not lost.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(lost.wait(), _HEARTBEAT)
+                if not lost.is_set():
+                    # A connection that is cut off somewhere on the way says nothing, for ever.
+                    await connection.fetchval("SELECT 1", timeout=_HEARTBEAT)
+            return True
+        finally:
+            connection.terminate()
+
+    async def close(self) -> None:
+        await self._server.close()

@@ -16,8 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.contract import Store
 from gateway.errors import Fault, Kind
+from gateway.state.files import checked
 from gateway.state.migrations import migrate
-from gateway.state.names import checked
 from gateway.state.postgres import BUSY, Postgres, PostgresDialect, lock_number
 
 PREFIX: Final = "gatehouse-"

@@ -1,4 +1,6 @@
-"""Handshake-era sessions, as far as they need rows: ended ones, log levels, subscriptions.
+"""Which sessions are over: a set of names that costs some thirty bytes each, for there may be very many.
+
+Handshake-era sessions, as far as they need rows: ended ones, log levels, subscriptions.
 
 A session's id is its state, so one without rows costs nothing. Rows are few, expire, and are read from memory. Of one
 that is over, only that is remembered, until its id would have expired. A session is named by its tenant, a colon and 32
@@ -7,6 +9,7 @@ hex digits; what is kept of one tenant's sessions never makes room for another's
 
 import asyncio
 import time
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -17,19 +20,87 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.errors import Fault, Kind
 from gateway.state.database import Database
-from gateway.state.ended import Ended
+
+_BITS: Final = (1 << 64) - 1
+
+_ROOM: Final = 64
+
+
+class Ended:
+    """The newest `most` names, each until it expires.
+
+    Of a name only its hash of 64 bits is held: among 100,000 of them, another is taken for one with odds of 1 in 10^14.
+    """
+
+    def __init__(self, most: int, clock: Callable[[], float]) -> None:
+        self._most = most
+        self._clock = clock
+        # In the order they came. What is no longer held stays in place until the table is made anew.
+        self._marks = array("Q")
+        self._expires = array("d")
+        self._table = _empty(_ROOM)
+        """Open addressing: where a mark is in `_marks`, counted from one; 0 is a free place."""
+
+    def add(self, name: str, expires: float) -> None:
+        if 2 * len(self._marks) >= len(self._table):
+            self._renew()
+        self._put(hash(name) & _BITS, expires)
+
+    def __contains__(self, name: str) -> bool:
+        mark, table = hash(name) & _BITS, self._table
+        last = len(table) - 1
+        place = mark & last
+        while at := table[place]:
+            if self._marks[at - 1] == mark and self._holds(at - 1):
+                return True
+            place = place + 1 & last
+        return False
+
+    def _holds(self, at: int) -> bool:
+        return at >= len(self._marks) - self._most and self._expires[at] > self._clock()
+
+    def _put(self, mark: int, expires: float) -> None:
+        self._marks.append(mark)
+        self._expires.append(expires)
+        last = len(self._table) - 1
+        place = mark & last
+        while self._table[place]:
+            place = place + 1 & last
+        self._table[place] = len(self._marks)
+
+    def _renew(self) -> None:
+        """With room for as many again as are held."""
+        held = array("I", (at for at in range(len(self._marks)) if self._holds(at)))
+        marks, expires = self._marks, self._expires
+        self._marks, self._expires = array("Q"), array("d")
+        self._table = _empty(max(_ROOM, 1 << (4 * len(held)).bit_length()))
+        for at in held:
+            self._put(marks[at], expires[at])
+
+
+def _empty(places: int) -> "array[int]":
+    """A power of two of them."""
+    return array("I", bytes(4 * places))
+
 
 _KEPT_ROWS: Final = 100_000
+
 _DIGITS: Final = 33
+
 """The colon and what comes after it."""
+
 _SUBSCRIPTIONS: Final = 256
+
 _SWEEP_EVERY: Final = 600.0
+
 _NEWS: Final = 60.0
 
 _ANSWER_CHARS: Final = 256 * 1024
 
 _Fact = Literal["ended", "log_level", "subscription", "answer"]
+
 Answered = Callable[[str, str, str], None]
+
 """A session's digest, the id of our request to its client, and the client's answer as it was posted elsewhere."""
 
 
@@ -222,21 +293,27 @@ def _with(session: _Session, fact: _Fact, subject: str, value: str) -> _Session:
 
 
 _NEXT = text("UPDATE session_sequence SET last = last + 1 RETURNING last")
+
 _PUT = text(
     "INSERT INTO session_facts (digest, fact, subject, value, expires_at, sequence)"
     " VALUES (:digest, :fact, :subject, :value, :expires, :sequence)"
     " ON CONFLICT (digest, fact, subject) DO UPDATE"
     " SET value = excluded.value, expires_at = excluded.expires_at, sequence = excluded.sequence"
 )
+
 _FORGET = text("DELETE FROM session_facts WHERE digest = :digest")
+
 _SWEEP = text("DELETE FROM session_facts WHERE expires_at <= :now")
+
 _OF_TENANT: Final = (
     " FROM session_facts WHERE fact = :fact AND CASE WHEN length(digest) > :digits"
     " THEN substr(digest, 1, length(digest) - :digits) ELSE '' END = :tenant"
 )
+
 _SWEEP_SURPLUS = text(
     f"DELETE{_OF_TENANT} AND sequence <= (SELECT sequence{_OF_TENANT} ORDER BY sequence DESC LIMIT 1 OFFSET :kept)"
 )
+
 _NEWER = text(
     "SELECT digest, fact, subject, value, expires_at, sequence FROM session_facts"
     " WHERE sequence > :sequence ORDER BY sequence"

@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from gateway.contract import Store
 from gateway.errors import Fault, Kind
+from gateway.state.files import checked
 from gateway.state.migrations import migrate
-from gateway.state.names import checked
 from gateway.state.sqlite import BUSY, open_engine, prepare_file, transaction
 
 if TYPE_CHECKING:

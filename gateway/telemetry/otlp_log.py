@@ -1,9 +1,12 @@
-"""Log records for a collector, beside the lines on standard error."""
+"""Log records for a collector, beside the lines on standard error.
+
+Audit records as OTLP log records: what a collector keeps of them can be held against the chain they come from.
+"""
 
 import logging
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from gateway.contract import Call, Result
 from gateway.telemetry.log import clean
@@ -50,3 +53,31 @@ def call_record(call: Call, result: Result | None = None, exc: BaseException | N
     place = record.position
     ids = (place.trace_id, place.span_id) if place is not None else ("", "")
     return LogRecord(time.time_ns(), "info", f"{call.method} {target(call)}".rstrip(), attributes, *ids)
+
+
+EVENT: Final = "gatehouse.audit"
+
+_PREFIX: Final = "gatehouse.audit."
+
+_PLAIN: Final = {
+    "tenant": "gatehouse.tenant",
+    "principal": "gatehouse.principal",
+    "correlation_id": "gatehouse.correlation_id",
+    "method": "mcp.method.name",
+    "target": "gatehouse.target",
+    "decision": "gatehouse.policy.decision",
+    "outcome": "gatehouse.outcome",
+}
+
+"""What the log line of a call has too, under the same name."""
+
+
+def audit_record(kept: Mapping[str, Any]) -> LogRecord:
+    """One record as it is kept, its place in its chain and its hash included; what it does not say is left out."""
+    attributes: list[tuple[str, Any]] = [("event.name", EVENT)]
+    for name, value in kept.items():
+        if name not in ("at", "trace_id") and value not in (None, ""):
+            attributes.append((_PLAIN.get(name) or f"{_PREFIX}{name}", value))
+    level = "warning" if kept["decision"] == "deny" else "info"
+    body = f"{kept['method']} {kept['target']}".rstrip()
+    return LogRecord(int(kept["at"] * 1e9), level, body, attributes, kept["trace_id"])

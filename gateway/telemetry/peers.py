@@ -1,7 +1,11 @@
-"""Several workers behind one port: whoever is asked for the metrics adds the others' to its own."""
+"""Several workers behind one port: whoever is asked for the metrics adds the others' to its own.
+
+How late the event loop is: what every call on it pays before anything else.
+"""
 
 import asyncio
 import secrets
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
@@ -10,7 +14,9 @@ from gateway.contract import Bus, Json
 from gateway.telemetry.families import Family, read_family, summed
 
 TOPIC: Final = "metrics"
+
 WAIT: Final = 2.0
+
 """Seconds in which the others must have answered; whoever has not is left out of this reading."""
 
 
@@ -47,3 +53,26 @@ class Peers:
                 if about["group"] == self._group and about["worker"] != self._bus.worker:
                     families = [family.as_json() for family in self._own()]
                     await self._bus.push(about["answers"], {"families": families}, WAIT * 2)
+
+
+EVERY: Final = 0.25
+
+KEPT: Final = 60
+
+
+class Lag:
+    """The worst of the last quarter of a minute."""
+
+    def __init__(self) -> None:
+        self._late: deque[float] = deque(maxlen=KEPT)
+
+    @property
+    def worst(self) -> float:
+        return max(self._late, default=0.0)
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + EVERY
+            await asyncio.sleep(EVERY)
+            self._late.append(max(0.0, loop.time() - due))

@@ -1,14 +1,18 @@
-"""A kept call as spans: plain values by OpenTelemetry's MCP conventions, encoded only for export.
+"""What a tenant asked to see of its calls, without what no trace should hold.
+
+A kept call as spans: plain values by OpenTelemetry's MCP conventions, encoded only for export.
 
 One SERVER span for the call and one CLIENT span for each request to a remote server. The gateway's own time is told
 by attributes of the one span, a number for each stage.
 """
 
 import asyncio
+import re
 from collections.abc import Iterator
 from operator import sub
 from typing import Any, Final, Literal, cast
 
+import msgspec
 from msgspec import Struct
 
 from gateway.contract import Call, Json, Record, Result
@@ -16,18 +20,56 @@ from gateway.contract.place import HTTP_TRACEPARENT, Hop, TracePosition
 from gateway.errors import Fault, ForeignError
 from gateway.failure import code_of
 from gateway.telemetry.log import clean
-from gateway.telemetry.redact import as_text
+
+MAX_TEXT: Final = 4096
+
+_MAX_DEPTH: Final = 32
+
+HIDDEN: Final = "[redacted]"
+
+_SECRET_KEY: Final = re.compile(
+    r"pass(word|wd|phrase)?|secret|token|credential|authori[sz]ation|api[-_]?key|private[-_]?key|cookie|session[-_]?id",
+    re.IGNORECASE,
+)
+
+
+def redacted(value: Any, depth: int = 0) -> Any:
+    """The same value, with what stands under a telling key hidden, and credentials cut from texts."""
+    if depth > _MAX_DEPTH:
+        return HIDDEN
+    if isinstance(value, dict):
+        known = cast("dict[str, Any]", value)
+        return {key: HIDDEN if _SECRET_KEY.search(key) else redacted(each, depth + 1) for key, each in known.items()}
+    if isinstance(value, list):
+        return [redacted(each, depth + 1) for each in cast("list[Any]", value)]
+    return clean(value, MAX_TEXT) if isinstance(value, str) else value
+
+
+def as_text(value: Any) -> str:
+    """JSON of it, redacted and bounded."""
+    shown = redacted(value)
+    if isinstance(shown, str):
+        return shown
+    try:
+        return msgspec.json.encode(shown).decode()[:MAX_TEXT]
+    except (TypeError, UnicodeEncodeError):
+        return HIDDEN
+
 
 Attributes = list[tuple[str, Any]]
 
 TOOL_ERROR: Final = "tool_error"
+
 _FORGIVEN: Final = frozenset({-32700, -32600, -32601, -32602, -32002})
+
 """The client's own mistakes: by the conventions no errors of the server."""
+
 _HTTP: Final[Attributes] = [
     ("network.transport", "tcp"),
     ("network.protocol.name", "http"),
     ("network.protocol.version", "1.1"),
 ]
+
 _STAGE: Final = {
     name: f"gatehouse.stage.{name}"
     for name in (
@@ -149,6 +191,7 @@ def _name(call: Call) -> str:
 
 
 _NAMED: Final = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
+
 _COMPLETION: Final = "completion/complete"
 
 

@@ -2,6 +2,8 @@
 
 Written by a thread of its own; what finds no room in its queue is dropped and counted. Audit records are kept already,
 by the audit log (`gateway/state/calls.py` reads them).
+
+What the process logs, for the store on this machine. The lines of calls are not among it: the audit log has them.
 """
 
 import asyncio
@@ -12,7 +14,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -20,15 +22,21 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from gateway.telemetry.log import IDS, clean
 from gateway.telemetry.span import Span
 
 log = logging.getLogger("gatehouse.telemetry")
 
 FILE: Final = "traces.db"
+
 BOUND: Final = 4096
+
 EVERY: Final = 0.5
+
 _PRUNE_EVERY: Final = 60.0
+
 _MEBIBYTE: Final = 1024 * 1024
+
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS spans (
     trace_id TEXT NOT NULL, span_id TEXT NOT NULL, parent_id TEXT NOT NULL, correlation_id TEXT NOT NULL,
@@ -175,10 +183,15 @@ def _drop_a_tenth(connection: sqlite3.Connection, table: str) -> int:
 
 
 _TABLES: Final = ("spans", "logs")
+
 _INSERT_SPAN: Final = f"INSERT INTO spans VALUES ({','.join('?' * len(Kept.__struct_fields__))})"  # noqa: S608
+
 _INSERT_LINE: Final = f"INSERT INTO logs VALUES ({','.join('?' * len(Line.__struct_fields__))})"  # noqa: S608
+
 _SHORT: Final = 24
+
 _MOST: Final = 2000
+
 """Spans of one trace, and log records, that are given at a time."""
 
 
@@ -253,3 +266,22 @@ def _row(span: Span) -> tuple[Any, ...]:
     correlation, tenant = attributes.get("gatehouse.correlation_id", ""), attributes.get("gatehouse.tenant", "")
     ids = (place.trace_id, place.span_id, place.parent_id, correlation, tenant)
     return (*ids, span.name, span.kind, span.started, span.ended, span.error, json.dumps(attributes, default=str))
+
+
+class StoreHandler(logging.Handler):
+    """The store's own complaints are left out: they would feed on themselves."""
+
+    def __init__(self, put: Callable[[Line], None]) -> None:
+        super().__init__()
+        self._put = put
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name == "gatehouse.telemetry":
+            return
+        cause = clean(_CAUSE.formatException(record.exc_info), 16_384) if record.exc_info else ""
+        correlation, trace, span = (str(getattr(record, name, "") or "") for name in IDS)
+        level, message = record.levelname.lower(), clean(record.getMessage())
+        self._put(Line(int(record.created * 1e9), level, record.name, message, correlation, trace, span, cause))
+
+
+_CAUSE: Final = logging.Formatter()

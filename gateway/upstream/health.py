@@ -1,4 +1,7 @@
-"""How a backend is, as operators are shown it."""
+"""How a backend is, as operators are shown it.
+
+How it is said that something cannot be served.
+"""
 
 from dataclasses import asdict, dataclass
 from typing import Literal
@@ -6,6 +9,7 @@ from typing import Literal
 from gateway.contract import Json
 
 State = Literal["unknown", "up", "failing", "down"]
+
 """Not yet asked; its last answer came; its last call failed; failed so often that it is left alone for a while."""
 
 
@@ -29,3 +33,12 @@ class Health:
 
     def as_json(self) -> Json:
         return asdict(self)
+
+
+class LoadError(Exception):
+    """What cannot be served, and why: one line that begins with the setting it is about, such as `backends.x.url: `."""
+
+    @property
+    def at(self) -> tuple[str, ...]:
+        """That setting, part by part."""
+        return tuple(str(self).partition(": ")[0].split("."))

@@ -10,9 +10,9 @@ from mcp.server.mcpserver import MCPServer
 from pydantic import ValidationError
 
 from gateway.contract import Host, Json, Manifest
+from gateway.upstream.health import LoadError
 from gateway.upstream.home import HostServices, ModuleHost
 from gateway.upstream.local import LocalBackend
-from gateway.upstream.refusal import LoadError
 
 
 def load_module(

@@ -1,4 +1,6 @@
-"""In-process backends: a module's SDK server, its handlers called directly with a real SDK context.
+"""A server's lifespan, entered and left in one task of its own: a task group inside it allows no other way.
+
+In-process backends: a module's SDK server, its handlers called directly with a real SDK context.
 
 The SDK's own dispatcher would cost sixty times as much per call and drop fields that it does not know.
 """
@@ -41,15 +43,48 @@ from gateway.errors import Fault, ForeignError
 from gateway.upstream.channel import Session, Standalone
 from gateway.upstream.health import Health
 from gateway.upstream.home import CURRENT_CALL
-from gateway.upstream.life import Life
 from gateway.upstream.links import answered, asking
+
+
+class Life:
+    """`state` is what the lifespan yielded, from `begin` to `end`."""
+
+    def __init__(self, server: Server[Any]) -> None:
+        self._server = server
+        self._task: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+        self._over = asyncio.Event()
+        self.state: Any = None
+
+    async def begin(self) -> None:
+        """Raises whatever the lifespan raises on its way in."""
+        self._task = asyncio.create_task(self._live(), name=f"life:{self._server.name}")
+        ready = asyncio.create_task(self._ready.wait())
+        await asyncio.wait({self._task, ready}, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if self._task.done():
+            self._task.result()
+
+    async def end(self) -> None:
+        self._over.set()
+        if self._task is not None:
+            await self._task
+
+    async def _live(self) -> None:
+        async with self._server.lifespan(self._server) as self.state:
+            self._ready.set()
+            await self._over.wait()
+
 
 log = logging.getLogger("gatehouse.upstream")
 
 # The gateway has its own spans, and seals request state itself, bound to the caller.
 _OURS = (OpenTelemetryMiddleware, RequestStateBoundary)
+
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+
 _MAX_PAGES = 100
+
 CLOSE_SECONDS = 3600.0
 
 
@@ -252,6 +287,7 @@ class LocalBackend:
 
 
 _Watched = dict[tuple[str | None, str], Caller | None]
+
 """Each URI that is wanted, by tenant where those are told apart, with one who wants it."""
 
 

@@ -12,7 +12,7 @@ from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 
 from gateway.contract import MODERN, Json
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.upstream.follow import Hearing
+from gateway.upstream.lists import Hearing
 from gateway.upstream.remote import Era, envelope, speaks_modern
 from gateway.upstream.talk import Nobody, Talk, carried, offered
 from gateway.upstream.watches import Subscribed

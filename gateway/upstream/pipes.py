@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from gateway.contract import Json
 from gateway.errors import Fault, ForeignError, Kind
+from gateway.upstream.once import Starts
 from gateway.upstream.pipe import Pipe
 from gateway.upstream.remote import Era
-from gateway.upstream.starts import Starts
 
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0

@@ -27,10 +27,9 @@ from gateway.errors import Fault, ForeignError, Kind
 from gateway.telemetry.sampling import new_span_id
 from gateway.upstream.breaker import Breaker
 from gateway.upstream.bulkhead import Bulkhead, Room
-from gateway.upstream.follow import Follower, Hearing
 from gateway.upstream.health import Health, State
 from gateway.upstream.links import in_handshake
-from gateway.upstream.lists import Source, read_lists
+from gateway.upstream.lists import Follower, Hearing, Source, read_lists
 from gateway.upstream.talk import Conversation, Talk
 from gateway.upstream.watches import Watchable, Watches
 

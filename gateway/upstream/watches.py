@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from gateway.contract import Caller, ClientProfile, ListChange, ResourceInterest
 from gateway.errors import Fault, ForeignError
-from gateway.upstream.follow import Follower, Hearing
+from gateway.upstream.lists import Follower, Hearing
 
 log = logging.getLogger("gatehouse.upstream")
 

@@ -17,9 +17,9 @@ from pydantic import ValidationError
 
 from gateway.errors import Fault
 from gateway.outbound import client
-from gateway.settings.upstream import OAuthClient
+from gateway.settings.backends import OAuthClient
+from gateway.upstream.health import LoadError
 from gateway.upstream.http.credentials import ClientCredentials, Grant
-from gateway.upstream.refusal import LoadError
 
 SECRET = "s3cret/+ with blanks"
 Json = dict[str, Any]

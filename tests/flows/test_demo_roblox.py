@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.roblox.headless_studio import NoStudio, install
+from backends.roblox.headless_studio import StudioUnavailable, install
 from tests.flows.process import ROOT, run
 from tests.missing import missing
 
@@ -25,7 +25,7 @@ Wood (Model)
 def studio() -> None:
     try:
         asyncio.run(install())
-    except NoStudio as exc:
+    except StudioUnavailable as exc:
         missing(str(exc))
 
 

@@ -22,7 +22,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from gateway.auth.embedded import Grant, new_family
-from gateway.auth.key_text import new_id, new_secret, spell
+from gateway.auth.keys import new_id, new_secret, spell
 from tests.peers.oauth_flow import Person, Program
 
 Json = dict[str, Any]

@@ -15,7 +15,7 @@ from gateway.contract import Caller, Json
 from gateway.errors import Fault, Kind, UnknownName
 from gateway.settings import Settings
 from gateway.telemetry.store import FILE, find
-from gateway.upstream.refusal import LoadError
+from gateway.upstream.health import LoadError
 from tests.gateway.fakes import until
 
 Write = Callable[[str], str]

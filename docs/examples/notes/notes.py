@@ -19,15 +19,15 @@ class Options(BaseModel):
 manifest = Manifest(options=Options, effects={"add": 2, "find": 0}, migrations=Path(__file__).parent / "migrations")
 
 
-def server(home: Host) -> MCPServer:
+def server(host: Host) -> MCPServer:
     made = MCPServer("notes")
 
     @made.tool()
     async def add(note: str) -> int:
         """Keep a note; the answer is how many there are."""
-        async with home.store(home.current_call().caller).transaction() as connection:
+        async with host.store(host.current_call().caller).transaction() as connection:
             count = (await connection.execute(text("SELECT count(*) FROM notes"))).scalar_one()
-            if count >= home.options.most:
+            if count >= host.options.most:
                 raise Fault(Kind.ILLEGAL_STATE, "There is no room for another note.")
             row = {"number": count + 1, "note": note}
             await connection.execute(text("INSERT INTO notes (number, note) VALUES (:number, :note)"), row)
@@ -36,7 +36,7 @@ def server(home: Host) -> MCPServer:
     @made.tool()
     async def find(word: str) -> list[str]:
         """Notes with that word in them."""
-        async with home.store(home.current_call().caller).transaction() as connection:
+        async with host.store(host.current_call().caller).transaction() as connection:
             query = text("SELECT note FROM notes WHERE replace(note, :word, '') <> note ORDER BY number")
             return list((await connection.execute(query, {"word": word})).scalars())
 

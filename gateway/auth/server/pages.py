@@ -1,11 +1,17 @@
-"""The two pages that a person sees, and the one when something is wrong: plain, without scripts or anything fetched."""
+"""The two pages that a person sees, and the one when something is wrong: plain, without scripts or anything fetched.
+
+Forms that only our own pages can have made: a token bound to the browser and to the very request it answers.
+"""
 
 import base64
 import hashlib
-from collections.abc import Iterable
+import hmac
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Final
+from urllib.parse import urlencode
 
 from gateway.auth.server.clients import Client
 from gateway.auth.server.redirects import form_target, is_loopback, shown_host
@@ -38,6 +44,7 @@ form.again button{border:0;width:auto;padding:.2rem;color:var(--dim);font-weight
 text-decoration:underline}
 a{color:inherit}hr{border:0;border-top:1px solid var(--line);margin:1.5rem 0}
 """
+
 _STYLE_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 
 _MEANINGS: Final = {
@@ -159,3 +166,29 @@ def _page(title: str, body: str) -> str:
         f"<title>{escape(title)} · Gatehouse</title><style>{_STYLE}</style></head>"
         f'<body><main><p class="brand">Gatehouse</p><div class="card">{body}</div></main></body></html>'
     )
+
+
+Pairs = Sequence[tuple[str, str]]
+
+
+class Forms:
+    """`cookie` names what a browser that is not signed in is known by."""
+
+    def __init__(self, key: bytes, *, secure: bool) -> None:
+        self._key = key
+        self.cookie = "__Host-gatehouse-form" if secure else "gatehouse-form"
+
+    def secret(self, cookies: Mapping[str, str]) -> tuple[str, str | None]:
+        """What binds the form to the browser, and the cookie to set where it is new."""
+        known = cookies.get(self.cookie)
+        if known and len(known) <= 64:
+            return known, None
+        fresh = secrets.token_urlsafe(24)
+        return fresh, f"{self.cookie}={fresh}; Max-Age=3600"
+
+    def token(self, secret: str, query: Pairs) -> str:
+        text = f"{secret}\n{urlencode(query)}"
+        return hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()
+
+    def holds(self, token: str, secret: str | None, query: Pairs) -> bool:
+        return secret is not None and hmac.compare_digest(token.encode(), self.token(secret, query).encode())

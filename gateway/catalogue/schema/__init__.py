@@ -4,7 +4,7 @@ A pattern that the linear-time engine cannot run (look-around, back-references),
 left to the backend: the schema is then checked without it.
 """
 
-from gateway.catalogue.schema.bounds import BadSchema, bound
-from gateway.catalogue.schema.compile import compile_check
+from gateway.catalogue.schema.check import compile_check
+from gateway.catalogue.schema.keywords import BadSchema, bound
 
 __all__ = ["BadSchema", "bound", "compile_check"]

@@ -7,8 +7,7 @@ from typing import Any, Final, cast
 import jsonschema_rs as rs
 import msgspec
 
-from gateway.catalogue.schema.bounds import clip
-from gateway.catalogue.schema.keywords import step
+from gateway.catalogue.schema.keywords import clip, step
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 

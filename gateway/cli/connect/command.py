@@ -3,8 +3,7 @@
 import json
 from pathlib import Path
 
-from gateway.cli.connect.clients import CLIENTS, VARIABLE, Client, Told, Wish
-from gateway.cli.connect.edit import Written, write
+from gateway.cli.connect.clients import CLIENTS, VARIABLE, Client, Told, Wish, Written, write
 from gateway.cli.failure import Failure, say
 
 

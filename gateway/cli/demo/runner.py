@@ -1,10 +1,14 @@
-"""Plays a demo: an embedded gateway on a free port with a folder of its own, driven by real MCP calls."""
+"""How a demo looks on a terminal: what is done, and below it what came of it, one line each.
+
+Plays a demo: an embedded gateway on a free port with a folder of its own, driven by real MCP calls.
+"""
 
 import asyncio
 import importlib
 import json
 import sys
 import tempfile
+import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -12,17 +16,50 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
+from rich.text import Text
 
 from gateway.app import Gatehouse
 from gateway.cli.client import Client, RpcError
-from gateway.cli.demo.screen import Screen
 from gateway.cli.failure import Failure
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 from gateway.serving import beside, listen
 from gateway.settings import Settings
 from gateway.telemetry.log import Lines
-from gateway.upstream.refusal import LoadError
+from gateway.upstream.health import LoadError
+
+_COLUMN: Final = 30
+
+
+class Screen:
+    """Lines with the seconds since the start; nothing in them is markup, and none is broken."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began = time.monotonic()
+
+    def title(self, text: str) -> None:
+        self._line((text, "bold"))
+        self._line()
+
+    def step(self, text: str, detail: str = "") -> None:
+        self._line(self._clock(), ("▸ ", "cyan"), (f"{text:<{_COLUMN}} ", "bold"), (detail, "cyan"))
+
+    def note(self, text: str, detail: str = "") -> None:
+        self._line(self._clock(), f"    {text:<{_COLUMN - 2}} ", (detail, "dim"))
+
+    def end(self, text: str) -> None:
+        self._line()
+        self._line((text, "green"))
+
+    def _clock(self) -> tuple[str, str]:
+        return f"{time.monotonic() - self._began:5.1f} s  ", "dim"
+
+    def _line(self, *parts: str | tuple[str, str]) -> None:
+        line = Text.assemble(*parts)
+        line.rstrip()
+        self._console.print(line, soft_wrap=True)
+
 
 TENANT: Final = "default"
 

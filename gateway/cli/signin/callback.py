@@ -1,16 +1,27 @@
-"""Where the browser comes back to: one page on a loopback address, for as long as somebody signs in."""
+"""Where the browser comes back to: one page on a loopback address, for as long as somebody signs in.
+
+Opening the user's browser without letting it near the streams that a client listens to.
+"""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
+from gateway.cli.failure import say
+
 _HOST: Final = "127.0.0.1"
+
 _PATH: Final = "/callback"
+
 _HEAD: Final = 16 * 1024
+
 _HEAD_SECONDS: Final = 10.0
+
 _PAGE: Final = (
     "<!doctype html><html lang=en><meta charset=utf-8><title>Gatehouse</title>"
     "<p>{words}</p><p>You can close this window.</p></html>"
@@ -96,3 +107,19 @@ def _response(status: str, words: str) -> bytes:
         "Connection: close\r\n\r\n"
     )
     return head.encode() + body
+
+
+_OPEN: Final = "import sys, webbrowser; webbrowser.open(sys.argv[1])"
+
+
+def open_page(address: str) -> None:
+    """Show it, and say where it is: that a browser was started does not mean that somebody sees it."""
+    say(f"to sign in, visit {address}")
+    # In a process of its own: what a browser writes would be taken for messages, and some stay until they are closed.
+    subprocess.Popen(  # noqa: S603 - no shell, and the address was checked
+        [sys.executable, "-I", "-c", _OPEN, address],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )

@@ -30,9 +30,8 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl, BaseModel, ValidationError
 
 from gateway.cli.signin.callback import Return
-from gateway.cli.signin.credential import Challenge
+from gateway.cli.signin.credential import Challenge, Program
 from gateway.cli.signin.kept import Kept, stale_at
-from gateway.cli.signin.program import Program
 from gateway.contract import Json
 
 LOCAL: Final = ("127.0.0.1", "localhost", "::1")

@@ -9,11 +9,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gateway.cli.failure import say
-from gateway.cli.signin.browser import open_page
-from gateway.cli.signin.callback import Return, listening
-from gateway.cli.signin.credential import Challenge, Refused, Step
+from gateway.cli.signin.callback import Return, listening, open_page
+from gateway.cli.signin.credential import Challenge, Program, Refused, Step
 from gateway.cli.signin.kept import Kept, Shelf
-from gateway.cli.signin.program import Program
 
 PATIENCE: Final = 300.0
 """Seconds that a person has for signing in."""

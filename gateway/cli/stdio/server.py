@@ -11,10 +11,9 @@ from typing import Any, Final, cast
 import httpx
 
 from gateway.cli.failure import Failure, say
-from gateway.cli.signin.credential import Credential, Key, Refused
+from gateway.cli.signin.credential import Credential, Key, Program, Refused
 from gateway.cli.signin.kept import Shelf, data_folder
 from gateway.cli.signin.person import Person
-from gateway.cli.signin.program import Program
 from gateway.cli.stdio.endpoint import Endpoint, version_of
 from gateway.cli.stdio.pipes import MAX_LINE, Out, Oversize, lines
 from gateway.contract import Json

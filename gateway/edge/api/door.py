@@ -8,8 +8,8 @@ import msgspec
 from fastapi import Request, Response
 
 from gateway.contract import Caller
-from gateway.contract.scopes import ADMIN
-from gateway.edge.audience import check_audience
+from gateway.contract.caller import ADMIN
+from gateway.edge.bearer import check_audience
 from gateway.edge.headers import fold
 from gateway.edge.refusal import refusal
 from gateway.edge.turnstile import Gate

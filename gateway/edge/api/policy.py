@@ -7,9 +7,9 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from gateway.contract import Caller, Json
-from gateway.contract.scopes import EVERYDAY
+from gateway.contract.caller import EVERYDAY
 from gateway.edge.api.door import AdminDoor
-from gateway.edge.body import read_body
+from gateway.edge.limits import read_body
 from gateway.errors import Fault, Kind
 
 _MAX_BODY: Final = 1024 * 1024

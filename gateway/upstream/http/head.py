@@ -1,13 +1,21 @@
-"""The head of a request as bytes; what never changes is joined once."""
+"""The head of a request as bytes; what never changes is joined once.
+
+A request in the handshake era, whichever of its transports carries it.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from msgspec import Struct
+
+from gateway.contract import Json
 from gateway.outbound import Target
+from gateway.upstream.talk import Talk
 
 _FIELD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*").fullmatch
+
 _OURS: Final = frozenset({"host", "content-length", "transfer-encoding", "connection", "accept", "accept-encoding"})
 
 
@@ -50,3 +58,23 @@ class Head:
     def bare(self, verb: str, fields: bytes) -> bytes:
         """A request without a body."""
         return b"%b %b%b\r\n" % (verb.encode(), self._bare, fields)
+
+
+Who = tuple[str, frozenset[str]]
+
+"""A principal and the names of what its client can do: no session is ever shared beyond that."""
+
+
+class Asked(Struct, frozen=True, gc=False):
+    """One request: in whose session, what, and who is told what the server says meanwhile."""
+
+    who: Who
+    capabilities: Json
+    """What a session of theirs is opened with."""
+    method: str
+    params: Json
+    talk: Talk
+    lines: bytes = b""
+    """Headers beside the session's own, where the transport has them with each request."""
+    level: str | None = None
+    """The lowest level of log message that its client wants."""

@@ -1,24 +1,34 @@
-"""The way to a server over HTTP, in either era."""
+"""The way to a server over HTTP, in either era.
+
+From an entry with a `url:` to the way to its server.
+"""
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Hashable, Mapping
 from typing import Final, Protocol
 
 from gateway.contract import Call, Caller, ClientProfile, Json
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.upstream.follow import Hearing
-from gateway.upstream.http.asked import Asked, Who
-from gateway.upstream.http.head import fields
-from gateway.upstream.http.legacy import NotSpoken
+from gateway.outbound import Target, target
+from gateway.upstream.health import LoadError
+from gateway.upstream.http.head import Asked, Head, Who, fields
+from gateway.upstream.http.legacy import LegacyHttp, NotSpoken
 from gateway.upstream.http.modern import ModernHttp
-from gateway.upstream.http.site import Site
+from gateway.upstream.http.pool import Pool
+from gateway.upstream.http.site import Credential, Site
+from gateway.upstream.http.sse import SseHttp
+from gateway.upstream.lists import Hearing
 from gateway.upstream.once import Once
 from gateway.upstream.remote import Era, Transport, envelope, era_for, listening, speaks_modern
 from gateway.upstream.talk import ABLE, Nobody, Talk, abilities
 
 PROBE_SECONDS: Final = 20.0
+
 _NOTHING: Final[frozenset[str]] = frozenset()
+
 _OURSELVES: Final[Who] = ("", _NOTHING)
+
 _NOBODY: Final = Nobody()
 
 
@@ -173,3 +183,36 @@ def _named(id: str, trace: Mapping[str, str]) -> bytes:
     if len(trace) == 1 and (parent := trace.get("traceparent")) is not None:
         return f"x-correlation-id: {id}\r\ntraceparent: {parent}\r\n".encode("latin-1")  # as a rule
     return fields((("x-correlation-id", id), *trace.items()))
+
+
+def http_head(namespace: str, url: str, headers: Mapping[str, str], *, allow_private: bool) -> tuple[Target, Head]:
+    """Where requests go and what each of them begins with. Raises `LoadError`."""
+    try:
+        there = target(url, allow_private=allow_private)
+        return there, Head(there, headers)
+    except Fault as fault:
+        raise LoadError(f"backends.{namespace}.url: {fault.message}") from fault
+    except ValueError as exc:
+        raise LoadError(f"backends.{namespace}.headers: {exc}") from exc
+
+
+def http_link(
+    namespace: str,
+    url: str,
+    headers: Mapping[str, str],
+    *,
+    only_sse: bool,
+    allow_private: bool,
+    max_bytes: int,
+    info: Json,
+    credential: Credential | None = None,
+) -> HttpLink:
+    """Raises `LoadError` for an address or a header that cannot be used."""
+    there, head = http_head(namespace, url, headers, allow_private=allow_private)
+    tls = ssl.create_default_context() if there.scheme == "https" else None
+    site = Site(Pool(namespace, there, max_bytes=max_bytes, tls=tls), head, credential)
+    streamable = None if only_sse else LegacyHttp(namespace, site, max_bytes, info)
+    older = SseHttp(namespace, site, there, max_bytes, info)
+    return HttpLink(
+        namespace, site, ModernHttp(namespace, site, max_bytes), streamable, older, info, (there.host, there.port)
+    )

@@ -5,14 +5,12 @@ from typing import Final, Literal
 
 from gateway.contract import Call, Caller, ClientProfile, Json
 from gateway.errors import Fault, ForeignError
-from gateway.upstream.follow import Hearing
-from gateway.upstream.once import Once
+from gateway.upstream.lists import Hearing
+from gateway.upstream.once import Once, Starts
 from gateway.upstream.pipe import Duplex, Pipe
 from gateway.upstream.pipes import Pipes, Whose
 from gateway.upstream.remote import Era, Transport, era_for, listening
-from gateway.upstream.starts import Starts
-from gateway.upstream.stdio.keys import Key
-from gateway.upstream.stdio.own import OwnProcesses, PipeSource
+from gateway.upstream.stdio.own import Key, OwnProcesses, PipeSource
 from gateway.upstream.stdio.process import Process, Program
 from gateway.upstream.talk import ABLE, Nobody, Talk, abilities
 

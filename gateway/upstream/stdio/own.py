@@ -1,20 +1,31 @@
-"""The processes that a tenant or a principal has to itself: what they list, and what they say has changed."""
+"""What tells the processes of one server apart.
+
+The processes that a tenant or a principal has to itself: what they list, and what they say has changed.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gateway.contract import BackendLists, Caller, ClientProfile, Json, ListChange
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.upstream.follow import Hearing
-from gateway.upstream.lists import read_lists, together
+from gateway.upstream.lists import Hearing, read_lists, together
 from gateway.upstream.pipe import Pipe
 from gateway.upstream.pipes import Pipes
-from gateway.upstream.remote import envelope, listening
-from gateway.upstream.stdio.keys import Key
+from gateway.upstream.remote import Era, envelope, listening
 from gateway.upstream.talk import Nobody, abilities
+
+
+class Key(NamedTuple):
+    """One process: whose it is, and how it was opened."""
+
+    whose: str
+    """A tenant or a principal; empty: everybody's."""
+    era: Era
+    able: frozenset[str] = frozenset()
+    """Greeted once in the handshake era, a process knows its client for good: one for each kind of client."""
 
 
 class OwnProcesses:

@@ -4,7 +4,7 @@ import string
 
 import pytest
 
-from gateway.auth.key_text import new_id, new_secret, parse, spell
+from gateway.auth.keys import new_id, new_secret, parse, spell
 
 ID, SECRET = "abc123abc123", "s" * 43
 KEY = spell(ID, SECRET)

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from gateway.catalogue.catalogue import FIRST_OFFER_SECONDS, Catalogue, Endpoint
-from gateway.catalogue.memory import Remembered, decoded, encoded
-from gateway.catalogue.pins import Pin, changed_parts, digest, pin
+from gateway.catalogue.memory import Pin, Remembered, changed_parts, decoded, digest, encoded, pin
 from gateway.catalogue.view import Naming
 from gateway.contract import BackendLists, Caller
 from gateway.policy.decide import Policy

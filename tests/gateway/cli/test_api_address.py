@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.api_address import api_address
+from gateway.cli.configured import api_address
 
 APART = "server: {port: 8080, ops_port: 9090}"
 PUBLIC = "server: {host: 0.0.0.0, port: 8080, public_url: https://gw.example.org/g, ops_port: 9090"

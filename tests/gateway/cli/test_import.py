@@ -10,8 +10,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from gateway.cli.imports.clients import Found, plain_json
-from gateway.cli.imports.translate import translate
+from gateway.cli.importing import Found, plain_json, translate
 
 Run = Callable[..., Result]
 SECRET = "s3cr3t-value"

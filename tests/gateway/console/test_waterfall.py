@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.console.waterfall import stages, waterfall
+from gateway.console.call import stages, waterfall
 from gateway.telemetry.store import Kept, nested
 
 

@@ -6,8 +6,7 @@ from time import monotonic
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway.edge.body import read_body
-from gateway.edge.limits import EdgeLimits
+from gateway.edge.limits import EdgeLimits, read_body
 from gateway.edge.refusal import answer
 from gateway.errors import Fault, Kind
 from tests.gateway.edge.asgi import Headers, scope_of

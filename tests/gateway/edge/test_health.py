@@ -4,7 +4,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from gateway.edge.health import health_router
+from gateway.edge.metrics import health_router
 
 
 async def ask(path: str, reason: str | None, *, show_reason: bool = False, method: str = "GET") -> httpx.Response:

@@ -9,8 +9,7 @@ from time import monotonic
 
 from starlette.types import Receive, Scope, Send
 
-from gateway.edge.body import read_body
-from gateway.edge.limits import EdgeLimits
+from gateway.edge.limits import EdgeLimits, read_body
 from tests.gateway.edge.peer import GET, HOST, Peer, Serve, post
 
 LIMITS = EdgeLimits(

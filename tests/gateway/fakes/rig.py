@@ -26,14 +26,12 @@ from gateway.protocol.asking import Asking
 from gateway.protocol.caps import Caps, Most
 from gateway.protocol.entry import Entry
 from gateway.protocol.floor import FindAgain, Floor
-from gateway.protocol.hub import Hub
+from gateway.protocol.hub import Hub, Listen
 from gateway.protocol.legacy import Legacy
-from gateway.protocol.listen import Listen
 from gateway.protocol.modern import Modern
 from gateway.protocol.news import News
-from gateway.protocol.parked import Parking
 from gateway.protocol.relay import Relay
-from gateway.protocol.rounds import Rounds
+from gateway.protocol.rounds import Parking, Rounds
 from gateway.protocol.seal import Seal
 from gateway.protocol.session import Sessions
 from gateway.protocol.standing import Standing

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from gateway.edge.turnstile import Gate, Turnstile
 from gateway.errors import Fault, Kind
-from gateway.parts.counting import counted_routes, failed_sign_ins, shared_windows
+from gateway.parts.limiting import counted_routes, failed_sign_ins, shared_windows
 from gateway.state.bus import MemoryBus
 from gateway.state.redis_bus import RedisBus
 from tests.servers import Valkey

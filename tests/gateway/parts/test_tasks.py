@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from gateway.parts.tasks import Tasks
+from gateway.parts.inside import Tasks
 
 
 async def forever() -> None:

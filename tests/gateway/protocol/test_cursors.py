@@ -5,8 +5,7 @@ import base64
 import pytest
 
 from gateway.errors import Fault, Kind
-from gateway.protocol.cursors import SealedCursors
-from gateway.protocol.seal import Seal
+from gateway.protocol.seal import Seal, SealedCursors
 
 CURSORS = SealedCursors(Seal([b"k" * 32]))
 

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.contract import MODERN, Call, ClientProfile, Json, Manifest
 from gateway.errors import TABLE, Fault, ForeignError, Kind, UnknownName
-from gateway.protocol.faults import ERROR_META, RpcError, dress
+from gateway.protocol.answer import ERROR_META, RpcError, dress
 from tests.gateway.fakes import ECHO, HANDSHAKE, FakeBackend, Rig, a_call, a_route
 
 # kind, plain HTTP, handshake era, 2026-07-28, retryable

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from gateway.protocol.later import Later
+from gateway.protocol.streams import Later
 from tests.gateway.fakes import Clock, until
 
 

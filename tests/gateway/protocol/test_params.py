@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import Fault, Kind
-from gateway.protocol.params import LOG_LEVELS, MAX_CHARS, MAX_URIS, check, check_level, loud_enough
+from gateway.protocol.message import LOG_LEVELS, MAX_CHARS, MAX_URIS, check, check_level, loud_enough
 
 
 def refused(method: str, params: Any) -> str | None:

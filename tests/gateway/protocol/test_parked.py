@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.errors import Fault, Kind
-from gateway.protocol.parked import MAX_OF_TENANT, MAX_PARKED, Parked, Parking
+from gateway.protocol.rounds import MAX_OF_TENANT, MAX_PARKED, Parked, Parking
 
 
 def parked(parking: Parking, tenant: str) -> tuple[Parked, str]:

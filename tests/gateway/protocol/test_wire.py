@@ -8,10 +8,9 @@ import pytest
 from gateway.contract import MODERN, ClientProfile
 from gateway.errors import Fault, Kind
 from gateway.protocol.asking import Asking
-from gateway.protocol.legacy_wire import LegacyWire
 from gateway.protocol.seal import Seal
 from gateway.protocol.streams import Streams
-from gateway.protocol.wire import ModernWire, Pulse
+from gateway.protocol.wire import LegacyWire, ModernWire, Pulse
 from gateway.sse import COMMENT
 from gateway.state.bus import MemoryBus
 from tests.gateway.fakes import Paper, until

@@ -3,7 +3,7 @@
 import tracemalloc
 from hashlib import sha256
 
-from gateway.state.ended import Ended
+from gateway.state.sessions import Ended
 from tests.gateway.state.test_sessions import Clock
 
 NAMES = [sha256(str(number).encode()).hexdigest()[:32] for number in range(20_000)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from gateway.errors import Fault, Kind
-from gateway.state.together import Together
+from gateway.state.database import Together
 
 
 class Rows:

@@ -12,8 +12,7 @@ import pytest
 
 from gateway.contract.place import TracePosition
 from gateway.telemetry.span import Span
-from gateway.telemetry.store import BOUND, FILE, TraceStore, find, lines
-from gateway.telemetry.store_log import StoreHandler
+from gateway.telemetry.store import BOUND, FILE, StoreHandler, TraceStore, find, lines
 
 
 def a_span(number: int, parent: str = "", trace: int = 1, **more: Any) -> Span:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 
 from gateway.contract import Call, Caller, ClientProfile, Json
-from gateway.upstream.follow import Hearing
+from gateway.upstream.lists import Hearing
 from gateway.upstream.remote import Era, OwnSessions, Transport
 from gateway.upstream.talk import Talk
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.upstream.follow import LONGEST_PAUSE, Follower
+from gateway.upstream.lists import LONGEST_PAUSE, Follower
 from tests.gateway.fakes import Clock, until
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from gateway.upstream.health import LoadError
 from gateway.upstream.load import load_module
 from gateway.upstream.local import LocalBackend
-from gateway.upstream.refusal import LoadError
 from tests.gateway.upstream.test_home import home
 
 Write = Callable[[str], str]

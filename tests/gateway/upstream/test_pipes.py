@@ -6,10 +6,10 @@ import pytest
 
 from gateway.contract import Json
 from gateway.errors import Fault
+from gateway.upstream.once import Starts
 from gateway.upstream.pipe import Pipe
 from gateway.upstream.pipes import EACH, Pipes, Whose
 from gateway.upstream.remote import Era
-from gateway.upstream.starts import Starts
 
 
 class Idle:

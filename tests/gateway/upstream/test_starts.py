@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gateway.upstream.starts import Starts
+from gateway.upstream.once import Starts
 
 
 class Crowd:

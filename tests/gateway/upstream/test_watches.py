@@ -7,7 +7,7 @@ import pytest
 
 from gateway.contract import MODERN, Caller, ClientProfile, ListChange, ResourceInterest
 from gateway.errors import ForeignError
-from gateway.upstream.follow import Hearing
+from gateway.upstream.lists import Hearing
 from gateway.upstream.watches import Watches
 from tests.gateway.fakes import ALICE, BOB, until
 

@@ -9,10 +9,9 @@ from mcp.client.auth import OAuthFlowError
 from mcp.shared.auth import OAuthMetadata
 
 from gateway.cli.signin.callback import Return
-from gateway.cli.signin.credential import Challenge
+from gateway.cli.signin.credential import Challenge, Program
 from gateway.cli.signin.flow import Flow, FlowError
 from gateway.cli.signin.kept import Kept, Shelf, stale_at
-from gateway.cli.signin.program import Program
 
 REDIRECT = "http://127.0.0.1:1/callback"
 

@@ -12,8 +12,7 @@ from gateway.contract import Call, Json
 from gateway.errors import Fault, Kind
 from gateway.outbound import target
 from gateway.stages.deadline import Deadline
-from gateway.upstream.http.asked import Asked, Who
-from gateway.upstream.http.head import Head
+from gateway.upstream.http.head import Asked, Head, Who
 from gateway.upstream.http.legacy import LegacyHttp
 from gateway.upstream.http.pool import Pool
 from gateway.upstream.http.sessions import Session, Sessions

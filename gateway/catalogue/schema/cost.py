@@ -1,28 +1,79 @@
-"""What a schema holds: every subschema with its cost, and where its references lead."""
+"""What one keyword costs the validator, in units.
 
-from collections import defaultdict
+What a schema holds: every subschema with its cost, and where its references lead.
+
+The most that checking one value can cost, at each depth of the arguments.
+
+A schema without some of its patterns.
+"""
+
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, cast
 from urllib.parse import unquote, urljoin
 
-from gateway.catalogue.schema.bounds import BadSchema, clip
+import jsonschema_rs as rs
+
 from gateway.catalogue.schema.keywords import (
     BELOW,
     DIALECTS,
     IN_PLACE,
+    MAPS,
+    MAX_JSON_DEPTH,
     NAMED,
     POSITIONS,
     REFS,
+    BadSchema,
+    clip,
+    inside,
     step,
     subschemas,
     validator_of,
 )
-from gateway.catalogue.schema.price import price_of, units_of
 from gateway.contract import Json
 
+# One unit is about 20 ns of the validator's time, so a check may take some 50 ms.
+BUDGET: Final = 2_500_000
+
+
+def units_of(schema: Json) -> int:
+    """Measured: comparing numbers that are not small integers is by far the slowest thing a schema can ask for."""
+    units = 1 + 30 * sum(key in schema for key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"))
+    if isinstance(step := schema.get("multipleOf"), float):
+        units += 150 if step > 1e-10 else 2_500
+    if "const" in schema:
+        units += _compared(schema["const"])
+    # Texts alone, or integers alone, are looked up by hash.
+    options: list[Any] = schema["enum"] if isinstance(schema.get("enum"), list) else []
+    if not all(type(option) is str for option in options) and not all(type(option) is int for option in options):
+        units += _compared(options)
+    return units
+
+
+def _compared(value: Any) -> int:
+    if isinstance(value, float):
+        return 250
+    return 15 + sum(_compared(below) for below in inside(value))
+
+
+@lru_cache(maxsize=4096)
+def price_of(pattern: str) -> int | None:
+    """Units for each character in the worst case, by the size of the automaton; None when it cannot be run."""
+    for limit, units in ((1 << 10, 1), (1 << 13, 100), (1 << 16, 800), (1 << 20, 3_000)):
+        try:
+            rs.Draft202012Validator({"pattern": pattern}, pattern_options=rs.RegexOptions(size_limit=limit))
+        except ValueError:
+            continue
+        return units
+    return None
+
+
 MAX_DEPTH: Final = 32
+
 MAX_SUBSCHEMAS: Final = 2_000
+
 MAX_PATTERNS: Final = 100
 
 
@@ -171,3 +222,103 @@ def _join(base: str, ref: str) -> str:
         return urljoin(base, ref)
     except ValueError as exc:
         raise BadSchema(f"{clip(ref)} is not a URI") from exc
+
+
+_MAX_CHAIN: Final = 64
+
+_MAX_TANGLE: Final = 20_000
+
+MAX_ROOT: Final = 10_000
+
+
+def by_depth(survey: Survey) -> tuple[list[int], list[int]]:
+    """The most that one value can be charged at each depth of the arguments: units, and units for each character."""
+    closures = _closures(survey.start)
+    units = {state: sum(n * part.units for part, n in parts.items()) for state, parts in closures.items()}
+    letters = {state: sum(n * part.letters for part, n in parts.items()) for state, parts in closures.items()}
+    return _descend(survey.start, closures, units), _descend(survey.start, closures, letters)
+
+
+def _closures(start: State) -> dict[State, Counter[State]]:
+    """For every state a value can be sent to: all that apply to that same value, and how often."""
+    memo: dict[State, Counter[State]] = {}
+    tangle = 0
+
+    def close(state: State, chain: int) -> Counter[State]:
+        nonlocal tangle
+        if state in memo:
+            return memo[state]
+        if chain > _MAX_CHAIN:
+            raise BadSchema(f"a $ref leads back to itself, or through more than {_MAX_CHAIN} others")
+        parts = Counter({state: 1})
+        for part in state.in_place:
+            for inner, times in close(part, chain + 1).items():
+                parts[inner] += times * state.again
+        tangle += len(parts)
+        if tangle > _MAX_TANGLE:
+            raise BadSchema("too many subschemas apply to one value")
+        memo[state] = parts
+        return parts
+
+    reached: dict[State, Counter[State]] = {}
+    waiting = [start]
+    while waiting:
+        state = waiting.pop()
+        if state not in reached:
+            reached[state] = close(state, 1)
+            waiting += [below for part in reached[state] for below in (*part.below, *part.named.values())]
+    return reached
+
+
+def _descend(start: State, closures: dict[State, Counter[State]], charge: dict[State, int]) -> list[int]:
+    levels = [charge[start]]
+    while len(levels) < MAX_JSON_DEPTH and levels[-1] <= BUDGET:
+        above, charge = charge, {state: _dearest(parts, charge) for state, parts in closures.items()}
+        levels.append(charge[start])
+        # Every level further down is the same.
+        if charge == above:
+            break
+    return levels
+
+
+def _dearest(parts: Counter[State], charge: dict[State, int]) -> int:
+    """The charge for the dearest child: what applies to every child, and what applies to one by its name."""
+    shared = 0
+    named: defaultdict[str | int, int] = defaultdict(int)
+    for part, times in parts.items():
+        shared += times * sum(charge[below] for below in part.below)
+        for name, below in part.named.items():
+            named[name] += times * charge[below]
+    return shared + max(named.values(), default=0)
+
+
+# With a pattern gone a subschema accepts more than it should; these would then refuse more than they should.
+_CONTRARY: Final = frozenset(
+    {"not", "if", "then", "else", "maxContains", "unevaluatedProperties", "unevaluatedItems", "oneOf"}
+)
+
+
+def without(schema: Any, refused: set[str]) -> Any:
+    """The schema without those patterns, accepting all that it accepted with them."""
+    if isinstance(schema, list):
+        return [without(sub, refused) for sub in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    schema = cast("Json", schema)
+    loose = {key: value for key, value in schema.items() if key not in _CONTRARY}
+    if loose.get("pattern") in refused:
+        del loose["pattern"]
+    if "oneOf" in schema:
+        loose["allOf"] = [*loose.get("allOf", []), {"anyOf": schema["oneOf"]}]
+    for keyword in POSITIONS:
+        value: Any = loose.get(keyword)
+        if keyword in MAPS and isinstance(value, dict):
+            loose[keyword] = {name: without(sub, refused) for name, sub in cast("Json", value).items()}
+        elif isinstance(value, dict | list):
+            loose[keyword] = without(value, refused)
+    if isinstance(by_pattern := loose.get("patternProperties"), dict):
+        entries = cast("Json", by_pattern).items()
+        kept = {pattern: sub for pattern, sub in entries if pattern not in refused}
+        # An empty pattern matches every name: which ones the lost pattern allowed is not known.
+        loose["patternProperties"] = kept if len(kept) == len(entries) else kept | {"": True}
+    return loose

@@ -1,1 +1,0 @@
-"""From the files of MCP clients to entries of `backends:`."""
