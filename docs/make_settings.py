@@ -18,8 +18,8 @@ from gateway.settings import (
     UrlBackend,
     VirtualServer,
 )
-from gateway.settings.limits import LimitRule
 from gateway.settings.backends import OAuthClient, ProcessLimits
+from gateway.settings.limits import LimitRule
 
 PAGE: Final = Path(__file__).with_name("settings.md")
 

@@ -11,45 +11,45 @@ from starlette.types import ASGIApp
 
 from gateway.catalogue.catalogue import Catalogue, Endpoint
 from gateway.contract import Json
+from gateway.edge.api.authorization import AdminDoor
 from gateway.edge.api.backends import backends_router
 from gateway.edge.api.calls import calls_router
-from gateway.edge.api.door import AdminDoor
 from gateway.edge.api.policy import policy_router
 from gateway.edge.api.usage import usage_router
-from gateway.edge.bridge import bridge_router
-from gateway.edge.bridge_godot import godot_bridge
 from gateway.edge.correlation import correlate
-from gateway.edge.door import Door
-from gateway.edge.lane import Lane
-from gateway.edge.metrics import for_operators, health_router
-from gateway.edge.refusal import answer_unserved
-from gateway.parts.console import Asked, open_console
-from gateway.parts.doors import Eras, Front, guarded
-from gateway.parts.ground import Ground
-from gateway.parts.identity import Identity
-from gateway.parts.inside import Inside, Tasks
-from gateway.parts.limiting import limit_stage, shared_windows
-from gateway.parts.looking import Healths, Looking, Usage
-from gateway.parts.paths import Paths, lay
-from gateway.parts.remembering import Changes, Remembering, naming
-from gateway.parts.ruling import Advice, read_policies
-from gateway.parts.served import Backends, endpoints, refused
-from gateway.parts.watching import Watching, gauges, metrics
-from gateway.policy.decide import Policy
-from gateway.protocol.floor import Floor
-from gateway.protocol.hub import Hub
-from gateway.protocol.news import News
-from gateway.protocol.seal import Seal
+from gateway.edge.error_response import answer_unserved
+from gateway.edge.fast_path import Lane
+from gateway.edge.godot_bridge import godot_bridge
+from gateway.edge.mcp_endpoint import Door
+from gateway.edge.ops_routes import for_operators, health_router
+from gateway.edge.studio_bridge import bridge_router
+from gateway.policy.decisions import Policy
+from gateway.protocol.context import Floor
+from gateway.protocol.sealed_tokens import Seal
+from gateway.protocol.subscriptions import Hub
+from gateway.protocol.worker_events import News
 from gateway.settings import Settings
 from gateway.stages.audit import Audit
 from gateway.stages.share import Bounds, Share
 from gateway.state.approvals import Approvals
-from gateway.state.catalogue import CatalogueRows
+from gateway.state.catalogue_rows import CatalogueRows
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import TenantChange
 from gateway.telemetry.log import Lines
 from gateway.upstream.bridge import Bridges
-from gateway.upstream.home import HostServices
+from gateway.upstream.host import HostServices
+from gateway.wiring.backends import Backends, endpoints, refused
+from gateway.wiring.call_path import Paths, lay
+from gateway.wiring.catalogue import Changes, Remembering, naming
+from gateway.wiring.console import Asked, open_console
+from gateway.wiring.endpoints import Eras, Front, guarded
+from gateway.wiring.host_services import Inside, Tasks
+from gateway.wiring.identity import Identity
+from gateway.wiring.limits import limit_stage, shared_windows
+from gateway.wiring.operator_api import Healths, Looking, Usage
+from gateway.wiring.policy import Advice, read_policies
+from gateway.wiring.storage import Ground
+from gateway.wiring.telemetry import Watching, gauges, metrics
 
 VERSION: Final = version("gatehouse")
 SERVER_INFO: Final[Json] = {"name": "gatehouse", "title": "Gatehouse", "version": VERSION}

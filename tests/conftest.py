@@ -16,8 +16,8 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from gateway.app import Gatehouse
-from gateway.auth.keys import DEFAULT_SCOPES
-from gateway.serving import config, listen
+from gateway.auth.api_keys import DEFAULT_SCOPES
+from gateway.runner import config, listen
 from gateway.settings import Settings
 from gateway.telemetry.log import Lines
 from tests.quiet import QuietServer

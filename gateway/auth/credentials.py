@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from gateway.auth.keys import Keys, parse
+from gateway.auth.api_keys import Keys, parse
 from gateway.auth.revocations import Revocations
 from gateway.auth.tokens import Tokens
 from gateway.contract import Caller

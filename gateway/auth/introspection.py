@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 import httpx
 
-from gateway.auth.external import External
+from gateway.auth.external_issuer import External
 from gateway.auth.jwt import BadToken
 from gateway.auth.tokens import audiences, check_times
 from gateway.contract import Caller, Json

@@ -13,10 +13,10 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.auth.revocations import Revocations
-from gateway.auth.threads import Threads
+from gateway.auth.thread_pool import Threads
 from gateway.errors import Fault, Kind
 from gateway.state.database import Database
-from gateway.state.files import checked
+from gateway.state.private_files import checked
 
 _SUBJECT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}", re.ASCII)
 _SHORTEST: Final = 10

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
+from gateway.catalogue.isolated_lists import OwnListings
 from gateway.catalogue.listing import EVERYTHING, TOPIC, Keeping, Listing, Read
-from gateway.catalogue.memory import Forgetful, Memory
 from gateway.catalogue.names import Mode
-from gateway.catalogue.own import OwnListings
+from gateway.catalogue.persistence import Forgetful, Memory
 from gateway.catalogue.snapshot import Snapshot
 from gateway.catalogue.view import Naming, View
 from gateway.contract import Backend, Bus, Call, Caller, ListChange, Route

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gateway.catalogue.memory import SHARED, Memory, Remembered, pin
+from gateway.catalogue.persistence import SHARED, Memory, Remembered, pin
 from gateway.catalogue.snapshot import Snapshot, take
 from gateway.contract import Backend, BackendLists, Bus, ListChange
 from gateway.errors import Fault, ForeignError

@@ -7,10 +7,10 @@ from typing import Any, cast
 from mcp.shared.inbound import x_mcp_header_map
 
 from gateway.catalogue.flatten import flatten
-from gateway.catalogue.intake import take_prompts, take_resources, take_templates, take_tools
 from gateway.catalogue.names import collisions
 from gateway.catalogue.schema import compile_check
-from gateway.catalogue.texts import hidden_in, looks, order_in, strings
+from gateway.catalogue.text_safety import hidden_in, looks, order_in, strings
+from gateway.catalogue.validation import take_prompts, take_resources, take_templates, take_tools
 from gateway.contract import Backend, BackendLists, Json
 
 Check = Callable[[Json], None]

@@ -54,7 +54,7 @@ def verify(tenant: Tenant = None, config: Config = None, as_json: AsJson = False
     """Check that no record was changed, moved or taken away since it was written."""
     records = 0
     broken: list[Break] = []
-    from gateway.cli.waiting import Waiting
+    from gateway.cli.progress import Waiting
 
     with _opened(config) as kept, Waiting("verifying") as waiting:
         for each in kept.verify(tenant):
@@ -109,8 +109,8 @@ def export(
 def _opened(config: Path | None) -> "Generator[Ledger]":
     import asyncio
 
-    from gateway.cli.configured import read_without_backends
     from gateway.cli.failure import system_errors_explained
+    from gateway.cli.load_settings import read_without_backends
     from gateway.state.audit import open_ledger
 
     settings = read_without_backends(config)

@@ -6,11 +6,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.cli.configured import read_without_backends
 from gateway.cli.failure import UNREACHABLE, Failure
-from gateway.parts.watching import encoder, sender
+from gateway.cli.load_settings import read_without_backends
 from gateway.telemetry.otlp_log import audit_record
 from gateway.telemetry.senders import Rejected, TryAgain
+from gateway.wiring.telemetry import encoder, sender
 
 _BATCH: Final = 500
 

@@ -16,13 +16,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway.cli.books import Books, with_books
-from gateway.cli.configured import ELSEWHERE, api_address, read_without_backends
 from gateway.cli.failure import FAILED, UNAUTHENTICATED, UNREACHABLE, Failure, say
+from gateway.cli.identity_db import Books, with_books
+from gateway.cli.load_settings import ELSEWHERE, api_address, read_without_backends
 from gateway.cli.settings_file import SettingsFile, no_longer_served
 from gateway.contract import Json
 from gateway.settings import BackendEntry, CommandBackend, ModuleBackend, UrlBackend
-from gateway.state.catalogue import CatalogueRows
+from gateway.state.catalogue_rows import CatalogueRows
 
 
 @dataclass(frozen=True, slots=True)

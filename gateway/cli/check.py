@@ -10,11 +10,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from gateway.cli.backends import Entry, entry_of
-from gateway.cli.configured import EVERYWHERE, make_importable, read_settings
 from gateway.cli.failure import BAD_SETTINGS, Failure, say
-from gateway.parts.ruling import judge_policies
+from gateway.cli.load_settings import EVERYWHERE, make_importable, read_settings
 from gateway.settings import Settings
 from gateway.upstream.health import LoadError
+from gateway.wiring.policy import judge_policies
 
 
 def check(config: Path | None, as_json: bool) -> None:
@@ -39,7 +39,7 @@ def check(config: Path | None, as_json: bool) -> None:
 def _refusals(settings: Settings) -> Iterator[LoadError]:
     """What `serve` would refuse."""
     if settings.backends:
-        from gateway.parts.served import backend_refusals
+        from gateway.wiring.backends import backend_refusals
 
         yield from backend_refusals(settings)
     try:

@@ -117,7 +117,7 @@ def endpoint_of(url: str | None, config: Path | None) -> str:
     if url is not None:
         return url
     # Only now: whoever gives an address does not wait for settings to be read.
-    from gateway.cli.configured import endpoint
+    from gateway.cli.load_settings import endpoint
 
     return endpoint(config)
 
@@ -179,7 +179,7 @@ def import_file(
     as_json: AsJson = False,
 ) -> None:
     """Copy the servers of Claude Desktop, Claude Code, Cursor or VS Code into the settings."""
-    from gateway.cli.importing import import_file
+    from gateway.cli.import_ import import_file
 
     import_file(file, config, dry_run=dry_run, replace=replace, as_json=as_json)
 
@@ -249,6 +249,6 @@ def check_backends(
     as_json: AsJson = False,
 ) -> None:
     """Connect to each backend and say what is wrong."""
-    from gateway.cli.probe import check_backends
+    from gateway.cli.backend_check import check_backends
 
     check_backends(names or (), config, as_json)

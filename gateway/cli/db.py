@@ -5,13 +5,13 @@ import importlib
 import json
 from pathlib import Path
 
-from gateway.cli.configured import make_importable, read_without_backends
 from gateway.cli.failure import Failure, system_errors_explained
-from gateway.cli.waiting import Waiting
+from gateway.cli.load_settings import make_importable, read_without_backends
+from gateway.cli.progress import Waiting
 from gateway.contract import Manifest
 from gateway.settings import ModuleBackend, Settings
 from gateway.state.database import Database
-from gateway.state.store import Stores, open_stores
+from gateway.state.stores import Stores, open_stores
 
 
 def upgrade(config: Path | None, as_json: bool) -> None:

@@ -49,7 +49,7 @@ def system_errors_explained(settings: "Settings") -> Generator[None]:
 
 
 def _away(fault: Fault, settings: "Settings") -> str:
-    from gateway.state.away import Away
+    from gateway.state.unreachable import Away
 
     if isinstance(fault, Away):
         # Without user and password, which stand in the same setting.

@@ -35,7 +35,7 @@ def add_user(
     config: Config = None,
 ) -> None:
     """Make a user, or give one another password."""
-    from gateway.cli.user import add_user
+    from gateway.cli.identity import add_user
 
     add_user(name, tenant, group or [], scope, password_stdin, config)
 
@@ -47,7 +47,7 @@ def list_users(
     as_json: AsJson = False,
 ) -> None:
     """List the users, never their passwords."""
-    from gateway.cli.user import list_users
+    from gateway.cli.identity import list_users
 
     list_users(tenant, config, as_json)
 
@@ -59,7 +59,7 @@ def remove_user(
     config: Config = None,
 ) -> None:
     """Remove a user: everything signed in under that name ends."""
-    from gateway.cli.user import remove_user
+    from gateway.cli.identity import remove_user
 
     remove_user(name, tenant, config)
 
@@ -67,7 +67,7 @@ def remove_user(
 @users.command("code")
 def sign_in_code(config: Config = None) -> None:
     """Print a code that signs a browser of this machine in, once."""
-    from gateway.cli.user import create_sign_in_code
+    from gateway.cli.identity import create_sign_in_code
 
     create_sign_in_code(config)
 
@@ -84,7 +84,7 @@ def add_client(
     as_json: AsJson = False,
 ) -> None:
     """Make a client that gets tokens by itself, and print its id and secret: the only time they are shown."""
-    from gateway.cli.user import add_client
+    from gateway.cli.identity import add_client
 
     add_client(service, tenant, scope, jwks, config, as_json)
 
@@ -92,7 +92,7 @@ def add_client(
 @clients.command("list")
 def list_clients(config: Config = None, as_json: AsJson = False) -> None:
     """List the clients, those that registered themselves included."""
-    from gateway.cli.user import list_clients
+    from gateway.cli.identity import list_clients
 
     list_clients(config, as_json)
 
@@ -102,7 +102,7 @@ def remove_client(
     client_id: Annotated[str, typer.Argument(metavar="CLIENT", help="Id of the client.")], config: Config = None
 ) -> None:
     """Remove a client: its tokens end."""
-    from gateway.cli.user import remove_client
+    from gateway.cli.identity import remove_client
 
     remove_client(client_id, config)
 
@@ -110,6 +110,6 @@ def remove_client(
 @signing.command("rotate")
 def rotate_signing(config: Config = None) -> None:
     """Sign with a new key from now on; tokens signed before stay good until they end."""
-    from gateway.cli.user import rotate
+    from gateway.cli.identity import rotate
 
     rotate(config)

@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway.auth.keys import KeyInfo, Keys
-from gateway.cli.books import open_database
-from gateway.cli.configured import read_without_backends
+from gateway.auth.api_keys import KeyInfo, Keys
 from gateway.cli.failure import Failure, system_errors_explained
-from gateway.cli.user import checked_scopes
+from gateway.cli.identity import checked_scopes
+from gateway.cli.identity_db import open_database
+from gateway.cli.load_settings import read_without_backends
 from gateway.settings import Settings
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import Tenants

@@ -9,11 +9,11 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
 
-from gateway.cli import comfort_commands, commands, identity_commands
+from gateway.cli import commands, identity_commands, setup_commands
 from gateway.cli.audit import audit
-from gateway.cli.comfort_commands import demos
 from gateway.cli.failure import BAD_SETTINGS, FAILED, Failure, say
 from gateway.cli.policy import policies
+from gateway.cli.setup_commands import demos
 from gateway.cli.tenant import tenants
 from gateway.cli.top import top
 from gateway.cli.trace import trace
@@ -91,18 +91,18 @@ def _start(context: typer.Context) -> None:  # pyright: ignore[reportUnusedFunct
 
 
 app.command()(commands.version)
-app.command()(comfort_commands.init)
+app.command()(setup_commands.init)
 app.command()(commands.serve)
 app.command()(commands.check)
-app.command()(comfort_commands.doctor)
-app.command()(comfort_commands.connect)
+app.command()(setup_commands.doctor)
+app.command()(setup_commands.connect)
 app.command()(commands.tools)
 app.command()(commands.call)
 app.command()(commands.ping)
 app.command()(top)
 app.command()(trace)
 app.command()(usage)
-app.command()(comfort_commands.stdio)
+app.command()(setup_commands.stdio)
 keys.command("create")(commands.create_key)
 keys.command("list")(commands.list_keys)
 keys.command("revoke")(commands.revoke_key)

@@ -28,7 +28,7 @@ def status(context: typer.Context, config: Config = None, as_json: AsJson = Fals
     """Say which policies the settings name, and whether they can be used."""
     if context.invoked_subcommand is not None:
         return
-    from gateway.policy.shelf import load
+    from gateway.policy.active_policies import load
     from gateway.policy.source import BadPolicies
 
     folder = _folder(config)
@@ -60,7 +60,7 @@ def status(context: typer.Context, config: Config = None, as_json: AsJson = Fals
 def run_tests(config: Config = None, as_json: AsJson = False) -> None:
     """Run the tables in the policies' folder; every policy must be hit by a row."""
     from gateway.policy.source import BadPolicies
-    from gateway.policy.tables import run_tables
+    from gateway.policy.table_tests import run_tables
 
     try:
         report = run_tables(_folder(config))
@@ -90,8 +90,8 @@ def why(
     as_json: AsJson = False,
 ) -> None:
     """Explain what would become of a call, and by which policies."""
-    from gateway.cli.configured import api_address
-    from gateway.cli.standing_in import ask_api, person, with_house
+    from gateway.cli.impersonate import ask_api, person, with_house
+    from gateway.cli.load_settings import api_address
 
     who = person(tenant, subject, service, group, scope)
     arguments = _object(args)
@@ -115,7 +115,7 @@ def _show(found: "Json") -> None:
 
 
 def _folder(config: Path | None) -> Path:
-    from gateway.cli.configured import read_without_backends
+    from gateway.cli.load_settings import read_without_backends
     from gateway.policy.source import SHIPPED
 
     return read_without_backends(config).policies.dir or SHIPPED
@@ -140,8 +140,8 @@ def show_tools_as(
     token: str | None,
 ) -> "list[Json]":
     """The catalogue as that person sees it: of a running gateway at `url`, else of the settings."""
-    from gateway.cli.configured import api_address
-    from gateway.cli.standing_in import ask_api, person, with_house
+    from gateway.cli.impersonate import ask_api, person, with_house
+    from gateway.cli.load_settings import api_address
 
     who: Caller = person(tenant, subject, None, group, None)
     if url is not None:

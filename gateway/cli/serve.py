@@ -20,16 +20,16 @@ from rich.console import Console
 from rich.text import Text
 
 from gateway.app import Gatehouse
-from gateway.cli.configured import make_importable
-from gateway.cli.connect.clients import Wish, claude_code, cursor, vscode
+from gateway.cli.client_config import Wish, claude_code, cursor, vscode
 from gateway.cli.failure import BAD_SETTINGS, Failure, listening_explained, system_errors_explained
+from gateway.cli.load_settings import make_importable
 from gateway.cli.workers import Inheritance, Workers, command, leave_with_parent
-from gateway.parts.served import backend_refusals
-from gateway.serving import Sockets, listen, listen_at
-from gateway.serving import serve as serve_on
+from gateway.runner import Sockets, listen, listen_at
+from gateway.runner import serve as serve_on
 from gateway.settings import PREFIX, Settings, SettingsError, is_loopback, load
 from gateway.telemetry.log import Lines, set_up
 from gateway.upstream.health import LoadError
+from gateway.wiring.backends import backend_refusals
 
 
 @dataclass(frozen=True, slots=True)

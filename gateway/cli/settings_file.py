@@ -12,8 +12,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import YAMLError
 
-from gateway.cli.configured import make_importable
 from gateway.cli.failure import BAD_SETTINGS, Failure
+from gateway.cli.load_settings import make_importable
 from gateway.contract import Json
 from gateway.settings import FILE, Settings, SettingsError, UrlBackend, default_backends, load
 
@@ -85,8 +85,8 @@ class SettingsFile:
 
     def _judge(self, settings: Settings) -> None:
         """What a gateway would refuse must not stand there: one that runs would take in no change any more."""
-        from gateway.parts.served import judge
         from gateway.upstream.health import LoadError
+        from gateway.wiring.backends import judge
 
         make_importable(settings)
         for namespace in self._put:

@@ -36,8 +36,8 @@ def add(
     config: Config = None,
 ) -> None:
     """Add a tenant: keys can then be made for it."""
-    from gateway.cli.configured import read_without_backends
     from gateway.cli.failure import say
+    from gateway.cli.load_settings import read_without_backends
 
     _with_tenants(
         config,
@@ -91,9 +91,9 @@ def _all_unless(given: Sequence[str] | None) -> Sequence[str]:
 
 
 def _with_tenants(config: Path | None, work: "Callable[[Tenants], Awaitable[T]]") -> T:
-    from gateway.cli.books import open_database
-    from gateway.cli.configured import read_without_backends
     from gateway.cli.failure import system_errors_explained
+    from gateway.cli.identity_db import open_database
+    from gateway.cli.load_settings import read_without_backends
     from gateway.state.tenants import Tenants
 
     settings = read_without_backends(config)

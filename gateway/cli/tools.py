@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway.cli.client import Client, RpcError, advice, refused
 from gateway.cli.failure import CALL_FAILED, Failure
-from gateway.cli.waiting import Waiting
+from gateway.cli.mcp_client import Client, RpcError, advice, refused
+from gateway.cli.progress import Waiting
 from gateway.contract import Json
 
 

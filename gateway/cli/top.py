@@ -61,8 +61,8 @@ def top(
 
 
 def _remote(url: str, config: Path | None, token: str | None, minutes: int) -> Any:
-    from gateway.cli.configured import api_address
-    from gateway.cli.standing_in import read_api
+    from gateway.cli.impersonate import read_api
+    from gateway.cli.load_settings import api_address
 
     base = api_address(url, config)
 
@@ -78,9 +78,9 @@ def _remote(url: str, config: Path | None, token: str | None, minutes: int) -> A
 def _local(config: Path | None, minutes: int) -> Any:
     from msgspec import to_builtins
 
-    from gateway.cli.configured import read_without_backends
-    from gateway.state.audit_file import FILE
-    from gateway.state.calls import Calls, Wanted
+    from gateway.cli.load_settings import read_without_backends
+    from gateway.state.audit_sqlite import FILE
+    from gateway.state.call_history import Calls, Wanted
 
     settings = read_without_backends(config)
     at = settings.database.url
@@ -146,7 +146,7 @@ def _running(running: "list[Json]") -> "RenderableType":
 def _calls(calls: "list[Json]") -> "RenderableType":
     from rich.text import Text
 
-    from gateway.state.calls import class_of
+    from gateway.state.call_history import class_of
 
     table = _table("\nUTC", "\noutcome", "\ntook", "\nwhat", "\nwho", "\nid")
     keep_whole(table.columns[-1], (each["correlation_id"] for each in calls))

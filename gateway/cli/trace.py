@@ -13,7 +13,7 @@ from gateway.cli.options import AsJson, Config
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gateway.telemetry.store import Kept
+    from gateway.telemetry.trace_store import Kept
 
 _WIDTH: Final = 40
 _NOTHING: Final = 0.000_005
@@ -30,8 +30,8 @@ def trace(
     from msgspec.structs import asdict
     from rich.console import Console
 
-    from gateway.cli.configured import read_without_backends
-    from gateway.telemetry.store import FILE, find
+    from gateway.cli.load_settings import read_without_backends
+    from gateway.telemetry.trace_store import FILE, find
 
     spans = find(Path(read_without_backends(config).data_dir) / FILE, id)
     if not spans:
@@ -50,7 +50,7 @@ def draw(spans: "Sequence[Kept]", console: "Console") -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    from gateway.telemetry.store import nested
+    from gateway.telemetry.trace_store import nested
 
     first, last = min(span.started for span in spans), max(span.ended for span in spans)
     whole = max(1, last - first)

@@ -26,8 +26,8 @@ def usage(
     """Show what the token's tenant uses of its limits, shares and streams at this moment, over all workers."""
     from rich.console import Console
 
-    from gateway.cli.configured import api_address
-    from gateway.cli.standing_in import read_api
+    from gateway.cli.impersonate import read_api
+    from gateway.cli.load_settings import api_address
 
     told = read_api(api_address(url, config), token, "usage", {})
     if as_json:

@@ -1,10 +1,10 @@
 """The backends: how each is, and what it lists."""
 
+from gateway.console.components import card, facts, table
+from gateway.console.format import ago, effect, many, moment, pill
 from gateway.console.html import Child, Html, h, markup
-from gateway.console.look import Look, Page
 from gateway.console.overview import state
-from gateway.console.parts import card, facts, table
-from gateway.console.words import ago, effect, many, moment, pill
+from gateway.console.queries import Look, Page
 from gateway.contract import Json, Route
 from gateway.errors import Fault, Kind
 

@@ -8,16 +8,16 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast
 
-from gateway.console import pictures
+from gateway.console import charts
+from gateway.console.components import call_heads, call_rows, card, copyable, facts, table
+from gateway.console.format import effect, many, moment, outcome, percent, took, who
 from gateway.console.html import Child, Html, h, markup
-from gateway.console.look import Look, Page
-from gateway.console.parts import call_heads, call_rows, card, copyable, facts, table
-from gateway.console.why import explained
-from gateway.console.words import effect, many, moment, outcome, percent, took, who
+from gateway.console.policy_check import explained
+from gateway.console.queries import Look, Page
 from gateway.contract import Caller, Json
 from gateway.errors import Fault, Kind
-from gateway.state.calls import SeenCall, Wanted
-from gateway.telemetry.store import Kept, Line, find, lines, nested
+from gateway.state.call_history import SeenCall, Wanted
+from gateway.telemetry.trace_store import Kept, Line, find, lines, nested
 
 _KINDS: Final = {"server": "request", "client": "remote server", "internal": "made by a module"}
 
@@ -58,7 +58,7 @@ def _row(span: Kept, depth: int, first: int, whole: int) -> Html:
         h.td(name, told),
         h.td(took((span.started - first) / 1000), class_="num after", data_head="after"),
         h.td(took((span.ended - span.started) / 1000), class_="num"),
-        h.td(pictures.strip(pieces), class_="bar"),
+        h.td(charts.strip(pieces), class_="bar"),
     )
 
 
@@ -92,11 +92,11 @@ def stages(own: Kept | None) -> Html | None:
         pieces.append((begins / whole, seconds / whole, tone))
         begins += seconds
         if seconds >= 1e-6:
-            share = h.span(percent(seconds, whole), pictures.share(seconds, whole), class_="took")
+            share = h.span(percent(seconds, whole), charts.share(seconds, whole), class_="took")
             rows.append([h.span(name, class_=f"key {tone}"), took(seconds * 1e6), share])
     return markup(
         h.h3("Stage by stage"),
-        pictures.strip(pieces),
+        charts.strip(pieces),
         table("Time in each stage", ("Stage", "Time", "Share"), rows, "", "stages"),
     )
 

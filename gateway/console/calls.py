@@ -2,10 +2,10 @@
 
 from typing import Final
 
+from gateway.console.components import call_heads, call_rows, card, table
 from gateway.console.html import Html, h, markup
-from gateway.console.look import Look, Page
-from gateway.console.parts import call_heads, call_rows, card, table
-from gateway.state.calls import Wanted
+from gateway.console.queries import Look, Page
+from gateway.state.call_history import Wanted
 
 _PAGE: Final = 50
 _OUTCOMES: Final = (

@@ -1,9 +1,9 @@
 """How clients connect: lines to copy."""
 
-from gateway.console import lines
+from gateway.console import connect_lines
+from gateway.console.components import card, copyable
 from gateway.console.html import Html, h, markup
-from gateway.console.look import Look, Page
-from gateway.console.parts import card, copyable
+from gateway.console.queries import Look, Page
 
 
 async def connect(look: Look) -> Page:
@@ -23,13 +23,13 @@ async def connect(look: Look) -> Page:
         h.nav(links, class_="tabs", aria_label="Which address") if len(paths) > 1 else None,
         card("The address", copyable(url, "the address"), id="address"),
         h.div(
-            _way("Claude Code", "In a terminal", lines.claude_code(url, name), "the line for Claude Code"),
-            _way("Cursor", "In ~/.cursor/mcp.json", lines.cursor(url, name), "the entry for Cursor"),
-            _way("VS Code", "In a terminal", lines.vs_code(url, name), "the line for VS Code"),
+            _way("Claude Code", "In a terminal", connect_lines.claude_code(url, name), "the line for Claude Code"),
+            _way("Cursor", "In ~/.cursor/mcp.json", connect_lines.cursor(url, name), "the entry for Cursor"),
+            _way("VS Code", "In a terminal", connect_lines.vs_code(url, name), "the line for VS Code"),
             _way(
                 "Any other",
                 "Without a browser, with a key from gatehouse key create",
-                lines.with_key(url, name),
+                connect_lines.with_key(url, name),
                 "the entry with a key",
             ),
             class_="cards",

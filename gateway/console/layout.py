@@ -4,9 +4,9 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
+from gateway.console.format import who
 from gateway.console.html import Html, h, markup
-from gateway.console.look import Look, Page
-from gateway.console.words import who
+from gateway.console.queries import Look, Page
 
 _FOLDER: Final = Path(__file__).with_name("static")
 TYPES: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}

@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from gateway.console import pictures
+from gateway.console import charts
+from gateway.console.components import call_heads, call_rows, card, table
+from gateway.console.format import ago, count, many, percent, pill, took, who
 from gateway.console.html import Child, Html, h, markup
-from gateway.console.look import Look, Page
-from gateway.console.parts import call_heads, call_rows, card, table
-from gateway.console.words import ago, count, many, percent, pill, took, who
+from gateway.console.queries import Look, Page
 from gateway.contract import Json
-from gateway.state.calls import MOST, Traffic, Wanted
+from gateway.state.call_history import MOST, Traffic, Wanted
 
 _SPANS: Final = ((1, "1 min"), (15, "15 min"), (60, "1 h"), (1440, "24 h"))
 _SLOTS: Final = 60
@@ -32,14 +32,14 @@ async def overview(look: Look) -> Page:
         h.div(
             card(
                 "Traffic",
-                pictures.traffic_bars(traffic),
+                charts.traffic_bars(traffic),
                 _axis(minutes),
                 _legend(),
                 _cut(traffic),
                 id="traffic",
                 part="traffic",
             ),
-            card("How long calls take", pictures.histogram(traffic.histogram), id="latency", part="latency"),
+            card("How long calls take", charts.histogram(traffic.histogram), id="latency", part="latency"),
             class_="two",
         ),
         h.div(
@@ -81,7 +81,7 @@ def _numbers(traffic: Traffic) -> list[Html]:
 
 
 def _number(name: str, value: str, more: str, values: object, kind: str) -> Html:
-    drawn = pictures.sparkline(list(values), f"{name} over time", kind)  # type: ignore[call-overload]
+    drawn = charts.sparkline(list(values), f"{name} over time", kind)  # type: ignore[call-overload]
     return h.div(h.h2(name), h.p(value, class_="big"), h.p(more, class_="dim"), drawn, class_="card number")
 
 
@@ -105,7 +105,7 @@ def _tools(look: Look, traffic: Traffic) -> Html:
     rows: list[list[Child]] = [
         [
             h.a(tool.target, href=look.to("tools", tool.target), class_="what"),
-            h.span(count(tool.calls), pictures.share(tool.calls, most), class_="took"),
+            h.span(count(tool.calls), charts.share(tool.calls, most), class_="took"),
             h.span(count(tool.bad), class_="bad" if tool.bad else "dim"),
             took(tool.mean_us),
         ]

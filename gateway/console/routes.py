@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request, Response
 
-from gateway.console import backends, call, calls, connect, overview, tools, why
+from gateway.console import backends, call, calls, connect, overview, policy_check, tools
 from gateway.console.html import h
 from gateway.console.layout import FILES, HEADERS, TYPES, alone, whole
-from gateway.console.look import Look, Page, Sources
+from gateway.console.queries import Look, Page, Sources
 from gateway.console.session import SCOPE, Door
 from gateway.contract import Caller
 from gateway.errors import TABLE, Fault, Kind
@@ -27,7 +27,7 @@ PAGES: Final[Mapping[str, Make]] = {
     "/calls": calls.calls,
     "/backends": backends.backends,
     "/tools": tools.tools,
-    "/why": why.why,
+    "/why": policy_check.why,
     "/connect": connect.connect,
 }
 ONES: Final[Mapping[str, MakeOne]] = {

@@ -3,15 +3,15 @@
 import json
 from typing import Any, Final, cast
 
-from gateway.console import pictures
+from gateway.console import charts
 from gateway.console.backends import first_line
+from gateway.console.components import call_heads, call_rows, card, facts, table
+from gateway.console.format import count, effect, many, took
 from gateway.console.html import Child, Html, h, markup
-from gateway.console.look import Look, Page
-from gateway.console.parts import call_heads, call_rows, card, facts, table
-from gateway.console.words import count, effect, many, took
+from gateway.console.queries import Look, Page
 from gateway.contract import Json, Route
 from gateway.errors import Fault, Kind
-from gateway.state.calls import Busy, Wanted
+from gateway.state.call_history import Busy, Wanted
 
 _DAY: Final = 86400.0
 _HINTS: Final = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
@@ -47,7 +47,7 @@ def _row(look: Look, route: Route, use: Busy | None, most: int) -> list[Child]:
         h.a(route.canonical, href=look.to("tools", route.canonical), class_="what"),
         effect(route.effect),
         h.span(first_line(route), class_="dim"),
-        h.span(count(calls), pictures.share(calls, most), class_="took"),
+        h.span(count(calls), charts.share(calls, most), class_="took"),
         h.span(count(bad), class_="bad" if bad else "dim"),
         took(use.mean_us) if use else h.span("–", class_="dim"),
     ]
@@ -114,7 +114,7 @@ def _use(use: Busy | None) -> Html:
         return h.p("It was not called.", class_="empty")
     ends = h.span(
         h.span(count(use.bad), class_="bad" if use.bad else "dim"),
-        pictures.share(use.bad, use.calls, "failed"),
+        charts.share(use.bad, use.calls, "failed"),
         class_="took",
     )
     return facts(

@@ -1,5 +1,6 @@
 """The words of the house: the caller, a call and its way, and what a backend module may know."""
 
+from gateway.contract.backend_api import Bridge, Bus, CurrentCall, Host, Lease, Manifest, RefusedCall, Store, WorkSpan
 from gateway.contract.call import (
     Backend,
     BackendLists,
@@ -19,8 +20,7 @@ from gateway.contract.call import (
     Wire,
 )
 from gateway.contract.caller import MODERN, Caller, Json, Result
-from gateway.contract.module import Bridge, Bus, CurrentCall, Host, Lease, Manifest, RefusedCall, Store, WorkSpan
-from gateway.contract.place import Hop, TracePosition
+from gateway.contract.trace_position import Hop, TracePosition
 
 __all__ = [
     "MODERN",

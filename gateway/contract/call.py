@@ -13,9 +13,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from gateway.contract.backend_api import Manifest
 from gateway.contract.caller import MODERN, Caller, Json, Result
-from gateway.contract.module import Manifest
-from gateway.contract.place import Hop, TracePosition
+from gateway.contract.trace_position import Hop, TracePosition
 from gateway.errors import Fault, Kind
 
 

@@ -7,7 +7,7 @@ from itertools import count
 from secrets import randbits
 from typing import Any, Final, TypeGuard
 
-from gateway.contract.place import HTTP_TRACEPARENT
+from gateway.contract.trace_position import HTTP_TRACEPARENT
 
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}").fullmatch
 _PARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}").fullmatch

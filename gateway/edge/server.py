@@ -15,11 +15,12 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from gateway.edge.census import Census
-from gateway.edge.gone import EXTENSION, Gone
+from gateway.edge.connections import Census
+from gateway.edge.disconnect import EXTENSION, Gone
+from gateway.edge.error_response import last_words
+from gateway.edge.fast_path import Exchange, Lane
 from gateway.edge.headers import fold, repeated_routing_header
-from gateway.edge.lane import Exchange, Lane
-from gateway.edge.limits import (
+from gateway.edge.request_limits import (
     EdgeLimits,
     Refused,
     body_too_large,
@@ -31,7 +32,6 @@ from gateway.edge.limits import (
     plain_head,
     unreadable,
 )
-from gateway.edge.refusal import last_words
 from gateway.errors import Fault, Kind
 
 

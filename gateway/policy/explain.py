@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from gateway.contract import Caller, Json, Route
-from gateway.policy.decide import ARGUMENTS
-from gateway.policy.judgement import Judgement, judge
+from gateway.policy.active_policies import Policies
+from gateway.policy.decisions import ARGUMENTS
+from gateway.policy.entities import Tenant, asker_of, granted, target_of
 from gateway.policy.projection import Unreadable
 from gateway.policy.ruleset import Asker, Note, Target
-from gateway.policy.shelf import Policies
-from gateway.policy.terms import Tenant, asker_of, granted, target_of
+from gateway.policy.verdict import Judgement, judge
 
 Outcome = Literal["allow", "deny", "scope", "approval", "hidden", "unknown tenant", "unknown tool"]
 

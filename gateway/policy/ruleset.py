@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, cast
 import cedarpy
 from cedarpy import pst
 
+from gateway.policy.partial_evaluation import attributes, relaxed
 from gateway.policy.projection import Projections, Value, parse_projections
-from gateway.policy.relax import attributes, relaxed
 from gateway.policy.source import BadPolicies, Room
 
 log = logging.getLogger("gatehouse.policy")

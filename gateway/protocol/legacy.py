@@ -10,22 +10,22 @@ from msgspec.structs import replace
 
 from gateway.catalogue.view import View
 from gateway.contract import Call, ClientProfile, Handler, Json, McpHttpRequest, ResponseWriter, Result
+from gateway.error_rendering import number
 from gateway.errors import Fault, ForeignError, Kind, UnknownName
-from gateway.failure import number
-from gateway.protocol.answer import Header, RpcError, error_bytes, headers, timing
-from gateway.protocol.asking import Asking, posted
-from gateway.protocol.caps import Caps
+from gateway.protocol.client_requests import Asking, posted
+from gateway.protocol.context import CARRIED, IS_LIST, LARGE, Floor, Refusal, find, list_end, read_aside, seen
 from gateway.protocol.downgrade import downgrade
-from gateway.protocol.floor import CARRIED, IS_LIST, LARGE, Floor, Refusal, find, list_end, read_aside, seen
-from gateway.protocol.json import BadJson, decode
-from gateway.protocol.message import Message, check, check_level, is_id, message
-from gateway.protocol.news import News
-from gateway.protocol.seal import SESSION_SECONDS
-from gateway.protocol.session import Session, Sessions
-from gateway.protocol.standing import Standing
-from gateway.protocol.streams import Streams
-from gateway.protocol.turn import OTHER, Correlation, Outcome, Prepared, Refusals, Turn, handle_request
+from gateway.protocol.event_streams import Streams
+from gateway.protocol.get_stream import Standing
+from gateway.protocol.messages import Message, check, check_level, is_id, message
+from gateway.protocol.request_handling import OTHER, Correlation, Outcome, Prepared, Refusals, Turn, handle_request
+from gateway.protocol.responses import Header, RpcError, error_bytes, headers, timing
+from gateway.protocol.sealed_tokens import SESSION_SECONDS
+from gateway.protocol.sessions import Session, Sessions
+from gateway.protocol.stream_limits import Caps
+from gateway.protocol.strict_json import BadJson, decode
 from gateway.protocol.wire import LegacyWire, Pulse
+from gateway.protocol.worker_events import News
 
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601

@@ -28,15 +28,22 @@ from gateway.contract import (
     Result,
 )
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.protocol.answer import RpcError, headers, readdressed, result_bytes, timing
-from gateway.protocol.floor import CARRIED, IS_LIST, LARGE, Floor, Refusal, find, list_end, read_aside, seen
-from gateway.protocol.hub import Listen
-from gateway.protocol.json import BadJson, decode
-from gateway.protocol.message import LOG_LEVELS, Message, check, message
-from gateway.protocol.relay import Relay
-from gateway.protocol.rounds import MULTI_ROUND, Parked, Parking, Rounds, missing_capabilities, without_elicitation_id
-from gateway.protocol.turn import OTHER, Correlation, Prepared, Refusals, Turn, handle_request
+from gateway.protocol.context import CARRIED, IS_LIST, LARGE, Floor, Refusal, find, list_end, read_aside, seen
+from gateway.protocol.messages import LOG_LEVELS, Message, check, message
+from gateway.protocol.multi_round import (
+    MULTI_ROUND,
+    Parked,
+    Parking,
+    Rounds,
+    missing_capabilities,
+    without_elicitation_id,
+)
+from gateway.protocol.request_handling import OTHER, Correlation, Prepared, Refusals, Turn, handle_request
+from gateway.protocol.responses import RpcError, headers, readdressed, result_bytes, timing
+from gateway.protocol.strict_json import BadJson, decode
+from gateway.protocol.subscriptions import Listen
 from gateway.protocol.wire import ModernWire, Pulse
+from gateway.protocol.worker_proxy import Relay
 
 METHOD_NOT_FOUND: Final = -32601
 HEADER_MISMATCH: Final = -32020

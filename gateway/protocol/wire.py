@@ -10,10 +10,10 @@ from typing import Any, Final, Protocol
 
 from gateway.contract import ClientProfile, Json, ResponseWriter
 from gateway.errors import Fault, Kind
-from gateway.protocol.answer import Header, headers, notification_bytes, readdressed, stream_headers
-from gateway.protocol.asking import Asking
-from gateway.protocol.message import loud_enough
-from gateway.protocol.streams import Stream, Streams
+from gateway.protocol.client_requests import Asking
+from gateway.protocol.event_streams import Stream, Streams
+from gateway.protocol.messages import loud_enough
+from gateway.protocol.responses import Header, headers, notification_bytes, readdressed, stream_headers
 from gateway.sse import COMMENT, event
 
 QUIET_SECONDS: Final = 15.0

@@ -5,14 +5,14 @@ The only reader of settings files and of the environment. `load` raises `Setting
 
 from gateway.settings.auth import Auth, Introspection, Issuer
 from gateway.settings.backends import BackendEntry, CommandBackend, ModuleBackend, UrlBackend, default_backends
+from gateway.settings.base import Section
 from gateway.settings.environment import PREFIX
-from gateway.settings.gathered import SettingsError
 from gateway.settings.limits import Limits
+from gateway.settings.merge import SettingsError
 from gateway.settings.reader import FILE, load
-from gateway.settings.section import Section
-from gateway.settings.sections import Audit, Calls, Catalogue, Log, Names, Tenant, VirtualServer
 from gateway.settings.server import Server
 from gateway.settings.settings import Settings
+from gateway.settings.small_sections import Audit, Calls, Catalogue, Log, Names, Tenant, VirtualServer
 from gateway.settings.values import http_address, is_loopback
 
 __all__ = [

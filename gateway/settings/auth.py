@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from gateway.contract.caller import EVERYDAY
-from gateway.settings.section import Section
+from gateway.settings.base import Section
 from gateway.settings.values import Problem, Scope, TenantName, WebAddress, problems, rate
 
 Rate = Annotated[str, AfterValidator(rate)]

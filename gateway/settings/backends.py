@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Discriminator, Field, SecretStr, Tag, model_validator
 
-from gateway.settings.section import Section
+from gateway.settings.base import Section
 from gateway.settings.values import CallSeconds, Count, Effect, ModuleName, Tree, WebAddress, problems
 
 Bound = Annotated[int, Field(ge=0)]

@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 from pydantic_settings import EnvSettingsSource
 from pydantic_settings import SettingsError as UndecodableError
 
-from gateway.settings.gathered import Gathered
+from gateway.settings.merge import Gathered
 from gateway.settings.settings import Settings
 from gateway.settings.values import Tree, dotted
 

@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 
 import yaml
 
-from gateway.settings.gathered import Gathered, SettingsError
+from gateway.settings.merge import Gathered, SettingsError
 from gateway.settings.values import Tree, Where, dotted
 
 _VARIABLE: Final = re.compile(r"\$(\$?)\{([^}]*)\}")

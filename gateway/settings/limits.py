@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from gateway.settings.section import Section
+from gateway.settings.base import Section
 from gateway.settings.values import Count, Effect, Namespace, problems, rate
 
 Rate = Annotated[str, AfterValidator(rate)]

@@ -8,9 +8,9 @@ from typing import Final
 from pydantic import ValidationError
 
 from gateway.settings.environment import read_environment
-from gateway.settings.explain import explain
+from gateway.settings.error_messages import explain
 from gateway.settings.file import read_file
-from gateway.settings.gathered import Gathered, SettingsError
+from gateway.settings.merge import Gathered, SettingsError
 from gateway.settings.settings import Settings
 
 FILE: Final = "gatehouse.yaml"

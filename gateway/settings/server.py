@@ -2,7 +2,7 @@
 
 from pydantic import Field, IPvAnyNetwork
 
-from gateway.settings.section import Section
+from gateway.settings.base import Section
 from gateway.settings.values import Count, Port, Seconds, WebAddress, http_address
 
 

@@ -10,9 +10,10 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from gateway.settings.auth import Auth
 from gateway.settings.backends import BackendEntry, default_backends
-from gateway.settings.gathered import Gathered
 from gateway.settings.limits import Limits, Shares, Streams
-from gateway.settings.sections import (
+from gateway.settings.merge import Gathered
+from gateway.settings.server import Server
+from gateway.settings.small_sections import (
     Audit,
     BusAt,
     Calls,
@@ -25,7 +26,6 @@ from gateway.settings.sections import (
     Tenant,
     VirtualServer,
 )
-from gateway.settings.server import Server
 from gateway.settings.telemetry import Telemetry
 from gateway.settings.values import Namespace, Problem, TenantName, Where, is_loopback, nearest, problems
 

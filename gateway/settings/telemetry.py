@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from gateway.settings.section import Section
+from gateway.settings.base import Section
 from gateway.settings.values import Seconds, TenantName
 
 

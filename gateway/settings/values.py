@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from gateway.errors import Fault
-from gateway.state.files import checked
+from gateway.state.private_files import checked
 
 Tree = dict[str, Any]
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from gateway.contract import Call, Handler, Result
-from gateway.policy.decide import Decision
+from gateway.policy.decisions import Decision
 
 
 def checking(decide: Callable[[Call], Decision]) -> Callable[[Call], None]:

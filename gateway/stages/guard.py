@@ -7,9 +7,9 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from gateway.cleaning import cleaned, may_hide, without_hidden, without_secrets
 from gateway.contract import Call, Handler, Json, Manifest, Result
 from gateway.errors import Fault, Kind
+from gateway.text_cleaning import cleaned, may_hide, without_hidden, without_secrets
 
 _encode: Final = msgspec.json.Encoder().encode
 _MODULES: Final = frozenset({"text"})

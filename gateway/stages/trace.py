@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from gateway.contract import Call, Handler, Result
-from gateway.contract.place import TracePosition
+from gateway.contract.trace_position import TracePosition
 
 Told = Callable[[Call, Result | None, BaseException | None], None]
 """The call, and its result or what it raised."""

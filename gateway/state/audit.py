@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from gateway.errors import Fault, Kind
 from gateway.state.audit_chain import COLUMNS, Break, Chains, Head, Linked, Row
-from gateway.state.audit_file import FILE, AuditFile, prepare
+from gateway.state.audit_sqlite import FILE, AuditFile, prepare
 
 __all__ = ["COLUMNS", "FILE", "AuditLog", "Row"]
 

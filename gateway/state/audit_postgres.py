@@ -14,7 +14,7 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from gateway.errors import Fault
 from gateway.state.audit_chain import LINKED, Anchor, Break, Head, Linked, Row, breaks
-from gateway.state.audit_file import MIGRATIONS
+from gateway.state.audit_sqlite import MIGRATIONS
 from gateway.state.migrations import migrate
 from gateway.state.postgres import EVERYONE, Postgres, PostgresDialect, lock_number
 

@@ -21,8 +21,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.errors import Fault, Kind
-from gateway.state.away import Away
 from gateway.state.migrations import migrate
+from gateway.state.unreachable import Away
 
 BUSY: Final = 10.0
 

@@ -16,9 +16,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.contract import Store
 from gateway.errors import Fault, Kind
-from gateway.state.files import checked
 from gateway.state.migrations import migrate
 from gateway.state.postgres import BUSY, Postgres, PostgresDialect, lock_number
+from gateway.state.private_files import checked
 
 PREFIX: Final = "gatehouse-"
 BOOK: Final = "gatehouse_stores"

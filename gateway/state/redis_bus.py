@@ -19,7 +19,7 @@ import msgspec
 from gateway.contract import Json, Lease
 from gateway.errors import Fault, Kind
 from gateway.state.bus import MAX_QUEUE, Subscriber, full, handled, nobody
-from gateway.state.redis_link import FAILURES, Link, unreachable
+from gateway.state.redis_connection import FAILURES, Link, unreachable
 
 _NOW: Final = "local t = redis.call('TIME'); local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
 

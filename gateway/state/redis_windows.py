@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final
 
-from gateway.state.redis_link import FAILURES, Link
+from gateway.state.redis_connection import FAILURES, Link
 from gateway.state.windows import STEPS, Charge, Short
 
 PORTION: Final = 64

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.errors import Fault, Kind
-from gateway.state.files import checked, create_private
+from gateway.state.private_files import checked, create_private
 
 _SIZE: Final = 32
 _BEYOND_OWNER: Final = 0o777 & ~0o600

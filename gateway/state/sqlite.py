@@ -20,9 +20,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.errors import Fault, Kind
-from gateway.state import driver
-from gateway.state.files import create_private
+from gateway.state import sqlite_driver
 from gateway.state.migrations import migrate
+from gateway.state.private_files import create_private
 
 BUSY: Final = 10.0
 
@@ -91,7 +91,7 @@ def open_engine(path: Path, mode: Literal["read", "write"], connections: int = 1
         max_overflow=0,
         pool_timeout=BUSY,
         hide_parameters=True,
-        connect_args={"timeout": BUSY, "isolation_level": None, "async_creator_fn": driver.connection},
+        connect_args={"timeout": BUSY, "isolation_level": None, "async_creator_fn": sqlite_driver.connection},
     )
     pragmas = ["PRAGMA foreign_keys=ON", "PRAGMA synchronous=NORMAL", f"PRAGMA cache_size=-{cached}"]
     if mode == "read":

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.errors import Fault, Kind
 from gateway.state.database import Database
-from gateway.state.files import checked
+from gateway.state.private_files import checked
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from gateway.telemetry.families import Family
+from gateway.telemetry.metric_families import Family
 from gateway.telemetry.otlp import Encoder, LogRecord
 from gateway.telemetry.senders import SIGNALS, Rejected, Sender, Signal, TryAgain
 from gateway.telemetry.span import Span

@@ -8,8 +8,8 @@ from time import monotonic, perf_counter_ns
 from typing import Final
 
 from gateway.contract import Call, Hop, Record, Result
-from gateway.telemetry.families import FINE, SECONDS, Family, Histogram, Labels
-from gateway.telemetry.sessions import SessionTimes
+from gateway.telemetry.metric_families import FINE, SECONDS, Family, Histogram, Labels
+from gateway.telemetry.session_metrics import SessionTimes
 from gateway.telemetry.span import failure, stage_times
 
 MAX_CELLS: Final = 10_000

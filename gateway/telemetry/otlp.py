@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from gateway.telemetry.families import Family, Histogram
+from gateway.telemetry.metric_families import Family, Histogram
 from gateway.telemetry.protobuf import (
     any_value,
     double,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from random import getrandbits, randbytes, random
 
-from gateway.contract.place import TracePosition
+from gateway.contract.trace_position import TracePosition
 
 
 def new_span_id() -> str:

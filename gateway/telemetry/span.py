@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from gateway.contract import Call, Json, Record, Result
-from gateway.contract.place import HTTP_TRACEPARENT, Hop, TracePosition
+from gateway.contract.trace_position import HTTP_TRACEPARENT, Hop, TracePosition
+from gateway.error_rendering import code_of
 from gateway.errors import Fault, ForeignError
-from gateway.failure import code_of
 from gateway.telemetry.log import clean
 
 MAX_TEXT: Final = 4096

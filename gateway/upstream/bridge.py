@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from gateway.contract import Bus, Caller, CurrentCall, Json
 from gateway.errors import Fault, Kind
-from gateway.upstream.bridge_far import Far, Gone
-from gateway.upstream.bridge_own import AUTH, CUT, OwnSessions, unavailable, unknown
 from gateway.upstream.bridge_roster import Away, Roster, row
 from gateway.upstream.bridge_session import Session, as_line, whose
-from gateway.upstream.home import CURRENT_CALL
+from gateway.upstream.host import CURRENT_CALL
+from gateway.upstream.local_bridge_sessions import AUTH, CUT, OwnSessions, unavailable, unknown
+from gateway.upstream.peer_bridge_sessions import Far, Gone
 
 _PER_KEY: Final = 32
 _RETURN: Final = 8.0

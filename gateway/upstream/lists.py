@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, cast
 
 from gateway.contract import BackendLists, Json, ListChange
 from gateway.errors import Fault, ForeignError
-from gateway.upstream.talk import Nobody, change_of, offered
+from gateway.upstream.conversation import Nobody, change_of, offered
 
 _LISTS: Final = (
     ("tools/list", "tools", "tools"),

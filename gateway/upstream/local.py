@@ -40,10 +40,10 @@ from gateway.contract import (
     Route,
 )
 from gateway.errors import Fault, ForeignError
-from gateway.upstream.channel import Session, Standalone
 from gateway.upstream.health import Health
-from gateway.upstream.home import CURRENT_CALL
-from gateway.upstream.links import answered, asking
+from gateway.upstream.host import CURRENT_CALL
+from gateway.upstream.sdk_session import Session, Standalone
+from gateway.upstream.url_elicitation import answered, asking
 
 
 class Life:

@@ -22,16 +22,16 @@ from gateway.contract import (
     Manifest,
     ResourceInterest,
 )
-from gateway.contract.place import HTTP_TRACEPARENT, Hop
+from gateway.contract.trace_position import HTTP_TRACEPARENT, Hop
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.telemetry.sampling import new_span_id
 from gateway.upstream.breaker import Breaker
 from gateway.upstream.bulkhead import Bulkhead, Room
+from gateway.upstream.conversation import Conversation, Talk
 from gateway.upstream.health import Health, State
-from gateway.upstream.links import in_handshake
 from gateway.upstream.lists import Follower, Hearing, Source, read_lists
-from gateway.upstream.talk import Conversation, Talk
-from gateway.upstream.watches import Watchable, Watches
+from gateway.upstream.resource_subscriptions import Watchable, Watches
+from gateway.upstream.url_elicitation import in_handshake
 
 Era = Literal["modern", "handshake"]
 """The revision without a handshake, or the ones before it."""

@@ -15,9 +15,9 @@ import yaml
 
 from tests.deploy.chart import CASES, CHART, RELEASES, ROOT, documents, golden, helm, one, rendered, template, values
 from tests.deploy.golden import kept
-from tests.house.documents import blocks, links
 from tests.missing import missing
 from tests.peers.npm import NODE, environment, peer
+from tests.repo.documents import blocks, links
 
 CRDS = {
     "HTTPRoute": ("@kubernetes-models/gateway-api", "2.0.0", "gateway.networking.k8s.io/v1"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from gateway.auth.keys import Keys
+from gateway.auth.api_keys import Keys
 from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from tests.faults.client import TOKEN, Client, Said, connections

@@ -9,7 +9,7 @@ from typing import Any
 import uvicorn
 
 from gateway.app import Gatehouse
-from gateway.serving import config, listen
+from gateway.runner import config, listen
 from gateway.settings import load
 from gateway.telemetry.log import Lines
 

@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from gateway.contract import Caller
-from gateway.protocol.json import digest
-from gateway.protocol.rounds import Rounds
-from gateway.protocol.seal import Seal, mint_state
+from gateway.protocol.multi_round import Rounds
+from gateway.protocol.sealed_tokens import Seal, mint_state
+from gateway.protocol.strict_json import digest
 from tests.flows.process import HANDSHAKE, Json, Served, modern, modern_headers, run, starting, write_settings
 
 Pair = tuple[Served, Served]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.state.audit_file import AuditFile, prepare
+from gateway.state.audit_sqlite import AuditFile, prepare
 from tests.flows.process import run as command
 from tests.flows.process import write_settings
 from tests.peers.collector import COLLECTORS, Collector, attributes

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from gateway.telemetry.store import FILE, find
+from gateway.telemetry.trace_store import FILE, find
 from tests.peers import npm
 from tests.peers.browser import browsing
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from backends.launch.gates.hugo import binary
+from backends.launch.gates.hugo import find_binary
 from tests.flows.process import run
 
 STATES = [
@@ -72,7 +72,7 @@ def _built(site: Path, branch: str, folder: Path) -> Path:
     """What was committed, as anybody else would build it."""
     clone, built = folder / "clone", folder / "built"
     _git(folder, "clone", "--quiet", "--branch", branch, str(site), str(clone))
-    subprocess.run([binary(), "--quiet", "--source", str(clone), "--destination", str(built)], check=True)
+    subprocess.run([find_binary(), "--quiet", "--source", str(clone), "--destination", str(built)], check=True)
     return built
 
 

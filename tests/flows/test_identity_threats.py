@@ -21,8 +21,8 @@ from starlette.routing import Route, WebSocketRoute
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from gateway.auth.embedded import Grant, new_family
-from gateway.auth.keys import new_id, new_secret, spell
+from gateway.auth.api_keys import new_id, new_secret, spell
+from gateway.auth.embedded_issuer import Grant, new_family
 from tests.peers.oauth_flow import Person, Program
 
 Json = dict[str, Any]

@@ -7,7 +7,7 @@ import gc
 from typing import Any
 
 from gateway.contract import Call
-from gateway.edge.lane import Exchange
+from gateway.edge.fast_path import Exchange
 from gateway.edge.server import Edge
 from gateway.errors import Fault
 

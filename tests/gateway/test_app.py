@@ -14,7 +14,7 @@ import pytest
 from gateway.contract import Caller, Json
 from gateway.errors import Fault, Kind, UnknownName
 from gateway.settings import Settings
-from gateway.telemetry.store import FILE, find
+from gateway.telemetry.trace_store import FILE, find
 from gateway.upstream.health import LoadError
 from tests.gateway.fakes import until
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy import text
 
-from gateway.auth.embedded import new_family
+from gateway.auth.embedded_issuer import new_family
 from gateway.state.database import Database
 
 CODE_SECONDS: Final = 60.0

@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from gateway.auth.server.clients import Client
-from gateway.auth.server.redirects import form_target, is_loopback, shown_host
+from gateway.auth.server.redirect_uris import form_target, is_loopback, shown_host
 
 _STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1b1f24;--dim:#59636e;--line:#d1d9e0;--page:#f6f8fa;--card:#fff;--go:#1f6f43}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from gateway.auth.server.redirects import acceptable
+from gateway.auth.server.redirect_uris import acceptable
 from gateway.contract import Json
 
 MAX_BYTES: Final = 16 * 1024

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
-from gateway.auth.browser import Browsers
+from gateway.auth.browser_sessions import Browsers
 from gateway.auth.users import Users
 from gateway.errors import Fault, Kind
 

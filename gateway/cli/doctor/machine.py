@@ -12,7 +12,7 @@ import httpx
 
 from gateway.cli.doctor.finding import Finding, bad, good, warning
 from gateway.errors import Fault
-from gateway.serving import listen_at
+from gateway.runner import listen_at
 from gateway.settings import Settings, is_loopback
 from gateway.state.secrets import load_secret
 

@@ -31,7 +31,7 @@ from pydantic import AnyUrl, BaseModel, ValidationError
 
 from gateway.cli.signin.callback import Return
 from gateway.cli.signin.credential import Challenge, Program
-from gateway.cli.signin.kept import Kept, stale_at
+from gateway.cli.signin.token_store import Kept, stale_at
 from gateway.contract import Json
 
 LOCAL: Final = ("127.0.0.1", "localhost", "::1")

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from gateway.cli.client import header_value
+from gateway.cli.mcp_client import header_value
 from gateway.cli.signin.credential import Challenge, Credential, Refused, Step
 from gateway.contract import Json
 from gateway.sse import Parser

@@ -12,10 +12,10 @@ import httpx
 
 from gateway.cli.failure import Failure, say
 from gateway.cli.signin.credential import Credential, Key, Program, Refused
-from gateway.cli.signin.kept import Shelf, data_folder
-from gateway.cli.signin.person import Person
+from gateway.cli.signin.token_store import Shelf, data_folder
+from gateway.cli.signin.user import Person
 from gateway.cli.stdio.endpoint import Endpoint, version_of
-from gateway.cli.stdio.pipes import MAX_LINE, Out, Oversize, lines
+from gateway.cli.stdio.standard_streams import MAX_LINE, Out, Oversize, lines
 from gateway.contract import Json
 
 _MOST: Final = 256

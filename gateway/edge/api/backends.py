@@ -8,7 +8,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, Field
 
 from gateway.contract import Caller, Json
-from gateway.edge.api.door import AdminDoor
+from gateway.edge.api.authorization import AdminDoor
 
 PREFIX: Final = "/api/v1"
 

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from gateway.contract import Caller, Json
-from gateway.edge.api.door import AdminDoor
+from gateway.edge.api.authorization import AdminDoor
 from gateway.errors import Fault, Kind
-from gateway.state.calls import EndedCall, SeenCall, Traffic, Wanted
+from gateway.state.call_history import EndedCall, SeenCall, Traffic, Wanted
 
 _MOST: Final = 500
 _SLOTS: Final = 60

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Request, Response
 
 from gateway.contract import Caller, Json
 from gateway.contract.caller import EVERYDAY
-from gateway.edge.api.door import AdminDoor
-from gateway.edge.limits import read_body
+from gateway.edge.api.authorization import AdminDoor
+from gateway.edge.request_limits import read_body
 from gateway.errors import Fault, Kind
 
 _MAX_BODY: Final = 1024 * 1024

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from gateway.contract import Caller, Json
-from gateway.edge.api.door import AdminDoor
+from gateway.edge.api.authorization import AdminDoor
 
 Report = Callable[[Caller], Awaitable[Json]]
 

@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
-from gateway.upstream.once import Once
+from gateway.upstream.concurrency import Once
 
 log = logging.getLogger("gatehouse.upstream")
 
@@ -47,7 +47,7 @@ class _Token:
 
 
 class ClientCredentials:
-    """`gateway.upstream.http.site.Credential`. However many calls want a token, one request asks for it."""
+    """`gateway.upstream.http.target.Credential`. However many calls want a token, one request asks for it."""
 
     def __init__(
         self, name: str, grant: Grant, http: httpx.AsyncClient, clock: Callable[[], float] = time.monotonic

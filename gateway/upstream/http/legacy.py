@@ -11,13 +11,13 @@ from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 
 from gateway.contract import Json
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.upstream.http.answers import BrokeOff, Reply, hear_all, read_answer, status_fault, whole_answer
-from gateway.upstream.http.head import Asked, Who
+from gateway.upstream.conversation import ABLE, Nobody, Talk, abilities, carried
 from gateway.upstream.http.pool import Leased
+from gateway.upstream.http.request import Asked, Who
+from gateway.upstream.http.responses import BrokeOff, Reply, hear_all, read_answer, status_fault, whole_answer
 from gateway.upstream.http.sessions import MAX_SESSIONS, Session, Sessions
-from gateway.upstream.http.site import Site
+from gateway.upstream.http.target import Site
 from gateway.upstream.lists import Hearing
-from gateway.upstream.talk import ABLE, Nobody, Talk, abilities, carried
 
 RETRY_MS: Final = 1000
 OPEN_SECONDS: Final = 30.0

@@ -9,10 +9,10 @@ from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value, mcp_pa
 
 from gateway.contract import MODERN, Json
 from gateway.errors import Fault, Kind
-from gateway.upstream.http.answers import read_answer, whole_answer
-from gateway.upstream.http.head import fields
-from gateway.upstream.http.site import Site
-from gateway.upstream.talk import Talk
+from gateway.upstream.conversation import Talk
+from gateway.upstream.http.request import fields
+from gateway.upstream.http.responses import read_answer, whole_answer
+from gateway.upstream.http.target import Site
 
 _encode: Final = msgspec.json.Encoder().encode
 _KEPT_CHARS: Final = 256

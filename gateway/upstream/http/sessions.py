@@ -18,9 +18,9 @@ from mcp.types.version import LATEST_HANDSHAKE_VERSION
 
 from gateway.contract import Json
 from gateway.errors import Fault, ForeignError
-from gateway.upstream.http.head import Who, fields
-from gateway.upstream.talk import Nobody, Talk, offered
-from gateway.upstream.watches import Subscribed
+from gateway.upstream.conversation import Nobody, Talk, offered
+from gateway.upstream.http.request import Who, fields
+from gateway.upstream.resource_subscriptions import Subscribed
 
 log = logging.getLogger("gatehouse.upstream")
 
@@ -99,7 +99,7 @@ class Beside:
             self._task = None
             self._opened.set()
 
-    # ---- gateway.upstream.talk.Talk, for whichever call is there ----
+    # ---- gateway.upstream.conversation.Talk, for whichever call is there ----
 
     token: int | None = None
 

@@ -13,15 +13,15 @@ from gateway.contract import Json
 from gateway.errors import Fault, Kind
 from gateway.outbound import Target, target
 from gateway.sse import Event, Oversize, Parser
-from gateway.upstream.http.answers import status_fault
-from gateway.upstream.http.head import Asked, Who
+from gateway.upstream.channel_pool import Pipes, Whose
+from gateway.upstream.concurrency import Starts
+from gateway.upstream.conversation import Talk
 from gateway.upstream.http.pool import Leased
-from gateway.upstream.http.site import Site
+from gateway.upstream.http.request import Asked, Who
+from gateway.upstream.http.responses import status_fault
+from gateway.upstream.http.target import Site
+from gateway.upstream.jsonrpc_channel import Duplex, Pipe
 from gateway.upstream.lists import Hearing
-from gateway.upstream.once import Starts
-from gateway.upstream.pipe import Duplex, Pipe
-from gateway.upstream.pipes import Pipes, Whose
-from gateway.upstream.talk import Talk
 
 log = logging.getLogger("gatehouse.upstream")
 

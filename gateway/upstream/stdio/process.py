@@ -15,9 +15,9 @@ import msgspec
 
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
-from gateway.upstream.stdio import wrap
-from gateway.upstream.stdio.lines import Clipped, Lines, Oversize
-from gateway.upstream.stdio.watchdog import Watchdog
+from gateway.upstream.stdio import child_launcher
+from gateway.upstream.stdio.line_reader import Clipped, Lines, Oversize
+from gateway.upstream.stdio.orphan_reaper import Watchdog
 
 log = logging.getLogger("gatehouse.upstream")
 
@@ -90,7 +90,7 @@ class Process(asyncio.SubprocessProtocol):
                 sys.executable,
                 "-I",
                 "-S",
-                wrap.__file__,
+                child_launcher.__file__,
                 *map(str, limits),
                 "--",
                 program.command,

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gateway.auth.embedded import Embedded, Grant
+from gateway.auth.embedded_issuer import Embedded, Grant
 from gateway.auth.revocations import Revocations
-from gateway.auth.signing import Signing
+from gateway.auth.signing_keys import Signing
 from gateway.auth.tokens import Resources, Tokens
 from gateway.state.database import Database
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from joserfc.jwk import ECKey, RSAKey
 
-from gateway.auth.signing import Signing
+from gateway.auth.signing_keys import Signing
 from gateway.auth.tokens import Resources, Tokens
 from gateway.errors import Fault, Kind
 from gateway.state.database import Database

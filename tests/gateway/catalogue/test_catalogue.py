@@ -9,7 +9,7 @@ from gateway.catalogue.catalogue import MAX_VIEWS, Catalogue, Endpoint
 from gateway.catalogue.view import Naming, View
 from gateway.contract import BackendLists, Caller, Json, ListChange
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.policy.decide import Policy
+from gateway.policy.decisions import Policy
 from gateway.state.tenants import Tenant
 from tests.gateway.fakes import ALICE, ECHO, POLICIES, Clock, FakeBackend, Rig, until
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from gateway.cli.connect.clients import CLIENTS
-from gateway.cli.importing import plain_json, read_clients_file
+from gateway.cli.client_config import CLIENTS
+from gateway.cli.import_ import plain_json, read_clients_file
 
 Run = Callable[..., Result]
 URL = "http://127.0.0.1:8080/mcp"

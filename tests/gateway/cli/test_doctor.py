@@ -18,7 +18,7 @@ import yaml
 from joserfc.jwk import ECKey
 from typer.testing import Result
 
-from gateway.auth.signing import Signing
+from gateway.auth.signing_keys import Signing
 from gateway.policy.source import SHIPPED
 from gateway.state.database import Database
 from gateway.state.secrets import load_secret

@@ -10,9 +10,9 @@ import pytest
 from joserfc.jwk import ECKey
 from typer.testing import Result
 
-from gateway.auth.browser import Browsers
+from gateway.auth.browser_sessions import Browsers
 from gateway.auth.revocations import Revocations
-from gateway.auth.signing import Signing
+from gateway.auth.signing_keys import Signing
 from gateway.auth.users import User, Users
 from gateway.state.database import Database
 from gateway.state.secrets import load_secret

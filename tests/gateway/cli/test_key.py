@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 import pytest
 from typer.testing import Result
 
-from gateway.auth.keys import Keys
+from gateway.auth.api_keys import Keys
 from gateway.contract import Caller
 from gateway.state.database import Database
 from gateway.state.secrets import load_secret

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 from typer.testing import Result
 
-from gateway.cli.client import Client
-from gateway.cli.waiting import PATIENCE, Waiting
+from gateway.cli.mcp_client import Client
+from gateway.cli.progress import PATIENCE, Waiting
 from tests.gateway.cli.conftest import Peer, reply
 
 Run = Callable[..., Result]

@@ -12,7 +12,7 @@ from mcp.server import MCPServer
 from mcp.shared.inbound import encode_header_value
 from typer.testing import Result
 
-from gateway.cli.client import header_value
+from gateway.cli.mcp_client import header_value
 
 from .conftest import Json, Peer, reply
 

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.cli.connect.clients import Wish, claude_code, cursor, vscode
-from gateway.console import lines
+from gateway.cli.client_config import Wish, claude_code, cursor, vscode
+from gateway.console import connect_lines
 from gateway.console.routes import ONES, PAGES
 from tests.conftest import Running
 from tests.peers.console_client import operator, sign_in
@@ -249,7 +249,7 @@ async def test_nothing_that_backends_or_clients_say_is_markup(start: Any) -> Non
 
 
 def test_the_console_is_smaller_than_a_hundred_kilobytes() -> None:
-    folder = Path(lines.__file__).parent
+    folder = Path(connect_lines.__file__).parent
     files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     assert sum(path.stat().st_size for path in files) < 100_000
     assert not [path for path in files if path.suffix == ".js" and re.search(rb"https?://", path.read_bytes())]
@@ -257,6 +257,6 @@ def test_the_console_is_smaller_than_a_hundred_kilobytes() -> None:
 
 def test_the_lines_are_those_that_the_command_gives() -> None:
     wish = Wish("gatehouse", "http://127.0.0.1:8080/mcp")
-    assert lines.claude_code(wish.url) == claude_code(wish).line
-    assert lines.vs_code(wish.url) == vscode(wish).line
-    assert f'"gatehouse":{{"url":"{(cursor(wish).entry or {})["url"]}"}}' in lines.cursor(wish.url)
+    assert connect_lines.claude_code(wish.url) == claude_code(wish).line
+    assert connect_lines.vs_code(wish.url) == vscode(wish).line
+    assert f'"gatehouse":{{"url":"{(cursor(wish).entry or {})["url"]}"}}' in connect_lines.cursor(wish.url)

@@ -9,8 +9,8 @@ import pytest
 import uvicorn
 from starlette.types import ASGIApp
 
-from gateway.edge.census import Census
-from gateway.edge.limits import EdgeLimits
+from gateway.edge.connections import Census
+from gateway.edge.request_limits import EdgeLimits
 from gateway.edge.server import protocol_class
 from tests.gateway.edge.peer import Serve, Served
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from gateway.edge.census import Census
+from gateway.edge.connections import Census
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.contract.place import HTTP_TRACEPARENT
+from gateway.contract.trace_position import HTTP_TRACEPARENT
 from gateway.edge.correlation import correlation_id, new_id, trace_context
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from gateway.edge.limits import EdgeLimits, read_body
+from gateway.edge.request_limits import EdgeLimits, read_body
 from gateway.errors import Fault
 from tests.gateway.edge.peer import GET, HOST, Peer, Serve, post
 

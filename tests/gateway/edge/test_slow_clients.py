@@ -9,7 +9,7 @@ from time import monotonic
 
 from starlette.types import Receive, Scope, Send
 
-from gateway.edge.limits import EdgeLimits, read_body
+from gateway.edge.request_limits import EdgeLimits, read_body
 from tests.gateway.edge.peer import GET, HOST, Peer, Serve, post
 
 LIMITS = EdgeLimits(

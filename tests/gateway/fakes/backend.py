@@ -13,7 +13,7 @@ from gateway.contract import (
     Manifest,
     ResourceInterest,
 )
-from tests.gateway.fakes.people import ECHO
+from tests.gateway.fakes.callers import ECHO
 
 Answer = Callable[[Call], Awaitable[Json]]
 

@@ -12,7 +12,7 @@ from gateway.contract import (
     Route,
 )
 from tests.gateway.fakes.backend import FakeBackend, FakeWire
-from tests.gateway.fakes.people import ALICE, ECHO
+from tests.gateway.fakes.callers import ALICE, ECHO
 
 
 def a_route(backend: Any = None, definition: Json | None = None, **more: Any) -> Route:

@@ -21,22 +21,22 @@ from gateway.contract import (
 )
 from gateway.edge.correlation import correlate
 from gateway.pipeline import compose
-from gateway.policy.decide import Policy
-from gateway.protocol.asking import Asking
-from gateway.protocol.caps import Caps, Most
-from gateway.protocol.entry import Entry
-from gateway.protocol.floor import FindAgain, Floor
-from gateway.protocol.hub import Hub, Listen
+from gateway.policy.decisions import Policy
+from gateway.protocol.client_requests import Asking
+from gateway.protocol.context import FindAgain, Floor
+from gateway.protocol.era_router import Entry
+from gateway.protocol.event_streams import Streams
+from gateway.protocol.get_stream import Standing
 from gateway.protocol.legacy import Legacy
 from gateway.protocol.modern import Modern
-from gateway.protocol.news import News
-from gateway.protocol.relay import Relay
-from gateway.protocol.rounds import Parking, Rounds
-from gateway.protocol.seal import Seal
-from gateway.protocol.session import Sessions
-from gateway.protocol.standing import Standing
-from gateway.protocol.streams import Streams
+from gateway.protocol.multi_round import Parking, Rounds
+from gateway.protocol.sealed_tokens import Seal
+from gateway.protocol.sessions import Sessions
+from gateway.protocol.stream_limits import Caps, Most
+from gateway.protocol.subscriptions import Hub, Listen
 from gateway.protocol.wire import Pulse
+from gateway.protocol.worker_events import News
+from gateway.protocol.worker_proxy import Relay
 from gateway.stages.approve import Approve
 from gateway.stages.audit import Audit
 from gateway.stages.authorize import Authorize, checking
@@ -50,8 +50,8 @@ from gateway.stages.validate import Validate
 from gateway.state.bus import MemoryBus
 from gateway.state.tenants import Tenant
 from gateway.telemetry.sampling import Sampler
-from tests.gateway.fakes.paper import Paper
-from tests.gateway.fakes.people import ALICE, POLICIES, SERVER_INFO
+from tests.gateway.fakes.callers import ALICE, POLICIES, SERVER_INFO
+from tests.gateway.fakes.response_writer import Paper
 from tests.gateway.fakes.rows import FakeApprovals, FakeLog, FakeRows
 from tests.gateway.fakes.time import WAIT
 
@@ -102,7 +102,7 @@ class Rig:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _floor(self, policy: Policy, calls: str) -> Floor:
-        """The paths, with the stages in the order that `gateway/parts/paths.py` has them."""
+        """The paths, with the stages in the order that `gateway/wiring/call_path.py` has them."""
         rate = limits.parse(calls)
         begin: tuple[tuple[str, Stage], ...] = (
             ("trace", Trace(Sampler(0.0), lambda call, result, exc: self.told.append(call))),

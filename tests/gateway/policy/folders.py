@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from gateway.policy.shelf import Policies, load
+from gateway.policy.active_policies import Policies, load
 from gateway.policy.source import SHIPPED
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from gateway.contract import MODERN, ClientProfile
 from gateway.errors import Fault, Kind
-from gateway.protocol.asking import Asking
-from gateway.protocol.seal import Seal
-from gateway.protocol.streams import Streams
+from gateway.protocol.client_requests import Asking
+from gateway.protocol.event_streams import Streams
+from gateway.protocol.sealed_tokens import Seal
 from gateway.protocol.wire import LegacyWire, ModernWire, Pulse
 from gateway.sse import COMMENT
 from gateway.state.bus import MemoryBus

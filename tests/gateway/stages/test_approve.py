@@ -7,8 +7,8 @@ import pytest
 
 from gateway.contract import Call, Json, Manifest
 from gateway.errors import Kind
-from gateway.protocol.asking import ANSWER_SECONDS
-from gateway.protocol.seal import STATE_SECONDS
+from gateway.protocol.client_requests import ANSWER_SECONDS
+from gateway.protocol.sealed_tokens import STATE_SECONDS
 from gateway.state.tenants import Tenant
 from tests.gateway.fakes import BOB, Clock, FakeBackend, Rig, until
 

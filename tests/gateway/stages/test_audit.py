@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.contract import Call, Caller, Result
-from gateway.contract.place import TracePosition
+from gateway.contract.trace_position import TracePosition
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.stages.audit import Audit
 from gateway.state.audit import COLUMNS

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.contract import MODERN, Call, ClientProfile, Json, Manifest, Result, Route
 from gateway.errors import Fault, ForeignError, Kind, UnknownName
-from gateway.policy.decide import Decision
+from gateway.policy.decisions import Decision
 from gateway.stages.approve import Approve
 from gateway.stages.authorize import Authorize
 from gateway.stages.dispatch import MAX_ROUNDS, Dispatch

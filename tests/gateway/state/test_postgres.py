@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from gateway.auth.keys import Keys
+from gateway.auth.api_keys import Keys
 from gateway.errors import Fault, Kind
 from gateway.state.database import Database
 from gateway.state.postgres import ROLE

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import gateway
-from gateway.state.redis_link import Link
+from gateway.state.redis_connection import Link
 from gateway.state.redis_windows import RedisWindows, Unreachable
 from gateway.state.windows import Charge
 from tests.servers import Valkey
@@ -17,7 +17,7 @@ ROOT = Path(gateway.__file__).parents[1]
 
 PROCESS = """
 import asyncio, sys
-from gateway.state.redis_link import Link
+from gateway.state.redis_connection import Link
 from gateway.state.redis_windows import RedisWindows
 from gateway.state.windows import Charge
 

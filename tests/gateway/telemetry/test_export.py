@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gateway.contract.place import TracePosition
+from gateway.contract.trace_position import TracePosition
 from gateway.telemetry.export import Exporter
-from gateway.telemetry.families import Family, Histogram
+from gateway.telemetry.metric_families import Family, Histogram
 from gateway.telemetry.otlp import Encoder, LogRecord
 from gateway.telemetry.otlp_log import OtlpHandler
 from gateway.telemetry.senders import GrpcSender, HttpSender

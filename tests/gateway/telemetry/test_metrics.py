@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from gateway.contract import Call, ClientProfile
-from gateway.contract.place import Hop
+from gateway.contract.trace_position import Hop
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.state.bus import MemoryBus
-from gateway.telemetry.families import Family, Histogram, as_text, read_family, summed
+from gateway.telemetry.metric_families import Family, Histogram, as_text, read_family, summed
 from gateway.telemetry.metrics import MAX_CELLS, STAGES_EVERY, CallMetrics
-from gateway.telemetry.peers import Peers
-from gateway.telemetry.sessions import SessionTimes
+from gateway.telemetry.session_metrics import SessionTimes
+from gateway.telemetry.worker_metrics import Peers
 from tests.gateway.fakes import a_call, a_route
 
 

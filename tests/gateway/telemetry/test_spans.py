@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from gateway.contract import Call, ClientProfile, CurrentCall, Manifest, Record
-from gateway.contract.place import Hop, TracePosition
+from gateway.contract.trace_position import Hop, TracePosition
 from gateway.edge.correlation import trace_context
 from gateway.errors import Fault, ForeignError, Kind, UnknownName
-from gateway.telemetry.calls import Spans
-from gateway.telemetry.piece import Done
+from gateway.telemetry.call_telemetry import Spans
 from gateway.telemetry.sampling import Sampler
 from gateway.telemetry.span import Span
+from gateway.telemetry.work_span import Done
 from tests.gateway.fakes import ALICE, FakeBackend, a_call, a_route
 from tests.gateway.telemetry.test_log import KEY
 from tests.peers.otel_conventions import Situation, conventional, named, said

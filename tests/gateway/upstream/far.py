@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 
 from gateway.contract import Call, Caller, ClientProfile, Json
+from gateway.upstream.conversation import Talk
 from gateway.upstream.lists import Hearing
 from gateway.upstream.remote import Era, OwnSessions, Transport
-from gateway.upstream.talk import Talk
 
 Carry = Callable[[Call], Awaitable[Json]]
 

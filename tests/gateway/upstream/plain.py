@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from gateway.contract import Manifest
 from gateway.errors import Fault, Kind
-from gateway.upstream.home import CURRENT_CALL
+from gateway.upstream.host import CURRENT_CALL
 from gateway.upstream.local import LocalBackend
 from tests.gateway.fakes import Paper, Rig
 

@@ -13,8 +13,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from gateway.contract import Caller
-from gateway.edge.bridge import bridge_router
-from gateway.edge.tenure import Tenures
+from gateway.edge.stream_expiry import Tenures
+from gateway.edge.studio_bridge import bridge_router
 from gateway.errors import Fault, Kind
 from gateway.state.bus import MemoryBus
 from gateway.upstream.bridge import BackendBridge, Bridges

@@ -9,7 +9,7 @@ from mcp.types import ListToolsResult, Tool
 
 from gateway.contract import Json
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.upstream.home import CURRENT_CALL
+from gateway.upstream.host import CURRENT_CALL
 from gateway.upstream.local import as_json, fault_in
 from tests.gateway.fakes import ALICE, a_call, a_route, until
 from tests.gateway.upstream.plain import OLD, Name, called, opened, rig

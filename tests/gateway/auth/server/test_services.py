@@ -11,8 +11,8 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import ECKey
 
+from gateway.auth.server.client_documents import Documents, described
 from gateway.auth.server.clients import Clients, public_keys
-from gateway.auth.server.documents import Documents, described
 from gateway.auth.server.registration import Unfit
 from gateway.errors import Fault, Kind
 from gateway.state.secrets import load_secret

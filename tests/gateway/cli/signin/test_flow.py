@@ -11,7 +11,7 @@ from mcp.shared.auth import OAuthMetadata
 from gateway.cli.signin.callback import Return
 from gateway.cli.signin.credential import Challenge, Program
 from gateway.cli.signin.flow import Flow, FlowError
-from gateway.cli.signin.kept import Kept, Shelf, stale_at
+from gateway.cli.signin.token_store import Kept, Shelf, stale_at
 
 REDIRECT = "http://127.0.0.1:1/callback"
 

@@ -12,12 +12,12 @@ from gateway.contract import Call, Json
 from gateway.errors import Fault, Kind
 from gateway.outbound import target
 from gateway.stages.deadline import Deadline
-from gateway.upstream.http.head import Asked, Head, Who
+from gateway.upstream.conversation import Nobody, Talk
 from gateway.upstream.http.legacy import LegacyHttp
 from gateway.upstream.http.pool import Pool
+from gateway.upstream.http.request import Asked, Head, Who
 from gateway.upstream.http.sessions import Session, Sessions
-from gateway.upstream.http.site import Site
-from gateway.upstream.talk import Nobody, Talk
+from gateway.upstream.http.target import Site
 from tests.gateway.fakes import SERVER_INFO, WAIT, a_call, a_route
 
 ALICE: Who = ("acme/user:alice", frozenset())

@@ -8,8 +8,8 @@ import pytest
 
 from gateway.errors import Fault, Kind
 from gateway.outbound import target
-from gateway.upstream.http.head import Head
 from gateway.upstream.http.pool import Pool
+from gateway.upstream.http.request import Head
 
 Answer = Callable[[int, asyncio.StreamWriter], Awaitable[bool]]
 """(number of the request, where to) -> whether the connection stays open."""

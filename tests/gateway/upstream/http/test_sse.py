@@ -9,10 +9,10 @@ import pytest
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 from gateway.outbound import target
-from gateway.upstream.http.head import Head
 from gateway.upstream.http.pool import Pool
-from gateway.upstream.http.site import Site
+from gateway.upstream.http.request import Head
 from gateway.upstream.http.sse import EventChannel, SessionLost
+from gateway.upstream.http.target import Site
 
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 

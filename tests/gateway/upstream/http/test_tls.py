@@ -15,8 +15,8 @@ from cryptography.x509.oid import NameOID
 
 from gateway.errors import Fault, Kind
 from gateway.outbound import target
-from gateway.upstream.http.head import Head
 from gateway.upstream.http.pool import Pool
+from gateway.upstream.http.request import Head
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 

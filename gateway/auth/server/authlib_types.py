@@ -1,0 +1,101 @@
+"""Requests, clients and codes in the shapes that Authlib knows."""
+
+# pyright: reportIncompatibleMethodOverride=false, reportOptionalMemberAccess=false, reportUnknownMemberType=false
+
+from collections.abc import Mapping, Sequence
+
+from authlib.oauth2.rfc6749 import ClientMixin, OAuth2Payload, OAuth2Request
+
+from gateway.auth.server.clients import Client
+from gateway.auth.server.codes import Code
+from gateway.auth.server.protocols import Ask, Asked
+from gateway.auth.server.redirect_uris import matches
+
+Pairs = Sequence[tuple[str, str]]
+
+
+class Payload(OAuth2Payload):
+    def __init__(self, pairs: Pairs) -> None:
+        self._lists: dict[str, list[str]] = {}
+        for name, value in pairs:
+            self._lists.setdefault(name, []).append(value)
+
+    @property
+    def data(self) -> dict[str, str]:
+        return {name: values[0] for name, values in self._lists.items()}
+
+    @property
+    def datalist(self) -> dict[str, list[str]]:
+        return self._lists
+
+
+class Request(OAuth2Request):
+    """Built from the public address: Authlib refuses plain http, and what the socket says is not what clients see."""
+
+    def __init__(self, method: str, uri: str, pairs: Pairs, headers: Mapping[str, str]) -> None:
+        # Loopback aside, TLS ends at the proxy that the operator put in front.
+        super().__init__(method, uri.replace("http://", "https://", 1), headers=dict(headers))
+        self.payload = Payload(pairs)
+        self.asked: Asked | None = None
+
+    @property
+    def form(self) -> dict[str, str]:
+        return self.payload.data
+
+    @property
+    def args(self) -> dict[str, str]:
+        return self.payload.data
+
+
+class Known(ClientMixin):
+    """A client as Authlib wants to ask it."""
+
+    def __init__(self, ask: Ask, client: Client) -> None:
+        self._ask = ask
+        self.client = client
+
+    def get_client_id(self) -> str:
+        return self.client.id
+
+    def get_default_redirect_uri(self) -> str | None:
+        # Only where there is nothing to choose.
+        return self.client.redirect_uris[0] if len(self.client.redirect_uris) == 1 else None
+
+    def get_allowed_scope(self, scope: str | None) -> str:
+        return self._ask.scopes(self.client, scope)
+
+    def check_redirect_uri(self, redirect_uri: str) -> bool:
+        if self.client.own:
+            # Nobody is asked for consent, so not even another port of this machine will do.
+            return redirect_uri in self.client.redirect_uris
+        return matches(self.client.redirect_uris, redirect_uri)
+
+    def check_client_secret(self, client_secret: str) -> bool:
+        return self._ask.secret_is(self.client, client_secret)
+
+    def check_endpoint_auth_method(self, method: str, endpoint: str) -> bool:
+        known = self.client.auth_method
+        # Whether the secret comes in the header or in the form is the client's choice: both prove the same.
+        return method == known or {method, known} == {"client_secret_basic", "client_secret_post"}
+
+    def check_response_type(self, response_type: str) -> bool:
+        return response_type == "code" and self.check_grant_type("authorization_code")
+
+    def check_grant_type(self, grant_type: str) -> bool:
+        return grant_type in self.client.grant_types
+
+
+class Redeemed:
+    """A code as Authlib wants to ask it."""
+
+    code_challenge_method = "S256"
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self.code_challenge = code.challenge
+
+    def get_redirect_uri(self) -> str:
+        return self.code.redirect_uri
+
+    def get_scope(self) -> str:
+        return self.code.scopes

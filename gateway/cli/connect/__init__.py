@@ -1,1 +1,0 @@
-"""`gatehouse connect`: what an MCP client must be told of a gateway, printed or written into its own file."""

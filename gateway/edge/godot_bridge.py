@@ -1,0 +1,118 @@
+"""The door of Godot editors: each holds one WebSocket open, hears requests on it and answers them by their id."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from gateway.contract import Caller, Json
+from gateway.edge.authentication import check_audience
+from gateway.edge.headers import fold
+from gateway.edge.stream_expiry import Tenures
+from gateway.edge.studio_bridge import Authenticate, Hold, Relay
+from gateway.errors import Fault, Kind
+
+PATH: Final = "/bridge/godot"
+SCOPE: Final = "bridge:godot"
+_POLL: Final = 25.0
+_MAX_NAME: Final = 500
+_MAX_EVENT: Final = 64 * 1024
+_REFUSED: Final = 1008
+_GOING: Final = 1001
+
+
+def godot_bridge(
+    relay: Relay, authenticate: Authenticate, tenures: Tenures, namespace: str = "godot"
+) -> WebSocketRoute:
+    """The route. The credential is a key, or a token for all or for this namespace, with the scope `bridge:godot`;
+    `?project=` names what is open."""
+
+    async def endpoint(socket: WebSocket) -> None:
+        try:
+            caller, token = await _caller(socket, authenticate, f"/mcp/{namespace}")
+            project = _project(socket)
+        except Fault as fault:
+            await socket.close(_REFUSED, fault.message)
+            return
+        await socket.accept()
+        session = await relay.open(namespace, caller, project)
+        hold = Hold()
+        tenures.opened(caller, hold)
+        try:
+            await _talk(socket, relay, caller, session, token, hold)
+        finally:
+            tenures.closed(hold)
+            with suppress(Fault):  # another connection of the same editor has taken its place
+                await relay.close(caller, session)
+
+    return WebSocketRoute(PATH, endpoint)
+
+
+async def _caller(socket: WebSocket, authenticate: Authenticate, endpoint: str) -> tuple[Caller, str]:
+    headers = fold(socket.scope["headers"])
+    caller = await authenticate(headers, socket.client.host if socket.client else "")
+    check_audience(caller, endpoint)
+    if SCOPE not in caller.scopes:
+        raise Fault(Kind.DENIED, f"This credential lacks the scope {SCOPE}.")
+    return caller, headers.get("authorization", "")[7:].strip()
+
+
+def _project(socket: WebSocket) -> str:
+    project = socket.query_params.get("project", "").rstrip("/")
+    if not project or len(project) > _MAX_NAME or not project.isprintable():
+        raise Fault(Kind.INVALID_INPUT, "The editor must name the project that it has open.")
+    return project
+
+
+async def _talk(socket: WebSocket, relay: Relay, caller: Caller, session: str, token: str, hold: Hold) -> None:
+    """Until either side leaves, the session is replaced, or the credential is no longer good."""
+    ends = [
+        asyncio.create_task(_down(socket, relay, caller, session, token)),
+        asyncio.create_task(_up(socket, relay, caller, session)),
+        asyncio.create_task(hold.over()),
+    ]
+    try:
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in ends:
+            task.cancel()
+        met = await asyncio.gather(*ends, return_exceptions=True)
+    with suppress(RuntimeError, WebSocketDisconnect):  # it is closed already
+        await socket.close(_REFUSED if hold.revoked else _GOING)
+    for end in met:
+        if isinstance(end, Exception) and not isinstance(end, Fault | WebSocketDisconnect):
+            raise end
+
+
+async def _down(socket: WebSocket, relay: Relay, caller: Caller, session: str, token: str) -> None:
+    while True:
+        line = await relay.read(caller, session, token, _POLL)
+        if line is not None:
+            await socket.send_text(line)
+
+
+async def _up(socket: WebSocket, relay: Relay, caller: Caller, session: str) -> None:
+    while True:
+        line = await socket.receive_text()
+        event = _event(line)
+        if event is None:
+            await relay.write(caller, session, line)
+        elif len(line) <= _MAX_EVENT:
+            relay.tell(caller, session, event)
+
+
+class _Event(msgspec.Struct):
+    event: str
+    data: dict[str, Any] = {}
+
+
+def _event(line: str) -> Json | None:
+    """What the editor tells without being asked: it has no request id, and wants no answer."""
+    try:
+        told = msgspec.json.decode(line, type=_Event)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return {"event": told.event[:_MAX_NAME], "data": told.data}

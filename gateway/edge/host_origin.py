@@ -1,0 +1,270 @@
+"""Allow-lists of Host and Origin values, compiled once and remembered by raw header bytes.
+
+Host and Origin, checked before any work on every route, and CORS for the origins that are allowed.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from ipaddress import IPv6Address, ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.edge.error_response import answer
+from gateway.errors import Fault, Kind
+
+_HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)\.?(?::([0-9]{0,5}))?").fullmatch
+
+_ORIGIN: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(.+)").fullmatch
+
+_DEFAULT_PORTS: Final = {"http": frozenset({"80"}), "https": frozenset({"443"})}
+
+_EITHER_DEFAULT: Final = frozenset({"80", "443"})
+
+_REMEMBERED: Final = 1_024
+
+
+class AllowedHosts:
+    """Entries: `host` (the default port), `host:port`, `host:*`, and `*.example.com` for every name below it."""
+
+    def __init__(self, entries: Iterable[str]) -> None:
+        self._authorities = _Authorities(_EITHER_DEFAULT)
+        for entry in entries:
+            self._authorities.add(entry)
+        self.allows = _Memory(self._authorities.has)
+
+
+class AllowedOrigins:
+    """Entries: `scheme://` before what `AllowedHosts` takes, or the word `null`."""
+
+    def __init__(self, entries: Iterable[str]) -> None:
+        self._null = False
+        self._schemes: dict[str, _Authorities] = {}
+        for entry in entries:
+            self._add(entry.strip().lower())
+        self.allows = _Memory(self._has)
+
+    def _add(self, entry: str) -> None:
+        if entry == "null":
+            self._null = True
+            return
+        parts = _ORIGIN(entry)
+        if parts is None:
+            raise ValueError(f"{entry!r} is not an origin such as https://app.example.com")
+        scheme, authority = parts.groups()
+        ports = _DEFAULT_PORTS.get(scheme, frozenset[str]())
+        self._schemes.setdefault(scheme, _Authorities(ports)).add(authority)
+
+    def _has(self, origin: str) -> bool:
+        if origin == "null":
+            return self._null
+        parts = _ORIGIN(origin)
+        if parts is None:
+            return False
+        authorities = self._schemes.get(parts[1])
+        return authorities is not None and authorities.has(parts[2])
+
+
+class _Authorities:
+    """A set of `host:port`; a wildcard host is kept with its leading dot."""
+
+    def __init__(self, default_ports: frozenset[str]) -> None:
+        self._default_ports = default_ports
+        self._exact: set[tuple[str, str]] = set()
+        self._any_port: set[str] = set()
+
+    def add(self, entry: str) -> None:
+        text = entry.strip().lower()
+        wildcard, text = text.startswith("*."), text.removeprefix("*.")
+        any_port, text = text.endswith(":*"), text.removesuffix(":*")
+        split = self._split(text)
+        if split is None:
+            raise ValueError(
+                f"{entry!r} is not a host such as example.com, example.com:8080, example.com:* or *.example.com"
+            )
+        host, port = split
+        if wildcard:
+            host = f".{host}"
+        if any_port:
+            self._any_port.add(host)
+        else:
+            self._exact.add((host, port))
+
+    def has(self, authority: str) -> bool:
+        split = self._split(authority)
+        if split is None:
+            return False
+        host, port = split
+        return any(name in self._any_port or (name, port) in self._exact for name in _self_and_wildcards(host))
+
+    def _split(self, authority: str) -> tuple[str, str] | None:
+        parts = _HOST(authority)
+        if parts is None:
+            return None
+        host, port = parts[1], parts[2] or ""
+        if host.startswith("["):
+            try:
+                host = f"[{IPv6Address(host[1:-1]).compressed}]"
+            except ValueError:
+                return None
+        return host, "" if port in self._default_ports else port
+
+
+def _self_and_wildcards(host: str) -> Iterable[str]:
+    yield host
+    dot = host.find(".")
+    while dot != -1:
+        yield host[dot:]
+        dot = host.find(".", dot + 1)
+
+
+class _Memory:
+    """What a slow question answered, by raw header bytes; a flood of new ones costs the old ones."""
+
+    __slots__ = ("_ask", "_known")
+
+    def __init__(self, ask: Callable[[str], bool]) -> None:
+        self._ask = ask
+        self._known: dict[bytes, bool] = {}
+
+    def __call__(self, raw: bytes) -> bool:
+        known = self._known.get(raw)
+        return self._learn(raw) if known is None else known
+
+    def _learn(self, raw: bytes) -> bool:
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        answer = self._known[raw] = self._ask(raw.decode("latin-1").strip(" \t").lower())
+        return answer
+
+
+Headers = list[tuple[bytes, bytes]]
+
+_METHODS: Final = b"GET, POST, DELETE, OPTIONS"
+
+_REQUEST_HEADERS: Final = (
+    b"authorization, content-type, accept, mcp-protocol-version, mcp-method, mcp-name, mcp-session-id, last-event-id, "
+    b"x-correlation-id, x-server-timing, traceparent, tracestate"
+)
+
+_RESPONSE_HEADERS: Final = (
+    b"mcp-session-id, x-correlation-id, www-authenticate, retry-after, ratelimit, ratelimit-policy, server-timing"
+)
+
+_PARAM: Final = re.compile(rb"mcp-param-[a-z0-9!#$%&'*+.^_`|~-]+").fullmatch
+
+_POLICY_VIOLATION: Final = 1008
+
+_WRONG_HOST: Final = Fault(
+    Kind.DENIED, "This host name is not served here.", suggested_fix="Add it to server.allowed_hosts."
+)
+
+_WRONG_ORIGIN: Final = Fault(
+    Kind.DENIED, "This origin may not call.", suggested_fix="Add it to server.allowed_origins."
+)
+
+
+class Guard:
+    """Around an app: a Host that is not allowed gets 421, an Origin that is not allowed 403, a preflight its answer.
+
+    `health_paths` are served to any Host: probes come by address. Raises `ValueError` for an entry it cannot read.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        allowed_hosts: Iterable[str],
+        allowed_origins: Iterable[str],
+        health_paths: Iterable[str] = (),
+    ) -> None:
+        self._app = app
+        self.host_allowed = AllowedHosts(allowed_hosts).allows
+        self._origin_allowed = AllowedOrigins(allowed_origins).allows
+        self._health_paths = frozenset(health_paths)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        headers: Headers = scope["headers"]
+        named = dict(headers)
+        host, origin = named.get(b"host"), named.get(b"origin")
+        if len(named) != len(headers):
+            host, origin = _joined(headers, b"host"), _joined(headers, b"origin")
+        if (host is None or not self.host_allowed(host)) and scope["path"] not in self._health_paths:
+            await _refuse(scope, send, 421, _WRONG_HOST)
+        elif origin is None:
+            await self._app(scope, receive, send)
+        elif not self._origin_allowed(origin):
+            await _refuse(scope, send, 403, _WRONG_ORIGIN)
+        elif scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif scope["method"] == "OPTIONS" and b"access-control-request-method" in named:
+            await _preflight(send, origin, named.get(b"access-control-request-headers", b""))
+        else:
+            await self._app(scope, receive, _with_cors(send, origin))
+
+
+def defaults(host: str, port: int, public_url: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Allowed hosts and origins for a server bound to `host` and known as `public_url`."""
+    public = urlsplit(public_url)
+    # An address that the server itself is bound to cannot be another site's name.
+    hosts, origins = [public.netloc], [f"{public.scheme}://{public.netloc}"]
+    if host not in {"", "0.0.0.0", "::"}:  # noqa: S104  # compared, not bound
+        hosts.append(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    if _is_loopback(host):
+        local = ("127.0.0.1:*", "localhost:*", "[::1]:*")
+        hosts += local
+        origins += [f"http://{name}" for name in local]
+    return tuple(dict.fromkeys(hosts)), tuple(dict.fromkeys(origins))
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _joined(headers: Headers, name: bytes) -> bytes | None:
+    """Two values together are an ill-formed one, which no list allows."""
+    return b",".join(value for key, value in headers if key == name) or None
+
+
+async def _refuse(scope: Scope, send: Send, status: int, fault: Fault) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": fault.message})
+    else:
+        await answer(send, status, fault)
+
+
+async def _preflight(send: Send, origin: bytes, requested: bytes) -> None:
+    names = (name.strip().lower() for name in requested.split(b","))
+    params = [name for name in names if _PARAM(name)]
+    headers = [
+        (b"access-control-allow-origin", origin),
+        (b"access-control-allow-methods", _METHODS),
+        (b"access-control-allow-headers", b", ".join([_REQUEST_HEADERS, *params])),
+        (b"access-control-max-age", b"600"),
+        (b"vary", b"Origin, Access-Control-Request-Headers"),
+    ]
+    await send({"type": "http.response.start", "status": 204, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _with_cors(send: Send, origin: bytes) -> Send:
+    async def send_with_cors(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers: Headers = list(message.get("headers", ()))
+            # A route that is open to every origin has said so itself.
+            if all(name != b"access-control-allow-origin" for name, _ in headers):
+                headers.append((b"access-control-allow-origin", origin))
+                headers.append((b"access-control-expose-headers", _RESPONSE_HEADERS))
+                headers.append((b"vary", b"Origin"))
+            message["headers"] = headers
+        await send(message)
+
+    return send_with_cors

@@ -1,0 +1,201 @@
+"""RFC 9728: which authorization server a client has to ask, for each endpoint.
+
+The plain routes of the authorization server, limited by address; what they answer is decided elsewhere.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qsl
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+
+from gateway.contract import Json
+from gateway.edge.authentication import METADATA
+from gateway.edge.client_address import neighbour
+from gateway.edge.error_response import not_served
+from gateway.edge.headers import fold
+from gateway.edge.ip_rate_limit import Gate, Turnstile
+from gateway.edge.request_limits import read_body
+from gateway.errors import TABLE, Fault, Kind
+
+CACHED: Final = {"cache-control": "public, max-age=3600"}
+
+
+def metadata_router(
+    public_url: str, issuers: Sequence[str], scopes: Sequence[str], served: Callable[[str], bool]
+) -> APIRouter:
+    """At the root for `/mcp`, and by path for each endpoint; `served` says which there are."""
+    router = APIRouter(tags=["discovery"])
+
+    def document(endpoint: str) -> dict[str, Any]:
+        return {
+            "resource": public_url + endpoint,
+            "authorization_servers": list(issuers),
+            "scopes_supported": list(scopes),
+            "bearer_methods_supported": ["header"],
+            "resource_name": "Gatehouse",
+        }
+
+    @router.get(METADATA)
+    async def root() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]  # the decorator registers it
+        return JSONResponse(document("/mcp"), headers=CACHED)
+
+    @router.get(METADATA + "/{endpoint:path}")
+    async def by_path(endpoint: str) -> Response:  # pyright: ignore[reportUnusedFunction]
+        if not served(f"/{endpoint}"):
+            # Never a document for a path that somebody made up.
+            return not_served()
+        return JSONResponse(document(f"/{endpoint}"), headers=CACHED)
+
+    return router
+
+
+Pairs = Sequence[tuple[str, str]]
+
+Bytes = tuple[int, list[tuple[str, str]], bytes]
+
+_MAX_BODY: Final = 64 * 1024
+
+_MAX_FIELDS: Final = 64
+
+
+class Server(Protocol):
+    """What answers. Every method gives status, headers and body."""
+
+    async def token(self, headers: Mapping[str, str], form: Pairs, address: str) -> Any: ...
+
+    async def revoke(self, headers: Mapping[str, str], form: Pairs, address: str) -> Any: ...
+
+    async def register(self, body: bytes) -> Any: ...
+
+    async def show(self, query: Pairs, cookies: Mapping[str, str], address: str) -> Any: ...
+
+    async def decide(self, query: Pairs, form: Mapping[str, str], cookies: Mapping[str, str], address: str) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """How often one address may come."""
+
+    authorize: str
+    token: str
+    register: str
+
+
+def oauth_router(
+    server: Server,
+    encoded: Callable[[Any], Bytes],
+    documents: tuple[Json, Json],
+    jwks: Callable[[], Json],
+    address: Callable[[Request], str],
+    turnstile: Turnstile,
+    rates: Rates,
+    aliases: Sequence[str],
+) -> APIRouter:
+    """The routes under `/oauth`, the addresses that older clients guess, and discovery.
+
+    `documents` are RFC 8414's and OpenID's; `aliases` are paths under which these are found as well.
+    """
+    router = APIRouter(tags=["authorization"])
+
+    def visitor(request: Request) -> str:
+        return neighbour(address(request))
+
+    async def show(request: Request) -> Response:
+        return _response(encoded(await server.show(_query(request), request.cookies, visitor(request))))
+
+    async def decide(request: Request) -> Response:
+        form = dict(_pairs((await _body(request)).decode("utf-8", "replace")))
+        query = _query(request)
+        return _response(encoded(await server.decide(query, form, request.cookies, visitor(request))))
+
+    async def token(request: Request) -> Response:
+        form = _pairs((await _body(request)).decode("utf-8", "replace"))
+        return _response(encoded(await server.token(fold(request.scope["headers"]), form, visitor(request))))
+
+    async def revoke(request: Request) -> Response:
+        form = _pairs((await _body(request)).decode("utf-8", "replace"))
+        return _response(encoded(await server.revoke(fold(request.scope["headers"]), form, visitor(request))))
+
+    async def register(request: Request) -> Response:
+        return _response(encoded(await server.register(await _body(request))))
+
+    routes: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]], str], ...] = (
+        ("GET", "/authorize", show, rates.authorize),
+        ("POST", "/authorize", decide, rates.authorize),
+        ("POST", "/token", token, rates.token),
+        ("POST", "/register", register, rates.register),
+        ("POST", "/revoke", revoke, rates.token),
+    )
+    for method, path, endpoint, rate in routes:
+        limited = _answered(turnstile.gate(f"{method} {path}", rate), endpoint)
+        router.add_api_route(f"/oauth{path}", limited, methods=[method])
+        if path != "/revoke":
+            router.add_api_route(path, limited, methods=[method])
+
+    async def published() -> JSONResponse:
+        return JSONResponse(jwks(), headers=CACHED)
+
+    router.add_api_route("/oauth/jwks", published, methods=["GET"])
+    for path in ("", *aliases):
+        for name, document in zip(("oauth-authorization-server", "openid-configuration"), documents, strict=True):
+            router.add_api_route(f"/.well-known/{name}{path}", _static(document), methods=["GET"])
+    return router
+
+
+def _static(document: Json) -> Callable[[], Awaitable[JSONResponse]]:
+    async def read() -> JSONResponse:
+        return JSONResponse(document, headers=CACHED)
+
+    return read
+
+
+def _answered(
+    gate: Gate, endpoint: Callable[[Request], Awaitable[Response]]
+) -> Callable[[Request], Awaitable[Response]]:
+    """Whatever goes wrong is said in OAuth's own words."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            await gate(request)
+            return await endpoint(request)
+        except Fault as fault:
+            more = {} if fault.retry_after is None else {"retry-after": str(max(1, round(fault.retry_after)))}
+            status = int(fault.details.get("http_status", 0)) or TABLE[fault.kind].http
+            word = "invalid_request" if status < 500 and fault.kind is not Kind.RATE_LIMITED else _BUSY
+            return _problem(status, word, fault.message, more)
+
+    return answer
+
+
+_BUSY: Final = "temporarily_unavailable"
+
+
+def _problem(status: int, error: str, description: str, headers: Mapping[str, str]) -> Response:
+    said = {"error": error, "error_description": description}
+    return JSONResponse(said, status, headers={"cache-control": "no-store", **headers})
+
+
+def _query(request: Request) -> list[tuple[str, str]]:
+    return _pairs(request.scope["query_string"].decode("ascii", "replace"))
+
+
+async def _body(request: Request) -> bytes:
+    return await read_body(request.scope, request.receive, _MAX_BODY)
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS, errors="strict")
+    except (ValueError, UnicodeDecodeError) as exc:
+        raise Fault(Kind.INVALID_INPUT, "The parameters cannot be read.") from exc
+
+
+def _response(answer: Bytes) -> Response:
+    status, headers, body = answer
+    response = Response(body, status)
+    for name, value in headers:
+        response.headers.append(name, value)
+    return response

@@ -1,0 +1,136 @@
+"""What a module gets: its `Home`, the call in progress, and spans for pieces of its work."""
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter_ns
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+import httpx
+from msgspec.structs import replace
+
+from gateway.contract import Bridge, Bus, Caller, CurrentCall, Json, RefusedCall, Store, WorkSpan
+from gateway.telemetry.sampling import below
+from gateway.telemetry.work_span import Done
+
+CURRENT_CALL: Final[ContextVar[CurrentCall]] = ContextVar("here")
+
+Invoke = Callable[[Caller, str, Json, Json], Awaitable[Json]]
+
+
+class StoreProvider(Protocol):
+    """Where stores come from."""
+
+    def store(self, tenant: str, name: str, migrations: Path | None) -> Store: ...
+
+    async def tenants(self, name: str) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostServices:
+    """What every module's home shares."""
+
+    stores: StoreProvider
+    files: Path
+    bus: Bus
+    http: httpx.AsyncClient
+    loopback: bool
+    bridge: Callable[[str], Bridge]
+    """The bridge of a backend, by namespace."""
+    invoke: Invoke
+    has_tool: Callable[[Caller, str], bool]
+    is_authorized: Callable[[Caller], Awaitable[bool]]
+    spawn: Callable[[Coroutine[Any, Any, None]], None]
+    ready: Callable[[], Awaitable[Any]]
+    """Returns once everything is served."""
+    record_work: Callable[[Done], None]
+    """Is told of every piece of work that ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleHost:
+    """`gateway.contract.Home`, for one entry of `backends:`."""
+
+    namespace: str
+    options: Any
+    bridge: Bridge
+    store_name: str
+    migrations: Path | None
+    services: HostServices
+    refusals: list[Callable[[RefusedCall], None]] = field(default_factory=list[Callable[[RefusedCall], None]])
+
+    @property
+    def bus(self) -> Bus:
+        return self.services.bus
+
+    @property
+    def http(self) -> httpx.AsyncClient:
+        return self.services.http
+
+    @property
+    def loopback(self) -> bool:
+        return self.services.loopback
+
+    def current_call(self) -> CurrentCall:
+        return CURRENT_CALL.get()
+
+    def span(self, name: str, attributes: Mapping[str, str | int | float | bool] | None = None) -> WorkSpan:
+        return ModuleWorkSpan(self.namespace, name, CURRENT_CALL.get(), attributes or {}, self.services.record_work)
+
+    def store(self, caller: Caller) -> Store:
+        return self.services.stores.store(caller.tenant, self.store_name, self.migrations)
+
+    async def tenants(self) -> tuple[str, ...]:
+        await self.services.ready()
+        return await self.services.stores.tenants(self.store_name)
+
+    def folder(self, caller: Caller) -> Path:
+        folder = self.services.files / caller.tenant
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder = folder / self.namespace
+        folder.mkdir(exist_ok=True, mode=0o700)
+        return folder
+
+    async def invoke(self, caller: Caller, tool: str, arguments: Json, meta: Json) -> Json:
+        return await self.services.invoke(caller, tool, arguments, meta)
+
+    def has_tool(self, caller: Caller, tool: str) -> bool:
+        return self.services.has_tool(caller, tool)
+
+    async def is_authorized(self, caller: Caller) -> bool:
+        return await self.services.is_authorized(caller)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self.services.spawn(work)
+
+    def on_refusal(self, listener: Callable[[RefusedCall], None]) -> None:
+        self.refusals.append(listener)
+
+
+class ModuleWorkSpan:
+    """`gateway.contract.Piece`."""
+
+    def __init__(
+        self, namespace: str, name: str, here: CurrentCall, about: Mapping[str, Any], told: Callable[[Done], None]
+    ) -> None:
+        self._namespace = namespace
+        self._name = name
+        self._about = about
+        self._told = told
+        self.position = below(here.position)
+        self._here = replace(here, place=self.position)
+        self._started = 0
+        self._before: Token[CurrentCall] | None = None
+
+    def __enter__(self) -> Self:
+        self._started = perf_counter_ns()
+        self._before = CURRENT_CALL.set(self._here)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, at: TracebackType | None) -> None:
+        assert self._before is not None
+        CURRENT_CALL.reset(self._before)
+        ended = perf_counter_ns()
+        self._told(Done(self._namespace, self._name, self._here, self.position, self._started, ended, self._about, exc))

@@ -1,0 +1,152 @@
+"""The SDK's idea of a client, over the wire of one call: what a module's handler gets as `ctx.session`."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import anyio
+from mcp import MCPError
+from mcp.server.connection import Connection
+from mcp.server.session import ServerSession
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.message import MessageMetadata
+from mcp.shared.transport_context import TransportContext
+from mcp.types import ClientCapabilities, Implementation, InitializeRequestParams
+from pydantic import ValidationError
+
+from gateway.contract import MODERN, Call, ClientProfile, Json, ListChange
+from gateway.errors import TABLE, Fault, ForeignError
+from gateway.upstream.host import CURRENT_CALL
+
+_LIST_CHANGES: Final[Mapping[str, ListChange]] = {
+    "notifications/tools/list_changed": ListChange("tools"),
+    "notifications/prompts/list_changed": ListChange("prompts"),
+    "notifications/resources/list_changed": ListChange("resources"),
+}
+_UPDATED: Final = "notifications/resources/updated"
+
+Changed = Callable[[ListChange], None]
+
+
+class Standalone:
+    """The connection's own channel: changes are heard, anything else has nobody to go to."""
+
+    def __init__(self, changed: Changed) -> None:
+        self._changed = changed
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        raise NoBackChannelError(method)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        if method in _LIST_CHANGES:
+            self._changed(_LIST_CHANGES[method])
+        elif method == _UPDATED and params is not None:
+            more = {key: value for key, value in params.items() if key != "uri"}
+            self._changed(ListChange("resource", str(params["uri"]), _tenant(), more or None))
+
+
+class Channel:
+    """The way back to the client of one request; without a call, nobody is there to ask."""
+
+    message_metadata: MessageMetadata = None
+
+    def __init__(self, call: Call | None, standalone: Standalone) -> None:
+        self._call = call
+        self._standalone = standalone
+
+    @property
+    def transport(self) -> TransportContext:
+        return TransportContext(kind="gatehouse", can_send_request=self.can_send_request)
+
+    @property
+    def request_id(self) -> str | int:
+        given = self._call.request_id if self._call else None
+        return 0 if given is None else given
+
+    @property
+    def can_send_request(self) -> bool:
+        return self._call is not None
+
+    @property
+    def cancel_requested(self) -> anyio.Event:
+        # Cancellation reaches a handler as cancellation; nothing ever sets this.
+        return anyio.Event()
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        if self._call is None:
+            raise NoBackChannelError(method)
+        try:
+            answers = await self._call.wire.ask({"it": {"method": method, "params": dict(params or {})}})
+        except ForeignError as exc:
+            raise MCPError(exc.code, exc.message, exc.data) from exc
+        except Fault as exc:
+            # The handler may catch it as any refusal of a client; left alone, the fault is found among the causes.
+            raise MCPError(TABLE[exc.kind].handshake, exc.message) from exc
+        return answers["it"]
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        if self._call is None or method in _LIST_CHANGES or method == _UPDATED:
+            await self._standalone.notify(method, params, opts)
+        else:
+            await self._call.wire.notify(method, dict(params or {}))
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        token = self._call.meta.get("progressToken") if self._call else None
+        if token is None:
+            return
+        params: Json = {"progressToken": token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        await self.notify("notifications/progress", params)
+
+
+class Session(ServerSession):
+    """The SDK's session of one request, made only when a handler uses it: most never do."""
+
+    def __init__(self, call: Call | None, standalone: Standalone, meta: Any) -> None:
+        self._made_of = (call, standalone, meta)
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached only for what the SDK's own constructor would have set, before it has run.
+        if name == "_made_of" or "_made" in self.__dict__:
+            raise AttributeError(name)
+        call, standalone, meta = self._made_of
+        self._made = True
+        # The SDK sends some requests over the connection, which here is nothing but the call's own channel.
+        channel = Channel(call, standalone)
+        connection = Connection(channel, protocol_version=call.client.version if call else MODERN)
+        connection.initialized.set()
+        if call is not None:
+            _introduce(connection, call.client)
+        super().__init__(channel, connection, request_meta=meta)
+        return getattr(self, name)
+
+
+def _tenant() -> str | None:
+    """Whose call it is in which something is said."""
+    here = CURRENT_CALL.get(None)
+    return here.caller.tenant if here else None
+
+
+def _introduce(connection: Connection, client: ClientProfile) -> None:
+    """A mis-shaped description of the client reads as none: it is never trusted, and never fails a call."""
+    try:
+        capabilities = ClientCapabilities.model_validate(client.capabilities, by_name=False)
+    except ValidationError:
+        return
+    connection.client_capabilities = capabilities
+    if client.info is None:
+        return
+    try:
+        info = Implementation.model_validate(client.info, by_name=False)
+    except ValidationError:
+        return
+    connection.client_params = InitializeRequestParams.model_construct(
+        protocol_version=client.version, capabilities=capabilities, client_info=info
+    )

@@ -1,0 +1,195 @@
+"""The operator's page, composed for `app.py`: where its facts come from, and whom a browser is sent to."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, cast
+from urllib.parse import urlsplit
+
+import httpx
+
+from gateway.auth.jwks import MAX_BYTES, discover
+from gateway.catalogue.catalogue import Catalogue
+from gateway.console.queries import Sources
+from gateway.console.routes import Console
+from gateway.console.session import SCOPE, Authority, Door, Form
+from gateway.contract import Caller, Json, Route
+from gateway.errors import Fault, Kind
+from gateway.outbound import client as outbound_client
+from gateway.protocol.sealed_tokens import Seal, Unsealed
+from gateway.settings import Settings
+from gateway.telemetry.trace_store import FILE
+from gateway.wiring.endpoints import operators_url
+from gateway.wiring.identity import CONSOLE, Identity
+from gateway.wiring.operator_api import Looking
+
+log = logging.getLogger("gatehouse.console")
+
+_TOKEN_SECONDS: Final = 3660.0
+"""Longer than an access token of ours can live."""
+_ANYBODY: Final = Caller("default", "anonymous", scopes=frozenset({SCOPE}))
+
+
+class Report(Protocol):
+    async def __call__(self, operator: Caller | None) -> list[Json]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the house answers."""
+
+    looking: Looking
+    identity: Identity
+    catalogue: Catalogue
+    backends: Report
+    why: Callable[[Caller, str, Json, bool, bool], Json]
+    tenants: Callable[[], Sequence[str]]
+    endpoints: Callable[[], Sequence[str]]
+    good: Callable[[Caller], Awaitable[bool]]
+    seal: Seal
+    version: str
+
+
+def open_console(settings: Settings, public_url: str, host_allowed: Callable[[bytes], bool], ask: Asked) -> Console:
+    def tools(caller: Caller | None) -> Mapping[str, Route]:
+        view = ask.catalogue.everything() if caller is None else ask.catalogue.view(caller, "/mcp")
+        return view.tools if view else {}
+
+    sources = Sources(
+        calls=ask.looking.calls,
+        store=settings.data_dir / FILE,
+        reach=ask.looking.reach,
+        under_way=ask.looking.under_way,
+        backends=ask.backends,
+        tools=tools,
+        why=ask.why,
+        tenants=ask.tenants,
+        endpoints=ask.endpoints,
+        public_url=public_url,
+        trace_url=settings.console.trace_url,
+        version=ask.version,
+    )
+    url = operators_url(settings, public_url)
+    door = Door(
+        authority=_authority(settings, public_url, ask.identity),
+        anybody=_ANYBODY,
+        sealing=Sealed(ask.seal),
+        verify=ask.identity.credentials.verify,
+        good=ask.good,
+        redirect_uri=f"{url}/console/signed-in",
+        resource=f"{public_url}/mcp",
+    )
+    return Console(sources, door, url, host_allowed, apart=settings.server.ops_port is not None)
+
+
+class Sealed:
+    """`gateway.console.session.Sealing` with the keys that session ids are sealed with."""
+
+    def __init__(self, seal: Seal) -> None:
+        self._seal = seal
+
+    def seal(self, purpose: str, payload: bytes) -> str:
+        return self._seal.seal(purpose, payload)
+
+    def opened(self, purpose: str, text: str) -> bytes | None:
+        try:
+            return self._seal.open(purpose, text)
+        except Unsealed:
+            return None
+
+
+def _authority(settings: Settings, public_url: str, identity: Identity) -> Authority | None:
+    match settings.auth.mode:
+        case "none":
+            return None
+        case "embedded":
+            return _embedded(public_url, identity)
+        case "external":
+            return _External(settings, public_url, identity).authority()
+
+
+def _embedded(public_url: str, identity: Identity) -> Authority:
+    """Our own authorization server. It is asked in this process; only the browser goes by its addresses."""
+    provider = identity.provider
+
+    async def authorize() -> str:
+        return f"{public_url}/oauth/authorize"
+
+    async def exchange(form: Form) -> str | None:
+        status, _, body = await provider.token({}, list(form.items()))
+        return str(cast("Json", body)["access_token"]) if status == 200 else None
+
+    async def leave(caller: Caller | None, cookies: Mapping[str, str]) -> list[str]:
+        if caller is not None:
+            await identity.revocations.add("token", caller.token, _TOKEN_SECONDS)
+        return await provider.sign_out(cookies)
+
+    return Authority(public_url, CONSOLE, SCOPE, authorize, exchange, leave)
+
+
+class _External:
+    """An identity provider: its own pages sign the person in, and its token says what the person may do."""
+
+    def __init__(self, settings: Settings, public_url: str, identity: Identity) -> None:
+        entry = settings.auth.issuers[0]
+        self._settings = settings
+        self._public_url = public_url
+        self._issuer = entry.issuer
+        self._plain = entry.allow_private
+        self._console = settings.console
+        self._identity = identity
+        self._http = outbound_client(allow_private=entry.allow_private, max_bytes=MAX_BYTES, timeout=5.0)
+        identity.on_close(self._http.aclose)
+
+    def authority(self) -> Authority:
+        return Authority(
+            issuer=self._issuer,
+            client_id=self._console.client_id,
+            scopes=" ".join(self._console.asks_for),
+            authorize=self._authorize,
+            exchange=self._exchange,
+            leave=self._leave,
+            needs=f"The token of {self._issuer} must be for {self._public_url}/mcp and name {SCOPE},"
+            " or what auth.issuers maps to it.",
+        )
+
+    async def _authorize(self) -> str:
+        if not self._console.client_id:
+            back = f"{operators_url(self._settings, self._public_url)}/console/signed-in"
+            raise Fault(
+                Kind.UNAVAILABLE,
+                f"Nobody can sign in here yet. Register the console as a client at {self._issuer}, with the redirect"
+                f" address {back}, and set console.client_id to its name there.",
+            )
+        return await self._endpoint("authorization_endpoint")
+
+    async def _exchange(self, form: Form) -> str | None:
+        secret = self._console.client_secret
+        whose = httpx.Auth()  # sends nothing
+        if secret is not None:
+            whose = httpx.BasicAuth(self._console.client_id, secret.get_secret_value())
+        try:
+            answer = await self._http.post(await self._endpoint("token_endpoint"), data=dict(form), auth=whose)
+            said: Any = answer.json()
+        except (httpx.HTTPError, ValueError) as exc:
+            raise Fault(Kind.UNAVAILABLE, "The identity provider cannot be asked now.", retry_after=5) from exc
+        token: Any = cast("Json", said).get("access_token") if isinstance(said, dict) else None
+        return token if answer.status_code == 200 and isinstance(token, str) else None
+
+    async def _leave(self, caller: Caller | None, cookies: Mapping[str, str]) -> list[str]:
+        """Of this session; the person's session at the provider is the provider's."""
+        if caller is not None:
+            await self._identity.revocations.add("token", caller.token, _TOKEN_SECONDS)
+        return []
+
+    async def _endpoint(self, name: str) -> str:
+        try:
+            found: Any = (await discover(self._http, self._issuer)).get(name)
+        except Exception as exc:
+            # Whatever it is that came back: to the person it is all one, and the log has the cause.
+            log.warning("the identity provider's document cannot be read", exc_info=True)
+            raise Fault(Kind.UNAVAILABLE, "The identity provider cannot be asked now.", retry_after=5) from exc
+        scheme = urlsplit(found).scheme if isinstance(found, str) else ""
+        if scheme != "https" and not (scheme == "http" and self._plain):
+            raise Fault(Kind.UNAVAILABLE, "The identity provider names no address to sign in at.")
+        return cast("str", found)

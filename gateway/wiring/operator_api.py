@@ -1,0 +1,207 @@
+"""What operators may look at, composed for `app.py`: the last calls, those under way, and whose.
+
+What a tenant uses at this moment, over all workers: of its limits, its shares, its streams.
+
+How the backends are, put together from the backend itself, its lists and the database.
+"""
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.snapshot import Snapshot
+from gateway.contract import Backend, Bus, Call, Caller, Json
+from gateway.protocol.stream_limits import Caps
+from gateway.settings import Settings
+from gateway.stages.limit import Limit
+from gateway.stages.share import Share
+from gateway.state.audit_sqlite import FILE as AUDIT
+from gateway.state.call_history import Calls
+from gateway.state.catalogue_rows import CatalogueRows
+from gateway.state.windows import Charge
+from gateway.telemetry.span import target
+from gateway.upstream.local import LocalBackend
+from gateway.upstream.remote import RemoteBackend
+
+if TYPE_CHECKING:
+    from gateway.state.redis_windows import RedisWindows
+
+
+class Looking:
+    """`owner` is a principal who sees every tenant beside those that the settings name."""
+
+    def __init__(self, settings: Settings, owner: str | None, under_way: Callable[[], Sequence[Call]]) -> None:
+        self._organisation = frozenset((*settings.console.organisation, *((owner,) if owner else ())))
+        self._under_way = under_way
+        at = settings.database.url
+        self.calls = Calls(settings.data_dir / AUDIT, at.get_secret_value() if at is not None else None)
+
+    def reach(self, operator: Caller) -> str | None:
+        """The tenant that an operator may look at; None for all of them."""
+        names = (operator.principal, *(f"{operator.tenant}/group:{group}" for group in operator.groups))
+        return None if self._organisation.intersection(names) else operator.tenant
+
+    def under_way(self, tenant: str | None) -> list[Json]:
+        """The calls at a backend now, the longest first."""
+        now = perf_counter_ns()
+        mine = [call for call in self._under_way() if tenant in (None, call.caller.tenant)]
+        shown: list[Json] = [
+            {
+                "correlation_id": call.id,
+                "tenant": call.caller.tenant,
+                "principal": call.caller.principal,
+                "target": target(call),
+                "seconds": (now - call.record.started) / 1e9,
+            }
+            for call in mine
+        ]
+        return sorted(shown, key=lambda each: -each["seconds"])
+
+
+_TOPIC: Final = "usage"
+
+_WAIT: Final = 0.5
+
+"""Seconds in which the other workers must have answered; who has not is left out."""
+
+_MOST: Final = 1000
+
+"""Rows of each kind at most: those that use most."""
+
+
+class Usage:
+    def __init__(self, limit: Limit, share: Share, caps: Caps, bus: Bus, windows: "RedisWindows | None") -> None:
+        self._limit = limit
+        self._share = share
+        self._caps = caps
+        self._bus = bus
+        self._windows = windows
+
+    async def report(self, operator: Caller) -> Json:
+        """Of the operator's tenant, as `edge/api/usage.py` describes it."""
+        everyone = [self._own(operator.tenant), *await self._others(operator.tenant)]
+        return {
+            "tenant": operator.tenant,
+            "workers": len(everyone),
+            "limits": await self._limits(everyone),
+            "shares": _summed(everyone, "shares", ("backend", "principal"), ("running", "waiting")),
+            "open": _summed(everyone, "open", ("principal",), ("streams", "subscriptions")),
+        }
+
+    async def run(self) -> None:
+        """Answer the other workers, for ever."""
+        async with self._bus.subscribe(_TOPIC) as asked:
+            async for about in asked:
+                if about["from"] != self._bus.worker:
+                    await self._bus.push(about["answers"], self._own(about["tenant"]), _WAIT * 4)
+
+    async def _others(self, tenant: str) -> list[Json]:
+        if self._windows is None:
+            return []
+        answers, heard = f"usage:{secrets.token_hex(8)}", list[Json]()
+        await self._bus.publish(_TOPIC, {"from": self._bus.worker, "tenant": tenant, "answers": answers})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_WAIT):
+                while True:
+                    if (said := await self._bus.pop(answers, _WAIT)) is not None:
+                        heard.append(said)
+        return heard
+
+    def _own(self, tenant: str) -> Json:
+        shares = self._share.usage()
+        rows = [
+            {"backend": backend, "principal": who, "running": running, "waiting": waiting}
+            for (backend, who), (running, waiting) in shares["principals"].items()
+            if who.partition("/")[0] == tenant
+        ]
+        held: dict[str, Json] = {}
+        for (principal, kind), count in self._caps.usage(tenant).items():
+            held.setdefault(principal, {"principal": principal, "streams": 0, "subscriptions": 0})[kind] = count
+        limits = [
+            {"key": key, "limit": rule.name, "counts": rule.counts, "charge": list(charge), "taken": taken}
+            for key, (rule, charge, taken) in self._limit.usage(tenant).items()
+        ]
+        return {"limits": limits, "shares": rows, "open": list(held.values())}
+
+    async def _limits(self, everyone: list[Json]) -> list[Json]:
+        """One row for each count that somebody has used, wherever it is kept."""
+        found: dict[str, Json] = {}
+        for each in (row for said in everyone for row in said["limits"]):
+            known = found.setdefault(each["key"], {**each, "taken": 0.0})
+            known["taken"] += each["taken"]
+        rows = list(found.values())
+        if self._windows is not None:
+            charges = [Charge(*row["charge"]) for row in rows]
+            for row, (taken, _) in zip(rows, await self._windows.look(charges), strict=True):
+                # What a process counted while Redis was away is its own, and on top.
+                row["taken"] += taken
+        used = sorted((row for row in rows if row["taken"] > 0), key=lambda row: -row["taken"] / row["charge"][1])
+        return [_shown(row) for row in used[:_MOST]]
+
+
+def _shown(row: Json) -> Json:
+    _, _, *of = row["key"].split("|")
+    _, amount, seconds, _ = row["charge"]
+    return {
+        "limit": row["limit"],
+        "of": of,
+        "counts": row["counts"],
+        "taken": round(row["taken"], 3),
+        "amount": amount,
+        "seconds": seconds,
+    }
+
+
+def _summed(everyone: list[Json], kind: str, by: tuple[str, ...], add: tuple[str, ...]) -> list[Json]:
+    sums: dict[tuple[Any, ...], Counter[str]] = {}
+    for row in (row for said in everyone for row in said[kind]):
+        sums.setdefault(tuple(row[key] for key in by), Counter()).update({key: row[key] for key in add})
+    rows = [{**dict(zip(by, key, strict=True)), **{name: counts[name] for name in add}} for key, counts in sums.items()]
+    return sorted(rows, key=lambda row: -sum(row[name] for name in add))[:_MOST]
+
+
+class Healths:
+    def __init__(self, catalogue: Catalogue, rows: CatalogueRows, backend: Callable[[str], Backend | None]) -> None:
+        self._catalogue = catalogue
+        self._rows = rows
+        self._backend = backend
+
+    async def report(self, operator: Caller | None) -> list[Json]:
+        """A row for each backend that the operator's tenant may use; of others nothing is told. None sees all of them,
+        and of their changed definitions those that every tenant is shown."""
+        view = self._catalogue.everything() if operator is None else self._catalogue.view(operator, "/mcp")
+        mine = view.namespaces if view else {}
+        return [await self._row(snapshot, operator.tenant if operator else "") for snapshot in mine.values()]
+
+    async def _row(self, snapshot: Snapshot, tenant: str) -> Json:
+        namespace, offer = snapshot.backend.namespace, snapshot.offer
+        backend = self._backend(namespace)
+        assert isinstance(backend, LocalBackend | RemoteBackend)
+        health = backend.health()
+        return {
+            "namespace": namespace,
+            "kind": health.transport,
+            "state": health.state,
+            "since": health.since,
+            "eras": list(health.eras),
+            "breaker": health.breaker,
+            "degraded": snapshot.degraded,
+            "last_error": health.last_error,
+            "last_error_at": health.last_error_at,
+            "in_flight": health.in_flight,
+            "waiting": health.waiting,
+            "tools": len(offer.tools),
+            "resources": len(offer.resources) + len(offer.templates),
+            "prompts": len(offer.prompts),
+            "quarantined": dict(snapshot.quarantined),
+            "suspicious": dict(snapshot.suspicious),
+            "changed": [
+                {"tool": each.tool, "parts": list(each.parts), "at": each.at, "accepted": each.accepted}
+                for each in (await self._rows.changes(namespace, tenant) if not backend.trusted else ())
+            ],
+        }

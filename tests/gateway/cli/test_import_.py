@@ -1,0 +1,189 @@
+"""`import` copies the servers of MCP clients' own files, and says what it leaves out."""
+
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import Result
+
+from gateway.cli.import_ import Found, plain_json, translate
+
+Run = Callable[..., Result]
+SECRET = "s3cr3t-value"
+
+CLAUDE: Any = {
+    "mcpServers": {
+        "filesystem": {"command": "npx", "args": ["-y", "server-filesystem", "/srv"]},
+        "GitHub MCP!": {
+            "type": "http",
+            "url": "https://api.example.com/mcp",
+            "headers": {"Authorization": f"Bearer {SECRET}"},
+        },
+        "memory": {"type": "stdio", "command": "npx", "env": {"KEY": SECRET}, "alwaysAllow": ["x"], "timeout": 5},
+    }
+}
+
+
+def write(folder: Path, tree: Any, name: str = ".mcp.json") -> Path:
+    file = folder / name
+    file.parent.mkdir(exist_ok=True, parents=True)
+    file.write_text(tree if isinstance(tree, str) else json.dumps(tree))
+    return file
+
+
+def imported(folder: Path) -> Any:
+    return yaml.safe_load((folder / "gatehouse.yaml").read_text())["backends"]
+
+
+def test_three_servers_become_three_entries_with_legal_names(run: Run, tmp_path: Path) -> None:
+    result = run("import", str(write(tmp_path, CLAUDE)))
+    assert result.exit_code == 0, result.stderr
+    entries = imported(tmp_path)
+    assert list(entries) == ["filesystem", "github-mcp", "memory"]
+    assert entries["filesystem"] == {"command": "npx", "args": ["-y", "server-filesystem", "/srv"]}
+    assert entries["github-mcp"]["headers"] == {"Authorization": f"Bearer {SECRET}"}
+    assert run("check").exit_code == 0
+
+
+def test_what_is_left_out_is_named_and_no_secret_is_shown(run: Run, tmp_path: Path) -> None:
+    for more in ((), ("--json", "--replace"), ("--dry-run", "--replace")):
+        result = run("import", str(write(tmp_path, CLAUDE)), *more)
+        assert "alwaysAllow" in result.stdout
+        assert "timeout" in result.stdout
+        assert SECRET not in result.stdout + result.stderr
+
+
+def test_a_new_file_is_for_its_owner_alone_and_an_old_one_keeps_its_mode(run: Run, tmp_path: Path) -> None:
+    source = str(write(tmp_path, CLAUDE))
+    run("import", source)
+    file = tmp_path / "gatehouse.yaml"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    file.chmod(0o640)
+    run("import", source, "--replace")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+
+
+def test_comments_and_order_of_the_settings_stay(run: Run, tmp_path: Path) -> None:
+    before = (
+        "# ours\nserver: {port: 9000}  # the port\n\nbackends:\n  # the core\n  core: {module: 'backends.core'}\n\n"
+        "limits:  # at the end\n  calls: 60/minute\n"
+    )
+    file = tmp_path / "gatehouse.yaml"
+    file.write_text(before)
+    assert run("import", str(write(tmp_path, CLAUDE))).exit_code == 0
+    after = file.read_text()
+    kept = [line for line in after.splitlines() if line in before.splitlines()]
+    assert [line for line in kept if line] == [line for line in before.splitlines() if line]
+    assert list(yaml.safe_load(after)) == ["server", "backends", "limits"]
+    assert next(iter(imported(tmp_path))) == "core"
+
+
+def test_nothing_is_written_over_unless_told_so(run: Run, tmp_path: Path) -> None:
+    source = str(write(tmp_path, CLAUDE))
+    run("import", source)
+    before = (tmp_path / "gatehouse.yaml").read_text()
+    refused = run("import", source)
+    assert refused.exit_code == 1
+    assert "filesystem, github-mcp, memory" in refused.stderr
+    assert (tmp_path / "gatehouse.yaml").read_text() == before
+
+
+def test_a_dry_run_writes_nothing(run: Run, tmp_path: Path) -> None:
+    assert run("import", str(write(tmp_path, CLAUDE)), "--dry-run").exit_code == 0
+    assert not (tmp_path / "gatehouse.yaml").exists()
+
+
+def test_vs_codes_inputs_and_variables_become_the_environments(run: Run, tmp_path: Path) -> None:
+    text = """{
+      // servers of this workspace
+      "inputs": [{"id": "api-key", "type": "promptString", "password": true}],
+      "servers": {
+        "one": {"type": "http", "url": "https://x.example/mcp",
+                "headers": {"Authorization": "Bearer ${input:api-key}"}},
+        "two": {"command": "run", "args": ["${workspaceFolder}/a", "${env:HOME}"],
+                "envFile": "${workspaceFolder}/.env"}, /* last */
+      },
+    }"""
+    result = run("import", str(write(tmp_path / ".vscode", text, "mcp.json")))
+    assert result.exit_code == 0, result.stderr
+    entries = imported(tmp_path)
+    assert entries["one"]["headers"]["Authorization"] == "Bearer ${API_KEY}"
+    assert entries["two"]["args"] == [f"{tmp_path}/a", "${HOME}"]
+    assert "set API_KEY in the gateway's environment" in result.stdout
+    assert "left out: envFile" in result.stdout
+
+
+def test_claude_codes_own_file_has_servers_for_each_project(run: Run, tmp_path: Path) -> None:
+    same = {"command": "a"}
+    tree = {
+        "mcpServers": {"one": same},
+        "numStartups": 3,
+        "projects": {
+            "/p": {"mcpServers": {"one": same, "two": {"url": "http://127.0.0.1:3/mcp"}}},
+            "/q": {"history": []},
+        },
+    }
+    assert run("import", str(write(tmp_path, tree, ".claude.json"))).exit_code == 0
+    assert imported(tmp_path) == {"one": same, "two": {"url": "http://127.0.0.1:3/mcp", "allow_private": True}}
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace"),
+    [
+        ("a_b.C", "a-b-c"),
+        ("7zip", "s-7zip"),
+        ("Ünïcode", "n-code"),
+        ("!!!", "server"),
+        ("x" * 30, "x" * 20),
+        ("@scope/server-name", "server-name"),
+    ],
+)
+def test_every_name_becomes_a_legal_namespace(name: str, namespace: str) -> None:
+    assert translate(Found(name, {"command": "x"}, Path()), set()).namespace == namespace
+
+
+def test_names_that_become_alike_stay_apart() -> None:
+    taken: set[str] = set()
+    names = [
+        translate(Found(name, {"command": "x"}, Path()), taken).namespace
+        for name in ("a b", "a_b", "a.b", "y" * 25, "y" * 24)
+    ]
+    assert names == ["a-b", "a-b-2", "a-b-3", "y" * 20, "y" * 18 + "-2"]
+
+
+def test_a_variable_of_another_program_stays_text_and_is_named() -> None:
+    made = translate(Found("x", {"command": "run", "args": ["${command:pick}"]}, Path()), set())
+    assert made.entry["args"] == ["$${command:pick}"]
+    assert "means nothing here" in made.notes[0]
+
+
+def test_a_server_that_is_switched_off_stays_so() -> None:
+    made = translate(Found("x", {"command": "run", "disabled": True}, Path()), set())
+    assert (made.entry["enabled"], made.left_out) == (False, ())
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"mcpServers": {}}', '{"mcpServers": {"x": {"image": "y"}}}'])
+def test_a_file_without_servers_is_refused_in_one_line(run: Run, tmp_path: Path, text: str) -> None:
+    result = run("import", str(write(tmp_path, text)))
+    assert result.exit_code == 1
+    assert not (tmp_path / "gatehouse.yaml").exists()
+    assert "Traceback" not in result.stderr
+
+
+def test_an_entry_that_settings_refuse_leaves_the_file_as_it_was(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "gatehouse.yaml"
+    file.write_text("backends:\n  core: {module: backends.core}\n")
+    result = run("import", str(write(tmp_path, {"mcpServers": {"x": {"url": "ftp://example.com/"}}})))
+    assert result.exit_code == 2
+    assert "left as it was" in result.stderr
+    assert file.read_text() == "backends:\n  core: {module: backends.core}\n"
+    assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".gatehouse")] == []
+
+
+def test_strings_that_look_like_comments_are_kept() -> None:
+    text = '{"a": "http://x//y", "b": "/* no */", "c": "\\\\", "d": [1, 2,], }'
+    assert json.loads(plain_json(text)) == {"a": "http://x//y", "b": "/* no */", "c": "\\", "d": [1, 2]}

@@ -1,0 +1,31 @@
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from gateway.edge.ip_rate_limit import Turnstile
+from gateway.errors import Fault, Kind
+
+
+def a_request(path: str) -> Request:
+    scope: dict[str, Any] = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "headers": [],
+        "query_string": b"",
+        "app": None,
+    }
+    return Request({**scope, "client": ("192.0.2.1", 1)})
+
+
+async def test_each_gate_is_held_to_its_own_rate() -> None:
+    turnstile = Turnstile(lambda request: request.client.host if request.client else "")
+    narrow, wide = turnstile.gate("narrow", "1/minute"), turnstile.gate("wide", "3/minute")
+    for _ in range(3):
+        await wide(a_request("/wide"))
+    await narrow(a_request("/narrow"))
+    for gate in (narrow, wide):
+        with pytest.raises(Fault) as refused:
+            await gate(a_request("/again"))
+        assert refused.value.kind is Kind.RATE_LIMITED

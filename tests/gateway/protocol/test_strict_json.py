@@ -1,0 +1,254 @@
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gateway.protocol.strict_json import BadJson, decode, digest, encode
+
+CORPUS = Path(__file__).parents[2] / "corpus" / "json"
+ACCEPTED = sorted((CORPUS / "accepted").iterdir())
+REFUSED = sorted((CORPUS / "refused").iterdir())
+NOT_OBJECTS = {"batch_empty", "batch_of_one", "batch_after_blanks", "string", "number", "null", "true"}
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+names = st.text(max_size=6)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=6,
+)
+objects = st.dictionaries(names, values, max_size=3)
+fuzzed = settings(deadline=None)
+
+
+def refusal(body: bytes) -> BadJson:
+    with pytest.raises(BadJson) as caught:
+        decode(body)
+    return caught.value
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """The least CPU of three runs: what the work costs, whatever else the machine does."""
+
+    def once() -> float:
+        started = process_time()
+        work()
+        return process_time() - started
+
+    return min(once() for _ in range(3))
+
+
+# ---- decode
+
+
+@fuzzed
+@given(objects, st.lists(st.tuples(st.integers(0, 400), st.binary(max_size=3)), max_size=3))
+@example({"a": 1}, [(6, b',"a":2')])
+@example({"a": 0.1}, [(5, b"9" * 400)])
+def test_the_short_way_and_the_long_way_read_alike(value: dict[str, Any], edits: list[tuple[int, bytes]]) -> None:
+    body = encode(value)
+    for place, inserted in edits:
+        body = body[:place] + inserted + body[place:]
+    # A blank in front of it keeps a body from the short way, and changes nothing else.
+    assert read_or_refused(body) == read_or_refused(b" " + body)
+
+
+def read_or_refused(body: bytes) -> object:
+    try:
+        return decode(body)
+    except BadJson as exc:
+        return exc.code
+
+
+@pytest.mark.parametrize("file", ACCEPTED, ids=lambda file: file.stem)
+def test_what_is_accepted_is_read_as_the_standard_library_reads_it(file: Path) -> None:
+    assert decode(file.read_bytes()) == json.loads(file.read_bytes())
+
+
+@pytest.mark.parametrize("part", ['"k%d":1', '"k%d":{}', '"k%d":[]', '"k%d" : 1'])
+def test_a_body_of_too_many_parts_is_refused_before_it_is_read(part: str) -> None:
+    body = ("{" + ",".join(part % n for n in range(60_000)) + "}").encode()
+    assert (refusal(body).code, "50000" in refusal(body).message) == (-32600, True)
+
+
+def test_a_long_text_full_of_brackets_and_colons_is_one_part() -> None:
+    text = "{[:" * 30_000
+    assert decode(json.dumps({"a": text}).encode()) == {"a": text}
+
+
+@pytest.mark.parametrize("file", REFUSED, ids=lambda file: file.stem)
+def test_what_is_refused_has_the_code_of_its_fault(file: Path) -> None:
+    assert refusal(file.read_bytes()).code == (-32600 if file.stem in NOT_OBJECTS else -32700)
+
+
+@fuzzed
+@given(objects)
+def test_every_object_survives_the_way_in_and_out(value: dict[str, Any]) -> None:
+    assert decode(encode(value)) == value
+    assert decode(json.dumps(value).encode()) == value
+
+
+@fuzzed
+@given(st.binary() | st.text(alphabet='{}[]",:\\u0dDe19.-+ NaN\n\ud7ff').map(str.encode))
+@example(b'{"a":"\\ud800\\u0041"}')
+def test_any_bytes_are_an_object_or_a_refusal(raw: bytes) -> None:
+    try:
+        value = decode(raw)
+    except BadJson:
+        return
+    assert decode(encode(value)) == value
+
+
+@fuzzed
+@given(objects, st.data())
+def test_a_cut_body_is_refused(value: dict[str, Any], data: st.DataObject) -> None:
+    raw = encode(value)
+    assert refusal(raw[: data.draw(st.integers(0, len(raw) - 1))]).code == -32700
+
+
+@given(st.integers(1, 200), st.sampled_from([b"[", b'{"a":']), st.text('[]{}"\\', max_size=20))
+@fuzzed
+def test_the_sixty_fourth_level_is_the_last(depth: int, opening: bytes, noise: str) -> None:
+    closing = {b"[": b"]", b'{"a":': b"}"}[opening]
+    tree = opening * (depth - 1) + b"1" + closing * (depth - 1)
+    raw = b'{"noise":%s,"a":%s}' % (encode([noise]), tree)
+    if depth <= 64:
+        assert decode(raw)["noise"] == [noise]
+    else:
+        assert "nested" in refusal(raw).message
+
+
+def test_a_refusal_never_repeats_the_body() -> None:
+    for raw in (b'{"a":"s3cret" x}', b'{"s3cret":1,"s3cret":2}', b'{"a":"s3cret\\ud800"}', b's3cret{"a":1}'):
+        assert "s3cret" not in refusal(raw).message
+
+
+def test_threat_15_bodies_that_two_parsers_may_read_differently_are_refused() -> None:
+    for raw in (
+        b'{"name":"ok","name":"secret"}',
+        b'{"name":"ok","n\\u0061me":"secret"}',
+        b'\xef\xbb\xbf{"name":"ok"}',
+        b'{"name":"\\ud800"}',
+        b'{"name":NaN}',
+        b'{"name":1e999}',
+        '{"name":"ok"}'.encode("utf-16"),
+    ):
+        assert refusal(raw).code == -32700
+
+
+def test_threat_15_what_goes_on_is_what_was_checked() -> None:
+    raw = b'{"method":"tools/call", "params" : {"n\\u0061me":"echo","arguments":{"n":1.50}}}'
+    assert encode(decode(raw)) == b'{"method":"tools/call","params":{"name":"echo","arguments":{"n":1.5}}}'
+
+
+def test_threat_23_deep_and_large_json_is_refused_in_milliseconds() -> None:
+    hostile = {
+        "nested arrays": b'{"a":' + b"[" * 100_000,
+        "nested objects": b'{"a":' * 100_000,
+        "nested behind a string": b'{"b":"' + b"x" * 100_000 + b'","a":' + b"[" * 100_000,
+        "a closed tree": b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        "a long integer": b'{"a":' + b"9" * 1_000_000 + b"}",
+        "a long float": b'{"a":' + b"9" * 1_000_000 + b".0}",
+    }
+    for name, raw in hostile.items():
+        assert refusal(raw).code == -32700, name
+        assert seconds(lambda raw=raw: refusal(raw)) < 0.05, name
+
+
+@pytest.mark.parametrize(
+    "filler",
+    [b'"\\', b'\\"', b'"', b'"",', b"[]", b"{", b"\\"],
+    ids=["quote-backslash", "backslash-quote", "quote", "strings", "arrays", "braces", "backslashes"],
+)
+def test_threat_23_the_cost_of_a_hostile_body_grows_with_its_size_and_no_faster(filler: bytes) -> None:
+    def body(size: int) -> bytes:
+        return b'{"a":[' + b"[]," * 70 + filler * (size // len(filler))
+
+    small = seconds(lambda: refusal(body(50_000)))
+    large = seconds(lambda: refusal(body(400_000)))
+    # Eight times the size: sixty-four times the cost would be quadratic.
+    assert large < 24 * small + 0.01
+
+
+def test_threat_26_a_batch_is_refused_at_the_same_cost_whatever_its_size() -> None:
+    ping = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+    for size in (0, 1, 10_000):
+        refused = refusal(b"[" + b",".join([ping] * size) + b"]")
+        assert refused.code == -32600
+        assert "atch" in refused.message
+    huge = b"[" + b",".join([ping] * 100_000) + b"]"
+    assert seconds(lambda: refusal(huge)) < 0.002
+
+
+# ---- encode and digest
+
+
+def test_half_a_pair_from_a_backend_becomes_a_replacement_character() -> None:
+    assert json.loads(encode({"a\udc00": ["x\ud800y", {"b": ("\ud800",)}]})) == {
+        "a\ufffd": ["x\ufffdy", {"b": ["\ufffd"]}]
+    }
+
+
+def test_two_halves_that_meet_become_their_character() -> None:
+    assert json.loads(encode({"a": "\ud83d\ude00", "b": "\ud800"})) == {"a": "😀", "b": "\ufffd"}
+
+
+def test_keys_that_are_not_strings_are_written_as_json_writes_them() -> None:
+    value: dict[Any, Any] = {None: 1, True: 2, 3: 4, 1.5: 5}
+    assert json.loads(encode(value)) == {"null": 1, "true": 2, "3": 4, "1.5": 5}
+
+
+def test_numbers_that_json_lacks_are_null_and_long_ones_are_kept() -> None:
+    assert encode([math.nan, math.inf, -math.inf, 2**200]) == b"[null,null,null,%d]" % 2**200
+
+
+@pytest.mark.parametrize("value", [object(), {"a": [object()]}, {(1, 2): 3}, {"a": 1j}, {"a": "\ud800", "b": object()}])
+def test_what_is_not_json_like_is_a_type_error(value: Any) -> None:
+    with pytest.raises(TypeError):
+        encode(value)
+
+
+def test_a_value_that_holds_itself_or_has_no_end_is_a_type_error() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    for value in (endless, 10**5000):
+        with pytest.raises(TypeError):
+            encode(value)
+
+
+any_text = st.text(st.characters(codec=None, exclude_categories=()))
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | any_text,
+    lambda inner: (
+        st.lists(inner)
+        | st.tuples(inner, inner)
+        | st.dictionaries(any_text | st.integers() | st.booleans() | st.none(), inner)
+    ),
+    max_leaves=15,
+)
+
+
+@fuzzed
+@given(anything)
+def test_json_like_data_never_fails_to_encode_and_is_plain_json_then(value: Any) -> None:
+    plain = json.loads(encode(value))
+    assert json.loads(encode(plain)) == plain
+
+
+@fuzzed
+@given(objects)
+def test_the_digest_does_not_depend_on_the_order_of_members(value: dict[str, Any]) -> None:
+    backwards = dict(reversed(value.items()))
+    assert digest(value) == digest(backwards)
+    assert digest(value) != digest({**value, "one more": len(value), "and another": None})
+
+
+def test_the_digest_is_the_sha_256_of_sorted_compact_json() -> None:
+    assert digest({"b": {"d": 1, "c": "é"}, "a": [1.5, None]}) == digest({"a": [1.5, None], "b": {"c": "é", "d": 1}})
+    assert digest({}) == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"

@@ -1,0 +1,37 @@
+"""Work that nobody awaits."""
+
+import asyncio
+import gc
+import logging
+import warnings
+
+import pytest
+
+from gateway.wiring.host_services import Tasks
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+async def test_work_that_is_stopped_before_it_began_leaves_no_warning() -> None:
+    tasks = Tasks()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        tasks.spawn(forever())
+        await tasks.stop()
+        gc.collect()
+    assert [str(each.message) for each in seen] == []
+
+
+async def test_work_that_fails_is_logged_with_its_cause(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> None:
+        raise RuntimeError("why")
+
+    tasks = Tasks()
+    with caplog.at_level(logging.ERROR, "gatehouse"):
+        tasks.spawn(fail())
+        while not caplog.records:
+            await asyncio.sleep(0)
+    assert caplog.records[0].exc_info is not None
+    assert "why" in str(caplog.records[0].exc_info[1])

@@ -1,0 +1,56 @@
+"""The examples of the documents are files, and work."""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.repo.documents import ROOT, blocks
+
+FOLDER = ROOT / "docs" / "examples" / "notes"
+
+
+@pytest.fixture
+def importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    yield
+    sys.modules.pop("notes", None)
+
+
+def test_the_notes_on_the_page_are_the_files_of_the_example() -> None:
+    shown = {block.name: block.text for block in blocks(ROOT / "docs" / "backends.md", "file")}
+    assert {"notes.py", "gatehouse.yaml", "migrations/0001_notes.sql"} == set(shown)
+    assert shown == {name: (FOLDER / name).read_text("utf-8") for name in shown}
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The settings of either: the page promises that the same statements serve both."""
+    return {"database": {"url": request.getfixturevalue("postgres_url")}} if request.param == "postgres" else {}
+
+
+@pytest.mark.usefixtures("importable")
+async def test_the_notes_keep_each_tenant_s_own_and_refuse_one_too_many(start: Any, database: dict[str, Any]) -> None:
+    tenants = {"default": {}, "others": {}}
+    backends = {"notes": {"module": "notes", "options": {"most": 2}}}
+    async with start(backends=backends, tenants=tenants, **database) as gateway:
+        for count, note in enumerate(("red apple", "green apple"), 1):
+            added = await gateway.call("notes_add", {"note": note})
+            assert added["result"]["structuredContent"] == {"result": count}
+        refused = (await gateway.call("notes_add", {"note": "pear"}))["result"]
+        assert refused["isError"]
+        assert refused["_meta"]["gatehouse/error"]["kind"] == "illegal_state"
+        found = await gateway.call("notes_find", {"word": "apple"})
+        assert found["result"]["structuredContent"] == {"result": ["red apple", "green apple"]}
+        other = gateway.as_(await gateway.new_key("others"))
+        assert (await other.call("notes_find", {"word": "apple"}))["result"]["structuredContent"] == {"result": []}
+
+
+@pytest.mark.usefixtures("importable")
+async def test_the_manifest_of_the_notes_states_which_tool_reads(start: Any) -> None:
+    async with start(backends={"notes": {"module": "notes"}}) as gateway:
+        reader = gateway.as_(await gateway.new_key(scopes=("mcp:list", "mcp:call")))
+        assert not (await reader.call("notes_find", {"word": "a"}))["result"]["isError"]
+        denied = (await reader.call("notes_add", {"note": "a"}))["result"]
+        assert denied["_meta"]["gatehouse/error"]["kind"] == "denied"
