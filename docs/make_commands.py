@@ -1,4 +1,4 @@
-"""Writes `docs/commands.md` from the command itself: `python docs/make_commands.py`."""
+"""Generates `docs/commands.md` from the command-line interface: `python docs/make_commands.py`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,16 +15,16 @@ HEAD: Final = """\
 
 <!-- Written by `python docs/make_commands.py`; change the help in `gateway/cli/`, not this page. -->
 
-Every command says what it can do with `--help`. It prints what was asked for on standard output and all else on
-standard error; colours and progress bars appear on a terminal only. How it ends is told by its
-[exit code](errors.md#exit-codes-of-the-command). `--config FILE` names the settings file, else `GATEHOUSE_CONFIG` or
-`gatehouse.yaml` in the working folder; `--json` prints for scripts. A command that speaks to a gateway asks the one of
-these settings unless `--url` or `GATEHOUSE_URL` names another. `gatehouse --install-completion` teaches your shell to
-complete commands and options; `GATEHOUSE_DEBUG=1` shows where an unexpected failure came from.
+Every command has a `--help` option. Results are printed on standard output, messages on standard error; colours and
+progress bars appear on a terminal only. The [exit code](errors.md#exit-codes-of-the-command) reports the outcome.
+`--config FILE` selects the settings file; the default is `GATEHOUSE_CONFIG`, then `gatehouse.yaml` in the working
+folder. `--json` prints JSON for scripts. A command that calls a gateway uses the one of these settings unless `--url`
+or `GATEHOUSE_URL` names another. `gatehouse --install-completion` installs shell completion. `GATEHOUSE_DEBUG=1`
+prints the traceback of an unexpected error.
 """
 
 SHARED: Final = {"--help", "--config", "--json"}
-"""What is said of all of them at the top."""
+"""Options that the introduction describes for all commands."""
 
 
 def page() -> str:
@@ -32,62 +32,62 @@ def page() -> str:
 
 
 def every() -> Iterator[tuple[str, Any]]:
-    """Each command that does something, by the words that start it."""
-    yield from _below("gatehouse", get_command(app))
+    """Yield each executable command with its full name."""
+    yield from _walk("gatehouse", get_command(app))
 
 
 def parameters(command: Any) -> list[Any]:
     return [each for each in command.params if not getattr(each, "hidden", False)]
 
 
-def _below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+def _walk(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     if not hasattr(command, "commands"):
         yield name, command
         return
-    # A group that does something by itself has an option of its own to do it with.
+    # A group with a `--json` option is executable itself.
     if any("--json" in each.opts for each in command.params):
         yield name, command
-    for word, below in command.commands.items():
-        if not below.hidden:
-            yield from _below(f"{name} {word}", below)
+    for subcommand_name, subcommand in command.commands.items():
+        if not subcommand.hidden:
+            yield from _walk(f"{name} {subcommand_name}", subcommand)
 
 
 def _section(name: str, command: Any) -> Iterator[str]:
     yield f"## `{name}`\n"
     yield f"{command.help.strip()}\n"
-    wanted = [each for each in parameters(command) if not (set(each.opts) & SHARED)]
-    takes = {option for each in command.params for option in each.opts} & {"--config", "--json"}
-    if wanted:
-        yield "| takes | which is |\n|---|---|"
-        for each in wanted:
-            yield f"| {_name(each)} | {_words(each)} |"
+    own_parameters = [each for each in parameters(command) if not (set(each.opts) & SHARED)]
+    shared_options = {option for each in command.params for option in each.opts} & {"--config", "--json"}
+    if own_parameters:
+        yield "| parameter | description |\n|---|---|"
+        for each in own_parameters:
+            yield f"| {_name(each)} | {_description(each)} |"
         yield ""
-    if takes:
-        yield f"Also takes {' and '.join(f'`{option}`' for option in sorted(takes))}.\n"
+    if shared_options:
+        yield f"Also accepts {' and '.join(f'`{option}`' for option in sorted(shared_options))}.\n"
 
 
 def _name(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         return f"`{(parameter.metavar or parameter.name.upper()).replace('|', '¦')}`"
-    shown = ", ".join(f"`{option}`" for option in parameter.opts)
-    return shown if parameter.is_flag else f"{shown} {_value(parameter)}"
+    options = ", ".join(f"`{option}`" for option in parameter.opts)
+    return options if parameter.is_flag else f"{options} {_value(parameter)}"
 
 
 def _value(parameter: Any) -> str:
     return parameter.metavar or "…"
 
 
-def _words(parameter: Any) -> str:
-    said = [" ".join((parameter.help or "").split()).replace("|", "\\|")]
+def _description(parameter: Any) -> str:
+    parts = [" ".join((parameter.help or "").split()).replace("|", "\\|")]
     if parameter.required:
-        said.append("Required.")
+        parts.append("Required.")
     elif (
         isinstance(parameter.default, str | int) and not isinstance(parameter.default, bool) and parameter.default != ""
     ):
-        said.append(f"Default `{parameter.default}`.")
+        parts.append(f"Default `{parameter.default}`.")
     if parameter.envvar:
-        said.append(f"Or `{parameter.envvar}`.")
-    return " ".join(said)
+        parts.append(f"Or `{parameter.envvar}`.")
+    return " ".join(parts)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Writes `docs/llms.txt`, the site's table of contents for programs that read: `python docs/make_llms.py`."""
+"""Generates `docs/llms.txt`, the site's table of contents for language models: `python docs/make_llms.py`."""
 
 import re
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def _part(part: dict[str, Any]) -> Iterator[str]:
 
 
 def _sentence(file: str) -> str:
-    """The first sentence of the page's first paragraph."""
+    """Return the first sentence of the page's first paragraph."""
     path = ROOT / "docs" / file
     if not path.exists():
         path = ROOT / ("README.md" if file == "overview.md" else file)

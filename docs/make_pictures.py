@@ -1,6 +1,6 @@
-"""Pictures of what the demos print: `python docs/make_pictures.py NAME ARGUMENT…` runs `gatehouse demo NAME ARGUMENT…`.
+"""Draws the output of a demo: `python docs/make_pictures.py NAME ARGUMENT…` runs `gatehouse demo NAME ARGUMENT…`.
 
-The terminal is drawn by rich, as docs/pictures/demo-NAME.svg; nothing in it is written by hand.
+rich renders the terminal output to docs/pictures/demo-NAME.svg.
 """
 
 import os
@@ -23,16 +23,19 @@ def main(name: str, *arguments: str) -> None:
     draw(f"demo-{name}", f"demo {name}", ["demo", name, *arguments])
 
 
-def draw(name: str, shown: str, arguments: Sequence[str], columns: int = COLUMNS, **more: str) -> None:
-    """What `gatehouse` prints for these arguments, below the command as it is `shown`; `more` is environment."""
-    environment = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": str(columns), **more}
+def draw(name: str, title: str, arguments: Sequence[str], columns: int = COLUMNS, **variables: str) -> None:
+    """Draw the output of `gatehouse` with these arguments below the command line `title`.
+
+    `variables` are additional environment variables.
+    """
+    environment = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": str(columns), **variables}
     command = [sys.executable, "-m", "gateway", *arguments]
-    said = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout  # noqa: S603  # our own
+    output = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout  # noqa: S603 - our own command
     console = Console(record=True, width=columns, file=StringIO(), force_terminal=True)
-    console.print(Text(f"$ gatehouse {shown}\n", style="bold"))
-    console.print(Text.from_ansi(said.rstrip()))
+    console.print(Text(f"$ gatehouse {title}\n", style="bold"))
+    console.print(Text.from_ansi(output.rstrip()))
     drawn = console.export_svg(title="", theme=MONOKAI, unique_id=name)
-    # Whoever looks at it has a font of fixed width; it is fetched from nowhere.
+    # Use the viewer's own monospace font instead of fetching a web font.
     drawn = re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
     drawn = re.sub(r"<!-- Generated.*?-->\s*", "", drawn).replace("Fira Code, monospace", "monospace")
     PICTURES.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Writes `docs/settings.md` from the settings themselves: `python docs/make_settings.py`."""
+"""Generates `docs/settings.md` from the settings models: `python docs/make_settings.py`."""
 
 import json
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from pydantic.fields import FieldInfo
 
 from gateway.settings import (
     CommandBackend,
-    Introspection,
-    Issuer,
+    IntrospectionSettings,
+    IssuerSettings,
     ModuleBackend,
     Settings,
-    Tenant,
+    TenantSettings,
     UrlBackend,
     VirtualServer,
 )
@@ -24,27 +24,27 @@ from gateway.settings.limits import LimitRule
 PAGE: Final = Path(__file__).with_name("settings.md")
 
 NOTES: Final[dict[str, str]] = {}
-"""What is true of this release beside what the setting is for."""
+"""Notes about settings that apply to this release only."""
 
 ENTRIES: Final[tuple[tuple[str, str, type[BaseModel]], ...]] = (
     (
         "`tenants.NAME`",
-        "What one tenant may see and do. With no `tenants:` there is one, `default`. What the settings name they set "
-        "at every start; a tenant that they no longer name stays as it was.",
-        Tenant,
+        "Permissions of one tenant. Without `tenants:` there is one tenant, `default`. The settings of a tenant are "
+        "applied at every start; a tenant that is removed from the settings keeps its last state.",
+        TenantSettings,
     ),
     (
         "`limits.rules.NAME`",
-        "One limit beside `limits.calls`; [docs/scaling.md](scaling.md#limits) has examples.",
+        "An additional limit besides `limits.calls`; [docs/scaling.md](scaling.md#limits) has examples.",
         LimitRule,
     ),
     (
         "`auth.issuers`, each",
-        "An identity provider whose tokens are taken, with `auth.mode: external`.",
-        Issuer,
+        "An identity provider whose tokens are accepted with `auth.mode: external`.",
+        IssuerSettings,
     ),
-    ("`auth.issuers.N.introspection`", "Where opaque tokens are asked about.", Introspection),
-    ("`servers.NAME`", "Some backends under an address of their own, `/mcp/NAME`.", VirtualServer),
+    ("`auth.issuers.N.introspection`", "The token introspection endpoint for opaque tokens.", IntrospectionSettings),
+    ("`servers.NAME`", "A virtual server: a subset of the backends at its own path, `/mcp/NAME`.", VirtualServer),
     (
         "`backends.NAMESPACE`, with `module`",
         "A backend in this process. The namespace is a lower-case letter, then at most 19 of a-z, 0-9 and hyphen.",
@@ -55,49 +55,53 @@ ENTRIES: Final[tuple[tuple[str, str, type[BaseModel]], ...]] = (
         "A remote MCP server.",
         UrlBackend,
     ),
-    ("`backends.NAMESPACE.oauth`", "A token of the gateway's own, by the client credentials grant.", OAuthClient),
+    (
+        "`backends.NAMESPACE.oauth`",
+        "OAuth client credentials with which the gateway obtains its own token.",
+        OAuthClient,
+    ),
     (
         "`backends.NAMESPACE`, with `command`",
         "A program that speaks MCP on its standard streams, run as a child process.",
         CommandBackend,
     ),
-    ("`backends.NAMESPACE.limits`", "What each process of a command may use; 0 is no limit.", ProcessLimits),
+    ("`backends.NAMESPACE.limits`", "Resource limits of each process of a command; 0 means no limit.", ProcessLimits),
 )
-"""The parts of which there may be many: title, what it is, and its model."""
+"""Repeatable sections: title, description and model."""
 
 DERIVED: Final = frozenset({"server.ops_public_url", "auth.client_documents", "max_calls_per_tenant", "resource"})
-"""Settings whose default is worked out of others, though their own is none."""
+"""Settings without a fixed default; it is derived from other settings."""
 
 HEAD: Final = """\
 # Settings
 
 <!-- Written by `python docs/make_settings.py`; change the descriptions in `gateway/settings/`, not this page. -->
 
-Every setting has a default that is right for most. They are read from the first of these that there is:
+Every setting has a default that suits most installations. The settings are read from the first of these that exists:
 
 1. the file of `--config FILE`,
 2. the file that the environment variable `GATEHOUSE_CONFIG` names,
 3. `gatehouse.yaml` in the working folder,
-4. none: the defaults.
+4. no file: the defaults.
 
-The environment is laid over the file. `GATEHOUSE__SERVER__PORT=9000` sets `server.port`: the prefix `GATEHOUSE__`,
-then the path in capitals with `__` between its parts; a hyphen in the name of a backend or virtual server is written
-`_`. Lists and mappings are written as JSON, and `null` unsets.
+Environment variables override the file. `GATEHOUSE__SERVER__PORT=9000` sets `server.port`: the prefix `GATEHOUSE__`,
+then the path in upper case with `__` between its parts. A hyphen in the name of a backend or virtual server is written
+as `_`. Lists and mappings are written as JSON; `null` unsets a value.
 
-In the file, `${NAME}` is the environment variable of that name and must be set; `${NAME:-default}` need not be; `$${`
-is a plain `${`. Relative paths count from the working folder.
+In the file, `${NAME}` is replaced by an environment variable, which must be set; `${NAME:-default}` supplies a
+default; `$${` is a literal `${`. Relative paths are relative to the working folder.
 
-An unknown key, a value of the wrong kind or a key given twice is one line with its file, line and column (or its
-variable), and nothing starts. `gatehouse check` looks without starting.
+An unknown key, a value of the wrong type or a duplicate key is reported in one line with its file, line and column (or
+its variable), and the gateway does not start. `gatehouse check` validates the settings without starting.
 
-While the gateway runs, a change of the file or `SIGHUP` applies `backends`, `servers` and `tenants` without dropping
-a call; all else is read at the start. A file with a mistake changes nothing but the log. A setting whose name ends in
-`_file` names files that hold the values, so that secrets need not stand in this one.
+While the gateway runs, a change of the file or `SIGHUP` reloads `backends`, `servers` and `tenants` without dropping
+a call; all other settings are read at start. An invalid file is logged and otherwise ignored. A setting whose name
+ends in `_file` names files that contain the values, so that secrets can be kept out of the settings file.
 
-Some variables are older than Gatehouse and work as they did: `READ_ONLY_MODE=true` makes every tenant read-only that
-the settings name; `GOX_BRIDGE_ENABLED` sets `bridge_enabled` of a backend `roblox`, and `GODOT_PATH`,
+Some environment variables predate Gatehouse and keep their meaning. `READ_ONLY_MODE=true` makes every tenant in the
+settings read-only. `GOX_BRIDGE_ENABLED` sets `bridge_enabled` of a backend `roblox`. `GODOT_PATH`,
 `ALLOW_DANGEROUS_OPS` and `ALLOW_EXTERNAL_TOOLS` set `godot_path`, `allow_dangerous_ops` and `allow_external_tools` of
-a backend `godot`, where the settings have one.
+a backend `godot`, if the settings have one.
 """
 
 
@@ -105,30 +109,30 @@ Row = tuple[str, FieldInfo]
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the complete page."""
     return "\n".join([HEAD, *(line for section in sections() for line in _table(*section))])
 
 
 def sections() -> Iterator[tuple[str, str, list[Row]]]:
-    """Title, words and settings of each part; every setting is in one of them."""
+    """Yield title, description and settings of each section; every setting is in exactly one."""
     parts = {name: field for name, field in Settings.model_fields.items() if _is_model(field.annotation)}
-    yield "The top", "", [(name, field) for name, field in Settings.model_fields.items() if name not in parts]
+    yield "Top level", "", [(name, field) for name, field in Settings.model_fields.items() if name not in parts]
     for name, field in parts.items():
         model: Any = field.annotation
         yield f"`{name}`", field.description or "", list(_rows(name, model))
-    for title, words, entry in ENTRIES:
-        # What makes the entry what it is comes before what all entries have.
-        own = entry.__annotations__
-        rows = sorted(entry.model_fields.items(), key=lambda row: row[0] not in own)
-        yield title, words, rows
+    for title, description, entry in ENTRIES:
+        # Settings specific to this kind of entry come before the inherited ones.
+        own_fields = entry.__annotations__
+        rows = sorted(entry.model_fields.items(), key=lambda row: row[0] not in own_fields)
+        yield title, description, rows
 
 
 def _rows(name: str, model: type[BaseModel]) -> Iterator[Row]:
-    """Each setting of a part, and of the parts within it."""
+    """Yield each setting of a section and of its nested sections."""
     for key, field in model.model_fields.items():
-        within: Any = field.annotation
-        if _is_model(within):
-            yield from _rows(f"{name}.{key}", within)
+        annotation: Any = field.annotation
+        if _is_model(annotation):
+            yield from _rows(f"{name}.{key}", annotation)
         else:
             yield f"{name}.{key}", field
 
@@ -137,18 +141,18 @@ def _is_model(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-def _table(title: str, words: str, rows: list[Row]) -> Iterator[str]:
+def _table(title: str, description: str, rows: list[Row]) -> Iterator[str]:
     yield f"## {title}\n"
-    if words:
-        yield f"{words}\n"
-    yield "| setting | default | |\n|---|---|---|"
+    if description:
+        yield f"{description}\n"
+    yield "| setting | default | description |\n|---|---|---|"
     paths = {path for path, _ in rows}
     for path, field in rows:
-        yield f"| `{path}` | {_default(path, field, paths)} | {' '.join(_words(path, field))} |"
+        yield f"| `{path}` | {_default(path, field, paths)} | {' '.join(_description(path, field))} |"
     yield ""
 
 
-def _words(path: str, field: FieldInfo) -> Iterator[str]:
+def _description(path: str, field: FieldInfo) -> Iterator[str]:
     yield (field.description or "").replace("|", "\\|")
     if choices := list(_choices(field.annotation)):
         yield f"One of {', '.join(f'`{choice}`' for choice in choices)}."
@@ -166,20 +170,20 @@ def _choices(annotation: Any) -> Iterator[Any]:
 
 
 def _default(path: str, field: FieldInfo, paths: set[str]) -> str:
-    """`paths` are those of the same part: what is required may also be given as a file."""
+    """Return the default. `paths` are the settings of the section: a required one may have a `_file` alternative."""
     if field.is_required():
         return f"required, or `{path}_file`" if f"{path}_file" in paths else "required"
     if field.default_factory is not None or path in DERIVED:
         return "derived"
-    return _shown(field.default)
+    return _format(field.default)
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     match value:
         case None:
             return "none"
         case BaseModel():
-            return _shown(value.model_dump(mode="json"))
+            return _format(value.model_dump(mode="json"))
         case SecretStr():
             return "none"
         case Path() | str():
@@ -187,12 +191,12 @@ def _shown(value: Any) -> str:
         case tuple() | dict() if not value:
             return "none"
         case dict():
-            return f"`{json.dumps({key: _plain(inner) for key, inner in value.items()})}`"
+            return f"`{json.dumps({key: _to_plain(inner) for key, inner in value.items()})}`"
         case _:
             return f"`{json.dumps(value)}`"
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
 
 

@@ -1,7 +1,7 @@
-"""What mkdocs is told beside mkdocs.yml: the pages at the top of the repository belong to the site too.
+"""mkdocs hooks: add the pages in the root of the repository to the site.
 
-A link from page to page is turned to where the page is on the site; a link to code, which the site does not have,
-becomes plain words.
+Links between pages are rewritten to their location on the site. Links to code, which is not on the site, become plain
+text.
 """
 
 import re
@@ -13,18 +13,18 @@ from mkdocs.structure.files import File, Files
 ROOT: Final = Path(__file__).resolve().parents[1]
 DOCS: Final = ROOT / "docs"
 TOP: Final = {
-    "README.md": "overview.md",  # under its own name it would be taken for the home page
+    "README.md": "overview.md",  # mkdocs would treat README.md as the home page
     **{name: name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")},
 }
-"""Pages at the top of the repository, and their names on the site."""
+"""Pages in the root of the repository, and their names on the site."""
 
 _LINK: Final = re.compile(r"(?P<image>!?)\[(?P<words>[^\]\n]*)\]\((?P<place>[^)\s#]*)(?P<anchor>#[^)\s]*)?\)")
 _FENCE: Final = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 def on_files(files: Files, config: Any) -> Files:
-    for name, shown in TOP.items():
-        files.append(File.generated(config, shown, content=(ROOT / name).read_text("utf-8")))
+    for name, site_name in TOP.items():
+        files.append(File.generated(config, site_name, content=(ROOT / name).read_text("utf-8")))
     return files
 
 
@@ -33,22 +33,22 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     folder = (source / page.file.src_uri).parent
     fences = [found.span() for found in _FENCE.finditer(markdown)]
 
-    def turned(found: re.Match[str]) -> str:
-        inside = any(start <= found.start() < end for start, end in fences)
-        place = found["place"]
-        if inside or not place or re.match(r"[a-z]+:", place):
+    def rewrite(found: re.Match[str]) -> str:
+        in_fence = any(start <= found.start() < end for start, end in fences)
+        location = found["place"]
+        if in_fence or not location or re.match(r"[a-z]+:", location):
             return found[0]
-        target = (folder / place).resolve()
+        target = (folder / location).resolve()
         on_site = _on_site(target)
         if on_site is None:
             return found["words"]
         return f"{found['image']}[{found['words']}]({on_site}{found['anchor'] or ''})"
 
-    return _LINK.sub(turned, markdown)
+    return _LINK.sub(rewrite, markdown)
 
 
 def _on_site(target: Path) -> str | None:
-    """Where a file of the repository is, seen from the top of the site."""
+    """Return the path of a repository file relative to the root of the site, or None if it is not on the site."""
     if target.parent == ROOT and target.name in TOP:
         return TOP[target.name]
     if target.is_file() and target.is_relative_to(DOCS):

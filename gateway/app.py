@@ -9,47 +9,52 @@ from typing import Final, cast
 from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp
 
-from gateway.catalogue.catalogue import Catalogue, Endpoint
+from gateway.catalogue.catalogue import Catalogue, McpEndpointConfig
 from gateway.contract import Json
-from gateway.edge.api.authorization import AdminDoor
+from gateway.edge.api.authorization import AdminAuthorization
 from gateway.edge.api.backends import backends_router
 from gateway.edge.api.calls import calls_router
 from gateway.edge.api.policy import policy_router
 from gateway.edge.api.usage import usage_router
 from gateway.edge.correlation import correlate
 from gateway.edge.error_response import answer_unserved
-from gateway.edge.fast_path import Lane
+from gateway.edge.fast_path import FastPath
 from gateway.edge.godot_bridge import godot_bridge
-from gateway.edge.mcp_endpoint import Door
+from gateway.edge.mcp_endpoint import McpEndpoint
 from gateway.edge.ops_routes import for_operators, health_router
 from gateway.edge.studio_bridge import bridge_router
-from gateway.policy.decisions import Policy
-from gateway.protocol.context import Floor
-from gateway.protocol.sealed_tokens import Seal
-from gateway.protocol.subscriptions import Hub
-from gateway.protocol.worker_events import News
+from gateway.policy.decisions import Authorizer
+from gateway.protocol.context import EndpointContext
+from gateway.protocol.sealed_tokens import TokenSeal
+from gateway.protocol.subscriptions import Subscriptions
+from gateway.protocol.worker_events import WorkerEvents
 from gateway.settings import Settings
 from gateway.stages.audit import Audit
-from gateway.stages.share import Bounds, Share
+from gateway.stages.share import Share, ShareBounds
 from gateway.state.approvals import Approvals
 from gateway.state.catalogue_rows import CatalogueRows
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import TenantChange
-from gateway.telemetry.log import Lines
+from gateway.telemetry.log import LogLines
 from gateway.upstream.bridge import Bridges
 from gateway.upstream.host import HostServices
-from gateway.wiring.backends import Backends, endpoints, refused
-from gateway.wiring.call_path import Paths, lay
-from gateway.wiring.catalogue import Changes, Remembering, naming
-from gateway.wiring.console import Asked, open_console
-from gateway.wiring.endpoints import Eras, Front, guarded
-from gateway.wiring.host_services import Inside, Tasks
+from gateway.wiring.backends import ServedBackends, endpoints, refused
+from gateway.wiring.call_path import CallPaths, lay
+from gateway.wiring.catalogue import DatabaseListingStore, ListChanges, naming
+from gateway.wiring.console import ConsoleDependencies, open_console
+from gateway.wiring.endpoints import McpProtocol, RequestRouter, guarded
+from gateway.wiring.host_services import BackgroundTasks, InternalCalls
 from gateway.wiring.identity import Identity
 from gateway.wiring.limits import limit_stage, shared_windows
-from gateway.wiring.operator_api import Healths, Looking, Usage
-from gateway.wiring.policy import Advice, read_policies
-from gateway.wiring.storage import Ground
-from gateway.wiring.telemetry import Watching, gauges, metrics
+from gateway.wiring.operator_api import (
+    BackendHealthReporter,
+    OperatorCallHistory,
+    OperatorPolicyExplainer,
+    UsageReporter,
+)
+from gateway.wiring.policy import read_policies
+from gateway.wiring.storage import Storage
+from gateway.wiring.telemetry import TelemetryWiring, gauges, metrics
 
 VERSION: Final = version("gatehouse")
 SERVER_INFO: Final[Json] = {"name": "gatehouse", "title": "Gatehouse", "version": VERSION}
@@ -65,13 +70,13 @@ class Gatehouse:
         self.public_url = public_url
         self.draining = False
         self._exit = AsyncExitStack()
-        self._tasks = Tasks()
+        self._tasks = BackgroundTasks()
         self._opened = asyncio.Event()
-        self._endpoints: dict[str, Endpoint] = {}
+        self._endpoints: dict[str, McpEndpointConfig] = {}
         self.console_url: str | None = None
 
     @classmethod
-    async def open(cls, settings: Settings, lines: Lines, port: int | None = None) -> "Gatehouse":
+    async def open(cls, settings: Settings, lines: LogLines, port: int | None = None) -> "Gatehouse":
         """`port` is the one that was bound, where the settings leave it open."""
         house = cls(settings, settings.server.public_url_at(settings.server.port if port is None else port))
         try:
@@ -99,9 +104,9 @@ class Gatehouse:
 
     # ---- building ----
 
-    async def _build(self, lines: Lines) -> None:
+    async def _build(self, lines: LogLines) -> None:
         settings, leave = self.settings, self._exit.push_async_callback
-        self.ground = ground = await Ground.open(settings, leave)
+        self.ground = ground = await Storage.open(settings, leave)
         self.database, self.tenants, self.audit, self.stores = (
             ground.database, ground.tenants, ground.audit, ground.stores
         )  # fmt: skip
@@ -111,40 +116,44 @@ class Gatehouse:
         )
         leave(identity.close)
         self.keys = identity.keys
-        self._seal = seal = Seal([load_secret(settings.data_dir / "secrets", "seal")])
+        self._seal = seal = TokenSeal([load_secret(settings.data_dir / "secrets", "seal")])
 
         self.policies = await read_policies(settings)
-        policy = Policy(self.tenants.get, self.policies)
+        policy = Authorizer(self.tenants.get, self.policies)
         lists = CatalogueRows(ground.database)
-        memory = Remembering(lists, settings.catalogue.pins)
+        memory = DatabaseListingStore(lists, settings.catalogue.pins)
         shown = naming(settings, seal, SERVER_INFO)
         self.catalogue = Catalogue(policy, shown, settings.catalogue.keep_stale, memory, ground.bus)
         await memory.follow(lambda: self._tasks.spawn(self.catalogue.repin()))
-        self.watching = Watching(settings, VERSION, lines)
+        self.watching = TelemetryWiring(settings, VERSION, lines)
         leave(self.watching.close)
         self.watching.audited(self.audit)
         self._limit = limit_stage(settings.limits, windows)
-        self._share = Share(Bounds(settings.shares.per_tenant, settings.shares.per_principal, settings.shares.waiting))
+        self._share = Share(
+            ShareBounds(settings.shares.per_tenant, settings.shares.per_principal, settings.shares.waiting)
+        )
         self._paths = self._lay_paths(policy)
-        self.advice = Advice(self.tenants.get, self.policies, self.catalogue)
-        self.inside = Inside(self.catalogue, self._paths.call, self.tenants.get, identity.good)
-        self.looking = look = Looking(settings, identity.owner, self._paths.under_way)
+        self.advice = OperatorPolicyExplainer(self.tenants.get, self.policies, self.catalogue)
+        self.inside = InternalCalls(self.catalogue, self._paths.call, self.tenants.get, identity.good)
+        self.looking = look = OperatorCallHistory(settings, identity.owner, self._paths.under_way)
 
         self._bridges = bridges = Bridges(ground.bus)
-        self._backends = Backends(settings, self._house(bridges), SERVER_INFO)
-        self._hub = Hub(self._backends.get)
-        self._news = News(ground.bus)
-        self._changes = Changes(self.catalogue, self._hub, self._news, self._backends.get, self._tasks.spawn)
-        self._eras = Eras(
+        self._backends = ServedBackends(settings, self._house(bridges), SERVER_INFO)
+        self._hub = Subscriptions(self._backends.get)
+        self._news = WorkerEvents(ground.bus)
+        self._changes = ListChanges(self.catalogue, self._hub, self._news, self._backends.get, self._tasks.spawn)
+        self._eras = McpProtocol(
             settings, self._floor(), seal, ground.sessions, ground.bus, self.catalogue, self._hub, self._news
         )
         ending = identity.watch(self.inside.good, self._tasks.spawn)
         await identity.credentials.on_revoke(ending)
         self.tenants.on_change(ending)
         self.watching.watch(gauges(self._backends, self.catalogue, bridges, self._eras, self._hub, self.audit))
-        self._usage = Usage(self._limit, self._share, self._eras.caps, ground.bus, windows)
-        operators = AdminDoor(identity.admit(self.tenants.get), identity.turnstile.gate("api", settings.limits.api))
-        self._healths = Healths(self.catalogue, lists, self._backends.get)
+        self._usage = UsageReporter(self._limit, self._share, self._eras.caps, ground.bus, windows)
+        operators = AdminAuthorization(
+            identity.admit(self.tenants.get), identity.turnstile.gate("api", settings.limits.api)
+        )
+        self._healths = BackendHealthReporter(self.catalogue, lists, self._backends.get)
         self._open_doors(
             bridges,
             policy_router(operators, self.advice.why, self.advice.seen_tools, look.reach),
@@ -172,7 +181,7 @@ class Gatehouse:
             self._tasks.spawn(work)
         self.policies.on_change(self._changes.tell_of_policies)
 
-    def _lay_paths(self, policy: Policy) -> Paths:
+    def _lay_paths(self, policy: Authorizer) -> CallPaths:
         settings, ground = self.settings, self.ground
         kept = self.audit if settings.audit.enabled else None
         return lay(
@@ -203,9 +212,9 @@ class Gatehouse:
             record_work=self.watching.spans.worked,
         )
 
-    def _floor(self) -> Floor:
+    def _floor(self) -> EndpointContext:
         challenge = self.identity.challenge
-        return Floor(
+        return EndpointContext(
             catalogue=self.catalogue,
             path=self._paths.call,
             lists=self._paths.short,
@@ -231,17 +240,17 @@ class Gatehouse:
         self.plain.router.routes.append(godot_bridge(bridges, admit, tenures))
         max_body = self.settings.server.max_body_bytes
         serve, challenge = self._eras.entry.serve, identity.unauthenticated
-        door = Door(authenticate, serve, max_body, challenge, tenures, admit, identity.known)
-        self.asgi = guard = guarded(Front(door, self.plain), self.settings, self.public_url)
-        self.lane = Lane(door, guard.host_allowed)
+        door = McpEndpoint(authenticate, serve, max_body, challenge, tenures, admit, identity.known)
+        self.asgi = guard = guarded(RequestRouter(door, self.plain), self.settings, self.public_url)
+        self.lane = FastPath(door, guard.host_allowed)
         if self.settings.console.enabled:
             console = open_console(self.settings, self.public_url, guard.host_allowed, self._asked())
             theirs.include_router(console.router())
             self.console_url = console.url
 
-    def _asked(self) -> Asked:
+    def _asked(self) -> ConsoleDependencies:
         """What the operator's page may ask of the house."""
-        return Asked(
+        return ConsoleDependencies(
             looking=self.looking,
             identity=self.identity,
             catalogue=self.catalogue,

@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ErrorMapping:
     """How one kind looks: HTTP status, JSON-RPC code in each era, and what a client may do about it."""
 
     http: int
@@ -41,21 +41,21 @@ class Row:
 
 # The handshake column is the Gox contract's. 2026-07-28 forbids inventing codes between -32099 and -32020, so there
 # the number lies outside the reserved range and speaks HTTP.
-TABLE: Final[Mapping[Kind, Row]] = MappingProxyType(
+TABLE: Final[Mapping[Kind, ErrorMapping]] = MappingProxyType(
     {
-        Kind.INVALID_INPUT: Row(400, -32602, -32602, "client"),
-        Kind.TOO_LARGE: Row(413, -32602, -32602, "client"),
-        Kind.UNAUTHENTICATED: Row(401, -32043, 401, "policy"),
-        Kind.DENIED: Row(403, -32043, 403, "policy"),
-        Kind.APPROVAL_REQUIRED: Row(403, -32043, 403, "policy"),
-        Kind.NOT_FOUND: Row(404, -32044, 404, "client"),
-        Kind.ILLEGAL_STATE: Row(409, -32043, 409, "client"),
-        Kind.RATE_LIMITED: Row(429, -32043, 429, "policy", retryable=True),
-        Kind.UNSUPPORTED: Row(501, -32041, 501, "runtime"),
-        Kind.UNAVAILABLE: Row(503, -32603, 503, "platform", retryable=True),
-        Kind.TIMEOUT: Row(504, -32603, 504, "runtime", retryable=True),
-        Kind.CANCELLED: Row(499, -32800, 499, "client"),
-        Kind.INTERNAL: Row(500, -32603, -32603, "runtime"),
+        Kind.INVALID_INPUT: ErrorMapping(400, -32602, -32602, "client"),
+        Kind.TOO_LARGE: ErrorMapping(413, -32602, -32602, "client"),
+        Kind.UNAUTHENTICATED: ErrorMapping(401, -32043, 401, "policy"),
+        Kind.DENIED: ErrorMapping(403, -32043, 403, "policy"),
+        Kind.APPROVAL_REQUIRED: ErrorMapping(403, -32043, 403, "policy"),
+        Kind.NOT_FOUND: ErrorMapping(404, -32044, 404, "client"),
+        Kind.ILLEGAL_STATE: ErrorMapping(409, -32043, 409, "client"),
+        Kind.RATE_LIMITED: ErrorMapping(429, -32043, 429, "policy", retryable=True),
+        Kind.UNSUPPORTED: ErrorMapping(501, -32041, 501, "runtime"),
+        Kind.UNAVAILABLE: ErrorMapping(503, -32603, 503, "platform", retryable=True),
+        Kind.TIMEOUT: ErrorMapping(504, -32603, 504, "runtime", retryable=True),
+        Kind.CANCELLED: ErrorMapping(499, -32800, 499, "client"),
+        Kind.INTERNAL: ErrorMapping(500, -32603, -32603, "runtime"),
     }
 )
 

@@ -17,9 +17,9 @@ import uvicorn
 
 from gateway.app import Gatehouse
 from gateway.edge.client_address import within
-from gateway.edge.connections import Census
+from gateway.edge.connections import ConnectionRegistry
 from gateway.edge.request_limits import EdgeLimits
-from gateway.edge.server import Edge, protocol_class
+from gateway.edge.server import HttpProtocol, protocol_class
 from gateway.settings import Settings, SettingsError
 from gateway.upstream.health import LoadError
 
@@ -107,10 +107,10 @@ class GracefulServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._house.leave()
         protocol = self.config.http_protocol_class
-        if issubclass(protocol, Edge):
+        if issubclass(protocol, HttpProtocol):
             protocol.closing = True
         for connection in self.server_state.connections:
-            if isinstance(connection, Edge):
+            if isinstance(connection, HttpProtocol):
                 connection.leaving()
         if self._house.settings.server.drain_grace and signal.SIGINT not in self._captured_signals:
             # Balancers need a moment to notice; whoever pressed Ctrl-C does not.
@@ -158,7 +158,7 @@ def config(house: Gatehouse) -> uvicorn.Config:
     )
     return uvicorn.Config(
         house.asgi,
-        http=protocol_class(limits, Census(exempt=partial(within, server.trusted_proxies)), house.lane),
+        http=protocol_class(limits, ConnectionRegistry(exempt=partial(within, server.trusted_proxies)), house.lane),
         ws="websockets-sansio",
         ws_max_size=BRIDGE_BYTES,
         lifespan="off",

@@ -32,12 +32,12 @@ def _line(value: str) -> bytes:
     return value.encode()
 
 
-class Oversize(Exception):
+class EventTooLarge(Exception):
     """An event outgrew the limit; the stream cannot be read any further."""
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class SseEvent:
     """One event of a stream."""
 
     data: bytes
@@ -47,7 +47,7 @@ class Event:
     """The last id the stream gave, with this event or before it; empty when none."""
 
 
-class Parser:
+class SseParser:
     """Bytes in, events out, in time linear in the bytes however they are cut. Never gives out an unfinished event."""
 
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
@@ -60,7 +60,7 @@ class Parser:
         self._at_start = True
         self._begin()
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[SseEvent]:
         """The events that `chunk` completes. Raises `Oversize` when one is longer than the limit."""
         if self._after_cr and chunk:
             self._after_cr = False
@@ -69,7 +69,7 @@ class Parser:
             return []
         self._after_cr = chunk.endswith(b"\r")
         *ended, rest = _LINE_END.split(chunk)
-        events: list[Event] = []
+        events: list[SseEvent] = []
         for part in ended:
             self._grow(part)
             line = bytes(self._line)
@@ -81,9 +81,9 @@ class Parser:
     def _grow(self, part: bytes) -> None:
         self._line += part
         if self._size + len(self._line) > self._limit:
-            raise Oversize(f"An event is longer than {self._limit} bytes.")
+            raise EventTooLarge(f"An event is longer than {self._limit} bytes.")
 
-    def _take(self, line: bytes, events: list[Event]) -> None:
+    def _take(self, line: bytes, events: list[SseEvent]) -> None:
         if self._at_start:
             self._at_start = False
             line = line.removeprefix(b"\xef\xbb\xbf")
@@ -91,7 +91,7 @@ class Parser:
             self._field(line)
             return
         if self._data:
-            events.append(Event(b"\n".join(self._data), self._name or "message", self.last_id))
+            events.append(SseEvent(b"\n".join(self._data), self._name or "message", self.last_id))
         self._begin()
 
     def _field(self, line: bytes) -> None:

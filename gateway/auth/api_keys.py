@@ -25,7 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from gateway.contract import Caller
 from gateway.contract.caller import EVERYDAY
 from gateway.errors import Fault, Kind
-from gateway.state.database import Database, Together
+from gateway.state.database import BatchRead, Database
 from gateway.state.private_files import checked
 
 _ID_CHARACTERS: Final = string.ascii_lowercase + string.digits
@@ -84,7 +84,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class KeyInfo:
+class ApiKeyInfo:
     """Everything about a key but its secret."""
 
     id: str
@@ -101,17 +101,17 @@ class KeyInfo:
     """To the minute."""
 
 
-_Infos = list[KeyInfo]
+_Infos = list[ApiKeyInfo]
 
 
-class Keys:
+class ApiKeys:
     """The keys of all tenants. `verify` reads the database each time, so a revoked key is refused at once."""
 
     def __init__(self, database: Database, pepper: bytes, *, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._pepper = pepper
         self._clock = clock
-        self._rows = Together(self._find)
+        self._rows = BatchRead(self._find)
         self._nobody = self._digest(new_secret())
         self._notes: dict[str, float] = {}
         self._noting: asyncio.Task[None] | None = None
@@ -126,10 +126,10 @@ class Keys:
         groups: Iterable[str] = (),
         expires: float | None = None,
         label: str = "",
-    ) -> tuple[str, KeyInfo]:
+    ) -> tuple[str, ApiKeyInfo]:
         """A new key's text, which is nowhere kept, and what is. Raises `Fault(INVALID_INPUT)`."""
         now = self._clock()
-        info = KeyInfo(
+        info = ApiKeyInfo(
             id=new_id(),
             tenant=checked(tenant, "tenant"),
             subject=subject,
@@ -244,7 +244,7 @@ class Keys:
             await connection.execute(_USED, [{"id": keyid, "at": at} for keyid, at in notes.items()])
 
 
-def _check_words(info: KeyInfo) -> None:
+def _check_words(info: ApiKeyInfo) -> None:
     if info.kind not in ("user", "service"):
         raise Fault(Kind.INVALID_INPUT, "A key is a user's or a service's.")
     if not all(_WORDS.fullmatch(word) for word in (info.subject, *info.groups)):
@@ -255,7 +255,7 @@ def _check_words(info: KeyInfo) -> None:
         raise Fault(Kind.INVALID_INPUT, "A label is at most 256 characters without control characters.")
 
 
-def _as_row(info: KeyInfo, digest: str) -> dict[str, Any]:
+def _as_row(info: ApiKeyInfo, digest: str) -> dict[str, Any]:
     return {
         "tenant": info.tenant,
         "id": info.id,
@@ -270,8 +270,8 @@ def _as_row(info: KeyInfo, digest: str) -> dict[str, Any]:
     }
 
 
-def _from_row(row: Row[Any]) -> KeyInfo:
-    return KeyInfo(
+def _from_row(row: Row[Any]) -> ApiKeyInfo:
+    return ApiKeyInfo(
         id=row.id,
         tenant=row.tenant,
         subject=row.subject,

@@ -19,7 +19,7 @@ Who = tuple[str, str]
 """A tenant and a subject."""
 
 
-class Browsers:
+class BrowserSessions:
     """Kept in the database, by digest: any process knows a browser, and a stolen database opens none."""
 
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:

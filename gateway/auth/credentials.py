@@ -2,9 +2,9 @@
 
 from collections.abc import Awaitable, Callable
 
-from gateway.auth.api_keys import Keys, parse
+from gateway.auth.api_keys import ApiKeys, parse
 from gateway.auth.revocations import Revocations
-from gateway.auth.tokens import Tokens
+from gateway.auth.tokens import AccessTokens
 from gateway.contract import Caller
 
 _PREFIX = "gth_"
@@ -15,8 +15,8 @@ class Credentials:
 
     def __init__(
         self,
-        keys: Keys,
-        tokens: Tokens | None,
+        keys: ApiKeys,
+        tokens: AccessTokens | None,
         revocations: Revocations,
         user: Callable[[str, str], Awaitable[bool]] | None = None,
     ) -> None:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from gateway.auth.jwt import BadToken
-from gateway.auth.signing_keys import ALGORITHM, TYPE, Signing
-from gateway.auth.tokens import Resources, moment, scopes_of, word
+from gateway.auth.jwt import InvalidToken
+from gateway.auth.signing_keys import ALGORITHM, TYPE, SigningKeys
+from gateway.auth.tokens import ProtectedResources, moment, scopes_of, word
 from gateway.contract import Caller, Json
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class OAuthGrant:
     """What somebody granted to a client: what every token of one family has in common."""
 
     tenant: str
@@ -27,11 +27,17 @@ class Grant:
     family: str
 
 
-class Embedded:
+class EmbeddedIssuer:
     """`gateway.auth.tokens.Issuer` for our own tokens, which it also makes."""
 
     def __init__(
-        self, name: str, resources: Resources, signing: Signing, lasts: int, *, clock: Callable[[], float] = time.time
+        self,
+        name: str,
+        resources: ProtectedResources,
+        signing: SigningKeys,
+        lasts: int,
+        *,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
         self.algorithms = frozenset((ALGORITHM,))
@@ -42,7 +48,7 @@ class Embedded:
         self._signing = signing
         self._clock = clock
 
-    def mint(self, grant: Grant) -> str:
+    def mint(self, grant: OAuthGrant) -> str:
         made = self._clock()
         now = int(made)
         return self._signing.sign(
@@ -73,7 +79,7 @@ class Embedded:
         scope: Any = claims.get("scope")
         groups: Any = claims.get("groups")
         if kind not in ("user", "service") or not isinstance(scope, str) or not isinstance(groups, list):
-            raise BadToken
+            raise InvalidToken
         return Caller(
             tenant=word(claims, "tenant"),
             subject=word(claims, "sub"),

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from gateway.auth.jwks import RemoteKeys
-from gateway.auth.jwt import BadToken, Key
-from gateway.auth.tokens import Resources, moment, scopes_of, word
+from gateway.auth.jwks import IssuerKeys
+from gateway.auth.jwt import InvalidToken, Key
+from gateway.auth.tokens import ProtectedResources, moment, scopes_of, word
 from gateway.contract import Caller, Json
 
 _NOT_ACCESS: Final = frozenset({"id", "refresh", "offline", "logout"})
@@ -15,7 +15,7 @@ _NOT_ACCESS: Final = frozenset({"id", "refresh", "offline", "logout"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claims:
+class ClaimMapping:
     """Where to find in a token what a `Caller` is made of."""
 
     tenant: str | None = None
@@ -55,7 +55,7 @@ class Claims:
             return self.tenant
         found = self.tenants.get(str(_at(claims, self.tenant_claim)))
         if found is None:
-            raise BadToken
+            raise InvalidToken
         return found
 
     def _scopes(self, claims: Json) -> frozenset[str]:
@@ -65,15 +65,15 @@ class Claims:
         return scopes_of(" ".join(ours))
 
 
-class External:
+class ExternalIssuer:
     """`gateway.auth.tokens.Issuer` for one identity provider."""
 
     def __init__(
         self,
         name: str,
-        keys: RemoteKeys,
-        resources: Resources,
-        claims: Claims,
+        keys: IssuerKeys,
+        resources: ProtectedResources,
+        claims: ClaimMapping,
         *,
         algorithms: frozenset[str],
         types: frozenset[str],
@@ -97,7 +97,7 @@ class External:
     def caller(self, claims: Json, resource: str) -> Caller:
         # An ID token is no access token, also where its header does not tell.
         if "nonce" in claims or "at_hash" in claims or str(claims.get("typ", "")).lower() in _NOT_ACCESS:
-            raise BadToken
+            raise InvalidToken
         return self._claims.caller(claims, resource)
 
 

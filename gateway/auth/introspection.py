@@ -9,8 +9,8 @@ from typing import Any, Final, cast
 
 import httpx
 
-from gateway.auth.external_issuer import External
-from gateway.auth.jwt import BadToken
+from gateway.auth.external_issuer import ExternalIssuer
+from gateway.auth.jwt import InvalidToken
 from gateway.auth.tokens import audiences, check_times
 from gateway.contract import Caller, Json
 from gateway.errors import Fault, Kind
@@ -20,7 +20,7 @@ _KEPT: Final = 10_000
 _LONGEST: Final = 4096
 
 
-class Introspection:
+class TokenIntrospection:
     """One question at a time for a token; a bad one is remembered for moments, a good one by whoever asked."""
 
     def __init__(
@@ -28,7 +28,7 @@ class Introspection:
         http: httpx.AsyncClient,
         url: str,
         client: tuple[str, str],
-        issuer: External,
+        issuer: ExternalIssuer,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -71,7 +71,7 @@ class Introspection:
             raise _away()
         try:
             return self._caller(cast("Json", said))
-        except BadToken:
+        except InvalidToken:
             return None
 
     def _caller(self, said: Json) -> Caller | None:

@@ -23,7 +23,7 @@ _MOST_KEYS: Final = 50
 _SHORTEST_RSA: Final = 2048
 
 
-class RemoteKeys:
+class IssuerKeys:
     """The keys of one issuer, by id. One fetch at a time, whoever waits for it."""
 
     def __init__(self, http: httpx.AsyncClient, issuer: str, *, clock: Callable[[], float] = time.monotonic) -> None:

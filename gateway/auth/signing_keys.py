@@ -27,7 +27,7 @@ _RETIRED_FOR: Final = 3600.0
 _LOOK_AGAIN: Final = 1.0
 
 
-class Signing:
+class SigningKeys:
     """Open it with `Signing.open`. Signs with the newest key; verifies with every key not long retired."""
 
     def __init__(self, database: Database, secret: bytes, *, clock: Callable[[], float] = time.time) -> None:
@@ -40,7 +40,7 @@ class Signing:
         self._looked = 0.0
 
     @classmethod
-    async def open(cls, database: Database, secret: bytes) -> "Signing":
+    async def open(cls, database: Database, secret: bytes) -> "SigningKeys":
         """Makes the first key if there is none."""
         signing = cls(database, secret)
         await signing._begin()

@@ -10,7 +10,7 @@ from gateway.errors import Fault, Kind
 T = TypeVar("T")
 
 
-class Threads:
+class ThreadPool:
     """At most `most` at a time, and so many more that wait; whoever comes after that is sent away."""
 
     def __init__(self, name: str, most: int, waiting: int) -> None:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol, cast
 
-from gateway.auth.jwt import BadToken, Key, Unverified, peek, verified
+from gateway.auth.jwt import InvalidToken, Key, UnverifiedToken, peek, verified
 from gateway.auth.revocations import Revocations
 from gateway.contract import Caller, Json
 from gateway.errors import Fault, Kind
@@ -15,7 +15,7 @@ LEEWAY: Final = 30.0
 _IMPLIED: Final = {"mcp:call:write": ("mcp:call",)}
 
 
-class Issuer(Protocol):
+class TokenIssuer(Protocol):
     """Somebody whose tokens are accepted."""
 
     @property
@@ -44,12 +44,12 @@ class Issuer(Protocol):
         ...
 
 
-class Tokens:
+class AccessTokens:
     """Verifies the tokens of these issuers; `opaque` is asked for those that are no JWT."""
 
     def __init__(
         self,
-        issuers: Mapping[str, Issuer],
+        issuers: Mapping[str, TokenIssuer],
         revocations: Revocations,
         opaque: Callable[[str], Awaitable[Caller | None]] | None = None,
         *,
@@ -68,28 +68,28 @@ class Tokens:
         """
         try:
             token = peek(text)
-        except BadToken:
+        except InvalidToken:
             caller = await self._opaque(text) if self._opaque is not None else None
         else:
             try:
                 caller = await self._signed(token)
-            except BadToken:
+            except InvalidToken:
                 return None
         return None if caller is None or self._revocations.holds(caller) else caller
 
-    async def _signed(self, token: Unverified) -> Caller:
+    async def _signed(self, token: UnverifiedToken) -> Caller:
         issuer = self._issuers.get(token.issuer)
         if issuer is None or token.typ not in issuer.types:
-            raise BadToken
+            raise InvalidToken
         key = await issuer.key(token.kid)
         if key is None:
-            raise BadToken
+            raise InvalidToken
         claims = verified(token, key, issuer.algorithms)
         if claims.get("iss") != issuer.name:
-            raise BadToken
+            raise InvalidToken
         resource = issuer.resource(audiences(claims))
         if resource is None:
-            raise BadToken
+            raise InvalidToken
         check_times(claims, self._clock())
         return issuer.caller(claims, resource)
 
@@ -99,17 +99,17 @@ def audiences(claims: Json) -> frozenset[str]:
     if isinstance(given, str):
         return frozenset((given,))
     if not isinstance(given, list):
-        raise BadToken
+        raise InvalidToken
     values = cast("list[Any]", given)
     if not all(isinstance(each, str) for each in values):
-        raise BadToken
+        raise InvalidToken
     return frozenset(cast("list[str]", values))
 
 
 def check_times(claims: Json, now: float) -> None:
     """Raises `BadToken` before its time, and `Fault(UNAUTHENTICATED)` after it."""
     if moment(claims, "nbf", 0.0) > now + LEEWAY or moment(claims, "iat", 0.0) > now + LEEWAY:
-        raise BadToken
+        raise InvalidToken
     if moment(claims, "exp") <= now - LEEWAY:
         raise Fault(Kind.UNAUTHENTICATED, "The token has expired.", details={"reason": "expired"})
 
@@ -118,7 +118,7 @@ def moment(claims: Json, name: str, default: float | None = None) -> float:
     value: Any = claims.get(name, default)
     # A boolean is an int, and no time.
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
-        raise BadToken
+        raise InvalidToken
     return float(value)
 
 
@@ -126,7 +126,7 @@ def word(claims: Json, name: str) -> str:
     """A claim that must be a short text without control characters."""
     value: Any = claims.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= 256 or not value.isprintable():
-        raise BadToken
+        raise InvalidToken
     return value
 
 
@@ -136,7 +136,7 @@ def scopes_of(text: str) -> frozenset[str]:
     return frozenset((*given, *(each for scope in given for each in _IMPLIED.get(scope, ()))))
 
 
-class Resources:
+class ProtectedResources:
     """The addresses that tokens are made for: `/mcp` and each endpoint below it."""
 
     def __init__(self, public_url: str) -> None:

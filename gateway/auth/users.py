@@ -13,7 +13,7 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.auth.revocations import Revocations
-from gateway.auth.thread_pool import Threads
+from gateway.auth.thread_pool import ThreadPool
 from gateway.errors import Fault, Kind
 from gateway.state.database import Database
 from gateway.state.private_files import checked
@@ -45,7 +45,7 @@ class Users:
         self._clock = clock
         self._hasher = PasswordHasher()
         # Few: each takes a whole core and a good share of memory.
-        self._threads = Threads("passwords", 2, 64)
+        self._threads = ThreadPool("passwords", 2, 64)
         self._nobody: str | None = None
 
     async def put(

@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
-from gateway.catalogue.isolated_lists import OwnListings
-from gateway.catalogue.listing import EVERYTHING, TOPIC, Keeping, Listing, Read
+from gateway.catalogue.isolated_lists import IsolatedListings
+from gateway.catalogue.listing import EVERYTHING, TOPIC, Listing, ListingPolicy, Read
 from gateway.catalogue.names import Mode
-from gateway.catalogue.persistence import Forgetful, Memory
+from gateway.catalogue.persistence import ListingStore, NullListingStore
 from gateway.catalogue.snapshot import Snapshot
-from gateway.catalogue.view import Naming, View
+from gateway.catalogue.view import ListFormat, View
 from gateway.contract import Backend, Bus, Call, Caller, ListChange, Route
 
 MAX_VIEWS: Final = 1024
@@ -22,7 +22,7 @@ REREAD_SECONDS: Final = 1.0
 FIRST_OFFER_SECONDS: Final = 3.0
 
 
-class Sight(Protocol):
+class ViewPolicy(Protocol):
     """Which part of the catalogue a caller may see."""
 
     def key(self, caller: Caller) -> Hashable:
@@ -47,7 +47,7 @@ class Sight(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class McpEndpointConfig:
     """One path: which backends it shows and how it names their tools."""
 
     path: str
@@ -66,19 +66,19 @@ class Catalogue:
 
     def __init__(
         self,
-        sight: Sight,
-        naming: Naming,
+        sight: ViewPolicy,
+        naming: ListFormat,
         keep_stale: float = 86_400.0,
-        memory: Memory | None = None,
+        memory: ListingStore | None = None,
         bus: Bus | None = None,
     ) -> None:
         self._bus = bus
-        self._keeping = Keeping(memory or Forgetful(), bus, keep_stale, self._swapped)
+        self._keeping = ListingPolicy(memory or NullListingStore(), bus, keep_stale, self._swapped)
         self._sight = sight
         self._naming = naming
         self._listings: dict[str, Listing] = {}
-        self._own = OwnListings(self._keeping)
-        self._endpoints: dict[str, Endpoint] = {}
+        self._own = IsolatedListings(self._keeping)
+        self._endpoints: dict[str, McpEndpointConfig] = {}
         self._views: OrderedDict[tuple[str, Hashable, str], View] = OrderedDict()
         self._read_at: WeakKeyDictionary[Listing, float] = WeakKeyDictionary()
         self._said: dict[Listing, list[ListChange]] = {}
@@ -133,7 +133,7 @@ class Catalogue:
 
     # ---- what is served ----
 
-    def serve(self, endpoints: Mapping[str, Endpoint]) -> None:
+    def serve(self, endpoints: Mapping[str, McpEndpointConfig]) -> None:
         self._endpoints = dict(endpoints)
         self._views.clear()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from gateway.catalogue.listing import Keeping, Listing, Read
+from gateway.catalogue.listing import Listing, ListingPolicy, Read
 from gateway.contract import Backend, Caller, ClientProfile, IsolatedLists
 
 MAX_LISTINGS: Final = 1024
@@ -24,10 +24,10 @@ class _Known:
     """The kinds of client that it was read for, each with its first reading."""
 
 
-class OwnListings:
+class IsolatedListings:
     """A listing is made when its owner first asks for a list; until it was read, the owner sees what everybody sees."""
 
-    def __init__(self, keeping: Keeping) -> None:
+    def __init__(self, keeping: ListingPolicy) -> None:
         self._keeping = keeping
         self._served: dict[str, tuple[IsolatedLists, str]] = {}
         self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()

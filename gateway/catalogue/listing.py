@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gateway.catalogue.persistence import SHARED, Memory, Remembered, pin
+from gateway.catalogue.persistence import SHARED, ListingStore, StoredListing, pin
 from gateway.catalogue.snapshot import Snapshot, take
 from gateway.contract import Backend, BackendLists, Bus, ListChange
 from gateway.errors import Fault, ForeignError
@@ -25,10 +25,10 @@ Read = Callable[[], Awaitable[BackendLists]]
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class ListingPolicy:
     """What all listings of a catalogue share."""
 
-    memory: Memory
+    memory: ListingStore
     bus: Bus | None
     keep_stale: float
     swapped: "Callable[[Listing, Sequence[ListChange]], None]"
@@ -42,7 +42,7 @@ class Listing:
         self,
         backend: Backend,
         origin: str,
-        keeping: Keeping,
+        keeping: ListingPolicy,
         read: Read,
         whose: str | None = None,
         common: "Listing | None" = None,
@@ -171,7 +171,7 @@ class Listing:
         if said is not None and said.kind not in [each.kind for each in changes]:
             changes.append(said)
         if changes or before.degraded or before.offer != snapshot.offer or before.unpinned != snapshot.unpinned:
-            self._keeping.swapped(self, [each._replace(whose=self.whose) for each in changes])
+            self._keeping.swapped(self, [each._replace(owner=self.whose) for each in changes])
         return True
 
     def _degrade(self) -> None:
@@ -181,7 +181,7 @@ class Listing:
             return
         if time.time() - self.good_at > self._keeping.keep_stale and before.offer.tools:
             self._own, self._offer = replace(take(self.backend, BackendLists()), degraded=True), None
-            self._keeping.swapped(self, [each._replace(whose=self.whose) for each in EVERYTHING])
+            self._keeping.swapped(self, [each._replace(owner=self.whose) for each in EVERYTHING])
         elif not before.degraded:
             self._own = replace(before, degraded=True)
             self._keeping.swapped(self, ())
@@ -194,7 +194,7 @@ class Listing:
             return
         self._kept = (now, offer)
         try:
-            await self._keeping.memory.keep(self._name, self._kept_as, self._origin, Remembered(offer, now))
+            await self._keeping.memory.keep(self._name, self._kept_as, self._origin, StoredListing(offer, now))
         except Fault as fault:
             log.warning("%s: its lists could not be written down: %s", self._name, fault.message)
             self._kept = (0.0, None)

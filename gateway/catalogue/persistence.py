@@ -41,21 +41,21 @@ SHARED: Final = "shared"
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class StoredListing:
     """A backend's lists, unchecked, and the unix time at which it last gave them."""
 
     offer: BackendLists
     good_at: float
 
 
-class Memory(Protocol):
+class ListingStore(Protocol):
     """Keyed by backend and by whose credential (`shared`, `tenant:…`, `user:…`)."""
 
-    async def recall(self, namespace: str, whose: str, origin: str) -> Remembered | None:
+    async def recall(self, namespace: str, whose: str, origin: str) -> StoredListing | None:
         """The lists as last read from that very server; `origin` tells it from another of the same name."""
         ...
 
-    async def keep(self, namespace: str, whose: str, origin: str, seen: Remembered) -> None: ...
+    async def keep(self, namespace: str, whose: str, origin: str, seen: StoredListing) -> None: ...
 
     async def pin(self, namespace: str, whose: str, pins: Mapping[str, Pin]) -> Mapping[str, tuple[str, ...]]:
         """Note the definitions; the tools whose definition is another than before, each with the parts that changed."""
@@ -66,13 +66,13 @@ class Memory(Protocol):
         ...
 
 
-class Forgetful:
+class NullListingStore:
     """Remembers nothing: for a catalogue that lives in memory alone."""
 
-    async def recall(self, namespace: str, whose: str, origin: str) -> Remembered | None:
+    async def recall(self, namespace: str, whose: str, origin: str) -> StoredListing | None:
         return None
 
-    async def keep(self, namespace: str, whose: str, origin: str, seen: Remembered) -> None:
+    async def keep(self, namespace: str, whose: str, origin: str, seen: StoredListing) -> None:
         """Not kept."""
 
     async def pin(self, namespace: str, whose: str, pins: Mapping[str, Pin]) -> Mapping[str, tuple[str, ...]]:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from mcp.shared.inbound import find_invalid_x_mcp_header
 
-from gateway.catalogue.schema import BadSchema, bound, compile_check
+from gateway.catalogue.schema import InvalidSchema, bound, compile_check
 from gateway.catalogue.text_safety import hidden_in, strings
 from gateway.contract import Json
 
@@ -61,7 +61,7 @@ def _take(raw: list[Any], key: str, check: Callable[[Json, bool], Json], trusted
             seen.add(name)
             _texts(item, MAX_TRUSTED_DESCRIPTION if trusted else MAX_DESCRIPTION)
             good.append(check(item, trusted))
-        except (_Unfit, BadSchema) as exc:
+        except (_Unfit, InvalidSchema) as exc:
             bad[label] = str(exc)
     if len(raw) > MAX_ITEMS:
         bad[f"#{MAX_ITEMS}"] = f"{len(raw)} are listed; only the first {MAX_ITEMS} are looked at"
@@ -108,7 +108,7 @@ def _tool(item: Json, trusted: bool) -> Json:
         raise _Unfit(f"inputSchema: {reason}"[:300])
     try:
         compile_check(schema)
-    except BadSchema as exc:
+    except InvalidSchema as exc:
         raise _Unfit(f"inputSchema: {exc}") from exc
     if item.get("outputSchema") is not None:
         bound(item["outputSchema"], what="outputSchema")

@@ -30,7 +30,7 @@ LISTS: Final[Mapping[str, str]] = {
 }
 
 
-class Cursors(Protocol):
+class CursorCodec(Protocol):
     """What stands for a page of a list towards clients."""
 
     def mint(self, method: str, page: int) -> str: ...
@@ -41,7 +41,7 @@ class Cursors(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Naming:
+class ListFormat:
     """How names are made, for every view."""
 
     max_length: int = 64
@@ -50,7 +50,7 @@ class Naming:
     page_size: int = 100
     ttl: float = 60.0
     server_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    cursors: Cursors = field(default_factory=lambda: PlainCursors())
+    cursors: CursorCodec = field(default_factory=lambda: PlainCursorCodec())
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class View:
         self,
         snapshots: Iterable[Snapshot],
         mode: Mode,
-        naming: Naming,
+        naming: ListFormat,
         sees: Callable[[Route], bool],
         lists: Callable[[Route], bool],
     ) -> None:
@@ -305,7 +305,7 @@ def _for_handshake(item: Json) -> Json:
     return {key: value for key, value in item.items() if key != "outputSchema"}
 
 
-class PlainCursors:
+class PlainCursorCodec:
     """For whoever has nothing to seal them with."""
 
     def mint(self, method: str, page: int) -> str:

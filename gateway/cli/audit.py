@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.failure import Failure
+from gateway.cli.failure import CommandError
 from gateway.cli.options import AsJson, Config
 
 if TYPE_CHECKING:
-    from gateway.state.audit import Ledger
-    from gateway.state.audit_chain import Break
+    from gateway.state.audit import AuditTableWriter
+    from gateway.state.audit_chain import ChainBreak
 
 audit = typer.Typer(help="Read, verify and export the audit log.")
 
@@ -39,7 +39,7 @@ def list_records(
 ) -> None:
     """Show the newest records, oldest first."""
     if subject is not None and tenant is None:
-        raise Failure("--subject needs --tenant: users of two tenants may have one name", code=2)
+        raise CommandError("--subject needs --tenant: users of two tenants may have one name", code=2)
     principal = None if subject is None else f"{tenant}/user:{subject}"
     with _opened(config) as kept:
         found = list(kept.records(tenant, _moment(since), limit, principal))
@@ -53,10 +53,10 @@ def list_records(
 def verify(tenant: Tenant = None, config: Config = None, as_json: AsJson = False) -> None:
     """Check that no record was changed, moved or taken away since it was written."""
     records = 0
-    broken: list[Break] = []
-    from gateway.cli.progress import Waiting
+    broken: list[ChainBreak] = []
+    from gateway.cli.progress import ProgressBar
 
-    with _opened(config) as kept, Waiting("verifying") as waiting:
+    with _opened(config) as kept, ProgressBar("verifying") as waiting:
         for each in kept.verify(tenant):
             if each is None:
                 records += 1
@@ -73,10 +73,10 @@ def verify(tenant: Tenant = None, config: Config = None, as_json: AsJson = False
     else:
         print(f"{records} records hold")
     if broken:
-        raise Failure(*map(_told, broken))
+        raise CommandError(*map(_told, broken))
 
 
-def _told(each: "Break") -> str:
+def _told(each: "ChainBreak") -> str:
     chain = f"tenant {each.tenant}, writer {each.writer}"
     return f"{chain}: record {each.sequence} is the first that is broken: {each.why}"
 
@@ -106,7 +106,7 @@ def export(
 
 
 @contextmanager
-def _opened(config: Path | None) -> "Generator[Ledger]":
+def _opened(config: Path | None) -> "Generator[AuditTableWriter]":
     import asyncio
 
     from gateway.cli.failure import system_errors_explained

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from gateway.catalogue.snapshot import take
-from gateway.cli.failure import BAD_SETTINGS, FAILED, Failure
+from gateway.cli.failure import BAD_SETTINGS, FAILED, CommandError
 from gateway.cli.load_settings import make_importable, read_settings
-from gateway.cli.progress import Waiting
+from gateway.cli.progress import ProgressBar
 from gateway.contract import Json, Manifest
 from gateway.errors import Fault, ForeignError
 from gateway.settings import BackendEntry, CommandBackend, ModuleBackend, Settings, UrlBackend
 from gateway.upstream.health import LoadError
-from gateway.upstream.stdio.orphan_reaper import Watchdog
+from gateway.upstream.stdio.orphan_reaper import OrphanReaper
 from gateway.wiring.backends import judge, remote_backend
 
 SECONDS: Final = 20.0
@@ -31,7 +31,7 @@ _INFO: Final[Json] = {"name": "gatehouse", "version": "check"}
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class BackendFinding:
     """What came of one backend."""
 
     namespace: str
@@ -63,9 +63,9 @@ def check_backends(names: Sequence[str], config: Path | None, as_json: bool) -> 
     settings = read_settings(config)
     make_importable(settings)
     if unknown := [name for name in names if name not in settings.backends]:
-        raise Failure(f"no backend is named {', '.join(unknown)}; known: {', '.join(settings.backends)}", code=2)
+        raise CommandError(f"no backend is named {', '.join(unknown)}; known: {', '.join(settings.backends)}", code=2)
     chosen = {ns: entry for ns, entry in settings.backends.items() if (not names and entry.enabled) or ns in names}
-    with Waiting("connecting"):
+    with ProgressBar("connecting"):
         findings = asyncio.run(probe(settings, chosen))
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
@@ -74,17 +74,17 @@ def check_backends(names: Sequence[str], config: Path | None, as_json: bool) -> 
             _show(finding)
     if not all(finding.good for finding in findings):
         bad = sum(not finding.good for finding in findings)
-        raise Failure(f"{bad} of {len(findings)} cannot be served", code=FAILED if findings else BAD_SETTINGS)
+        raise CommandError(f"{bad} of {len(findings)} cannot be served", code=FAILED if findings else BAD_SETTINGS)
 
 
-async def probe(settings: Settings, chosen: Mapping[str, BackendEntry]) -> list[Finding]:
+async def probe(settings: Settings, chosen: Mapping[str, BackendEntry]) -> list[BackendFinding]:
     """Connect to each of them, all at once; modules are imported and their options checked."""
     complaints = _Complaints()
     logger = logging.getLogger("gatehouse.upstream")
     logger.addHandler(complaints)
     logger.setLevel(logging.INFO)
     logger.propagate = False
-    watchdog = Watchdog()
+    watchdog = OrphanReaper()
     try:
         return list(
             await asyncio.gather(*(_one(settings, ns, entry, watchdog, complaints) for ns, entry in chosen.items()))
@@ -94,12 +94,12 @@ async def probe(settings: Settings, chosen: Mapping[str, BackendEntry]) -> list[
 
 
 async def _one(
-    settings: Settings, namespace: str, entry: BackendEntry, watchdog: Watchdog, complaints: _Complaints
-) -> Finding:
+    settings: Settings, namespace: str, entry: BackendEntry, watchdog: OrphanReaper, complaints: _Complaints
+) -> BackendFinding:
     try:
         judge(settings, namespace, entry)
         if isinstance(entry, ModuleBackend):
-            return Finding(namespace, True)
+            return BackendFinding(namespace, True)
         began, seconds = time.monotonic(), _patience(entry)
         backend = remote_backend(namespace, entry, Manifest(), info=_INFO, max_bytes=MAX_BYTES, watchdog=watchdog)
     except LoadError as exc:
@@ -112,11 +112,11 @@ async def _one(
     except (Fault, ForeignError, TimeoutError) as exc:
         said = complaints.lines.get(namespace, [])
         problem = str(exc) or f"no answer within {seconds:g} s"
-        return Finding(namespace, False, problem=problem, mend=mend(entry, exc, said))
+        return BackendFinding(namespace, False, problem=problem, mend=mend(entry, exc, said))
     finally:
         await backend.close()
     offer = snapshot.offer
-    return Finding(
+    return BackendFinding(
         namespace,
         True,
         eras,
@@ -159,12 +159,12 @@ def mend(entry: UrlBackend | CommandBackend, exc: BaseException, said: Sequence[
     return "see that it runs, speaks MCP at this url:, and is not behind a proxy that this machine cannot pass"
 
 
-def _refused(namespace: str, entry: BackendEntry, problem: str) -> Finding:
+def _refused(namespace: str, entry: BackendEntry, problem: str) -> BackendFinding:
     if "files_shared" in problem:  # says itself how
         problem, _, mend = problem.partition(": ")
     else:
         mend = _mend_load(entry, problem)
-    return Finding(namespace, False, problem=problem, mend=mend)
+    return BackendFinding(namespace, False, problem=problem, mend=mend)
 
 
 def _mend_load(entry: BackendEntry, problem: str) -> str:
@@ -183,7 +183,7 @@ def _causes(exc: BaseException | None) -> list[BaseException]:
     return found
 
 
-def _show(finding: Finding) -> None:
+def _show(finding: BackendFinding) -> None:
     if not finding.good:
         print(f"✗ {finding.namespace}: {finding.problem}\n    {finding.mend}")
         return

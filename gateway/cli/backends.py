@@ -1,13 +1,8 @@
-"""The backends as the operator wrote them, for `check` and `backends list`.
-
-`gatehouse backends`: add, remove and list entries of gatehouse.yaml; ask a running gateway how they are.
-
-`gatehouse backends pin`: accept what remote servers changed. A running gateway knows within a second.
-"""
+"""`gatehouse backends`: add, remove and list entries of gatehouse.yaml, and query the health of a running gateway."""
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,36 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway.cli.failure import FAILED, UNAUTHENTICATED, UNREACHABLE, Failure, say
-from gateway.cli.identity_db import Books, with_books
+from gateway.cli.check import entry_of
+from gateway.cli.failure import FAILED, UNAUTHENTICATED, UNREACHABLE, CommandError, say
 from gateway.cli.load_settings import ELSEWHERE, api_address, read_without_backends
 from gateway.cli.settings_file import SettingsFile, no_longer_served
 from gateway.contract import Json
-from gateway.settings import BackendEntry, CommandBackend, ModuleBackend, UrlBackend
-from gateway.state.catalogue_rows import CatalogueRows
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One of them."""
-
-    namespace: str
-    kind: str
-    target: str
-    served: bool
-
-
-def entry_of(namespace: str, backend: BackendEntry) -> Entry:
-    """`served` as far as the settings say."""
-    match backend:
-        case ModuleBackend():
-            return Entry(namespace, "module", ":".join(backend.target), backend.enabled)
-        case UrlBackend():
-            return Entry(namespace, "url", backend.url, backend.enabled)
-        case CommandBackend():
-            # Arguments may hold secrets; the program's name does not.
-            return Entry(namespace, "command", backend.command, backend.enabled)
-
 
 _TIMEOUT: Final = httpx.Timeout(10, connect=5)
 
@@ -56,10 +26,10 @@ _TIMEOUT: Final = httpx.Timeout(10, connect=5)
 def add(namespace: str, entry: Json, config: Path | None, *, replace: bool, as_json: bool) -> None:
     kinds = [key for key in ("command", "url", "module") if entry.get(key)]
     if len(kinds) != 1:
-        raise Failure("say what it is: --url ADDRESS, --module MODULE, or a command after --", code=2)
+        raise CommandError("say what it is: --url ADDRESS, --module MODULE, or a command after --", code=2)
     file = SettingsFile(config)
     if namespace in file.backends and not replace:
-        raise Failure(f"{file.path} has {namespace} already; --replace writes over it")
+        raise CommandError(f"{file.path} has {namespace} already; --replace writes over it")
     lost = no_longer_served(file)
     file.put(namespace, {key: value for key, value in entry.items() if value})
     file.save()
@@ -77,7 +47,7 @@ def remove(namespace: str, config: Path | None) -> None:
     file = SettingsFile(config)
     if namespace not in file.backends:
         known = ", ".join(file.backends) or "none"
-        raise Failure(f"{file.path} names no backend {namespace} (it names: {known})")
+        raise CommandError(f"{file.path} names no backend {namespace} (it names: {known})")
     file.drop(namespace)
     file.save()
     print(f"{namespace} is no longer in {file.path}; calls under way are finished")
@@ -89,7 +59,7 @@ def pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
     for position, text in enumerate(given or (), 1):
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise Failure(f"{option} number {position} is not NAME=VALUE", code=2)
+            raise CommandError(f"{option} number {position} is not NAME=VALUE", code=2)
         found[name.strip()] = value.strip()
     return found
 
@@ -120,19 +90,21 @@ def running(base: str, token: str | None) -> list[Json]:
     try:
         answer = httpx.get(address, headers=headers, timeout=_TIMEOUT, trust_env=False)
     except (httpx.TransportError, httpx.InvalidURL) as exc:
-        raise Failure(f"cannot reach {address}: {exc}; check --url", code=UNREACHABLE) from exc
+        raise CommandError(f"cannot reach {address}: {exc}; check --url", code=UNREACHABLE) from exc
     match answer.status_code:
         case 200:
             return answer.json()["backends"]
         case 401:
-            raise Failure(f"{address} wants a token; give --token or set GATEHOUSE_TOKEN", code=UNAUTHENTICATED)
+            raise CommandError(f"{address} wants a token; give --token or set GATEHOUSE_TOKEN", code=UNAUTHENTICATED)
         case 403:
             made = "gatehouse key create --subject NAME --scope mcp:admin"
-            raise Failure(f"this token may not see the backends; `{made}` makes one that may", code=UNAUTHENTICATED)
+            raise CommandError(
+                f"this token may not see the backends; `{made}` makes one that may", code=UNAUTHENTICATED
+            )
         case 404:
-            raise Failure(f"{base} has no operator's API; {ELSEWHERE}", code=FAILED)
+            raise CommandError(f"{base} has no operator's API; {ELSEWHERE}", code=FAILED)
         case status:
-            raise Failure(f"{address} answered with HTTP {status}; check --url", code=FAILED)
+            raise CommandError(f"{address} answered with HTTP {status}; check --url", code=FAILED)
 
 
 def _flat(row: Json) -> Json:
@@ -151,20 +123,3 @@ def _table(rows: Sequence[Json], columns: Sequence[str]) -> None:
 
 def _shown(value: Any) -> str:
     return "yes" if value is True else "no" if value is False else str(value)
-
-
-def pin(namespace: str, tool: str | None, config: Path | None, *, as_json: bool) -> None:
-    async def accept(books: Books) -> list[str]:
-        if namespace not in (known := books.settings.backends):
-            raise Failure(f"no backend is named {namespace} (known: {', '.join(known)})", code=2)
-        return await CatalogueRows(books.database).accept(namespace, tool)
-
-    accepted = with_books(config, accept)
-    if as_json:
-        print(json.dumps({"namespace": namespace, "accepted": accepted}))
-    elif accepted:
-        print("\n".join(f"{namespace}.{name} is accepted as it is now" for name in accepted))
-    elif tool is not None:
-        raise Failure(f"{namespace}.{tool} does not wait to be accepted")
-    else:
-        print(f"no tool of {namespace} waits to be accepted")

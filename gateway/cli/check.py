@@ -2,19 +2,40 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway.cli.backends import Entry, entry_of
-from gateway.cli.failure import BAD_SETTINGS, Failure, say
+from gateway.cli.failure import BAD_SETTINGS, CommandError, say
 from gateway.cli.load_settings import EVERYWHERE, make_importable, read_settings
-from gateway.settings import Settings
+from gateway.settings import BackendEntry, CommandBackend, ModuleBackend, Settings, UrlBackend
 from gateway.upstream.health import LoadError
 from gateway.wiring.policy import judge_policies
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredBackend:
+    """One entry of `backends:` as the operator wrote it, for `check` and `backends list`."""
+
+    namespace: str
+    kind: str
+    target: str
+    served: bool
+
+
+def entry_of(namespace: str, backend: BackendEntry) -> ConfiguredBackend:
+    """Summarise one entry; `served` is what the settings alone say."""
+    match backend:
+        case ModuleBackend():
+            return ConfiguredBackend(namespace, "module", ":".join(backend.target), backend.enabled)
+        case UrlBackend():
+            return ConfiguredBackend(namespace, "url", backend.url, backend.enabled)
+        case CommandBackend():
+            # Arguments may hold secrets; the program's name does not.
+            return ConfiguredBackend(namespace, "command", backend.command, backend.enabled)
 
 
 def check(config: Path | None, as_json: bool) -> None:
@@ -33,7 +54,7 @@ def check(config: Path | None, as_json: bool) -> None:
         for warning in said:
             say(f"warning: {warning}")
     if errors:
-        raise Failure(*errors, code=BAD_SETTINGS)
+        raise CommandError(*errors, code=BAD_SETTINGS)
 
 
 def _refusals(settings: Settings) -> Iterator[LoadError]:
@@ -64,7 +85,9 @@ def warnings(settings: Settings) -> Iterator[str]:
                 yield f"tenants.{name}: no backend is named {namespace}"
 
 
-def _as_object(settings: Settings, entries: list[Entry], said: list[str], errors: list[str]) -> dict[str, object]:
+def _as_object(
+    settings: Settings, entries: list[ConfiguredBackend], said: list[str], errors: list[str]
+) -> dict[str, object]:
     return {
         "source": str(settings.source) if settings.source else None,
         "url": f"{settings.server.public_url}/mcp",
@@ -75,7 +98,7 @@ def _as_object(settings: Settings, entries: list[Entry], said: list[str], errors
     }
 
 
-def _show(settings: Settings, entries: list[Entry]) -> None:
+def _show(settings: Settings, entries: list[ConfiguredBackend]) -> None:
     console = Console()
     console.print(f"Settings: {settings.source or 'the defaults'}", markup=False, soft_wrap=True)
     table = Table("namespace", "kind", "target", "served", box=None, pad_edge=False)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
-from gateway.cli.failure import Failure
+from gateway.cli.failure import CommandError
 from gateway.cli.import_ import plain_json
 from gateway.console import connect_lines
 from gateway.contract import Json
@@ -26,7 +26,7 @@ VARIABLE: Final = "GATEHOUSE_TOKEN"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ConnectRequest:
     """What the user asked for."""
 
     name: str
@@ -38,7 +38,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ConnectInstructions:
     """What to run, or what to write where."""
 
     line: str = ""
@@ -60,9 +60,9 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class ClientApp:
     title: str
-    tell: Callable[[Wish], Told]
+    tell: Callable[[ConnectRequest], ConnectInstructions]
     file: Callable[[], Path] | None = None
     """Where it looks; None for one that keeps no file."""
 
@@ -72,11 +72,11 @@ def table(name: str, entry: Mapping[str, Any]) -> str:
     return "\n".join([f"[mcp_servers.{name}]", *(f"{key} = {json.dumps(value)}" for key, value in entry.items())])
 
 
-def claude_code(wish: Wish) -> Told:
+def claude_code(wish: ConnectRequest) -> ConnectInstructions:
     header = f' --header "Authorization: Bearer ${VARIABLE}"' if wish.key else ""
     # In a project's file the variable is filled in by the client, so the file may be shared.
     entry: Json = {"type": "http", "url": wish.url} | _headers(wish, f"${{{VARIABLE}}}")
-    return Told(
+    return ConnectInstructions(
         connect_lines.claude_code(wish.url, wish.name) + header,
         "mcpServers",
         entry,
@@ -84,44 +84,48 @@ def claude_code(wish: Wish) -> Told:
     )
 
 
-def claude_desktop(wish: Wish) -> Told:
+def claude_desktop(wish: ConnectRequest) -> ConnectInstructions:
     # Its file takes programs only, and it starts them without a shell: the path must be whole.
     command = shutil.which("gatehouse") or str(Path(sys.argv[0]).absolute())
     entry: Json = {"command": command, "args": ["stdio", "--url", wish.url]}
     if wish.key:
         entry["env"] = {VARIABLE: wish.token or "gth_..."}
     after = "start Claude Desktop again" if "env" in entry else "start Claude Desktop again, which opens the browser"
-    return Told("", "mcpServers", entry, after=after)
+    return ConnectInstructions("", "mcpServers", entry, after=after)
 
 
-def cursor(wish: Wish) -> Told:
+def cursor(wish: ConnectRequest) -> ConnectInstructions:
     entry: Json = {"url": wish.url} | _headers(wish, f"${{env:{VARIABLE}}}")
-    return Told("", "mcpServers", entry, after="Cursor shows it under Settings, MCP")
+    return ConnectInstructions("", "mcpServers", entry, after="Cursor shows it under Settings, MCP")
 
 
-def vscode(wish: Wish) -> Told:
+def vscode(wish: ConnectRequest) -> ConnectInstructions:
     input_id = f"{wish.name}-key"
     entry: Json = {"type": "http", "url": wish.url} | _headers(wish, f"${{input:{input_id}}}")
     asked: Json = {"id": input_id, "type": "promptString", "description": "Gatehouse key", "password": True}
     line = "" if wish.key else connect_lines.vs_code(wish.url, wish.name)
-    return Told(line, "servers", entry, inputs=asked if wish.key else None, after="VS Code offers to start it")
+    return ConnectInstructions(
+        line, "servers", entry, inputs=asked if wish.key else None, after="VS Code offers to start it"
+    )
 
 
-def codex(wish: Wish) -> Told:
+def codex(wish: ConnectRequest) -> ConnectInstructions:
     entry: Json = {"url": wish.url} | ({"bearer_token_env_var": VARIABLE} if wish.key else {})
     option = f" --bearer-token-env-var {VARIABLE}" if wish.key else ""
     line = f"codex mcp add {wish.name} --url {shlex.quote(wish.url)}{option}"
     after = "" if wish.key else f"codex mcp login {wish.name}"
-    return Told(line, "mcp_servers", entry, "toml", after=after)
+    return ConnectInstructions(line, "mcp_servers", entry, "toml", after=after)
 
 
-def inspector(wish: Wish) -> Told:
+def inspector(wish: ConnectRequest) -> ConnectInstructions:
     header = f' --header "Authorization: Bearer ${VARIABLE}"'
     program = "npx @modelcontextprotocol/inspector --cli"
-    return Told(f"{program} {shlex.quote(wish.url)} --transport http{header} --protocol-era modern --method tools/list")
+    return ConnectInstructions(
+        f"{program} {shlex.quote(wish.url)} --transport http{header} --protocol-era modern --method tools/list"
+    )
 
 
-def _headers(wish: Wish, variable: str) -> Json:
+def _headers(wish: ConnectRequest, variable: str) -> Json:
     return {"headers": {"Authorization": f"Bearer {variable}"}} if wish.key else {}
 
 
@@ -136,13 +140,13 @@ def _desktop_file() -> Path:
             return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / name
 
 
-CLIENTS: Final[Mapping[str, Client]] = {
-    "claude-code": Client("Claude Code", claude_code, lambda: Path(".mcp.json")),
-    "claude-desktop": Client("Claude Desktop", claude_desktop, _desktop_file),
-    "cursor": Client("Cursor", cursor, lambda: Path.home() / ".cursor" / "mcp.json"),
-    "vscode": Client("VS Code", vscode, lambda: Path(".vscode") / "mcp.json"),
-    "codex": Client("Codex", codex, lambda: Path.home() / ".codex" / "config.toml"),
-    "inspector": Client("MCP Inspector", inspector),
+CLIENTS: Final[Mapping[str, ClientApp]] = {
+    "claude-code": ClientApp("Claude Code", claude_code, lambda: Path(".mcp.json")),
+    "claude-desktop": ClientApp("Claude Desktop", claude_desktop, _desktop_file),
+    "cursor": ClientApp("Cursor", cursor, lambda: Path.home() / ".cursor" / "mcp.json"),
+    "vscode": ClientApp("VS Code", vscode, lambda: Path(".vscode") / "mcp.json"),
+    "codex": ClientApp("Codex", codex, lambda: Path.home() / ".codex" / "config.toml"),
+    "inspector": ClientApp("MCP Inspector", inspector),
 }
 
 
@@ -152,35 +156,35 @@ _decode: Final = json.JSONDecoder().raw_decode
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class FileEdit:
     file: Path
     changed: bool
     backup: Path | None = None
 
 
-def write(file: Path, name: str, told: Told) -> Written:
+def write(file: Path, name: str, told: ConnectInstructions) -> FileEdit:
     """Raises `Failure`, the file being as it was."""
     file = file.resolve() if file.is_symlink() else file
     before = _text(file)
     try:
         after = _toml(before, name, told) if told.form == "toml" else _json(before, name, told)
     except (ValueError, tomllib.TOMLDecodeError) as exc:
-        raise Failure(f"{file}: cannot be read, so it is left as it was: {exc}") from exc
+        raise CommandError(f"{file}: cannot be read, so it is left as it was: {exc}") from exc
     if after == before:
-        return Written(file, False)
+        return FileEdit(file, False)
     backup = None
     if before:
         backup = file.with_name(f"{file.name}.{time.strftime('%Y%m%d-%H%M%S')}.bak")
         shutil.copy2(file, backup)
     _replace(file, after)
-    return Written(file, True, backup)
+    return FileEdit(file, True, backup)
 
 
 def _text(file: Path) -> str:
     try:
         return file.read_text("utf-8-sig") if file.exists() else ""
     except (OSError, UnicodeDecodeError) as exc:
-        raise Failure(f"{file}: cannot be read: {exc}") from exc
+        raise CommandError(f"{file}: cannot be read: {exc}") from exc
 
 
 def _replace(file: Path, text: str) -> None:
@@ -194,13 +198,13 @@ def _replace(file: Path, text: str) -> None:
         os.chmod(draft, mode)
         os.replace(draft, file)
     except OSError as exc:
-        raise Failure(f"{file}: cannot be written: {exc.strerror}") from exc
+        raise CommandError(f"{file}: cannot be written: {exc.strerror}") from exc
 
 
 # ---- JSON, with the comments that some clients allow ----
 
 
-def _json(text: str, name: str, told: Told) -> str:
+def _json(text: str, name: str, told: ConnectInstructions) -> str:
     tree = _tree(text)
     if _object(tree.get(told.holder, {})).get(name) != told.entry:
         text = _put(text, (told.holder, name), told.entry)
@@ -279,7 +283,7 @@ def _blank(plain: str, at: int) -> int:
 # ---- TOML ----
 
 
-def _toml(text: str, name: str, told: Told) -> str:
+def _toml(text: str, name: str, told: ConnectInstructions) -> str:
     wanted = told.entry or {}
     tree = tomllib.loads(text)
     if (_object(tree.get(told.holder, {}))).get(name) == wanted:

@@ -226,7 +226,7 @@ def pin(
     as_json: AsJson = False,
 ) -> None:
     """Accept the definitions that a remote server's tools have now (`catalogue.pins: deny`)."""
-    from gateway.cli.backends import pin
+    from gateway.cli.pins import pin
 
     pin(namespace, tool, config, as_json=as_json)
 

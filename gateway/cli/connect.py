@@ -3,11 +3,11 @@
 import json
 from pathlib import Path
 
-from gateway.cli.client_config import CLIENTS, VARIABLE, Client, Told, Wish, Written, write
-from gateway.cli.failure import Failure, say
+from gateway.cli.client_config import CLIENTS, VARIABLE, ClientApp, ConnectInstructions, ConnectRequest, FileEdit, write
+from gateway.cli.failure import CommandError, say
 
 
-def connect(client: str, wish: Wish, file: Path | None, *, writing: bool, as_json: bool) -> None:
+def connect(client: str, wish: ConnectRequest, file: Path | None, *, writing: bool, as_json: bool) -> None:
     known = CLIENTS[client]
     told = known.tell(wish)
     place = file or (known.file() if known.file is not None else None)
@@ -15,9 +15,11 @@ def connect(client: str, wish: Wish, file: Path | None, *, writing: bool, as_jso
         _print(known, told, wish, place, as_json)
         return
     if place is None or told.entry is None:
-        raise Failure(f"{known.title} keeps no file; run the line that `gatehouse connect {client}` prints", code=2)
+        raise CommandError(
+            f"{known.title} keeps no file; run the line that `gatehouse connect {client}` prints", code=2
+        )
     if client == "claude-desktop" and wish.key and wish.token is None:
-        raise Failure(f"its file holds the key itself: give --token, or set {VARIABLE}", code=2)
+        raise CommandError(f"its file holds the key itself: give --token, or set {VARIABLE}", code=2)
     written = write(place, wish.name, told)
     if as_json:
         backup = None if written.backup is None else str(written.backup)
@@ -26,7 +28,9 @@ def connect(client: str, wish: Wish, file: Path | None, *, writing: bool, as_jso
         _say_written(written, told, wish)
 
 
-def _print(known: Client, told: Told, wish: Wish, place: Path | None, as_json: bool) -> None:
+def _print(
+    known: ClientApp, told: ConnectInstructions, wish: ConnectRequest, place: Path | None, as_json: bool
+) -> None:
     if as_json:
         shown = {"client": known.title, "command": told.line or None, "file": str(place) if place else None}
         print(json.dumps({**shown, "entry": told.entry}, indent=2))
@@ -40,7 +44,7 @@ def _print(known: Client, told: Told, wish: Wish, place: Path | None, as_json: b
         say(f"then {told.after}")
 
 
-def _say_written(written: Written, told: Told, wish: Wish) -> None:
+def _say_written(written: FileEdit, told: ConnectInstructions, wish: ConnectRequest) -> None:
     if not written.changed:
         print(f"{_short(written.file)} has {wish.name} already; nothing was changed")
         return

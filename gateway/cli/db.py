@@ -5,9 +5,9 @@ import importlib
 import json
 from pathlib import Path
 
-from gateway.cli.failure import Failure, system_errors_explained
+from gateway.cli.failure import CommandError, system_errors_explained
 from gateway.cli.load_settings import make_importable, read_without_backends
-from gateway.cli.progress import Waiting
+from gateway.cli.progress import ProgressBar
 from gateway.contract import Manifest
 from gateway.settings import ModuleBackend, Settings
 from gateway.state.database import Database
@@ -17,7 +17,7 @@ from gateway.state.stores import Stores, open_stores
 def upgrade(config: Path | None, as_json: bool) -> None:
     settings = read_without_backends(config)
     make_importable(settings)
-    with system_errors_explained(settings), Waiting("upgrading"):
+    with system_errors_explained(settings), ProgressBar("upgrading"):
         applied = asyncio.run(_upgrade(settings))
     if as_json:
         print(json.dumps({"applied": applied}))
@@ -60,7 +60,7 @@ def _stores(settings: Settings) -> dict[str, Path]:
         try:
             manifest = getattr(importlib.import_module(module), "manifest", None)
         except Exception as exc:  # a module may raise anything while it is imported
-            raise Failure(f"backends.{namespace}: {module} cannot be imported: {exc}") from exc
+            raise CommandError(f"backends.{namespace}: {module} cannot be imported: {exc}") from exc
         if isinstance(manifest, Manifest) and manifest.migrations is not None:
             found[manifest.store or namespace] = manifest.migrations
     return found

@@ -19,19 +19,19 @@ from rich.console import Console
 from rich.text import Text
 
 from gateway.app import Gatehouse
-from gateway.cli.failure import Failure
-from gateway.cli.mcp_client import Client, RpcError
+from gateway.cli.failure import CommandError
+from gateway.cli.mcp_client import McpClient, RpcCallError
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 from gateway.runner import beside, listen
 from gateway.settings import Settings
-from gateway.telemetry.log import Lines
+from gateway.telemetry.log import LogLines
 from gateway.upstream.health import LoadError
 
 _COLUMN: Final = 30
 
 
-class Screen:
+class DemoScreen:
     """Lines with the seconds since the start; nothing in them is markup, and none is broken."""
 
     def __init__(self, console: Console) -> None:
@@ -68,7 +68,7 @@ def show(module: str, folder: Path | None, as_json: bool, **given: Any) -> None:
     """Play the demo of that module, with what the user gave it. Raises `Failure`, or the `Fault` that ended it."""
     demo = _load(module)
     with _room(folder) as room:
-        screen = Screen(Console(highlight=False, file=sys.stderr if as_json else None, quiet=as_json))
+        screen = DemoScreen(Console(highlight=False, file=sys.stderr if as_json else None, quiet=as_json))
         screen.title(demo.TITLE)
         facts = asyncio.run(_play(demo, room, screen, given))
         screen.end(f"Done. It is all in {room}" if folder else "Done.")
@@ -81,7 +81,7 @@ def _load(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as exc:
         # A backend may need an extra that is not installed.
-        raise Failure(f"this demo cannot be shown: {exc}; install Gatehouse with the backend's extra") from exc
+        raise CommandError(f"this demo cannot be shown: {exc}; install Gatehouse with the backend's extra") from exc
 
 
 @contextmanager
@@ -91,18 +91,18 @@ def _room(folder: Path | None) -> Generator[Path]:
             yield Path(room).resolve()
         return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise Failure(f"{folder} exists and is not an empty folder; give --folder another")
+        raise CommandError(f"{folder} exists and is not an empty folder; give --folder another")
     folder.mkdir(parents=True, exist_ok=True)
     yield folder.resolve()
 
 
-async def _play(demo: Any, room: Path, screen: Screen, given: Json) -> Json:
+async def _play(demo: Any, room: Path, screen: DemoScreen, given: Json) -> Json:
     entries = await demo.prepare(room, **given)
     async with _gateway(room, entries) as (house, base):
         screen.step("a gateway of its own", f"{base}/mcp")
         key, _ = await house.keys.create(TENANT, "demo")
-        with Client(f"{base}/mcp", key) as client:
-            return await demo.play(Embedded(room, house.settings.files_dir / TENANT, base, house, client, screen))
+        with McpClient(f"{base}/mcp", key) as client:
+            return await demo.play(DemoGateway(room, house.settings.files_dir / TENANT, base, house, client, screen))
 
 
 @asynccontextmanager
@@ -112,9 +112,9 @@ async def _gateway(room: Path, entries: Json) -> AsyncGenerator[tuple[Gatehouse,
     )
     async with AsyncExitStack() as stack:
         try:
-            house = await Gatehouse.open(settings, Lines(sys.stderr))
+            house = await Gatehouse.open(settings, LogLines(sys.stderr))
         except LoadError as exc:
-            raise Failure(f"this demo cannot be shown: {exc}") from exc
+            raise CommandError(f"this demo cannot be shown: {exc}") from exc
         stack.push_async_callback(house.close)
         bound = stack.enter_context(listen(settings))
         await stack.enter_async_context(beside(house, bound))
@@ -122,20 +122,20 @@ async def _gateway(room: Path, entries: Json) -> AsyncGenerator[tuple[Gatehouse,
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
+class DemoGateway:
     """What the demo is handed; `backends/demo.py` says what it may rely on."""
 
     folder: Path
     files: Path
     base: str
     house: Gatehouse
-    client: Client
-    screen: Screen
+    client: McpClient
+    screen: DemoScreen
 
     async def call(self, tool: str, arguments: Json) -> Json:
         try:
             result = await self._result(tool, arguments)
-        except RpcError as exc:
+        except RpcCallError as exc:
             raise Fault(Kind.INTERNAL, f"{tool} failed: {exc}") from exc
         if result.get("isError"):
             raise Fault(Kind.INTERNAL, f"{tool} failed: {_text(result)}")
@@ -144,7 +144,7 @@ class Embedded:
     async def refusal(self, tool: str, arguments: Json) -> Json:
         try:
             result = await self._result(tool, arguments)
-        except RpcError as exc:
+        except RpcCallError as exc:
             return exc.error.get("data") or exc.error
         if not result.get("isError"):
             raise Fault(Kind.INTERNAL, f"{tool} should have been refused, but answered: {_text(result)}")

@@ -19,7 +19,7 @@ UNREACHABLE: Final = 4
 CALL_FAILED: Final = 5
 
 
-class Failure(Exception):
+class CommandError(Exception):
     """Ends the command with `lines` and `code`."""
 
     def __init__(self, *lines: str, code: int = FAILED) -> None:
@@ -40,18 +40,18 @@ def system_errors_explained(settings: "Settings") -> Generator[None]:
     except BrokenPipeError:
         raise  # of the standard output: nothing that settings could mend
     except OSError as exc:
-        raise Failure(_explanation(exc, settings)) from exc
+        raise CommandError(_explanation(exc, settings)) from exc
     except Fault as fault:
         if fault.kind is not Kind.UNAVAILABLE:
             raise
         # What a client may not know and the operator must: where the data are.
-        raise Failure(_away(fault, settings)) from fault
+        raise CommandError(_away(fault, settings)) from fault
 
 
 def _away(fault: Fault, settings: "Settings") -> str:
-    from gateway.state.unreachable import Away
+    from gateway.state.unreachable import Unreachable
 
-    if isinstance(fault, Away):
+    if isinstance(fault, Unreachable):
         # Without user and password, which stand in the same setting.
         where = f"{fault.setting}: {fault.where}" if fault.where else fault.setting
         return f"{where} cannot be used ({fault.why}); `gatehouse doctor` says what is wrong"
@@ -72,7 +72,7 @@ def listening_explained(host: str, port: int, mend: str) -> Generator[None]:
     try:
         yield
     except OSError as exc:
-        raise Failure(_refused_socket(exc, f"{host}:{port}", mend)) from exc
+        raise CommandError(_refused_socket(exc, f"{host}:{port}", mend)) from exc
 
 
 def _refused_socket(exc: OSError, address: str, mend: str) -> str:

@@ -10,7 +10,7 @@
 import getpass
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -19,33 +19,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway.auth.browser_sessions import Browsers
-from gateway.auth.server.clients import Client, Clients, public_keys
-from gateway.auth.signing_keys import Signing
+from gateway.auth.browser_sessions import BrowserSessions
+from gateway.auth.server.clients import RegisteredClient, RegisteredClients, public_keys
+from gateway.auth.signing_keys import SigningKeys
 from gateway.auth.users import User, Users
-from gateway.cli.failure import Failure
-from gateway.cli.identity_db import Books, with_books
+from gateway.cli.failure import CommandError
+from gateway.cli.identity_db import IdentityDatabase, checked_scopes, with_books
 from gateway.contract import Json
-from gateway.contract.caller import EVERYDAY, SCOPES
+from gateway.contract.caller import SCOPES
 from gateway.settings import is_loopback
 from gateway.wiring.identity import OWNER
-
-_OURS: Final = ("mcp:", "bridge:")
-
-
-def checked_scopes(given: Iterable[str] | None, *, for_policies: bool = False) -> tuple[str, ...]:
-    """The everyday ones unless any is given. Raises `Failure` for one that there is not: it would open nothing.
-
-    `for_policies`: others than the house's own kinds may be given too, for policies of the organisation to speak of.
-    """
-    scopes = tuple(given or EVERYDAY)
-    unknown = sorted(set(scopes) - SCOPES)
-    if for_policies:
-        unknown = [scope for scope in unknown if ":" not in scope or scope.startswith(_OURS)]
-    if unknown:
-        raise Failure(f"no scope is named {unknown[0]} (known: {', '.join(sorted(SCOPES))})", code=2)
-    return scopes
-
 
 _LONGEST: Final = 4096
 
@@ -56,7 +39,7 @@ def add_user(
     most = checked_scopes(scopes)
     password = sys.stdin.readline(_LONGEST).rstrip("\r\n") if from_stdin else _asked()
 
-    async def put(books: Books) -> None:
+    async def put(books: IdentityDatabase) -> None:
         books.check_tenant(tenant)
         await _users(books).put(tenant, name, password, most, groups)
 
@@ -65,15 +48,15 @@ def add_user(
 
 def _asked() -> str:
     if not sys.stdin.isatty():
-        raise Failure("there is nobody to ask for a password; give it with --password-stdin", code=2)
+        raise CommandError("there is nobody to ask for a password; give it with --password-stdin", code=2)
     password = getpass.getpass("Password: ")
     if getpass.getpass("Once more: ") != password:
-        raise Failure("these are two different passwords")
+        raise CommandError("these are two different passwords")
     return password
 
 
 def list_users(tenant: str | None, config: Path | None, as_json: bool) -> None:
-    async def read(books: Books) -> list[User]:
+    async def read(books: IdentityDatabase) -> list[User]:
         if tenant is not None:
             books.check_tenant(tenant)
         return await _users(books).list(tenant)
@@ -93,25 +76,25 @@ def list_users(tenant: str | None, config: Path | None, as_json: bool) -> None:
 
 
 def remove_user(name: str, tenant: str, config: Path | None) -> None:
-    async def end(books: Books) -> bool:
+    async def end(books: IdentityDatabase) -> bool:
         return await _users(books).remove(tenant, name)
 
     if not with_books(config, end):
-        raise Failure(f"no user of {tenant} is named {name}; `gatehouse user list` shows them")
+        raise CommandError(f"no user of {tenant} is named {name}; `gatehouse user list` shows them")
 
 
 def create_sign_in_code(config: Path | None) -> None:
-    async def make(books: Books) -> str:
+    async def make(books: IdentityDatabase) -> str:
         if not is_loopback(books.settings.server.host):
-            raise Failure("codes are for a gateway that serves this machine only; use `gatehouse user add`")
+            raise CommandError("codes are for a gateway that serves this machine only; use `gatehouse user add`")
         if not await _users(books).exists(*OWNER):
             await _users(books).put(*OWNER, None, SCOPES)
-        return await Browsers(books.database).new_code(OWNER)
+        return await BrowserSessions(books.database).new_code(OWNER)
 
     print(with_books(config, make))
 
 
-def _users(books: Books) -> Users:
+def _users(books: IdentityDatabase) -> Users:
     return Users(books.database, books.revocations)
 
 
@@ -121,7 +104,7 @@ def add_client(
     most = checked_scopes(scopes)
     keys = None if jwks is None else _public(jwks)
 
-    async def make(books: Books) -> tuple[str, str]:
+    async def make(books: IdentityDatabase) -> tuple[str, str]:
         books.check_tenant(tenant)
         return await _clients(books).add_service(tenant, service, most, keys)
 
@@ -136,13 +119,13 @@ def _public(path: Path) -> Json:
     try:
         return public_keys(path.read_bytes())
     except OSError as exc:
-        raise Failure(f"cannot read {path}: {exc.strerror}") from exc
+        raise CommandError(f"cannot read {path}: {exc.strerror}") from exc
     except ValueError as exc:
-        raise Failure(f"{path} is not a JWK set") from exc
+        raise CommandError(f"{path} is not a JWK set") from exc
 
 
 def list_clients(config: Path | None, as_json: bool) -> None:
-    async def read(books: Books) -> list[Client]:
+    async def read(books: IdentityDatabase) -> list[RegisteredClient]:
         return await _clients(books).list()
 
     found = with_books(config, read)
@@ -158,24 +141,24 @@ def list_clients(config: Path | None, as_json: bool) -> None:
     Console().print(table)
 
 
-def _as_object(client: Client) -> dict[str, Any]:
+def _as_object(client: RegisteredClient) -> dict[str, Any]:
     return {name: value for name, value in asdict(client).items() if name not in ("secret", "jwks")}
 
 
 def remove_client(client_id: str, config: Path | None) -> None:
-    async def end(books: Books) -> bool:
+    async def end(books: IdentityDatabase) -> bool:
         return await _clients(books).remove(client_id)
 
     if not with_books(config, end):
-        raise Failure(f"no client has the id {client_id}; `gatehouse client list` shows them")
+        raise CommandError(f"no client has the id {client_id}; `gatehouse client list` shows them")
 
 
-def _clients(books: Books) -> Clients:
-    return Clients(books.database, books.secret("pepper"), books.revocations)
+def _clients(books: IdentityDatabase) -> RegisteredClients:
+    return RegisteredClients(books.database, books.secret("pepper"), books.revocations)
 
 
 def rotate(config: Path | None) -> None:
-    async def turn(books: Books) -> str:
-        return await (await Signing.open(books.database, books.secret("signing"))).rotate()
+    async def turn(books: IdentityDatabase) -> str:
+        return await (await SigningKeys.open(books.database, books.secret("signing"))).rotate()
 
     print(with_books(config, turn))

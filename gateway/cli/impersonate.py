@@ -10,10 +10,10 @@ import httpx
 
 from gateway.app import Gatehouse
 from gateway.auth.api_keys import DEFAULT_SCOPES
-from gateway.cli.failure import BAD_SETTINGS, UNAUTHENTICATED, UNREACHABLE, Failure, system_errors_explained
+from gateway.cli.failure import BAD_SETTINGS, UNAUTHENTICATED, UNREACHABLE, CommandError, system_errors_explained
 from gateway.cli.load_settings import ELSEWHERE, make_importable, read_settings
 from gateway.contract import Caller, Json
-from gateway.telemetry.log import Lines
+from gateway.telemetry.log import LogLines
 from gateway.upstream.health import LoadError
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ def person(
 ) -> Caller:
     """Whom the question is about."""
     if bool(subject) == bool(service):
-        raise Failure("say who would call: --subject for a user or --service for a service account", code=2)
+        raise CommandError("say who would call: --subject for a user or --service for a service account", code=2)
     kind = "user" if subject else "service"
     name = subject or service or ""
     return Caller(tenant, name, kind, frozenset(groups or ()), frozenset(scopes or DEFAULT_SCOPES))
@@ -39,7 +39,7 @@ def with_house(config: Path | None, work: Callable[[Gatehouse], T]) -> T:
     make_importable(settings)
 
     async def run() -> T:
-        house = await Gatehouse.open(settings, Lines(io.StringIO()))
+        house = await Gatehouse.open(settings, LogLines(io.StringIO()))
         try:
             return work(house)
         finally:
@@ -49,7 +49,7 @@ def with_house(config: Path | None, work: Callable[[Gatehouse], T]) -> T:
         try:
             return asyncio.run(run())
         except LoadError as exc:
-            raise Failure(settings.placed(exc.at, str(exc)), code=BAD_SETTINGS) from exc
+            raise CommandError(settings.placed(exc.at, str(exc)), code=BAD_SETTINGS) from exc
 
 
 def ask_api(base: str, token: str | None, route: str, who: Caller, more: Json) -> Json:
@@ -70,17 +70,19 @@ def _asked(base: str, token: str | None, ask: Callable[[httpx.Client], httpx.Res
         with httpx.Client(headers=headers, timeout=30, trust_env=False) as http:
             answer = ask(http)
     except (httpx.TransportError, httpx.InvalidURL) as exc:
-        raise Failure(f"cannot reach {base}: {exc}", code=UNREACHABLE) from exc
+        raise CommandError(f"cannot reach {base}: {exc}", code=UNREACHABLE) from exc
     try:
         found: Json = answer.json()
     except ValueError as exc:
-        raise Failure(f"{base} did not answer as a Gatehouse (HTTP {answer.status_code})", code=UNREACHABLE) from exc
+        raise CommandError(
+            f"{base} did not answer as a Gatehouse (HTTP {answer.status_code})", code=UNREACHABLE
+        ) from exc
     if answer.status_code == 404 and "error" not in found:
-        raise Failure(f"{base} has no operator's API; {ELSEWHERE}", code=UNREACHABLE)
+        raise CommandError(f"{base} has no operator's API; {ELSEWHERE}", code=UNREACHABLE)
     if answer.status_code != 200:
         code = UNAUTHENTICATED if answer.status_code in (401, 403) else 1
         error: Json = found.get("error") or {}
         mend = {401: GIVE_TOKEN, 403: MAKE_ADMIN}.get(answer.status_code)
         said = str(error.get("message") or f"HTTP {answer.status_code}")
-        raise Failure(said, *([mend] if mend else []), code=code)
+        raise CommandError(said, *([mend] if mend else []), code=code)
     return found

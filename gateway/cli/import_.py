@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
-from gateway.cli.failure import Failure, say
+from gateway.cli.failure import CommandError, say
 from gateway.cli.settings_file import SettingsFile, no_longer_served
 from gateway.contract import Json
 
@@ -29,7 +29,7 @@ MAX_BYTES: Final = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ClientFile:
     """One server as a client's file has it."""
 
     name: str
@@ -40,35 +40,37 @@ class Found:
     """Claude Code keeps servers for each project; empty: for all."""
 
 
-def read_clients_file(file: Path) -> list[Found]:
+def read_clients_file(file: Path) -> list[ClientFile]:
     """Every server in the file, in its order. Raises `Failure` when it is no such file."""
     tree = _tree(file)
-    found = [Found(name, entry, _workspace(file)) for name, entry in _servers(tree)]
+    found = [ClientFile(name, entry, _workspace(file)) for name, entry in _servers(tree)]
     projects: Any = tree.get("projects")
     if isinstance(projects, dict):
         for folder, project in cast("Json", projects).items():
             if isinstance(project, dict):
-                found += [Found(name, entry, Path(folder), folder) for name, entry in _servers(cast("Json", project))]
+                found += [
+                    ClientFile(name, entry, Path(folder), folder) for name, entry in _servers(cast("Json", project))
+                ]
     if not found:
-        raise Failure(f"{file}: no servers in it; expected mcpServers (Claude, Cursor) or servers (VS Code)")
+        raise CommandError(f"{file}: no servers in it; expected mcpServers (Claude, Cursor) or servers (VS Code)")
     return found
 
 
 def _tree(file: Path) -> Json:
     try:
         if file.stat().st_size > MAX_BYTES:
-            raise Failure(f"{file}: over {MAX_BYTES} bytes is no client's file")
+            raise CommandError(f"{file}: over {MAX_BYTES} bytes is no client's file")
         text = file.read_text("utf-8-sig")
     except OSError as exc:
-        raise Failure(f"{file}: {exc.strerror or exc}") from exc
+        raise CommandError(f"{file}: {exc.strerror or exc}") from exc
     except UnicodeDecodeError as exc:
-        raise Failure(f"{file}: not UTF-8") from exc
+        raise CommandError(f"{file}: not UTF-8") from exc
     try:
         tree: Any = json.loads(plain_json(text))
     except ValueError as exc:
-        raise Failure(f"{file}: not JSON: {exc}") from exc
+        raise CommandError(f"{file}: not JSON: {exc}") from exc
     if not isinstance(tree, dict):
-        raise Failure(f"{file}: expected an object")
+        raise CommandError(f"{file}: expected an object")
     return cast("Json", tree)
 
 
@@ -111,7 +113,7 @@ _SWITCHES: Final = frozenset({"disabled", "enabled"})
 
 
 @dataclass(frozen=True, slots=True)
-class Translated:
+class ImportedServer:
     """The entry, what of the original it leaves out, and what the operator should know. Holds secrets, shows none."""
 
     name: str
@@ -162,7 +164,7 @@ class _Values:
             self.notes.append(note)
 
 
-def translate(found: Found, taken: set[str]) -> Translated:
+def translate(found: ClientFile, taken: set[str]) -> ImportedServer:
     """`taken` are the namespaces that others of the same import have; the new one is added."""
     namespace = _namespace(found.name, taken)
     taken.add(namespace)
@@ -173,12 +175,12 @@ def translate(found: Found, taken: set[str]) -> Translated:
     elif url is not None:
         kind, entry, known = "url", _remote(given, url, values), _REMOTE
     else:
-        return Translated(found.name, namespace, "", {}, problem="it has neither command nor url")
+        return ImportedServer(found.name, namespace, "", {}, problem="it has neither command nor url")
     if given.get("disabled") is True or given.get("enabled") is False:
         entry["enabled"] = False
         values.notes.append("it is switched off, as it was")
     left_out = tuple(key for key in given if key not in known | _SWITCHES)
-    return Translated(found.name, namespace, kind, entry, left_out, tuple(values.notes))
+    return ImportedServer(found.name, namespace, kind, entry, left_out, tuple(values.notes))
 
 
 def _command(given: Json, values: _Values) -> Json:
@@ -235,7 +237,7 @@ def import_file(source: Path, config: Path | None, *, dry_run: bool, replace: bo
     good = [each for each in wanted if not each.problem]
     there = [each.namespace for each in good if each.namespace in file.backends]
     if there and not replace:
-        raise Failure(f"{file.path} has {', '.join(there)} already; --replace writes over them")
+        raise CommandError(f"{file.path} has {', '.join(there)} already; --replace writes over them")
     lost = no_longer_served(file)
     for each in good:
         file.put(each.namespace, each.entry)
@@ -250,13 +252,13 @@ def import_file(source: Path, config: Path | None, *, dry_run: bool, replace: bo
         if lost and good:
             say(lost)
     if not good:
-        raise Failure(f"{source}: nothing in it could be imported")
+        raise CommandError(f"{source}: nothing in it could be imported")
 
 
-def _once(wanted: Sequence[Translated]) -> list[Translated]:
+def _once(wanted: Sequence[ImportedServer]) -> list[ImportedServer]:
     """The same server under the same name in several projects is one."""
     seen: list[tuple[str, Any]] = []
-    kept: list[Translated] = []
+    kept: list[ImportedServer] = []
     for each in wanted:
         if (each.name, each.entry) not in seen:
             seen.append((each.name, each.entry))
@@ -264,7 +266,7 @@ def _once(wanted: Sequence[Translated]) -> list[Translated]:
     return kept
 
 
-def _as_object(wanted: Sequence[Translated]) -> dict[str, Any]:
+def _as_object(wanted: Sequence[ImportedServer]) -> dict[str, Any]:
     # Never the entries themselves: they may hold secrets.
     return {
         "imported": [
@@ -282,7 +284,7 @@ def _as_object(wanted: Sequence[Translated]) -> dict[str, Any]:
     }
 
 
-def _show(wanted: Sequence[Translated], path: Path, *, dry_run: bool) -> None:
+def _show(wanted: Sequence[ImportedServer], path: Path, *, dry_run: bool) -> None:
     for each in wanted:
         if each.problem:
             say(f"{each.name} is not imported: {each.problem}")

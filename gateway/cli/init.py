@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from gateway.cli.failure import BAD_SETTINGS, Failure, say
+from gateway.cli.failure import BAD_SETTINGS, CommandError, say
 from gateway.cli.settings_file import folder_of
 from gateway.settings import FILE, SettingsError, default_backends, is_loopback, load
 
@@ -32,7 +32,7 @@ SHIPPED: Final[Mapping[str, tuple[str, str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class InitAnswers:
     address: str
     sign_in: str
     serve: tuple[str, ...]
@@ -43,9 +43,9 @@ def init(
 ) -> None:
     path = config or Path(os.environ.get("GATEHOUSE_CONFIG") or FILE)
     if path.exists() and not force:
-        raise Failure(f"{path} is there already; --force writes over it and keeps the old one as {path.name}.bak")
+        raise CommandError(f"{path} is there already; --force writes over it and keeps the old one as {path.name}.bak")
     folder_of(path)
-    answers = Answers(
+    answers = InitAnswers(
         _asked(address, "Address that clients will use", ADDRESS, yes=yes).rstrip("/"),
         _asked(sign_in, "Who signs people in: embedded, or your identity provider's address", EMBEDDED, yes=yes),
         _names(_asked(serve, "Backends to serve", ",".join(default_backends()), yes=yes)),
@@ -69,13 +69,13 @@ def _names(text: str) -> tuple[str, ...]:
     names = tuple(name for name in (part.strip() for part in text.split(",")) if name)
     if unknown := [name for name in names if name not in SHIPPED]:
         known = ", ".join(SHIPPED)
-        raise Failure(
+        raise CommandError(
             f"{unknown[0]} does not ship with Gatehouse (known: {known}); `gatehouse import` has others", code=2
         )
     return names
 
 
-def page(answers: Answers) -> str:
+def page(answers: InitAnswers) -> str:
     """The whole file."""
     return "\n".join([*_server(answers), *_auth(answers), *_backends(answers), _REST])
 
@@ -85,7 +85,7 @@ _HEAD: Final = (
 )
 
 
-def _server(answers: Answers) -> list[str]:
+def _server(answers: InitAnswers) -> list[str]:
     host = urlsplit(answers.address).hostname or ""
     port = urlsplit(answers.address).port
     lines = [_HEAD, "", "server:"]
@@ -101,7 +101,7 @@ def _server(answers: Answers) -> list[str]:
     ]
 
 
-def _auth(answers: Answers) -> list[str]:
+def _auth(answers: InitAnswers) -> list[str]:
     if answers.sign_in == EMBEDDED:
         return [
             "auth:",
@@ -120,7 +120,7 @@ def _auth(answers: Answers) -> list[str]:
     ]
 
 
-def _backends(answers: Answers) -> list[str]:
+def _backends(answers: InitAnswers) -> list[str]:
     lines = ["backends:                    # the key is the namespace: tools are called KEY_tool"]
     width = max((len(f"{name}: {SHIPPED[name][0]}") for name in answers.serve), default=0)
     for name in answers.serve:
@@ -159,4 +159,4 @@ def _check(text: str, path: Path) -> None:
             for line in exc.lines[:-1]:
                 say(line.replace(draft.name, str(path)))
             last = exc.lines[-1].replace(draft.name, str(path))
-            raise Failure(last, f"{path} is not written", code=BAD_SETTINGS) from exc
+            raise CommandError(last, f"{path} is not written", code=BAD_SETTINGS) from exc

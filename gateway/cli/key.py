@@ -15,10 +15,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway.auth.api_keys import KeyInfo, Keys
-from gateway.cli.failure import Failure, system_errors_explained
-from gateway.cli.identity import checked_scopes
-from gateway.cli.identity_db import open_database
+from gateway.auth.api_keys import ApiKeyInfo, ApiKeys
+from gateway.cli.failure import CommandError, system_errors_explained
+from gateway.cli.identity_db import checked_scopes, open_database
 from gateway.cli.load_settings import read_without_backends
 from gateway.settings import Settings
 from gateway.state.secrets import load_secret
@@ -30,16 +29,16 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class KeyRing:
     """The keys, and the tenants they may belong to."""
 
-    keys: Keys
+    keys: ApiKeys
     tenants: frozenset[str]
 
     def check_tenant(self, name: str) -> None:
         if name not in self.tenants:
             known = ", ".join(sorted(self.tenants))
-            raise Failure(f"no tenant is named {name} (known: {known}); `gatehouse tenant add {name}` makes it")
+            raise CommandError(f"no tenant is named {name} (known: {known}); `gatehouse tenant add {name}` makes it")
 
 
 def create(
@@ -56,7 +55,7 @@ def create(
     wanted = checked_scopes(scopes, for_policies=True)
     ends = None if expires is None else time.time() + seconds(expires, "--expires")
 
-    async def make(ring: Ring) -> tuple[str, KeyInfo]:
+    async def make(ring: KeyRing) -> tuple[str, ApiKeyInfo]:
         ring.check_tenant(tenant)
         return await ring.keys.create(tenant, name, kind=kind, scopes=wanted, expires=ends, label=label)
 
@@ -69,19 +68,19 @@ def _principal(subject: str | None, service: str | None) -> tuple[str, Literal["
         return subject, "user"
     if service and not subject:
         return service, "service"
-    raise Failure("say whose key it is: --subject for a user or --service for a service account", code=2)
+    raise CommandError("say whose key it is: --subject for a user or --service for a service account", code=2)
 
 
 def seconds(text: str, option: str) -> int:
     """A span of time such as 30d. Raises `Failure` in the name of the option."""
     found = re.fullmatch(r"([1-9][0-9]{0,5})([smhdw])", text)
     if not found:
-        raise Failure(f"{option} is a number and a unit, s m h d or w, such as 30d", code=2)
+        raise CommandError(f"{option} is a number and a unit, s m h d or w, such as 30d", code=2)
     return int(found[1]) * _UNITS[found[2]]
 
 
 def list_keys(tenant: str | None, config: Path | None, as_json: bool) -> None:
-    async def read(ring: Ring) -> list[KeyInfo]:
+    async def read(ring: KeyRing) -> list[ApiKeyInfo]:
         if tenant is not None:
             ring.check_tenant(tenant)
         return await ring.keys.list(tenant)
@@ -94,14 +93,14 @@ def list_keys(tenant: str | None, config: Path | None, as_json: bool) -> None:
 
 
 def revoke(key_id: str, config: Path | None) -> None:
-    async def end(ring: Ring) -> bool:
+    async def end(ring: KeyRing) -> bool:
         return await ring.keys.revoke(key_id)
 
     if not _with_ring(config, end):
-        raise Failure(f"no live key has the id {key_id}; `gatehouse key list` shows them")
+        raise CommandError(f"no live key has the id {key_id}; `gatehouse key list` shows them")
 
 
-def _with_ring(config: Path | None, work: Callable[[Ring], Awaitable[T]]) -> T:
+def _with_ring(config: Path | None, work: Callable[[KeyRing], Awaitable[T]]) -> T:
     settings = read_without_backends(config)
 
     async def run() -> T:
@@ -113,22 +112,22 @@ def _with_ring(config: Path | None, work: Callable[[Ring], Awaitable[T]]) -> T:
 
 
 @asynccontextmanager
-async def _ring(settings: Settings) -> AsyncGenerator[Ring]:
+async def _ring(settings: Settings) -> AsyncGenerator[KeyRing]:
     database = await open_database(settings)
     try:
         tenants = await Tenants.open(database)
         pepper = load_secret(settings.data_dir / "secrets", "pepper")
         names = frozenset(settings.tenants) | {tenant.name for tenant in tenants.all()}
-        yield Ring(Keys(database, pepper), names)
+        yield KeyRing(ApiKeys(database, pepper), names)
     finally:
         await database.close()
 
 
-def _as_object(info: KeyInfo) -> dict[str, Any]:
+def _as_object(info: ApiKeyInfo) -> dict[str, Any]:
     return asdict(info) | {"scopes": sorted(info.scopes), "groups": sorted(info.groups)}
 
 
-def _show(infos: list[KeyInfo]) -> None:
+def _show(infos: list[ApiKeyInfo]) -> None:
     table = Table("id", "tenant", "for", "scopes", "expires", "state", "label", box=None, pad_edge=False)
     table.columns[3].min_width = max((len(scope) for info in infos for scope in info.scopes), default=0)
     for info in infos:
@@ -138,7 +137,7 @@ def _show(infos: list[KeyInfo]) -> None:
     Console().print(table)
 
 
-def _state(info: KeyInfo) -> str:
+def _state(info: ApiKeyInfo) -> str:
     if info.revoked is not None:
         return "revoked"
     return "expired" if info.expires is not None and info.expires <= time.time() else "live"

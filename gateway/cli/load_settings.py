@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from gateway.cli.failure import BAD_SETTINGS, Failure
+from gateway.cli.failure import BAD_SETTINGS, CommandError
 from gateway.settings import Settings, SettingsError, http_address, load
-from gateway.wiring.endpoints import operators_url
 
 EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104
 
@@ -20,7 +19,7 @@ def read_settings(config: Path | None, environ: Mapping[str, str] | None = None)
     try:
         return load(config, environ)
     except SettingsError as exc:
-        raise Failure(*exc.lines, code=BAD_SETTINGS) from exc
+        raise CommandError(*exc.lines, code=BAD_SETTINGS) from exc
 
 
 def read_without_backends(config: Path | None) -> Settings:
@@ -28,14 +27,14 @@ def read_without_backends(config: Path | None) -> Settings:
     try:
         return load(config, bearing=True)
     except SettingsError as exc:
-        raise Failure(*exc.lines, code=BAD_SETTINGS) from exc
+        raise CommandError(*exc.lines, code=BAD_SETTINGS) from exc
 
 
 def endpoint(config: Path | None) -> str:
     """Where a gateway of these settings serves MCP. Raises `Failure` where only it knows."""
     server = read_without_backends(config).server
     if server.port == 0 and "public_url" not in server.model_fields_set:
-        raise Failure("server.port is 0: where it listens is known once it runs; give --url", code=2)
+        raise CommandError("server.port is 0: where it listens is known once it runs; give --url", code=2)
     if server.host in EVERYWHERE and "public_url" not in server.model_fields_set:
         # Nobody can be reached there; on this machine the loopback is one of its addresses.
         return f"{http_address('127.0.0.1' if server.host == '0.0.0.0' else '::1', server.port)}/mcp"  # noqa: S104
@@ -64,7 +63,7 @@ def api_address(url: str | None, config: Path | None) -> str:
     base = url.rstrip("/").partition("/mcp")[0].rstrip("/")
     try:
         settings = read_without_backends(config)
-    except Failure:
+    except CommandError:
         return base  # they are about another gateway, or about none
     return _of(settings, base)
 
@@ -74,6 +73,6 @@ def _of(settings: Settings, base: str) -> str:
     if server.ops_port is None:
         return base
     if base == server.public_url:
-        return operators_url(settings, server.public_url)
+        return server.operators_url(server.public_url)
     here = {http_address(host, server.port) for host in (server.host, "127.0.0.1", "localhost")}
     return http_address(server.host, server.ops_port) if base in here else base

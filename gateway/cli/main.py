@@ -11,7 +11,7 @@ from typer.exceptions import Abort, TyperException
 
 from gateway.cli import commands, identity_commands, setup_commands
 from gateway.cli.audit import audit
-from gateway.cli.failure import BAD_SETTINGS, FAILED, Failure, say
+from gateway.cli.failure import BAD_SETTINGS, FAILED, CommandError, say
 from gateway.cli.policy import policies
 from gateway.cli.setup_commands import demos
 from gateway.cli.tenant import tenants
@@ -21,7 +21,7 @@ from gateway.cli.usage import usage
 from gateway.errors import Fault, Kind
 
 
-class Gatehouse(TyperGroup):
+class CommandGroup(TyperGroup):
     """Says every failure in a line; tracebacks are for those who ask with GATEHOUSE_DEBUG=1."""
 
     def main(
@@ -59,7 +59,7 @@ def _tell_flags_plainly(command: Any) -> None:
 
 def _report(exc: Exception) -> int:
     match exc:
-        case Failure():
+        case CommandError():
             lines, code = exc.lines, exc.code
         case TyperException():
             lines, code = (exc.format_message(),), exc.exit_code
@@ -74,7 +74,7 @@ def _report(exc: Exception) -> int:
     return code
 
 
-app = typer.Typer(cls=Gatehouse, help="One MCP endpoint for a whole organisation.")
+app = typer.Typer(cls=CommandGroup, help="One MCP endpoint for a whole organisation.")
 keys = typer.Typer(help="Make, list and revoke API keys.")
 database = typer.Typer(help="Look after the database.")
 backends = typer.Typer(help="Add, remove, list and check backends.")

@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 
 import httpx
 
-from gateway.cli.failure import CALL_FAILED, UNAUTHENTICATED, UNREACHABLE, Failure
+from gateway.cli.failure import CALL_FAILED, UNAUTHENTICATED, UNREACHABLE, CommandError
 from gateway.contract import MODERN, Json
 
 # A call may run for as long as its tool's deadline, an hour at most; the gateway is the one to give up.
@@ -17,7 +17,7 @@ Progress = Callable[[float, float | None, str], None]
 _META: Final = "io.modelcontextprotocol/"
 
 
-class RpcError(Exception):
+class RpcCallError(Exception):
     """The server's own error object."""
 
     def __init__(self, error: Json) -> None:
@@ -25,7 +25,7 @@ class RpcError(Exception):
         self.error = error
 
 
-class Client:
+class McpClient:
     """Speaks to one MCP endpoint; every failure is a `Failure` that says what to do, or an `RpcError`."""
 
     def __init__(self, url: str, token: str | None) -> None:
@@ -34,7 +34,7 @@ class Client:
         self._http = httpx.Client(timeout=_TIMEOUT, trust_env=False)
         self._last_id = 0
 
-    def __enter__(self) -> "Client":
+    def __enter__(self) -> "McpClient":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -83,7 +83,7 @@ class Client:
 
     def _result(self, response: httpx.Response, progress: Progress | None) -> Json:
         if response.status_code == 401:
-            raise Failure(self._unauthenticated(), code=UNAUTHENTICATED)
+            raise CommandError(self._unauthenticated(), code=UNAUTHENTICATED)
         if response.headers.get("content-type", "").startswith("text/event-stream"):
             messages = events(response.iter_lines())
         else:
@@ -94,10 +94,10 @@ class Client:
                 progress(told.get("progress") or 0, told.get("total"), told.get("message") or "")
             # An error that belongs to no request is the answer to ours: it was the only one.
             if message is not None and message.get("id") in (self._last_id, None) and "error" in message:
-                raise RpcError(message["error"])
+                raise RpcCallError(message["error"])
             if message is not None and message.get("id") == self._last_id and "result" in message:
                 return message["result"]
-        raise Failure(
+        raise CommandError(
             f"{self._url} did not answer as an MCP server (HTTP {response.status_code}); check --url, such as "
             "http://127.0.0.1:8080/mcp",
             code=UNREACHABLE,
@@ -108,16 +108,18 @@ class Client:
             return f"{self._url} does not accept this token; make one with `gatehouse key create`"
         return f"{self._url} wants a token; give --token or set GATEHOUSE_TOKEN (`gatehouse key create` makes one)"
 
-    def _unreachable(self, reason: str) -> Failure:
-        return Failure(
+    def _unreachable(self, reason: str) -> CommandError:
+        return CommandError(
             f"cannot reach {self._url}: {reason}; start it with `gatehouse serve` or give --url", code=UNREACHABLE
         )
 
 
-def refused(error: RpcError) -> Failure:
+def refused(error: RpcCallError) -> CommandError:
     """How a command ends on an error of the server's."""
     told = error.error.get("data")
-    return Failure(f"{error.error.get('message')} (code {error.error.get('code')})", *advice(told), code=CALL_FAILED)
+    return CommandError(
+        f"{error.error.get('message')} (code {error.error.get('code')})", *advice(told), code=CALL_FAILED
+    )
 
 
 def advice(told: Any) -> list[str]:

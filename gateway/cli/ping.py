@@ -10,7 +10,7 @@ import httpx2
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
-from gateway.cli.failure import CALL_FAILED, UNAUTHENTICATED, UNREACHABLE, Failure
+from gateway.cli.failure import CALL_FAILED, UNAUTHENTICATED, UNREACHABLE, CommandError
 from gateway.contract import MODERN
 
 ERAS: Final = {"modern": MODERN, "handshake": "legacy"}
@@ -19,7 +19,7 @@ _USUAL: Final = "core_ping"
 
 
 @dataclass(frozen=True, slots=True)
-class Trip:
+class PingResult:
     """What came back in one era."""
 
     era: str
@@ -40,16 +40,16 @@ def ping(url: str, token: str | None, tool: str | None, as_json: bool) -> None:
         print(f"ok  {trip.version}  {trip.tools} tools, {called}, {trip.milliseconds} ms")
 
 
-async def _trip(era: str, url: str, token: str | None, tool: str | None) -> Trip:
+async def _trip(era: str, url: str, token: str | None, tool: str | None) -> PingResult:
     began = time.monotonic()
     try:
         async with asyncio.timeout(SECONDS):
             version, tools, called = await _there_and_back(era, url, token, tool)
     except TimeoutError as exc:
-        raise Failure(f"{url}: no answer in the {era} era within {SECONDS:g} s", code=UNREACHABLE) from exc
-    except (MCPError, httpx2.HTTPError, OSError, Failure, ExceptionGroup) as exc:
+        raise CommandError(f"{url}: no answer in the {era} era within {SECONDS:g} s", code=UNREACHABLE) from exc
+    except (MCPError, httpx2.HTTPError, OSError, CommandError, ExceptionGroup) as exc:
         raise _failure(era, url, exc) from exc
-    return Trip(era, version, tools, called, round((time.monotonic() - began) * 1000))
+    return PingResult(era, version, tools, called, round((time.monotonic() - began) * 1000))
 
 
 async def _there_and_back(era: str, url: str, token: str | None, tool: str | None) -> tuple[str, int, str | None]:
@@ -67,7 +67,7 @@ async def _there_and_back(era: str, url: str, token: str | None, tool: str | Non
         except Exception as exc:
             if 401 in statuses:
                 wants = "does not accept this token" if token else "wants a token; give --token or set GATEHOUSE_TOKEN"
-                raise Failure(f"{url} {wants} (`gatehouse key create` makes one)", code=UNAUTHENTICATED) from exc
+                raise CommandError(f"{url} {wants} (`gatehouse key create` makes one)", code=UNAUTHENTICATED) from exc
             raise
 
 
@@ -76,7 +76,7 @@ async def _with_client(http: httpx2.AsyncClient, era: str, url: str, tool: str |
         names = await _names(client)
         chosen = tool or (_USUAL if _USUAL in names else None)
         if chosen is not None and (await client.call_tool(chosen, {})).is_error:
-            raise Failure(f"{url}: {chosen} failed in the {era} era", code=CALL_FAILED)
+            raise CommandError(f"{url}: {chosen} failed in the {era} era", code=CALL_FAILED)
         return str(client.protocol_version), len(names), chosen
 
 
@@ -91,17 +91,17 @@ async def _names(client: Client) -> list[str]:
             return names
 
 
-def _failure(era: str, url: str, exc: Exception) -> Failure:
+def _failure(era: str, url: str, exc: Exception) -> CommandError:
     """The first thing that went wrong, in a line; what nobody foresaw stays what it is."""
     first = exc
     while isinstance(first, ExceptionGroup):
         first = cast("ExceptionGroup[Exception]", first).exceptions[0]
     match first:
-        case Failure():
+        case CommandError():
             return first
         case MCPError():
-            return Failure(f"{url}: refused in the {era} era: {first}", code=CALL_FAILED)
+            return CommandError(f"{url}: refused in the {era} era: {first}", code=CALL_FAILED)
         case httpx2.HTTPError() | OSError():
-            return Failure(f"{url}: cannot be reached in the {era} era: {first}", code=UNREACHABLE)
+            return CommandError(f"{url}: cannot be reached in the {era} era: {first}", code=UNREACHABLE)
         case _:
             raise exc

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.failure import BAD_SETTINGS, Failure
+from gateway.cli.failure import BAD_SETTINGS, CommandError
 from gateway.cli.options import AsJson, Config
 
 if TYPE_CHECKING:
@@ -29,15 +29,15 @@ def status(context: typer.Context, config: Config = None, as_json: AsJson = Fals
     if context.invoked_subcommand is not None:
         return
     from gateway.policy.active_policies import load
-    from gateway.policy.source import BadPolicies
+    from gateway.policy.source import InvalidPolicies
 
     folder = _folder(config)
     try:
         loaded = load(folder)
-    except BadPolicies as exc:
+    except InvalidPolicies as exc:
         if as_json:
             print(json.dumps({"folder": str(folder), "usable": False, "mistakes": exc.lines}, indent=2))
-        raise Failure(
+        raise CommandError(
             *exc.lines, "a running gateway keeps its last good policies until this is mended", code=BAD_SETTINGS
         ) from exc
     own = {tenant: sorted(rules.notes) for tenant, rules in loaded.tenants.items()}
@@ -59,19 +59,19 @@ def status(context: typer.Context, config: Config = None, as_json: AsJson = Fals
 @policies.command("test")
 def run_tests(config: Config = None, as_json: AsJson = False) -> None:
     """Run the tables in the policies' folder; every policy must be hit by a row."""
-    from gateway.policy.source import BadPolicies
+    from gateway.policy.source import InvalidPolicies
     from gateway.policy.table_tests import run_tables
 
     try:
         report = run_tables(_folder(config))
-    except BadPolicies as exc:
-        raise Failure(*exc.lines, code=BAD_SETTINGS) from exc
+    except InvalidPolicies as exc:
+        raise CommandError(*exc.lines, code=BAD_SETTINGS) from exc
     if as_json:
         print(json.dumps({"rows": report.rows, "policies": report.policies, "mistakes": report.mistakes}, indent=2))
     else:
         print(f"{report.rows} rows, {report.policies} policies, {len(report.mistakes)} mistakes")
     if report.mistakes:
-        raise Failure(*report.mistakes)
+        raise CommandError(*report.mistakes)
 
 
 @policies.command()
@@ -125,9 +125,9 @@ def _object(text: str) -> dict[str, Any]:
     try:
         found: Any = json.loads(text)
     except ValueError as exc:
-        raise Failure(f"--args is not JSON: {exc}", code=2) from exc
+        raise CommandError(f"--args is not JSON: {exc}", code=2) from exc
     if not isinstance(found, dict):
-        raise Failure("--args must be a JSON object", code=2)
+        raise CommandError("--args must be a JSON object", code=2)
     return found  # type: ignore[return-value]  # a JSON object has strings for keys
 
 

@@ -13,7 +13,7 @@ PATIENCE: Final = 1.0
 """Seconds before it appears: what is over by then needs no bar."""
 
 
-class Waiting:
+class ProgressBar:
     """On standard error, so that what is printed stays clean; gone when the block ends."""
 
     def __init__(self, words: str, total: float | None = None, console: Console | None = None) -> None:
@@ -22,7 +22,7 @@ class Waiting:
         self._bar = _Late(console) if console.is_terminal else None
         self._task = self._bar.add_task(words, total=total) if self._bar is not None else None
 
-    def __enter__(self) -> "Waiting":
+    def __enter__(self) -> "ProgressBar":
         if self._bar is not None:
             self._bar.start()
         return self

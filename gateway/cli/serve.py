@@ -20,20 +20,20 @@ from rich.console import Console
 from rich.text import Text
 
 from gateway.app import Gatehouse
-from gateway.cli.client_config import Wish, claude_code, cursor, vscode
-from gateway.cli.failure import BAD_SETTINGS, Failure, listening_explained, system_errors_explained
+from gateway.cli.client_config import ConnectRequest, claude_code, cursor, vscode
+from gateway.cli.failure import BAD_SETTINGS, CommandError, listening_explained, system_errors_explained
 from gateway.cli.load_settings import make_importable
-from gateway.cli.workers import Inheritance, Workers, command, leave_with_parent
+from gateway.cli.workers import InheritedSockets, WorkerSupervisor, command, leave_with_parent
 from gateway.runner import Sockets, listen, listen_at
 from gateway.runner import serve as serve_on
 from gateway.settings import PREFIX, Settings, SettingsError, is_loopback, load
-from gateway.telemetry.log import Lines, set_up
+from gateway.telemetry.log import LogLines, set_up
 from gateway.upstream.health import LoadError
 from gateway.wiring.backends import backend_refusals
 
 
 @dataclass(frozen=True, slots=True)
-class Welcome:
+class StartupMessage:
     """The facts of one start."""
 
     url: str
@@ -68,7 +68,7 @@ class Welcome:
         say.fact("Data", str(self.data.absolute()))
         say.line()
         say.line(("Connect a client", "bold"))
-        wish = Wish("gatehouse", self.url)
+        wish = ConnectRequest("gatehouse", self.url)
         say.step("Claude Code", claude_code(wish).line)
         say.step("Cursor, in ~/.cursor/mcp.json", _compact({"mcpServers": {wish.name: cursor(wish).entry}}))
         say.step("VS Code", vscode(wish).line)
@@ -113,7 +113,7 @@ def serve(config: Path | None, host: str | None, port: int | None, workers: int 
     make_importable(settings)
     # Before anything is opened, and each of them: a start would end at the first.
     if refused := [settings.placed(refusal.at, str(refusal)) for refusal in backend_refusals(settings)]:
-        raise Failure(*refused, code=BAD_SETTINGS)
+        raise CommandError(*refused, code=BAD_SETTINGS)
     set_up(settings.log.level, settings.log.format)
     with system_errors_explained(settings), ExitStack() as stack:
         sockets = _sockets(settings, inherit, stack)
@@ -123,7 +123,7 @@ def serve(config: Path | None, host: str | None, port: int | None, workers: int 
         try:
             uvloop.run(_serve(settings, sockets, reload, inherit))
         except LoadError as exc:
-            raise Failure(settings.placed(exc.at, str(exc)), code=BAD_SETTINGS) from exc
+            raise CommandError(settings.placed(exc.at, str(exc)), code=BAD_SETTINGS) from exc
 
 
 def _read(config: Path | None, overrides: Mapping[str, str]) -> Settings:
@@ -135,13 +135,13 @@ def _read(config: Path | None, overrides: Mapping[str, str]) -> Settings:
         for name in overrides:
             option = f"--{name.removeprefix(f'{PREFIX}SERVER__').lower()}"
             lines = [line.replace(f"environment {name}: ", f"{option}: ", 1) for line in lines]
-        raise Failure(*lines, code=BAD_SETTINGS) from exc
+        raise CommandError(*lines, code=BAD_SETTINGS) from exc
 
 
 def _sockets(settings: Settings, inherit: str | None, stack: ExitStack) -> Sockets:
     """Bound here, or by the process that started this worker."""
     if inherit is not None:
-        given = Inheritance.parse(inherit)
+        given = InheritedSockets.parse(inherit)
         main = stack.enter_context(socket.socket(fileno=given.main))
         ops = None if given.ops is None else stack.enter_context(socket.socket(fileno=given.ops))
         return Sockets(main, ops)
@@ -156,18 +156,18 @@ def _sockets(settings: Settings, inherit: str | None, stack: ExitStack) -> Socke
 
 def _supervise(settings: Settings, sockets: Sockets) -> None:
     async def run() -> int:
-        return await Workers(command(), settings.server.workers, sockets.main, sockets.ops).run()
+        return await WorkerSupervisor(command(), settings.server.workers, sockets.main, sockets.ops).run()
 
     if code := asyncio.run(run()):
-        raise Failure("the workers could not be started", code=code)
+        raise CommandError("the workers could not be started", code=code)
 
 
 async def _serve(settings: Settings, sockets: Sockets, reload: Callable[[], Settings], inherit: str | None) -> None:
-    given = None if inherit is None else Inheritance.parse(inherit)
+    given = None if inherit is None else InheritedSockets.parse(inherit)
     if given is not None:
         leave_with_parent(given.parent)
     loop = asyncio.get_running_loop()
-    lines = Lines(sys.stderr, loop.call_later)
+    lines = LogLines(sys.stderr, loop.call_later)
     house = await Gatehouse.open(settings, lines, sockets.main.getsockname()[1])
     try:
         if given is None or given.loud:
@@ -178,7 +178,7 @@ async def _serve(settings: Settings, sockets: Sockets, reload: Callable[[], Sett
         lines.flush()
 
 
-async def _welcome(house: Gatehouse) -> Welcome:
+async def _welcome(house: Gatehouse) -> StartupMessage:
     """The first time also makes a key, never shown again: on this machine only, for elsewhere it would lie in a log."""
     settings = house.settings
     asked = settings.auth.mode != "none"
@@ -186,4 +186,6 @@ async def _welcome(house: Gatehouse) -> Welcome:
     if asked and is_loopback(settings.server.host) and not await house.keys.list():
         key, _ = await house.keys.create("default", "owner", label="made at the first start")
     code = await house.identity.sign_in_code()
-    return Welcome(f"{house.public_url}/mcp", asked, key, settings.source, settings.data_dir, code, house.console_url)
+    return StartupMessage(
+        f"{house.public_url}/mcp", asked, key, settings.source, settings.data_dir, code, house.console_url
+    )

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import YAMLError
 
-from gateway.cli.failure import BAD_SETTINGS, Failure
+from gateway.cli.failure import BAD_SETTINGS, CommandError
 from gateway.cli.load_settings import make_importable
 from gateway.contract import Json
 from gateway.settings import FILE, Settings, SettingsError, UrlBackend, default_backends, load
@@ -79,7 +79,7 @@ class SettingsFile:
             settings = load(fresh, {**os.environ, **unset})
         except SettingsError as exc:
             lines = (line.replace(str(fresh), str(self.path)) for line in exc.lines)
-            raise Failure(*lines, self._as_it_was, code=BAD_SETTINGS) from exc
+            raise CommandError(*lines, self._as_it_was, code=BAD_SETTINGS) from exc
         if self._put:
             self._judge(settings)
 
@@ -96,7 +96,7 @@ class SettingsFile:
             except LoadError as exc:
                 private = isinstance(entry, UrlBackend) and not entry.allow_private and exc.at[-1] == "url"
                 mend = [_MEND_PRIVATE] if private else []
-                raise Failure(str(exc), *mend, self._as_it_was, code=BAD_SETTINGS) from exc
+                raise CommandError(str(exc), *mend, self._as_it_was, code=BAD_SETTINGS) from exc
 
     @property
     def _as_it_was(self) -> str:
@@ -108,11 +108,11 @@ class SettingsFile:
         try:
             tree: Any = cast("Any", self._yaml).load(self.path.read_text("utf-8"))
         except (OSError, UnicodeDecodeError) as exc:
-            raise Failure(f"{self.path}: cannot be read: {exc}", code=BAD_SETTINGS) from exc
+            raise CommandError(f"{self.path}: cannot be read: {exc}", code=BAD_SETTINGS) from exc
         except YAMLError as exc:
-            raise Failure(f"{self.path}: not YAML; `gatehouse check` says where", code=BAD_SETTINGS) from exc
+            raise CommandError(f"{self.path}: not YAML; `gatehouse check` says where", code=BAD_SETTINGS) from exc
         if tree is not None and not isinstance(tree, CommentedMap):
-            raise Failure(f"{self.path}: expected settings, such as backends:", code=BAD_SETTINGS)
+            raise CommandError(f"{self.path}: expected settings, such as backends:", code=BAD_SETTINGS)
         return cast("Json", tree if tree is not None else CommentedMap())
 
     def _text(self) -> str:
@@ -125,7 +125,9 @@ def folder_of(path: Path) -> Path:
     """Where that file lies. Raises `Failure` when there is no such folder."""
     folder = path.absolute().parent
     if not folder.is_dir():
-        raise Failure(f"there is no folder {folder}; make it, or name another file with --config", code=BAD_SETTINGS)
+        raise CommandError(
+            f"there is no folder {folder}; make it, or name another file with --config", code=BAD_SETTINGS
+        )
     return folder
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from gateway.cli.commands import Token, Url, endpoint_of
-from gateway.cli.failure import Failure
+from gateway.cli.failure import CommandError
 from gateway.cli.options import AsJson, Config
 
 
@@ -65,16 +65,16 @@ def connect(
     import os
     import re
 
-    from gateway.cli.client_config import CLIENTS, VARIABLE, Wish
+    from gateway.cli.client_config import CLIENTS, VARIABLE, ConnectRequest
     from gateway.cli.connect import connect
 
     if client not in CLIENTS:
-        raise Failure(f"no client is named {client} (known: {', '.join(CLIENTS)})", code=2)
+        raise CommandError(f"no client is named {client} (known: {', '.join(CLIENTS)})", code=2)
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
-        raise Failure("--name may have letters, digits, _ and -", code=2)
+        raise CommandError("--name may have letters, digits, _ and -", code=2)
     # A key lies in the environment for other commands too: it goes to a client only where that was asked for.
     given = token or (os.environ.get(VARIABLE) if key else None)
-    wish = Wish(name, endpoint_of(url, config), key or token is not None, given)
+    wish = ConnectRequest(name, endpoint_of(url, config), key or token is not None, given)
     connect(client, wish, file, writing=write, as_json=as_json)
 
 
@@ -103,12 +103,12 @@ def stdio(
 
     Without a key it signs you in: it opens the browser, and keeps what it is given for the next time.
     """
-    from gateway.cli.signin.credential import Program
+    from gateway.cli.signin.credential import ClientRegistration
     from gateway.cli.stdio.server import stdio
 
-    program = Program(client_id or None, client_secret or None, client_document or None, callback_port)
+    program = ClientRegistration(client_id or None, client_secret or None, client_document or None, callback_port)
     if problem := program.problem():
-        raise Failure(problem, code=2)
+        raise CommandError(problem, code=2)
     stdio(endpoint_of(url, config), token, program)
 
 

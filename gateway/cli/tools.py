@@ -7,17 +7,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway.cli.failure import CALL_FAILED, Failure
-from gateway.cli.mcp_client import Client, RpcError, advice, refused
-from gateway.cli.progress import Waiting
+from gateway.cli.failure import CALL_FAILED, CommandError
+from gateway.cli.mcp_client import McpClient, RpcCallError, advice, refused
+from gateway.cli.progress import ProgressBar
 from gateway.contract import Json
 
 
 def list_tools(url: str, token: str | None, as_json: bool) -> None:
-    with Client(url, token) as client:
+    with McpClient(url, token) as client:
         try:
             tools = client.tools()
-        except RpcError as exc:
+        except RpcCallError as exc:
             raise refused(exc) from exc
     show(tools, as_json)
 
@@ -51,18 +51,18 @@ def _first_line(text: str) -> str:
 
 
 def call(tool: str, arguments: str, url: str, token: str | None, as_json: bool) -> None:
-    with Client(url, token) as client, Waiting(tool) as waiting:
+    with McpClient(url, token) as client, ProgressBar(tool) as waiting:
         try:
             result = client.call(tool, _object(arguments), waiting.at)
-        except RpcError as exc:
+        except RpcCallError as exc:
             if as_json:
                 print(json.dumps({"error": exc.error}, indent=2, ensure_ascii=False))
             raise refused(exc) from exc
     print(json.dumps(result, indent=2, ensure_ascii=False) if as_json else _text(result))
     if result.get("resultType") == "input_required":
-        raise Failure(f"{tool} asks a question, which this command cannot put to you; use an MCP client")
+        raise CommandError(f"{tool} asks a question, which this command cannot put to you; use an MCP client")
     if result.get("isError"):
-        raise Failure(f"{tool} failed; its answer is above", *advice(_error(result)), code=CALL_FAILED)
+        raise CommandError(f"{tool} failed; its answer is above", *advice(_error(result)), code=CALL_FAILED)
 
 
 def _error(result: Json) -> Any:
@@ -76,9 +76,9 @@ def _object(text: str) -> Json:
     try:
         arguments: Any = json.loads(text)
     except ValueError as exc:
-        raise Failure(f'arguments are not JSON: {exc}; write them as \'{{"name": "value"}}\'', code=2) from exc
+        raise CommandError(f'arguments are not JSON: {exc}; write them as \'{{"name": "value"}}\'', code=2) from exc
     if not isinstance(arguments, dict):
-        raise Failure('arguments must be a JSON object, such as \'{"name": "value"}\'', code=2)
+        raise CommandError('arguments must be a JSON object, such as \'{"name": "value"}\'', code=2)
     return cast("Json", arguments)
 
 

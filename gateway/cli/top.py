@@ -80,17 +80,17 @@ def _local(config: Path | None, minutes: int) -> Any:
 
     from gateway.cli.load_settings import read_without_backends
     from gateway.state.audit_sqlite import FILE
-    from gateway.state.call_history import Calls, Wanted
+    from gateway.state.call_history import CallFilter, CallHistory
 
     settings = read_without_backends(config)
     at = settings.database.url
-    calls = Calls(Path(settings.data_dir) / FILE, at.get_secret_value() if at is not None else None)
+    calls = CallHistory(Path(settings.data_dir) / FILE, at.get_secret_value() if at is not None else None)
 
     def look() -> "Json":
         seen = calls.traffic_now(None, minutes * 60, _SLOTS)
         shares = {f"p{share}_us": round(seen.percentile(share / 100)) for share in (50, 95, 99)}
         traffic = {**to_builtins(seen), "calls": seen.calls, **shares}
-        return {"traffic": traffic, "calls": to_builtins(calls.find_now(Wanted(limit=_SHOWN)))}
+        return {"traffic": traffic, "calls": to_builtins(calls.find_now(CallFilter(limit=_SHOWN)))}
 
     return look
 

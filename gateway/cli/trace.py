@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from gateway.cli.failure import Failure
+from gateway.cli.failure import CommandError
 from gateway.cli.options import AsJson, Config
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gateway.telemetry.trace_store import Kept
+    from gateway.telemetry.trace_store import StoredSpan
 
 _WIDTH: Final = 40
 _NOTHING: Final = 0.000_005
@@ -35,7 +35,7 @@ def trace(
 
     spans = find(Path(read_without_backends(config).data_dir) / FILE, id)
     if not spans:
-        raise Failure(
+        raise CommandError(
             f"no call of the id {id[:64]} was kept here",
             "failed, denied and slow calls always are, of the others telemetry.traces.share",
         )
@@ -45,7 +45,7 @@ def trace(
         draw(spans, Console(highlight=False))
 
 
-def draw(spans: "Sequence[Kept]", console: "Console") -> None:
+def draw(spans: "Sequence[StoredSpan]", console: "Console") -> None:
     """Each span a bar below its parent, with the gateway's own stages where they matter."""
     from rich.padding import Padding
     from rich.text import Text
@@ -68,7 +68,7 @@ def draw(spans: "Sequence[Kept]", console: "Console") -> None:
             console.print(Padding(told, (0, 0, 0, 2 * depth + 9), expand=False))
 
 
-def _details(span: "Kept") -> Iterator[str]:
+def _details(span: "StoredSpan") -> Iterator[str]:
     shown = span.attributes
     facts = [f"{key.removeprefix('gatehouse.')}={shown[key]}" for key in _SHOWN if shown.get(key)]
     facts += [f"{name}={value}" for name, value in span.said]

@@ -25,7 +25,7 @@ _BACK_OFF: Final = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Inheritance:
+class InheritedSockets:
     """What a worker is given: the sockets' numbers, a pipe that ends with its parent, and whether it greets."""
 
     main: int
@@ -37,12 +37,12 @@ class Inheritance:
         return f"{self.main},{'' if self.ops is None else self.ops},{self.parent},{int(self.loud)}"
 
     @classmethod
-    def parse(cls, text: str) -> "Inheritance":
+    def parse(cls, text: str) -> "InheritedSockets":
         main, ops, parent, loud = text.split(",")
         return cls(int(main), int(ops) if ops else None, int(parent), loud == "1")
 
 
-class Workers:
+class WorkerSupervisor:
     """`run` returns the exit code when all have ended."""
 
     def __init__(self, command: Sequence[str], count: int, main: socket.socket, ops: socket.socket | None) -> None:
@@ -96,7 +96,7 @@ class Workers:
 
     async def _one(self, number: int, pipe: int, *, loud: bool) -> int:
         ops = None if self._ops is None else self._ops.fileno()
-        given = Inheritance(self._main.fileno(), ops, pipe, loud)
+        given = InheritedSockets(self._main.fileno(), ops, pipe, loud)
         process = await asyncio.create_subprocess_exec(
             *self._command,
             "--inherit",

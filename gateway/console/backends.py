@@ -4,7 +4,7 @@ from gateway.console.components import card, facts, table
 from gateway.console.format import ago, effect, many, moment, pill
 from gateway.console.html import Child, Html, h, markup
 from gateway.console.overview import state
-from gateway.console.queries import Look, Page
+from gateway.console.queries import ConsolePage, ConsoleQueries
 from gateway.contract import Json, Route
 from gateway.errors import Fault, Kind
 
@@ -22,14 +22,14 @@ _KINDS = {
 }
 
 
-async def backends(look: Look) -> Page:
+async def backends(look: ConsoleQueries) -> ConsolePage:
     found = await look.sources.backends(look.caller)
     cards = h.div((_card(look, each) for each in found), class_="cards", data_part="backends")
     empty = None if found else h.p("No backend is served.", class_="empty")
-    return Page("Backends", markup(h.h1("Backends"), cards, empty), "backends", live=True)
+    return ConsolePage("Backends", markup(h.h1("Backends"), cards, empty), "backends", live=True)
 
 
-def _card(look: Look, backend: Json) -> Html:
+def _card(look: ConsoleQueries, backend: Json) -> Html:
     name = backend["namespace"]
     listed = ", ".join(
         many(backend[f"{each}s"], each) for each in ("tool", "resource", "prompt") if backend[f"{each}s"]
@@ -66,7 +66,7 @@ def _notices(backend: Json) -> Html | None:
     return h.p(said, class_="notices") if said else None
 
 
-async def backend(look: Look, name: str) -> Page:
+async def backend(look: ConsoleQueries, name: str) -> ConsolePage:
     found = {each["namespace"]: each for each in await look.sources.backends(look.caller)}.get(name)
     if found is None:
         raise Fault(Kind.NOT_FOUND, "No backend of that name is served.")
@@ -85,7 +85,7 @@ async def backend(look: Look, name: str) -> Page:
         h.div(card("How it is", _health(found), id="health"), _trouble(found), class_="two"),
         card("Tools", table("Its tools", ("Tool", "Effect", "What it does"), rows, "It lists no tools."), id="tools"),
     )
-    return Page(name, body, "backends")
+    return ConsolePage(name, body, "backends")
 
 
 def _health(found: Json) -> Html:

@@ -13,11 +13,11 @@ from gateway.console.components import call_heads, call_rows, card, copyable, fa
 from gateway.console.format import effect, many, moment, outcome, percent, took, who
 from gateway.console.html import Child, Html, h, markup
 from gateway.console.policy_check import explained
-from gateway.console.queries import Look, Page
+from gateway.console.queries import ConsolePage, ConsoleQueries
 from gateway.contract import Caller, Json
 from gateway.errors import Fault, Kind
-from gateway.state.call_history import SeenCall, Wanted
-from gateway.telemetry.trace_store import Kept, Line, find, lines, nested
+from gateway.state.call_history import CallFilter, VisibleCall
+from gateway.telemetry.trace_store import StoredLogLine, StoredSpan, find, lines, nested
 
 _KINDS: Final = {"server": "request", "client": "remote server", "internal": "made by a module"}
 
@@ -26,7 +26,7 @@ _MOST_DEEP: Final = 12
 _TONES: Final = 6
 
 
-def waterfall(spans: Sequence[Kept]) -> Html:
+def waterfall(spans: Sequence[StoredSpan]) -> Html:
     """Each span below its parent, as a bar of where it began and how long it was."""
     first, last = min(span.started for span in spans), max(span.ended for span in spans)
     whole = max(1, last - first)
@@ -40,7 +40,7 @@ def waterfall(spans: Sequence[Kept]) -> Html:
     )
 
 
-def _row(span: Kept, depth: int, first: int, whole: int) -> Html:
+def _row(span: StoredSpan, depth: int, first: int, whole: int) -> Html:
     begins, long = (span.started - first) / whole, (span.ended - span.started) / whole
     kind = "failed" if span.error is not None else "line" if span.kind == "client" else "ok"
     pieces = [(begins, long, kind)]
@@ -62,11 +62,11 @@ def _row(span: Kept, depth: int, first: int, whole: int) -> Html:
     )
 
 
-def _kind(span: Kept) -> str:
+def _kind(span: StoredSpan) -> str:
     return "a module's work" if span.is_work else _KINDS.get(span.kind, span.kind)
 
 
-def _attributes(span: Kept) -> Html:
+def _attributes(span: StoredSpan) -> Html:
     shown = {**span.attributes, "span id": span.span_id, "parent": span.parent_id or "none"}
     return h.dl(
         (
@@ -77,7 +77,7 @@ def _attributes(span: Kept) -> Html:
     )
 
 
-def stages(own: Kept | None) -> Html | None:
+def stages(own: StoredSpan | None) -> Html | None:
     """The gateway's own time."""
     if own is None:
         return None
@@ -101,9 +101,9 @@ def stages(own: Kept | None) -> Html | None:
     )
 
 
-async def call(look: Look, id: str) -> Page:
+async def call(look: ConsoleQueries, id: str) -> ConsolePage:
     """Raises `Fault(NOT_FOUND)` also for what another tenant called: the two are alike."""
-    found = await look.sources.calls.find(Wanted(tenant=look.tenant, id=id, limit=50))
+    found = await look.sources.calls.find(CallFilter(tenant=look.tenant, id=id, limit=50))
     chosen = _chosen(look, found)
     wanted = chosen.trace_id if chosen is not None and chosen.trace_id else id
     spans = await asyncio.to_thread(find, look.sources.store, wanted, look.tenant)
@@ -123,17 +123,17 @@ async def call(look: Look, id: str) -> Page:
         _logs(look, await _lines(look, spans)),
         _others(look, found, chosen),
     )
-    return Page(title, body, "calls")
+    return ConsolePage(title, body, "calls")
 
 
-def _chosen(look: Look, found: Sequence[SeenCall]) -> SeenCall | None:
+def _chosen(look: ConsoleQueries, found: Sequence[VisibleCall]) -> VisibleCall | None:
     """The one that was asked for; else the one that began first, within which the others were made."""
     at = look.number("at", 0, 0, 1e12)
     exact = [each for each in found if abs(each.at - at) < 1e-3]
     return next(iter(exact), None) or min(found, key=lambda each: each.at - each.duration_us / 1e6, default=None)
 
 
-def _own_span(spans: Sequence[Kept], chosen: SeenCall | None, id: str) -> Kept | None:
+def _own_span(spans: Sequence[StoredSpan], chosen: VisibleCall | None, id: str) -> StoredSpan | None:
     mine = [
         span
         for span in spans
@@ -146,7 +146,7 @@ def _own_span(spans: Sequence[Kept], chosen: SeenCall | None, id: str) -> Kept |
     return min(named, key=lambda span: abs(span.ended / 1e9 - chosen.at), default=None)
 
 
-def _facts(look: Look, chosen: SeenCall | None, own: Kept | None, id: str) -> Html:
+def _facts(look: ConsoleQueries, chosen: VisibleCall | None, own: StoredSpan | None, id: str) -> Html:
     told = own.attributes if own is not None else {}
     trace = chosen.trace_id if chosen is not None else own.trace_id if own is not None else ""
     pairs: list[tuple[str, Child]] = []
@@ -170,7 +170,7 @@ def _facts(look: Look, chosen: SeenCall | None, own: Kept | None, id: str) -> Ht
     return markup(facts(pairs), copyable(id, "the correlation id"))
 
 
-def _trace(look: Look, trace: str) -> Child:
+def _trace(look: ConsoleQueries, trace: str) -> Child:
     if not trace:
         return None
     if look.sources.trace_url is None:
@@ -178,7 +178,7 @@ def _trace(look: Look, trace: str) -> Child:
     return h.a(h.code(trace), href=look.sources.trace_url.replace("{trace_id}", trace), rel="noreferrer external")
 
 
-def _why(look: Look, chosen: SeenCall | None, own: Kept | None) -> Html:
+def _why(look: ConsoleQueries, chosen: VisibleCall | None, own: StoredSpan | None) -> Html:
     told = own.attributes if own is not None else {}
     stage = list(_stage_names(told))[-1:]
     failure = own.error if own is not None else None
@@ -195,7 +195,7 @@ def _why(look: Look, chosen: SeenCall | None, own: Kept | None) -> Html:
     return markup(facts(rows), _now(look, chosen))
 
 
-def failure_shown(chosen: SeenCall | None) -> bool:
+def failure_shown(chosen: VisibleCall | None) -> bool:
     return chosen is not None and chosen.kind != "ok"
 
 
@@ -209,7 +209,7 @@ def _stage_names(attributes: Json) -> Iterator[str]:
     return (key.removeprefix("gatehouse.stage.") for key in attributes if key.startswith("gatehouse.stage."))
 
 
-def _now(look: Look, chosen: SeenCall | None) -> Html | None:
+def _now(look: ConsoleQueries, chosen: VisibleCall | None) -> Html | None:
     """What policy would say now, of the caller as it was then."""
     if chosen is None or chosen.method != "tools/call" or chosen.effect is None:
         return None
@@ -225,7 +225,7 @@ def _now(look: Look, chosen: SeenCall | None) -> Html | None:
     )
 
 
-def _caller(chosen: SeenCall) -> Caller:
+def _caller(chosen: VisibleCall) -> Caller:
     try:
         context = cast("dict[str, Any]", json.loads(chosen.context or "{}"))
     except ValueError:
@@ -235,7 +235,7 @@ def _caller(chosen: SeenCall) -> Caller:
     return Caller(chosen.tenant, subject, "service" if kind == "service" else "user", groups, scopes)
 
 
-def _time(spans: Sequence[Kept], own: Kept | None) -> list[Html | None]:
+def _time(spans: Sequence[StoredSpan], own: StoredSpan | None) -> list[Html | None]:
     if not spans:
         return [
             h.p(
@@ -247,13 +247,13 @@ def _time(spans: Sequence[Kept], own: Kept | None) -> list[Html | None]:
     return [waterfall(spans), stages(own)]
 
 
-async def _lines(look: Look, spans: Sequence[Kept]) -> list[Line]:
+async def _lines(look: ConsoleQueries, spans: Sequence[StoredSpan]) -> list[StoredLogLine]:
     """Of the organisation's operators alone: a cause may tell of the machine."""
     ids = [span.span_id for span in spans]
     return await asyncio.to_thread(lambda: lines(look.sources.store, spans=ids)) if look.everywhere and ids else []
 
 
-def _logs(look: Look, logged: Sequence[Line]) -> Html | None:
+def _logs(look: ConsoleQueries, logged: Sequence[StoredLogLine]) -> Html | None:
     if not logged:
         return None
     rows: list[list[Child]] = [
@@ -269,7 +269,7 @@ def _logs(look: Look, logged: Sequence[Line]) -> Html | None:
     return card("Log", table("What was logged", ("When", "Level", "Message"), rows, ""), id="log")
 
 
-def _others(look: Look, found: Sequence[SeenCall], chosen: SeenCall | None) -> Html | None:
+def _others(look: ConsoleQueries, found: Sequence[VisibleCall], chosen: VisibleCall | None) -> Html | None:
     others = [each for each in found if each is not chosen]
     if not others:
         return None

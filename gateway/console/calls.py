@@ -4,8 +4,8 @@ from typing import Final
 
 from gateway.console.components import call_heads, call_rows, card, table
 from gateway.console.html import Html, h, markup
-from gateway.console.queries import Look, Page
-from gateway.state.call_history import Wanted
+from gateway.console.queries import ConsolePage, ConsoleQueries
+from gateway.state.call_history import CallFilter
 
 _PAGE: Final = 50
 _OUTCOMES: Final = (
@@ -24,9 +24,9 @@ _OUTCOMES: Final = (
 )
 
 
-async def calls(look: Look) -> Page:
+async def calls(look: ConsoleQueries) -> ConsolePage:
     before = look.number("before", 0, 0, 1e12)
-    wanted = Wanted(
+    wanted = CallFilter(
         tenant=look.tenant,
         id=look.query.get("id", "").strip(),
         outcome=look.query.get("outcome", ""),
@@ -52,10 +52,10 @@ async def calls(look: Look) -> Page:
             "The newest first", listed, h.p(newest, older, class_="pages"), id="found", part="" if before else "found"
         ),
     )
-    return Page("Calls", body, "calls", live=not before)
+    return ConsolePage("Calls", body, "calls", live=not before)
 
 
-def _filters(look: Look) -> Html:
+def _filters(look: ConsoleQueries) -> Html:
     now = look.query.get("outcome", "")
     tenant = h.input(type="hidden", name="tenant", value=look.tenant) if look.everywhere and look.tenant else None
     return h.form(
@@ -80,7 +80,7 @@ def _filters(look: Look) -> Html:
     )
 
 
-def _field(look: Look, name: str, label: str, kind: str) -> Html:
+def _field(look: ConsoleQueries, name: str, label: str, kind: str) -> Html:
     value = look.query.get(name, "")
     given = h.input(id=name, name=name, type=kind, value=value, maxlength=256, min=0 if kind == "number" else None)
     return h.div(h.label(label, for_=name), given)

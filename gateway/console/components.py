@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from gateway.console import charts
 from gateway.console.format import moment, outcome, took, who
 from gateway.console.html import Child, Html, h
-from gateway.console.queries import Look
-from gateway.state.call_history import SeenCall
+from gateway.console.queries import ConsoleQueries
+from gateway.state.call_history import VisibleCall
 
 
 def card(title: str, *body: Child, id: str = "", part: str = "", wide: bool = False, more: Child = None) -> Html:
@@ -48,7 +48,7 @@ def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[Child]], e
     )
 
 
-def call_rows(look: Look, calls: Sequence[SeenCall]) -> list[list[Child]]:
+def call_rows(look: ConsoleQueries, calls: Sequence[VisibleCall]) -> list[list[Child]]:
     longest = max((call.duration_us for call in calls), default=0)
     return [
         [
@@ -64,7 +64,7 @@ def call_rows(look: Look, calls: Sequence[SeenCall]) -> list[list[Child]]:
     ]
 
 
-def call_heads(look: Look) -> list[str]:
+def call_heads(look: ConsoleQueries) -> list[str]:
     return ["When", "Outcome", "What", *(("Tenant",) if look.tenant is None else ()), "Who", "Took", "Correlation id"]
 
 

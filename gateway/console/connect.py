@@ -3,10 +3,10 @@
 from gateway.console import connect_lines
 from gateway.console.components import card, copyable
 from gateway.console.html import Html, h, markup
-from gateway.console.queries import Look, Page
+from gateway.console.queries import ConsolePage, ConsoleQueries
 
 
-async def connect(look: Look) -> Page:
+async def connect(look: ConsoleQueries) -> ConsolePage:
     at = look.query.get("at", "/mcp")
     paths = list(look.sources.endpoints())
     chosen = at if at in paths else "/mcp"
@@ -35,7 +35,7 @@ async def connect(look: Look) -> Page:
             class_="cards",
         ),
     )
-    return Page("Connect", body, "connect")
+    return ConsolePage("Connect", body, "connect")
 
 
 def _way(title: str, where: str, text: str, label: str) -> Html:

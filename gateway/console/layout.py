@@ -6,7 +6,7 @@ from typing import Final
 
 from gateway.console.format import who
 from gateway.console.html import Html, h, markup
-from gateway.console.queries import Look, Page
+from gateway.console.queries import ConsolePage, ConsoleQueries
 
 _FOLDER: Final = Path(__file__).with_name("static")
 TYPES: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
@@ -37,7 +37,7 @@ _LINKS: Final = (
 )
 
 
-def whole(look: Look, page: Page) -> str:
+def whole(look: ConsoleQueries, page: ConsolePage) -> str:
     """The page as it is sent."""
     live = h.button("Live", type="button", class_="live", id="live", aria_pressed="true") if page.live else None
     return _document(
@@ -93,7 +93,7 @@ def _mark() -> Html:
     )
 
 
-def _tenants(look: Look) -> Html | None:
+def _tenants(look: ConsoleQueries) -> Html | None:
     """Only for those who may look at several."""
     if not look.everywhere:
         return h.span(look.tenant, class_="tenant", title="Your tenant")
@@ -111,7 +111,7 @@ def _tenants(look: Look) -> Html | None:
     )
 
 
-def _person(look: Look) -> Html:
+def _person(look: ConsoleQueries) -> Html:
     if not look.signed_in:
         return h.span("no sign-in", class_="dim", title="auth.mode: none")
     return h.form(

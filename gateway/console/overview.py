@@ -6,9 +6,9 @@ from gateway.console import charts
 from gateway.console.components import call_heads, call_rows, card, table
 from gateway.console.format import ago, count, many, percent, pill, took, who
 from gateway.console.html import Child, Html, h, markup
-from gateway.console.queries import Look, Page
+from gateway.console.queries import ConsolePage, ConsoleQueries
 from gateway.contract import Json
-from gateway.state.call_history import MOST, Traffic, Wanted
+from gateway.state.call_history import MOST, CallFilter, Traffic
 
 _SPANS: Final = ((1, "1 min"), (15, "15 min"), (60, "1 h"), (1440, "24 h"))
 _SLOTS: Final = 60
@@ -20,10 +20,10 @@ _STATES: Final = {
 }
 
 
-async def overview(look: Look) -> Page:
+async def overview(look: ConsoleQueries) -> ConsolePage:
     minutes = int(look.number("minutes", 15, 1, 1440))
     traffic = await look.sources.calls.traffic(look.tenant, minutes * 60, _SLOTS)
-    calls = await look.sources.calls.find(Wanted(tenant=look.tenant, limit=10))
+    calls = await look.sources.calls.find(CallFilter(tenant=look.tenant, limit=10))
     backends = await look.sources.backends(look.caller)
     body = markup(
         h.h1("Overview"),
@@ -56,10 +56,10 @@ async def overview(look: Look) -> Page:
             more=h.a("All calls", href=look.to("calls")),
         ),
     )
-    return Page("Overview", body, "", live=True)
+    return ConsolePage("Overview", body, "", live=True)
 
 
-def _spans(look: Look, minutes: int) -> Html:
+def _spans(look: ConsoleQueries, minutes: int) -> Html:
     links = (
         h.a(name, href=look.to(minutes=each), aria_current="true" if each == minutes else None) for each, name in _SPANS
     )
@@ -99,7 +99,7 @@ def _cut(traffic: Traffic) -> Html | None:
     return h.p(f"Of the newest {count(MOST)} calls only.", class_="dim") if traffic.cut else None
 
 
-def _tools(look: Look, traffic: Traffic) -> Html:
+def _tools(look: ConsoleQueries, traffic: Traffic) -> Html:
     busiest = traffic.tools[:6]
     most = max((tool.calls for tool in busiest), default=0)
     rows: list[list[Child]] = [
@@ -114,7 +114,7 @@ def _tools(look: Look, traffic: Traffic) -> Html:
     return table("The busiest tools", ("Tool", "Calls", "Not ok", "Mean"), rows, "No tool was called in this time.")
 
 
-def _backends(look: Look, backends: list[Json]) -> Html:
+def _backends(look: ConsoleQueries, backends: list[Json]) -> Html:
     return h.ul(
         (
             h.li(
@@ -137,7 +137,7 @@ def state(backend: Json) -> Html:
     return pill(text, kind, sign)
 
 
-def _under_way(look: Look) -> Html:
+def _under_way(look: ConsoleQueries) -> Html:
     rows: list[list[Child]] = [
         [each["target"], f"{each['seconds']:.1f} s", who(each["principal"]), h.code(each["correlation_id"])]
         for each in look.sources.under_way(look.tenant)[:10]

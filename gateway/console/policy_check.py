@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 from gateway.console.components import card, table
 from gateway.console.format import effect, pill
 from gateway.console.html import Child, Html, h, markup
-from gateway.console.queries import Look, Page
+from gateway.console.queries import ConsolePage, ConsoleQueries
 from gateway.contract import Caller, Json
 from gateway.contract.caller import EVERYDAY, SCOPES
 from gateway.errors import Fault, Kind
@@ -24,7 +24,7 @@ _KINDS: Final = {
 _MOST: Final = 64 * 1024
 
 
-async def why(look: Look) -> Page:
+async def why(look: ConsoleQueries) -> ConsolePage:
     asked = look.query
     answer: Html | None = None
     if asked.get("subject") and asked.get("tool"):
@@ -34,10 +34,10 @@ async def why(look: Look) -> Page:
         h.p("What would become of a call, by whom, and by which policies. Nothing is called.", class_="lead"),
         h.div(card("The question", _form(look), id="question"), answer, class_="two"),
     )
-    return Page("Why", body, "why")
+    return ConsolePage("Why", body, "why")
 
 
-def _answer(look: Look) -> Html:
+def _answer(look: ConsoleQueries) -> Html:
     try:
         caller = _caller(look)
         approved, own = look.query.get("approved") == "yes", look.tenant is not None
@@ -64,7 +64,7 @@ def explained(found: Json) -> Html:
     )
 
 
-def _caller(look: Look) -> Caller:
+def _caller(look: ConsoleQueries) -> Caller:
     asked = look.query
     tenant = look.tenant or asked.get("of") or look.operator.tenant
     kind = "service" if asked.get("kind") == "service" else "user"
@@ -72,7 +72,7 @@ def _caller(look: Look) -> Caller:
     return Caller(tenant, asked["subject"].strip()[:256], kind, frozenset(groups), frozenset(scopes))
 
 
-def _arguments(look: Look) -> Json:
+def _arguments(look: ConsoleQueries) -> Json:
     given = look.query.get("arguments", "").strip()
     if not given:
         return {}
@@ -85,7 +85,7 @@ def _arguments(look: Look) -> Json:
     return cast("Json", found)
 
 
-def _form(look: Look) -> Html:
+def _form(look: ConsoleQueries) -> Html:
     asked = look.query
     names = sorted({route.canonical for route in look.sources.tools(look.caller).values()})
     kind = asked.get("kind", "user")

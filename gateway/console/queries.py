@@ -8,16 +8,16 @@ from urllib.parse import quote, urlencode
 
 from gateway.console.html import Html
 from gateway.contract import Caller, Json, Route
-from gateway.state.call_history import Calls
+from gateway.state.call_history import CallHistory
 
 Query = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
+class ConsoleSources:
     """Where a caller is asked for, None means everything, whoever may see it."""
 
-    calls: Calls
+    calls: CallHistory
     store: Path
     """The file of the last spans and log records."""
     reach: Callable[[Caller], str | None]
@@ -35,10 +35,10 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class ConsoleQueries:
     """One request of one operator."""
 
-    sources: Sources
+    sources: ConsoleSources
     operator: Caller
     tenant: str | None
     """Whose calls are shown; None for every tenant's."""
@@ -75,7 +75,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ConsolePage:
     title: str
     body: Html
     here: str = ""

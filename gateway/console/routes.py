@@ -9,8 +9,8 @@ from fastapi import APIRouter, Request, Response
 from gateway.console import backends, call, calls, connect, overview, policy_check, tools
 from gateway.console.html import h
 from gateway.console.layout import FILES, HEADERS, TYPES, alone, whole
-from gateway.console.queries import Look, Page, Sources
-from gateway.console.session import SCOPE, Door
+from gateway.console.queries import ConsolePage, ConsoleQueries, ConsoleSources
+from gateway.console.session import SCOPE, ConsoleSignIn
 from gateway.contract import Caller
 from gateway.errors import TABLE, Fault, Kind
 
@@ -19,8 +19,8 @@ _OPS: Final = "gatehouse.ops"
 _LIVE: Final = "x-live"
 _MAX_QUERY: Final = 16 * 1024
 
-Make = Callable[[Look], Awaitable[Page]]
-MakeOne = Callable[[Look, str], Awaitable[Page]]
+Make = Callable[[ConsoleQueries], Awaitable[ConsolePage]]
+MakeOne = Callable[[ConsoleQueries, str], Awaitable[ConsolePage]]
 
 PAGES: Final[Mapping[str, Make]] = {
     "": overview.overview,
@@ -37,11 +37,17 @@ ONES: Final[Mapping[str, MakeOne]] = {
 }
 
 
-class Console:
+class ConsoleRoutes:
     """`apart` is whether operators have a port of their own: then the console is there and nowhere else."""
 
     def __init__(
-        self, sources: Sources, door: Door, url: str, host_allowed: Callable[[bytes], bool], *, apart: bool
+        self,
+        sources: ConsoleSources,
+        door: ConsoleSignIn,
+        url: str,
+        host_allowed: Callable[[bytes], bool],
+        *,
+        apart: bool,
     ) -> None:
         self._sources = sources
         self._door = door
@@ -118,7 +124,7 @@ class Console:
 
     # ---- what they share ----
 
-    async def _shown(self, request: Request, make: Callable[[Look], Awaitable[Page]]) -> Response:
+    async def _shown(self, request: Request, make: Callable[[ConsoleQueries], Awaitable[ConsolePage]]) -> Response:
         if not self._here(request) or len(request.scope["query_string"]) > _MAX_QUERY:
             return Response(status_code=404)
         try:
@@ -137,7 +143,7 @@ class Console:
         except Fault as fault:
             return self._refused(fault)
 
-    def _look(self, request: Request, operator: Caller) -> Look:
+    def _look(self, request: Request, operator: Caller) -> ConsoleQueries:
         """Another tenant than one's own is as if there were none."""
         query = dict(request.query_params)
         reach = self._sources.reach(operator) if self._door.authority is not None else None
@@ -145,7 +151,7 @@ class Console:
         known = named in (None, reach) if reach is not None else named is None or named in self._sources.tenants()
         if not known:
             raise Fault(Kind.NOT_FOUND, "There is no such tenant.")
-        return Look(
+        return ConsoleQueries(
             sources=self._sources,
             operator=operator,
             tenant=reach if reach is not None else named,

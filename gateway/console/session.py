@@ -30,7 +30,7 @@ _LONGEST: Final = 8 * 3600.0
 Form = Mapping[str, str]
 
 
-class Sealing(Protocol):
+class CookieSeal(Protocol):
     """Text that only we can have made, and only for that purpose."""
 
     def seal(self, purpose: str, payload: bytes) -> str: ...
@@ -39,7 +39,7 @@ class Sealing(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Authority:
+class SignInAuthority:
     """Whom a browser is sent to: our own authorization server, or an identity provider."""
 
     issuer: str
@@ -55,7 +55,7 @@ class Authority:
     """What its tokens must be, for whoever has to set it up; said where they are not."""
 
 
-class Way(msgspec.Struct, frozen=True):
+class SignInRedirect(msgspec.Struct, frozen=True):
     """What the browser keeps while it is away at the authority."""
 
     state: str
@@ -64,7 +64,7 @@ class Way(msgspec.Struct, frozen=True):
     expires: float
 
 
-class Signed(msgspec.Struct, frozen=True):
+class ConsoleSession(msgspec.Struct, frozen=True):
     """Who signed in, as the token said."""
 
     tenant: str
@@ -79,15 +79,15 @@ class Signed(msgspec.Struct, frozen=True):
     issued: float = 0.0
 
 
-class Door:
+class ConsoleSignIn:
     """Without an authority nobody is asked: then `anybody` is who looks."""
 
     def __init__(
         self,
         *,
-        authority: Authority | None,
+        authority: SignInAuthority | None,
         anybody: Caller,
-        sealing: Sealing,
+        sealing: CookieSeal,
         verify: Callable[[str], Awaitable[Caller | None]],
         good: Callable[[Caller], Awaitable[bool]],
         redirect_uri: str,
@@ -112,7 +112,7 @@ class Door:
         payload = self._sealing.opened("console session", cookies.get(self._cookie, ""))
         if payload is None:
             return None
-        said = msgspec.json.decode(payload, type=Signed)
+        said = msgspec.json.decode(payload, type=ConsoleSession)
         if said.expires <= time.time():
             return None
         caller = Caller(
@@ -133,7 +133,7 @@ class Door:
         """Where to send the browser, and the cookie it takes along; `anew`, so that somebody else may sign in.
         Raises `Fault`."""
         authority = self._known()
-        way = Way(secrets.token_urlsafe(24), secrets.token_urlsafe(48), back, time.time() + _WAY_SECONDS)
+        way = SignInRedirect(secrets.token_urlsafe(24), secrets.token_urlsafe(48), back, time.time() + _WAY_SECONDS)
         digest = hashlib.sha256(way.verifier.encode()).digest()
         query = {
             "response_type": "code",
@@ -157,7 +157,7 @@ class Door:
         """Where the browser was going, and the cookies of somebody who signed in. Raises `Fault`."""
         authority = self._known()
         payload = self._sealing.opened("console way", cookies.get(f"{self._cookie}-way", ""))
-        way = msgspec.json.decode(payload, type=Way) if payload is not None else None
+        way = msgspec.json.decode(payload, type=SignInRedirect) if payload is not None else None
         given = query.get("state", "")
         if way is None or way.expires <= time.time() or not compare_digest(way.state.encode(), given.encode()):
             raise Fault(Kind.INVALID_INPUT, "This sign-in was begun elsewhere, or took too long. Begin again.")
@@ -189,7 +189,7 @@ class Door:
             ended += await self.authority.leave(caller, cookies)
         return ended
 
-    def _known(self) -> Authority:
+    def _known(self) -> SignInAuthority:
         if self.authority is None:
             raise Fault(Kind.NOT_FOUND, "Nobody signs in here.")
         return self.authority
@@ -197,7 +197,7 @@ class Door:
     def _remember(self, caller: Caller) -> str:
         now = time.time()
         ends = min(caller.expires or now + _LONGEST, now + _LONGEST)
-        said = Signed(
+        said = ConsoleSession(
             caller.tenant,
             caller.subject,
             caller.kind,

@@ -8,16 +8,16 @@ from gateway.console.backends import first_line
 from gateway.console.components import call_heads, call_rows, card, facts, table
 from gateway.console.format import count, effect, many, took
 from gateway.console.html import Child, Html, h, markup
-from gateway.console.queries import Look, Page
+from gateway.console.queries import ConsolePage, ConsoleQueries
 from gateway.contract import Json, Route
 from gateway.errors import Fault, Kind
-from gateway.state.call_history import Busy, Wanted
+from gateway.state.call_history import CallFilter, ToolTraffic
 
 _DAY: Final = 86400.0
 _HINTS: Final = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 
-async def tools(look: Look) -> Page:
+async def tools(look: ConsoleQueries) -> ConsolePage:
     asked = look.query.get("q", "").strip().lower()
     used = await _used(look)
     every = {route.canonical: route for route in look.sources.tools(look.caller).values()}
@@ -37,10 +37,10 @@ async def tools(look: Look) -> Page:
         role="search",
     )
     listed = card(many(len(found), "tool"), table("Tools", heads, rows, "No tool is like that.", "tools"), id="found")
-    return Page("Tools", markup(h.h1("Tools"), search, listed), "tools")
+    return ConsolePage("Tools", markup(h.h1("Tools"), search, listed), "tools")
 
 
-def _row(look: Look, route: Route, use: Busy | None, most: int) -> list[Child]:
+def _row(look: ConsoleQueries, route: Route, use: ToolTraffic | None, most: int) -> list[Child]:
     calls = use.calls if use else 0
     bad = use.bad if use else 0
     return [
@@ -53,19 +53,19 @@ def _row(look: Look, route: Route, use: Busy | None, most: int) -> list[Child]:
     ]
 
 
-async def _used(look: Look) -> dict[str, Busy]:
+async def _used(look: ConsoleQueries) -> dict[str, ToolTraffic]:
     traffic = await look.sources.calls.traffic(look.tenant, _DAY, 24)
     return {tool.target: tool for tool in traffic.tools}
 
 
-async def tool(look: Look, id: str) -> Page:
+async def tool(look: ConsoleQueries, id: str) -> ConsolePage:
     route = next((each for each in look.sources.tools(look.caller).values() if each.canonical == id), None)
     if route is None:
         raise Fault(Kind.NOT_FOUND, "No tool of that name is served.")
     use = (await _used(look)).get(id)
     calls = [
         each
-        for each in await look.sources.calls.find(Wanted(tenant=look.tenant, target=id, limit=10))
+        for each in await look.sources.calls.find(CallFilter(tenant=look.tenant, target=id, limit=10))
         if each.target == id
     ]
     definition = route.definition
@@ -89,10 +89,10 @@ async def tool(look: Look, id: str) -> Page:
             more=h.a("All of them", href=look.to("calls", tool=id)),
         ),
     )
-    return Page(id, body, "tools")
+    return ConsolePage(id, body, "tools")
 
 
-def _facts(look: Look, route: Route) -> Html:
+def _facts(look: ConsoleQueries, route: Route) -> Html:
     hints: Json = route.definition.get("annotations") or {}
     told = ", ".join(f"{name.removesuffix('Hint')}: {str(hints[name]).lower()}" for name in _HINTS if name in hints)
     return facts(
@@ -109,7 +109,7 @@ def _facts(look: Look, route: Route) -> Html:
     )
 
 
-def _use(use: Busy | None) -> Html:
+def _use(use: ToolTraffic | None) -> Html:
     if use is None:
         return h.p("It was not called.", class_="empty")
     ends = h.span(

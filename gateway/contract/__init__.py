@@ -20,7 +20,7 @@ from gateway.contract.call import (
     Wire,
 )
 from gateway.contract.caller import MODERN, Caller, Json, Result
-from gateway.contract.trace_position import Hop, TracePosition
+from gateway.contract.trace_position import TracePosition, UpstreamHop
 
 __all__ = [
     "MODERN",
@@ -33,7 +33,6 @@ __all__ = [
     "ClientProfile",
     "CurrentCall",
     "Handler",
-    "Hop",
     "Host",
     "InputResponse",
     "IsolatedLists",
@@ -52,6 +51,7 @@ __all__ = [
     "Stage",
     "Store",
     "TracePosition",
+    "UpstreamHop",
     "Wire",
     "WorkSpan",
 ]

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from gateway.contract.backend_api import Manifest
 from gateway.contract.caller import MODERN, Caller, Json, Result
-from gateway.contract.trace_position import Hop, TracePosition
+from gateway.contract.trace_position import TracePosition, UpstreamHop
 from gateway.errors import Fault, Kind
 
 
@@ -135,7 +135,7 @@ class Record:
         """Small facts for the span and the log, such as `approval`; never arguments or secrets."""
         self.position: TracePosition | None = None
         """Its span, from the first stage on."""
-        self.hops: list[Hop] | None = None
+        self.hops: list[UpstreamHop] | None = None
         """The requests that were made of remote servers for it."""
 
     @property

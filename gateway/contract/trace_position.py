@@ -22,7 +22,7 @@ class TracePosition(NamedTuple):
         return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
 
 
-class Hop:
+class UpstreamHop:
     """One request to a remote server on behalf of a call."""
 
     __slots__ = (

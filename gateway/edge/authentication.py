@@ -26,7 +26,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Bearer:
+class BearerAuthenticator:
     """Verified credentials are kept by their SHA-256 for `ttl` seconds at most, failures for one second."""
 
     def __init__(
@@ -170,7 +170,7 @@ METADATA: Final = "/.well-known/oauth-protected-resource"
 _NAME: Final = b"www-authenticate"
 
 
-class Challenge:
+class OAuthChallenge:
     """Writes `WWW-Authenticate`. `scopes` are asked for up front; `served` says which endpoints there are."""
 
     def __init__(self, public_url: str, scopes: Iterable[str], served: Callable[[str], bool]) -> None:

@@ -10,7 +10,7 @@ from gateway.edge.client_address import neighbour
 from gateway.edge.request_limits import EdgeLimits
 
 
-class Timed(Protocol):
+class TimedConnection(Protocol):
     """A connection that can be asked whether its time is up."""
 
     def check(self, now: float, elapsed: float) -> None: ...
@@ -20,7 +20,7 @@ def _nobody(_address: str) -> bool:
     return False
 
 
-class Census:
+class ConnectionRegistry:
     """The connections of this process. It ticks only while there are any.
 
     `exempt` names the addresses, such as a trusted proxy's, that many clients share.
@@ -31,7 +31,7 @@ class Census:
         """How many requests and connections were refused before the app, by HTTP status."""
         self._exempt = exempt
         self._tick = tick
-        self._members: dict[Timed, str] = {}
+        self._members: dict[TimedConnection, str] = {}
         self._per_address: Counter[str] = Counter()
         self._ticking = False
         self._last = 0.0
@@ -39,7 +39,7 @@ class Census:
     def __len__(self) -> int:
         return len(self._members)
 
-    def admit(self, connection: Timed, address: str, limits: EdgeLimits) -> bool:
+    def admit(self, connection: TimedConnection, address: str, limits: EdgeLimits) -> bool:
         """Count the connection in, unless there are too many; `address` is empty for a local socket."""
         if len(self._members) >= limits.max_connections:
             return False
@@ -54,7 +54,7 @@ class Census:
             self._arm()
         return True
 
-    def leave(self, connection: Timed) -> None:
+    def leave(self, connection: TimedConnection) -> None:
         """Count it out. One that was never admitted may leave too."""
         key = self._members.pop(connection, None)
         if key is None:

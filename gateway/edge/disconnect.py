@@ -6,7 +6,7 @@ EXTENSION = "gatehouse.gone"
 """Its place in `scope["extensions"]`."""
 
 
-class Gone:
+class DisconnectSignal:
     """`gone(callback)`: called at most once, at once if the client is gone already, never after the answer."""
 
     # The class's own until they change: most requests are answered before anybody asks.

@@ -12,10 +12,10 @@ from typing import Final, Protocol
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from gateway.contract import Caller
-from gateway.edge.disconnect import Gone
+from gateway.edge.disconnect import DisconnectSignal
 from gateway.edge.error_response import last_words
-from gateway.edge.mcp_endpoint import Door
-from gateway.edge.stream_expiry import Tenures
+from gateway.edge.mcp_endpoint import McpEndpoint
+from gateway.edge.stream_expiry import StreamExpiry
 from gateway.errors import Fault, Kind
 
 log = logging.getLogger("gatehouse.edge")
@@ -30,10 +30,10 @@ _CUT_OFF: Final = Fault(Kind.UNAVAILABLE, "The request was cut off. Try again.",
 _FAILED: Final = Fault(Kind.INTERNAL, "The request could not be served.")
 
 
-class Lane:
+class FastPath:
     """Which requests may take it, and where it leads."""
 
-    def __init__(self, door: Door, host_allowed: Callable[[bytes], bool]) -> None:
+    def __init__(self, door: McpEndpoint, host_allowed: Callable[[bytes], bool]) -> None:
         self._door = door
         self._host_allowed = host_allowed
 
@@ -49,7 +49,7 @@ class Lane:
             return False
         return self._host_allowed(headers["host"].encode("latin-1"))
 
-    async def run(self, exchange: "Exchange") -> None:
+    async def run(self, exchange: "FastPathExchange") -> None:
         try:
             await self._door.serve_direct(exchange)
         except asyncio.CancelledError:
@@ -72,7 +72,7 @@ class _Nobody:
 _NOBODY: Final = _Nobody()
 
 
-class Line(Protocol):
+class ConnectionControl(Protocol):
     """The connection that an exchange is on."""
 
     transport: asyncio.Transport
@@ -86,10 +86,10 @@ class Line(Protocol):
 
     def on_response_complete(self) -> None: ...
 
-    def leave(self, exchange: "Exchange") -> None: ...
+    def leave(self, exchange: "FastPathExchange") -> None: ...
 
 
-class Exchange(Gone):
+class FastPathExchange(DisconnectSignal):
     """One request and its answer, in place of uvicorn's cycle: what it reads and sets of one is here as well.
 
     It is a `gateway.contract.Outlet`.
@@ -104,10 +104,16 @@ class Exchange(Gone):
     response_complete = False
     task: "asyncio.Task[None] | None" = None
     body: bytes | bytearray = b""
-    _tenure: tuple[Caller, Tenures] | None = None
+    _tenure: tuple[Caller, StreamExpiry] | None = None
 
     def __init__(
-        self, line: Line, verb: str, path: str, headers: dict[str, str], duplicate: str | None, keep_alive: bool
+        self,
+        line: ConnectionControl,
+        verb: str,
+        path: str,
+        headers: dict[str, str],
+        duplicate: str | None,
+        keep_alive: bool,
     ) -> None:
         self.line = line
         self.transport = line.transport
@@ -130,7 +136,7 @@ class Exchange(Gone):
         else:
             self.body = bytearray(self.body) + body
 
-    def belongs(self, caller: Caller, tenures: Tenures) -> None:
+    def belongs(self, caller: Caller, tenures: StreamExpiry) -> None:
         self._tenure = (caller, tenures)
 
     async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:

@@ -11,8 +11,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from gateway.contract import Caller, Json
 from gateway.edge.authentication import check_audience
 from gateway.edge.headers import fold
-from gateway.edge.stream_expiry import Tenures
-from gateway.edge.studio_bridge import Authenticate, Hold, Relay
+from gateway.edge.stream_expiry import StreamExpiry
+from gateway.edge.studio_bridge import Authenticate, BridgeHold, StudioRelay
 from gateway.errors import Fault, Kind
 
 PATH: Final = "/bridge/godot"
@@ -25,7 +25,7 @@ _GOING: Final = 1001
 
 
 def godot_bridge(
-    relay: Relay, authenticate: Authenticate, tenures: Tenures, namespace: str = "godot"
+    relay: StudioRelay, authenticate: Authenticate, tenures: StreamExpiry, namespace: str = "godot"
 ) -> WebSocketRoute:
     """The route. The credential is a key, or a token for all or for this namespace, with the scope `bridge:godot`;
     `?project=` names what is open."""
@@ -39,7 +39,7 @@ def godot_bridge(
             return
         await socket.accept()
         session = await relay.open(namespace, caller, project)
-        hold = Hold()
+        hold = BridgeHold()
         tenures.opened(caller, hold)
         try:
             await _talk(socket, relay, caller, session, token, hold)
@@ -67,7 +67,9 @@ def _project(socket: WebSocket) -> str:
     return project
 
 
-async def _talk(socket: WebSocket, relay: Relay, caller: Caller, session: str, token: str, hold: Hold) -> None:
+async def _talk(
+    socket: WebSocket, relay: StudioRelay, caller: Caller, session: str, token: str, hold: BridgeHold
+) -> None:
     """Until either side leaves, the session is replaced, or the credential is no longer good."""
     ends = [
         asyncio.create_task(_down(socket, relay, caller, session, token)),
@@ -87,14 +89,14 @@ async def _talk(socket: WebSocket, relay: Relay, caller: Caller, session: str, t
             raise end
 
 
-async def _down(socket: WebSocket, relay: Relay, caller: Caller, session: str, token: str) -> None:
+async def _down(socket: WebSocket, relay: StudioRelay, caller: Caller, session: str, token: str) -> None:
     while True:
         line = await relay.read(caller, session, token, _POLL)
         if line is not None:
             await socket.send_text(line)
 
 
-async def _up(socket: WebSocket, relay: Relay, caller: Caller, session: str) -> None:
+async def _up(socket: WebSocket, relay: StudioRelay, caller: Caller, session: str) -> None:
     while True:
         line = await socket.receive_text()
         event = _event(line)

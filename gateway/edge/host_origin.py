@@ -165,7 +165,7 @@ _WRONG_ORIGIN: Final = Fault(
 )
 
 
-class Guard:
+class HostOriginGuard:
     """Around an app: a Host that is not allowed gets 421, an Origin that is not allowed 403, a preflight its answer.
 
     `health_paths` are served to any Host: probes come by address. Raises `ValueError` for an entry it cannot read.

@@ -17,7 +17,7 @@ Shared = Callable[[str, float, float], Awaitable[float]]
 """Takes one of (key's) so many in so many seconds: 0, or how long to wait. Answers 0 when nobody can count."""
 
 
-class Turnstile:
+class IpRateLimiter:
     """`address` tells who comes. Use a gate in front of a route: slowapi's middleware would break event streams."""
 
     def __init__(self, address: Callable[[Request], str], shared: Shared | None = None) -> None:

@@ -8,11 +8,11 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gateway.contract import Caller, McpHttpRequest, ResponseWriter
 from gateway.edge.authentication import Header, check_audience
-from gateway.edge.disconnect import EXTENSION, Gone
+from gateway.edge.disconnect import EXTENSION, DisconnectSignal
 from gateway.edge.error_response import refusal
 from gateway.edge.headers import fold, repeated_routing_header
 from gateway.edge.request_limits import read_body
-from gateway.edge.stream_expiry import Tenures
+from gateway.edge.stream_expiry import StreamExpiry
 from gateway.errors import TABLE, Fault, Kind
 
 Authenticate = Callable[[Mapping[str, str], str], Awaitable[Caller]]
@@ -25,7 +25,7 @@ Unauthenticated = Callable[[Fault, str], Header]
 """A fault and the path it was met at -> the challenge."""
 
 
-class Direct(ResponseWriter, Protocol):
+class FastPathRequest(ResponseWriter, Protocol):
     """A request read whole, and where its answer goes."""
 
     verb: str
@@ -37,12 +37,12 @@ class Direct(ResponseWriter, Protocol):
     @property
     def peer(self) -> tuple[str, int] | None: ...
 
-    def belongs(self, caller: Caller, tenures: Tenures) -> None:
+    def belongs(self, caller: Caller, tenures: StreamExpiry) -> None:
         """What is streamed to it ends with this caller's credential."""
         ...
 
 
-class Door:
+class McpEndpoint:
     """The ASGI app of every MCP endpoint: no credential, no service."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Door:
         serve: Callable[[McpHttpRequest, ResponseWriter], Awaitable[None]],
         max_body: int,
         challenge: Unauthenticated,
-        tenures: Tenures,
+        tenures: StreamExpiry,
         admit: Authenticate | None = None,
         known: Known | None = None,
     ) -> None:
@@ -67,14 +67,14 @@ class Door:
         self._challenge = challenge
         self._tenures = tenures
 
-    def serve_direct(self, exchange: "Direct") -> Awaitable[None]:
+    def serve_direct(self, exchange: "FastPathRequest") -> Awaitable[None]:
         """The same for a request that did not come by ASGI. Not a coroutine of its own where nothing is waited for."""
         caller = self._known(exchange.headers)
         if caller is None or exchange.verb != "POST" or caller.resource not in ("/mcp", exchange.path):
             return self._ask_direct(exchange)
         return self._let_in(exchange, caller)
 
-    async def _ask_direct(self, exchange: "Direct") -> None:
+    async def _ask_direct(self, exchange: "FastPathRequest") -> None:
         ask = self._authenticate if exchange.verb == "POST" else self._admit
         try:
             caller = await ask(exchange.headers, exchange.peer[0] if exchange.peer else "")
@@ -84,7 +84,7 @@ class Door:
             return
         await self._let_in(exchange, caller)
 
-    def _let_in(self, exchange: "Direct", caller: Caller) -> Awaitable[None]:
+    def _let_in(self, exchange: "FastPathRequest", caller: Caller) -> Awaitable[None]:
         exchange.belongs(caller, self._tenures)
         body = bytes(exchange.body)
         return self._serve(
@@ -106,11 +106,11 @@ class Door:
             body = await read_body(scope, receive, self._max_body) if posted else b""
         except Fault as fault:
             if fault.kind is not Kind.CANCELLED:  # then nobody is there to read an answer
-                await AsgiOutlet(scope, send).answer(*self._refusal(fault, scope["path"]))
+                await AsgiResponseWriter(scope, send).answer(*self._refusal(fault, scope["path"]))
             return
         duplicate = repeated_routing_header(raw, headers)
         inbound = McpHttpRequest(scope["method"], scope["path"], headers, duplicate, body, caller, client)
-        outlet = AsgiOutlet(scope, send)
+        outlet = AsgiResponseWriter(scope, send)
         outlet.belongs(caller, self._tenures)
         await self._serve(inbound, outlet)
 
@@ -122,7 +122,7 @@ class Door:
         return status, headers, body
 
 
-class AsgiOutlet:
+class AsgiResponseWriter:
     """`gateway.contract.Outlet` over ASGI."""
 
     __slots__ = ("_ending", "_gone", "_over", "_send", "_task", "_tenure")
@@ -131,12 +131,12 @@ class AsgiOutlet:
         self._send = send
         self._task = asyncio.current_task()
         extensions: Mapping[str, Any] = scope.get("extensions") or {}
-        self._gone: Gone | None = extensions.get(EXTENSION)
-        self._tenure: tuple[Caller, Tenures] | None = None
+        self._gone: DisconnectSignal | None = extensions.get(EXTENSION)
+        self._tenure: tuple[Caller, StreamExpiry] | None = None
         self._over = False
         self._ending: asyncio.Task[None] | None = None
 
-    def belongs(self, caller: Caller, tenures: Tenures) -> None:
+    def belongs(self, caller: Caller, tenures: StreamExpiry) -> None:
         self._tenure = (caller, tenures)
 
     async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:

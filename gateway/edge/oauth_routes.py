@@ -16,7 +16,7 @@ from gateway.edge.authentication import METADATA
 from gateway.edge.client_address import neighbour
 from gateway.edge.error_response import not_served
 from gateway.edge.headers import fold
-from gateway.edge.ip_rate_limit import Gate, Turnstile
+from gateway.edge.ip_rate_limit import Gate, IpRateLimiter
 from gateway.edge.request_limits import read_body
 from gateway.errors import TABLE, Fault, Kind
 
@@ -61,7 +61,7 @@ _MAX_BODY: Final = 64 * 1024
 _MAX_FIELDS: Final = 64
 
 
-class Server(Protocol):
+class OAuthServer(Protocol):
     """What answers. Every method gives status, headers and body."""
 
     async def token(self, headers: Mapping[str, str], form: Pairs, address: str) -> Any: ...
@@ -76,7 +76,7 @@ class Server(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class OAuthRates:
     """How often one address may come."""
 
     authorize: str
@@ -85,13 +85,13 @@ class Rates:
 
 
 def oauth_router(
-    server: Server,
+    server: OAuthServer,
     encoded: Callable[[Any], Bytes],
     documents: tuple[Json, Json],
     jwks: Callable[[], Json],
     address: Callable[[Request], str],
-    turnstile: Turnstile,
-    rates: Rates,
+    turnstile: IpRateLimiter,
+    rates: OAuthRates,
     aliases: Sequence[str],
 ) -> APIRouter:
     """The routes under `/oauth`, the addresses that older clients guess, and discovery.

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.edge.api.authorization import AdminDoor, Authenticate
+from gateway.edge.api.authorization import AdminAuthorization, Authenticate
 
 _TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -20,7 +20,7 @@ _OPS: Final = "gatehouse.ops"
 def metrics_router(text: Callable[[], Awaitable[str]], authenticate: Authenticate, *, free: bool) -> APIRouter:
     """Open to everybody where `free`, or on the operators' own port; elsewhere it needs `mcp:admin`."""
     router = APIRouter(tags=["metrics"])
-    door = AdminDoor(authenticate)
+    door = AdminAuthorization(authenticate)
 
     @router.get("/metrics")
     async def metrics(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]

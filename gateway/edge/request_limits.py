@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 RawHeaders = list[tuple[bytes, bytes]]
 
 
-class Refused(Exception):
+class RequestRejected(Exception):
     """The request ends here, with this status; raised inside a parser callback it stops the parser too."""
 
     def __init__(self, status: int, fault: Fault) -> None:
@@ -65,19 +65,21 @@ def check_host(headers: RawHeaders, version: str) -> None:
     """One Host, and in HTTP/1.0 at most one. Raises `Refused` with 400."""
     hosts = sum(name == b"host" for name, _ in headers)
     if hosts > 1 or (hosts == 0 and version != "1.0"):
-        raise Refused(400, Fault(Kind.INVALID_INPUT, "A request needs exactly one Host header."))
+        raise RequestRejected(400, Fault(Kind.INVALID_INPUT, "A request needs exactly one Host header."))
 
 
 def check_length(announced: str, limits: EdgeLimits) -> None:
     """The parser has seen to it that it is a number. Raises `Refused` with 413."""
     size = int(announced)
     if size > limits.max_body_bytes:
-        raise Refused(413, body_too_large(limits.max_body_bytes, size))
+        raise RequestRejected(413, body_too_large(limits.max_body_bytes, size))
 
 
-def head_too_large(limits: EdgeLimits) -> Refused:
+def head_too_large(limits: EdgeLimits) -> RequestRejected:
     bounds = {"max_bytes": limits.max_header_bytes, "max_headers": limits.max_headers}
-    return Refused(431, Fault(Kind.TOO_LARGE, "The request's headers are too large or too many.", details=bounds))
+    return RequestRejected(
+        431, Fault(Kind.TOO_LARGE, "The request's headers are too large or too many.", details=bounds)
+    )
 
 
 def body_too_large(limit: int, size: int | None = None) -> Fault:
@@ -86,13 +88,13 @@ def body_too_large(limit: int, size: int | None = None) -> Fault:
     return Fault(Kind.TOO_LARGE, f"The body may have at most {limit} bytes.", details=sizes)
 
 
-def late(what: str) -> Refused:
-    return Refused(408, Fault(Kind.TIMEOUT, f"The {what} of the request did not arrive in time."))
+def late(what: str) -> RequestRejected:
+    return RequestRejected(408, Fault(Kind.TIMEOUT, f"The {what} of the request did not arrive in time."))
 
 
-def unreadable(cause: Exception) -> Refused:
+def unreadable(cause: Exception) -> RequestRejected:
     _log.debug("A request could not be read.", exc_info=cause)
-    return Refused(400, Fault(Kind.INVALID_INPUT, "This is not a valid HTTP request."))
+    return RequestRejected(400, Fault(Kind.INVALID_INPUT, "This is not a valid HTTP request."))
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:

@@ -15,14 +15,14 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from gateway.edge.connections import Census
-from gateway.edge.disconnect import EXTENSION, Gone
+from gateway.edge.connections import ConnectionRegistry
+from gateway.edge.disconnect import EXTENSION, DisconnectSignal
 from gateway.edge.error_response import last_words
-from gateway.edge.fast_path import Exchange, Lane
+from gateway.edge.fast_path import FastPath, FastPathExchange
 from gateway.edge.headers import fold, repeated_routing_header
 from gateway.edge.request_limits import (
     EdgeLimits,
-    Refused,
+    RequestRejected,
     body_too_large,
     check_host,
     check_length,
@@ -35,9 +35,11 @@ from gateway.edge.request_limits import (
 from gateway.errors import Fault, Kind
 
 
-def protocol_class(limits: EdgeLimits, census: Census, lane: Lane | None = None) -> type[HttpToolsProtocol]:
+def protocol_class(
+    limits: EdgeLimits, census: ConnectionRegistry, lane: FastPath | None = None
+) -> type[HttpToolsProtocol]:
     """For uvicorn's `http=`. In each request's scope, `extensions["gatehouse.gone"]` is a `Gone`."""
-    return type("EdgeProtocol", (Edge,), {"limits": limits, "census": census, "lane": lane})
+    return type("EdgeProtocol", (HttpProtocol,), {"limits": limits, "census": census, "lane": lane})
 
 
 _Phase = Literal["fresh", "head", "body", "answer", "idle", "over", "upgraded"]
@@ -47,10 +49,10 @@ Once it is `over`, what still arrives is thrown away; once `upgraded`, another p
 """
 
 
-class Edge(HttpToolsProtocol):
+class HttpProtocol(HttpToolsProtocol):
     limits: ClassVar[EdgeLimits]
-    census: ClassVar[Census]
-    lane: ClassVar[Lane | None]
+    census: ClassVar[ConnectionRegistry]
+    lane: ClassVar[FastPath | None]
     closing: ClassVar[bool] = False
     """The server is about to stop: answers say that they are their connection's last."""
     parser: httptools.HttpRequestParser
@@ -67,8 +69,8 @@ class Edge(HttpToolsProtocol):
         self._since = monotonic()
         self._stuck: float | None = None
         """Since when the client has not read what was written."""
-        self._unanswered: deque[tuple[RequestResponseCycle | Exchange, Gone]] = deque()
-        self._exchange: Exchange | None = None
+        self._unanswered: deque[tuple[RequestResponseCycle | FastPathExchange, DisconnectSignal]] = deque()
+        self._exchange: FastPathExchange | None = None
         """The request that takes the direct lane now."""
         self._read = 0
         """Size of the last read."""
@@ -134,10 +136,10 @@ class Edge(HttpToolsProtocol):
             if not self._should_upgrade():
                 return int(upgrade.args[0])
             self.handle_websocket_upgrade()
-        except Refused as refused:
+        except RequestRejected as refused:
             self._refuse(refused)
         except httptools.HttpParserError as exc:
-            self._refuse(exc.__context__ if isinstance(exc.__context__, Refused) else unreadable(exc))
+            self._refuse(exc.__context__ if isinstance(exc.__context__, RequestRejected) else unreadable(exc))
         return None
 
     def on_message_begin(self) -> None:
@@ -165,7 +167,7 @@ class Edge(HttpToolsProtocol):
         if self._may_take_lane(named):
             self._take_lane(named)
             return
-        gone, before = Gone(), self.cycle
+        gone, before = DisconnectSignal(), self.cycle
         self._exchange = None
         self._lower_names()
         self._begin_scope(named)
@@ -192,7 +194,7 @@ class Edge(HttpToolsProtocol):
         duplicate = repeated_routing_header(self.headers, named)
         keep_alive = self.parser.should_keep_alive() and not self.closing
         verb = self.parser.get_method().decode()
-        exchange = Exchange(self, verb, self.url.decode(), named, duplicate, keep_alive)
+        exchange = FastPathExchange(self, verb, self.url.decode(), named, duplicate, keep_alive)
         self._exchange = exchange
         self.cycle = exchange  # pyright: ignore[reportAttributeAccessIssue]  # all of it that is ever asked for
         self._unanswered.append((exchange, exchange))
@@ -214,7 +216,7 @@ class Edge(HttpToolsProtocol):
         self._held = 0
         self._body_bytes += len(body)
         if self._body_bytes > self.limits.max_body_bytes:
-            raise Refused(413, body_too_large(self.limits.max_body_bytes))
+            raise RequestRejected(413, body_too_large(self.limits.max_body_bytes))
         if self._exchange is not None:
             self._exchange.take(body)
         else:
@@ -232,12 +234,12 @@ class Edge(HttpToolsProtocol):
         else:
             super().on_message_complete()
 
-    def _run_lane(self, exchange: Exchange) -> None:
+    def _run_lane(self, exchange: FastPathExchange) -> None:
         assert self.lane is not None
         exchange.task = task = self.loop.create_task(self.lane.run(exchange))
         self.tasks.add(task)  # and `leave` takes it out again: a callback would be another turn of the loop
 
-    def leave(self, exchange: Exchange) -> None:
+    def leave(self, exchange: FastPathExchange) -> None:
         """Nothing more will be done for it."""
         if exchange.task is not None:
             self.tasks.discard(exchange.task)
@@ -259,7 +261,7 @@ class Edge(HttpToolsProtocol):
     def _decline_upgrade(self, rest: bytes) -> None:
         method = self.parser.get_method()
         if method == b"CONNECT":
-            self._refuse(Refused(400, Fault(Kind.UNSUPPORTED, "This is no proxy.")))
+            self._refuse(RequestRejected(400, Fault(Kind.UNSUPPORTED, "This is no proxy.")))
             return
         head = plain_head(method, self.url, self.parser.get_http_version(), self.headers)
         self.parser = httptools.HttpRequestParser(self)
@@ -321,7 +323,7 @@ class Edge(HttpToolsProtocol):
         for cycle, _ in self._unanswered:
             cycle.keep_alive = False
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: RequestRejected) -> None:
         """Answer in place of the app and hang up; where an answer is already under way, only hang up."""
         silent = self._must_be_silent()
         self._phase, self._since = "over", monotonic()

@@ -11,7 +11,7 @@ GRACE: Final = 30.0
 """Seconds that a stream may outlive its token by: as much as clocks may differ. A key's end is by our own clock."""
 
 
-class Stream(Protocol):
+class ExpiringStream(Protocol):
     """An answer that is being written piece by piece."""
 
     def cut(self, *, stop: bool) -> None:
@@ -19,16 +19,16 @@ class Stream(Protocol):
         ...
 
 
-class Tenures:
+class StreamExpiry:
     """The streams of this worker, and whose they are."""
 
     def __init__(self, grace: float = GRACE, *, clock: Callable[[], float] = time.time) -> None:
         self._grace = grace
         self._clock = clock
-        self._open: dict[Stream, tuple[Caller, asyncio.TimerHandle | None]] = {}
+        self._open: dict[ExpiringStream, tuple[Caller, asyncio.TimerHandle | None]] = {}
         self._reviewing = asyncio.Lock()
 
-    def opened(self, caller: Caller, stream: Stream) -> None:
+    def opened(self, caller: Caller, stream: ExpiringStream) -> None:
         timer = None
         if caller.expires is not None:
             grace = self._grace if caller.token else 0.0
@@ -36,7 +36,7 @@ class Tenures:
             timer = asyncio.get_running_loop().call_later(left, self._expired, stream)
         self._open[stream] = (caller, timer)
 
-    def closed(self, stream: Stream) -> None:
+    def closed(self, stream: ExpiringStream) -> None:
         _, timer = self._open.pop(stream, (None, None))
         if timer is not None:
             timer.cancel()
@@ -53,6 +53,6 @@ class Tenures:
                     self.closed(stream)
                     stream.cut(stop=True)
 
-    def _expired(self, stream: Stream) -> None:
+    def _expired(self, stream: ExpiringStream) -> None:
         self.closed(stream)
         stream.cut(stop=False)

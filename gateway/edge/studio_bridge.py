@@ -13,7 +13,7 @@ from gateway.edge.authentication import check_audience
 from gateway.edge.error_response import refusal
 from gateway.edge.headers import fold
 from gateway.edge.request_limits import read_body
-from gateway.edge.stream_expiry import Tenures
+from gateway.edge.stream_expiry import StreamExpiry
 from gateway.errors import TABLE, Fault, Kind
 
 Authenticate = Callable[[Mapping[str, str], str], Awaitable[Caller]]
@@ -27,7 +27,7 @@ _POLL: Final = 25.0
 T = TypeVar("T")
 
 
-class Relay(Protocol):
+class StudioRelay(Protocol):
     """Where the lines come from and go to. Every method raises `Fault(NOT_FOUND)` for another's session."""
 
     async def open(self, namespace: str, caller: Caller, name: str) -> str: ...
@@ -51,7 +51,9 @@ class _Writing(msgspec.Struct):
     line: str
 
 
-def bridge_router(relay: Relay, authenticate: Authenticate, tenures: Tenures, namespace: str = "roblox") -> APIRouter:
+def bridge_router(
+    relay: StudioRelay, authenticate: Authenticate, tenures: StreamExpiry, namespace: str = "roblox"
+) -> APIRouter:
     """The four routes. The credential is a key, or a token for all or for this namespace, with the scope
     `bridge:roblox`; a session ends with it."""
     router = APIRouter(prefix=_PREFIX, tags=["bridge"])
@@ -70,7 +72,7 @@ def bridge_router(relay: Relay, authenticate: Authenticate, tenures: Tenures, na
     async def read(request: Request, session_id: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         async def answer(caller: Caller, token: str) -> Response:
             timeout = _timeout(request.query_params.get("timeout_ms"))
-            hold = Hold()
+            hold = BridgeHold()
             tenures.opened(caller, hold)
             try:
                 waiting = relay.read(caller, session_id, token, timeout)
@@ -104,7 +106,7 @@ def bridge_router(relay: Relay, authenticate: Authenticate, tenures: Tenures, na
     return router
 
 
-class Hold:
+class BridgeHold:
     """`gateway.edge.stream_expiry.Stream`: what waits at this door on the strength of a credential."""
 
     def __init__(self) -> None:
@@ -144,7 +146,7 @@ class _Door:
 
 
 async def _unless_gone(
-    request: Request, waiting: Awaitable[str | None], hold: Hold, cut: Callable[[], None]
+    request: Request, waiting: Awaitable[str | None], hold: BridgeHold, cut: Callable[[], None]
 ) -> str | None:
     """What the poll gives; when the Studio hangs up or loses its credential first, the poll takes no line with it."""
     poll = asyncio.ensure_future(waiting)

@@ -5,12 +5,21 @@ answers differently the second time is never asked a second time.
 """
 
 from gateway.outbound.client import MAX_BYTES, client
-from gateway.outbound.target import Resolver, Target, Vouched, is_public, look_up, resolve, system_resolver, target
+from gateway.outbound.target import (
+    OutboundTarget,
+    Resolver,
+    Vouched,
+    is_public,
+    look_up,
+    resolve,
+    system_resolver,
+    target,
+)
 
 __all__ = [
     "MAX_BYTES",
+    "OutboundTarget",
     "Resolver",
-    "Target",
     "Vouched",
     "client",
     "is_public",

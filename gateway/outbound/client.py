@@ -17,7 +17,7 @@ import httpcore
 import httpx
 
 from gateway.errors import Fault, Kind
-from gateway.outbound.target import Resolver, Target, Vouched, addresses_of, is_vouched, system_resolver, target
+from gateway.outbound.target import OutboundTarget, Resolver, Vouched, addresses_of, is_vouched, system_resolver, target
 
 # The httpx names are what a stand-in for the far side raises; the last two are what httpx makes of a Location that it
 # cannot read.
@@ -67,7 +67,7 @@ def client(
     """
     # httpcore declares a second, empty AnyIOBackend for installations without anyio.
     below = network or httpcore.AnyIOBackend()
-    pinned = Pinned(allow_private, resolver or system_resolver, below)  # pyright: ignore[reportArgumentType]
+    pinned = PinnedTransport(allow_private, resolver or system_resolver, below)  # pyright: ignore[reportArgumentType]
     pool = httpcore.AsyncConnectionPool(
         ssl_context=verify or _authorities(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
         max_connections=16,
@@ -77,7 +77,7 @@ def client(
     )
     return _Client(
         allow_private,
-        transport=Guarded(pool, allow_private, max_bytes, timeout),
+        transport=GuardedTransport(pool, allow_private, max_bytes, timeout),
         timeout=timeout,
         trust_env=False,
         headers={"User-Agent": "gatehouse", "Accept-Encoding": "identity"},
@@ -92,7 +92,7 @@ def _authorities(file: str | None, folder: str | None) -> ssl.SSLContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Pinned(httpcore.AsyncNetworkBackend):
+class PinnedTransport(httpcore.AsyncNetworkBackend):
     """Connects to judged addresses, never to a name; TLS and the Host header still speak of the name."""
 
     allow_private: Vouched
@@ -117,7 +117,7 @@ class Pinned(httpcore.AsyncNetworkBackend):
 
 
 @dataclass(frozen=True, slots=True)
-class Guarded(httpx.AsyncBaseTransport):
+class GuardedTransport(httpx.AsyncBaseTransport):
     """Sends only to targets that may be reached, and lets in only answers that are plain, short and quick."""
 
     pool: httpcore.AsyncConnectionPool
@@ -183,7 +183,7 @@ class _Client(httpx.AsyncClient):
             return await super().send(request, **options)
 
 
-def _outgoing(request: httpx.Request, there: Target) -> httpcore.Request:
+def _outgoing(request: httpx.Request, there: OutboundTarget) -> httpcore.Request:
     assert isinstance(request.stream, httpx.AsyncByteStream)
     request.headers["Host"] = request.url.netloc.decode("ascii")
     return httpcore.Request(

@@ -39,7 +39,7 @@ _SPECIAL: Final = tuple(ip_network(text) for text in (_SPECIAL_V4 + _SPECIAL_V6)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class OutboundTarget:
     """Where a judged URL leads."""
 
     scheme: str
@@ -61,7 +61,7 @@ def is_public(address: str) -> bool:
     )
 
 
-def target(url: str, *, allow_private: Vouched = frozenset()) -> Target:
+def target(url: str, *, allow_private: Vouched = frozenset()) -> OutboundTarget:
     """What the URL names. Raises `Fault(DENIED)` for one that may not be fetched, whatever its name resolves to."""
     authority = _AUTHORITY.match(url)
     if authority is None or not authority[1].isascii():
@@ -81,10 +81,10 @@ def target(url: str, *, allow_private: Vouched = frozenset()) -> Target:
         raise Fault(Kind.DENIED, f"{host} may not be reached on port {port}.")
     if not vouched and _address(host):
         _judge(host, [host])
-    return Target(parsed.scheme, host, port, parsed.raw_path.decode("ascii"), vouched)
+    return OutboundTarget(parsed.scheme, host, port, parsed.raw_path.decode("ascii"), vouched)
 
 
-async def resolve(target: Target, resolver: Resolver | None = None) -> list[str]:
+async def resolve(target: OutboundTarget, resolver: Resolver | None = None) -> list[str]:
     """Its addresses, looked up once. Raises `Fault(DENIED)` unless all are public or the host is vouched for."""
     return await addresses_of(target.host, target.port, target.vouched, resolver or system_resolver)
 

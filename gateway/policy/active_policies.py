@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.policy.ruleset import Ruleset, compile_ruleset
-from gateway.policy.source import BadPolicies, Source, Stamp, read, stamp
+from gateway.policy.source import InvalidPolicies, PolicySource, Stamp, read, stamp
 
 log = logging.getLogger("gatehouse.policy")
 
@@ -16,7 +16,7 @@ LOOK_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedPolicies:
     """One version of all policies."""
 
     version: str
@@ -28,30 +28,30 @@ class Loaded:
         return self.tenants.get(tenant, self.default)
 
 
-def load(folder: Path) -> Loaded:
+def load(folder: Path) -> LoadedPolicies:
     """Read, parse and validate a folder. Raises `BadPolicies`, with every tenant's mistakes."""
     return compiled(read(folder))
 
 
-def compiled(source: Source) -> Loaded:
+def compiled(source: PolicySource) -> LoadedPolicies:
     rooms = {None: source.default, **source.tenants}
     rulesets: dict[str | None, Ruleset] = {}
     problems: list[str] = []
     for tenant, room in rooms.items():
         try:
             rulesets[tenant] = compile_ruleset(source.schema, source.org, room, tenant)
-        except BadPolicies as exc:
+        except InvalidPolicies as exc:
             problems += [line for line in exc.lines if line not in problems]
     if problems:
-        raise BadPolicies(*problems)
+        raise InvalidPolicies(*problems)
     own = {tenant: each for tenant, each in rulesets.items() if tenant is not None}
-    return Loaded(source.version, rulesets[None], own)
+    return LoadedPolicies(source.version, rulesets[None], own)
 
 
-class Policies:
+class ActivePolicies:
     """Open it with `Policies.open`; run `watch` beside the house."""
 
-    def __init__(self, folder: Path, loaded: Loaded, seen: Stamp) -> None:
+    def __init__(self, folder: Path, loaded: LoadedPolicies, seen: Stamp) -> None:
         self._folder = folder
         self._seen = seen
         self._listeners: list[Callable[[], None]] = []
@@ -61,7 +61,7 @@ class Policies:
         """Why the folder as it is now is not used; empty when it is."""
 
     @classmethod
-    async def open(cls, folder: Path) -> "Policies":
+    async def open(cls, folder: Path) -> "ActivePolicies":
         """Raises `BadPolicies`: nothing is served under policies that cannot be read."""
         seen = await asyncio.to_thread(stamp, folder)
         return cls(folder, await asyncio.to_thread(load, folder), seen)
@@ -86,7 +86,7 @@ class Policies:
         self._seen = seen
         try:
             loaded = await asyncio.to_thread(load, self._folder)
-        except BadPolicies as exc:
+        except InvalidPolicies as exc:
             self.trouble = exc.lines
             for line in exc.lines[:20]:
                 log.error("the new policies are not used, version %s stays: %s", self.now.version, line)

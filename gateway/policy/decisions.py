@@ -9,11 +9,11 @@ import msgspec
 
 from gateway.contract import Call, Caller, Route
 from gateway.errors import Fault, Kind, UnknownName
-from gateway.policy.active_policies import Loaded, Policies
-from gateway.policy.entities import Tenant, asker_of, granted, target_of
-from gateway.policy.projection import Projection, Unreadable, Value
-from gateway.policy.ruleset import BROKEN, Asker, Ruleset, Target
-from gateway.policy.verdict import Judgement, judge
+from gateway.policy.active_policies import ActivePolicies, LoadedPolicies
+from gateway.policy.entities import PolicyTenant, asker_of, granted, target_of
+from gateway.policy.projection import Projection, UnreadableArgument, Value
+from gateway.policy.ruleset import BROKEN, PolicyCaller, PolicyTarget, Ruleset
+from gateway.policy.verdict import Verdict, judge
 
 ARGUMENTS: Final = "policy.arguments"
 """In place of policy ids when an argument that policy reads is not of its type."""
@@ -48,10 +48,10 @@ class Decision:
         return Fault(Kind.DENIED, self.message, details=self.details, suggested_fix=fix)
 
 
-class Policy:
+class Authorizer:
     """Deny by default: an unknown or suspended tenant sees and may do nothing."""
 
-    def __init__(self, tenant: Callable[[str], Tenant | None], policies: Policies) -> None:
+    def __init__(self, tenant: Callable[[str], PolicyTenant | None], policies: ActivePolicies) -> None:
         self._tenant = tenant
         self._policies = policies
         self._seats: dict[Caller, _Seat] = {}
@@ -76,7 +76,7 @@ class Policy:
         kind = self._seat(call.caller).kind
         decision = kind.known.get("list")
         if decision is None:
-            target = Target("Tenant", call.caller.tenant)
+            target = PolicyTarget("Tenant", call.caller.tenant)
             decision = kind.known["list"] = kind.decision(judge(kind.rules, kind.asker, "list", target), target)
         assert isinstance(decision, Decision)
         return decision
@@ -122,7 +122,7 @@ class Policy:
             seat = self._seats[caller] = self._seated(caller, tenant, now)
         return seat
 
-    def _seated(self, caller: Caller, tenant: Tenant | None, now: Loaded) -> "_Seat":
+    def _seated(self, caller: Caller, tenant: PolicyTenant | None, now: LoadedPolicies) -> "_Seat":
         rules = now.of(caller.tenant)
         # Whom no policy names alone is decided on as one of a class.
         subject = caller.subject if rules.names_subjects else ""
@@ -155,7 +155,7 @@ class Policy:
         kind.known[key] = learnt
         return learnt
 
-    def _learn_resource(self, kind: "_Class", method: str, target: Target) -> "Decision | _ByArguments":
+    def _learn_resource(self, kind: "_Class", method: str, target: PolicyTarget) -> "Decision | _ByArguments":
         """By its label: there are as many URIs as a client can think of, and policy tells few of them apart."""
         label = kind.rules.label(target.id)
         key = ("resource", method, target.namespace, target.effect, target.pinned, label)
@@ -171,8 +171,8 @@ class Policy:
 class _Seat:
     """Where a caller stands, as long as neither its tenant nor the policies change."""
 
-    tenant: Tenant | None
-    policies: Loaded
+    tenant: PolicyTenant | None
+    policies: LoadedPolicies
     kind: "_Class"
     sight: "_Sight"
 
@@ -181,9 +181,9 @@ class _Seat:
 class _Class:
     """All callers that policy cannot tell apart, and what was decided for them."""
 
-    asker: Asker
+    asker: PolicyCaller
     rules: Ruleset
-    tenant: Tenant | None
+    tenant: PolicyTenant | None
     version: str
     known: "dict[Any, Decision | _ByArguments]" = field(default_factory=dict[Any, Any])
     context: str = ""
@@ -199,7 +199,7 @@ class _Class:
         }
         self.context = msgspec.json.encode(seen).decode()
 
-    def decision(self, judgement: Judgement, target: Target) -> Decision:
+    def decision(self, judgement: Verdict, target: PolicyTarget) -> Decision:
         ids, noun = judgement.policies, _NOUN.get(target.kind, "tool")
         match judgement.outcome:
             case "allow":
@@ -225,14 +225,14 @@ class _ByArguments:
     """A tool whose arguments policy reads: one decision for each set of values it can see."""
 
     kind: _Class
-    target: Target
+    target: PolicyTarget
     projection: Projection
     known: dict[Any, Decision] = field(default_factory=dict[Any, Decision])
 
     def decide(self, call: Call) -> Decision:
         try:
             args = self.projection.read(call.arguments)
-        except Unreadable as exc:
+        except UnreadableArgument as exc:
             return Decision((ARGUMENTS,), self.kind.context, message=str(exc), refused="denied")
         decision = self.known.get(args)
         if decision is None:
@@ -256,9 +256,9 @@ def _chars(argument: tuple[str, Value]) -> int:
 class _Sight:
     """What a class of callers may see, whatever their scopes."""
 
-    asker: Asker
+    asker: PolicyCaller
     rules: Ruleset
-    tenant: Tenant | None
+    tenant: PolicyTenant | None
     known: dict[Any, bool] = field(default_factory=dict[Any, bool])
 
     def allows(self, view: Literal["listed", "seen"], route: Route) -> bool:

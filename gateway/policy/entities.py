@@ -4,10 +4,10 @@ from fnmatch import fnmatchcase
 from typing import Literal, Protocol
 
 from gateway.contract import Caller, Route
-from gateway.policy.ruleset import Asker, Target
+from gateway.policy.ruleset import PolicyCaller, PolicyTarget
 
 
-class Tenant(Protocol):
+class PolicyTenant(Protocol):
     """What policy needs to know of a tenant."""
 
     @property
@@ -23,9 +23,9 @@ class Tenant(Protocol):
     def servers(self) -> tuple[str, ...]: ...
 
 
-def asker_of(caller: Caller, tenant: Tenant | None, subject: str) -> Asker:
+def asker_of(caller: Caller, tenant: PolicyTenant | None, subject: str) -> PolicyCaller:
     """`subject` is the caller's own, or empty where no policy names one. Without a tenant it is as if suspended."""
-    return Asker(
+    return PolicyCaller(
         tenant=caller.tenant,
         kind=caller.kind,
         subject=subject,
@@ -36,16 +36,16 @@ def asker_of(caller: Caller, tenant: Tenant | None, subject: str) -> Asker:
     )
 
 
-def target_of(route: Route, granted: bool) -> Target:
+def target_of(route: Route, granted: bool) -> PolicyTarget:
     """The route as policy knows it. A tool has an input schema, a resource an address."""
     kind: Literal["Tool", "Prompt", "Resource"]
     if "inputSchema" in route.definition:
         kind = "Tool"
     else:
         kind = "Resource" if "uri" in route.definition or "uriTemplate" in route.definition else "Prompt"
-    return Target(kind, route.canonical, route.namespace, route.name, route.effect, route.pinned, granted)
+    return PolicyTarget(kind, route.canonical, route.namespace, route.name, route.effect, route.pinned, granted)
 
 
-def granted(tenant: Tenant | None, namespace: str) -> bool:
+def granted(tenant: PolicyTenant | None, namespace: str) -> bool:
     """Whether the tenant has that backend."""
     return tenant is not None and any(fnmatchcase(namespace, pattern) for pattern in tenant.backends)

@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from gateway.contract import Caller, Json, Route
-from gateway.policy.active_policies import Policies
+from gateway.policy.active_policies import ActivePolicies
 from gateway.policy.decisions import ARGUMENTS
-from gateway.policy.entities import Tenant, asker_of, granted, target_of
-from gateway.policy.projection import Unreadable
-from gateway.policy.ruleset import Asker, Note, Target
-from gateway.policy.verdict import Judgement, judge
+from gateway.policy.entities import PolicyTenant, asker_of, granted, target_of
+from gateway.policy.projection import UnreadableArgument
+from gateway.policy.ruleset import PolicyCaller, PolicyNote, PolicyTarget
+from gateway.policy.verdict import Verdict, judge
 
 Outcome = Literal["allow", "deny", "scope", "approval", "hidden", "unknown tenant", "unknown tool"]
 
@@ -25,7 +25,7 @@ class Explanation:
     principal: str
     tool: str
     effect: int | None = None
-    policies: tuple[Note, ...] = ()
+    policies: tuple[PolicyNote, ...] = ()
     context: Json | None = None
     """What policy saw beside the principal and the tool."""
     version: str = ""
@@ -34,11 +34,14 @@ class Explanation:
         return asdict(self)
 
 
-class Explain:
+class PolicyExplainer:
     """`find` looks a tool up among all that is served, whoever may see it."""
 
     def __init__(
-        self, tenant: Callable[[str], Tenant | None], policies: Policies, find: Callable[[str], Route | None]
+        self,
+        tenant: Callable[[str], PolicyTenant | None],
+        policies: ActivePolicies,
+        find: Callable[[str], Route | None],
     ) -> None:
         self._tenant = tenant
         self._policies = policies
@@ -67,8 +70,8 @@ class Explain:
         try:
             args = projection.read(arguments) if projection else ()
             judgement = judge(rules, asker, "tools/call", target, args=args, approved=approved)
-        except Unreadable as exc:
-            args, judgement = (), Judgement("deny", (ARGUMENTS,), reason=str(exc))
+        except UnreadableArgument as exc:
+            args, judgement = (), Verdict("deny", (ARGUMENTS,), reason=str(exc))
         return Explanation(
             judgement.outcome,
             _sentence(judgement, target),
@@ -76,13 +79,15 @@ class Explain:
             who,
             route.canonical,
             route.effect,
-            tuple(rules.notes.get(id) or Note(id, "forbid", reason=judgement.reason) for id in judgement.policies),
+            tuple(
+                rules.notes.get(id) or PolicyNote(id, "forbid", reason=judgement.reason) for id in judgement.policies
+            ),
             _context(asker, target, dict(args), approved),
             now.version,
         )
 
 
-def _sentence(judgement: Judgement, target: Target) -> str:
+def _sentence(judgement: Verdict, target: PolicyTarget) -> str:
     ids = ", ".join(judgement.policies) or "no policy permits it"
     match judgement.outcome:
         case "allow":
@@ -100,11 +105,11 @@ def _sentence(judgement: Judgement, target: Target) -> str:
             return f"Denied: {_because(judgement, ids)}"
 
 
-def _because(judgement: Judgement, ids: str) -> str:
+def _because(judgement: Verdict, ids: str) -> str:
     return f"{judgement.reason} ({ids})" if judgement.reason else f"{ids}."
 
 
-def _context(asker: Asker, target: Target, args: dict[str, Any], approved: bool) -> Json:
+def _context(asker: PolicyCaller, target: PolicyTarget, args: dict[str, Any], approved: bool) -> Json:
     return {
         "groups": sorted(asker.groups),
         "scopes": sorted(asker.scopes),

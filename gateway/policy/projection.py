@@ -15,7 +15,7 @@ _I64: Final = 2**63
 _DECODINGS: Final = 5
 
 
-class Unreadable(ValueError):
+class UnreadableArgument(ValueError):
     """An argument that is not what the projection says it is: whoever sent it is refused."""
 
     def __init__(self, field: str) -> None:
@@ -23,7 +23,7 @@ class Unreadable(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ProjectedField:
     """One argument: its name in policy, the way to it in the arguments, and its type."""
 
     name: str
@@ -37,20 +37,20 @@ class Field:
             if value is None:
                 return None
             if not isinstance(value, dict):
-                raise Unreadable(self.name)
+                raise UnreadableArgument(self.name)
             value = cast("Json", value).get(step)
         if value is None:
             return None
         try:
             return _READERS[self.type](value)
         except ValueError as exc:
-            raise Unreadable(self.name) from exc
+            raise UnreadableArgument(self.name) from exc
 
 
 class Projection:
     """The fields of one tool, in a fixed order."""
 
-    def __init__(self, fields: tuple[Field, ...]) -> None:
+    def __init__(self, fields: tuple[ProjectedField, ...]) -> None:
         self._fields = fields
 
     def read(self, arguments: Json) -> tuple[tuple[str, Value], ...]:
@@ -62,7 +62,7 @@ class Projection:
 class Projections:
     """All that one `args.yaml` says."""
 
-    def __init__(self, patterns: Mapping[str, tuple[Field, ...]]) -> None:
+    def __init__(self, patterns: Mapping[str, tuple[ProjectedField, ...]]) -> None:
         self._patterns = patterns
 
     def of(self, tool: str) -> Projection | None:
@@ -87,7 +87,7 @@ def parse_projections(given: Any) -> Projections:
         return Projections({})
     if not isinstance(given, dict):
         raise ValueError("expected tools and their fields")
-    patterns: dict[str, tuple[Field, ...]] = {}
+    patterns: dict[str, tuple[ProjectedField, ...]] = {}
     types: dict[str, str] = {}
     for tool, fields in cast("dict[Any, Any]", given).items():
         if not isinstance(tool, str) or not isinstance(fields, dict):
@@ -96,7 +96,7 @@ def parse_projections(given: Any) -> Projections:
     return Projections(patterns)
 
 
-def _field(tool: str, name: Any, said: Any, types: dict[str, str]) -> Field:
+def _field(tool: str, name: Any, said: Any, types: dict[str, str]) -> ProjectedField:
     if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
         raise ValueError(f"{tool}: {name!r} is not a name that Cedar knows")
     given = cast("dict[Any, Any]", said) if isinstance(said, dict) else {"type": said}
@@ -105,7 +105,7 @@ def _field(tool: str, name: Any, said: Any, types: dict[str, str]) -> Field:
     kind = cast("str", given["type"])
     if types.setdefault(name, _CEDAR[kind]) != _CEDAR[kind]:
         raise ValueError(f"{tool}.{name}: {name} has another type elsewhere; give it a name of its own")
-    return Field(name, tuple(str(given.get("from", name)).split(".")), kind)
+    return ProjectedField(name, tuple(str(given.get("from", name)).split(".")), kind)
 
 
 # ---- the types ----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from cedarpy import pst
 
 from gateway.policy.partial_evaluation import attributes, relaxed
 from gateway.policy.projection import Projections, Value, parse_projections
-from gateway.policy.source import BadPolicies, Room
+from gateway.policy.source import InvalidPolicies, PolicySet
 
 log = logging.getLogger("gatehouse.policy")
 
@@ -32,7 +32,7 @@ View = Literal["real", "listed", "seen"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class PolicyCaller:
     """Who asks, and in which circumstances, as policy sees it."""
 
     tenant: str
@@ -45,7 +45,7 @@ class Asker:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PolicyTarget:
     """What is asked for. Of the kind Tenant: the lists of the asker's own."""
 
     kind: Literal["Tenant", "Tool", "Prompt", "Resource"]
@@ -60,7 +60,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class PolicyNote:
     """What a policy says of itself beside its condition."""
 
     id: str
@@ -71,7 +71,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CedarDecision:
     allowed: bool
     policies: tuple[str, ...]
     """The ids that decided it; none when nothing permits."""
@@ -81,7 +81,7 @@ class Verdict:
 class Ruleset:
     """Made by `compile_ruleset`; equal only to itself."""
 
-    notes: Mapping[str, Note]
+    notes: Mapping[str, PolicyNote]
     projections: Projections
     names_subjects: bool
     """Whether any policy speaks of one user or service account."""
@@ -96,14 +96,14 @@ class Ruleset:
 
     def ask(
         self,
-        asker: Asker,
+        asker: PolicyCaller,
         action: str,
-        target: Target,
+        target: PolicyTarget,
         *,
         view: View = "real",
         approved: bool = False,
         args: tuple[tuple[str, Value], ...] = (),
-    ) -> Verdict:
+    ) -> CedarDecision:
         """Allowed only when Cedar says so, and says nothing else."""
         context: dict[str, Any] = {
             "tenant": {"__entity": _uid("Tenant", asker.tenant)},
@@ -124,31 +124,31 @@ class Ruleset:
         errors = result.diagnostics.errors
         if errors or result.decision not in (cedarpy.Decision.Allow, cedarpy.Decision.Deny):
             log.error("no decision on %s %s, so it is denied: %s", action, target.id, " ".join(errors)[:500])
-            return Verdict(False, (BROKEN,))
+            return CedarDecision(False, (BROKEN,))
         ids = cast("dict[str, str]", cast("Any", result.diagnostics).id_annotations_by_reason)
-        return Verdict(result.decision is cedarpy.Decision.Allow, tuple(sorted(ids.values())))
+        return CedarDecision(result.decision is cedarpy.Decision.Allow, tuple(sorted(ids.values())))
 
 
-def compile_ruleset(schema: str, org: Mapping[str, str], room: Room, tenant: str | None) -> Ruleset:
+def compile_ruleset(schema: str, org: Mapping[str, str], room: PolicySet, tenant: str | None) -> Ruleset:
     """Parse and validate the guards and one tenant's own policies together. Raises `BadPolicies`."""
     try:
         projections = parse_projections(room.args)
     except ValueError as exc:
-        raise BadPolicies(f"{room.args_file}: {exc}") from exc
+        raise InvalidPolicies(f"{room.args_file}: {exc}") from exc
     texts = {**org, **room.policies}
     parsed = {name: _parse(name, text) for name, text in texts.items()}
     problems = [*_id_problems(parsed, org), *_foreign_problems(parsed, tenant)]
     if problems:
-        raise BadPolicies(*problems)
+        raise InvalidPolicies(*problems)
     try:
         typed = cedarpy.Schema.from_str(f"{schema}\n{projections.schema()}\n", release_gil=True)
         whole = cedarpy.PolicySet.from_str("\n".join(texts.values()), release_gil=True)
     except ValueError as exc:
-        raise BadPolicies(f"schema: {_one_line(exc)}") from exc
+        raise InvalidPolicies(f"schema: {_one_line(exc)}") from exc
     for name, text in texts.items():
         problems += _type_problems(name, text, typed)
     if problems:
-        raise BadPolicies(*problems)
+        raise InvalidPolicies(*problems)
     return _assembled(whole.to_pst(), typed, projections)
 
 
@@ -176,7 +176,7 @@ def _parse(name: str, text: str) -> pst.PolicySet:
     try:
         return cedarpy.PolicySet.from_str(text, release_gil=True).to_pst()
     except ValueError as exc:
-        raise BadPolicies(f"{name}: {_one_line(exc)}") from exc
+        raise InvalidPolicies(f"{name}: {_one_line(exc)}") from exc
 
 
 def _id_problems(parsed: Mapping[str, pst.PolicySet], org: Mapping[str, str]) -> list[str]:
@@ -217,15 +217,15 @@ def _one_line(exc: object) -> str:
     return " ".join(str(exc).split())[:400]
 
 
-def _note(policy: pst.Template) -> Note:
+def _note(policy: pst.Template) -> PolicyNote:
     said = policy.annotations
-    return Note(said["id"], policy.effect, said.get("advice", ""), said.get("reason", ""))
+    return PolicyNote(said["id"], policy.effect, said.get("advice", ""), said.get("reason", ""))
 
 
 # ---- a question as Cedar takes it ----
 
 
-def _entities(asker: Asker, target: Target) -> list[dict[str, Any]]:
+def _entities(asker: PolicyCaller, target: PolicyTarget) -> list[dict[str, Any]]:
     tenant = _uid("Tenant", asker.tenant)
     groups = [_uid("Group", group) for group in sorted(asker.groups)]
     entities = [

@@ -20,7 +20,7 @@ SHIPPED: Final = _PACKED if _PACKED.is_dir() else Path(__file__).parents[2] / "p
 Stamp = tuple[tuple[str, int, int, int], ...]
 
 
-class BadPolicies(Exception):
+class InvalidPolicies(Exception):
     """Policies that cannot be used; `lines` says where and why, one mistake each."""
 
     def __init__(self, *lines: str) -> None:
@@ -29,7 +29,7 @@ class BadPolicies(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class PolicySet:
     """The policies of one tenant, or of all that have none of their own; by file."""
 
     policies: Mapping[str, str]
@@ -38,32 +38,32 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PolicySource:
     """Everything that a folder holds, read at one moment."""
 
     folder: Path
     schema: str
     org: Mapping[str, str]
-    default: Room
-    tenants: Mapping[str, Room]
+    default: PolicySet
+    tenants: Mapping[str, PolicySet]
     tests: Mapping[str, Any]
     version: str
     """A digest of all of it."""
 
 
-def read(folder: Path) -> Source:
+def read(folder: Path) -> PolicySource:
     """Raises `BadPolicies` when the folder cannot be read or a YAML file of it is not YAML."""
     digest = hashlib.sha256()
     try:
         if not (folder / SCHEMA).is_file():
-            raise BadPolicies(f"{folder}: there is no {SCHEMA}; start from a copy of {SHIPPED}")
+            raise InvalidPolicies(f"{folder}: there is no {SCHEMA}; start from a copy of {SHIPPED}")
         texts = {str(path.relative_to(folder)): path.read_text("utf-8") for path in _files(folder)}
     except (OSError, UnicodeDecodeError) as exc:
-        raise BadPolicies(f"{folder}: {exc}") from exc
+        raise InvalidPolicies(f"{folder}: {exc}") from exc
     for name, text in texts.items():
         digest.update(f"{name}\0{text}\0".encode())
     below = sorted({Path(name).parts[1] for name in texts if name.startswith("tenants/") and name.count("/") > 1})
-    return Source(
+    return PolicySource(
         folder=folder,
         schema=texts[SCHEMA],
         org=_cedar(texts, "org/"),
@@ -103,13 +103,13 @@ def _cedar(texts: Mapping[str, str], under: str) -> dict[str, str]:
     return {name: text for name, text in texts.items() if name.startswith(under) and name.endswith(".cedar")}
 
 
-def _room(texts: Mapping[str, str], under: str) -> Room:
+def _room(texts: Mapping[str, str], under: str) -> PolicySet:
     name = f"{under}{ARGS}"
-    return Room(_cedar(texts, under), _yaml(name, texts[name]) if name in texts else None, name)
+    return PolicySet(_cedar(texts, under), _yaml(name, texts[name]) if name in texts else None, name)
 
 
 def _yaml(name: str, text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as exc:
-        raise BadPolicies(f"{name}: {' '.join(str(exc).split())}") from exc
+        raise InvalidPolicies(f"{name}: {' '.join(str(exc).split())}") from exc

@@ -13,21 +13,21 @@ import msgspec
 
 from gateway.contract.caller import EVERYDAY
 from gateway.policy.active_policies import compiled
-from gateway.policy.projection import Unreadable
-from gateway.policy.ruleset import Asker, Ruleset, Target
-from gateway.policy.source import BadPolicies, Source, read
+from gateway.policy.projection import UnreadableArgument
+from gateway.policy.ruleset import PolicyCaller, PolicyTarget, Ruleset
+from gateway.policy.source import InvalidPolicies, PolicySource, read
 from gateway.policy.verdict import judge
 
 Kind = Literal["Tenant", "Tool", "Prompt", "Resource"]
 
 
-class Who(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TestCaller(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     user: str = ""
     service: str = ""
     groups: list[str] = []
 
 
-class What(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TestAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`id` is canonical: `namespace.tool`, or `namespace:uri`."""
 
     id: str
@@ -36,30 +36,30 @@ class What(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     granted: bool = True
 
 
-class Circumstances(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TestContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scopes: tuple[str, ...] = EVERYDAY
     approved: bool = False
     readonly: bool = False
     suspended: bool = False
 
 
-class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TableRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One case. `expect` is what the caller is told; `by` are the ids that decide, all of them."""
 
     name: str
     expect: Literal["allow", "deny", "scope", "approval", "hidden"]
     by: list[str]
     tenant: str = "default"
-    who: Who = Who(user="alice")
-    tool: What | None = None
-    prompt: What | None = None
-    resource: What | None = None
-    context: Circumstances = Circumstances()
+    who: TestCaller = TestCaller(user="alice")
+    tool: TestAction | None = None
+    prompt: TestAction | None = None
+    resource: TestAction | None = None
+    context: TestContext = TestContext()
     args: dict[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class TableReport:
     """How many rows there are, and every mistake found, in words."""
 
     rows: int
@@ -67,7 +67,7 @@ class Report:
     mistakes: tuple[str, ...]
 
 
-def run_tables(folder: Path) -> Report:
+def run_tables(folder: Path) -> TableReport:
     """Every row, and whether they hit every policy. Raises `BadPolicies` when the policies cannot be used at all."""
     source = read(folder)
     loaded = compiled(source)
@@ -82,22 +82,22 @@ def run_tables(folder: Path) -> Report:
             mistakes.append(f"{place}: {row.name}: expected {row.expect} by {', '.join(row.by)}, got {told}")
     every = {id for rules in (loaded.default, *loaded.tenants.values()) for id in rules.notes}
     mistakes += [f"{id}: no row is decided by it" for id in sorted(every - hit)]
-    return Report(len(rows), len(every), tuple(mistakes))
+    return TableReport(len(rows), len(every), tuple(mistakes))
 
 
-def _rows(source: Source) -> list[tuple[str, Row]]:
-    rows: list[tuple[str, Row]] = []
+def _rows(source: PolicySource) -> list[tuple[str, TableRow]]:
+    rows: list[tuple[str, TableRow]] = []
     for place, given in source.tests.items():
         for index, each in enumerate(cast("list[Any]", given or [])):
             try:
-                rows.append((place, msgspec.convert(each, Row)))
+                rows.append((place, msgspec.convert(each, TableRow)))
             except msgspec.ValidationError as exc:
-                raise BadPolicies(f"{place}: row {index + 1}: {exc}") from exc
+                raise InvalidPolicies(f"{place}: row {index + 1}: {exc}") from exc
     return rows
 
 
-def _play(rules: Ruleset, row: Row) -> tuple[str, set[str]]:
-    asker = Asker(
+def _play(rules: Ruleset, row: TableRow) -> tuple[str, set[str]]:
+    asker = PolicyCaller(
         tenant=row.tenant,
         kind="service" if row.who.service else "user",
         subject=row.who.service or row.who.user,
@@ -110,14 +110,14 @@ def _play(rules: Ruleset, row: Row) -> tuple[str, set[str]]:
     projection = rules.projections.of(target.id)
     try:
         args = projection.read(row.args) if projection else ()
-    except Unreadable:
+    except UnreadableArgument:
         return "deny", {"policy.arguments"}
     judgement = judge(rules, asker, action, target, args=args, approved=row.context.approved)
     return judgement.outcome, set(judgement.policies)
 
 
-def _target(row: Row) -> tuple[str, Target]:
-    asked: Mapping[tuple[str, Kind], What | None] = {
+def _target(row: TableRow) -> tuple[str, PolicyTarget]:
+    asked: Mapping[tuple[str, Kind], TestAction | None] = {
         ("tools/call", "Tool"): row.tool,
         ("prompts/get", "Prompt"): row.prompt,
         ("resources/read", "Resource"): row.resource,
@@ -126,5 +126,5 @@ def _target(row: Row) -> tuple[str, Target]:
         if what is not None:
             mark = ":" if kind == "Resource" else "."
             namespace, _, name = what.id.partition(mark)
-            return action, Target(kind, what.id, namespace, name, what.effect, what.pinned, what.granted)
-    return "list", Target("Tenant", row.tenant)
+            return action, PolicyTarget(kind, what.id, namespace, name, what.effect, what.pinned, what.granted)
+    return "list", PolicyTarget("Tenant", row.tenant)

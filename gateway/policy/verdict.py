@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gateway.policy.projection import Value
-from gateway.policy.ruleset import Asker, Ruleset, Target
+from gateway.policy.ruleset import PolicyCaller, PolicyTarget, Ruleset
 
 Outcome = Literal["allow", "deny", "scope", "approval", "hidden"]
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Verdict:
     """`policies` are the ids of the policies that decided; none when nothing permits it."""
 
     outcome: Outcome
@@ -25,22 +25,22 @@ class Judgement:
 
 def judge(
     rules: Ruleset,
-    asker: Asker,
+    asker: PolicyCaller,
     action: str,
-    target: Target,
+    target: PolicyTarget,
     *,
     args: tuple[tuple[str, Value], ...] = (),
     approved: bool = False,
-) -> Judgement:
+) -> Verdict:
     """What becomes of the request. A scope or an approval is named only where having it would be enough.
 
     So nobody learns of something that is never permitted to them by being told what it lacks.
     """
     verdict = rules.ask(asker, action, target, approved=approved, args=args)
     if verdict.allowed:
-        return Judgement("allow", verdict.policies)
+        return Verdict("allow", verdict.policies)
     if target.kind != "Tenant" and not rules.ask(asker, action, target, view="seen").allowed:
-        return Judgement("hidden", verdict.policies, reason=_reason(rules, verdict.policies))
+        return Verdict("hidden", verdict.policies, reason=_reason(rules, verdict.policies))
     notes = [rules.notes[id] for id in verdict.policies if id in rules.notes]
     missing = tuple(each.advice[6:] for each in notes if each.advice.startswith("scope:"))
     approvers = [each.advice[9:] for each in notes if each.advice.startswith("approval:")]
@@ -48,10 +48,10 @@ def judge(
         able = replace(asker, scopes=asker.scopes | set(missing))
         if rules.ask(able, action, target, approved=approved or bool(approvers), args=args).allowed:
             if missing:
-                return Judgement("scope", verdict.policies, scopes=missing)
+                return Verdict("scope", verdict.policies, scopes=missing)
             whose = next((each for each in approvers if each != "self"), "self")
-            return Judgement("approval", verdict.policies, approval=whose, reason=_reason(rules, verdict.policies))
-    return Judgement("deny", verdict.policies, reason=_reason(rules, verdict.policies))
+            return Verdict("approval", verdict.policies, approval=whose, reason=_reason(rules, verdict.policies))
+    return Verdict("deny", verdict.policies, reason=_reason(rules, verdict.policies))
 
 
 def _reason(rules: Ruleset, ids: tuple[str, ...]) -> str:

@@ -13,7 +13,7 @@ from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.messages import Message
 from gateway.protocol.multi_round import missing_capabilities
 from gateway.protocol.responses import request_bytes
-from gateway.protocol.sealed_tokens import Seal, Unsealed
+from gateway.protocol.sealed_tokens import InvalidSeal, TokenSeal
 
 ANSWER_SECONDS: Final = 600.0
 _TOPIC: Final = "asking.answer"
@@ -21,13 +21,13 @@ _OURS: Final = "gth."
 _PURPOSE: Final = "asking"
 
 
-class Asking:
+class ClientRequests:
     """Each request carries the worker in its own id, so that an answer posted anywhere finds its call.
 
     The id is sealed for the session that is asked: no client can make one, and so none can post what was not asked.
     """
 
-    def __init__(self, bus: Bus, seal: Seal) -> None:
+    def __init__(self, bus: Bus, seal: TokenSeal) -> None:
         self._bus = bus
         self._seal = seal
         self._prefix = f"{_OURS}{bus.worker}."
@@ -94,7 +94,7 @@ class Asking:
             return False
         try:
             self._seal.open(_PURPOSE, words[3], _bound(session, ".".join(words[:3])))
-        except Unsealed:
+        except InvalidSeal:
             return False
         return True
 

@@ -23,7 +23,7 @@ Refusal = Fault | ForeignError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Floor:
+class EndpointContext:
     """Given to each era's door."""
 
     catalogue: Catalogue
@@ -73,7 +73,7 @@ def find(view: View, method: str, params: Json) -> tuple[Route | None, Json]:
     return found[0], {**params, "ref": found[1]}
 
 
-class FindAgain:
+class RouteLookup:
     """For `resolve`: the lists of the caller's backends are read once more before a name is called unknown."""
 
     def __init__(self, catalogue: Catalogue) -> None:

@@ -7,8 +7,8 @@ from typing import Final
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from gateway.contract import McpHttpRequest, ResponseWriter
-from gateway.protocol.legacy import Legacy
-from gateway.protocol.modern import Modern
+from gateway.protocol.legacy import LegacyEra
+from gateway.protocol.modern import ModernEra
 from gateway.protocol.responses import Header, RpcError
 
 _HANDSHAKE: Final = frozenset(HANDSHAKE_PROTOCOL_VERSIONS)
@@ -16,10 +16,10 @@ _INVALID_REQUEST: Final = -32600
 _ACCEPT_STREAM: Final = "GET opens an event stream: accept text/event-stream."
 
 
-class Entry:
+class EraRouter:
     """Sends each request to its era: by the `MCP-Protocol-Version` header, and by nothing else."""
 
-    def __init__(self, modern: Modern, legacy: Legacy) -> None:
+    def __init__(self, modern: ModernEra, legacy: LegacyEra) -> None:
         self._modern = modern
         self._legacy = legacy
 

@@ -22,7 +22,7 @@ _EARLY: Final = 1.0
 """Those that are due within so many seconds go together."""
 
 
-class Later(Generic[Item]):
+class ExpiryQueue(Generic[Item]):
     """`due` is called with each item, so many seconds after it was added and at most one too early."""
 
     def __init__(self, seconds: float, due: Callable[[Item], None]) -> None:
@@ -67,7 +67,7 @@ _LEFT: Final = asyncio.Event()
 _LEFT.set()
 
 
-class Stream:
+class EventStream:
     """Events in order, kept for a while, written to whoever is attached now."""
 
     __slots__ = (
@@ -194,7 +194,7 @@ class Stream:
             self.kept_bytes -= len(dropped)
 
 
-class Streams:
+class EventStreams:
     """The streams of this worker, by id; each is kept a minute after its end, or after its client left.
 
     What is over holds at most so many bytes, of each principal and in all; the oldest go first.
@@ -202,26 +202,26 @@ class Streams:
 
     def __init__(self, worker: str) -> None:
         self._worker = worker
-        self._streams: dict[str, Stream] = {}
-        self._ended: dict[str, Stream] = {}
+        self._streams: dict[str, EventStream] = {}
+        self._ended: dict[str, EventStream] = {}
         """Those that are over, in the order of their ends; and the same again by principal."""
-        self._principals: dict[str, dict[str, Stream]] = {}
+        self._principals: dict[str, dict[str, EventStream]] = {}
         self._bytes: Counter[str] = Counter()
         self._all_bytes = 0
-        self._leaving = Later(KEPT_SECONDS, self._forget_if_left)
+        self._leaving = ExpiryQueue(KEPT_SECONDS, self._forget_if_left)
 
     def __len__(self) -> int:
         """How many are not over yet."""
         return sum(not stream.over for stream in self._streams.values())
 
-    def new(self, owner: str, correlation_id: str, principal: str = "") -> Stream:
-        stream = Stream(f"{self._worker}.{secrets.token_hex(8)}", owner, correlation_id, principal)
+    def new(self, owner: str, correlation_id: str, principal: str = "") -> EventStream:
+        stream = EventStream(f"{self._worker}.{secrets.token_hex(8)}", owner, correlation_id, principal)
         self._streams[stream.id] = stream
         while len(self._streams) > MAX_STREAMS:
             self.forget(next(iter(self._streams.values())))
         return stream
 
-    def find(self, event_id: str, owner: str) -> tuple[Stream, int] | None:
+    def find(self, event_id: str, owner: str) -> tuple[EventStream, int] | None:
         """The owner's stream that an event belongs to, and the event's number in it."""
         id, _, number = event_id.rpartition(".")
         stream = self._streams.get(id)
@@ -231,7 +231,7 @@ class Streams:
             return None  # part of what was missed is lost
         return stream, int(number[:18])
 
-    def forget_later(self, stream: Stream) -> None:
+    def forget_later(self, stream: EventStream) -> None:
         """It is over: in a minute, or sooner where newer ones need the room."""
         if stream.id in self._streams:
             self._ended[stream.id] = stream
@@ -242,7 +242,7 @@ class Streams:
         # Not the stream itself: it would be held as long, whatever became of it.
         self._leaving.add(stream.id)
 
-    def forget(self, stream: Stream) -> None:
+    def forget(self, stream: EventStream) -> None:
         """Nobody may come back to it."""
         self._streams.pop(stream.id, None)
         if self._ended.pop(stream.id, None) is not None:

@@ -10,23 +10,29 @@ from typing import Final
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Caller, ClientProfile, Json, ListChange, McpHttpRequest, ResponseWriter
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.protocol.event_streams import KEPT_SECONDS, Later, Stream, Streams
+from gateway.protocol.event_streams import KEPT_SECONDS, EventStream, EventStreams, ExpiryQueue
 from gateway.protocol.responses import RpcError, error_bytes, headers, notification_bytes
-from gateway.protocol.sessions import Session, SessionRows
-from gateway.protocol.subscriptions import LIST_CHANGED, UPDATED, Ear, Hub, Target, updated
-from gateway.protocol.wire import Pulse
-from gateway.protocol.worker_proxy import Relay
+from gateway.protocol.sessions import McpSession, SessionStore
+from gateway.protocol.subscriptions import LIST_CHANGED, UPDATED, Listener, Subscriptions, Target, updated
+from gateway.protocol.wire import KeepAlive
+from gateway.protocol.worker_proxy import WorkerProxy
 
 log = logging.getLogger("gatehouse.standing")
 
 _PRIMED_SINCE: Final = "2025-11-25"
 
 
-class Standing:
+class GetStreams:
     """At most one standing stream a session: a message is never sent twice."""
 
     def __init__(
-        self, catalogue: Catalogue, hub: Hub, streams: Streams, rows: SessionRows, pulse: Pulse, relay: Relay
+        self,
+        catalogue: Catalogue,
+        hub: Subscriptions,
+        streams: EventStreams,
+        rows: SessionStore,
+        pulse: KeepAlive,
+        relay: WorkerProxy,
     ) -> None:
         self._relay = relay
         relay.serve("stream", self._resume_for_another)
@@ -35,12 +41,12 @@ class Standing:
         self._streams = streams
         self._rows = rows
         self._pulse = pulse
-        self._pumps: dict[str, tuple[Ear, Stream, asyncio.Task[None], Callable[[], Awaitable[None]]]] = {}
-        self._left = Later(KEPT_SECONDS, self._stop_if_alone)
-        self._deaf = Later(KEPT_SECONDS, self._drop_if_deaf)
+        self._pumps: dict[str, tuple[Listener, EventStream, asyncio.Task[None], Callable[[], Awaitable[None]]]] = {}
+        self._left = ExpiryQueue(KEPT_SECONDS, self._stop_if_alone)
+        self._deaf = ExpiryQueue(KEPT_SECONDS, self._drop_if_deaf)
 
     async def open(
-        self, inbound: McpHttpRequest, outlet: ResponseWriter, session: Session, correlation_id: str
+        self, inbound: McpHttpRequest, outlet: ResponseWriter, session: McpSession, correlation_id: str
     ) -> None:
         """Serve one GET until the client leaves or the stream is over."""
         last = inbound.headers.get("last-event-id")
@@ -71,7 +77,7 @@ class Standing:
     async def _resume_for_another(self, about: Json, outlet: ResponseWriter) -> None:
         await self._resume(about["session"], about["last"], outlet)
 
-    async def _attend(self, digest: str, stream: Stream) -> None:
+    async def _attend(self, digest: str, stream: EventStream) -> None:
         self._pulse.add(stream)
         try:
             await stream.attended()
@@ -115,7 +121,7 @@ class Standing:
             await self._rows.load()
             await pump[3]()
 
-    async def _begin(self, inbound: McpHttpRequest, session: Session, correlation_id: str) -> Stream:
+    async def _begin(self, inbound: McpHttpRequest, session: McpSession, correlation_id: str) -> EventStream:
         self.end(session.digest)
         stream = self._streams.new(session.digest, correlation_id, inbound.caller.principal)
 
@@ -129,7 +135,7 @@ class Standing:
         await sync()
         return stream
 
-    async def _pump(self, digest: str, ear: Ear, stream: Stream) -> None:
+    async def _pump(self, digest: str, ear: Listener, stream: EventStream) -> None:
         try:
             while (notification := await ear.next()) is not None:
                 await stream.send(notification_bytes(*notification))

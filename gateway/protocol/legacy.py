@@ -12,20 +12,28 @@ from gateway.catalogue.view import View
 from gateway.contract import Call, ClientProfile, Handler, Json, McpHttpRequest, ResponseWriter, Result
 from gateway.error_rendering import number
 from gateway.errors import Fault, ForeignError, Kind, UnknownName
-from gateway.protocol.client_requests import Asking, posted
-from gateway.protocol.context import CARRIED, IS_LIST, LARGE, Floor, Refusal, find, list_end, read_aside, seen
+from gateway.protocol.client_requests import ClientRequests, posted
+from gateway.protocol.context import CARRIED, IS_LIST, LARGE, EndpointContext, Refusal, find, list_end, read_aside, seen
 from gateway.protocol.downgrade import downgrade
-from gateway.protocol.event_streams import Streams
-from gateway.protocol.get_stream import Standing
+from gateway.protocol.event_streams import EventStreams
+from gateway.protocol.get_stream import GetStreams
 from gateway.protocol.messages import Message, check, check_level, is_id, message
-from gateway.protocol.request_handling import OTHER, Correlation, Outcome, Prepared, Refusals, Turn, handle_request
+from gateway.protocol.request_handling import (
+    OTHER,
+    Correlation,
+    InboundRequest,
+    Prepared,
+    RequestOutcome,
+    RequestRefusals,
+    handle_request,
+)
 from gateway.protocol.responses import Header, RpcError, error_bytes, headers, timing
 from gateway.protocol.sealed_tokens import SESSION_SECONDS
-from gateway.protocol.sessions import Session, Sessions
-from gateway.protocol.stream_limits import Caps
-from gateway.protocol.strict_json import BadJson, decode
-from gateway.protocol.wire import LegacyWire, Pulse
-from gateway.protocol.worker_events import News
+from gateway.protocol.sessions import McpSession, McpSessions
+from gateway.protocol.stream_limits import StreamLimits
+from gateway.protocol.strict_json import InvalidJson, decode
+from gateway.protocol.wire import KeepAlive, LegacyWire
+from gateway.protocol.worker_events import WorkerEvents
 
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
@@ -35,26 +43,26 @@ _NO_SESSION: Final = RpcError(INVALID_REQUEST, "Missing Mcp-Session-Id header: b
 _GONE: Final = RpcError(SESSION_GONE, "Session not found: begin again with initialize.")
 
 
-class Legacy:
+class LegacyEra:
     """Answers POST, GET and DELETE of the handshake era."""
 
     def __init__(
         self,
-        floor: Floor,
-        sessions: Sessions,
-        streams: Streams,
-        asking: Asking,
-        standing: Standing,
-        pulse: Pulse,
-        news: News,
-        caps: Caps,
+        floor: EndpointContext,
+        sessions: McpSessions,
+        streams: EventStreams,
+        asking: ClientRequests,
+        standing: GetStreams,
+        pulse: KeepAlive,
+        news: WorkerEvents,
+        caps: StreamLimits,
         *,
         by_rows: bool = True,
     ) -> None:
         """`by_rows`: where there is no bus, another process that asked is told by a row of the database they share."""
         self._floor = floor
         self._by_rows = by_rows
-        self.refusals = Refusals(floor, LATEST_HANDSHAKE_VERSION)
+        self.refusals = RequestRefusals(floor, LATEST_HANDSHAKE_VERSION)
         self._caps = caps
         self._news = news
         news.on("cancelled", self._cancelled_elsewhere)
@@ -87,7 +95,7 @@ class Legacy:
         try:
             raw = inbound.body
             asked = message(decode(raw) if len(raw) < LARGE else await read_aside(raw))
-        except BadJson as exc:
+        except InvalidJson as exc:
             await self.refusals.tell(inbound, outlet, 400, RpcError(exc.code, exc.message), id=exc.id)
             return
         correlation_id, trace = correlation = self._floor.correlate(inbound.headers, asked.params.get("_meta"))
@@ -207,7 +215,7 @@ class Legacy:
         inbound: McpHttpRequest,
         outlet: ResponseWriter,
         view: View,
-        session: Session,
+        session: McpSession,
         asked: Message,
         correlation_id: str,
         trace: dict[str, str],
@@ -232,7 +240,7 @@ class Legacy:
                 wire.abandon()
                 raise
             task.uncancel()
-            outcome = Outcome(error_bytes(asked.id, _cancelled(correlation_id)))
+            outcome = RequestOutcome(error_bytes(asked.id, _cancelled(correlation_id)))
         finally:
             self._pulse.discard(wire)
             if self._running.get(key) is task:
@@ -241,7 +249,7 @@ class Legacy:
         status, more = self._shown(inbound, outcome)
         await wire.finish(status, outcome.body, *more, *timing(inbound, outcome.record))
 
-    def _shown(self, inbound: McpHttpRequest, outcome: Outcome) -> tuple[int, tuple[Header, ...]]:
+    def _shown(self, inbound: McpHttpRequest, outcome: RequestOutcome) -> tuple[int, tuple[Header, ...]]:
         if outcome.lacking is None:
             return 200, outcome.headers
         return self._floor.lacking(outcome.lacking, inbound, modern=False)
@@ -255,17 +263,17 @@ class Legacy:
         wire: LegacyWire,
         correlation_id: str,
         trace: dict[str, str],
-    ) -> Awaitable[Outcome]:
+    ) -> Awaitable[RequestOutcome]:
         end = self._ends.get(asked.method)
         if end is None:
             end = self.refused(ForeignError(METHOD_NOT_FOUND, "Method not found", asked.method))
             asked = replace(asked, method=OTHER)
-        return handle_request(Turn(inbound, view, asked, client, wire, correlation_id, trace), end, self)
+        return handle_request(InboundRequest(inbound, view, asked, client, wire, correlation_id, trace), end, self)
 
     def refused(self, reason: Refusal) -> Handler:
         return self._floor.refused(reason)
 
-    def prepared(self, turn: Turn) -> Prepared:
+    def prepared(self, turn: InboundRequest) -> Prepared:
         method, params = turn.asked.method, turn.asked.params
         check(method, params)
         return (*find(turn.view, method, params), None) if method in CARRIED else (None, params, None)

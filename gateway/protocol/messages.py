@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
-from gateway.protocol.strict_json import INVALID_REQUEST, BadJson
+from gateway.protocol.strict_json import INVALID_REQUEST, InvalidJson
 
 MAX_ID_CHARS: Final = 256
 
@@ -46,13 +46,13 @@ def message(body: Json) -> Message:
     known_id = is_id(id)
     try:
         if not known_id and "id" in body:
-            raise BadJson(INVALID_REQUEST, "id must be a string of at most 256 characters or a 64-bit integer.")
+            raise InvalidJson(INVALID_REQUEST, "id must be a string of at most 256 characters or a 64-bit integer.")
         if body.get("jsonrpc") != "2.0":
-            raise BadJson(INVALID_REQUEST, 'jsonrpc must be "2.0".')
+            raise InvalidJson(INVALID_REQUEST, 'jsonrpc must be "2.0".')
         if not body.keys() <= ENVELOPE:
             _refuse_shadows(body, ENVELOPE)
         return _asked(body) if "method" in body else _answered(body)
-    except BadJson as refusal:
+    except InvalidJson as refusal:
         refusal.id = id if known_id else None
         raise
 
@@ -60,12 +60,12 @@ def message(body: Json) -> Message:
 def _asked(body: Json) -> Message:
     method = body["method"]
     if type(method) is not str:
-        raise BadJson(INVALID_REQUEST, "method must be a string.")
+        raise InvalidJson(INVALID_REQUEST, "method must be a string.")
     if "result" in body or "error" in body:
-        raise BadJson(INVALID_REQUEST, "A message has either a method or an answer.")
+        raise InvalidJson(INVALID_REQUEST, "A message has either a method or an answer.")
     params: Any = body.get("params", {})
     if not isinstance(params, dict):
-        raise BadJson(INVALID_REQUEST, "params must be an object.")
+        raise InvalidJson(INVALID_REQUEST, "params must be an object.")
     members = cast("Json", params)
     if not members.keys() <= PARAMS:
         _refuse_shadows(members, PARAMS)
@@ -76,24 +76,24 @@ def _asked(body: Json) -> Message:
 
 def _answered(body: Json) -> Message:
     if "id" not in body:
-        raise BadJson(INVALID_REQUEST, "A message needs a method, or an id with a result or error.")
+        raise InvalidJson(INVALID_REQUEST, "A message needs a method, or an id with a result or error.")
     if ("result" in body) == ("error" in body):
-        raise BadJson(INVALID_REQUEST, "A response has exactly one of result and error.")
+        raise InvalidJson(INVALID_REQUEST, "A response has exactly one of result and error.")
     if "params" in body:
-        raise BadJson(INVALID_REQUEST, "A response has no params.")
+        raise InvalidJson(INVALID_REQUEST, "A response has no params.")
     if "error" in body:
         return Message("response", body["id"], error=_error(body["error"]))
     if not isinstance(body["result"], dict):
-        raise BadJson(INVALID_REQUEST, "result must be an object.")
+        raise InvalidJson(INVALID_REQUEST, "result must be an object.")
     return Message("response", body["id"], result=cast("Json", body["result"]))
 
 
 def _error(error: Any) -> Json:
     if not isinstance(error, dict):
-        raise BadJson(INVALID_REQUEST, "error must be an object.")
+        raise InvalidJson(INVALID_REQUEST, "error must be an object.")
     members = cast("Json", error)
     if type(members.get("code")) is not int or type(members.get("message")) is not str:
-        raise BadJson(INVALID_REQUEST, "error needs an integer code and a message.")
+        raise InvalidJson(INVALID_REQUEST, "error needs an integer code and a message.")
     return members
 
 
@@ -108,7 +108,7 @@ def _refuse_shadows(members: Json, known: frozenset[str]) -> None:
     folded = _folded(known)
     for name in members.keys() - known:
         if name.casefold() in folded:
-            raise BadJson(INVALID_REQUEST, "A member's name differs from a known one only in case.")
+            raise InvalidJson(INVALID_REQUEST, "A member's name differs from a known one only in case.")
 
 
 @cache

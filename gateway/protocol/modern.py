@@ -28,22 +28,29 @@ from gateway.contract import (
     Result,
 )
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.protocol.context import CARRIED, IS_LIST, LARGE, Floor, Refusal, find, list_end, read_aside, seen
+from gateway.protocol.context import CARRIED, IS_LIST, LARGE, EndpointContext, Refusal, find, list_end, read_aside, seen
 from gateway.protocol.messages import LOG_LEVELS, Message, check, message
 from gateway.protocol.multi_round import (
     MULTI_ROUND,
-    Parked,
-    Parking,
-    Rounds,
+    MultiRound,
+    ParkedCall,
+    ParkedCalls,
     missing_capabilities,
     without_elicitation_id,
 )
-from gateway.protocol.request_handling import OTHER, Correlation, Prepared, Refusals, Turn, handle_request
+from gateway.protocol.request_handling import (
+    OTHER,
+    Correlation,
+    InboundRequest,
+    Prepared,
+    RequestRefusals,
+    handle_request,
+)
 from gateway.protocol.responses import RpcError, headers, readdressed, result_bytes, timing
-from gateway.protocol.strict_json import BadJson, decode
-from gateway.protocol.subscriptions import Listen
-from gateway.protocol.wire import ModernWire, Pulse
-from gateway.protocol.worker_proxy import Relay
+from gateway.protocol.strict_json import InvalidJson, decode
+from gateway.protocol.subscriptions import ListenHandler
+from gateway.protocol.wire import KeepAlive, ModernWire
+from gateway.protocol.worker_proxy import WorkerProxy
 
 METHOD_NOT_FOUND: Final = -32601
 HEADER_MISMATCH: Final = -32020
@@ -51,14 +58,20 @@ INVALID_PARAMS: Final = -32602
 INVALID_REQUEST: Final = -32600
 
 
-class Modern:
+class ModernEra:
     """Answers POSTs of the modern era: JSON, unless the call notifies or runs long, then an event stream."""
 
     def __init__(
-        self, floor: Floor, listen: Listen, rounds: Rounds, pulse: Pulse, parking: Parking, relay: Relay
+        self,
+        floor: EndpointContext,
+        listen: ListenHandler,
+        rounds: MultiRound,
+        pulse: KeepAlive,
+        parking: ParkedCalls,
+        relay: WorkerProxy,
     ) -> None:
         self._floor = floor
-        self.refusals = Refusals(floor, MODERN)
+        self.refusals = RequestRefusals(floor, MODERN)
         self._relay = relay
         relay.serve("parked", self._went_on_here)
         self._rounds = rounds
@@ -76,7 +89,7 @@ class Modern:
             raw = inbound.body
             body = decode(raw) if len(raw) < LARGE else await read_aside(raw)
             asked = message(body)
-        except BadJson as exc:
+        except InvalidJson as exc:
             await self._refuse(inbound, outlet, RpcError(exc.code, exc.message), id=exc.id)
             return
         correlation_id, trace = correlation = self._floor.correlate(inbound.headers, asked.params.get("_meta"))
@@ -134,7 +147,7 @@ class Modern:
         if "requestState" in asked.params and await self._went_on(inbound, outlet, asked, (correlation_id, trace)):
             return
         wire = ModernWire(outlet, client, correlation_id, asked.id, partial(self._park, inbound.caller, asked, client))
-        turn = Turn(inbound, view, asked, client, wire, correlation_id, trace)
+        turn = InboundRequest(inbound, view, asked, client, wire, correlation_id, trace)
         self._pulse.add(wire)
         try:
             outcome = await handle_request(turn, self._ends[asked.method], self)
@@ -164,7 +177,7 @@ class Modern:
         missing = missing_capabilities(client.capabilities, dict(requests))
         if missing:
             raise Fault(Kind.UNSUPPORTED, f"The client cannot do {' and '.join(missing)}.")
-        parked = Parked({key: without_elicitation_id(request) for key, request in requests.items()})
+        parked = ParkedCall({key: without_elicitation_id(request) for key, request in requests.items()})
         state = self._parking.put(parked, wire, caller.tenant)
         try:
             await self._say_input_required(wire, caller, asked, parked.requests, state)
@@ -240,7 +253,7 @@ class Modern:
     def refused(self, reason: Refusal) -> Handler:
         return self._floor.refused(reason)
 
-    def prepared(self, turn: Turn) -> Prepared:
+    def prepared(self, turn: InboundRequest) -> Prepared:
         inbound, method, params = turn.inbound, turn.asked.method, turn.asked.params
         check(method, params)
         if method not in CARRIED:

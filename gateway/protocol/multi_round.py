@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from gateway.contract import Call, Caller, InputResponse, Json
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.protocol.sealed_tokens import Seal, Unsealed, mint_state, read_state
+from gateway.protocol.sealed_tokens import InvalidSeal, TokenSeal, mint_state, read_state
 from gateway.protocol.strict_json import digest
 from gateway.stages.approve import STATE
 
@@ -25,8 +25,8 @@ _INVALID_PARAMS: Final = -32602
 _MISSING_CAPABILITY: Final = -32021
 
 
-class Rounds:
-    def __init__(self, seal: Seal) -> None:
+class MultiRound:
+    def __init__(self, seal: TokenSeal) -> None:
         self._seal = seal
 
     def out(self, call: Call, result: Json) -> Json:
@@ -80,8 +80,8 @@ class Rounds:
                 arguments_digest=arguments,
             )
             if namespace is not None and opened.namespace != namespace:
-                raise Unsealed
-        except Unsealed as exc:
+                raise InvalidSeal
+        except InvalidSeal as exc:
             data = {"reason": "invalid_request_state"}
             raise ForeignError(_INVALID_PARAMS, "Invalid or expired requestState", data) from exc
         answered = None
@@ -131,7 +131,7 @@ MAX_PARKED: Final = 1000
 MAX_OF_TENANT: Final = MAX_PARKED // 4
 
 
-class Parked:
+class ParkedCall:
     """One waiting call: what it asked, and what has been answered so far."""
 
     def __init__(self, requests: Mapping[str, Json]) -> None:
@@ -160,19 +160,19 @@ class Parked:
             self._all.set_exception(Fault(Kind.UNAVAILABLE, why))
 
 
-class Parking:
+class ParkedCalls:
     """The waiting calls of this worker, by a name that only a sealed `requestState` holds."""
 
     def __init__(self, worker: str) -> None:
         self._worker = worker
-        self._parked: dict[str, tuple[Parked, object, str]] = {}
-        self._tenants: dict[str, dict[str, Parked]] = {}
+        self._parked: dict[str, tuple[ParkedCall, object, str]] = {}
+        self._tenants: dict[str, dict[str, ParkedCall]] = {}
         """The same by tenant, oldest first."""
 
     def __len__(self) -> int:
         return len(self._parked)
 
-    def put(self, parked: Parked, owner: object, tenant: str) -> str:
+    def put(self, parked: ParkedCall, owner: object, tenant: str) -> str:
         """The state to seal. `owner` is what `find` gives back: the call's wire.
 
         Where there are too many, the oldest gives up: of that tenant beyond its share, else of the one that has most.
@@ -187,7 +187,7 @@ class Parking:
             self._give_up_oldest(max(self._tenants.values(), key=len))
         return f"{self._worker} {name}"
 
-    def _give_up_oldest(self, crowd: dict[str, Parked]) -> None:
+    def _give_up_oldest(self, crowd: dict[str, ParkedCall]) -> None:
         name, parked = next(iter(crowd.items()))
         self._forget(name)
         parked.give_up()
@@ -197,7 +197,7 @@ class Parking:
         worker, _, _ = state.partition(" ")
         return None if worker == self._worker else worker
 
-    def find(self, state: str) -> tuple[Parked, object]:
+    def find(self, state: str) -> tuple[ParkedCall, object]:
         """Raises `Fault(UNAVAILABLE)` when its worker is another, or it is gone."""
         worker, _, name = state.partition(" ")
         found = self._parked.get(name) if worker == self._worker else None

@@ -26,7 +26,7 @@ from gateway.contract import (
 )
 from gateway.error_rendering import number
 from gateway.errors import TABLE, Fault, ForeignError, Kind
-from gateway.protocol.context import Floor, Refusal
+from gateway.protocol.context import EndpointContext, Refusal
 from gateway.protocol.messages import Message
 from gateway.protocol.responses import Header, RpcError, dress, error_bytes, headers, result_bytes, retry_header
 
@@ -37,7 +37,7 @@ Prepared = tuple[Route | None, Json, InputResponse | None]
 """Where the request leads, its params as the backend should see them, and the answer it brings, if it brings one."""
 
 
-class Turn(Struct, frozen=True):
+class InboundRequest(Struct, frozen=True):
     """A request as it came, and the client it came from."""
 
     inbound: McpHttpRequest
@@ -49,10 +49,10 @@ class Turn(Struct, frozen=True):
     trace: dict[str, str]
 
 
-class Manner(Protocol):
+class Era(Protocol):
     """How an era does it."""
 
-    def prepared(self, turn: Turn) -> Prepared:
+    def prepared(self, turn: InboundRequest) -> Prepared:
         """Raises `Fault` or `ForeignError` for what is not even worth carrying out."""
         ...
 
@@ -65,7 +65,7 @@ class Manner(Protocol):
         ...
 
 
-class Outcome(Struct, frozen=True):
+class RequestOutcome(Struct, frozen=True):
     """The encoded answer; `code` is its JSON-RPC error code, if it is an error."""
 
     body: bytes
@@ -82,7 +82,7 @@ class Outcome(Struct, frozen=True):
         return (*retry_header(self.retry_after), *self.more) if self.more else retry_header(self.retry_after)
 
 
-async def handle_request(turn: Turn, end: Handler, manner: Manner) -> Outcome:
+async def handle_request(turn: InboundRequest, end: Handler, manner: Era) -> RequestOutcome:
     """Never raises but for cancellation: whatever goes wrong becomes an answer of the one error model."""
     inbound, asked = turn.inbound, turn.asked
     route: Route | None = None
@@ -113,7 +113,7 @@ async def handle_request(turn: Turn, end: Handler, manner: Manner) -> Outcome:
         inbound.peer,
     )
     try:
-        return Outcome(result_bytes(asked.id, manner.finished(call, await end(call))), record=record)
+        return RequestOutcome(result_bytes(asked.id, manner.finished(call, await end(call))), record=record)
     except (Fault, ForeignError) as exc:
         # Its frames, and those of its causes, may hold it, as `refused` does: all would stay until the collector comes.
         exc.__traceback__ = exc.__cause__ = exc.__context__ = None
@@ -123,17 +123,17 @@ async def handle_request(turn: Turn, end: Handler, manner: Manner) -> Outcome:
         return _failed(call, Fault(Kind.INTERNAL, "The gateway failed to carry out this request."), manner.finished)
 
 
-def _failed(call: Call, exc: Fault | ForeignError, finish: Callable[[Call, Result], Result]) -> Outcome:
+def _failed(call: Call, exc: Fault | ForeignError, finish: Callable[[Call, Result], Result]) -> RequestOutcome:
     try:
         return _dressed(call, exc, finish)
     except Exception:
         # A module's own dress, or details of its own, may not keep a client from being answered.
         log.exception("the failure of %s could not be told as it was", call.method, extra=call.tags)
         plain = RpcError(number(Kind.INTERNAL, modern=call.client.modern), "The call failed.")
-        return Outcome(error_bytes(call.request_id, plain), plain.code)
+        return RequestOutcome(error_bytes(call.request_id, plain), plain.code)
 
 
-def _dressed(call: Call, exc: Fault | ForeignError, finish: Callable[[Call, Result], Result]) -> Outcome:
+def _dressed(call: Call, exc: Fault | ForeignError, finish: Callable[[Call, Result], Result]) -> RequestOutcome:
     retry_after = exc.retry_after if isinstance(exc, Fault) else None
     lacking = exc if isinstance(exc, Fault) and call.caller.token and exc.details.get("missing_scopes") else None
     more = exc.headers if isinstance(exc, Fault) else ()
@@ -142,7 +142,7 @@ def _dressed(call: Call, exc: Fault | ForeignError, finish: Callable[[Call, Resu
         body, code = error_bytes(call.request_id, answer), answer.code
     else:
         body, code = result_bytes(call.request_id, finish(call, answer)), None
-    return Outcome(body, code, retry_after, lacking, more, record=call.record)
+    return RequestOutcome(body, code, retry_after, lacking, more, record=call.record)
 
 
 OTHER: Final = "_OTHER"
@@ -156,10 +156,10 @@ Correlation = tuple[str, Mapping[str, str]]
 """The correlation id and the trace context."""
 
 
-class Refusals:
+class RequestRefusals:
     """Of one era, whose `version` stands for clients that have not said theirs."""
 
-    def __init__(self, floor: Floor, version: str) -> None:
+    def __init__(self, floor: EndpointContext, version: str) -> None:
         self._floor = floor
         self._client = ClientProfile(version, {})
 

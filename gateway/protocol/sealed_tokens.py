@@ -36,14 +36,14 @@ _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
 
 
-class Unsealed(Exception):
+class InvalidSeal(Exception):
     """Not a token of ours for this purpose, or no longer good. Never says which."""
 
     def __init__(self) -> None:
         super().__init__("Not a token of ours, or no longer good.")
 
 
-class Seal:
+class TokenSeal:
     """AES-256-GCM under a key ring: the first key seals, every key opens; each purpose has keys of its own."""
 
     def __init__(self, keys: Sequence[bytes]) -> None:
@@ -65,7 +65,7 @@ class Seal:
                 return cipher.decrypt(blob[:_NONCE_BYTES], blob[_NONCE_BYTES:], bound)
             except InvalidTag:
                 continue
-        raise Unsealed
+        raise InvalidSeal
 
     def _ring(self, purpose: str) -> tuple[AESGCM, ...]:
         ring = self._ciphers.get(purpose)
@@ -87,10 +87,10 @@ def _as_bytes(text: str) -> bytes:
     try:
         blob = urlsafe_b64decode(digits + "=" * (-len(digits) % 4))
     except ValueError:
-        raise Unsealed from None
+        raise InvalidSeal from None
     # Base64 has many spellings of the same bytes; only the one we wrote is ours.
     if len(blob) < _NONCE_BYTES + _TAG_BYTES or _as_text(blob) != text:
-        raise Unsealed
+        raise InvalidSeal
     return blob
 
 
@@ -112,7 +112,7 @@ class SessionToken:
     """Two sessions of one client differ in nothing else."""
 
 
-def mint_session(seal: Seal, token: SessionToken) -> str:
+def mint_session(seal: TokenSeal, token: SessionToken) -> str:
     """A session id of at most 2 KiB of visible ASCII; what does not fit is left out, unknown capabilities first.
 
     Raises `ValueError` when the identity alone is too long.
@@ -125,11 +125,11 @@ def mint_session(seal: Seal, token: SessionToken) -> str:
     raise ValueError("The identity is too long for a session id.")
 
 
-def read_session(seal: Seal, text: str, now: float | None = None) -> SessionToken | None:
+def read_session(seal: TokenSeal, text: str, now: float | None = None) -> SessionToken | None:
     """None when it is not ours, or older than 30 days."""
     try:
         token = msgspec.json.decode(seal.open(_SESSION, text), type=SessionToken)
-    except (Unsealed, msgspec.DecodeError):
+    except (InvalidSeal, msgspec.DecodeError):
         return None
     return token if _now(now) < token.issued + SESSION_SECONDS else None
 
@@ -173,7 +173,7 @@ class RequestState:
 
 
 def mint_state(
-    seal: Seal,
+    seal: TokenSeal,
     *,
     principal: str,
     method: str,
@@ -191,16 +191,23 @@ def mint_state(
 
 
 def read_state(
-    seal: Seal, text: str, *, principal: str, method: str, target: str, arguments_digest: str, now: float | None = None
+    seal: TokenSeal,
+    text: str,
+    *,
+    principal: str,
+    method: str,
+    target: str,
+    arguments_digest: str,
+    now: float | None = None,
 ) -> RequestState:
     """Raises `Unsealed` when it was changed, has expired, or belongs to another principal or request."""
     payload = seal.open(_STATE, text, encode([principal, method, target, arguments_digest]))
     try:
         state = msgspec.json.decode(payload, type=RequestState)
     except msgspec.DecodeError as exc:
-        raise Unsealed from exc
+        raise InvalidSeal from exc
     if _now(now) >= state.expires:
-        raise Unsealed
+        raise InvalidSeal
     return state
 
 
@@ -214,10 +221,10 @@ _STATE: Final = "request state"
 _PURPOSE: Final = "cursor"
 
 
-class SealedCursors:
+class SealedCursorCodec:
     """`gateway.catalogue.view.Cursors`."""
 
-    def __init__(self, seal: Seal) -> None:
+    def __init__(self, seal: TokenSeal) -> None:
         self._seal = seal
 
     def mint(self, method: str, page: int) -> str:
@@ -226,6 +233,6 @@ class SealedCursors:
     def read(self, method: str, cursor: str) -> int:
         try:
             return int(self._seal.open(_PURPOSE, cursor, method.encode()))
-        except (Unsealed, ValueError) as exc:
+        except (InvalidSeal, ValueError) as exc:
             message = "That cursor is not one of ours; start again without a cursor."
             raise Fault(Kind.INVALID_INPUT, message) from exc

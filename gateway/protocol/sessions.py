@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from gateway.contract import Caller, ClientProfile, Json
-from gateway.protocol.sealed_tokens import SESSION_SECONDS, Seal, SessionToken, digest, mint_session, read_session
+from gateway.protocol.sealed_tokens import SESSION_SECONDS, SessionToken, TokenSeal, digest, mint_session, read_session
 
 _KEPT: Final = 4096
 
 
-class SessionRows(Protocol):
+class SessionStore(Protocol):
     """The few facts of a session that are not in its id: small expiring rows, read from memory."""
 
     def ended(self, digest: str) -> bool: ...
@@ -40,7 +40,7 @@ class SessionRows(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class McpSession:
     """An opened session id. `digest` names it in rows and keys: its tenant, a colon, 32 hex digits."""
 
     digest: str
@@ -50,13 +50,13 @@ class Session:
     id: str
 
 
-class Sessions:
+class McpSessions:
     """Mints ids, opens them, and knows which were ended. The last few thousand opened are kept to save the opening."""
 
-    def __init__(self, seal: Seal, rows: SessionRows) -> None:
+    def __init__(self, seal: TokenSeal, rows: SessionStore) -> None:
         self._seal = seal
         self.rows = rows
-        self._opened: OrderedDict[str, Session] = OrderedDict()
+        self._opened: OrderedDict[str, McpSession] = OrderedDict()
 
     def mint(self, caller: Caller, version: str, capabilities: Json, info: Json | None) -> str:
         token = SessionToken(
@@ -70,7 +70,7 @@ class Sessions:
         )
         return mint_session(self._seal, token)
 
-    def find(self, caller: Caller, id: str) -> Session | None:
+    def find(self, caller: Caller, id: str) -> McpSession | None:
         """None for an id that is not ours, not this principal's, too old or ended: all alike."""
         session = self._opened.get(id)
         if session is None:
@@ -85,13 +85,13 @@ class Sessions:
             return None
         return session
 
-    async def end(self, session: Session) -> None:
+    async def end(self, session: McpSession) -> None:
         self._opened.pop(session.id, None)
         await self.rows.end(session.digest, session.expires)
 
 
-def _session(token: SessionToken, id: str) -> Session:
+def _session(token: SessionToken, id: str) -> McpSession:
     # The tenant comes first, so that what is kept of sessions can be kept of each tenant's apart.
     named = f"{token.tenant}:{digest(id)}"
     client = ClientProfile(token.version, token.capabilities, token.info, session=named)
-    return Session(named, token.principal, token.issued + SESSION_SECONDS, client, id)
+    return McpSession(named, token.principal, token.issued + SESSION_SECONDS, client, id)

@@ -13,14 +13,14 @@ Kinds = Literal["streams", "subscriptions"]
 
 
 @dataclass(frozen=True, slots=True)
-class Most:
+class StreamCaps:
     principal: int = 8
     tenant: int = 200
     process: int = 2000
 
 
-class Caps:
-    def __init__(self, most: Most) -> None:
+class StreamLimits:
+    def __init__(self, most: StreamCaps) -> None:
         self._most = most
         self._all = 0
         self._tenants: Counter[str] = Counter()

@@ -24,7 +24,7 @@ MAX_DIGITS: Final = 308
 """The longest integer that is certainly a finite double: a peer that reads numbers as doubles sees no infinity."""
 
 
-class BadJson(Exception):
+class InvalidJson(Exception):
     """A body that is refused. `id` is the request's, where it could be read."""
 
     def __init__(self, code: int, message: str, id: str | int | None = None) -> None:
@@ -44,25 +44,25 @@ def decode(raw: bytes) -> Json:
     if raw[:1] != b"{":
         raw = _to_first_value(raw)
     if _may_be_deep(raw) and _too_deep(raw):
-        raise BadJson(PARSE_ERROR, f"The body is nested deeper than {MAX_DEPTH} levels.")
+        raise InvalidJson(PARSE_ERROR, f"The body is nested deeper than {MAX_DEPTH} levels.")
     if len(raw) > MAX_PARTS and _too_many(raw):
-        raise BadJson(INVALID_REQUEST, f"The body has more than {MAX_PARTS} members, objects and arrays.")
+        raise InvalidJson(INVALID_REQUEST, f"The body has more than {MAX_PARTS} members, objects and arrays.")
     try:
         text = raw.decode()
     except UnicodeDecodeError as exc:
-        raise BadJson(PARSE_ERROR, "The body is not UTF-8.") from exc
+        raise InvalidJson(PARSE_ERROR, "The body is not UTF-8.") from exc
     try:
         value, end = _decoder.raw_decode(text)
     except json.JSONDecodeError as exc:
-        raise BadJson(PARSE_ERROR, f"The body is not JSON: it breaks off at character {exc.pos}.") from exc
+        raise InvalidJson(PARSE_ERROR, f"The body is not JSON: it breaks off at character {exc.pos}.") from exc
     if end != len(text) and text[end:].strip(_SPACE):
-        raise BadJson(PARSE_ERROR, f"The body goes on after its end, at character {end}.")
+        raise InvalidJson(PARSE_ERROR, f"The body goes on after its end, at character {end}.")
     if not isinstance(value, dict):
-        raise BadJson(INVALID_REQUEST, "The body must be a JSON object.")
+        raise InvalidJson(INVALID_REQUEST, "The body must be a JSON object.")
     body = cast("Json", value)
     # Only an escape can bring a lone surrogate into a str that was decoded from UTF-8.
     if _BACKSLASH in raw and b"\\u" in raw and _has_lone_surrogate(body):
-        raise BadJson(PARSE_ERROR, "A string has half of a surrogate pair.")
+        raise InvalidJson(PARSE_ERROR, "A string has half of a surrogate pair.")
     return body
 
 
@@ -87,11 +87,11 @@ def _plain(raw: bytes) -> Json | None:
 
 def _to_first_value(raw: bytes) -> bytes:
     if raw.startswith(b"\xef\xbb\xbf"):
-        raise BadJson(PARSE_ERROR, "The body starts with a byte order mark.")
+        raise InvalidJson(PARSE_ERROR, "The body starts with a byte order mark.")
     body = raw.lstrip(_SPACE.encode())
     if body.startswith(b"["):
         # Not parsed: what a batch costs does not depend on its size.
-        raise BadJson(INVALID_REQUEST, "Batches are not supported; send one message per request.")
+        raise InvalidJson(INVALID_REQUEST, "Batches are not supported; send one message per request.")
     return body
 
 
@@ -130,25 +130,25 @@ def _has_lone_surrogate(value: Json) -> bool:
 def _object(pairs: list[tuple[str, Any]]) -> Json:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise BadJson(PARSE_ERROR, "An object has the same member twice.")
+        raise InvalidJson(PARSE_ERROR, "An object has the same member twice.")
     return value
 
 
 def _integer(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
-        raise BadJson(PARSE_ERROR, f"A number has more than {MAX_DIGITS} digits.")
+        raise InvalidJson(PARSE_ERROR, f"A number has more than {MAX_DIGITS} digits.")
     return int(digits)
 
 
 def _float(digits: str) -> float:
     value = float(digits)
     if value in _INFINITE:
-        raise BadJson(PARSE_ERROR, "A number is too large.")
+        raise InvalidJson(PARSE_ERROR, "A number is too large.")
     return value
 
 
 def _constant(name: str) -> float:
-    raise BadJson(PARSE_ERROR, f"{name} is not JSON.")
+    raise InvalidJson(PARSE_ERROR, f"{name} is not JSON.")
 
 
 _decoder: Final = json.JSONDecoder(

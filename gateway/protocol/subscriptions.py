@@ -13,7 +13,7 @@ from gateway.catalogue.view import View
 from gateway.contract import Backend, Call, Caller, ClientProfile, Json, ListChange, ResourceInterest, Result
 from gateway.errors import Fault, ForeignError
 from gateway.protocol.context import seen
-from gateway.protocol.stream_limits import Caps
+from gateway.protocol.stream_limits import StreamLimits
 
 log = logging.getLogger("gatehouse.hub")
 
@@ -45,7 +45,7 @@ def updated(uri: str, change: ListChange, meta: Json | None = None) -> Json:
     return {**more, "uri": uri, "_meta": known} if known else {**more, "uri": uri}
 
 
-class Ear:
+class Listener:
     """A bounded queue of notifications; a stream whose client stopped reading is ended at the bound."""
 
     def __init__(self, hears: Hears) -> None:
@@ -68,10 +68,10 @@ class Ear:
         self._queue.put_nowait(None)
 
 
-class Hub:
+class Subscriptions:
     def __init__(self, backend: Callable[[str], Backend | None]) -> None:
         self._backend = backend
-        self._ears: set[Ear] = set()
+        self._ears: set[Listener] = set()
         self._wants: dict[Hashable, _Wanted] = {}
         self._watching: dict[str, tuple[Backend, list[ResourceInterest]]] = {}
         self._syncing: set[asyncio.Task[None]] = set()
@@ -80,12 +80,12 @@ class Hub:
         """How many listen."""
         return len(self._ears)
 
-    def attach(self, hears: Hears) -> Ear:
-        ear = Ear(hears)
+    def attach(self, hears: Hears) -> Listener:
+        ear = Listener(hears)
         self._ears.add(ear)
         return ear
 
-    def detach(self, ear: Ear) -> None:
+    def detach(self, ear: Listener) -> None:
         self._ears.discard(ear)
 
     def changed(self, namespace: str, change: ListChange) -> None:
@@ -174,10 +174,10 @@ SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 _FLAGS: Final = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
 
 
-class Listen:
+class ListenHandler:
     """The end of the short path for a subscription."""
 
-    def __init__(self, catalogue: Catalogue, hub: Hub, caps: Caps) -> None:
+    def __init__(self, catalogue: Catalogue, hub: Subscriptions, caps: StreamLimits) -> None:
         self._catalogue = catalogue
         self._hub = hub
         self._caps = caps

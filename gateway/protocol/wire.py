@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 
 from gateway.contract import ClientProfile, Json, ResponseWriter
 from gateway.errors import Fault, Kind
-from gateway.protocol.client_requests import Asking
-from gateway.protocol.event_streams import Stream, Streams
+from gateway.protocol.client_requests import ClientRequests
+from gateway.protocol.event_streams import EventStream, EventStreams
 from gateway.protocol.messages import loud_enough
 from gateway.protocol.responses import Header, headers, notification_bytes, readdressed, stream_headers
 from gateway.sse import COMMENT, event
@@ -19,7 +19,7 @@ from gateway.sse import COMMENT, event
 QUIET_SECONDS: Final = 15.0
 
 
-class Living(Protocol):
+class KeepAliveStream(Protocol):
     """An answer under way."""
 
     silent_since: float
@@ -27,18 +27,18 @@ class Living(Protocol):
     async def keep_alive(self) -> None: ...
 
 
-class Pulse:
+class KeepAlive:
     """One ticker for all answers under way: whoever has been silent for a while says that it lives."""
 
     def __init__(self, quiet: float = QUIET_SECONDS) -> None:
         self._quiet = quiet
-        self._living: set[Living] = set()
+        self._living: set[KeepAliveStream] = set()
         self._writing: set[asyncio.Task[None]] = set()
 
-    def add(self, living: Living) -> None:
+    def add(self, living: KeepAliveStream) -> None:
         self._living.add(living)
 
-    def discard(self, living: Living) -> None:
+    def discard(self, living: KeepAliveStream) -> None:
         self._living.discard(living)
 
     async def run(self) -> None:
@@ -184,7 +184,7 @@ class LegacyWire:
     A client that accepts no streams is told nothing before the end, and cannot be asked.
     """
 
-    _stream: Stream | None = None
+    _stream: EventStream | None = None
     _finished = False
     _waited = 0.0
     _asked_at: float | None = None
@@ -194,8 +194,8 @@ class LegacyWire:
         outlet: ResponseWriter,
         client: ClientProfile,
         correlation_id: str,
-        streams: Streams,
-        asking: Asking,
+        streams: EventStreams,
+        asking: ClientRequests,
         accept: str = "*/*",
         principal: str = "",
     ) -> None:
@@ -272,7 +272,7 @@ class LegacyWire:
             await self._opened().send(payload)
             self.silent_since = time.monotonic()
 
-    def _opened(self) -> Stream:
+    def _opened(self) -> EventStream:
         if self._stream is None:
             self._stream = self._streams.new(self._client.session or "", self._correlation_id, self._principal)
             self._stream.adopt(self._outlet, prime=self._client.version >= _PRIMED_SINCE)

@@ -17,7 +17,7 @@ log = logging.getLogger("gatehouse.news")
 Heard = Callable[[Json], Awaitable[None] | None]
 
 
-class News:
+class WorkerEvents:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._heard: dict[str, Heard] = {}

@@ -27,7 +27,7 @@ Handler = Callable[[Json, ResponseWriter], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 
-class Relay:
+class WorkerProxy:
     """Both halves: what this worker asks of others, and what others ask of it."""
 
     def __init__(self, bus: Bus) -> None:
@@ -35,7 +35,7 @@ class Relay:
         self._numbers = itertools.count(1)
         self._handlers: dict[str, Handler] = {}
         self._fetched: dict[str, tuple[ResponseWriter, asyncio.Event]] = {}
-        self._served: dict[str, FarOutlet] = {}
+        self._served: dict[str, PeerResponseWriter] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         bus.respond(_ASK, self._asked)
         bus.respond(_PIECE, self._piece)
@@ -110,7 +110,7 @@ class Relay:
         if handler is None:
             raise Fault(Kind.UNAVAILABLE, "This worker does not know what that is.")
         id: str = question["id"]
-        outlet = self._served[id] = FarOutlet(self._bus, question["from"], id)
+        outlet = self._served[id] = PeerResponseWriter(self._bus, question["from"], id)
         self._spawn(self._run(handler, question["about"], outlet))
         # A handler refuses before it waits for anything: then whoever asked is told, and may answer in its own words.
         await asyncio.sleep(0)
@@ -118,7 +118,7 @@ class Relay:
             raise outlet.refusal
         return {}
 
-    async def _run(self, handler: Handler, about: Json, outlet: "FarOutlet") -> None:
+    async def _run(self, handler: Handler, about: Json, outlet: "PeerResponseWriter") -> None:
         outlet.task = asyncio.current_task()
         try:
             await handler(about, outlet)
@@ -139,7 +139,7 @@ class Relay:
         task.add_done_callback(self._tasks.discard)
 
 
-class FarOutlet:
+class PeerResponseWriter:
     """`gateway.contract.Outlet` of a client that is connected to another worker."""
 
     def __init__(self, bus: Bus, worker: str, id: str) -> None:

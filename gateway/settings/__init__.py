@@ -3,38 +3,46 @@
 The only reader of settings files and of the environment. `load` raises `SettingsError`, one line for each mistake.
 """
 
-from gateway.settings.auth import Auth, Introspection, Issuer
+from gateway.settings.auth import AuthSettings, IntrospectionSettings, IssuerSettings
 from gateway.settings.backends import BackendEntry, CommandBackend, ModuleBackend, UrlBackend, default_backends
 from gateway.settings.base import Section
 from gateway.settings.environment import PREFIX
-from gateway.settings.limits import Limits
+from gateway.settings.limits import LimitSettings
 from gateway.settings.merge import SettingsError
 from gateway.settings.reader import FILE, load
-from gateway.settings.server import Server
+from gateway.settings.server import ServerSettings
 from gateway.settings.settings import Settings
-from gateway.settings.small_sections import Audit, Calls, Catalogue, Log, Names, Tenant, VirtualServer
+from gateway.settings.small_sections import (
+    AuditSettings,
+    CallSettings,
+    CatalogueSettings,
+    LogSettings,
+    NameSettings,
+    TenantSettings,
+    VirtualServer,
+)
 from gateway.settings.values import http_address, is_loopback
 
 __all__ = [
     "FILE",
     "PREFIX",
-    "Audit",
-    "Auth",
+    "AuditSettings",
+    "AuthSettings",
     "BackendEntry",
-    "Calls",
-    "Catalogue",
+    "CallSettings",
+    "CatalogueSettings",
     "CommandBackend",
-    "Introspection",
-    "Issuer",
-    "Limits",
-    "Log",
+    "IntrospectionSettings",
+    "IssuerSettings",
+    "LimitSettings",
+    "LogSettings",
     "ModuleBackend",
-    "Names",
+    "NameSettings",
     "Section",
-    "Server",
+    "ServerSettings",
     "Settings",
     "SettingsError",
-    "Tenant",
+    "TenantSettings",
     "UrlBackend",
     "VirtualServer",
     "default_backends",

@@ -13,7 +13,7 @@ from gateway.settings.values import Problem, Scope, TenantName, WebAddress, prob
 Rate = Annotated[str, AfterValidator(rate)]
 
 
-class Introspection(Section):
+class IntrospectionSettings(Section):
     """Where opaque tokens are asked about (RFC 7662)."""
 
     url: WebAddress = Field(description="Address of the introspection endpoint.")
@@ -22,7 +22,7 @@ class Introspection(Section):
     client_secret_file: Path | None = Field(default=None, description="File that holds the secret.")
 
 
-class Issuer(Section):
+class IssuerSettings(Section):
     """An identity provider whose tokens are taken."""
 
     issuer: str = Field(pattern=r"^https?://[^\s?#]+$", description="Its identifier, exactly as its tokens spell it.")
@@ -44,11 +44,13 @@ class Issuer(Section):
     scope_map: dict[str, tuple[Scope, ...]] = Field(
         default={}, description="Scopes or roles of theirs, and the scopes of ours that each stands for."
     )
-    introspection: Introspection | None = Field(default=None, description="Where opaque tokens are asked about.")
+    introspection: IntrospectionSettings | None = Field(
+        default=None, description="Where opaque tokens are asked about."
+    )
     allow_private: bool = Field(default=False, description="Whether it may lie in a private network, without TLS.")
 
     @model_validator(mode="after")
-    def _one_tenant(self) -> "Issuer":
+    def _one_tenant(self) -> "IssuerSettings":
         if (self.tenant is None) == (not self.tenant_claim):
             raise problems((("tenant",), "give tenant, or tenant_claim with tenants"))
         if self.tenant_claim and not self.tenants:
@@ -61,14 +63,14 @@ class Issuer(Section):
         return frozenset((self.tenant,)) if self.tenant is not None else frozenset(self.tenants.values())
 
 
-class Auth(Section):
+class AuthSettings(Section):
     """Who may call."""
 
     mode: Literal["embedded", "external", "none"] = Field(
         default="embedded",
         description="Keys and tokens of our own, tokens of an identity provider, or nobody is asked.",
     )
-    issuers: tuple[Issuer, ...] = Field(default=(), description="Identity providers, for mode external.")
+    issuers: tuple[IssuerSettings, ...] = Field(default=(), description="Identity providers, for mode external.")
     scopes: tuple[Scope, ...] = Field(
         default=EVERYDAY,
         min_length=1,
@@ -96,7 +98,7 @@ class Auth(Section):
     registration_rate: Rate = Field(default="10/hour", description="Clients that one address may register.")
 
     @model_validator(mode="after")
-    def _agree(self) -> "Auth":
+    def _agree(self) -> "AuthSettings":
         if found := [*self._problems()]:
             raise problems(*found)
         return self

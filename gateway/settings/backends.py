@@ -63,7 +63,7 @@ class ProcessLimits(Section):
     )
 
 
-class Room(Section):
+class ConcurrencyLimits(Section):
     """How many calls a remote backend gets at a time."""
 
     max_calls: Count = Field(default=64, description="Calls under way at a time.")
@@ -122,7 +122,7 @@ def _transport(text: Any) -> Any:
     return "http" if text in ("streamable-http", "streamableHttp") else text
 
 
-class UrlBackend(_Backend, Room):
+class UrlBackend(_Backend, ConcurrencyLimits):
     """A remote MCP server."""
 
     url: WebAddress = Field(description="Address of the server's MCP endpoint.")
@@ -139,7 +139,7 @@ class UrlBackend(_Backend, Room):
     )
 
 
-class CommandBackend(_Backend, Room):
+class CommandBackend(_Backend, ConcurrencyLimits):
     """An MCP server run as a child process."""
 
     command: str = Field(min_length=1, description="Program to run.")

@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 from pydantic_settings import EnvSettingsSource
 from pydantic_settings import SettingsError as UndecodableError
 
-from gateway.settings.merge import Gathered
+from gateway.settings.merge import MergedValues
 from gateway.settings.settings import Settings
 from gateway.settings.values import Tree, dotted
 
@@ -21,7 +21,7 @@ _SEED_VARIABLES: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-def read_environment(environ: Mapping[str, str], gathered: Gathered) -> None:
+def read_environment(environ: Mapping[str, str], gathered: MergedValues) -> None:
     """Add what the variables say, over what was gathered before."""
     given = [name for name in sorted(environ) if name.upper().startswith(PREFIX)]
     paths = {name: _variable_path(name) for name in given}
@@ -72,7 +72,7 @@ def _nested(at: tuple[str, ...], value: Any) -> Tree:
 
 
 def _read_seed_variables(
-    environ: Mapping[str, str], gathered: Gathered, overridden: frozenset[tuple[str, ...]]
+    environ: Mapping[str, str], gathered: MergedValues, overridden: frozenset[tuple[str, ...]]
 ) -> None:
     for name, (namespace, option) in _SEED_VARIABLES.items():
         at = ("backends", namespace, "options", option)
@@ -92,7 +92,7 @@ def _is_module(tree: Any, namespace: str) -> bool:
     return isinstance(entry, dict) and "module" in entry
 
 
-def _flag(environ: Mapping[str, str], name: str, gathered: Gathered) -> bool:
+def _flag(environ: Mapping[str, str], name: str, gathered: MergedValues) -> bool:
     word = environ[name].strip().lower()
     if word not in ("1", "true", "yes", "on", "0", "false", "no", "off", ""):
         gathered.problems.append(f"environment {name}: expected true or false")

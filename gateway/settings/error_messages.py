@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from gateway.settings.backends import KINDS
-from gateway.settings.merge import Gathered
+from gateway.settings.merge import MergedValues
 from gateway.settings.settings import Settings
 from gateway.settings.values import Where, dotted, nearest
 
@@ -31,7 +31,7 @@ _EXPECTED: Final[Mapping[str, str]] = {
 }
 
 
-def explain(error: ErrorDetails, gathered: Gathered) -> Iterator[str]:
+def explain(error: ErrorDetails, gathered: MergedValues) -> Iterator[str]:
     """The lines of one mistake."""
     at = error["loc"]
     if error["type"] == "problems":
@@ -43,7 +43,7 @@ def explain(error: ErrorDetails, gathered: Gathered) -> Iterator[str]:
         yield _line(at, _EXPECTED.get(error["type"]) or _in_our_words(error["msg"]), gathered)
 
 
-def _line(at: Where, message: str, gathered: Gathered) -> str:
+def _line(at: Where, message: str, gathered: MergedValues) -> str:
     at = tuple(part for part in _untagged(at) if part != "[key]")
     return f"{gathered.origin(at)}: {dotted(at)}: {message}"
 

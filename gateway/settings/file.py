@@ -7,13 +7,13 @@ from typing import Any, Final, cast
 
 import yaml
 
-from gateway.settings.merge import Gathered, SettingsError
+from gateway.settings.merge import MergedValues, SettingsError
 from gateway.settings.values import Tree, Where, dotted
 
 _VARIABLE: Final = re.compile(r"\$(\$?)\{([^}]*)\}")
 
 
-def read_file(path: Path, environ: Mapping[str, str], gathered: Gathered, *, bearing: bool = False) -> None:
+def read_file(path: Path, environ: Mapping[str, str], gathered: MergedValues, *, bearing: bool = False) -> None:
     """Raises `SettingsError` for what is no YAML; any lesser mistake is noted, or borne."""
     gathered.file = str(path)
     walk = _Walk(environ, gathered, bearing)
@@ -50,7 +50,7 @@ def _bare(entry: Any) -> Any:
 class _Walk:
     """Over the nodes of one file, noting where each was written."""
 
-    def __init__(self, environ: Mapping[str, str], gathered: Gathered, bearing: bool) -> None:
+    def __init__(self, environ: Mapping[str, str], gathered: MergedValues, bearing: bool) -> None:
         self._environ = environ
         self._absent = gathered.absent if bearing else None
         self._file = gathered.file

@@ -36,7 +36,7 @@ class LimitRule(Section):
         return self
 
 
-class Limits(Section):
+class LimitSettings(Section):
     """How much may be asked for."""
 
     calls: Rate = Field(default="600/minute", description="Calls of one principal.")
@@ -52,7 +52,7 @@ class Limits(Section):
     )
 
 
-class Shares(Section):
+class ShareSettings(Section):
     """What one tenant or principal may have under way at each backend, so that no burst starves the others."""
 
     per_tenant: Count = Field(default=64, description="Calls of one tenant under way at one backend.")
@@ -60,7 +60,7 @@ class Shares(Section):
     waiting: int = Field(default=256, ge=0, description="Calls that may wait for their turn; more are refused.")
 
 
-class Streams(Section):
+class StreamSettings(Section):
     """Event streams and subscriptions that may be open in one process."""
 
     per_principal: Count = Field(default=8, description="Streams of one principal.")

@@ -13,7 +13,7 @@ class SettingsError(Exception):
         self.lines = lines
 
 
-class Gathered:
+class MergedValues:
     """The values, of each where it was written, and the mistakes found so far."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from gateway.settings.environment import read_environment
 from gateway.settings.error_messages import explain
 from gateway.settings.file import read_file
-from gateway.settings.merge import Gathered, SettingsError
+from gateway.settings.merge import MergedValues, SettingsError
 from gateway.settings.settings import Settings
 
 FILE: Final = "gatehouse.yaml"
@@ -23,7 +23,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] | None = None, *, 
     kind and target alone, and named in `absent`. For whoever serves no backends.
     """
     environ = os.environ if environ is None else environ
-    gathered = Gathered()
+    gathered = MergedValues()
     source = _locate(path, environ)
     if source is not None:
         read_file(source, environ, gathered, bearing=bearing)

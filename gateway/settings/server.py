@@ -6,7 +6,7 @@ from gateway.settings.base import Section
 from gateway.settings.values import Count, Port, Seconds, WebAddress, http_address
 
 
-class Server(Section):
+class ServerSettings(Section):
     """Where and how the gateway listens."""
 
     host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
@@ -49,3 +49,9 @@ class Server(Section):
     def public_url_at(self, port: int) -> str:
         """The public address once the port is known that was bound for port 0."""
         return self.public_url if "public_url" in self.model_fields_set else http_address(self.host, port)
+
+    def operators_url(self, public_url: str) -> str:
+        """The address of the console and the operator API, for a gateway with this public address."""
+        if self.ops_port is None:
+            return public_url
+        return self.ops_public_url or http_address(self.host, self.ops_port)

@@ -8,25 +8,25 @@ from urllib.parse import urlsplit
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from gateway.settings.auth import Auth
+from gateway.settings.auth import AuthSettings
 from gateway.settings.backends import BackendEntry, default_backends
-from gateway.settings.limits import Limits, Shares, Streams
-from gateway.settings.merge import Gathered
-from gateway.settings.server import Server
+from gateway.settings.limits import LimitSettings, ShareSettings, StreamSettings
+from gateway.settings.merge import MergedValues
+from gateway.settings.server import ServerSettings
 from gateway.settings.small_sections import (
-    Audit,
-    BusAt,
-    Calls,
-    Catalogue,
-    Console,
-    DatabaseAt,
-    Log,
-    Names,
-    Policies,
-    Tenant,
+    AuditSettings,
+    BusSettings,
+    CallSettings,
+    CatalogueSettings,
+    ConsoleSettings,
+    DatabaseSettings,
+    LogSettings,
+    NameSettings,
+    PolicySettings,
+    TenantSettings,
     VirtualServer,
 )
-from gateway.settings.telemetry import Telemetry
+from gateway.settings.telemetry import TelemetrySettings
 from gateway.settings.values import Namespace, Problem, TenantName, Where, is_loopback, nearest, problems
 
 
@@ -35,7 +35,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    server: Server = Field(default=Server(), description="Where and how the gateway listens.")
+    server: ServerSettings = Field(default=ServerSettings(), description="Where and how the gateway listens.")
     data_dir: Path = Field(default=Path(".gatehouse"), description="Folder of the database and keys.")
     files_dir: Path = Field(
         default_factory=lambda data: data["data_dir"] / "files",
@@ -44,28 +44,36 @@ class Settings(BaseSettings):
     files_shared: bool = Field(
         default=False, description="Whether files_dir is one volume that all processes share; the operator's word."
     )
-    database: DatabaseAt = Field(default=DatabaseAt(), description="Where tables are kept.")
-    bus: BusAt = Field(default=BusAt(), description="How several processes tell each other things.")
-    auth: Auth = Field(default=Auth(), description="Who may call.")
-    tenants: dict[TenantName, Tenant] = Field(default={"default": Tenant()}, description="Tenants set at every start.")
+    database: DatabaseSettings = Field(default=DatabaseSettings(), description="Where tables are kept.")
+    bus: BusSettings = Field(default=BusSettings(), description="How several processes tell each other things.")
+    auth: AuthSettings = Field(default=AuthSettings(), description="Who may call.")
+    tenants: dict[TenantName, TenantSettings] = Field(
+        default={"default": TenantSettings()}, description="Tenants set at every start."
+    )
     backends: dict[Namespace, BackendEntry] = Field(
         default_factory=default_backends, description="What is served, by namespace; the shipped set unless given."
     )
     servers: dict[Namespace, VirtualServer] = Field(default={}, description="Virtual servers, by name.")
-    names: Names = Field(default=Names(), description="The names that clients see.")
-    limits: Limits = Field(default=Limits(), description="How much one principal may ask for.")
-    shares: Shares = Field(default=Shares(), description="What one caller may have under way at each backend.")
-    streams: Streams = Field(default=Streams(), description="Event streams that may be open.")
-    catalogue: Catalogue = Field(default=Catalogue(), description="What is remembered of the backends' lists.")
-    calls: Calls = Field(default=Calls(), description="Bounds of one call.")
-    policies: Policies = Field(default=Policies(), description="Who may do what.")
-    audit: Audit = Field(default=Audit(), description="The record of who did what.")
-    log: Log = Field(default_factory=Log, description="What the process says of itself.")
-    telemetry: Telemetry = Field(default=Telemetry(), description="What is told of calls to whoever watches.")
-    console: Console = Field(default=Console(), description="The operator's page at /console.")
+    names: NameSettings = Field(default=NameSettings(), description="The names that clients see.")
+    limits: LimitSettings = Field(default=LimitSettings(), description="How much one principal may ask for.")
+    shares: ShareSettings = Field(
+        default=ShareSettings(), description="What one caller may have under way at each backend."
+    )
+    streams: StreamSettings = Field(default=StreamSettings(), description="Event streams that may be open.")
+    catalogue: CatalogueSettings = Field(
+        default=CatalogueSettings(), description="What is remembered of the backends' lists."
+    )
+    calls: CallSettings = Field(default=CallSettings(), description="Bounds of one call.")
+    policies: PolicySettings = Field(default=PolicySettings(), description="Who may do what.")
+    audit: AuditSettings = Field(default=AuditSettings(), description="The record of who did what.")
+    log: LogSettings = Field(default_factory=LogSettings, description="What the process says of itself.")
+    telemetry: TelemetrySettings = Field(
+        default=TelemetrySettings(), description="What is told of calls to whoever watches."
+    )
+    console: ConsoleSettings = Field(default=ConsoleSettings(), description="The operator's page at /console.")
 
     _source: Path | None = PrivateAttr(None)
-    _gathered: Gathered | None = PrivateAttr(None)
+    _gathered: MergedValues | None = PrivateAttr(None)
 
     @property
     def source(self) -> Path | None:
@@ -82,7 +90,7 @@ class Settings(BaseSettings):
         place = None if self._gathered is None else self._gathered.place(at)
         return line if place is None else f"{place}: {line}"
 
-    def read_from(self, source: Path | None, gathered: Gathered) -> "Settings":
+    def read_from(self, source: Path | None, gathered: MergedValues) -> "Settings":
         copy = self.model_copy()
         copy._source = source
         copy._gathered = gathered

@@ -19,7 +19,7 @@ from gateway.settings.base import Section
 from gateway.settings.values import CallSeconds, Count, Seconds, Tree, problems
 
 
-class Tenant(Section):
+class TenantSettings(Section):
     """What one tenant may see."""
 
     backends: tuple[str, ...] = Field(default=("*",), description="Namespaces the tenant may use; * is all of them.")
@@ -42,7 +42,7 @@ class VirtualServer(Section):
     )
 
 
-class Names(Section):
+class NameSettings(Section):
     """The names that clients see."""
 
     max_length: int = Field(default=64, ge=32, description="Longest name that clients accept.")
@@ -51,13 +51,13 @@ class Names(Section):
     )
 
     @model_validator(mode="after")
-    def _room(self) -> "Names":
+    def _room(self) -> "NameSettings":
         if self.max_length - self.client_prefix_budget < 32:
             raise problems((("client_prefix_budget",), "leaves fewer than 32 characters of max_length for the name"))
         return self
 
 
-class Catalogue(Section):
+class CatalogueSettings(Section):
     """What is remembered of the backends' lists."""
 
     ttl: Seconds = Field(default=60, description="Seconds until a backend's lists are read again.")
@@ -72,7 +72,7 @@ class Catalogue(Section):
     )
 
 
-class Calls(Section):
+class CallSettings(Section):
     """Bounds of one call."""
 
     deadline: CallSeconds = Field(default=60, description="Seconds a call may take unless its tool says otherwise.")
@@ -83,7 +83,7 @@ class Calls(Section):
     max_result_bytes: Count = Field(default=8 * 1024 * 1024, description="Largest result.")
 
 
-class Audit(Section):
+class AuditSettings(Section):
     """The record of who did what."""
 
     enabled: bool = Field(default=True, description="Whether calls are recorded.")
@@ -94,7 +94,7 @@ class Audit(Section):
     max_records: Count = Field(default=10_000_000, description="Records kept at most; the oldest are let go.")
 
 
-class Log(Section):
+class LogSettings(Section):
     """What the process says of itself on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
@@ -106,7 +106,7 @@ class Log(Section):
     )
 
 
-class Policies(Section):
+class PolicySettings(Section):
     """Who may do what, as Cedar policies."""
 
     dir: Path | None = Field(
@@ -133,7 +133,7 @@ def _trace_url(given: str | None) -> str | None:
     return given
 
 
-class Console(Section):
+class ConsoleSettings(Section):
     """The operator's page at /console."""
 
     enabled: bool = Field(default=True, description="Whether the console is served.")
@@ -165,7 +165,7 @@ def _of(*schemes: str, example: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-class DatabaseAt(Section):
+class DatabaseSettings(Section):
     """Where the gateway's tables and its modules' are kept."""
 
     url: Annotated[
@@ -178,7 +178,7 @@ class DatabaseAt(Section):
     connections: Count = Field(default=10, description="Connections to PostgreSQL that the modules of a process share.")
 
 
-class BusAt(Section):
+class BusSettings(Section):
     """How several processes tell each other things."""
 
     url: Annotated[SecretStr | None, _of("redis", "rediss", "unix", example="redis://redis.example.org:6379/0")] = (

@@ -16,7 +16,7 @@ def _collector(given: str | None) -> str | None:
     return given
 
 
-class Otlp(Section):
+class OtlpSettings(Section):
     """A collector that takes OTLP."""
 
     url: Annotated[str | None, AfterValidator(_collector)] = Field(
@@ -38,7 +38,7 @@ class Otlp(Section):
     timeout: Seconds = Field(default=10, description="Seconds it may take to answer.")
 
 
-class Traces(Section):
+class TraceSettings(Section):
     """Which calls are kept as spans. Failures, denials and slow calls always are."""
 
     share: float = Field(default=0.01, ge=0, le=1, description="Part of the other calls that is kept: 1 is all.")
@@ -51,7 +51,7 @@ class Traces(Section):
     )
 
 
-class Store(Section):
+class TraceStoreSettings(Section):
     """The last spans and log records, on this machine, for `gatehouse trace` and the console."""
 
     enabled: bool = Field(default=True, description="Whether spans and log records are kept in data_dir.")
@@ -59,9 +59,11 @@ class Store(Section):
     max_age: Seconds = Field(default=86400, description="Seconds after which they are dropped.")
 
 
-class Telemetry(Section):
+class TelemetrySettings(Section):
     """What is told of calls."""
 
-    traces: Traces = Field(default=Traces(), description="Which calls are kept as spans.")
-    store: Store = Field(default=Store(), description="The last spans and log records, on this machine.")
-    otlp: Otlp = Field(default=Otlp(), description="Where spans, metrics and logs are sent.")
+    traces: TraceSettings = Field(default=TraceSettings(), description="Which calls are kept as spans.")
+    store: TraceStoreSettings = Field(
+        default=TraceStoreSettings(), description="The last spans and log records, on this machine."
+    )
+    otlp: OtlpSettings = Field(default=OtlpSettings(), description="Where spans, metrics and logs are sent.")

@@ -23,7 +23,7 @@ _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _MESSAGE_CHARS: Final = 1500
 
 
-class Used(Protocol):
+class UsedApprovals(Protocol):
     async def use(self, tenant: str, id: str) -> bool:
         """True for the first one who asks, and for nobody after."""
         ...
@@ -32,7 +32,7 @@ class Used(Protocol):
 class Approve:
     """`check` decides once more after a person was waited for: much may have changed meanwhile."""
 
-    def __init__(self, used: Used, check: Callable[[Call], None]) -> None:
+    def __init__(self, used: UsedApprovals, check: Callable[[Call], None]) -> None:
         self._used = used
         self._check = check
 

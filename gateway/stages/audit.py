@@ -17,7 +17,7 @@ from gateway.telemetry.span import target
 Row = tuple[Any, ...]
 
 
-class Log(Protocol):
+class AuditSink(Protocol):
     """Where rows go. Whoever finds it full waits for it: nothing is dropped."""
 
     @property
@@ -33,7 +33,7 @@ class Audit:
     refused on its way is told to `refused` as well."""
 
     def __init__(
-        self, kept: Log | None, refused: Callable[[Call, Fault], None] | None = None, *, strict: bool = False
+        self, kept: AuditSink | None, refused: Callable[[Call, Fault], None] | None = None, *, strict: bool = False
     ) -> None:
         """If `strict`, nothing is answered before its record is committed."""
         self._log = kept

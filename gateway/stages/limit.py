@@ -14,7 +14,7 @@ from typing import Final, Literal, Protocol
 
 from gateway.contract import Call, Handler, Result, Route
 from gateway.errors import Fault, Kind
-from gateway.state.windows import Bill, Charge, MemoryWindows, Short
+from gateway.state.windows import CallCharges, MemoryWindows, Shortfall, WindowCharge
 
 KEPT: Final = 100_000
 NAME_CHARS: Final = 256
@@ -25,7 +25,7 @@ Dimension = Literal["tenant", "principal", "backend", "tool", "effect"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RateRule:
     """One limit: which calls it counts, and what shares one count."""
 
     name: str
@@ -54,7 +54,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class CallCosts:
     """What a call costs where costs are counted: 1 unless said, and so much more for each kilobyte of its result."""
 
     tools: tuple[tuple[str, float], ...] = ()
@@ -68,14 +68,14 @@ class Costs:
         return 1.0
 
 
-class Shared(Protocol):
+class SharedWindows(Protocol):
     """Windows that several processes share: `gateway.state.redis_windows`."""
 
     def spend(self, keys: tuple[str, ...], now: float) -> bool: ...
 
-    async def take(self, charges: Sequence[Charge]) -> Short | None: ...
+    async def take(self, charges: Sequence[WindowCharge]) -> Shortfall | None: ...
 
-    async def add(self, charges: Sequence[Charge]) -> None: ...
+    async def add(self, charges: Sequence[WindowCharge]) -> None: ...
 
 
 class Limit:
@@ -83,19 +83,19 @@ class Limit:
 
     def __init__(
         self,
-        rules: Sequence[Rule],
-        costs: Costs | None = None,
-        shared: Shared | None = None,
+        rules: Sequence[RateRule],
+        costs: CallCosts | None = None,
+        shared: SharedWindows | None = None,
         down: type[Exception] = ConnectionError,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rules = tuple(rules)
-        self._costs = costs or Costs()
+        self._costs = costs or CallCosts()
         self._local = MemoryWindows()
         self._shared = shared
         self._down = down
         self._clock = clock
-        self._plans: dict[tuple[str, int] | None, tuple[Rule, ...]] = {}
+        self._plans: dict[tuple[str, int] | None, tuple[RateRule, ...]] = {}
         self._bills: OrderedDict[tuple[str, str, int], _Entry] = OrderedDict()
 
     def __call__(self, call: Call, call_next: Handler) -> Awaitable[Result]:
@@ -119,7 +119,8 @@ class Limit:
         plan = self._plan(route)
         cost = self._costs.of(route)
         charges = [
-            Charge(_key(rule, call), rule.amount, rule.seconds, cost if rule.counts == "cost" else 1.0) for rule in plan
+            WindowCharge(_key(rule, call), rule.amount, rule.seconds, cost if rule.counts == "cost" else 1.0)
+            for rule in plan
         ]
         settles = bool(self._costs.per_kilobyte) and any(rule.counts == "cost" for rule in plan)
         entry = self._bills[known] = _Entry(plan, self._local.bill(charges), settles)
@@ -127,7 +128,7 @@ class Limit:
             self._make_room()
         return entry
 
-    def _plan(self, route: Route | None) -> tuple[Rule, ...]:
+    def _plan(self, route: Route | None) -> tuple[RateRule, ...]:
         key = (_name(route), route.effect) if route is not None else None
         plan = self._plans.get(key)
         if plan is None:
@@ -146,9 +147,9 @@ class Limit:
             self._bills[known] = entry
         self._bills.popitem(last=False)
 
-    def usage(self, tenant: str) -> dict[str, tuple[Rule, Charge, float]]:
+    def usage(self, tenant: str) -> dict[str, tuple[RateRule, WindowCharge, float]]:
         """By key: what of a tenant's limits is taken in this process alone. The key names rule, tenant and the rest."""
-        found: dict[str, tuple[Rule, Charge, float]] = {}
+        found: dict[str, tuple[RateRule, WindowCharge, float]] = {}
         now = self._clock()
         for entry in self._bills.values():
             for rule, charge, (window, _) in zip(entry.plan, entry.bill.charges, entry.bill.windows, strict=True):
@@ -159,7 +160,7 @@ class Limit:
 
     # ---- several processes ----
 
-    async def _ask_shared(self, shared: Shared, call: Call, call_next: Handler, entry: "_Entry") -> Result:
+    async def _ask_shared(self, shared: SharedWindows, call: Call, call_next: Handler, entry: "_Entry") -> Result:
         try:
             short = await shared.take(entry.bill.charges)
         except self._down:
@@ -168,7 +169,7 @@ class Limit:
             raise _refusal(entry.plan, short)
         return await (self._settle(call, call_next, entry) if entry.settles else call_next(call))
 
-    def _alone(self, entry: "_Entry") -> Short | None:
+    def _alone(self, entry: "_Entry") -> Shortfall | None:
         """Redis is away: some limits refuse, the others are counted by each process for itself."""
         for rule in entry.plan:
             if rule.on_failure == "closed":
@@ -203,12 +204,12 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    plan: tuple[Rule, ...]
-    bill: Bill
+    plan: tuple[RateRule, ...]
+    bill: CallCharges
     settles: bool
 
 
-def _refusal(plan: Sequence[Rule], short: Short) -> Fault:
+def _refusal(plan: Sequence[RateRule], short: Shortfall) -> Fault:
     rule = plan[short.which]
     retry_after = max(1.0, ceil(short.wait * 10) / 10)
     what = "calls" if rule.counts == "calls" else "units of cost"
@@ -229,7 +230,7 @@ def _name(route: Route) -> str:
     return f"{route.namespace}:sha256:{sha256(name.encode(errors='replace')).hexdigest()}"
 
 
-def _key(rule: Rule, call: Call) -> str:
+def _key(rule: RateRule, call: Call) -> str:
     """Tenant first: no window is ever two tenants'."""
     caller, route = call.caller, call.route
     parts = [rule.name, caller.tenant]

@@ -19,7 +19,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ShareBounds:
     """Calls under way at a time to one backend, and calls that may wait, for each tenant and for each principal."""
 
     tenant: int
@@ -28,7 +28,7 @@ class Bounds:
 
 
 class Share:
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: ShareBounds) -> None:
         self._bounds = bounds
         self._tenants = _Gates(bounds.tenant, bounds.waiting)
         self._principals = _Gates(bounds.principal, bounds.waiting)

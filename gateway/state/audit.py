@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from gateway.errors import Fault, Kind
-from gateway.state.audit_chain import COLUMNS, Break, Chains, Head, Linked, Row
-from gateway.state.audit_sqlite import FILE, AuditFile, prepare
+from gateway.state.audit_chain import COLUMNS, AuditChains, ChainBreak, Head, Linked, Row
+from gateway.state.audit_sqlite import FILE, SqliteAuditTables, prepare
 
 __all__ = ["COLUMNS", "FILE", "AuditLog", "Row"]
 
@@ -28,7 +28,7 @@ _DAY: Final = 86400.0
 _log = logging.getLogger(__name__)
 
 
-class Ledger(Protocol):
+class AuditTableWriter(Protocol):
     """Where the records are kept, for one thread: `AuditFile`, or `AuditTables` on PostgreSQL."""
 
     @property
@@ -47,22 +47,22 @@ class Ledger(Protocol):
         self, tenant: str | None = None, since: float = 0.0, limit: int | None = None, principal: str | None = None
     ) -> Iterator[dict[str, Any]]: ...
 
-    def verify(self, tenant: str | None = None) -> Iterator[Break | None]: ...
+    def verify(self, tenant: str | None = None) -> Iterator[ChainBreak | None]: ...
 
     def close(self) -> None: ...
 
 
-async def open_ledger(data_dir: Path, url: str | None = None) -> Ledger:
+async def open_ledger(data_dir: Path, url: str | None = None) -> AuditTableWriter:
     """In the PostgreSQL database at `url`, or in a file in this folder; its tables are up to date.
 
     Raises `Fault(UNAVAILABLE)` with what to do when that fails.
     """
     if url is None:
-        return AuditFile(await prepare(data_dir))
-    from gateway.state.audit_postgres import AuditTables, prepare_tables
+        return SqliteAuditTables(await prepare(data_dir))
+    from gateway.state.audit_postgres import PostgresAuditTables, prepare_tables
 
     await prepare_tables(url)
-    return AuditTables(url)
+    return PostgresAuditTables(url)
 
 
 class AuditLog:
@@ -72,10 +72,10 @@ class AuditLog:
     awaits `flush` every time.
     """
 
-    def __init__(self, ledger: Ledger, keep_days: float, max_records: int) -> None:
+    def __init__(self, ledger: AuditTableWriter, keep_days: float, max_records: int) -> None:
         self._keep_days = keep_days
         self._max_records = max_records
-        self._chains = Chains(secrets.token_hex(8))
+        self._chains = AuditChains(secrets.token_hex(8))
         self._rows: deque[Row] = deque()
         self._put = 0
         self._written = 0

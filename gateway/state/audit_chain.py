@@ -44,7 +44,7 @@ def link(before: str, writer: str, sequence: int, row: Sequence[Any]) -> str:
     return sha256(_encode((before, writer, sequence, *row))).hexdigest()
 
 
-class Chains:
+class AuditChains:
     """The chains of one writer, a tenant each. Nothing counts as linked until it is committed."""
 
     def __init__(self, writer: str) -> None:
@@ -68,7 +68,7 @@ class Chains:
 
 
 @dataclass(frozen=True, slots=True)
-class Anchor:
+class ChainAnchor:
     """What is known of a chain beside its records: the last one let go, and the last one written."""
 
     tenant: str
@@ -78,7 +78,7 @@ class Anchor:
 
 
 @dataclass(frozen=True, slots=True)
-class Break:
+class ChainBreak:
     """The first record of a chain that does not hold."""
 
     tenant: str
@@ -87,7 +87,7 @@ class Break:
     why: str
 
 
-def breaks(anchors: Mapping[tuple[str, str], Anchor], records: Iterable[Linked]) -> Iterator[Break | None]:
+def breaks(anchors: Mapping[tuple[str, str], ChainAnchor], records: Iterable[Linked]) -> Iterator[ChainBreak | None]:
     """For each record, in the order of tenant, writer and sequence, None if it holds; then for each chain cut short.
 
     After its first break a chain is not looked at any more.
@@ -104,19 +104,19 @@ def breaks(anchors: Mapping[tuple[str, str], Anchor], records: Iterable[Linked])
         why = _wrong(anchor, head, sequence) or ("" if link(head[1], writer, sequence, row) == hash else _CHANGED)
         if why:
             broken.add(chain)
-            yield Break(*chain, sequence, why)
+            yield ChainBreak(*chain, sequence, why)
         else:
             heads[chain] = (sequence, hash)
             yield None
     for chain, anchor in anchors.items():
         if chain not in broken and heads.get(chain, anchor.pruned) != anchor.last:
-            yield Break(*chain, heads.get(chain, anchor.pruned)[0] + 1, "it and all after it are missing")
+            yield ChainBreak(*chain, heads.get(chain, anchor.pruned)[0] + 1, "it and all after it are missing")
 
 
 _CHANGED: Final = "it was changed after it was written"
 
 
-def _wrong(anchor: Anchor | None, head: Head, sequence: int) -> str:
+def _wrong(anchor: ChainAnchor | None, head: Head, sequence: int) -> str:
     if anchor is None:
         return "it belongs to no known chain"
     return "" if sequence == head[0] + 1 else f"the one before it, {head[0] + 1}, is missing"

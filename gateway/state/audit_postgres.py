@@ -13,10 +13,10 @@ from typing import Any, Final, TypeVar
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from gateway.errors import Fault
-from gateway.state.audit_chain import LINKED, Anchor, Break, Head, Linked, Row, breaks
+from gateway.state.audit_chain import LINKED, ChainAnchor, ChainBreak, Head, Linked, Row, breaks
 from gateway.state.audit_sqlite import MIGRATIONS
 from gateway.state.migrations import migrate
-from gateway.state.postgres import EVERYONE, Postgres, PostgresDialect, lock_number
+from gateway.state.postgres import EVERYONE, PostgresMigrations, PostgresPool, lock_number
 
 SCHEMA: Final = "gatehouse_audit"
 _AT_ONCE: Final = 1000
@@ -26,15 +26,15 @@ T = TypeVar("T")
 
 async def prepare_tables(dsn: str) -> list[str]:
     """Bring the tables up to date; what was applied. Raises `Fault(UNAVAILABLE)` when the database cannot be used."""
-    server = await Postgres.open(dsn, 1)
+    server = await PostgresPool.open(dsn, 1)
     try:
         async with server.engine.connect() as connection:
-            return await migrate(connection, MIGRATIONS, PostgresDialect(SCHEMA, shared=True))
+            return await migrate(connection, MIGRATIONS, PostgresMigrations(SCHEMA, shared=True))
     finally:
         await server.close()
 
 
-class AuditTables:
+class PostgresAuditTables:
     """As `AuditFile`: one connection, for one thread in which no event loop runs."""
 
     bad_record: tuple[type[Exception], ...] = (
@@ -100,7 +100,7 @@ class AuditTables:
         found = self._rows(sql, tenant, tenant, since, principal, limit)
         return (dict(zip(LINKED, row, strict=True)) for row in (reversed(list(found)) if limit is not None else found))
 
-    def verify(self, tenant: str | None = None) -> Iterator[Break | None]:
+    def verify(self, tenant: str | None = None) -> Iterator[ChainBreak | None]:
         """See `breaks`: of one tenant, or of all."""
         connection = self._connected()
         # One view: what is written meanwhile is in both or in neither.
@@ -109,7 +109,7 @@ class AuditTables:
         try:
             self._run(self._as(connection, tenant))
             anchors = {
-                (row[0], row[1]): Anchor(row[0], row[1], (row[2], row[3]), (row[4], row[5]))
+                (row[0], row[1]): ChainAnchor(row[0], row[1], (row[2], row[3]), (row[4], row[5]))
                 for row in self._run(connection.fetch(_ANCHORS, tenant))
             }
             yield from breaks(anchors, self._pages(connection, _CHAINED, tenant))
@@ -177,7 +177,7 @@ class AuditTables:
 
 
 async def _connect(dsn: str) -> Any:
-    server = await Postgres.open(dsn, 1)
+    server = await PostgresPool.open(dsn, 1)
     return await server.connect()
 
 

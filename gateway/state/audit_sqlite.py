@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.state.audit_chain import LINKED, Anchor, Break, Head, Linked, Row, breaks
+from gateway.state.audit_chain import LINKED, ChainAnchor, ChainBreak, Head, Linked, Row, breaks
 from gateway.state.migrations import migrate
 from gateway.state.sqlite import connect, open_engine, prepare_file
 
@@ -32,7 +32,7 @@ async def prepare(data_dir: Path) -> Path:
     return path
 
 
-class AuditFile:
+class SqliteAuditTables:
     """One connection to it, for one thread. Raises `failed`, and `bad_record` for what a record is guilty of."""
 
     bad_record: tuple[type[Exception], ...] = (
@@ -94,14 +94,14 @@ class AuditFile:
         found: Any = reversed(rows.fetchall()) if limit is not None else rows
         return (dict(zip(LINKED, row, strict=True)) for row in found)
 
-    def verify(self, tenant: str | None = None) -> Iterator[Break | None]:
+    def verify(self, tenant: str | None = None) -> Iterator[ChainBreak | None]:
         """See `breaks`: of one tenant, or of all."""
         named = {"tenant": tenant}
         # One transaction: what is written meanwhile is in both or in neither.
         self._connection.execute("BEGIN")
         try:
             anchors = {
-                (who, writer): Anchor(who, writer, (pruned, pruned_hash), (last, last_hash))
+                (who, writer): ChainAnchor(who, writer, (pruned, pruned_hash), (last, last_hash))
                 for who, writer, pruned, pruned_hash, last, last_hash in self._connection.execute(_ANCHORS, named)
             }
             with closing(self._connection.execute(_CHAINED, named)) as rows:

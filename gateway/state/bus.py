@@ -29,7 +29,7 @@ class MemoryBus:
     def __init__(self, worker: str | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._worker = worker or secrets.token_hex(4)
         self._clock = clock
-        self._subscribers: dict[str, set[Subscriber]] = {}
+        self._subscribers: dict[str, set[BusSubscriber]] = {}
         self._handlers: dict[str, Callable[[Json], Awaitable[Json]]] = {}
         self._queues: dict[str, _Queue] = {}
         self._leases: dict[str, tuple[_MemoryLease, float]] = {}
@@ -49,7 +49,7 @@ class MemoryBus:
     @asynccontextmanager
     async def subscribe(self, topic: str) -> AsyncGenerator[AsyncIterator[Json], None]:
         """Messages published from now on; one that falls a thousand behind loses the oldest."""
-        subscriber = Subscriber()
+        subscriber = BusSubscriber()
         self._subscribers.setdefault(topic, set()).add(subscriber)
         try:
             yield subscriber
@@ -125,7 +125,7 @@ async def handled(handler: Callable[[Json], Awaitable[Json]] | None, message: Js
         raise Fault(Kind.TIMEOUT, f"No answer from the worker within {timeout:g} s.") from exc
 
 
-class Subscriber:
+class BusSubscriber:
     """One subscriber's buffer, read as an endless iterator."""
 
     def __init__(self) -> None:

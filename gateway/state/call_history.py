@@ -28,7 +28,7 @@ _GOOD: Final = ("ok", "input_required")
 
 
 @dataclass(frozen=True, slots=True)
-class EndedCall:
+class FinishedCall:
     """As the audit log has it."""
 
     # The operator's API shows these as they stand here.
@@ -51,7 +51,7 @@ class EndedCall:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenCall(EndedCall):
+class VisibleCall(FinishedCall):
     """With what only the console shows."""
 
     context: str
@@ -63,7 +63,7 @@ class SeenCall(EndedCall):
         return class_of(self.outcome)
 
 
-class Wanted(Struct, frozen=True):
+class CallFilter(Struct, frozen=True):
     """Which calls; whatever is empty does not matter."""
 
     tenant: str | None = None
@@ -82,7 +82,7 @@ class Wanted(Struct, frozen=True):
     limit: int = 50
 
 
-class Busy(Struct, frozen=True):
+class ToolTraffic(Struct, frozen=True):
     """What one tool was used for in a time."""
 
     target: str
@@ -104,7 +104,7 @@ class Traffic(Struct, frozen=True):
     """Of each slot; 0 where nothing was called."""
     histogram: Sequence[int]
     """Calls by duration, between `BOUNDS`."""
-    tools: Sequence[Busy]
+    tools: Sequence[ToolTraffic]
     cut: bool = False
     """Whether there were more than could be looked through; then only the newest count."""
 
@@ -133,14 +133,14 @@ def percentile(histogram: Sequence[int], share: float) -> float:
     return 0.0
 
 
-class Calls:
+class CallHistory:
     """Reads an audit log: in the database at `url`, else in this file; where there is none, there were no calls."""
 
     def __init__(self, path: Path, url: str | None = None) -> None:
         self._path = path
         self._url = url
 
-    async def find(self, wanted: Wanted) -> list[SeenCall]:
+    async def find(self, wanted: CallFilter) -> list[VisibleCall]:
         """The newest first."""
         return await asyncio.to_thread(self.find_now, wanted)
 
@@ -148,7 +148,7 @@ class Calls:
         """The last so many seconds."""
         return await asyncio.to_thread(self.traffic_now, tenant, seconds, slots)
 
-    def find_now(self, wanted: Wanted) -> list[SeenCall]:
+    def find_now(self, wanted: CallFilter) -> list[VisibleCall]:
         named = {
             "tenant": wanted.tenant,
             "since": wanted.since,
@@ -163,7 +163,7 @@ class Calls:
         }
         newest = _newest(wanted.tenant)
         sql = f"SELECT {_COLUMNS} FROM ({newest}) AS newest WHERE {_WANTED} ORDER BY at DESC LIMIT :limit"  # noqa: S608
-        return [SeenCall(*row) for row in self._read(sql, named, wanted.tenant)]
+        return [VisibleCall(*row) for row in self._read(sql, named, wanted.tenant)]
 
     def traffic_now(self, tenant: str | None, seconds: float, slots: int) -> Traffic:
         width = seconds / slots
@@ -182,16 +182,16 @@ class Calls:
             slowness[slot][bar] += count
             histogram[bar] += count
         medians = [percentile(bars, 0.5) for bars in slowness]
-        busy = [Busy(*row) for row in tools]
+        busy = [ToolTraffic(*row) for row in tools]
         cut = sum(histogram) >= MOST
         return Traffic(since, width, counts["ok"], counts["refused"], counts["failed"], medians, histogram, busy, cut)
 
     def _read(self, sql: str, named: dict[str, Any], tenant: str | None) -> list[Any]:
         if self._url is not None:
             # asyncpg is an extra, and takes time to load.
-            from gateway.state.audit_postgres import AuditTables
+            from gateway.state.audit_postgres import PostgresAuditTables
 
-            with closing(AuditTables(self._url)) as tables:
+            with closing(PostgresAuditTables(self._url)) as tables:
                 return tables.query(sql, named, tenant)
         if not self._path.exists():
             return []
@@ -210,7 +210,7 @@ def _literal(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-_COLUMNS: Final = ", ".join(field.name for field in fields(SeenCall))
+_COLUMNS: Final = ", ".join(field.name for field in fields(VisibleCall))
 _IN_GOOD: Final = f"outcome IN {_GOOD!r}"
 _IN_REFUSED: Final = f"outcome IN {REFUSED!r}"
 _WANTED: Final = f"""

@@ -14,7 +14,7 @@ Listed = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PinChange:
     """The last change of a tool's definition."""
 
     tool: str
@@ -90,7 +90,7 @@ class CatalogueRows:
                 await connection.execute(_ACCEPT, {"namespace": namespace, "tool": name, "now": self._clock()})
         return chosen
 
-    async def changes(self, namespace: str, tenant: str) -> list[Change]:
+    async def changes(self, namespace: str, tenant: str) -> list[PinChange]:
         """Every tool of that backend, as this tenant or all are shown it, whose definition has ever changed.
 
         The latest first.
@@ -98,9 +98,9 @@ class CatalogueRows:
         where = {"namespace": namespace, "tenant": f"tenant:{tenant}", "users": f"user:{tenant}/"}
         async with self._database.reading() as connection:
             rows = await connection.execute(_SELECT_CHANGES, where)
-            latest: dict[str, Change] = {}
+            latest: dict[str, PinChange] = {}
             for tool, parts, at, accepted_at in rows:
-                latest.setdefault(tool, Change(tool, tuple(json.loads(parts)), at, accepted_at is not None))
+                latest.setdefault(tool, PinChange(tool, tuple(json.loads(parts)), at, accepted_at is not None))
         return list(latest.values())
 
 

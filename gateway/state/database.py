@@ -12,7 +12,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.state.sqlite import Embedded
+from gateway.state.sqlite import SqliteDatabase
 
 FILE: Final = "gatehouse.db"
 
@@ -23,7 +23,7 @@ _RETRY: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
-class Engine(Protocol):
+class DatabaseEngine(Protocol):
     """SQLite or PostgreSQL, as far as they differ. A tenant of None is the house itself: it sees every row."""
 
     def writing(self, tenant: str | None) -> AbstractAsyncContextManager[AsyncConnection]: ...
@@ -44,7 +44,7 @@ class Engine(Protocol):
 class Database:
     """Open it with `Database.open`; what it hands out is portable SQL over a SQLAlchemy connection."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: DatabaseEngine) -> None:
         self._engine = engine
         self._listeners: list[Callable[[], None]] = []
         self._tasks = [asyncio.create_task(engine.watch(self._notify))]
@@ -57,7 +57,7 @@ class Database:
 
         Raises `Fault(UNAVAILABLE)` with what to do when that cannot be.
         """
-        database = cls(await (Embedded.open(data_dir / FILE) if url is None else _postgres(url)))
+        database = cls(await (SqliteDatabase.open(data_dir / FILE) if url is None else _postgres(url)))
         try:
             database.upgraded = await database._engine.upgrade(MIGRATIONS)
         except BaseException:
@@ -107,11 +107,11 @@ class Database:
                 _log.exception("a listener to database changes failed")
 
 
-async def _postgres(url: str) -> Engine:
+async def _postgres(url: str) -> DatabaseEngine:
     # asyncpg is an extra, and takes time to load.
-    from gateway.state.postgres import PostgresHouse
+    from gateway.state.postgres import PostgresDatabase
 
-    return await PostgresHouse.open(url)
+    return await PostgresDatabase.open(url)
 
 
 async def _keep_loading(changed: asyncio.Event, load: Callable[[], Awaitable[None]]) -> None:
@@ -143,7 +143,7 @@ MOST: Final = 500
 """Ids in one query; PostgreSQL and SQLite take many more."""
 
 
-class Together(Generic[T]):
+class BatchRead(Generic[T]):
     """`await together.get(id)`: what `find` said of it in a query that began after it was asked for."""
 
     def __init__(self, find: Callable[[Sequence[str]], Awaitable[Mapping[str, T]]]) -> None:

@@ -24,7 +24,7 @@ from gateway.errors import Fault, Kind
 _FILE: Final = re.compile(r"(\d{4})_([a-z0-9_]+)(?:\.(sqlite|postgres))?\.sql", re.ASCII)
 
 
-class Dialect(Protocol):
+class MigrationDialect(Protocol):
     """What an engine does in its own way."""
 
     @property
@@ -45,7 +45,7 @@ class Dialect(Protocol):
         ...
 
 
-class Sqlite:
+class SqliteMigrations:
     """Its transactions exclude each other from the start, as `open_engine(…, "write")` has them."""
 
     suffix = "sqlite"
@@ -61,7 +61,7 @@ class Sqlite:
         """A file belongs to one tenant, or to the house."""
 
 
-SQLITE: Final = Sqlite()
+SQLITE: Final = SqliteMigrations()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class _Migration:
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
 
-async def migrate(connection: AsyncConnection, folder: Path, dialect: Dialect = SQLITE) -> list[str]:
+async def migrate(connection: AsyncConnection, folder: Path, dialect: MigrationDialect = SQLITE) -> list[str]:
     """Bring the tables up to the folder's last migration, one transaction each; the titles of those applied now.
 
     Raises `Fault(ILLEGAL_STATE)` when the folder does not continue what was applied.
@@ -96,7 +96,7 @@ def pending(folder: Path, suffix: str, applied: dict[int, tuple[str, str]]) -> l
     return [migration.title for migration in _pending(_read(folder, suffix), applied)]
 
 
-async def _continue(connection: AsyncConnection, found: list[_Migration], dialect: Dialect) -> list[str]:
+async def _continue(connection: AsyncConnection, found: list[_Migration], dialect: MigrationDialect) -> list[str]:
     done: list[str] = []
     async with connection.begin():
         await dialect.lock(connection)
@@ -153,7 +153,7 @@ def _pending(found: list[_Migration], applied: dict[int, tuple[str, str]]) -> li
     return wanted
 
 
-async def _apply(connection: AsyncConnection, migration: _Migration, dialect: Dialect) -> None:
+async def _apply(connection: AsyncConnection, migration: _Migration, dialect: MigrationDialect) -> None:
     try:
         await dialect.run(connection, migration.sql)
         await dialect.adopt(connection)

@@ -22,7 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from gateway.errors import Fault, Kind
 from gateway.state.migrations import migrate
-from gateway.state.unreachable import Away
+from gateway.state.unreachable import Unreachable
 
 BUSY: Final = 10.0
 
@@ -62,7 +62,7 @@ async def plain_connection(dsn: str) -> Any:
     return await _connect(dsn, timeout=_CONNECT)
 
 
-class Postgres:
+class PostgresPool:
     """A pool of connections to one database. Open it with `Postgres.open`."""
 
     def __init__(self, dsn: str, role: str | None, connections: int) -> None:
@@ -83,12 +83,12 @@ class Postgres:
         )
 
     @classmethod
-    async def open(cls, dsn: str, connections: int) -> "Postgres":
+    async def open(cls, dsn: str, connections: int) -> "PostgresPool":
         """Raises `Away` when the database cannot be reached, `Fault` when it would not keep tenants apart."""
         try:
             return cls(dsn, await _role(dsn), connections)
         except FAILURES as exc:
-            raise Away("database.url", dsn, "The database cannot be used now. Try again.", exc) from exc
+            raise Unreachable("database.url", dsn, "The database cannot be used now. Try again.", exc) from exc
 
     async def connect(self) -> Any:
         """A plain asyncpg connection, for what is no transaction."""
@@ -169,7 +169,7 @@ END $$
 """  # noqa: S608 - our own constant
 
 
-class PostgresDialect:
+class PostgresMigrations:
     """Migrations of one schema. Every table in it belongs to tenants (`shared` False), or only those that say so."""
 
     suffix = "postgres"
@@ -277,15 +277,15 @@ _WRITE: Final = text(
 )
 
 
-class PostgresHouse:
+class PostgresDatabase:
     """`gateway.state.database.Engine` on PostgreSQL."""
 
-    def __init__(self, server: Postgres) -> None:
+    def __init__(self, server: PostgresPool) -> None:
         self._server = server
 
     @classmethod
-    async def open(cls, dsn: str) -> "PostgresHouse":
-        return cls(await Postgres.open(dsn, _CONNECTIONS))
+    async def open(cls, dsn: str) -> "PostgresDatabase":
+        return cls(await PostgresPool.open(dsn, _CONNECTIONS))
 
     def writing(self, tenant: str | None) -> AbstractAsyncContextManager[AsyncConnection]:
         return self._server.transaction(_WRITE, {"tenant": tenant or EVERYONE, "lock": lock_number("write", SCHEMA)})
@@ -295,7 +295,7 @@ class PostgresHouse:
 
     async def upgrade(self, folder: Path) -> list[str]:
         async with self._server.engine.connect() as connection:
-            return await migrate(connection, folder, PostgresDialect(SCHEMA, shared=True))
+            return await migrate(connection, folder, PostgresMigrations(SCHEMA, shared=True))
 
     async def watch(self, told: Callable[[], None]) -> None:
         tries = 0

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.contract import Store
 from gateway.errors import Fault, Kind
 from gateway.state.migrations import migrate
-from gateway.state.postgres import BUSY, Postgres, PostgresDialect, lock_number
+from gateway.state.postgres import BUSY, PostgresMigrations, PostgresPool, lock_number
 from gateway.state.private_files import checked
 
 PREFIX: Final = "gatehouse-"
@@ -43,7 +43,7 @@ _SEEN: Final = text(f"SELECT tenant FROM {BOOK}.tenants WHERE store = :store ORD
 class PostgresStores:
     """All stores in one database. Open it with `PostgresStores.open`."""
 
-    def __init__(self, server: Postgres) -> None:
+    def __init__(self, server: PostgresPool) -> None:
         self._server = server
         self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._migrated: set[tuple[str, Path | None]] = set()
@@ -52,7 +52,7 @@ class PostgresStores:
 
     @classmethod
     async def open(cls, dsn: str, connections: int) -> "PostgresStores":
-        return cls(await Postgres.open(dsn, connections))
+        return cls(await PostgresPool.open(dsn, connections))
 
     def store(self, tenant: str, name: str, migrations: Path | None) -> Store:
         """The tenant's store of that name. All who share one name the same migrations, or none."""
@@ -73,12 +73,12 @@ class PostgresStores:
             done: list[str] = []
             schema = PREFIX + name
             async with self._server.transaction(text("SELECT 1"), {}) as connection:
-                await PostgresDialect(BOOK, shared=True).lock(connection)
+                await PostgresMigrations(BOOK, shared=True).lock(connection)
                 await connection.execute(_OPEN_BOOK)
-                await PostgresDialect(schema, shared=False).lock(connection)
+                await PostgresMigrations(schema, shared=False).lock(connection)
             if migrations is not None:
                 async with self._server.engine.connect() as connection:
-                    done = await migrate(connection, migrations, PostgresDialect(schema, shared=False))
+                    done = await migrate(connection, migrations, PostgresMigrations(schema, shared=False))
             self._migrated.add((name, migrations))
             return done
 

@@ -15,12 +15,12 @@ _APPLIED: Final = "SELECT number, name, digest FROM migrations"
 _SEALED: Final = "SELECT kid, sealed FROM signing_keys WHERE retired_at IS NULL ORDER BY created_at DESC LIMIT 1"
 
 
-class Unusable(Exception):
+class DatabaseUnusable(Exception):
     """Why it cannot be used, in a line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class DatabaseState:
     """What was seen."""
 
     pending: Sequence[str] = ()
@@ -32,7 +32,7 @@ class Look:
     superuser: bool = False
 
 
-def look_at_file(folder: Path) -> Look | None:
+def look_at_file(folder: Path) -> DatabaseState | None:
     """The SQLite file of that data folder; None where there is none yet. Raises `Unusable`, or `Fault` for its age."""
     path = folder / FILE
     if not path.exists():
@@ -40,16 +40,16 @@ def look_at_file(folder: Path) -> Look | None:
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=2)) as connection:
             if (said := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-                raise Unusable(f"it is damaged: {said}")
+                raise DatabaseUnusable(f"it is damaged: {said}")
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
             rows = connection.execute(_APPLIED).fetchall() if "migrations" in tables else []
             found = connection.execute(_SEALED).fetchone() if "signing_keys" in tables else None
     except sqlite3.Error as exc:
-        raise Unusable(f"it cannot be read: {exc}") from exc
-    return Look(pending(MIGRATIONS, "sqlite", _by_number(rows)), found)
+        raise DatabaseUnusable(f"it cannot be read: {exc}") from exc
+    return DatabaseState(pending(MIGRATIONS, "sqlite", _by_number(rows)), found)
 
 
-async def look_at_server(url: str) -> Look:
+async def look_at_server(url: str) -> DatabaseState:
     """The PostgreSQL database at that address. Raises `Unusable`, or `Fault` for its age."""
     # asyncpg is an extra, and takes time to load.
     from gateway.state.postgres import FAILURES, plain_connection
@@ -65,9 +65,9 @@ async def look_at_server(url: str) -> Look:
         finally:
             await connection.close(timeout=5)
     except FAILURES as exc:
-        raise Unusable(f"{type(exc).__name__}: {' '.join(str(exc).split())}".rstrip(": ")) from exc
+        raise DatabaseUnusable(f"{type(exc).__name__}: {' '.join(str(exc).split())}".rstrip(": ")) from exc
     sealed = (found[0]["kid"], found[0]["sealed"]) if found else None
-    return Look(pending(MIGRATIONS, "postgres", _by_number(rows)), sealed, ahead, superuser)
+    return DatabaseState(pending(MIGRATIONS, "postgres", _by_number(rows)), sealed, ahead, superuser)
 
 
 async def look_at_bus(url: str) -> float:
@@ -77,7 +77,7 @@ async def look_at_bus(url: str) -> float:
     try:
         return await server_time(url) - time.time()
     except FAILURES as exc:
-        raise Unusable(f"{type(exc).__name__}: {' '.join(str(exc).split())}".rstrip(": ")) from exc
+        raise DatabaseUnusable(f"{type(exc).__name__}: {' '.join(str(exc).split())}".rstrip(": ")) from exc
 
 
 async def _rows(connection: Any, table: str, query: str) -> list[Any]:

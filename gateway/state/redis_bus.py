@@ -18,8 +18,8 @@ import msgspec
 
 from gateway.contract import Json, Lease
 from gateway.errors import Fault, Kind
-from gateway.state.bus import MAX_QUEUE, Subscriber, full, handled, nobody
-from gateway.state.redis_connection import FAILURES, Link, unreachable
+from gateway.state.bus import MAX_QUEUE, BusSubscriber, full, handled, nobody
+from gateway.state.redis_connection import FAILURES, RedisConnection, unreachable
 
 _NOW: Final = "local t = redis.call('TIME'); local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
 
@@ -98,8 +98,8 @@ _LOOK_AGAIN: Final = 1.0
 log = logging.getLogger("gatehouse.bus")
 
 
-class Queues:
-    def __init__(self, link: Link, prefix: str) -> None:
+class RedisQueues:
+    def __init__(self, link: RedisConnection, prefix: str) -> None:
         self._link = link
         self._prefix = prefix
         self._waiting: dict[str, deque[asyncio.Future[bytes]]] = {}
@@ -239,11 +239,11 @@ _decode: Final = msgspec.json.decode
 class RedisBus:
     """`gateway.contract.Bus` for many processes. Open it with `RedisBus.open`."""
 
-    def __init__(self, link: Link, prefix: str) -> None:
+    def __init__(self, link: RedisConnection, prefix: str) -> None:
         self._worker = secrets.token_hex(4)
         self._link = link
         self._prefix = prefix
-        self._queues = Queues(link, prefix)
+        self._queues = RedisQueues(link, prefix)
         self._handlers: dict[str, Callable[[Json], Awaitable[Json]]] = {}
         self._asked: dict[str, asyncio.Future[Json]] = {}
         self._numbers = itertools.count(1)
@@ -253,7 +253,7 @@ class RedisBus:
     @classmethod
     async def open(cls, url: str, prefix: str = "gatehouse") -> "RedisBus":
         """Raises `Away` when nobody answers there."""
-        bus = cls(Link(url), prefix)
+        bus = cls(RedisConnection(url), prefix)
         await bus._link.open()
         await bus._exit.enter_async_context(bus._link.ears.listening(bus._inbox(bus._worker), bus._heard))
         return bus
@@ -263,7 +263,7 @@ class RedisBus:
         return self._worker
 
     @property
-    def link(self) -> Link:
+    def link(self) -> RedisConnection:
         """For what else needs Redis: the limits of several processes."""
         return self._link
 
@@ -281,7 +281,7 @@ class RedisBus:
     @asynccontextmanager
     async def subscribe(self, topic: str) -> AsyncGenerator[AsyncIterator[Json], None]:
         """Messages published from now on; one that falls a thousand behind loses the oldest."""
-        subscriber = Subscriber()
+        subscriber = BusSubscriber()
 
         def heard(data: bytes) -> None:
             subscriber.put(_decode(data))
@@ -360,7 +360,7 @@ class RedisBus:
 
 
 class _RedisLease:
-    def __init__(self, link: Link, key: str, ttl: float) -> None:
+    def __init__(self, link: RedisConnection, key: str, ttl: float) -> None:
         self._link = link
         self._key = key
         self._ms = max(1, round(ttl * 1000))

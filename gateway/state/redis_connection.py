@@ -17,7 +17,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from gateway.errors import Fault, Kind
-from gateway.state.unreachable import Away
+from gateway.state.unreachable import Unreachable
 
 _CONNECTIONS: Final = 32
 _COMMAND: Final = 2.0
@@ -29,7 +29,7 @@ FAILURES: Final = (RedisError, OSError, TimeoutError)
 log = logging.getLogger("gatehouse.bus")
 
 
-class Link:
+class RedisConnection:
     """Commands, each tried again over a new connection when the first one broke."""
 
     def __init__(self, url: str) -> None:
@@ -46,14 +46,14 @@ class Link:
         self._client: Any = Redis(connection_pool=self._pool)
         self._scripts: dict[str, Callable[..., Awaitable[Any]]] = {}
         self._url = url
-        self.ears = Ears(url)
+        self.ears = RedisSubscriptions(url)
 
     async def open(self) -> None:
         """Raises `Away` when nobody answers."""
         try:
             await self._client.ping()
         except FAILURES as exc:
-            raise Away("bus.url", self._url, "The bus cannot be reached. Try again.", exc) from exc
+            raise Unreachable("bus.url", self._url, "The bus cannot be reached. Try again.", exc) from exc
         self.ears.start()
 
     async def publish(self, channel: str, message: bytes) -> int:
@@ -94,7 +94,7 @@ def _minding_the_loop(connection: type[Any]) -> type[Any]:
 Heard = Callable[[bytes], None]
 
 
-class Ears:
+class RedisSubscriptions:
     """Channels listened to on one connection, whoever listens, and for as long as somebody does."""
 
     def __init__(self, url: str) -> None:

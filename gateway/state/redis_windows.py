@@ -12,8 +12,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final
 
-from gateway.state.redis_connection import FAILURES, Link
-from gateway.state.windows import STEPS, Charge, Short
+from gateway.state.redis_connection import FAILURES, RedisConnection
+from gateway.state.windows import STEPS, Shortfall, WindowCharge
 
 PORTION: Final = 64
 """Calls at most that one process takes at a time."""
@@ -27,14 +27,14 @@ _PAUSE: Final = 1.0
 log = logging.getLogger("gatehouse.limits")
 
 
-class Unreachable(Exception):
+class RedisUnavailable(Exception):
     """Redis does not answer; each limit says what then."""
 
 
 class RedisWindows:
     """The windows of all processes with one Redis."""
 
-    def __init__(self, link: Link, prefix: str) -> None:
+    def __init__(self, link: RedisConnection, prefix: str) -> None:
         self._link = link
         self._prefix = prefix
         self._portions: OrderedDict[tuple[str, ...], list[float]] = OrderedDict()
@@ -48,12 +48,12 @@ class RedisWindows:
         portion[0] -= 1
         return True
 
-    async def take(self, charges: Sequence[Charge]) -> Short | None:
+    async def take(self, charges: Sequence[WindowCharge]) -> Shortfall | None:
         """Make all the charges, or none and say why. Raises `Unreachable`."""
         keys = tuple(charge.key for charge in charges)
         index, wait, portion = await self._run(charges, force=False)
         if index:
-            return Short(int(index) - 1, max(float(wait) / 1000, 0.001))
+            return Shortfall(int(index) - 1, max(float(wait) / 1000, 0.001))
         if int(portion) > 1:
             self._portions[keys] = [float(portion) - 1, time.monotonic() + LIFE - _PATIENCE / 2]
             self._portions.move_to_end(keys)
@@ -61,11 +61,11 @@ class RedisWindows:
                 self._portions.popitem(last=False)
         return None
 
-    async def add(self, charges: Sequence[Charge]) -> None:
+    async def add(self, charges: Sequence[WindowCharge]) -> None:
         """Charge what is known only afterwards. Raises `Unreachable`."""
         await self._run(charges, force=True)
 
-    async def look(self, charges: Sequence[Charge]) -> list[tuple[float, float]]:
+    async def look(self, charges: Sequence[WindowCharge]) -> list[tuple[float, float]]:
         """For each how much is taken, and how long until there is room for it; nothing is charged. Raises
         `Unreachable`."""
         if not charges:
@@ -77,7 +77,7 @@ class RedisWindows:
         said: list[Any] = await self._ask(_LOOK, keys, values)
         return [(float(taken), float(wait) / 1000) for taken, wait in zip(said[::2], said[1::2], strict=True)]
 
-    async def _run(self, charges: Sequence[Charge], *, force: bool) -> Any:
+    async def _run(self, charges: Sequence[WindowCharge], *, force: bool) -> Any:
         keys: list[str] = []
         values: list[Any] = [int(force), PORTION, SHARE, round(LIFE * 1000)]
         for charge in charges:
@@ -89,7 +89,7 @@ class RedisWindows:
     async def _ask(self, script: str, keys: list[str], values: list[Any]) -> Any:
         now = time.monotonic()
         if now < self._again_at:
-            raise Unreachable
+            raise RedisUnavailable
         try:
             async with asyncio.timeout(_PATIENCE):
                 return await self._link.run(script, keys, values)
@@ -98,7 +98,7 @@ class RedisWindows:
                 log.warning("the limits that all processes share cannot be read: %s", type(exc).__name__)
             # Not everybody has to wait to find out: for a moment the others are told at once.
             self._again_at = time.monotonic() + _PAUSE
-            raise Unreachable from exc
+            raise RedisUnavailable from exc
 
 
 # KEYS: for each limit its list of entries and its total. ARGV: force, most calls, share, life in ms, then for each

@@ -26,7 +26,7 @@ _BITS: Final = (1 << 64) - 1
 _ROOM: Final = 64
 
 
-class Ended:
+class EndedSessions:
     """The newest `most` names, each until it expires.
 
     Of a name only its hash of 64 bits is held: among 100,000 of them, another is taken for one with odds of 1 in 10^14.
@@ -115,7 +115,7 @@ class _Session:
         return 1 + len(self.uris)
 
 
-class Sessions:
+class SessionRows:
     """Open it with `Sessions.open`. What it answers without `await` is at most a second behind other processes.
 
     Of each tenant the newest `kept_rows` ended sessions are kept, and a quarter as many facts of each other kind: no
@@ -133,7 +133,7 @@ class Sessions:
         self._facts: Counter[str] = Counter()
         """How many are in memory, by tenant."""
         self._crowded: set[str] = set()
-        self._ended: dict[str, Ended] = {}
+        self._ended: dict[str, EndedSessions] = {}
         self._puts: Counter[tuple[str, _Fact]] = Counter()
         self._sequence = 0
         self._next_sweep = clock()
@@ -141,7 +141,7 @@ class Sessions:
         self._listeners: list[Answered] = []
 
     @classmethod
-    async def open(cls, database: Database) -> "Sessions":
+    async def open(cls, database: Database) -> "SessionRows":
         sessions = cls(database)
         await database.follow(sessions.load)
         return sessions
@@ -216,7 +216,7 @@ class Sessions:
         if fact == "ended":
             ended = self._ended.get(tenant)
             if ended is None:
-                ended = self._ended[tenant] = Ended(self._kept_rows, self._clock)
+                ended = self._ended[tenant] = EndedSessions(self._kept_rows, self._clock)
             ended.add(digest, expires)
             return
         if self.ended(digest):

@@ -123,7 +123,7 @@ async def transaction(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection, No
         yield connection
 
 
-class Watch:
+class FileWatch:
     """Tells whether another connection, of this or another process, has committed since it was last asked.
 
     It may be asked on one thread and closed on another.
@@ -161,18 +161,18 @@ _CACHED: Final = 256
 _log = logging.getLogger(__name__)
 
 
-class Embedded:
+class SqliteDatabase:
     """`gateway.state.database.Engine` on SQLite. Its statements name their tenants themselves."""
 
-    def __init__(self, path: Path, watch: Watch) -> None:
+    def __init__(self, path: Path, watch: FileWatch) -> None:
         self._writer = open_engine(path, "write", cached=_CACHED)
         self._readers = open_engine(path, "read", _READERS, _CACHED)
         self._watch = watch
 
     @classmethod
-    async def open(cls, path: Path) -> "Embedded":
+    async def open(cls, path: Path) -> "SqliteDatabase":
         await asyncio.to_thread(prepare_file, path)
-        return cls(path, await asyncio.to_thread(Watch, path))
+        return cls(path, await asyncio.to_thread(FileWatch, path))
 
     def writing(self, tenant: str | None) -> AbstractAsyncContextManager[AsyncConnection]:
         return transaction(self._writer)

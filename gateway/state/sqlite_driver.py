@@ -10,12 +10,12 @@ from typing import Any, Literal
 import aiosqlite
 
 
-def connection(database: str, **options: Any) -> "Connection":
+def connection(database: str, **options: Any) -> "SqliteConnection":
     """For SQLAlchemy, in place of `aiosqlite.connect`; to be awaited."""
-    return Connection(database, options)
+    return SqliteConnection(database, options)
 
 
-class Connection(aiosqlite.Connection):
+class SqliteConnection(aiosqlite.Connection):
     """As its parent, but a cursor has all of its rows once it was executed, and holds no statement open."""
 
     def __init__(self, database: str, options: dict[str, Any]) -> None:
@@ -25,7 +25,7 @@ class Connection(aiosqlite.Connection):
         """No visit is under way, not even one that nobody awaits any more."""
 
     def cursor(self) -> Any:
-        return Cursor(self)
+        return SqliteCursor(self)
 
     async def rollback(self) -> None:
         # The pool asks for one whenever a connection comes back, and mostly there is nothing to take back.
@@ -33,7 +33,7 @@ class Connection(aiosqlite.Connection):
             await super().rollback()
             self._idle = True
 
-    async def run(self, cursor: "Cursor", how: "How", sql: str, parameters: Sequence[Any]) -> None:
+    async def run(self, cursor: "SqliteCursor", how: "How", sql: str, parameters: Sequence[Any]) -> None:
         self._idle = False
         await self._execute(cursor.run, self._conn, how, sql, parameters)  # pyright: ignore[reportUnknownMemberType]
         self._idle = True
@@ -42,26 +42,26 @@ class Connection(aiosqlite.Connection):
 How = Literal["execute", "executemany"]
 
 
-class Cursor:
+class SqliteCursor:
     """What SQLAlchemy asks of one."""
 
     arraysize = 1
 
-    def __init__(self, of: Connection) -> None:
+    def __init__(self, of: SqliteConnection) -> None:
         self._connection = of
         self._rows: list[Any] = []
         self.description: Any = None
         self.rowcount = -1
         self.lastrowid: int | None = None
 
-    async def __aenter__(self) -> "Cursor":
+    async def __aenter__(self) -> "SqliteCursor":
         return self
 
-    async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> "Cursor":
+    async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> "SqliteCursor":
         await self._connection.run(self, "execute", sql, parameters)
         return self
 
-    async def executemany(self, sql: str, parameters: Sequence[Any]) -> "Cursor":
+    async def executemany(self, sql: str, parameters: Sequence[Any]) -> "SqliteCursor":
         await self._connection.run(self, "executemany", sql, parameters)
         return self
 

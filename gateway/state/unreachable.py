@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 from gateway.errors import Fault, Kind
 
 
-class Away(Fault):
+class Unreachable(Fault):
     """The database or the bus cannot be opened. `setting` names it; `where` and `why` are for the operator alone."""
 
     def __init__(self, setting: str, url: str, message: str, cause: BaseException) -> None:

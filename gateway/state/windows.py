@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 STEPS: Final = 600
 
 
-class Charge(NamedTuple):
+class WindowCharge(NamedTuple):
     """What one limit says of a call: take `weight` of the key's `amount` in `seconds`."""
 
     key: str
@@ -22,14 +22,14 @@ class Charge(NamedTuple):
     weight: float = 1.0
 
 
-class Short(NamedTuple):
+class Shortfall(NamedTuple):
     """A refusal: which of the charges could not be made, and for how long."""
 
     which: int
     wait: float
 
 
-class Window:
+class RateWindow:
     __slots__ = ("__weakref__", "amount", "entries", "seconds", "step", "total")
 
     def __init__(self, amount: float, seconds: float) -> None:
@@ -67,17 +67,17 @@ class Window:
         return 0.001
 
 
-class Bill:
+class CallCharges:
     """The charges of one kind of call, made again and again: found once, then only added up."""
 
     __slots__ = ("charges", "keys", "windows")
 
-    def __init__(self, charges: Sequence[Charge], windows: Sequence[Window]) -> None:
+    def __init__(self, charges: Sequence[WindowCharge], windows: Sequence[RateWindow]) -> None:
         self.charges = tuple(charges)
         self.keys = tuple(charge.key for charge in charges)
         self.windows = tuple((window, charge.weight) for window, charge in zip(windows, charges, strict=True))
 
-    def take(self, now: float) -> Short | None:
+    def take(self, now: float) -> Shortfall | None:
         """Make all the charges, or none and say why."""
         windows = self.windows
         for window, weight in windows:
@@ -101,7 +101,7 @@ class Bill:
             window.expire(now)
         return not any(window.entries for window, _ in self.windows)
 
-    def _short(self, now: float) -> Short:
+    def _short(self, now: float) -> Shortfall:
         """The limit that lets nobody in for longest."""
         waits = [
             (window.wait(now, weight), index)
@@ -109,20 +109,20 @@ class Bill:
             if window.total + weight > window.amount
         ]
         wait, index = max(waits)
-        return Short(index, wait)
+        return Shortfall(index, wait)
 
 
 class MemoryWindows:
     """The windows of one process. A key's window is one, whichever bills have it on them."""
 
     def __init__(self) -> None:
-        self._windows: WeakValueDictionary[str, Window] = WeakValueDictionary()
+        self._windows: WeakValueDictionary[str, RateWindow] = WeakValueDictionary()
 
-    def bill(self, charges: Sequence[Charge]) -> Bill:
-        return Bill(charges, [self._window(charge) for charge in charges])
+    def bill(self, charges: Sequence[WindowCharge]) -> CallCharges:
+        return CallCharges(charges, [self._window(charge) for charge in charges])
 
-    def _window(self, charge: Charge) -> Window:
+    def _window(self, charge: WindowCharge) -> RateWindow:
         window = self._windows.get(charge.key)
         if window is None:
-            window = self._windows[charge.key] = Window(charge.amount, charge.seconds)
+            window = self._windows[charge.key] = RateWindow(charge.amount, charge.seconds)
         return window

@@ -9,7 +9,7 @@ from typing import Final
 from gateway.contract import Call, Result
 from gateway.telemetry.log import stamp
 from gateway.telemetry.span import Span, spans_of, target
-from gateway.telemetry.work_span import Done, piece_span
+from gateway.telemetry.work_span import FinishedWork, piece_span
 
 SLOW_SECONDS: Final = 1.0
 
@@ -19,7 +19,7 @@ _LONG: Final = "subscriptions/listen"
 Keep = Callable[[Sequence[Span]], None]
 
 
-class Spans:
+class SpanRecorder:
     """Errors, denials and slow calls are always kept, and the calls that were chosen at their start.
 
     What is kept is told to every one of `keepers`, and nothing of it stays here. Arguments and results are told only
@@ -48,7 +48,7 @@ class Spans:
         offset = time.time_ns() - ended
         self._keep(spans_of(call, exc, ended, offset, result, open=call.caller.tenant in self._open))
 
-    def worked(self, done: Done) -> None:
+    def worked(self, done: FinishedWork) -> None:
         """A piece of a module's work is kept by the same rule as a call."""
         slow = done.ended - done.started >= self._slow
         if done.place.sampled or slow or done.exc is not None:
@@ -59,7 +59,7 @@ class Spans:
             keep(spans)
 
 
-class CallLines:
+class CallLog:
     """One line for each call, as JSON or for a terminal."""
 
     def __init__(self, put: Callable[[str], None], form: str) -> None:

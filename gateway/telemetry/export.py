@@ -11,9 +11,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from gateway.telemetry.metric_families import Family
-from gateway.telemetry.otlp import Encoder, LogRecord
-from gateway.telemetry.senders import SIGNALS, Rejected, Sender, Signal, TryAgain
+from gateway.telemetry.metric_families import MetricFamily
+from gateway.telemetry.otlp import LogRecord, OtlpEncoder
+from gateway.telemetry.senders import SIGNALS, ExportRejected, OtlpSender, RetryLater, Signal
 from gateway.telemetry.span import Span
 
 log = logging.getLogger("gatehouse.telemetry")
@@ -31,7 +31,7 @@ class Exporter:
     """Its methods belong to the event loop's thread, and return at once."""
 
     def __init__(
-        self, sender: Sender, encoder: Encoder, *, bound: int = BOUND, batch: int = BATCH, every: float = EVERY
+        self, sender: OtlpSender, encoder: OtlpEncoder, *, bound: int = BOUND, batch: int = BATCH, every: float = EVERY
     ) -> None:
         self._sender = sender
         self._bound = bound
@@ -64,7 +64,7 @@ class Exporter:
     def logs(self, records: Sequence[LogRecord]) -> None:
         self._put("logs", records)
 
-    def metrics(self, families: Sequence[Family]) -> None:
+    def metrics(self, families: Sequence[MetricFamily]) -> None:
         """Only the newest numbers matter: those that still wait make room."""
         queue = self._queues["metrics"]
         queue.clear()
@@ -113,9 +113,9 @@ class Exporter:
             while self._next(signal):
                 try:
                     self._sender.send(signal, self._pending[signal][0])
-                except TryAgain as exc:
+                except RetryLater as exc:
                     return self._not_taken(signal, exc)
-                except Rejected as exc:
+                except ExportRejected as exc:
                     self.failures[signal] += 1
                     self.dropped[signal] += self._pending.pop(signal)[1]
                     log.warning("the collector refuses %s: %s", signal, exc)
@@ -142,7 +142,7 @@ class Exporter:
             self._pending[signal] = (self._encode[signal](items), len(items))
         return bool(items)
 
-    def _not_taken(self, signal: Signal, exc: TryAgain) -> float:
+    def _not_taken(self, signal: Signal, exc: RetryLater) -> float:
         self.failures[signal] += 1
         if not self._failed:
             log.warning("the collector cannot be reached (%s); what finds no room meanwhile is dropped", exc)

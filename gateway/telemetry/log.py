@@ -23,7 +23,7 @@ IDS: Final = ("correlation_id", "trace_id", "span_id")
 """What ties a log record to its call."""
 
 
-class Lines:
+class LogLines:
     """Lines for a stream, written in groups: a system call for each call would cost more than the call's span."""
 
     def __init__(self, stream: TextIO, later: Callable[[float, Callable[[], None]], object] | None = None) -> None:

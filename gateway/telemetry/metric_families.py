@@ -39,7 +39,7 @@ Value = float | Histogram
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class MetricFamily:
     """One metric with all its points. `name` is OpenTelemetry's; `shown` is Prometheus' for the same."""
 
     name: str
@@ -74,10 +74,10 @@ class Family:
 _UNITS: Final = {"s": "seconds", "By": "bytes"}
 
 
-def read_family(data: Json) -> Family:
+def read_family(data: Json) -> MetricFamily:
     """What `as_json` wrote."""
     about = {key: value for key, value in data.items() if key != "points"}
-    family = Family(**about)
+    family = MetricFamily(**about)
     for labels, value in cast("list[tuple[Any, Any]]", data["points"]):
         known: Any = value
         if isinstance(value, list):
@@ -87,14 +87,16 @@ def read_family(data: Json) -> Family:
     return family
 
 
-def summed(several: Iterable[Iterable[Family]]) -> list[Family]:
+def summed(several: Iterable[Iterable[MetricFamily]]) -> list[MetricFamily]:
     """Several workers' families as one's."""
-    whole: dict[str, Family] = {}
+    whole: dict[str, MetricFamily] = {}
     for families in several:
         for family in families:
             there = whole.get(family.name)
             if there is None:
-                there = whole[family.name] = Family(family.name, family.help, family.kind, family.unit, family.together)
+                there = whole[family.name] = MetricFamily(
+                    family.name, family.help, family.kind, family.unit, family.together
+                )
             for labels, value in family.points.items():
                 there.add(value, *labels)
     return list(whole.values())
@@ -111,7 +113,7 @@ def _together(ours: Value, theirs: Value, how: str) -> Value:
 # ---- Prometheus' text ----------------------------------------------------------------------------------------------
 
 
-def as_text(families: Iterable[Family]) -> str:
+def as_text(families: Iterable[MetricFamily]) -> str:
     """The exposition format, version 0.0.4."""
     lines: list[str] = []
     for family in families:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from time import monotonic, perf_counter_ns
 from typing import Final
 
-from gateway.contract import Call, Hop, Record, Result
-from gateway.telemetry.metric_families import FINE, SECONDS, Family, Histogram, Labels
-from gateway.telemetry.session_metrics import SessionTimes
+from gateway.contract import Call, Record, Result, UpstreamHop
+from gateway.telemetry.metric_families import FINE, SECONDS, Histogram, Labels, MetricFamily
+from gateway.telemetry.session_metrics import SessionDurations
 from gateway.telemetry.span import failure, stage_times
 
 MAX_CELLS: Final = 10_000
@@ -32,7 +32,7 @@ Key = tuple[str, str, str, str, str]
 """Tenant, method, canonical id of a tool or prompt, outcome, protocol version."""
 
 
-class Cell:
+class MetricCell:
     """Calls of one kind: how many took how long, and what they failed with by the conventions."""
 
     __slots__ = ("backend", "error", "times", "tool")
@@ -48,14 +48,14 @@ class CallMetrics:
     """Its `told` belongs to the path's end; `families` to whoever looks."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._cells: dict[Key, Cell] = {}
+        self._cells: dict[Key, MetricCell] = {}
         self._hops: dict[tuple[str, str, str, str, str], Histogram] = {}
-        self._ways: dict[str, Hop] = {}
+        self._ways: dict[str, UpstreamHop] = {}
         """The last request to each backend, which tells how it is reached."""
         self._queued: dict[str, Histogram] = {}
         self._stages: dict[str, Histogram] = {}
-        self._sessions = SessionTimes(clock)
-        self._sessions_there = SessionTimes(clock)
+        self._sessions = SessionDurations(clock)
+        self._sessions_there = SessionDurations(clock)
         """Of the gateway with remote servers."""
         self._until_stages = 1
 
@@ -86,7 +86,7 @@ class CallMetrics:
                 found = self._stages[stage] = Histogram(FINE)
             found.observe(ns / 1e9)
 
-    def _new_cell(self, key: Key, call: Call, exc: BaseException | None) -> Cell:
+    def _new_cell(self, key: Key, call: Call, exc: BaseException | None) -> MetricCell:
         tenant, method, name, outcome, version = key
         route = call.resolved_route
         backend = route.namespace if route is not None else ""
@@ -102,7 +102,7 @@ class CallMetrics:
                 return there
         failed = failure(call, exc)
         error = failed.type if failed is not None else ""
-        self._cells[key] = cell = Cell(backend, name, error if error in _ERRORS else OTHER)
+        self._cells[key] = cell = MetricCell(backend, name, error if error in _ERRORS else OTHER)
         return cell
 
     def _told_hops(self, call: Call) -> None:
@@ -127,11 +127,13 @@ class CallMetrics:
 
     # ---- for whoever looks ----
 
-    def families(self) -> list[Family]:
-        calls = Family("gatehouse.calls", "Calls that ended, by what became of them.", "counter")
-        lasted = Family("gatehouse.call.duration", "Seconds that calls took, by tenant and backend.", "histogram", "s")
-        refused = Family("gatehouse.limit.refusals", "Calls refused because of a limit.", "counter")
-        server = Family("mcp.server.operation.duration", "Seconds that requests took.", "histogram", "s")
+    def families(self) -> list[MetricFamily]:
+        calls = MetricFamily("gatehouse.calls", "Calls that ended, by what became of them.", "counter")
+        lasted = MetricFamily(
+            "gatehouse.call.duration", "Seconds that calls took, by tenant and backend.", "histogram", "s"
+        )
+        refused = MetricFamily("gatehouse.limit.refusals", "Calls refused because of a limit.", "counter")
+        server = MetricFamily("mcp.server.operation.duration", "Seconds that requests took.", "histogram", "s")
         for (tenant, method, _, outcome, version), cell in self._cells.items():
             count = sum(cell.times.counts)
             whose, where = ("tenant", tenant), ("backend", cell.backend)
@@ -152,8 +154,8 @@ class CallMetrics:
                 refused.add(count, whose)
         return [server, self._client(), calls, lasted, refused, *self._rest()]
 
-    def _client(self) -> Family:
-        client = Family("mcp.client.operation.duration", "Seconds that remote servers took.", "histogram", "s")
+    def _client(self) -> MetricFamily:
+        client = MetricFamily("mcp.client.operation.duration", "Seconds that remote servers took.", "histogram", "s")
         for (backend, method, tool, failed, protocol), times in self._hops.items():
             client.add(
                 times,
@@ -168,19 +170,27 @@ class CallMetrics:
             )
         return client
 
-    def _rest(self) -> list[Family]:
-        stages = Family("gatehouse.stage.duration", "Seconds in each stage, of every eighth call.", "histogram", "s")
+    def _rest(self) -> list[MetricFamily]:
+        stages = MetricFamily(
+            "gatehouse.stage.duration", "Seconds in each stage, of every eighth call.", "histogram", "s"
+        )
         for stage, times in self._stages.items():
             stages.add(times, ("stage", stage))
-        queued = Family("gatehouse.queue.wait", "Seconds that calls waited for a place at a backend.", "histogram", "s")
+        queued = MetricFamily(
+            "gatehouse.queue.wait", "Seconds that calls waited for a place at a backend.", "histogram", "s"
+        )
         for backend, times in self._queued.items():
             queued.add(times, ("backend", backend))
-        here = Family("mcp.server.session.duration", "Seconds that sessions of clients lasted.", "histogram", "s")
-        there = Family("mcp.client.session.duration", "Seconds that sessions at servers lasted.", "histogram", "s")
+        here = MetricFamily("mcp.server.session.duration", "Seconds that sessions of clients lasted.", "histogram", "s")
+        there = MetricFamily(
+            "mcp.client.session.duration", "Seconds that sessions at servers lasted.", "histogram", "s"
+        )
         for family, lasted in ((here, self._sessions), (there, self._sessions_there)):
             for about, times in lasted.lasted().items():
                 family.add(times, *about)
-        sessions = Family("gatehouse.sessions", "Sessions of the handshake era seen in the last 5 minutes.", "gauge")
+        sessions = MetricFamily(
+            "gatehouse.sessions", "Sessions of the handshake era seen in the last 5 minutes.", "gauge"
+        )
         sessions.add(len(self._sessions))
         return [stages, queued, sessions, here, there]
 
@@ -188,7 +198,7 @@ class CallMetrics:
 _OVER_HTTP: Final = (("network.transport", "tcp"), ("network.protocol.name", "http"))
 
 
-def _way(hop: Hop) -> Labels:
+def _way(hop: UpstreamHop) -> Labels:
     """How its server is reached."""
     host, port = hop.address or ("", "")
     over = (("network.transport", "pipe"), ("network.protocol.name", "")) if hop.transport == "stdio" else _OVER_HTTP

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from gateway.telemetry.metric_families import Family, Histogram
+from gateway.telemetry.metric_families import Histogram, MetricFamily
 from gateway.telemetry.protobuf import (
     any_value,
     double,
@@ -39,7 +39,7 @@ class LogRecord(Struct, frozen=True):
 _SEVERITY: Final = {"debug": 5, "info": 9, "warning": 13, "error": 17, "critical": 21}
 
 
-class Encoder:
+class OtlpEncoder:
     """For one process: its resource and scope are encoded once."""
 
     def __init__(self, resource: Mapping[str, Any], version: str) -> None:
@@ -51,7 +51,7 @@ class Encoder:
         """An `ExportTraceServiceRequest`."""
         return self._request(b"".join(message(2, _span(span)) for span in spans))
 
-    def metrics(self, families: Iterable[Family], began: int, now: int) -> bytes:
+    def metrics(self, families: Iterable[MetricFamily], began: int, now: int) -> bytes:
         """An `ExportMetricsServiceRequest`; what counts up counts since `began`."""
         return self._request(b"".join(message(2, _metric(family, began, now)) for family in families if family.points))
 
@@ -89,7 +89,7 @@ def _span(span: Span) -> bytes:
     return b"".join(parts)
 
 
-def _metric(family: Family, began: int, now: int) -> bytes:
+def _metric(family: MetricFamily, began: int, now: int) -> bytes:
     head = text(1, family.name) + text(2, family.help) + text(3, family.unit)
     times = fixed64(2, began) + fixed64(3, now)
     if family.kind == "histogram":

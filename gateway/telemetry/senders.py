@@ -13,7 +13,7 @@ _AGAIN: Final = frozenset({408, 429, 502, 503, 504})
 _MOST_WAIT: Final = 60.0
 
 
-class TryAgain(Exception):
+class RetryLater(Exception):
     """It may be taken later; `after` is how many seconds the collector asked to wait."""
 
     def __init__(self, why: str, after: float | None = None) -> None:
@@ -21,11 +21,11 @@ class TryAgain(Exception):
         self.after = after
 
 
-class Rejected(Exception):
+class ExportRejected(Exception):
     """It will never be taken."""
 
 
-class Sender(Protocol):
+class OtlpSender(Protocol):
     def send(self, signal: Signal, body: bytes) -> None:
         """Blocks until the collector has it. Raises `TryAgain` or `Rejected`."""
         ...
@@ -48,11 +48,11 @@ class HttpSender:
         try:
             answer = self._client.post(f"{self._url}/v1/{signal}", content=body)
         except httpx.HTTPError as exc:
-            raise TryAgain(type(exc).__name__) from exc
+            raise RetryLater(type(exc).__name__) from exc
         if answer.status_code in _AGAIN:
-            raise TryAgain(f"HTTP {answer.status_code}", _seconds(answer.headers.get("retry-after")))
+            raise RetryLater(f"HTTP {answer.status_code}", _seconds(answer.headers.get("retry-after")))
         if not answer.is_success:
-            raise Rejected(f"HTTP {answer.status_code}")
+            raise ExportRejected(f"HTTP {answer.status_code}")
 
     def close(self) -> None:
         self._client.close()
@@ -90,8 +90,8 @@ class GrpcSender:
         except self._grpc.RpcError as exc:
             code = exc.code().name
             if code in _AGAIN_GRPC:
-                raise TryAgain(code) from exc
-            raise Rejected(code) from exc
+                raise RetryLater(code) from exc
+            raise ExportRejected(code) from exc
 
     def close(self) -> None:
         self._channel.close()

@@ -10,7 +10,7 @@ _MOST: Final = 100_000
 _LOOK_EVERY: Final = 1_000
 
 
-class SessionTimes:
+class SessionDurations:
     """A session of which nothing was heard for five minutes has ended with what was heard last."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.contract import Call, Json, Record, Result
-from gateway.contract.trace_position import HTTP_TRACEPARENT, Hop, TracePosition
+from gateway.contract.trace_position import HTTP_TRACEPARENT, TracePosition, UpstreamHop
 from gateway.error_rendering import code_of
 from gateway.errors import Fault, ForeignError
 from gateway.telemetry.log import clean
@@ -79,7 +79,7 @@ _STAGE: Final = {
 }  # fmt: skip
 
 
-class Failure(Struct, frozen=True):
+class SpanFailure(Struct, frozen=True):
     """How a call failed, in the conventions' words."""
 
     type: str
@@ -114,20 +114,20 @@ class Span(Struct, frozen=True):
         return (self.ended - self.started) / 1e9
 
 
-def failure(call: Call, exc: BaseException | None) -> Failure | None:
+def failure(call: Call, exc: BaseException | None) -> SpanFailure | None:
     """None when nothing failed."""
     match exc:
         case None:
-            return Failure(TOOL_ERROR) if call.record.outcome == TOOL_ERROR else None
+            return SpanFailure(TOOL_ERROR) if call.record.outcome == TOOL_ERROR else None
         case Fault() | ForeignError():
             code, message = code_of(exc, call), clean(exc.message, 256)
             if code is None:
-                return Failure(TOOL_ERROR, None, message)
-            return Failure("" if code in _FORGIVEN else str(code), code, message)
+                return SpanFailure(TOOL_ERROR, None, message)
+            return SpanFailure("" if code in _FORGIVEN else str(code), code, message)
         case asyncio.CancelledError():
-            return Failure("cancelled")
+            return SpanFailure("cancelled")
         case _:
-            return Failure("-32603", -32603)
+            return SpanFailure("-32603", -32603)
 
 
 def stage_times(record: Record, ended: int) -> Iterator[tuple[str, int]]:
@@ -233,7 +233,7 @@ def _own(call: Call) -> Attributes:
     return attributes
 
 
-def _client_span(call: Call, place: TracePosition, hop: Hop, ended: int, offset: int) -> Span:
+def _client_span(call: Call, place: TracePosition, hop: UpstreamHop, ended: int, offset: int) -> Span:
     attributes = _common(call)
     if hop.protocol:
         attributes.append(("mcp.protocol.version", hop.protocol))

@@ -54,7 +54,7 @@ CREATE INDEX IF NOT EXISTS logs_started ON logs (started);
 """
 
 
-class Kept(Struct, frozen=True):
+class StoredSpan(Struct, frozen=True):
     """One span as it was kept. Times are Unix time in nanoseconds."""
 
     trace_id: str
@@ -82,7 +82,7 @@ class Kept(Struct, frozen=True):
         return [(name, value) for name, value in own if len(str(value)) <= _SHORT] if self.is_work else []
 
 
-class Line(Struct, frozen=True):
+class StoredLogLine(Struct, frozen=True):
     """One log record as it was kept. `started` is Unix time in nanoseconds."""
 
     started: int
@@ -104,7 +104,7 @@ class TraceStore:
         self._max_age = max_age
         self._every = every
         self._waiting: deque[Span] = deque()
-        self._lines: deque[Line] = deque(maxlen=BOUND)
+        self._lines: deque[StoredLogLine] = deque(maxlen=BOUND)
         self._wake = threading.Event()
         self._stopping = False
         self._prune_at = 0.0
@@ -118,7 +118,7 @@ class TraceStore:
         else:
             self._waiting.extend(spans)
 
-    def log(self, line: Line) -> None:
+    def log(self, line: StoredLogLine) -> None:
         """In a flood the newest stay."""
         self._lines.append(line)
 
@@ -184,9 +184,9 @@ def _drop_a_tenth(connection: sqlite3.Connection, table: str) -> int:
 
 _TABLES: Final = ("spans", "logs")
 
-_INSERT_SPAN: Final = f"INSERT INTO spans VALUES ({','.join('?' * len(Kept.__struct_fields__))})"  # noqa: S608
+_INSERT_SPAN: Final = f"INSERT INTO spans VALUES ({','.join('?' * len(StoredSpan.__struct_fields__))})"  # noqa: S608
 
-_INSERT_LINE: Final = f"INSERT INTO logs VALUES ({','.join('?' * len(Line.__struct_fields__))})"  # noqa: S608
+_INSERT_LINE: Final = f"INSERT INTO logs VALUES ({','.join('?' * len(StoredLogLine.__struct_fields__))})"  # noqa: S608
 
 _SHORT: Final = 24
 
@@ -195,7 +195,7 @@ _MOST: Final = 2000
 """Spans of one trace, and log records, that are given at a time."""
 
 
-def find(path: Path, id: str, tenant: str | None = None) -> list[Kept]:
+def find(path: Path, id: str, tenant: str | None = None) -> list[StoredSpan]:
     """All spans of the traces that a correlation id, or a trace id, belongs to; by their time. With a tenant, of that
     one alone: a client chooses its ids, and may choose another's."""
     if not path.exists():
@@ -207,9 +207,9 @@ def find(path: Path, id: str, tenant: str | None = None) -> list[Kept]:
         return [_read(row) for row in connection.execute(sql, (id, tenant))]
 
 
-def nested(spans: Sequence[Kept]) -> Iterator[tuple[Kept, int]]:
+def nested(spans: Sequence[StoredSpan]) -> Iterator[tuple[StoredSpan, int]]:
     """Parents before children, each with its depth. A span that is its own ancestor is shown once, as a root."""
-    known, below = {span.span_id for span in spans}, dict[str, list[Kept]]()
+    known, below = {span.span_id for span in spans}, dict[str, list[StoredSpan]]()
     for span in spans:
         below.setdefault(span.parent_id if span.parent_id in known else "", []).append(span)
     shown: set[str] = set()
@@ -225,19 +225,19 @@ def nested(spans: Sequence[Kept]) -> Iterator[tuple[Kept, int]]:
             waiting += [(child, depth + 1) for child in reversed(below.get(span.span_id, []))]
 
 
-def lines(path: Path, *, spans: Sequence[str] = (), limit: int = 100) -> list[Line]:
+def lines(path: Path, *, spans: Sequence[str] = (), limit: int = 100) -> list[StoredLogLine]:
     """The newest log records, oldest first; with `spans`, those that were logged in one of them."""
     if not path.exists():
         return []
     among = f"WHERE span_id IN ({','.join('?' * len(spans[:500]))})" if spans else ""
     with closing(sqlite3.connect(path, timeout=5.0)) as connection:
         sql = f"SELECT * FROM logs {among} ORDER BY started DESC LIMIT ?"  # noqa: S608
-        return [Line(*row) for row in connection.execute(sql, (*spans[:500], limit))][::-1]
+        return [StoredLogLine(*row) for row in connection.execute(sql, (*spans[:500], limit))][::-1]
 
 
-def _read(row: tuple[Any, ...]) -> Kept:
+def _read(row: tuple[Any, ...]) -> StoredSpan:
     known: tuple[Any, ...] = (*row[:-1], json.loads(row[-1]))
-    return Kept(**dict(zip(Kept.__struct_fields__, known, strict=True)))
+    return StoredSpan(**dict(zip(StoredSpan.__struct_fields__, known, strict=True)))
 
 
 def _open(path: Path) -> sqlite3.Connection:
@@ -271,7 +271,7 @@ def _row(span: Span) -> tuple[Any, ...]:
 class StoreHandler(logging.Handler):
     """The store's own complaints are left out: they would feed on themselves."""
 
-    def __init__(self, put: Callable[[Line], None]) -> None:
+    def __init__(self, put: Callable[[StoredLogLine], None]) -> None:
         super().__init__()
         self._put = put
 
@@ -281,7 +281,9 @@ class StoreHandler(logging.Handler):
         cause = clean(_CAUSE.formatException(record.exc_info), 16_384) if record.exc_info else ""
         correlation, trace, span = (str(getattr(record, name, "") or "") for name in IDS)
         level, message = record.levelname.lower(), clean(record.getMessage())
-        self._put(Line(int(record.created * 1e9), level, record.name, message, correlation, trace, span, cause))
+        self._put(
+            StoredLogLine(int(record.created * 1e9), level, record.name, message, correlation, trace, span, cause)
+        )
 
 
 _CAUSE: Final = logging.Formatter()

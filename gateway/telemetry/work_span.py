@@ -9,13 +9,13 @@ from msgspec import Struct
 from gateway.contract import CurrentCall, TracePosition
 from gateway.errors import Fault, ForeignError
 from gateway.telemetry.log import clean
-from gateway.telemetry.span import Attributes, Failure, Span
+from gateway.telemetry.span import Attributes, Span, SpanFailure
 
 _MOST_ABOUT: Final = 16
 _LONGEST: Final = 256
 
 
-class Done(Struct, frozen=True):
+class FinishedWork(Struct, frozen=True):
     """A piece that ended. Times are by the clock of a call's record."""
 
     namespace: str
@@ -28,7 +28,7 @@ class Done(Struct, frozen=True):
     exc: BaseException | None
 
 
-def piece_span(done: Done, offset: int) -> Span:
+def piece_span(done: FinishedWork, offset: int) -> Span:
     """`offset` turns its clock into Unix time. What a module says of it stands under the module's own name."""
     caller = done.here.caller
     attributes: Attributes = [
@@ -48,16 +48,16 @@ def piece_span(done: Done, offset: int) -> Span:
     return Span(name, "internal", done.place, done.started + offset, done.ended + offset, attributes, error)
 
 
-def _failure(exc: BaseException | None) -> Failure | None:
+def _failure(exc: BaseException | None) -> SpanFailure | None:
     match exc:
         case None:
             return None
         case Fault():
-            return Failure(exc.kind.value, None, clean(exc.message, _LONGEST))
+            return SpanFailure(exc.kind.value, None, clean(exc.message, _LONGEST))
         case ForeignError():
-            return Failure(str(exc.code), exc.code, clean(exc.message, _LONGEST))
+            return SpanFailure(str(exc.code), exc.code, clean(exc.message, _LONGEST))
         case asyncio.CancelledError():
-            return Failure("cancelled")
+            return SpanFailure("cancelled")
         case _:
             # Its class only: what an exception says may hold anything.
-            return Failure(type(exc).__name__)
+            return SpanFailure(type(exc).__name__)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from gateway.contract import Bus, Json
-from gateway.telemetry.metric_families import Family, read_family, summed
+from gateway.telemetry.metric_families import MetricFamily, read_family, summed
 
 TOPIC: Final = "metrics"
 
@@ -20,16 +20,16 @@ WAIT: Final = 2.0
 """Seconds in which the others must have answered; whoever has not is left out of this reading."""
 
 
-class Peers:
+class WorkerMetrics:
     """`group` names the workers that share a port; other pods are asked by whoever watches, each for itself."""
 
-    def __init__(self, bus: Bus, group: str, count: int, own: Callable[[], list[Family]]) -> None:
+    def __init__(self, bus: Bus, group: str, count: int, own: Callable[[], list[MetricFamily]]) -> None:
         self._bus = bus
         self._group = group
         self._count = count
         self._own = own
 
-    async def families(self) -> Sequence[Family]:
+    async def families(self) -> Sequence[MetricFamily]:
         """The whole group's."""
         if self._count < 2:
             return self._own()
@@ -60,7 +60,7 @@ EVERY: Final = 0.25
 KEPT: Final = 60
 
 
-class Lag:
+class LoopLag:
     """The worst of the last quarter of a minute."""
 
     def __init__(self) -> None:

@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from gateway.contract import Bus, Caller, CurrentCall, Json
 from gateway.errors import Fault, Kind
-from gateway.upstream.bridge_roster import Away, Roster, row
-from gateway.upstream.bridge_session import Session, as_line, whose
+from gateway.upstream.bridge_roster import BridgeRoster, RemoteBridgeSession, row
+from gateway.upstream.bridge_session import BridgeSession, as_line, whose
 from gateway.upstream.host import CURRENT_CALL
-from gateway.upstream.local_bridge_sessions import AUTH, CUT, OwnSessions, unavailable, unknown
-from gateway.upstream.peer_bridge_sessions import Far, Gone
+from gateway.upstream.local_bridge_sessions import AUTH, CUT, LocalBridgeSessions, unavailable, unknown
+from gateway.upstream.peer_bridge_sessions import PeerBridgeSessions, PeerSessionGone
 
 _PER_KEY: Final = 32
 _RETURN: Final = 8.0
@@ -36,9 +36,9 @@ class Bridges:
 
     def __init__(self, bus: Bus, *, cut: float = CUT, clock: Callable[[], float] = time.time) -> None:
         self._bus = bus
-        self._own = OwnSessions(bus, cut=cut, clock=clock, changed=self._tell_of)
-        self._far = Far(bus, self._own, self._spawn)
-        self._roster = Roster(bus, self._rows, self._replaced, self._heard)
+        self._own = LocalBridgeSessions(bus, cut=cut, clock=clock, changed=self._tell_of)
+        self._far = PeerBridgeSessions(bus, self._own, self._spawn)
+        self._roster = BridgeRoster(bus, self._rows, self._replaced, self._heard)
         self._hearing: dict[str, list[Callable[[Json, Json], None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._leaving = False
@@ -146,7 +146,8 @@ class Bridges:
         """Oldest first, whichever worker they are connected to."""
         now = self._own.now()
         return [
-            each.shown(now) if isinstance(each, Session) else each.shown for each in self._all(namespace, caller.tenant)
+            each.shown(now) if isinstance(each, BridgeSession) else each.shown
+            for each in self._all(namespace, caller.tenant)
         ]
 
     async def request(self, namespace: str, caller: Caller, peer: str | None, payload: Json, timeout: float) -> Json:
@@ -155,15 +156,15 @@ class Bridges:
             raise unavailable("No Studio is connected.")
         chosen = known[-1]
         until = asyncio.get_running_loop().time() + min(timeout, _RETURN)
-        while isinstance(chosen, Away):
+        while isinstance(chosen, RemoteBridgeSession):
             try:
                 return await self._far.request(chosen.worker, caller.tenant, chosen.id, payload, timeout)
-            except Gone:
+            except PeerSessionGone:
                 self._roster.forget(chosen.worker)
                 chosen = await self._returned(chosen, until)
         return await self._own.request(chosen, payload, timeout)
 
-    async def _returned(self, lost: Away, until: float) -> Session | Away:
+    async def _returned(self, lost: RemoteBridgeSession, until: float) -> BridgeSession | RemoteBridgeSession:
         """The session in which the same Studio came back after its worker died."""
         while True:
             back = [each for each in self._all(lost.home[0], lost.home[1]) if each.home == lost.home]
@@ -174,8 +175,8 @@ class Bridges:
                 raise unavailable("The Studio's connection was lost.")
             await self._roster.changes(min(left, 0.5))
 
-    def _all(self, namespace: str, tenant: str) -> list[Session | Away]:
-        everywhere: list[Session | Away] = [*self._own, *self._roster]
+    def _all(self, namespace: str, tenant: str) -> list[BridgeSession | RemoteBridgeSession]:
+        everywhere: list[BridgeSession | RemoteBridgeSession] = [*self._own, *self._roster]
         found = [each for each in everywhere if each.home[:2] == (namespace, tenant)]
         return sorted(found, key=lambda each: each.connected_at)
 
@@ -185,7 +186,7 @@ class Bridges:
         now = self._own.now()
         return [row(session, now) for session in self._own]
 
-    def _tell_of(self, session: Session) -> None:
+    def _tell_of(self, session: BridgeSession) -> None:
         if session.closed:
             self._spawn(self._roster.tell(gone=[session.id]))
         else:
@@ -196,17 +197,17 @@ class Bridges:
         before = [each for each in self._own if each.home == home and each.id != by]
         self._spawn(self._own.end(before, "The Studio connected anew."))
 
-    async def _end_oldest(self, newest: Session) -> None:
+    async def _end_oldest(self, newest: BridgeSession) -> None:
         """A key has so many Studios and no more, over all workers."""
         namespace, who = newest.namespace, newest.who
         same = [each for each in self._all(namespace, who[0]) if each.home[2] == who[1] and each.home != newest.home]
         for each in same[: max(0, len(same) - _PER_KEY + 1)]:
-            if isinstance(each, Session):
+            if isinstance(each, BridgeSession):
                 await self._own.end([each], "Too many Studios are connected with this key.")
             else:
                 self._spawn(self._close_far(each, who))
 
-    async def _close_far(self, session: Away, who: tuple[str, str]) -> None:
+    async def _close_far(self, session: RemoteBridgeSession, who: tuple[str, str]) -> None:
         try:
             await self._far.close(session.worker, who, session.id)
         except Fault:

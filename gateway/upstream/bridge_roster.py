@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from gateway.contract import Bus, Json
 from gateway.errors import Fault
-from gateway.upstream.bridge_session import Session
+from gateway.upstream.bridge_session import BridgeSession
 
 _TOPIC: Final = "bridge.roster"
 _EVERY: Final = 2.0
@@ -23,7 +23,7 @@ log = logging.getLogger("gatehouse.bridge")
 
 
 @dataclass(frozen=True, slots=True)
-class Away:
+class RemoteBridgeSession:
     """A session of another worker, as that worker last told of it."""
 
     worker: str
@@ -37,7 +37,7 @@ class Away:
         return self.shown["connected_at"]
 
 
-class Roster:
+class BridgeRoster:
     """`own` are this worker's sessions; `replaced(home, id)` hears that a Studio has opened that session elsewhere, and
     `said` what a peer of another worker said unasked."""
 
@@ -59,11 +59,11 @@ class Roster:
         self._every = every
         self._good = good
         self._clock = clock
-        self._away: dict[str, tuple[float, dict[str, Away]]] = {}
+        self._away: dict[str, tuple[float, dict[str, RemoteBridgeSession]]] = {}
         """By worker: until when it is believed, and its sessions."""
         self._news = asyncio.Event()
 
-    def __iter__(self) -> Iterator[Away]:
+    def __iter__(self) -> Iterator[RemoteBridgeSession]:
         now = self._clock()
         for worker in [worker for worker, (until, _) in self._away.items() if until <= now]:
             del self._away[worker]
@@ -126,7 +126,7 @@ class Roster:
         if "all" in message:
             rows = {}
         for row in (*message.get("all", ()), *message.get("put", ())):
-            away = Away(worker, row["id"], tuple(row["home"]), row["shown"])
+            away = RemoteBridgeSession(worker, row["id"], tuple(row["home"]), row["shown"])
             rows[away.id] = away
         for id in message.get("gone", ()):
             rows.pop(id, None)
@@ -136,6 +136,6 @@ class Roster:
         self._news.set()
 
 
-def row(session: Session, now: float) -> Json:
+def row(session: BridgeSession, now: float) -> Json:
     """A session as it is told of. No token and no secret: the credential's id is the key's public name."""
     return {"id": session.id, "home": session.home, "shown": session.shown(now)}

@@ -21,7 +21,7 @@ State = Literal["new", "authenticating", "greeting", "ready", "refused"]
 
 
 @dataclass(eq=False, slots=True)
-class Session:
+class BridgeSession:
     """One Studio, from the time it connected until it leaves, is replaced, or is not heard of."""
 
     id: str

@@ -8,7 +8,7 @@ from gateway.errors import Fault, Kind
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Capacity:
     """How much there is."""
 
     calls: int = 64
@@ -18,7 +18,7 @@ class Room:
 
 
 class Bulkhead:
-    def __init__(self, name: str, room: Room) -> None:
+    def __init__(self, name: str, room: Capacity) -> None:
         self._name = name
         self._room = room
         self._tenants: Counter[str] = Counter()

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from gateway.contract import Json
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.upstream.concurrency import Starts
-from gateway.upstream.jsonrpc_channel import Pipe
+from gateway.upstream.concurrency import StartLimiter
+from gateway.upstream.jsonrpc_channel import JsonRpcChannel
 from gateway.upstream.remote import Era
 
 FIRST_PAUSE: Final = 1.0
@@ -23,18 +23,18 @@ Whose = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Setback:
+class _StartFailure:
     """Times in a row that a pipe did not start, or ended before it was of any use."""
 
     count: int
     until: float
 
 
-def _not_told(whose: Whose, pipe: Pipe) -> None:
+def _not_told(whose: Whose, pipe: JsonRpcChannel) -> None:
     """Nobody asked to be told of new ones."""
 
 
-class Pipes:
+class ChannelPool:
     """At most `most` at a time; whichever was not used for longest makes room, the owner's own first, never one in use.
 
     They are started in turn, as `starts` allows. What keeps failing is not started again at once: each time after a
@@ -44,10 +44,10 @@ class Pipes:
     def __init__(
         self,
         name: str,
-        make: Callable[[], Pipe],
+        make: Callable[[], JsonRpcChannel],
         most: int,
-        starts: Starts,
-        opened: Callable[[Whose, Pipe], None] = _not_told,
+        starts: StartLimiter,
+        opened: Callable[[Whose, JsonRpcChannel], None] = _not_told,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
@@ -56,16 +56,16 @@ class Pipes:
         self._starts = starts
         self._opened = opened
         self._clock = clock
-        self._pipes: OrderedDict[Whose, Pipe] = OrderedDict()
-        self._starting: dict[Whose, asyncio.Task[Pipe]] = {}
-        self._setbacks: OrderedDict[Whose, _Setback] = OrderedDict()
+        self._pipes: OrderedDict[Whose, JsonRpcChannel] = OrderedDict()
+        self._starting: dict[Whose, asyncio.Task[JsonRpcChannel]] = {}
+        self._setbacks: OrderedDict[Whose, _StartFailure] = OrderedDict()
         self._stopping: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def __len__(self) -> int:
         return len(self._pipes)
 
-    async def get(self, whose: Whose, capabilities: Json, known: Era | None) -> Pipe:
+    async def get(self, whose: Whose, capabilities: Json, known: Era | None) -> JsonRpcChannel:
         """Theirs, alive. Raises `Fault(UNAVAILABLE)` when it cannot be started, or may not yet."""
         pipe = self._pipes.get(whose)
         if pipe is not None and not pipe.dead:
@@ -81,7 +81,7 @@ class Pipes:
         # Whoever gives up waiting does not take the start from the others.
         return await asyncio.shield(starting)
 
-    def alive(self) -> list[tuple[Whose, Pipe]]:
+    def alive(self) -> list[tuple[Whose, JsonRpcChannel]]:
         """Those that run, the last used first."""
         return [(whose, pipe) for whose, pipe in reversed(self._pipes.items()) if not pipe.dead]
 
@@ -94,7 +94,7 @@ class Pipes:
         self._pipes.clear()
         await asyncio.gather(*(pipe.stop() for pipe in pipes), *self._stopping)
 
-    async def _start(self, whose: Whose, capabilities: Json, known: Era | None) -> Pipe:
+    async def _start(self, whose: Whose, capabilities: Json, known: Era | None) -> JsonRpcChannel:
         try:
             async with self._starts.turn():
                 pipe = await self._started(capabilities, known)
@@ -105,7 +105,7 @@ class Pipes:
         self._opened(whose, pipe)
         return pipe
 
-    async def _started(self, capabilities: Json, known: Era | None) -> Pipe:
+    async def _started(self, capabilities: Json, known: Era | None) -> JsonRpcChannel:
         pipe = self._make()
         try:
             await pipe.start(capabilities, known)
@@ -143,7 +143,7 @@ class Pipes:
         pipe = self._pipes.get(whose)
         return pipe is not None and not pipe.busy
 
-    def _lost(self, whose: Whose, pipe: Pipe) -> None:
+    def _lost(self, whose: Whose, pipe: JsonRpcChannel) -> None:
         del self._pipes[whose]
         self._stop(pipe)
         if pipe.useful:
@@ -156,11 +156,11 @@ class Pipes:
         count = known.count + 1 if known is not None else 1
         # The first time may be chance: it is tried again at once.
         pause = min(FIRST_PAUSE * 2.0 ** (count - 2), LONGEST_PAUSE) if count > 1 else 0.0
-        self._setbacks[whose] = _Setback(count, self._clock() + pause)
+        self._setbacks[whose] = _StartFailure(count, self._clock() + pause)
         while len(self._setbacks) > 4 * self._most:
             self._setbacks.popitem(last=False)
 
-    def _stop(self, pipe: Pipe) -> None:
+    def _stop(self, pipe: JsonRpcChannel) -> None:
         self._spawn(pipe.stop())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

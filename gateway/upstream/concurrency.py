@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Once(Generic[T]):
+class SingleFlight(Generic[T]):
     """`await once()` joins the run under way, or begins one. Whoever gives up waiting does not end it for others."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
@@ -38,7 +38,7 @@ LONG: Final = 2.0
 """Seconds after which a program no longer starts but waits, or hangs: the next need not wait for that."""
 
 
-class Starts:
+class StartLimiter:
     def __init__(self, at_once: int = AT_ONCE, *, long: float = LONG) -> None:
         self._places = asyncio.Semaphore(at_once)
         self._long = long

@@ -11,7 +11,7 @@ from mcp.types import (
     PROTOCOL_VERSION_META_KEY,
 )
 
-from gateway.contract import MODERN, Call, Caller, Hop, Json, ListChange
+from gateway.contract import MODERN, Call, Caller, Json, ListChange, UpstreamHop
 from gateway.errors import Fault, ForeignError
 from gateway.upstream.bulkhead import Bulkhead
 
@@ -86,7 +86,7 @@ def carried(capabilities: Json) -> Json:
     return told
 
 
-class Talk(Protocol):
+class MessageHandler(Protocol):
     """The other half of a request under way."""
 
     @property
@@ -109,7 +109,7 @@ class Talk(Protocol):
         ...
 
 
-class Nobody:
+class NullMessageHandler:
     """For requests of the gateway's own: nobody hears, nobody answers."""
 
     token: int | None = None
@@ -135,7 +135,9 @@ class Conversation:
     What changed meanwhile is told to `changed`, and how it was asked is noted in the hop.
     """
 
-    def __init__(self, call: Call, hop: Hop, bulkhead: Bulkhead, changed: Callable[[ListChange, Caller], None]) -> None:
+    def __init__(
+        self, call: Call, hop: UpstreamHop, bulkhead: Bulkhead, changed: Callable[[ListChange, Caller], None]
+    ) -> None:
         self._call = call
         self._hop = hop
         self._bulkhead = bulkhead

@@ -14,7 +14,7 @@ State = Literal["unknown", "up", "failing", "down"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
+class UpstreamHealth:
     """A moment's facts; nothing in it tells of a call's content."""
 
     state: State

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from gateway.contract import Bridge, Bus, Caller, CurrentCall, Json, RefusedCall, Store, WorkSpan
 from gateway.telemetry.sampling import below
-from gateway.telemetry.work_span import Done
+from gateway.telemetry.work_span import FinishedWork
 
 CURRENT_CALL: Final[ContextVar[CurrentCall]] = ContextVar("here")
 
@@ -45,7 +45,7 @@ class HostServices:
     spawn: Callable[[Coroutine[Any, Any, None]], None]
     ready: Callable[[], Awaitable[Any]]
     """Returns once everything is served."""
-    record_work: Callable[[Done], None]
+    record_work: Callable[[FinishedWork], None]
     """Is told of every piece of work that ended."""
 
 
@@ -113,14 +113,19 @@ class ModuleWorkSpan:
     """`gateway.contract.Piece`."""
 
     def __init__(
-        self, namespace: str, name: str, here: CurrentCall, about: Mapping[str, Any], told: Callable[[Done], None]
+        self,
+        namespace: str,
+        name: str,
+        here: CurrentCall,
+        about: Mapping[str, Any],
+        told: Callable[[FinishedWork], None],
     ) -> None:
         self._namespace = namespace
         self._name = name
         self._about = about
         self._told = told
         self.position = below(here.position)
-        self._here = replace(here, place=self.position)
+        self._here = replace(here, position=self.position)
         self._started = 0
         self._before: Token[CurrentCall] | None = None
 
@@ -133,4 +138,6 @@ class ModuleWorkSpan:
         assert self._before is not None
         CURRENT_CALL.reset(self._before)
         ended = perf_counter_ns()
-        self._told(Done(self._namespace, self._name, self._here, self.position, self._started, ended, self._about, exc))
+        self._told(
+            FinishedWork(self._namespace, self._name, self._here, self.position, self._started, ended, self._about, exc)
+        )

@@ -12,10 +12,10 @@ from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 
 from gateway.contract import MODERN, Json
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.upstream.conversation import Nobody, Talk, carried, offered
-from gateway.upstream.lists import Hearing
+from gateway.upstream.conversation import MessageHandler, NullMessageHandler, carried, offered
+from gateway.upstream.lists import ChangeListener
 from gateway.upstream.remote import Era, envelope, speaks_modern
-from gateway.upstream.resource_subscriptions import Subscribed
+from gateway.upstream.resource_subscriptions import SubscribedResources
 
 PROBE_SECONDS: Final = 1.0
 """An older server may stay silent at a method it does not know: then it is greeted the old way as well."""
@@ -23,11 +23,11 @@ HELLO_SECONDS: Final = 30.0
 MAX_UNTOLD: Final = 256
 """Notifications that may wait for a slow client; what comes on top is lost, as the protocol allows."""
 SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
-_NOBODY: Final = Nobody()
+_NOBODY: Final = NullMessageHandler()
 _LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)
 
 
-class Duplex(Protocol):
+class DuplexStream(Protocol):
     """A channel to one server."""
 
     async def write(self, message: Json) -> None:
@@ -37,11 +37,11 @@ class Duplex(Protocol):
     async def stop(self) -> None: ...
 
 
-Connect = Callable[[Callable[[Json], None], Callable[[], None]], Awaitable[Duplex]]
+Connect = Callable[[Callable[[Json], None], Callable[[], None]], Awaitable[DuplexStream]]
 """(who gets every message, who is told once that it ended) -> the channel. Raises `Fault(UNAVAILABLE)`."""
 
 
-class Pipe:
+class JsonRpcChannel:
     """One channel, opened in the era it speaks. `alone` says that all its callers are one: what it says without
     naming a call may be told to whichever of them is there."""
 
@@ -50,11 +50,11 @@ class Pipe:
         self._connect = connect
         self._info = info
         self._alone = alone
-        self._duplex: Duplex | None = None
+        self._duplex: DuplexStream | None = None
         self._ids = itertools.count(1)
         self._open: dict[int, _Waiting] = {}
-        self._hearings: list[Talk] = [_NOBODY]
-        self._subscribed = Subscribed()
+        self._hearings: list[MessageHandler] = [_NOBODY]
+        self._subscribed = SubscribedResources()
         self._aside: set[asyncio.Task[None]] = set()
         self.era: Era = "modern"
         self.version = MODERN
@@ -91,11 +91,11 @@ class Pipe:
         for task in self._aside:
             task.cancel()
 
-    def hear(self, hearing: Talk) -> None:
+    def hear(self, hearing: MessageHandler) -> None:
         """Who is told of what concerns no call, unless another `watch`es."""
         self._hearings[0] = hearing
 
-    async def watch(self, uris: frozenset[str], hearing: Hearing) -> None:
+    async def watch(self, uris: frozenset[str], hearing: ChangeListener) -> None:
         """Subscribe, as the handshake era does, and hear of updates until it ends."""
         self._hearings.append(hearing)
         try:
@@ -108,7 +108,7 @@ class Pipe:
             for uri in self._subscribed.less(uris) if not self.dead else ():
                 self._spawn(self._unsubscribe(uri))
 
-    async def request(self, method: str, params: Json, talk: Talk, *, idle: bool = False) -> Json:
+    async def request(self, method: str, params: Json, talk: MessageHandler, *, idle: bool = False) -> Json:
         """The result; meanwhile `talk` is told what the server says to this request, in its order.
 
         One that is `idle` keeps nobody from ending the channel.
@@ -186,7 +186,7 @@ class Pipe:
         self.era, self.greeting = "modern", discovered.result()
         return True
 
-    async def _send(self, id: int, method: str, params: Json, talk: Talk, idle: bool) -> "_Waiting":
+    async def _send(self, id: int, method: str, params: Json, talk: MessageHandler, idle: bool) -> "_Waiting":
         duplex = self._duplex
         if duplex is None or self.dead:
             raise self._stopped()
@@ -241,7 +241,7 @@ class Pipe:
 
     def _only(self) -> "_Waiting | None":
         """The call that a message without a name must belong to; None when it could be another's."""
-        calls = [waiting for waiting in self._open.values() if not isinstance(waiting.talk, Nobody)]
+        calls = [waiting for waiting in self._open.values() if not isinstance(waiting.talk, NullMessageHandler)]
         if len(calls) == 1 or (calls and self._alone):
             return calls[-1]
         return None
@@ -289,7 +289,7 @@ class _Waiting:
 
     __slots__ = ("_outcome", "_untold", "_wake", "idle", "talk")
 
-    def __init__(self, talk: Talk, *, idle: bool) -> None:
+    def __init__(self, talk: MessageHandler, *, idle: bool) -> None:
         self.talk = talk
         self.idle = idle
         self._untold: deque[tuple[str, Json]] = deque()

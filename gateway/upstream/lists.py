@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, cast
 
 from gateway.contract import BackendLists, Json, ListChange
 from gateway.errors import Fault, ForeignError
-from gateway.upstream.conversation import Nobody, change_of, offered
+from gateway.upstream.conversation import NullMessageHandler, change_of, offered
 
 _LISTS: Final = (
     ("tools/list", "tools", "tools"),
@@ -26,7 +26,7 @@ _MAX_PAGES: Final = 100
 _METHOD_NOT_FOUND: Final = -32601
 
 
-class Source(Protocol):
+class ListSource(Protocol):
     """One server, asked by the gateway itself."""
 
     async def hello(self) -> Json:
@@ -36,7 +36,7 @@ class Source(Protocol):
     async def ask(self, method: str, params: Json) -> Json: ...
 
 
-async def read_lists(source: Source) -> BackendLists:
+async def read_lists(source: ListSource) -> BackendLists:
     hello = await source.hello()
     capabilities = offered(hello)
     info: Any = hello.get("serverInfo")
@@ -78,7 +78,7 @@ def _union(lists: Sequence[tuple[Json, ...]], key: str) -> tuple[Json, ...]:
     return tuple(kept.values())
 
 
-async def _all(source: Source, method: str, key: str) -> tuple[Json, ...]:
+async def _all(source: ListSource, method: str, key: str) -> tuple[Json, ...]:
     items: list[Json] = []
     params: Json = {}
     for _ in range(_MAX_PAGES):
@@ -108,7 +108,7 @@ def _no_matter() -> None:
     """Nobody waits for it."""
 
 
-class Hearing(Nobody):
+class ChangeListener(NullMessageHandler):
     """Turns what the server notifies into changes."""
 
     def __init__(self, changed: Callable[[ListChange], None], ready: Callable[[], None] = _no_matter) -> None:
@@ -123,7 +123,7 @@ class Hearing(Nobody):
             self.ready()
 
 
-class Follower:
+class ListWatcher:
     """Keeps `listen` running; between two attempts it waits longer and longer."""
 
     def __init__(self, name: str, listen: Callable[[], Awaitable[Any]]) -> None:

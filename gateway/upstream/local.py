@@ -40,13 +40,13 @@ from gateway.contract import (
     Route,
 )
 from gateway.errors import Fault, ForeignError
-from gateway.upstream.health import Health
+from gateway.upstream.health import UpstreamHealth
 from gateway.upstream.host import CURRENT_CALL
-from gateway.upstream.sdk_session import Session, Standalone
+from gateway.upstream.sdk_session import SdkSession, StandaloneChannel
 from gateway.upstream.url_elicitation import answered, asking
 
 
-class Life:
+class LifespanTask:
     """`state` is what the lifespan yielded, from `begin` to `end`."""
 
     def __init__(self, server: Server[Any]) -> None:
@@ -105,9 +105,9 @@ class LocalBackend:
         self._refusals = refusals
         self._server = _lowlevel(server)
         self._middleware = _middleware(self._server)
-        self._life = Life(self._server)
+        self._life = LifespanTask(self._server)
         self._listeners: list[Callable[[ListChange], None]] = []
-        self._standalone = Standalone(self._changed)
+        self._standalone = StandaloneChannel(self._changed)
         self._watched: _Watched = {}
         self._changing = asyncio.Lock()
         self._listening: asyncio.Task[None] | None = None
@@ -116,9 +116,9 @@ class LocalBackend:
         self._idle = asyncio.Event()
         self._since = time.time()
 
-    def health(self) -> Health:
+    def health(self) -> UpstreamHealth:
         eras = ("handshake", "modern")
-        return Health(state="up", transport="module", eras=eras, in_flight=self._active, since=self._since)
+        return UpstreamHealth(state="up", transport="module", eras=eras, in_flight=self._active, since=self._since)
 
     async def open(self) -> None:
         """Enter the server's lifespan, once, and begin to hear of its changes."""
@@ -213,7 +213,7 @@ class LocalBackend:
             raise ForeignError(-32602, "Invalid request parameters") from exc
         meta = params.get("_meta")
         ctx: ServerRequestContext[Any, Any] = ServerRequestContext(
-            session=Session(call, self._standalone, meta),
+            session=SdkSession(call, self._standalone, meta),
             lifespan_context=self._life.state,
             protocol_version=call.client.version if call else MODERN,
             method=method,

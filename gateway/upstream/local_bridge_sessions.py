@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 from gateway.contract import Bus, Caller, Json
 from gateway.errors import Fault, Kind
-from gateway.upstream.bridge_session import Session, Who, parse, wants_greeting
+from gateway.upstream.bridge_session import BridgeSession, Who, parse, wants_greeting
 
 AUTH: Final = "bridge.auth"
 _PROTOCOL: Final = "1.1"
@@ -28,14 +28,14 @@ _NO_HELLO: Final = frozenset({"NOT_FOUND", "UNIMPLEMENTED"})
 
 @dataclass(eq=False, slots=True)
 class _Pending:
-    session: Session
+    session: BridgeSession
     until: float
     """When whoever asked gives up, on the loop's clock."""
     answer: "asyncio.Future[Json]"
     delivered: bool = False
 
 
-class OwnSessions:
+class LocalBridgeSessions:
     """Every session of this worker, for every backend that has a bridge.
 
     `changed` hears of a session that came or became another, and of one that is gone (`closed`).
@@ -47,17 +47,17 @@ class OwnSessions:
         *,
         cut: float = CUT,
         clock: Callable[[], float] = time.time,
-        changed: Callable[[Session], None] = lambda _: None,
+        changed: Callable[[BridgeSession], None] = lambda _: None,
     ) -> None:
         self._bus = bus
         self._cut = cut
         self._clock = clock
         self._changed = changed
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, BridgeSession] = {}
         self._pending: dict[str, _Pending] = {}
         self._numbers = itertools.count(1)
 
-    def __iter__(self) -> "itertools.chain[Session]":
+    def __iter__(self) -> "itertools.chain[BridgeSession]":
         self._sweep()
         return itertools.chain(self._sessions.values())
 
@@ -69,10 +69,10 @@ class OwnSessions:
 
     # ---- what a Studio does ----
 
-    def open(self, namespace: str, caller: Caller, name: str) -> Session:
+    def open(self, namespace: str, caller: Caller, name: str) -> BridgeSession:
         now = self._clock()
         id = f"{self._bus.worker}.{secrets.token_urlsafe(18)}"
-        session = self._sessions[id] = Session(id, namespace, caller, name, now, now)
+        session = self._sessions[id] = BridgeSession(id, namespace, caller, name, now, now)
         return session
 
     async def read(self, who: Who, session_id: str, timeout: float) -> Json | None:
@@ -105,7 +105,7 @@ class OwnSessions:
         if pending is not None and pending.session is session and not pending.answer.done():
             pending.answer.set_result(answer)
 
-    async def end(self, sessions: Collection[Session], reason: str) -> None:
+    async def end(self, sessions: Collection[BridgeSession], reason: str) -> None:
         for session in sessions:
             self._forget(session, reason)
             await self._wake(session)
@@ -124,11 +124,11 @@ class OwnSessions:
             left = pending.until - asyncio.get_running_loop().time()
             await self._bus.push(pending.session.queue, message, max(left, 0.0))
 
-    def _give_up(self, session: Session, polled: int) -> None:
+    def _give_up(self, session: BridgeSession, polled: int) -> None:
         if session.polled == polled and not session.polls and not session.closed:
             self._forget(session, "The Studio's connection was lost.")
 
-    async def _next(self, session: Session, timeout: float) -> Json | None:
+    async def _next(self, session: BridgeSession, timeout: float) -> Json | None:
         until = asyncio.get_running_loop().time() + timeout
         while not session.closed:
             left = until - asyncio.get_running_loop().time()
@@ -146,22 +146,22 @@ class OwnSessions:
 
     # ---- the handshake ----
 
-    def _challenge(self, session: Session) -> Json:
+    def _challenge(self, session: BridgeSession) -> Json:
         session.state, session.greeted_at = "authenticating", self._clock()
         request = self._message(AUTH, {"clientName": "gatehouse"})
         session.expects = request["requestId"]
         return request
 
-    def _hello(self, session: Session) -> Json:
+    def _hello(self, session: BridgeSession) -> Json:
         session.state, session.greeted_at = "greeting", self._clock()
         request = self._message("bridge.hello", {"protocolVersion": _PROTOCOL, "clientName": "gatehouse"})
         session.expects = request["requestId"]
         return request
 
-    def _greeting_lost(self, session: Session) -> bool:
+    def _greeting_lost(self, session: BridgeSession) -> bool:
         return self._clock() - session.greeted_at > _GREETING
 
-    async def _greeted(self, session: Session, answer: Json) -> None:
+    async def _greeted(self, session: BridgeSession, answer: Json) -> None:
         if session.state == "authenticating" and answer["success"]:
             await self._bus.push(session.queue, self._hello(session), _GREETING)
             return
@@ -182,7 +182,7 @@ class OwnSessions:
 
     # ---- what a backend does ----
 
-    async def request(self, session: Session, payload: Json, timeout: float) -> Json:
+    async def request(self, session: BridgeSession, payload: Json, timeout: float) -> Json:
         """Raises `Fault`: UNAVAILABLE when the Studio is gone or never fetched it, TIMEOUT when it gave no answer."""
         try:
             answer = await self._ask(session, payload, timeout)
@@ -198,7 +198,7 @@ class OwnSessions:
         session.succeeded(self._clock())
         return answer
 
-    async def _ask(self, session: Session, payload: Json, timeout: float) -> Json:
+    async def _ask(self, session: BridgeSession, payload: Json, timeout: float) -> Json:
         loop = asyncio.get_running_loop()
         request = self._message(str(payload["operation"]), payload.get("payload") or {}, payload)
         pending = _Pending(session, loop.time() + timeout, loop.create_future())
@@ -232,7 +232,7 @@ class OwnSessions:
 
     # ---- coming and going ----
 
-    def get(self, who: Who, session_id: str) -> Session:
+    def get(self, who: Who, session_id: str) -> BridgeSession:
         """Raises `Fault(NOT_FOUND)` for one that is not there, and for another's."""
         session = self._sessions.get(session_id)
         if session is None or session.who != who:
@@ -244,12 +244,12 @@ class OwnSessions:
         for session in [each for each in self._sessions.values() if not each.polls and now - each.last_seen > _IDLE]:
             self._forget(session, "The Studio was not heard of for too long.")
 
-    async def _wake(self, session: Session) -> None:
+    async def _wake(self, session: BridgeSession) -> None:
         """End the polls that wait, so that the Studio comes back at once."""
         for _ in range(session.polls):
             await self._bus.push(session.queue, {"wake": True}, _GREETING)
 
-    def _forget(self, session: Session, reason: str) -> None:
+    def _forget(self, session: BridgeSession, reason: str) -> None:
         if session.closed:
             return
         session.closed = True

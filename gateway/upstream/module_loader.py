@@ -89,7 +89,7 @@ def overridden(manifest: Manifest, overrides: Mapping[str, Any]) -> Manifest:
         timeouts["*"] = every
     return replace(
         manifest,
-        faults=overrides.get("faults") or manifest.error_style,
+        error_style=overrides.get("faults") or manifest.error_style,
         effects={**manifest.effects, **overrides.get("effects", {})},
         timeouts=timeouts,
         clean=manifest.clean if overrides.get("clean") is None else frozenset(overrides["clean"]),

@@ -14,7 +14,7 @@ from typing import Any, Final
 from gateway.contract import Bus, Json
 from gateway.errors import Fault, Kind
 from gateway.upstream.bridge_session import Who
-from gateway.upstream.local_bridge_sessions import OwnSessions, unavailable, unknown
+from gateway.upstream.local_bridge_sessions import LocalBridgeSessions, unavailable, unknown
 
 _READ: Final = "bridge.read"
 _LEFT: Final = "bridge.left"
@@ -34,12 +34,12 @@ log = logging.getLogger("gatehouse.bridge")
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
 
-class Gone(Exception):
+class PeerSessionGone(Exception):
     """The worker is not there, and nothing of what was asked has begun."""
 
 
-class Far:
-    def __init__(self, bus: Bus, own: OwnSessions, spawn: Spawn) -> None:
+class PeerBridgeSessions:
+    def __init__(self, bus: Bus, own: LocalBridgeSessions, spawn: Spawn) -> None:
         self._bus = bus
         self._own = own
         self._spawn = spawn
@@ -80,7 +80,7 @@ class Far:
             asking.add_done_callback(lambda done: self._return(worker, done))
             self._spawn(self._tell(worker, _LEFT, {"poll": poll, "session": about["session"]}))
             raise
-        except Gone as exc:
+        except PeerSessionGone as exc:
             raise unknown() from exc
         return said["message"]
 
@@ -99,7 +99,7 @@ class Far:
     async def _of_session(self, worker: str, topic: str, about: Json) -> None:
         try:
             await self._ask(worker, topic, about, 5.0)
-        except Gone as exc:
+        except PeerSessionGone as exc:
             raise unknown() from exc
 
     # ---- for a call that reached this worker ----
@@ -134,7 +134,7 @@ class Far:
             said = await self._bus.request(worker, topic, about, timeout)
         except Fault as fault:
             if fault.kind is Kind.UNAVAILABLE:
-                raise Gone from fault
+                raise PeerSessionGone from fault
             # It took the question and says nothing: whatever it held is as good as lost.
             raise unavailable("The worker that the Studio is connected to does not answer.") from fault
         if (fault := said.get("fault")) is not None:

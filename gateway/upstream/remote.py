@@ -22,15 +22,15 @@ from gateway.contract import (
     Manifest,
     ResourceInterest,
 )
-from gateway.contract.trace_position import HTTP_TRACEPARENT, Hop
+from gateway.contract.trace_position import HTTP_TRACEPARENT, UpstreamHop
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.telemetry.sampling import new_span_id
 from gateway.upstream.breaker import Breaker
-from gateway.upstream.bulkhead import Bulkhead, Room
-from gateway.upstream.conversation import Conversation, Talk
-from gateway.upstream.health import Health, State
-from gateway.upstream.lists import Follower, Hearing, Source, read_lists
-from gateway.upstream.resource_subscriptions import Watchable, Watches
+from gateway.upstream.bulkhead import Bulkhead, Capacity
+from gateway.upstream.conversation import Conversation, MessageHandler
+from gateway.upstream.health import UpstreamHealth, State
+from gateway.upstream.lists import ChangeListener, ListSource, ListWatcher, read_lists
+from gateway.upstream.resource_subscriptions import ResourceSubscriptions, SubscribableSession
 from gateway.upstream.url_elicitation import in_handshake
 
 Era = Literal["modern", "handshake"]
@@ -45,7 +45,7 @@ _NEARLY: Final = 0.99
 """Of its deadline: a call that is cancelled so late was cancelled by it."""
 
 
-class Link(Source, Watchable, Protocol):
+class UpstreamTransport(ListSource, SubscribableSession, Protocol):
     """A way to one server. Every method raises `Fault` when it cannot be reached, `ForeignError` when it refuses."""
 
     @property
@@ -57,7 +57,7 @@ class Link(Source, Watchable, Protocol):
         ...
 
     @property
-    def own(self) -> "OwnSessions | None":
+    def own(self) -> "IsolatedSessions | None":
         """The servers that tenants or principals have to themselves; None: there is one for all."""
         ...
 
@@ -78,11 +78,13 @@ class Link(Source, Watchable, Protocol):
         """It could not be reached: what it speaks may have changed."""
         ...
 
-    def carry(self, call: Call, era: Era, params: Json, talk: Talk, trace: Mapping[str, str]) -> Awaitable[Json]:
+    def carry(
+        self, call: Call, era: Era, params: Json, talk: MessageHandler, trace: Mapping[str, str]
+    ) -> Awaitable[Json]:
         """A client's call, in that era and within that trace."""
         ...
 
-    async def listen(self, hearing: Talk) -> None:
+    async def listen(self, hearing: MessageHandler) -> None:
         """Hear of changes of its lists, until the server ends it."""
         ...
 
@@ -93,7 +95,7 @@ class Link(Source, Watchable, Protocol):
     async def close(self) -> None: ...
 
 
-class OwnSessions(IsolatedLists, Protocol):
+class IsolatedSessions(IsolatedLists, Protocol):
     """Servers that tenants or principals have to themselves, in whatever way the link keeps them apart."""
 
     def whose(self, caller: Caller) -> str:
@@ -114,9 +116,9 @@ class RemoteBackend:
         self,
         namespace: str,
         manifest: Manifest,
-        link: Link,
+        link: UpstreamTransport,
         info: Json,
-        room: Room = Room(),
+        room: Capacity = Capacity(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.namespace = namespace
@@ -127,8 +129,8 @@ class RemoteBackend:
         self._bulkhead = Bulkhead(namespace, room)
         self._breakers: dict[Hashable, Breaker] = {}
         self._listeners: list[Callable[[ListChange], None]] = []
-        self._watches = Watches(namespace, link, self._said)
-        self._follower = Follower(namespace, self._listen)
+        self._watches = ResourceSubscriptions(namespace, link, self._said)
+        self._follower = ListWatcher(namespace, self._listen)
         self._unread = False
         """Whether its lists could not be read the last time."""
         self._active = 0
@@ -181,7 +183,7 @@ class RemoteBackend:
         whose, tenant = self._link.whose(call), call.caller.tenant
         breaker = self._breakers.get(whose)
         trial = breaker if breaker is not None and breaker.enter() else None
-        hop = Hop(self.namespace, new_span_id(), self._link.transport, self._link.address)
+        hop = UpstreamHop(self.namespace, new_span_id(), self._link.transport, self._link.address)
         if not self._bulkhead.take(tenant):
             await self._queue(tenant, trial)
             hop.queued, hop.started = perf_counter_ns() - hop.started, perf_counter_ns()
@@ -226,7 +228,7 @@ class RemoteBackend:
                 trial.left()
             raise
 
-    def _carry(self, call: Call, hop: Hop, eras: frozenset[Era]) -> Awaitable[Json]:
+    def _carry(self, call: Call, hop: UpstreamHop, eras: frozenset[Era]) -> Awaitable[Json]:
         """Not a coroutine itself: one fewer for every call."""
         link, client, route = self._link, call.client, call.route
         era = era_for(client, eras)
@@ -241,11 +243,11 @@ class RemoteBackend:
 
     # ---- how it is ----
 
-    def health(self) -> Health:
+    def health(self) -> UpstreamHealth:
         states = {breaker.state for breaker in self._breakers.values()}
         worst = "open" if "open" in states else "half-open" if "half-open" in states else "closed"
         error, at = self._last_error or (None, None)
-        return Health(
+        return UpstreamHealth(
             state="down" if worst == "open" else self._state,
             transport=self._link.transport,
             eras=tuple(sorted(self._link.known or ())),
@@ -293,9 +295,9 @@ class RemoteBackend:
     def _said(self, change: ListChange, caller: Caller) -> None:
         """In that caller's session: it concerns whoever shares the session with it."""
         if change.kind == "resource":
-            change = change._replace(whose=self._link.audience(caller))
+            change = change._replace(owner=self._link.audience(caller))
         elif (own := self._link.own) is not None:
-            change = change._replace(whose=own.whose(caller))
+            change = change._replace(owner=own.whose(caller))
         self._changed(change)
 
     async def set_subscriptions(self, wants: Sequence[ResourceInterest]) -> None:
@@ -305,10 +307,10 @@ class RemoteBackend:
         await self._link.eras()
         if self._unread:
             self._changed(ListChange("tools"))  # it is back: read what could not be read
-        await self._link.listen(Hearing(self._changed))
+        await self._link.listen(ChangeListener(self._changed))
 
 
-def _below(call: Call, hop: Hop) -> Mapping[str, str]:
+def _below(call: Call, hop: UpstreamHop) -> Mapping[str, str]:
     """The trace as the server is to see it: within the hop's own span, where the call has one."""
     record, place = call.record, call.record.position
     if record.hops is None:

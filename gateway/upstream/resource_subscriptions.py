@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from gateway.contract import Caller, ClientProfile, ListChange, ResourceInterest
 from gateway.errors import Fault, ForeignError
-from gateway.upstream.lists import Follower, Hearing
+from gateway.upstream.lists import ChangeListener, ListWatcher
 
 log = logging.getLogger("gatehouse.upstream")
 
@@ -19,14 +19,14 @@ READY_SECONDS: Final = 3.0
 Changed = Callable[[ListChange, Caller], None]
 
 
-class Watchable(Protocol):
+class SubscribableSession(Protocol):
     """The way to a server that can be subscribed to."""
 
     def party(self, caller: Caller, client: ClientProfile) -> Hashable:
         """Equal for those who are one to the server."""
         ...
 
-    async def hear(self, caller: Caller, client: ClientProfile, uris: frozenset[str], hearing: Hearing) -> None:
+    async def hear(self, caller: Caller, client: ClientProfile, uris: frozenset[str], hearing: ChangeListener) -> None:
         """Subscribe in that client's own session and hear of updates until the server ends it.
 
         `hearing.ready` is called when the server listens. Raises `Fault` when it cannot be reached, `ForeignError` when
@@ -35,10 +35,10 @@ class Watchable(Protocol):
         ...
 
 
-class Watches:
+class ResourceSubscriptions:
     """What is wanted of one server now."""
 
-    def __init__(self, name: str, link: Watchable, changed: Changed) -> None:
+    def __init__(self, name: str, link: SubscribableSession, changed: Changed) -> None:
         self._name = name
         self._link = link
         self._changed = changed
@@ -82,14 +82,16 @@ class Watches:
 class _Watch:
     """One party's. To want something else it begins anew before it ends the old, so that no update is missed."""
 
-    def __init__(self, name: str, link: Watchable, changed: Changed, caller: Caller, client: ClientProfile) -> None:
+    def __init__(
+        self, name: str, link: SubscribableSession, changed: Changed, caller: Caller, client: ClientProfile
+    ) -> None:
         self._name = name
         self._link = link
         self._changed = changed
         self._caller = caller
         self._client = client
         self._uris: frozenset[str] = frozenset()
-        self._follower: Follower | None = None
+        self._follower: ListWatcher | None = None
         self.refused: frozenset[str] | None = None
         """What the server would not have, if that was what was wanted last."""
         self._changing = asyncio.Lock()
@@ -102,7 +104,7 @@ class _Watch:
                 return
             before, held, self._uris = self._follower, self._uris, uris
             ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._follower, self.refused = Follower(self._name, lambda: self._listen(uris, ready)), None
+            self._follower, self.refused = ListWatcher(self._name, lambda: self._listen(uris, ready)), None
             self._follower.start()
             try:
                 # A server that cannot be reached now is told later.
@@ -131,7 +133,7 @@ class _Watch:
                 ready.set_result(None)
 
         try:
-            await self._link.hear(self._caller, self._client, uris, Hearing(self._say, told))
+            await self._link.hear(self._caller, self._client, uris, ChangeListener(self._say, told))
         except (Fault, ForeignError) as exc:
             if not ready.done():
                 ready.set_exception(exc)
@@ -142,7 +144,7 @@ class _Watch:
         self._changed(change, self._caller)
 
 
-class Subscribed:
+class SubscribedResources:
     """What one session of the handshake era is subscribed to; several may want the same."""
 
     def __init__(self) -> None:

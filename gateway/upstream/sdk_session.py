@@ -28,7 +28,7 @@ _UPDATED: Final = "notifications/resources/updated"
 Changed = Callable[[ListChange], None]
 
 
-class Standalone:
+class StandaloneChannel:
     """The connection's own channel: changes are heard, anything else has nobody to go to."""
 
     def __init__(self, changed: Changed) -> None:
@@ -47,12 +47,12 @@ class Standalone:
             self._changed(ListChange("resource", str(params["uri"]), _tenant(), more or None))
 
 
-class Channel:
+class CallChannel:
     """The way back to the client of one request; without a call, nobody is there to ask."""
 
     message_metadata: MessageMetadata = None
 
-    def __init__(self, call: Call | None, standalone: Standalone) -> None:
+    def __init__(self, call: Call | None, standalone: StandaloneChannel) -> None:
         self._call = call
         self._standalone = standalone
 
@@ -106,10 +106,10 @@ class Channel:
         await self.notify("notifications/progress", params)
 
 
-class Session(ServerSession):
+class SdkSession(ServerSession):
     """The SDK's session of one request, made only when a handler uses it: most never do."""
 
-    def __init__(self, call: Call | None, standalone: Standalone, meta: Any) -> None:
+    def __init__(self, call: Call | None, standalone: StandaloneChannel, meta: Any) -> None:
         self._made_of = (call, standalone, meta)
 
     def __getattr__(self, name: str) -> Any:
@@ -119,7 +119,7 @@ class Session(ServerSession):
         call, standalone, meta = self._made_of
         self._made = True
         # The SDK sends some requests over the connection, which here is nothing but the call's own channel.
-        channel = Channel(call, standalone)
+        channel = CallChannel(call, standalone)
         connection = Connection(channel, protocol_version=call.client.version if call else MODERN)
         connection.initialized.set()
         if call is not None:

@@ -13,22 +13,22 @@ from typing import Final
 from pydantic import SecretStr
 
 from gateway.auth.client_key import ClientKey
-from gateway.catalogue.catalogue import Endpoint
+from gateway.catalogue.catalogue import McpEndpointConfig
 from gateway.contract import Backend, Call, Json, Manifest
 from gateway.errors import Fault
 from gateway.outbound import client as outbound_client
 from gateway.settings import BackendEntry, CommandBackend, ModuleBackend, Settings, UrlBackend
-from gateway.upstream.bulkhead import Room
-from gateway.upstream.health import Health, LoadError
+from gateway.upstream.bulkhead import Capacity
+from gateway.upstream.health import UpstreamHealth, LoadError
 from gateway.upstream.host import HostServices
-from gateway.upstream.http.credentials import ClientCredentials, Grant
-from gateway.upstream.http.transport import HttpLink, http_head, http_link
+from gateway.upstream.http.credentials import ClientCredentials, ClientCredentialsGrant
+from gateway.upstream.http.transport import HttpTransport, http_head, http_link
 from gateway.upstream.local import LocalBackend
 from gateway.upstream.module_loader import imported, load_module, overridden
 from gateway.upstream.remote import RemoteBackend
-from gateway.upstream.stdio.orphan_reaper import Watchdog
-from gateway.upstream.stdio.process import Bounds, Program
-from gateway.upstream.stdio.transport import StdioLink
+from gateway.upstream.stdio.orphan_reaper import OrphanReaper
+from gateway.upstream.stdio.process import ChildProgram, ProcessBounds
+from gateway.upstream.stdio.transport import StdioTransport
 
 
 def remote_backend(
@@ -38,10 +38,10 @@ def remote_backend(
     *,
     info: Json,
     max_bytes: int,
-    watchdog: Watchdog,
+    watchdog: OrphanReaper,
 ) -> RemoteBackend:
     """Raises `LoadError` for an entry that cannot be served."""
-    room = Room(entry.max_calls, entry.per_tenant, entry.max_waiting)
+    room = Capacity(entry.max_calls, entry.per_tenant, entry.max_waiting)
     if isinstance(entry, CommandBackend):
         return RemoteBackend(namespace, manifest, _process(namespace, entry, info, watchdog), info, room)
     return RemoteBackend(namespace, manifest, _server(namespace, entry, info, max_bytes), info, room)
@@ -55,20 +55,20 @@ def judge_remote(namespace: str, entry: UrlBackend | CommandBackend) -> None:
             _key(namespace, entry.oauth.client_id, entry.oauth.client_key)
 
 
-def _process(namespace: str, entry: CommandBackend, info: Json, watchdog: Watchdog) -> StdioLink:
-    program = Program(
+def _process(namespace: str, entry: CommandBackend, info: Json, watchdog: OrphanReaper) -> StdioTransport:
+    program = ChildProgram(
         namespace=namespace,
         command=entry.command,
         args=entry.args,
         env={name: value.get_secret_value() for name, value in entry.env.items()},
         cwd=entry.cwd,
-        bounds=Bounds(**entry.limits.model_dump()),
+        bounds=ProcessBounds(**entry.limits.model_dump()),
         watchdog=watchdog,
     )
-    return StdioLink(program, entry.isolation, info, entry.max_processes)
+    return StdioTransport(program, entry.isolation, info, entry.max_processes)
 
 
-def _server(namespace: str, entry: UrlBackend, info: Json, max_bytes: int) -> HttpLink:
+def _server(namespace: str, entry: UrlBackend, info: Json, max_bytes: int) -> HttpTransport:
     return http_link(
         namespace,
         entry.url,
@@ -89,7 +89,7 @@ def _credential(namespace: str, entry: UrlBackend) -> ClientCredentials | None:
     oauth = entry.oauth
     if oauth is None:
         return None
-    grant = Grant(
+    grant = ClientCredentialsGrant(
         client_id=oauth.client_id,
         client_secret=None if oauth.client_secret is None else oauth.client_secret.get_secret_value,
         assertion=None if oauth.client_key is None else _key(namespace, oauth.client_id, oauth.client_key).assertion,
@@ -148,7 +148,7 @@ Made = LocalBackend | RemoteBackend
 
 
 @dataclass(frozen=True, slots=True)
-class Swap:
+class BackendSwap:
     """What one change of settings brought."""
 
     made: Mapping[str, tuple[Made, str]]
@@ -159,7 +159,7 @@ class Swap:
     """To be closed once nobody is sent to them any more."""
 
 
-class Backends:
+class ServedBackends:
     """All that are served now."""
 
     def __init__(self, settings: Settings, house: HostServices, info: Json) -> None:
@@ -167,16 +167,16 @@ class Backends:
         self._house = house
         self._info = info
         self._served: dict[str, tuple[Entry, Made]] = {}
-        self._watchdog = Watchdog()
+        self._watchdog = OrphanReaper()
 
     def get(self, namespace: str) -> Backend | None:
         served = self._served.get(namespace)
         return served[1] if served else None
 
-    def healths(self) -> dict[str, Health]:
+    def healths(self) -> dict[str, UpstreamHealth]:
         return {namespace: backend.health() for namespace, (_, backend) in self._served.items()}
 
-    async def change(self, settings: Settings) -> Swap:
+    async def change(self, settings: Settings) -> BackendSwap:
         """Open what is new and stop naming what is gone. Raises `LoadError`, changing nothing."""
         wanted = {ns: entry for ns, entry in settings.backends.items() if entry.enabled}
         fresh = {ns: entry for ns, entry in wanted.items() if self._served.get(ns, (None,))[0] != entry}
@@ -186,7 +186,7 @@ class Backends:
         retired = [self._served.pop(ns)[1] for ns in stale]
         self._served |= made
         named = {ns: (backend, _origin(entry)) for ns, (entry, backend) in made.items()}
-        return Swap(named, [ns for ns in stale if ns not in made], retired)
+        return BackendSwap(named, [ns for ns in stale if ns not in made], retired)
 
     async def close(self) -> None:
         for _, backend in self._served.values():
@@ -217,13 +217,13 @@ def refused(call: Call, fault: Fault) -> None:
         backend.refused(call, route, fault)
 
 
-def endpoints(settings: Settings) -> dict[str, Endpoint]:
+def endpoints(settings: Settings) -> dict[str, McpEndpointConfig]:
     """Every address below `/mcp`, and what it shows."""
-    found = {"/mcp": Endpoint("/mcp", "underscore")}
+    found = {"/mcp": McpEndpointConfig("/mcp", "underscore")}
     for namespace in settings.backends:
-        found[f"/mcp/{namespace}"] = Endpoint(f"/mcp/{namespace}", "bare", (namespace,))
+        found[f"/mcp/{namespace}"] = McpEndpointConfig(f"/mcp/{namespace}", "bare", (namespace,))
     for name, server in settings.servers.items():
-        found[f"/mcp/{name}"] = Endpoint(f"/mcp/{name}", server.names, server.backends, name)
+        found[f"/mcp/{name}"] = McpEndpointConfig(f"/mcp/{name}", server.names, server.backends, name)
     return found
 
 

@@ -7,8 +7,8 @@ from functools import partial
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Call, Handler, Result, Stage
 from gateway.pipeline import compose
-from gateway.policy.decisions import Policy
-from gateway.protocol.context import FindAgain, Refusal
+from gateway.policy.decisions import Authorizer
+from gateway.protocol.context import Refusal, RouteLookup
 from gateway.settings import Settings
 from gateway.stages.approve import Approve
 from gateway.stages.audit import Audit
@@ -25,7 +25,7 @@ from gateway.state.approvals import Approvals
 
 
 @dataclass(frozen=True, slots=True)
-class Paths:
+class CallPaths:
     call: Handler
     """For what reaches a backend."""
     short: Callable[[Handler], Handler]
@@ -41,13 +41,13 @@ class Paths:
 def lay(
     settings: Settings,
     catalogue: Catalogue,
-    policy: Policy,
+    policy: Authorizer,
     approvals: Approvals,
     trace: Trace,
     audit: Audit,
     limit: Limit,
     share: Share,
-) -> Paths:
+) -> CallPaths:
     calls, deadline = settings.calls, Deadline()
     # The order, and why: `trace` and `audit` see everything that happens inside; `limit` charges every call, also one
     # that is refused later; `resolve` makes hidden and unknown alike; `validate` bounds and checks the arguments before
@@ -57,7 +57,7 @@ def lay(
     call = compose(
         (
             *begin,
-            ("resolve", Resolve(FindAgain(catalogue), policy.barred)),
+            ("resolve", Resolve(RouteLookup(catalogue), policy.barred)),
             ("validate", Validate(calls.max_arguments_bytes, calls.max_depth, calls.max_keys, calls.max_string)),
             ("authorize", Authorize(policy.decide)),
             ("approve", Approve(approvals, checking(policy.decide))),
@@ -70,7 +70,7 @@ def lay(
     )
     short = partial(compose, (*begin, ("authorize", Authorize(policy.decide_list))))
     charged = compose((("limit", limit),), _nothing)
-    return Paths(call, short, lambda reason: compose(begin, _raising(reason), "edge"), charged, deadline.under_way)
+    return CallPaths(call, short, lambda reason: compose(begin, _raising(reason), "edge"), charged, deadline.under_way)
 
 
 async def _nothing(call: Call) -> Result:

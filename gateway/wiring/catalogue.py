@@ -10,13 +10,13 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Literal
 
 from gateway.catalogue.catalogue import Catalogue
-from gateway.catalogue.persistence import Pin, Remembered, changed_parts, decoded, digest, encoded
-from gateway.catalogue.view import Naming
+from gateway.catalogue.persistence import Pin, StoredListing, changed_parts, decoded, digest, encoded
+from gateway.catalogue.view import ListFormat
 from gateway.contract import Backend, Json, ListChange
 from gateway.errors import Fault
-from gateway.protocol.sealed_tokens import Seal, SealedCursors
-from gateway.protocol.subscriptions import Hub
-from gateway.protocol.worker_events import News
+from gateway.protocol.sealed_tokens import SealedCursorCodec, TokenSeal
+from gateway.protocol.subscriptions import Subscriptions
+from gateway.protocol.worker_events import WorkerEvents
 from gateway.settings import Settings
 from gateway.state.catalogue_rows import CatalogueRows, Listed
 from gateway.upstream.bridge import EVERYWHERE
@@ -27,7 +27,7 @@ log = logging.getLogger("gatehouse.catalogue")
 Pins = Literal["warn", "deny", "off"]
 
 
-class Remembering:
+class DatabaseListingStore:
     """`gateway.catalogue.persistence.Memory`."""
 
     def __init__(self, rows: CatalogueRows, pins: Pins) -> None:
@@ -35,12 +35,12 @@ class Remembering:
         self._pins: Pins = pins
         self._seen: dict[Listed, frozenset[str]] = {}
 
-    async def recall(self, namespace: str, whose: str, origin: str) -> Remembered | None:
+    async def recall(self, namespace: str, whose: str, origin: str) -> StoredListing | None:
         found = await self._rows.lists(namespace, whose, origin)
         offer = decoded(found[0]) if found else None
-        return Remembered(offer, found[1]) if found and offer else None
+        return StoredListing(offer, found[1]) if found and offer else None
 
-    async def keep(self, namespace: str, whose: str, origin: str, seen: Remembered) -> None:
+    async def keep(self, namespace: str, whose: str, origin: str, seen: StoredListing) -> None:
         await self._rows.put_lists(namespace, whose, origin, encoded(seen.offer), seen.good_at)
 
     async def pin(self, namespace: str, whose: str, pins: Mapping[str, Pin]) -> Mapping[str, tuple[str, ...]]:
@@ -79,24 +79,24 @@ class Remembering:
         await self._rows.follow(look)
 
 
-def naming(settings: Settings, seal: Seal, server_info: Json) -> Naming:
-    return Naming(
+def naming(settings: Settings, seal: TokenSeal, server_info: Json) -> ListFormat:
+    return ListFormat(
         max_length=settings.names.max_length,
         client_prefix_budget=settings.names.client_prefix_budget,
         deadline=settings.calls.deadline,
         page_size=settings.catalogue.page_size,
         ttl=settings.catalogue.ttl,
         server_info=server_info,
-        cursors=SealedCursors(seal),
+        cursors=SealedCursorCodec(seal),
     )
 
 
-class Changes:
+class ListChanges:
     def __init__(
         self,
         catalogue: Catalogue,
-        hub: Hub,
-        news: News,
+        hub: Subscriptions,
+        news: WorkerEvents,
         backend: Callable[[str], Backend | None],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:

@@ -10,18 +10,17 @@ import httpx
 
 from gateway.auth.jwks import MAX_BYTES, discover
 from gateway.catalogue.catalogue import Catalogue
-from gateway.console.queries import Sources
-from gateway.console.routes import Console
-from gateway.console.session import SCOPE, Authority, Door, Form
+from gateway.console.queries import ConsoleSources
+from gateway.console.routes import ConsoleRoutes
+from gateway.console.session import SCOPE, ConsoleSignIn, Form, SignInAuthority
 from gateway.contract import Caller, Json, Route
 from gateway.errors import Fault, Kind
 from gateway.outbound import client as outbound_client
-from gateway.protocol.sealed_tokens import Seal, Unsealed
+from gateway.protocol.sealed_tokens import InvalidSeal, TokenSeal
 from gateway.settings import Settings
 from gateway.telemetry.trace_store import FILE
-from gateway.wiring.endpoints import operators_url
 from gateway.wiring.identity import CONSOLE, Identity
-from gateway.wiring.operator_api import Looking
+from gateway.wiring.operator_api import OperatorCallHistory
 
 log = logging.getLogger("gatehouse.console")
 
@@ -30,32 +29,34 @@ _TOKEN_SECONDS: Final = 3660.0
 _ANYBODY: Final = Caller("default", "anonymous", scopes=frozenset({SCOPE}))
 
 
-class Report(Protocol):
+class BackendReport(Protocol):
     async def __call__(self, operator: Caller | None) -> list[Json]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ConsoleDependencies:
     """What the house answers."""
 
-    looking: Looking
+    looking: OperatorCallHistory
     identity: Identity
     catalogue: Catalogue
-    backends: Report
+    backends: BackendReport
     why: Callable[[Caller, str, Json, bool, bool], Json]
     tenants: Callable[[], Sequence[str]]
     endpoints: Callable[[], Sequence[str]]
     good: Callable[[Caller], Awaitable[bool]]
-    seal: Seal
+    seal: TokenSeal
     version: str
 
 
-def open_console(settings: Settings, public_url: str, host_allowed: Callable[[bytes], bool], ask: Asked) -> Console:
+def open_console(
+    settings: Settings, public_url: str, host_allowed: Callable[[bytes], bool], ask: ConsoleDependencies
+) -> ConsoleRoutes:
     def tools(caller: Caller | None) -> Mapping[str, Route]:
         view = ask.catalogue.everything() if caller is None else ask.catalogue.view(caller, "/mcp")
         return view.tools if view else {}
 
-    sources = Sources(
+    sources = ConsoleSources(
         calls=ask.looking.calls,
         store=settings.data_dir / FILE,
         reach=ask.looking.reach,
@@ -69,23 +70,23 @@ def open_console(settings: Settings, public_url: str, host_allowed: Callable[[by
         trace_url=settings.console.trace_url,
         version=ask.version,
     )
-    url = operators_url(settings, public_url)
-    door = Door(
+    url = settings.server.operators_url(public_url)
+    door = ConsoleSignIn(
         authority=_authority(settings, public_url, ask.identity),
         anybody=_ANYBODY,
-        sealing=Sealed(ask.seal),
+        sealing=SealedCookies(ask.seal),
         verify=ask.identity.credentials.verify,
         good=ask.good,
         redirect_uri=f"{url}/console/signed-in",
         resource=f"{public_url}/mcp",
     )
-    return Console(sources, door, url, host_allowed, apart=settings.server.ops_port is not None)
+    return ConsoleRoutes(sources, door, url, host_allowed, apart=settings.server.ops_port is not None)
 
 
-class Sealed:
+class SealedCookies:
     """`gateway.console.session.Sealing` with the keys that session ids are sealed with."""
 
-    def __init__(self, seal: Seal) -> None:
+    def __init__(self, seal: TokenSeal) -> None:
         self._seal = seal
 
     def seal(self, purpose: str, payload: bytes) -> str:
@@ -94,11 +95,11 @@ class Sealed:
     def opened(self, purpose: str, text: str) -> bytes | None:
         try:
             return self._seal.open(purpose, text)
-        except Unsealed:
+        except InvalidSeal:
             return None
 
 
-def _authority(settings: Settings, public_url: str, identity: Identity) -> Authority | None:
+def _authority(settings: Settings, public_url: str, identity: Identity) -> SignInAuthority | None:
     match settings.auth.mode:
         case "none":
             return None
@@ -108,7 +109,7 @@ def _authority(settings: Settings, public_url: str, identity: Identity) -> Autho
             return _External(settings, public_url, identity).authority()
 
 
-def _embedded(public_url: str, identity: Identity) -> Authority:
+def _embedded(public_url: str, identity: Identity) -> SignInAuthority:
     """Our own authorization server. It is asked in this process; only the browser goes by its addresses."""
     provider = identity.provider
 
@@ -124,7 +125,7 @@ def _embedded(public_url: str, identity: Identity) -> Authority:
             await identity.revocations.add("token", caller.token, _TOKEN_SECONDS)
         return await provider.sign_out(cookies)
 
-    return Authority(public_url, CONSOLE, SCOPE, authorize, exchange, leave)
+    return SignInAuthority(public_url, CONSOLE, SCOPE, authorize, exchange, leave)
 
 
 class _External:
@@ -141,8 +142,8 @@ class _External:
         self._http = outbound_client(allow_private=entry.allow_private, max_bytes=MAX_BYTES, timeout=5.0)
         identity.on_close(self._http.aclose)
 
-    def authority(self) -> Authority:
-        return Authority(
+    def authority(self) -> SignInAuthority:
+        return SignInAuthority(
             issuer=self._issuer,
             client_id=self._console.client_id,
             scopes=" ".join(self._console.asks_for),
@@ -155,7 +156,7 @@ class _External:
 
     async def _authorize(self) -> str:
         if not self._console.client_id:
-            back = f"{operators_url(self._settings, self._public_url)}/console/signed-in"
+            back = f"{self._settings.server.operators_url(self._public_url)}/console/signed-in"
             raise Fault(
                 Kind.UNAVAILABLE,
                 f"Nobody can sign in here yet. Register the console as a client at {self._issuer}, with the redirect"

@@ -8,56 +8,56 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Bus
-from gateway.edge.host_origin import Guard, defaults
-from gateway.edge.mcp_endpoint import Door
+from gateway.edge.host_origin import HostOriginGuard, defaults
+from gateway.edge.mcp_endpoint import McpEndpoint
 from gateway.edge.ops_routes import PATHS
-from gateway.protocol.client_requests import Asking
-from gateway.protocol.context import Floor
-from gateway.protocol.era_router import Entry
-from gateway.protocol.event_streams import Streams
-from gateway.protocol.get_stream import Standing
-from gateway.protocol.legacy import Legacy
-from gateway.protocol.modern import Modern
-from gateway.protocol.multi_round import Parking, Rounds
-from gateway.protocol.sealed_tokens import Seal
-from gateway.protocol.sessions import Sessions
-from gateway.protocol.stream_limits import Caps, Most
-from gateway.protocol.subscriptions import Hub, Listen
-from gateway.protocol.wire import Pulse
-from gateway.protocol.worker_events import News
-from gateway.protocol.worker_proxy import Relay
-from gateway.settings import Settings, http_address
-from gateway.state.sessions import Sessions as SessionRows
+from gateway.protocol.client_requests import ClientRequests
+from gateway.protocol.context import EndpointContext
+from gateway.protocol.era_router import EraRouter
+from gateway.protocol.event_streams import EventStreams
+from gateway.protocol.get_stream import GetStreams
+from gateway.protocol.legacy import LegacyEra
+from gateway.protocol.modern import ModernEra
+from gateway.protocol.multi_round import MultiRound, ParkedCalls
+from gateway.protocol.sealed_tokens import TokenSeal
+from gateway.protocol.sessions import McpSessions
+from gateway.protocol.stream_limits import StreamCaps, StreamLimits
+from gateway.protocol.subscriptions import ListenHandler, Subscriptions
+from gateway.protocol.wire import KeepAlive
+from gateway.protocol.worker_events import WorkerEvents
+from gateway.protocol.worker_proxy import WorkerProxy
+from gateway.settings import Settings
+from gateway.state.sessions import SessionRows as SessionRows
 
 
-class Eras:
+class McpProtocol:
     """Both eras, and what they keep while a client is connected."""
 
     def __init__(
         self,
         settings: Settings,
-        floor: Floor,
-        seal: Seal,
+        floor: EndpointContext,
+        seal: TokenSeal,
         rows: SessionRows,
         bus: Bus,
         catalogue: Catalogue,
-        hub: Hub,
-        news: News,
+        hub: Subscriptions,
+        news: WorkerEvents,
     ) -> None:
         most = settings.streams
-        self.caps = Caps(Most(most.per_principal, most.per_tenant, most.per_process))
-        self.pulse = pulse = Pulse()
-        self.streams = Streams(bus.worker)
-        self.parking = Parking(bus.worker)
-        relay = Relay(bus)
-        standing = Standing(catalogue, hub, self.streams, rows, pulse, relay)
-        self.entry = Entry(
-            Modern(floor, Listen(catalogue, hub, self.caps), Rounds(seal), pulse, self.parking, relay),
-            Legacy(
+        self.caps = StreamLimits(StreamCaps(most.per_principal, most.per_tenant, most.per_process))
+        self.pulse = pulse = KeepAlive()
+        self.streams = EventStreams(bus.worker)
+        self.parking = ParkedCalls(bus.worker)
+        relay = WorkerProxy(bus)
+        standing = GetStreams(catalogue, hub, self.streams, rows, pulse, relay)
+        self.entry = EraRouter(
+            ModernEra(floor, ListenHandler(catalogue, hub, self.caps), MultiRound(seal), pulse, self.parking, relay),
+            LegacyEra(
                 floor,
-                Sessions(seal, rows),
+                McpSessions(seal, rows),
                 self.streams,
-                Asking(bus, seal),
+                ClientRequests(bus, seal),
                 standing,
                 pulse,
                 news,
@@ -67,10 +67,10 @@ class Eras:
         )
 
 
-class Front:
+class RequestRouter:
     """`/mcp` is reached before FastAPI's own routing, which costs as much as a whole call."""
 
-    def __init__(self, door: Door, plain: FastAPI) -> None:
+    def __init__(self, door: McpEndpoint, plain: FastAPI) -> None:
         self._door = door
         self._plain = plain
 
@@ -83,15 +83,7 @@ class Front:
         await self._plain(scope, receive, send)
 
 
-def guarded(app: ASGIApp, settings: Settings, public_url: str) -> Guard:
+def guarded(app: ASGIApp, settings: Settings, public_url: str) -> HostOriginGuard:
     server = settings.server
     hosts, origins = defaults(server.host, server.port, public_url)
-    return Guard(app, (*hosts, *server.allowed_hosts), (*origins, *server.allowed_origins), PATHS)
-
-
-def operators_url(settings: Settings, public_url: str) -> str:
-    """Where operators come to, for a gateway whose public address is this: a port of their own, where there is one."""
-    server = settings.server
-    if server.ops_port is None:
-        return public_url
-    return server.ops_public_url or http_address(server.host, server.ops_port)
+    return HostOriginGuard(app, (*hosts, *server.allowed_hosts), (*origins, *server.allowed_origins), PATHS)

@@ -16,7 +16,7 @@ from gateway.state.tenants import Tenant
 from gateway.upstream.host import CURRENT_CALL
 
 
-class Inside:
+class InternalCalls:
     """Another tool, through the whole `path`; whether there is one; and whether a caller may still be served.
 
     A credential reaches no more this way than at the endpoint it is for.
@@ -74,7 +74,7 @@ class Inside:
 log = logging.getLogger("gatehouse")
 
 
-class Tasks:
+class BackgroundTasks:
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
 

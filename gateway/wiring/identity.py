@@ -12,37 +12,37 @@ from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request
 
-from gateway.auth.api_keys import Keys
-from gateway.auth.browser_sessions import Browsers
+from gateway.auth.api_keys import ApiKeys
+from gateway.auth.browser_sessions import BrowserSessions
 from gateway.auth.credentials import Credentials, key_id
-from gateway.auth.embedded_issuer import Embedded
-from gateway.auth.external_issuer import Claims, External
-from gateway.auth.introspection import Introspection
+from gateway.auth.embedded_issuer import EmbeddedIssuer
+from gateway.auth.external_issuer import ClaimMapping, ExternalIssuer
+from gateway.auth.introspection import TokenIntrospection
 from gateway.auth.jwks import MAX_BYTES as KEYS_BYTES
-from gateway.auth.jwks import RemoteKeys
+from gateway.auth.jwks import IssuerKeys
 from gateway.auth.revocations import Revocations
-from gateway.auth.server.authlib_adapter import Desk
-from gateway.auth.server.authlib_core import Core
-from gateway.auth.server.authorization_server import Provider, document, encoded, openid
-from gateway.auth.server.client_assertions import Assertions
-from gateway.auth.server.client_documents import MAX_BYTES, SECONDS, Documents
-from gateway.auth.server.clients import Client, Clients
-from gateway.auth.server.codes import Codes
-from gateway.auth.server.pages import Forms
+from gateway.auth.server.authlib_adapter import AuthlibAdapter
+from gateway.auth.server.authlib_core import AuthlibServer
+from gateway.auth.server.authorization_server import AuthorizationServer, document, encoded, openid
+from gateway.auth.server.client_assertions import ClientAssertions
+from gateway.auth.server.client_documents import MAX_BYTES, SECONDS, ClientDocuments
+from gateway.auth.server.clients import RegisteredClient, RegisteredClients
+from gateway.auth.server.codes import AuthorizationCodes
+from gateway.auth.server.pages import CsrfTokens
 from gateway.auth.server.refresh_tokens import RefreshTokens
 from gateway.auth.server.signin import SignIn
-from gateway.auth.signing_keys import Signing
-from gateway.auth.thread_pool import Threads
-from gateway.auth.tokens import LEEWAY, Issuer, Resources, Tokens
+from gateway.auth.signing_keys import SigningKeys
+from gateway.auth.thread_pool import ThreadPool
+from gateway.auth.tokens import LEEWAY, AccessTokens, ProtectedResources, TokenIssuer
 from gateway.auth.users import Users
 from gateway.contract import Caller
 from gateway.contract.caller import ADMIN, SCOPES
-from gateway.edge.authentication import Bearer, Challenge, PlainChallenge
+from gateway.edge.authentication import BearerAuthenticator, OAuthChallenge, PlainChallenge
 from gateway.edge.client_address import client_address, within
-from gateway.edge.ip_rate_limit import Turnstile
+from gateway.edge.ip_rate_limit import IpRateLimiter
 from gateway.edge.mcp_endpoint import Authenticate, Known
-from gateway.edge.oauth_routes import Rates, metadata_router, oauth_router
-from gateway.edge.stream_expiry import Tenures
+from gateway.edge.oauth_routes import OAuthRates, metadata_router, oauth_router
+from gateway.edge.stream_expiry import StreamExpiry
 from gateway.errors import Fault, Kind
 from gateway.outbound import client as outbound_client
 from gateway.outbound import look_up
@@ -50,7 +50,6 @@ from gateway.settings import Settings, is_loopback
 from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import Tenant
-from gateway.wiring.endpoints import operators_url
 from gateway.wiring.limits import counted_routes, failed_sign_ins
 
 if TYPE_CHECKING:
@@ -76,14 +75,14 @@ class Identity:
         self._secrets: Path = settings.data_dir / "secrets"
         self._exit = AsyncExitStack()
         self.local = is_loopback(settings.server.host) and is_loopback(urlsplit(public_url).hostname or "")
-        self.keys = Keys(database, load_secret(self._secrets, "pepper"))
+        self.keys = ApiKeys(database, load_secret(self._secrets, "pepper"))
         self.owner = f"{OWNER[0]}/user:{OWNER[1]}" if self.local and settings.auth.mode == "embedded" else None
         """The principal who owns the machine, where only this one is served."""
-        self.tenures = Tenures()
+        self.tenures = StreamExpiry()
         self.routers: list[APIRouter] = []
-        self.challenge: Challenge | None = None
+        self.challenge: OAuthChallenge | None = None
         self._windows = windows
-        self.turnstile = Turnstile(self._address, counted_routes(windows))
+        self.turnstile = IpRateLimiter(self._address, counted_routes(windows))
 
     @classmethod
     async def open(
@@ -102,27 +101,29 @@ class Identity:
     async def _build(self, served: Callable[[str], bool]) -> None:
         settings = self._settings
         self.revocations = await Revocations.open(self._database)
-        resources = Resources(self._public_url)
-        issuers: dict[str, Issuer] = {}
+        resources = ProtectedResources(self._public_url)
+        issuers: dict[str, TokenIssuer] = {}
         if settings.auth.mode == "embedded":
-            self.signing = await Signing.open(self._database, load_secret(self._secrets, "signing"))
-            self.embedded = Embedded(self._public_url, resources, self.signing, settings.auth.access_token_seconds)
+            self.signing = await SigningKeys.open(self._database, load_secret(self._secrets, "signing"))
+            self.embedded = EmbeddedIssuer(
+                self._public_url, resources, self.signing, settings.auth.access_token_seconds
+            )
             issuers[self.embedded.name] = self.embedded
             self.users = Users(self._database, self.revocations)
-            self.browsers = Browsers(self._database)
+            self.browsers = BrowserSessions(self._database)
             if self.local and not await self.users.exists(*OWNER):
                 await self.users.put(*OWNER, None, SCOPES)
             self.routers.append(self._authorization_server(resources, served))
         opaque = None
         if settings.auth.mode == "external":
             opaque = self._external(resources, issuers)
-        tokens = Tokens(issuers, self.revocations, opaque) if issuers else None
+        tokens = AccessTokens(issuers, self.revocations, opaque) if issuers else None
         user = self.users.exists if settings.auth.mode == "embedded" else None
         self.credentials = Credentials(self.keys, tokens, self.revocations, user)
         if issuers:
-            self.challenge = Challenge(self._public_url, settings.auth.scopes, served)
+            self.challenge = OAuthChallenge(self._public_url, settings.auth.scopes, served)
             self.routers.append(metadata_router(self._public_url, [*issuers], settings.auth.scopes, served))
-        self._bearer = Bearer(self.credentials.verify, leeway=LEEWAY, key_id=key_id)
+        self._bearer = BearerAuthenticator(self.credentials.verify, leeway=LEEWAY, key_id=key_id)
         await self.credentials.on_revoke(self._bearer.forget)
         self.unauthenticated = (self.challenge or PlainChallenge()).unauthenticated
         self.known, self.authenticate = self._let_anyone_in() if settings.auth.mode == "none" else self._ask()
@@ -162,19 +163,21 @@ class Identity:
             return None
         return await self.browsers.new_code(OWNER)
 
-    def _authorization_server(self, resources: Resources, served: Callable[[str], bool]) -> APIRouter:
+    def _authorization_server(self, resources: ProtectedResources, served: Callable[[str], bool]) -> APIRouter:
         auth, pepper = self._settings.auth, load_secret(self._secrets, "pepper")
         by_document = not self.local if auth.client_documents is None else auth.client_documents
-        clients = Clients(self._database, pepper, self.revocations)
-        own = console_client(operators_url(self._settings, self._public_url))
-        desk = Desk(
+        clients = RegisteredClients(self._database, pepper, self.revocations)
+        own = console_client(self._settings.server.operators_url(self._public_url))
+        desk = AuthlibAdapter(
             loop=asyncio.get_running_loop(),
             clients=clients,
             documents=self._documents() if by_document else None,
-            codes=Codes(self._database),
+            codes=AuthorizationCodes(self._database),
             refresh_tokens=RefreshTokens(self._database, self.revocations),
             users=self.users,
-            assertions=Assertions(self._database, frozenset((self._public_url, f"{self._public_url}/oauth/token"))),
+            assertions=ClientAssertions(
+                self._database, frozenset((self._public_url, f"{self._public_url}/oauth/token"))
+            ),
             embedded=self.embedded,
             resources=resources,
             revocations=self.revocations,
@@ -183,37 +186,37 @@ class Identity:
             told=_told,
             own={CONSOLE: own},
         )
-        self.provider = provider = Provider(
+        self.provider = provider = AuthorizationServer(
             public_url=self._public_url,
             local=self.local,
-            core=Core(desk, f"{self._public_url}/oauth/token"),
+            core=AuthlibServer(desk, f"{self._public_url}/oauth/token"),
             threads=self._threads("oauth", 4, 64),
             meet=desk.meet,
             clients=clients,
             users=self.users,
             browsers=self.browsers,
             sign_in=SignIn(self.users, self.browsers, failed_sign_ins(self._windows), local=self.local),
-            forms=Forms(hmac.digest(pepper, b"forms", "sha256"), secure=self._public_url.startswith("https://")),
+            forms=CsrfTokens(hmac.digest(pepper, b"forms", "sha256"), secure=self._public_url.startswith("https://")),
             redirects=auth.redirects,
             own=own.redirect_uris,
         )
         described = document(self._public_url, SCOPES, documents=by_document)
         # Clients of older revisions take the endpoint's own path for the server's.
         aliases = dict.fromkeys(("/mcp", urlsplit(self._public_url).path or "/mcp"))
-        rates = Rates(auth.authorize_rate, auth.token_rate, auth.registration_rate)
+        rates = OAuthRates(auth.authorize_rate, auth.token_rate, auth.registration_rate)
         documents = (described, openid(described))
         published, turnstile = self.signing.published, self.turnstile
         return oauth_router(provider, encoded, documents, published, self._address, turnstile, rates, [*aliases])
 
     def _external(
-        self, resources: Resources, issuers: dict[str, Issuer]
+        self, resources: ProtectedResources, issuers: dict[str, TokenIssuer]
     ) -> Callable[[str], Awaitable[Caller | None]] | None:
         """Fills `issuers`; gives what opaque tokens are asked with, where an issuer has it."""
-        asked: list[Introspection] = []
+        asked: list[TokenIntrospection] = []
         for entry in self._settings.auth.issuers:
             http = outbound_client(allow_private=entry.allow_private, max_bytes=KEYS_BYTES, timeout=5.0)
             self._exit.push_async_callback(http.aclose)
-            claims = Claims(
+            claims = ClaimMapping(
                 tenant=entry.tenant,
                 tenant_claim=entry.tenant_claim,
                 tenants=entry.tenants,
@@ -222,9 +225,9 @@ class Identity:
                 scopes_claim=entry.scopes_claim,
                 scope_map=entry.scope_map,
             )
-            issuer = External(
+            issuer = ExternalIssuer(
                 entry.issuer,
-                RemoteKeys(http, entry.issuer),
+                IssuerKeys(http, entry.issuer),
                 resources,
                 claims,
                 algorithms=frozenset(entry.algorithms),
@@ -234,20 +237,20 @@ class Identity:
             issuers[entry.issuer] = issuer
             if (opaque := entry.introspection) is not None:
                 client = (opaque.client_id, opaque.client_secret.get_secret_value())
-                asked.append(Introspection(http, opaque.url, client, issuer))
+                asked.append(TokenIntrospection(http, opaque.url, client, issuer))
         return partial(_any, asked) if asked else None
 
-    def _documents(self) -> Documents:
+    def _documents(self) -> ClientDocuments:
         auth = self._settings.auth
         private = frozenset(auth.client_document_private_hosts)
         # Whoever writes the address may run the servers of its name too, and those need not hurry.
         names = partial(self._threads("names", 4, 16), look_up)
         http = outbound_client(allow_private=private, max_bytes=MAX_BYTES, timeout=SECONDS, resolver=names)
         self._exit.push_async_callback(http.aclose)
-        return Documents(http, auth.client_document_domains)
+        return ClientDocuments(http, auth.client_document_domains)
 
-    def _threads(self, name: str, most: int, waiting: int) -> Threads:
-        threads = Threads(name, most, waiting)
+    def _threads(self, name: str, most: int, waiting: int) -> ThreadPool:
+        threads = ThreadPool(name, most, waiting)
         self._exit.push_async_callback(threads.close)
         return threads
 
@@ -284,8 +287,8 @@ def _given(headers: Mapping[str, str]) -> str | None:
     return given
 
 
-def console_client(url: str) -> Client:
-    return Client(
+def console_client(url: str) -> RegisteredClient:
+    return RegisteredClient(
         id=CONSOLE,
         name="The console",
         redirect_uris=(f"{url}/console/signed-in",),
@@ -296,7 +299,7 @@ def console_client(url: str) -> Client:
     )
 
 
-async def _any(asked: Sequence[Introspection], text: str) -> Caller | None:
+async def _any(asked: Sequence[TokenIntrospection], text: str) -> Caller | None:
     for introspection in asked:
         if (caller := await introspection(text)) is not None:
             return caller

@@ -9,33 +9,33 @@ from typing import TYPE_CHECKING
 
 import limits
 
-from gateway.auth.server.signin import MemoryTally, Tally
+from gateway.auth.server.signin import FailureCounter, MemoryFailureCounter
 from gateway.edge.ip_rate_limit import Shared
-from gateway.settings.limits import LimitRule, Limits
-from gateway.stages.limit import Costs, Limit, Rule
+from gateway.settings.limits import LimitRule, LimitSettings
+from gateway.stages.limit import CallCosts, Limit, RateRule
 from gateway.state.bus import MemoryBus
-from gateway.state.windows import Charge
+from gateway.state.windows import WindowCharge
 
 if TYPE_CHECKING:
     from gateway.state.redis_bus import RedisBus
     from gateway.state.redis_windows import RedisWindows
 
 
-def limit_stage(settings: Limits, windows: "RedisWindows | None") -> Limit:
+def limit_stage(settings: LimitSettings, windows: "RedisWindows | None") -> Limit:
     """Counted in memory by one process, in Redis by several."""
     rate = limits.parse(settings.calls)
-    rules = [Rule("calls", rate.amount, rate.get_expiry()), *(_rule(*each) for each in settings.rules.items())]
-    costs = Costs(tuple(settings.costs.items()), settings.cost_per_kilobyte)
+    rules = [RateRule("calls", rate.amount, rate.get_expiry()), *(_rule(*each) for each in settings.rules.items())]
+    costs = CallCosts(tuple(settings.costs.items()), settings.cost_per_kilobyte)
     if windows is None:
         return Limit(rules, costs)
-    from gateway.state.redis_windows import Unreachable
+    from gateway.state.redis_windows import RedisUnavailable
 
-    return Limit(rules, costs, windows, Unreachable)
+    return Limit(rules, costs, windows, RedisUnavailable)
 
 
-def _rule(name: str, given: LimitRule) -> Rule:
+def _rule(name: str, given: LimitRule) -> RateRule:
     rate = limits.parse(given.rate)
-    return Rule(
+    return RateRule(
         name,
         rate.amount,
         rate.get_expiry(),
@@ -60,39 +60,39 @@ def counted_routes(windows: "RedisWindows | None") -> Shared | None:
     """For `Turnstile`. While Redis is away each process still counts for itself."""
     if windows is None:
         return None
-    from gateway.state.redis_windows import Unreachable
+    from gateway.state.redis_windows import RedisUnavailable
 
     async def take(key: str, amount: float, seconds: float) -> float:
         if windows.spend((key,), time.monotonic()):
             return 0.0
         try:
-            short = await windows.take([Charge(key, amount, seconds)])
-        except Unreachable:
+            short = await windows.take([WindowCharge(key, amount, seconds)])
+        except RedisUnavailable:
             return 0.0
         return 0.0 if short is None else short.wait
 
     return take
 
 
-def failed_sign_ins(windows: "RedisWindows | None") -> Tally:
-    return MemoryTally() if windows is None else _SharedTally(windows)
+def failed_sign_ins(windows: "RedisWindows | None") -> FailureCounter:
+    return MemoryFailureCounter() if windows is None else _SharedTally(windows)
 
 
 class _SharedTally:
     """Counts in Redis, and beside it in this process, which alone counts while Redis is away."""
 
     def __init__(self, windows: "RedisWindows") -> None:
-        from gateway.state.redis_windows import Unreachable
+        from gateway.state.redis_windows import RedisUnavailable
 
         self._windows = windows
-        self._down = Unreachable
-        self._here = MemoryTally()
+        self._down = RedisUnavailable
+        self._here = MemoryFailureCounter()
 
     async def take(self, name: str, most: int, seconds: float) -> float:
         if (here := await self._here.take(name, most, seconds)) > 0:
             return here
         try:
-            short = await self._windows.take([Charge(f"sign-in|{name}", most, seconds)])
+            short = await self._windows.take([WindowCharge(f"sign-in|{name}", most, seconds)])
         except self._down:
             return 0.0
         if short is None:
@@ -103,4 +103,4 @@ class _SharedTally:
     async def give_back(self, name: str, seconds: float) -> None:
         await self._here.give_back(name, seconds)
         with suppress(self._down):
-            await self._windows.add([Charge(f"sign-in|{name}", 1.0, seconds, weight=-1.0)])
+            await self._windows.add([WindowCharge(f"sign-in|{name}", 1.0, seconds, weight=-1.0)])

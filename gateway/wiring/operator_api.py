@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.snapshot import Snapshot
 from gateway.contract import Backend, Bus, Call, Caller, Json
-from gateway.protocol.stream_limits import Caps
+from gateway.policy.active_policies import ActivePolicies
+from gateway.policy.explain import PolicyExplainer
+from gateway.protocol.stream_limits import StreamLimits
 from gateway.settings import Settings
 from gateway.stages.limit import Limit
 from gateway.stages.share import Share
 from gateway.state.audit_sqlite import FILE as AUDIT
-from gateway.state.call_history import Calls
+from gateway.state.call_history import CallHistory
 from gateway.state.catalogue_rows import CatalogueRows
-from gateway.state.windows import Charge
+from gateway.state.tenants import Tenant
+from gateway.state.windows import WindowCharge
 from gateway.telemetry.span import target
 from gateway.upstream.local import LocalBackend
 from gateway.upstream.remote import RemoteBackend
@@ -32,14 +35,14 @@ if TYPE_CHECKING:
     from gateway.state.redis_windows import RedisWindows
 
 
-class Looking:
+class OperatorCallHistory:
     """`owner` is a principal who sees every tenant beside those that the settings name."""
 
     def __init__(self, settings: Settings, owner: str | None, under_way: Callable[[], Sequence[Call]]) -> None:
         self._organisation = frozenset((*settings.console.organisation, *((owner,) if owner else ())))
         self._under_way = under_way
         at = settings.database.url
-        self.calls = Calls(settings.data_dir / AUDIT, at.get_secret_value() if at is not None else None)
+        self.calls = CallHistory(settings.data_dir / AUDIT, at.get_secret_value() if at is not None else None)
 
     def reach(self, operator: Caller) -> str | None:
         """The tenant that an operator may look at; None for all of them."""
@@ -74,8 +77,10 @@ _MOST: Final = 1000
 """Rows of each kind at most: those that use most."""
 
 
-class Usage:
-    def __init__(self, limit: Limit, share: Share, caps: Caps, bus: Bus, windows: "RedisWindows | None") -> None:
+class UsageReporter:
+    def __init__(
+        self, limit: Limit, share: Share, caps: StreamLimits, bus: Bus, windows: "RedisWindows | None"
+    ) -> None:
         self._limit = limit
         self._share = share
         self._caps = caps
@@ -136,7 +141,7 @@ class Usage:
             known["taken"] += each["taken"]
         rows = list(found.values())
         if self._windows is not None:
-            charges = [Charge(*row["charge"]) for row in rows]
+            charges = [WindowCharge(*row["charge"]) for row in rows]
             for row, (taken, _) in zip(rows, await self._windows.look(charges), strict=True):
                 # What a process counted while Redis was away is its own, and on top.
                 row["taken"] += taken
@@ -165,7 +170,7 @@ def _summed(everyone: list[Json], kind: str, by: tuple[str, ...], add: tuple[str
     return sorted(rows, key=lambda row: -sum(row[name] for name in add))[:_MOST]
 
 
-class Healths:
+class BackendHealthReporter:
     def __init__(self, catalogue: Catalogue, rows: CatalogueRows, backend: Callable[[str], Backend | None]) -> None:
         self._catalogue = catalogue
         self._rows = rows
@@ -205,3 +210,20 @@ class Healths:
                 for each in (await self._rows.changes(namespace, tenant) if not backend.trusted else ())
             ],
         }
+
+
+class OperatorPolicyExplainer:
+    def __init__(self, tenant: Callable[[str], Tenant | None], policies: ActivePolicies, catalogue: Catalogue) -> None:
+        self._tenant = tenant
+        self._policies = policies
+        self._catalogue = catalogue
+
+    def why(self, caller: Caller, tool: str, arguments: Json, approved: bool, own: bool = False) -> Json:
+        """What would become of that call, and by which policies; `own` as in `Explain.why`."""
+        explain = PolicyExplainer(self._tenant, self._policies, self._catalogue.everything().tools.get)
+        return explain.why(caller, tool, arguments, approved=approved, own=own).as_json()
+
+    def seen_tools(self, caller: Caller) -> list[Json]:
+        """The tools as they are listed to that caller."""
+        view = self._catalogue.view(caller, "/mcp")
+        return view.items("tools/list") if view else []

@@ -11,7 +11,7 @@ from gateway.settings import Settings
 from gateway.state.audit import AuditLog
 from gateway.state.bus import MemoryBus, open_bus
 from gateway.state.database import Database
-from gateway.state.sessions import Sessions
+from gateway.state.sessions import SessionRows
 from gateway.state.stores import Stores, open_stores
 from gateway.state.tenants import Tenants
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class Storage:
     database: Database
     tenants: Tenants
-    sessions: Sessions
+    sessions: SessionRows
     audit: AuditLog
     stores: "Stores | PostgresStores"
     http: httpx.AsyncClient
     bus: "MemoryBus | RedisBus"
 
     @classmethod
-    async def open(cls, settings: Settings, leave: Callable[[Callable[[], Awaitable[None]]], object]) -> "Ground":
+    async def open(cls, settings: Settings, leave: Callable[[Callable[[], Awaitable[None]]], object]) -> "Storage":
         """Each is handed to `leave` as soon as it is open: what comes after it may fail."""
         url = settings.database.url.get_secret_value() if settings.database.url is not None else None
         database = await Database.open(settings.data_dir, url)
@@ -45,4 +45,4 @@ class Ground:
         at = settings.bus.url.get_secret_value() if settings.bus.url is not None else None
         bus = await open_bus(at, settings.bus.prefix)
         leave(bus.close)
-        return cls(database, await Tenants.open(database), await Sessions.open(database), audit, stores, http, bus)
+        return cls(database, await Tenants.open(database), await SessionRows.open(database), audit, stores, http, bus)

@@ -21,29 +21,29 @@ from gateway.contract import Bus, Call, Result
 from gateway.edge.api.authorization import Authenticate
 from gateway.edge.ops_routes import metrics_router
 from gateway.errors import Fault
-from gateway.protocol.subscriptions import Hub
+from gateway.protocol.subscriptions import Subscriptions
 from gateway.settings import Settings
-from gateway.settings.telemetry import Otlp
+from gateway.settings.telemetry import OtlpSettings
 from gateway.stages.trace import Trace
 from gateway.state.audit import AuditLog
 from gateway.state.audit_chain import LINKED, Linked
-from gateway.telemetry.call_telemetry import CallLines, Keep, Spans
+from gateway.telemetry.call_telemetry import CallLog, Keep, SpanRecorder
 from gateway.telemetry.export import Exporter
-from gateway.telemetry.log import Lines
-from gateway.telemetry.metric_families import Family, as_text
+from gateway.telemetry.log import LogLines
+from gateway.telemetry.metric_families import MetricFamily, as_text
 from gateway.telemetry.metrics import CallMetrics
-from gateway.telemetry.otlp import Encoder
+from gateway.telemetry.otlp import OtlpEncoder
 from gateway.telemetry.otlp_log import OtlpHandler, audit_record, call_record
 from gateway.telemetry.sampling import Sampler
-from gateway.telemetry.senders import GrpcSender, HttpSender, Sender
+from gateway.telemetry.senders import GrpcSender, HttpSender, OtlpSender
 from gateway.telemetry.trace_store import FILE, StoreHandler, TraceStore
-from gateway.telemetry.worker_metrics import Lag, Peers
+from gateway.telemetry.worker_metrics import LoopLag, WorkerMetrics
 from gateway.upstream.bridge import Bridges
-from gateway.upstream.health import Health, LoadError
-from gateway.wiring.backends import Backends
-from gateway.wiring.endpoints import Eras
+from gateway.upstream.health import UpstreamHealth, LoadError
+from gateway.wiring.backends import ServedBackends
+from gateway.wiring.endpoints import McpProtocol
 
-Gauges = Callable[[], Iterable[Family]]
+Gauges = Callable[[], Iterable[MetricFamily]]
 
 _BREAKER: Final = {"closed": 0, "half-open": 1, "open": 2}
 
@@ -52,10 +52,10 @@ _STATES: Final = ("unknown", "up", "failing", "down")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-class Watching:
+class TelemetryWiring:
     """What is told of each call, to whom, and what can be asked meanwhile. Raises `LoadError` where an extra lacks."""
 
-    def __init__(self, settings: Settings, version: str, lines: Lines) -> None:
+    def __init__(self, settings: Settings, version: str, lines: LogLines) -> None:
         told, traces = settings.telemetry, settings.telemetry.traces
         self._version = version
         self._otlp = told.otlp
@@ -70,17 +70,19 @@ class Watching:
             self._store = TraceStore(settings.data_dir / FILE, told.store.max_mb, told.store.max_age)
             keepers.append(self._store.keep)
             self._listen(StoreHandler(self._store.log))
-        self.spans = Spans(keepers, slow=traces.slow, open=frozenset(traces.content))
+        self.spans = SpanRecorder(keepers, slow=traces.slow, open=frozenset(traces.content))
         self.calls = CallMetrics()
-        self.lag = Lag()
+        self.lag = LoopLag()
         self._gauges: list[Gauges] = [self.calls.families, self._process]
         self._began = time.time()
         self.trace = Trace(Sampler(traces.share, follow_parent=traces.follow_parent), self._tellers(settings, lines))
         self._interval = told.otlp.metrics_interval if self._exporter is not None and told.otlp.metrics else None
 
-    def _tellers(self, settings: Settings, lines: Lines) -> Callable[[Call, Result | None, BaseException | None], None]:
+    def _tellers(
+        self, settings: Settings, lines: LogLines
+    ) -> Callable[[Call, Result | None, BaseException | None], None]:
         spans, calls, exporter = self.spans.told, self.calls.told, self._exporter
-        line = CallLines(lines.put, settings.log.format).told if settings.log.level in ("debug", "info") else None
+        line = CallLog(lines.put, settings.log.format).told if settings.log.level in ("debug", "info") else None
         logged = exporter.log if exporter is not None and settings.telemetry.otlp.logs else None
         if logged is not None:
             self._listen(OtlpHandler(logged))
@@ -117,12 +119,12 @@ class Watching:
         """Ask these whenever somebody looks."""
         self._gauges.append(gauges)
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[MetricFamily]:
         return [family for gauges in self._gauges for family in gauges()]
 
-    def together(self, bus: Bus, workers: int) -> Peers:
+    def together(self, bus: Bus, workers: int) -> WorkerMetrics:
         """The metrics of all workers that share this one's port."""
-        return Peers(bus, f"{socket.gethostname()}:{os.getppid()}", workers, self.families)
+        return WorkerMetrics(bus, f"{socket.gethostname()}:{os.getppid()}", workers, self.families)
 
     async def send_metrics(self, sleep: Callable[[float], Awaitable[Any]]) -> None:
         """To the collector, again and again; each worker sends its own."""
@@ -143,26 +145,28 @@ class Watching:
                 self._exporter.metrics(self.families())
             await self._exporter.close()
 
-    def _process(self) -> list[Family]:
-        build = Family("gatehouse.build.info", "The version that runs.", "gauge", together="max")
+    def _process(self) -> list[MetricFamily]:
+        build = MetricFamily("gatehouse.build.info", "The version that runs.", "gauge", together="max")
         build.add(1, ("version", self._version))
-        began = Family("process.start.time", "Unix time of the start.", "gauge", "s", "max")
+        began = MetricFamily("process.start.time", "Unix time of the start.", "gauge", "s", "max")
         began.add(self._began)
         used = resource.getrusage(resource.RUSAGE_SELF)
-        cpu = Family("process.cpu", "Seconds of CPU used.", "counter", "s")
+        cpu = MetricFamily("process.cpu", "Seconds of CPU used.", "counter", "s")
         cpu.add(used.ru_utime + used.ru_stime)
-        lag = Family("gatehouse.event_loop.lag", "Worst delay of the last 15 seconds.", "gauge", "s", "max")
+        lag = MetricFamily("gatehouse.event_loop.lag", "Worst delay of the last 15 seconds.", "gauge", "s", "max")
         lag.add(self.lag.worst)
-        running = Family("gatehouse.calls.running", "Calls under way.", "gauge")
+        running = MetricFamily("gatehouse.calls.running", "Calls under way.", "gauge")
         running.add(self.trace.running)
-        tasks = Family("gatehouse.tasks", "Tasks of the event loop.", "gauge")
+        tasks = MetricFamily("gatehouse.tasks", "Tasks of the event loop.", "gauge")
         tasks.add(len(asyncio.all_tasks()))
         return [build, began, cpu, _memory(), lag, running, tasks, *self._export()]
 
-    def _export(self) -> list[Family]:
-        sent = Family("gatehouse.telemetry.sent", "Spans, metrics and log records that a collector took.", "counter")
-        dropped = Family("gatehouse.telemetry.dropped", "Those that found no room or were refused.", "counter")
-        failed = Family("gatehouse.telemetry.failures", "Attempts that the collector did not take.", "counter")
+    def _export(self) -> list[MetricFamily]:
+        sent = MetricFamily(
+            "gatehouse.telemetry.sent", "Spans, metrics and log records that a collector took.", "counter"
+        )
+        dropped = MetricFamily("gatehouse.telemetry.dropped", "Those that found no room or were refused.", "counter")
+        failed = MetricFamily("gatehouse.telemetry.failures", "Attempts that the collector did not take.", "counter")
         if self._exporter is not None:
             counted = (
                 (sent, self._exporter.sent),
@@ -175,13 +179,13 @@ class Watching:
         return [sent, dropped, failed]
 
 
-def backend_families(healths: Mapping[str, Health], ages: Mapping[str, float]) -> list[Family]:
+def backend_families(healths: Mapping[str, UpstreamHealth], ages: Mapping[str, float]) -> list[MetricFamily]:
     """How each backend is."""
-    state = Family("gatehouse.backend.state", "1 for the state that a backend is in.", "gauge", together="max")
-    breaker = Family("gatehouse.breaker.state", "0 closed, 1 half open, 2 open.", "gauge", together="max")
-    running = Family("gatehouse.backend.calls.running", "Calls under way at a backend.", "gauge")
-    waiting = Family("gatehouse.backend.calls.waiting", "Calls that wait for a place at a backend.", "gauge")
-    age = Family("gatehouse.catalogue.age", "Seconds since a backend's lists were read.", "gauge", "s", "max")
+    state = MetricFamily("gatehouse.backend.state", "1 for the state that a backend is in.", "gauge", together="max")
+    breaker = MetricFamily("gatehouse.breaker.state", "0 closed, 1 half open, 2 open.", "gauge", together="max")
+    running = MetricFamily("gatehouse.backend.calls.running", "Calls under way at a backend.", "gauge")
+    waiting = MetricFamily("gatehouse.backend.calls.waiting", "Calls that wait for a place at a backend.", "gauge")
+    age = MetricFamily("gatehouse.catalogue.age", "Seconds since a backend's lists were read.", "gauge", "s", "max")
     for namespace, health in healths.items():
         where = ("backend", namespace)
         for each in _STATES:
@@ -194,9 +198,9 @@ def backend_families(healths: Mapping[str, Health], ages: Mapping[str, float]) -
     return [state, breaker, running, waiting, age]
 
 
-def counted(name: str, help: str, values: Mapping[str, int] | int, label: str = "backend") -> Family:
+def counted(name: str, help: str, values: Mapping[str, int] | int, label: str = "backend") -> MetricFamily:
     """A gauge of plain counts."""
-    family = Family(name, help, "gauge")
+    family = MetricFamily(name, help, "gauge")
     if isinstance(values, int):
         family.add(values)
     else:
@@ -205,22 +209,22 @@ def counted(name: str, help: str, values: Mapping[str, int] | int, label: str = 
     return family
 
 
-async def shown(peers: Peers) -> str:
+async def shown(peers: WorkerMetrics) -> str:
     return as_text(await peers.families())
 
 
-def _memory() -> Family:
-    memory = Family("process.resident_memory", "Bytes of memory in use.", "gauge", "By")
+def _memory() -> MetricFamily:
+    memory = MetricFamily("process.resident_memory", "Bytes of memory in use.", "gauge", "By")
     with open("/proc/self/statm") as statm:
         memory.add(int(statm.read().split()[1]) * _PAGE)
     return memory
 
 
-def _exporter(otlp: Otlp, version: str) -> Exporter | None:
+def _exporter(otlp: OtlpSettings, version: str) -> Exporter | None:
     return Exporter(sender(otlp), encoder(version)) if otlp.url is not None else None
 
 
-def sender(otlp: Otlp) -> Sender:
+def sender(otlp: OtlpSettings) -> OtlpSender:
     """To the collector that is named. Raises `LoadError` where an extra lacks."""
     assert otlp.url is not None
     headers = {name: value.get_secret_value() for name, value in otlp.headers.items()}
@@ -231,8 +235,8 @@ def sender(otlp: Otlp) -> Sender:
         raise LoadError("telemetry.otlp.protocol: gRPC needs the extra: pip install 'gatehouse[otlp-grpc]'") from exc
 
 
-def encoder(version: str) -> Encoder:
-    return Encoder(_resource(version), version)
+def encoder(version: str) -> OtlpEncoder:
+    return OtlpEncoder(_resource(version), version)
 
 
 def _resource(version: str) -> dict[str, Any]:
@@ -245,10 +249,17 @@ def _resource(version: str) -> dict[str, Any]:
     return dict(Resource.create({**named, "service.instance.id": instance}).attributes)
 
 
-def gauges(backends: Backends, catalogue: Catalogue, bridges: Bridges, eras: Eras, hub: Hub, audit: AuditLog) -> Gauges:
+def gauges(
+    backends: ServedBackends,
+    catalogue: Catalogue,
+    bridges: Bridges,
+    eras: McpProtocol,
+    hub: Subscriptions,
+    audit: AuditLog,
+) -> Gauges:
     """What is asked of the rooms whenever somebody looks."""
 
-    def look() -> list[Family]:
+    def look() -> list[MetricFamily]:
         healths = backends.healths()
         return [
             *backend_families(healths, catalogue.ages()),
@@ -263,7 +274,7 @@ def gauges(backends: Backends, catalogue: Catalogue, bridges: Bridges, eras: Era
 
 def metrics(
     settings: Settings,
-    watching: Watching,
+    watching: TelemetryWiring,
     bus: Bus,
     authenticate: Authenticate,
     spawn: Callable[[Coroutine[Any, Any, None]], None],

@@ -16,7 +16,7 @@ import yaml
 from tests.deploy.chart import CASES, CHART, RELEASES, ROOT, documents, golden, helm, one, rendered, template, values
 from tests.deploy.golden import kept
 from tests.missing import missing
-from tests.peers.npm import NODE, environment, peer
+from tests.peers.npm import NODE, environment, install_package
 from tests.repo.documents import blocks, links
 
 CRDS = {
@@ -85,7 +85,7 @@ def _checked(objects: list[Any]) -> list[str | None]:
     asked: list[Any] = []
     for each in objects:
         package, version, group = CRDS[each["kind"]]
-        module = peer((package, version)) / "node_modules" / package / group / f"{each['kind']}.js"
+        module = install_package((package, version)) / "node_modules" / package / group / f"{each['kind']}.js"
         asked.append({"module": str(module), "object": each})
     command, given = [str(NODE), str(Path(__file__).with_name("crds.mjs"))], json.dumps(asked)
     done = subprocess.run(command, env=environment(), input=given, capture_output=True, text=True, timeout=60)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from gateway.auth.api_keys import Keys
+from gateway.auth.api_keys import ApiKeys
 from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from tests.faults.client import TOKEN, Client, Said, connections
@@ -58,7 +58,7 @@ async def _keys(folder: Path, clients: int) -> list[str]:
     """A user each, made as the command makes them, but in one process: each start of it takes a second."""
     data = folder / ".gatehouse"
     database = await Database.open(data)
-    keys = Keys(database, load_secret(data / "secrets", "pepper"))
+    keys = ApiKeys(database, load_secret(data / "secrets", "pepper"))
     try:
         return [(await keys.create("default", f"user-{number}"))[0] for number in range(clients)]
     finally:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.driver import close_lanes, drive, open_lanes
-from bench.wire import Door
+from bench.driver import close_connections, drive, open_connections
+from bench.wire import Endpoint
 from tests.faults.client import Client, connections
 from tests.faults.kills import SERVER, UNLIMITED
 from tests.flows.killable import Program
@@ -65,8 +65,8 @@ async def neighbours(folder: Path, rounds: int = ROUNDS, calls: int = CALLS) -> 
 
 async def _round(served: Served, calls: int) -> Round:
     """Three backends are called by 8 connections; meanwhile a client keeps trying the other two, well or ill."""
-    doors = [Door(served.port, "modern", f"b{number % 3}_echo", served.key) for number in range(8)]
-    lanes = await open_lanes(doors)
+    doors = [Endpoint(served.port, "modern", f"b{number % 3}_echo", served.key) for number in range(8)]
+    lanes = await open_connections(doors)
     async with connections() as http:
         client = Client(http, served.url, served.key)
         bothering = [asyncio.create_task(_bother(client, name)) for name in ("b3_echo", "b4_echo")]
@@ -80,7 +80,7 @@ async def _round(served: Served, calls: int) -> Round:
             for task in bothering:
                 task.cancel()
             await asyncio.gather(*bothering, return_exceptions=True)
-            close_lanes(lanes)
+            close_connections(lanes)
     return Round(spent / tally.calls, tally.histogram.percentile(0.5), statistics.median(times))
 
 

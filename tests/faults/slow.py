@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.driver import close_lanes, drive, open_lanes
-from bench.wire import Door
+from bench.driver import close_connections, drive, open_connections
+from bench.wire import Endpoint
 from tests.faults.kills import UNLIMITED
 from tests.flows.process import Served, serving, write_settings
 
@@ -74,10 +74,10 @@ async def _drip(port: int) -> float:
 
 async def _cost(served: Served, seconds: float) -> float:
     """CPU of the gateway for each call of eight good connections."""
-    lanes = await open_lanes([Door(served.port, "modern", "plain_echo", served.key)] * 8)
+    lanes = await open_connections([Endpoint(served.port, "modern", "plain_echo", served.key)] * 8)
     try:
         before = served.cpu()
         tally = await drive(lanes, seconds=seconds)
         return (served.cpu() - before) / tally.calls
     finally:
-        close_lanes(lanes)
+        close_connections(lanes)

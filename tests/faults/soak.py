@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 
-from bench.driver import close_lanes, drive, open_lanes
-from bench.wire import Door, Era
+from bench.driver import close_connections, drive, open_connections
+from bench.wire import Endpoint, Era
 from tests.faults.client import Client, connections
 from tests.faults.kills import UNLIMITED
 from tests.flows.process import HANDSHAKE, Served, serving, write_settings
@@ -58,7 +58,9 @@ async def soak(folder: Path, calls: int) -> Soaked:
     soaked, began = Soaked(), time.monotonic()
     with serving(folder) as served:
         async with connections(LANES * 2) as http:
-            lanes = await open_lanes([Door(served.port, _era(lane), "bench_echo", served.key) for lane in range(LANES)])
+            lanes = await open_connections(
+                [Endpoint(served.port, _era(lane), "bench_echo", served.key) for lane in range(LANES)]
+            )
             for batch in range(BATCHES):
                 mixed = max(40, calls // BATCHES // MIXED)
                 tally = await drive(lanes, seconds=3600, limit=calls // BATCHES - mixed)
@@ -68,7 +70,7 @@ async def soak(folder: Path, calls: int) -> Soaked:
                 soaked.samples.append(await _sample(http, served, soaked.calls))
                 if batch % 10 == 9:
                     print(f"     {soaked.calls} calls, {soaked.samples[-1]}", flush=True)
-            close_lanes(lanes)
+            close_connections(lanes)
     soaked.seconds = time.monotonic() - began
     return soaked
 

@@ -11,7 +11,7 @@ import uvicorn
 from gateway.app import Gatehouse
 from gateway.runner import config, listen
 from gateway.settings import load
-from gateway.telemetry.log import Lines
+from gateway.telemetry.log import LogLines
 
 
 class _Server(uvicorn.Server):
@@ -22,7 +22,7 @@ class _Server(uvicorn.Server):
 async def main() -> None:
     settings = load(Path(sys.argv[1]), {})
     bound = listen(settings)
-    house = await Gatehouse.open(settings, Lines(sys.stderr), bound.getsockname()[1])
+    house = await Gatehouse.open(settings, LogLines(sys.stderr), bound.getsockname()[1])
     print(f"http://127.0.0.1:{bound.getsockname()[1]}", flush=True)
     await _Server(config(house)).serve(sockets=[bound])
 

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from gateway.contract import Caller
-from gateway.protocol.multi_round import Rounds
-from gateway.protocol.sealed_tokens import Seal, mint_state
+from gateway.protocol.multi_round import MultiRound
+from gateway.protocol.sealed_tokens import TokenSeal, mint_state
 from gateway.protocol.strict_json import digest
 from tests.flows.process import HANDSHAKE, Json, Served, modern, modern_headers, run, starting, write_settings
 
@@ -65,11 +65,11 @@ def test_asked_at_one_and_answered_at_the_other_in_the_modern_era(pair: Pair) ->
 
 def test_an_approval_older_than_ten_minutes_is_refused(pair: Pair) -> None:
     one, two = pair
-    secret = Seal([(one.folder / ".gatehouse/secrets/seal").read_bytes()])
+    secret = TokenSeal([(one.folder / ".gatehouse/secrets/seal").read_bytes()])
     params: Json = {"name": "danger_drop", "arguments": {"name": "late"}}
     fresh = drop(one, "late")["result"]["requestState"]
     owner = Caller("default", "owner")
-    _, answered = Rounds(secret).opened(owner, "tools/call", {**params, "requestState": fresh})
+    _, answered = MultiRound(secret).opened(owner, "tools/call", {**params, "requestState": fresh})
     assert answered is not None
 
     def minted(age: float) -> str:

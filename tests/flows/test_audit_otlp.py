@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.state.audit_sqlite import AuditFile, prepare
+from gateway.state.audit_sqlite import SqliteAuditTables, prepare
 from tests.flows.process import run as command
 from tests.flows.process import write_settings
 from tests.peers.collector import COLLECTORS, Collector, attributes
@@ -29,7 +29,7 @@ def otlp(collector: Any) -> dict[str, Any]:
 
 
 async def kept(folder: Path) -> list[dict[str, Any]]:
-    file = AuditFile(await prepare(folder))
+    file = SqliteAuditTables(await prepare(folder))
     try:
         return list(file.records())
     finally:

@@ -15,7 +15,7 @@ import pytest
 import redis.asyncio
 from websockets.asyncio.client import connect
 
-from tests.backends.roblox.fake_studio import Json, Peer
+from tests.backends.roblox.fake_studio import FakeStudio, Json
 from tests.flows.process import FILE, Served, modern, modern_headers, run, starting, write_settings
 from tests.servers import Valkey
 
@@ -75,7 +75,7 @@ def house(tmp_path_factory: pytest.TempPathFactory, _shared_valkey: Valkey) -> I
         yield House(folder, one, two, key, _shared_valkey.url)
 
 
-class Wanderer(Peer):
+class Wanderer(FakeStudio):
     """A Studio each of whose requests reaches the next of several workers."""
 
     def __init__(self, house: House, first: Served, second: Served, **more: Any) -> None:
@@ -106,14 +106,14 @@ async def connected(house: House, at: Served, names: set[str]) -> list[Json]:
 
 
 async def test_a_call_at_any_replica_reaches_the_studio_at_another(house: House) -> None:
-    async with Peer(house.one.base, house.key, name="desk") as studio:
-        await studio.ready()
+    async with FakeStudio(house.one.base, house.key, name="desk") as studio:
+        await studio.wait_until_connected()
         (seen,) = await connected(house, house.two, {"desk"})
         assert seen["studioId"] == studio.session
         for at in (house.one, house.two):
             answer = await house.call(at, "roblox_bridge_ping")
             assert answer["structuredContent"]["output"]["operation"] == "bridge.ping"
-        assert len(studio.asked) == 2
+        assert len(studio.requests) == 2
     await connected(house, house.two, set())
 
 
@@ -121,7 +121,7 @@ async def test_a_studio_may_reach_another_replica_with_each_request_and_no_call_
     house: House,
 ) -> None:
     async with Wanderer(house, house.two, house.one, name="wanderer") as studio:
-        await studio.ready()
+        await studio.wait_until_connected()
         await connected(house, house.one, {"wanderer"})
         await connected(house, house.two, {"wanderer"})
         paths = [f"Workspace.P{number}" for number in range(30)]
@@ -130,7 +130,7 @@ async def test_a_studio_may_reach_another_replica_with_each_request_and_no_call_
             *(house.call(at, "roblox_instance_get", {"instancePath": path}) for path, at in ways)
         )
         assert [each["structuredContent"]["output"]["instancePath"] for each in answers] == paths
-        assert sorted(each["payload"]["instancePath"] for each in studio.asked) == sorted(paths)
+        assert sorted(each["payload"]["instancePath"] for each in studio.requests) == sorted(paths)
         assert studio.opened == 1
         left = await studio._http.delete(f"/v1/bridge/session/{studio.session}/close")
         assert left.status_code == 204
@@ -146,7 +146,9 @@ async def test_a_studios_token_is_never_on_the_bus(house: House) -> None:
 
         watching = asyncio.create_task(watch())
         async with Wanderer(house, house.one, house.two, name="careful") as studio:
-            await studio.ready()  # it has been given its own token back, by a process that does not hold its session
+            await (
+                studio.wait_until_connected()
+            )  # it has been given its own token back, by a process that does not hold its session
             await connected(house, house.two, {"careful"})
             await house.call(house.two, "roblox_bridge_ping")
         watching.cancel()
@@ -156,8 +158,8 @@ async def test_a_studios_token_is_never_on_the_bus(house: House) -> None:
 
 
 async def test_a_studio_that_hangs_up_at_another_replica_loses_nothing(house: House) -> None:
-    async with Peer(house.one.base, house.key, name="brief") as studio:
-        await studio.ready()
+    async with FakeStudio(house.one.base, house.key, name="brief") as studio:
+        await studio.wait_until_connected()
         await connected(house, house.two, {"brief"})
         assert studio._task is not None
         studio._task.cancel()
@@ -173,12 +175,12 @@ async def test_a_studio_that_hangs_up_at_another_replica_loses_nothing(house: Ho
 
 
 async def test_a_studio_that_comes_back_at_another_replica_replaces_itself(house: House) -> None:
-    async with Peer(house.one.base, house.key, name="mover") as before:
-        await before.ready()
+    async with FakeStudio(house.one.base, house.key, name="mover") as before:
+        await before.wait_until_connected()
         assert before._task is not None
         before._task.cancel()
-        async with Peer(house.two.base, house.key, name="mover") as after:
-            await after.ready()
+        async with FakeStudio(house.two.base, house.key, name="mover") as after:
+            await after.wait_until_connected()
             for at in (house.one, house.two):
                 async with asyncio.timeout(10):
                     while [each["studioId"] for each in await connected(house, at, {"mover"})] != [after.session]:
@@ -187,8 +189,8 @@ async def test_a_studio_that_comes_back_at_another_replica_replaces_itself(house
 
 
 async def test_another_keys_session_is_unknown_at_every_replica(house: House) -> None:
-    async with Peer(house.one.base, house.key, name="mine") as studio:
-        await studio.ready()
+    async with FakeStudio(house.one.base, house.key, name="mine") as studio:
+        await studio.wait_until_connected()
         create = ("key", "create", "--config", FILE, "--tenant", "default", "--subject", "bob")
         other = run(house.folder, *create, "--scope", "bridge:roblox").stdout.strip()
         async with httpx.AsyncClient(headers={"x-gox-auth": other}, verify=False) as http:
@@ -238,7 +240,7 @@ async def test_what_a_killed_replica_held_is_served_again_within_ten_seconds(hou
     with starting(house.folder, name="doomed") as ready:
         doomed = ready()
         async with Wanderer(house, doomed, house.one, name="survivor") as studio:
-            await studio.ready()
+            await studio.wait_until_connected()
             await connected(house, house.two, {"survivor"})
             before = studio.session
             doomed.process.kill()

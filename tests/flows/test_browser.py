@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl
 
 from playwright.async_api import Page
 
-from tests.peers.browser import browser
-from tests.peers.oauth_flow import Program, pair
+from tests.peers.browser import scriptless_page
+from tests.peers.oauth_flow import OAuthTestClient, pkce_pair
 
 PICTURES = os.environ.get("GATEHOUSE_PICTURES")
 """A folder for pictures of the pages, when somebody wants new ones."""
@@ -44,12 +44,12 @@ async def _picture(page: Page, name: str) -> None:
 
 
 async def test_a_person_signs_in_with_the_code_and_agrees(start: Any) -> None:
-    async with start() as gateway, waiting_program() as (callback, told), browser() as page:
-        program = await Program.register(gateway.base, callback, client_name="Claude Code")
-        verifier, challenge = pair()
+    async with start() as gateway, waiting_program() as (callback, told), scriptless_page() as page:
+        program = await OAuthTestClient.register(gateway.base, callback, client_name="Claude Code")
+        verifier, challenge = pkce_pair()
         problems: list[str] = []
         page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-        await page.goto(program.address(challenge))
+        await page.goto(program.authorization_url(challenge))
         await _picture(page, "sign-in")
         await page.get_by_label("Code from the terminal").fill("WRONG-CODEX")
         await page.get_by_role("button", name="Sign in").click()
@@ -67,10 +67,10 @@ async def test_a_person_signs_in_with_the_code_and_agrees(start: Any) -> None:
 
 
 async def test_a_person_signs_in_with_a_password_and_declines(start: Any) -> None:
-    async with start() as gateway, waiting_program() as (callback, told), browser() as page:
+    async with start() as gateway, waiting_program() as (callback, told), scriptless_page() as page:
         await gateway.house.identity.users.put("default", "alice", "correct horse", ["mcp:list"])
-        program = await Program.register(gateway.base, callback)
-        await page.goto(program.address(pair()[1]))
+        program = await OAuthTestClient.register(gateway.base, callback)
+        await page.goto(program.authorization_url(pkce_pair()[1]))
         await page.get_by_label("Name").fill("alice")
         await page.get_by_label("Password").fill("correct horse")
         await page.get_by_role("button", name="Sign in").last.click()
@@ -80,9 +80,9 @@ async def test_a_person_signs_in_with_a_password_and_declines(start: Any) -> Non
 
 
 async def test_the_page_cannot_be_framed_by_another_site(start: Any) -> None:
-    async with start() as gateway, browser() as page:
-        program = await Program.register(gateway.base)
-        html = f"<iframe name=inner src='{program.address(pair()[1]).replace('&', '&amp;')}'></iframe>"
+    async with start() as gateway, scriptless_page() as page:
+        program = await OAuthTestClient.register(gateway.base)
+        html = f"<iframe name=inner src='{program.authorization_url(pkce_pair()[1]).replace('&', '&amp;')}'></iframe>"
         await page.set_content(html)
         frame = page.frame("inner")
         assert frame is not None

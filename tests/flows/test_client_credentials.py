@@ -19,7 +19,7 @@ from gateway.errors import Fault
 from gateway.outbound import client
 from gateway.settings.backends import OAuthClient
 from gateway.upstream.health import LoadError
-from gateway.upstream.http.credentials import ClientCredentials, Grant
+from gateway.upstream.http.credentials import ClientCredentials, ClientCredentialsGrant
 
 SECRET = "s3cret/+ with blanks"
 Json = dict[str, Any]
@@ -174,7 +174,7 @@ async def test_a_token_is_replaced_shortly_before_it_expires_and_asked_for_once_
     now = 0.0
     async with serving() as far:
         far.expires_in = 600
-        grant = Grant(client_id="a", client_secret=lambda: SECRET, token_url=f"{far.base}/token")
+        grant = ClientCredentialsGrant(client_id="a", client_secret=lambda: SECRET, token_url=f"{far.base}/token")
         credential = ClientCredentials("far", grant, client(allow_private=True), lambda: now)
         first = await credential.token()
         now = 569.0
@@ -226,7 +226,7 @@ async def test_no_secret_and_no_token_is_in_an_error_or_the_log(start: Any, capl
 
 async def test_threat_13_a_token_endpoint_in_a_private_network_is_refused_unless_the_entry_says_so() -> None:
     async with serving() as far:
-        grant = Grant(client_id="a", client_secret=lambda: SECRET, token_url=f"{far.base}/token")
+        grant = ClientCredentialsGrant(client_id="a", client_secret=lambda: SECRET, token_url=f"{far.base}/token")
         credential = ClientCredentials("far", grant, client())
         with pytest.raises(Fault, match="could not get a token"):
             await credential.token()

@@ -9,7 +9,7 @@ from playwright.async_api import Page, expect
 
 from gateway.telemetry.trace_store import FILE, find
 from tests.peers import npm
-from tests.peers.browser import browsing
+from tests.peers.browser import browser_context
 
 Json = dict[str, Any]
 BACKENDS = {"core": {"module": "backends.core"}, "plain": {"module": "tests.flows.fixtures.plain"}}
@@ -19,7 +19,7 @@ PAGES = ("", "/calls", "/backends", "/tools/core.ping", "/connect", "/why?tenant
 
 @pytest.fixture(scope="module")
 def axe() -> str:
-    return (npm.peer(npm.AXE) / "node_modules" / "axe-core" / "axe.min.js").read_text()
+    return (npm.install_package(npm.AXE) / "node_modules" / "axe-core" / "axe.min.js").read_text()
 
 
 async def faults(page: Page, axe: str, *rules: str) -> list[str]:
@@ -48,7 +48,7 @@ async def test_an_operator_finds_a_denied_call_sees_its_waterfall_and_why_and_co
         async with asyncio.timeout(20):  # the span is written a moment after the call
             while not find(gateway.house.settings.data_dir / FILE, id):
                 await asyncio.sleep(0.02)
-        async with browsing(viewport={"width": 1280, "height": 900}) as context:
+        async with browser_context(viewport={"width": 1280, "height": 900}) as context:
             await context.grant_permissions(["clipboard-read", "clipboard-write"], origin=gateway.base)
             page = await context.new_page()
             said: list[str] = []

@@ -12,7 +12,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
-from tests.peers.open_stream import listening
+from tests.peers.open_stream import open_stream
 
 SCOPES = ("mcp:list", "mcp:call", "bridge:roblox", "bridge:godot")
 TENANTS: dict[str, Any] = {"default": {}, "acme": {}}
@@ -68,11 +68,11 @@ async def test_suspending_a_tenant_in_another_process_ends_all_that_it_has_open_
         acme = await gateway.new_key(tenant="acme", scopes=SCOPES)
         ours = await gateway.new_key(scopes=SCOPES)
         theirs = gateway.as_(acme)
-        modern = await stack.enter_async_context(listening(theirs))
-        handshake = await stack.enter_async_context(listening(theirs, handshake=True))
+        modern = await stack.enter_async_context(open_stream(theirs))
+        handshake = await stack.enter_async_context(open_stream(theirs, handshake=True))
         waiting = await stack.enter_async_context(studio(gateway, acme))
         socket = await stack.enter_async_context(editor(gateway, acme))
-        others = await stack.enter_async_context(listening(gateway.as_(ours)))
+        others = await stack.enter_async_context(open_stream(gateway.as_(ours)))
         other_studio = await stack.enter_async_context(studio(gateway, ours))
         other_socket = await stack.enter_async_context(editor(gateway, ours))
         await socket.recv()
@@ -80,7 +80,7 @@ async def test_suspending_a_tenant_in_another_process_ends_all_that_it_has_open_
 
         await elsewhere.house.tenants.change("acme", {"suspended": True})
         async with asyncio.timeout(WITHIN):
-            await asyncio.gather(modern.over(), handshake.over())
+            await asyncio.gather(modern.wait_for_end(), handshake.wait_for_end())
             assert (await waiting.poll).status_code == 401
             assert await closed(socket) == POLICY_VIOLATION
 
@@ -95,7 +95,11 @@ async def test_suspending_a_tenant_in_another_process_ends_all_that_it_has_open_
         with pytest.raises(InvalidStatus):
             async with editor(gateway, acme):
                 pass
-        left = [asyncio.ensure_future(others.over()), other_studio.poll, asyncio.ensure_future(other_socket.recv())]
+        left = [
+            asyncio.ensure_future(others.wait_for_end()),
+            other_studio.poll,
+            asyncio.ensure_future(other_socket.recv()),
+        ]
         done, still = await asyncio.wait(left, timeout=0.3)
         assert not done
         for task in still:

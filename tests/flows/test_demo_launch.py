@@ -1,4 +1,4 @@
-"""`gatehouse demo launch`, as a newcomer runs it."""
+"""`gatehouse demo launch`, run as a command."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ STATES = [
     "LINKING",
     "VALIDATING",
     "READY_FOR_PR",
-    *("VALIDATING", "FIXING", "VALIDATING", "READY_FOR_PR"),  # a page is broken by hand, and mended
+    *("VALIDATING", "FIXING", "VALIDATING", "READY_FOR_PR"),  # a page is broken manually and fixed
     "PR_OPENED",
     "DONE",
 ]
@@ -29,14 +29,14 @@ STATES = [
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
-    """What it said, and the folder it was told to keep."""
+    """The output lines of the demo, and the folder that it keeps."""
     folder = tmp_path_factory.mktemp("demo")
     said = run(folder, "demo", "launch", "--folder", "kept")
     assert (said.returncode, said.stderr) == (0, "")
     return said.stdout.splitlines(), folder / "kept"
 
 
-def test_it_shows_each_state_and_what_was_mended_in_few_lines(played: tuple[list[str], Path]) -> None:
+def test_demo_prints_each_state_and_the_fixed_issue_concisely(played: tuple[list[str], Path]) -> None:
     lines, kept = played
     assert lines[0] == "Launch: a small product's repository becomes documentation pages and a pull request."
     assert lines[-1] == f"Done. It is all in {kept}"
@@ -45,10 +45,10 @@ def test_it_shows_each_state_and_what_was_mended_in_few_lines(played: tuple[list
     shown = [word for line in lines for word in line.split()[2:3] if word in STATES]
     assert shown == STATES
     assert any("truthlock fails" in line for line in lines)
-    assert any("mended iss_" in line for line in lines)
+    assert any("fixed iss_" in line for line in lines)
 
 
-def test_it_ends_with_a_commit_of_allowed_paths_that_builds_and_a_pull_request(
+def test_demo_ends_with_a_pull_request_whose_commit_builds_and_changes_only_allowed_paths(
     played: tuple[list[str], Path], tmp_path: Path
 ) -> None:
     _, kept = played
@@ -63,13 +63,13 @@ def test_it_ends_with_a_commit_of_allowed_paths_that_builds_and_a_pull_request(
     assert "It is the fastest" not in page.read_text()
 
 
-def test_without_git_it_says_so_in_a_line(tmp_path: Path) -> None:
+def test_demo_without_git_exits_with_a_clear_message(tmp_path: Path) -> None:
     said = run(tmp_path, "demo", "launch", PATH="/nonexistent")
-    assert (said.returncode, said.stderr) == (1, "gatehouse: this demo needs git: install it, and try again\n")
+    assert (said.returncode, said.stderr) == (1, "gatehouse: this demo requires git; install it and try again\n")
 
 
 def _built(site: Path, branch: str, folder: Path) -> Path:
-    """What was committed, as anybody else would build it."""
+    """Clone the committed branch and build the site."""
     clone, built = folder / "clone", folder / "built"
     _git(folder, "clone", "--quiet", "--branch", branch, str(site), str(clone))
     subprocess.run([find_binary(), "--quiet", "--source", str(clone), "--destination", str(built)], check=True)

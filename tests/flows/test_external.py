@@ -16,7 +16,7 @@ import pytest
 
 from tests.flows.test_oauth import BACKENDS, Memory, signed_in
 from tests.peers import npm
-from tests.peers.stdio_bridge import Bridged, Browser
+from tests.peers.stdio_bridge import Browser, StdioBridge
 
 Json = dict[str, Any]
 
@@ -32,7 +32,7 @@ def port() -> int:
 def issuer(port: int) -> Iterator[str]:
     """A provider that listens."""
     script = Path(npm.__file__).with_name("oidc.mjs")
-    command = [str(npm.NODE), str(script), str(npm.peer(npm.OIDC)), f"http://127.0.0.1:{port}/mcp"]
+    command = [str(npm.NODE), str(script), str(npm.install_package(npm.OIDC)), f"http://127.0.0.1:{port}/mcp"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -146,16 +146,16 @@ async def test_the_python_client_signs_in_at_the_provider(outside: Any) -> None:
 async def test_the_bridge_signs_in_at_the_provider_and_refreshes_there(outside: Any, tmp_path: Path) -> None:
     gateway, issuer = outside
     browser = Browser(Visitor())
-    bridged = Bridged(gateway, tmp_path / "user", browser)
+    bridged = StdioBridge(gateway, tmp_path / "user", browser)
     assert (await bridged.call("lab_look"))["result"]["content"][0]["text"] == "looked"
-    first = bridged.kept
+    first = bridged.stored_tokens
     assert (first.client["issuer"], bool(first.refresh_token)) == (issuer, True)
     # Another start, later: where tokens are refreshed is not where they are used.
-    bridged.shelf.write(replace(first, access_token="expired"))
-    again = Bridged(gateway, tmp_path / "user", browser)
+    bridged.token_store.write(replace(first, access_token="expired"))
+    again = StdioBridge(gateway, tmp_path / "user", browser)
     assert (await again.call("lab_save", text="x"))["result"]["content"][0]["text"] == "saved x"
-    assert again.kept.access_token not in (first.access_token, "expired")
-    assert len(browser.shown) == 1
+    assert again.stored_tokens.access_token not in (first.access_token, "expired")
+    assert len(browser.opened_urls) == 1
 
 
 # ---- the console

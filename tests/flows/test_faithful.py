@@ -10,7 +10,7 @@ from mcp import MCPError
 
 from tests.conftest import Running
 from tests.peers.handshake import handshake, messages
-from tests.peers.raw_server import RawServer, Refusal, raw_server
+from tests.peers.raw_server import RawServer, RpcError, raw_server
 
 Json = dict[str, Any]
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
@@ -89,7 +89,7 @@ async def test_a_result_with_unknown_fields_is_unchanged(start: Any, front: str,
         answer = await client.ask("tools/call", {"name": "raw_draw", "arguments": {"odd": [1, None]}})
         assert _without_ours(answer["result"]) == RESULT
         assert ("resultType" in answer["result"]) is (front == "modern")
-        (asked,) = raw.asked("tools/call")
+        (asked,) = raw.params_of("tools/call")
         assert (asked["name"], asked["arguments"]) == ("draw", {"odd": [1, None]})
 
 
@@ -106,7 +106,7 @@ async def test_a_definition_keeps_its_icons_annotations_and_meta(start: Any, fro
 @pytest.mark.parametrize(("front", "behind"), CELLS)
 async def test_an_error_keeps_its_code_message_and_data(start: Any, front: str, behind: str) -> None:
     async def refuse(params: Json, headers: Json) -> Json:
-        raise Refusal(-32099, "Not today: ✗", {"why": [1, {"deep": None}]})
+        raise RpcError(-32099, "Not today: ✗", {"why": [1, {"deep": None}]})
 
     async with cell(start, front, behind, answers={"tools/call": refuse}) as (client, _):
         answer = await client.ask("tools/call", {"name": "raw_draw"})
@@ -134,7 +134,7 @@ async def test_links_in_results_lead_back_to_the_backend_and_nothing_else_change
         # An app's page is read under the address that the tool's `_meta` shows.
         page = (await client.ask("resources/read", {"uri": "ui://raw/app.html"}))["result"]["contents"]
         assert page == [{"uri": "ui://raw/app.html", "text": "x", "odd": {"a": 1}, "_meta": {"ui": {"csp": {}}}}]
-        assert raw.asked("resources/read")[-1]["uri"] == "ui://app.html"
+        assert raw.params_of("resources/read")[-1]["uri"] == "ui://app.html"
 
 
 @pytest.mark.parametrize(("front", "behind"), CELLS)
@@ -145,13 +145,16 @@ async def test_progress_and_logs_keep_every_field_but_the_token(start: Any, fron
         {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": "TOKEN", **step}},
         {"jsonrpc": "2.0", "method": "notifications/message", "params": line},
     ]
-    async with cell(start, front, behind, answers={"tools/call": {"content": []}}, notices=notices) as (client, raw):
+    async with cell(start, front, behind, answers={"tools/call": {"content": []}}, notifications=notices) as (
+        client,
+        raw,
+    ):
         if front == "handshake":
             await client.ask("logging/setLevel", {"level": "debug"})
         meta = {"progressToken": "mine", "io.modelcontextprotocol/logLevel": "debug"}
         said = await client.send("tools/call", {"name": "raw_draw", "_meta": meta})
         assert [each.get("params") for each in said[:-1]] == [{"progressToken": "mine", **step}, line]
-        assert raw.asked("tools/call")[-1]["_meta"]["progressToken"] != "mine"
+        assert raw.params_of("tools/call")[-1]["_meta"]["progressToken"] != "mine"
 
 
 @pytest.mark.parametrize("behind", ["handshake", "modern"])
@@ -187,7 +190,7 @@ async def test_a_link_that_an_old_server_wants_opened_becomes_input_required(sta
     async def act(params: Json, headers: Json) -> Json:
         assert "inputResponses" not in params
         if not opened:
-            raise Refusal(-32042, "Sign in first", {"elicitations": [link]})
+            raise RpcError(-32042, "Sign in first", {"elicitations": [link]})
         return {"content": [{"type": "text", "text": "done"}]}
 
     async with cell(start, "modern", "handshake", answers={"tools/call": act}) as (client, _):
@@ -209,7 +212,7 @@ async def test_a_link_that_an_old_server_wants_opened_becomes_input_required(sta
 
 async def test_a_client_that_cannot_open_links_is_told_which_capability_it_lacks(start: Any) -> None:
     async def act(params: Json, headers: Json) -> Json:
-        raise Refusal(-32042, "Sign in first", {"elicitations": [{"mode": "url", "message": "m", "url": "https://x"}]})
+        raise RpcError(-32042, "Sign in first", {"elicitations": [{"mode": "url", "message": "m", "url": "https://x"}]})
 
     async with cell(start, "modern", "handshake", answers={"tools/call": act}) as (client, _):
         refused = (await client.ask("tools/call", {"name": "raw_draw"}))["error"]
@@ -220,7 +223,7 @@ async def test_an_old_client_gets_an_old_servers_links_as_they_are(start: Any) -
     data = {"elicitations": [{"mode": "url", "message": "m", "url": "https://x", "elicitationId": "e1"}]}
 
     async def act(params: Json, headers: Json) -> Json:
-        raise Refusal(-32042, "Sign in first", data)
+        raise RpcError(-32042, "Sign in first", data)
 
     async with cell(start, "handshake", "handshake", answers={"tools/call": act}) as (client, _):
         assert (await client.ask("tools/call", {"name": "raw_draw"}))["error"]["data"] == data
@@ -229,7 +232,10 @@ async def test_an_old_client_gets_an_old_servers_links_as_they_are(start: Any) -
 @pytest.mark.parametrize("behind", ["handshake", "modern"])
 async def test_a_change_told_on_a_calls_own_stream_is_heard(start: Any, behind: str) -> None:
     notices = [{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}]
-    async with cell(start, "modern", behind, answers={"tools/call": {"content": []}}, notices=notices) as (client, raw):
+    async with cell(start, "modern", behind, answers={"tools/call": {"content": []}}, notifications=notices) as (
+        client,
+        raw,
+    ):
         raw.tools.append({**TOOL, "name": "later"})
         await client.ask("tools/call", {"name": "raw_draw"})
         async with asyncio.timeout(10):

@@ -22,15 +22,15 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from gateway.auth.api_keys import new_id, new_secret, spell
-from gateway.auth.embedded_issuer import Grant, new_family
-from tests.peers.oauth_flow import Person, Program
+from gateway.auth.embedded_issuer import OAuthGrant, new_family
+from tests.peers.oauth_flow import BrowserUser, OAuthTestClient
 
 Json = dict[str, Any]
 FREE = {"registration_rate": "1000/minute", "authorize_rate": "100000/minute", "token_rate": "100000/minute"}
 
 
-async def owner(gateway: Any) -> Person:
-    return Person(code=await gateway.house.identity.sign_in_code())
+async def owner(gateway: Any) -> BrowserUser:
+    return BrowserUser(code=await gateway.house.identity.sign_in_code())
 
 
 # ---- 4: the caller's credential goes nowhere
@@ -47,8 +47,8 @@ async def test_threat_4_nothing_of_the_callers_token_claims_or_cookies_reaches_a
             url = f"http://127.0.0.1:{backend.stdout.readline().strip()}/mcp"
             entry = {"url": url, "allow_private": True, "headers": {"Authorization": "Bearer ours-alone"}}
             async with run(tmp_path / "gateway", auth=FREE, backends={"far": entry}) as gateway:
-                program = await Program.register(gateway.base)
-                token = (await program.signed_in(await owner(gateway)))["access_token"]
+                program = await OAuthTestClient.register(gateway.base)
+                token = (await program.sign_in(await owner(gateway)))["access_token"]
                 caller = gateway.as_(token)
                 await caller.listed("far_note")
                 for tool in ("far_note", "far_away"):
@@ -94,9 +94,9 @@ async def test_threat_9_sixty_codes_redeemed_eight_times_at_once_over_two_gatewa
         try:
             assert second.stdout is not None
             base = (await asyncio.wait_for(second.stdout.readline(), 90)).decode().strip()
-            program, person = await Program.register(first.base), await owner(first)
-            await program.signed_in(person)
-            codes = [await program.code(person) for _ in range(60)]
+            program, person = await OAuthTestClient.register(first.base), await owner(first)
+            await program.sign_in(person)
+            codes = [await program.obtain_code(person) for _ in range(60)]
             doors = [f"{first.base}/oauth/token", f"{base}/oauth/token"]
             host = first.base.removeprefix("http://")
             async with httpx.AsyncClient(verify=False, timeout=60, limits=httpx.Limits(max_connections=16)) as http:
@@ -135,7 +135,8 @@ async def test_threat_10_a_session_of_another_user_of_the_same_client_is_unknown
             "resource": gateway.url,
         }
         tokens = {
-            name: identity.embedded.mint(Grant(subject=name, family=new_family(), **base)) for name in ("ann", "ben")
+            name: identity.embedded.mint(OAuthGrant(subject=name, family=new_family(), **base))
+            for name in ("ann", "ben")
         }
         for name in tokens:
             await identity.users.put("default", name, None, ["mcp:list"])
@@ -272,8 +273,8 @@ async def test_threat_38_a_token_of_another_tenant_sees_nothing_of_this_one(star
     tenants = {"default": {}, "guests": {"backends": []}}
     async with start(auth=FREE, tenants=tenants, backends={"core": {"module": "backends.core"}}) as gateway:
         await gateway.house.identity.users.put("guests", "eve", "correct horse", ["mcp:list", "mcp:call"])
-        program = await Program.register(gateway.base)
-        token = await program.signed_in(Person(name="guests/eve", password="correct horse"))
+        program = await OAuthTestClient.register(gateway.base)
+        token = await program.sign_in(BrowserUser(name="guests/eve", password="correct horse"))
         async with gateway.as_(token["access_token"]).client(era) as client:
             assert (await client.list_tools()).tools == []
         answer = await gateway.as_(token["access_token"]).post("tools/call", {"name": "core_ping", "arguments": {}})

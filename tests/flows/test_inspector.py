@@ -26,7 +26,7 @@ QUESTIONS = {
 @pytest.fixture(scope="module", params=["legacy", "modern"])
 def said(request: pytest.FixtureRequest, served: Served) -> Mapping[str, Done]:
     """Its answer to each of the questions."""
-    program = npm.peer(npm.INSPECTOR) / "node_modules" / ".bin" / "mcp-inspector"
+    program = npm.install_package(npm.INSPECTOR) / "node_modules" / ".bin" / "mcp-inspector"
     reach = ("--transport", "http", "--protocol-era", request.param, "--header", f"Authorization: Bearer {served.key}")
 
     def ask(question: tuple[str, ...]) -> Done:
@@ -44,7 +44,7 @@ def said(request: pytest.FixtureRequest, served: Served) -> Mapping[str, Done]:
 
 def test_the_line_that_connect_prints_lists_the_tools(served: Served) -> None:
     line = run(served.folder, "connect", "inspector", "--url", served.url).stdout
-    program = npm.peer(npm.INSPECTOR) / "node_modules" / ".bin" / "mcp-inspector"
+    program = npm.install_package(npm.INSPECTOR) / "node_modules" / ".bin" / "mcp-inspector"
     # As printed, but for npx, which would fetch what is here.
     line = line.replace("npx @modelcontextprotocol/inspector", f"'{npm.NODE}' '{program}'")
     env = npm.environment(MCP_INSPECTOR_SECRET_STORE="memory", GATEHOUSE_TOKEN=served.key)

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.peers import npm
-from tests.peers.oauth_flow import Person
+from tests.peers.oauth_flow import BrowserUser
 
 BACKENDS = {"lab": {"module": "tests.flows.fixtures.writer"}}
 FREE = {"registration_rate": "1000/minute", "authorize_rate": "10000/minute"}
@@ -38,7 +38,7 @@ def terminal() -> Iterator[int]:
 @asynccontextmanager
 async def inspector(url: str, era: str, home: Path, *more: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """Its command line, calling the tool that writes."""
-    program = npm.peer(npm.INSPECTOR) / "node_modules" / ".bin" / "mcp-inspector"
+    program = npm.install_package(npm.INSPECTOR) / "node_modules" / ".bin" / "mcp-inspector"
     call = ("--method", "tools/call", "--tool-name", "lab_save", "--tool-arg", "text=x", "--format", "json")
     reach = ("--cli", url, "--transport", "http", "--protocol-era", era)
     with terminal() as stdin:
@@ -66,7 +66,7 @@ def _callback() -> str:
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_the_inspector_registers_signs_in_and_calls(start: Any, tmp_path: Path, era: str) -> None:
     async with start(backends=BACKENDS, auth=FREE) as gateway:
-        person = Person(code=await gateway.house.identity.sign_in_code())
+        person = BrowserUser(code=await gateway.house.identity.sign_in_code())
         async with inspector(gateway.url, era, tmp_path, "--callback-url", _callback()) as process:
             assert process.stdout is not None
             assert process.stderr is not None

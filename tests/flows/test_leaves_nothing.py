@@ -7,11 +7,11 @@ import gc
 from typing import Any
 
 from gateway.contract import Call
-from gateway.edge.fast_path import Exchange
-from gateway.edge.server import Edge
+from gateway.edge.fast_path import FastPathExchange
+from gateway.edge.server import HttpProtocol
 from gateway.errors import Fault
 
-KINDS = (Edge, Exchange, Call, Fault)
+KINDS = (HttpProtocol, FastPathExchange, Call, Fault)
 
 
 def left() -> list[str]:

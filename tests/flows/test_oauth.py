@@ -23,7 +23,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
 from tests.peers import npm
-from tests.peers.oauth_flow import CALLBACK, Person
+from tests.peers.oauth_flow import CALLBACK, BrowserUser
 
 Json = dict[str, Any]
 BACKENDS = {"lab": {"module": "tests.flows.fixtures.writer"}}
@@ -56,7 +56,7 @@ class Memory:
 
 @asynccontextmanager
 async def signed_in(
-    gateway: Any, person: Person, memory: Memory, mode: str, document: str | None = None, path: str = "/mcp"
+    gateway: Any, person: BrowserUser, memory: Memory, mode: str, document: str | None = None, path: str = "/mcp"
 ) -> AsyncIterator[Client]:
     """The SDK's client with nothing but the address; the person's browser does the rest."""
     arrived: asyncio.Queue[dict[str, str]] = asyncio.Queue()
@@ -79,8 +79,8 @@ async def signed_in(
             yield client
 
 
-async def owner(gateway: Any) -> Person:
-    return Person(code=await gateway.house.identity.sign_in_code())
+async def owner(gateway: Any) -> BrowserUser:
+    return BrowserUser(code=await gateway.house.identity.sign_in_code())
 
 
 async def test_the_python_client_discovers_registers_signs_in_and_calls(start: Any, era: str) -> None:
@@ -203,11 +203,11 @@ async def test_the_python_client_is_known_by_its_document(
 # ---- the TypeScript SDK
 
 
-async def journey(gateway: Any, era: str, person: Person, document: str | None = None) -> Json:
+async def journey(gateway: Any, era: str, person: BrowserUser, document: str | None = None) -> Json:
     """What the TypeScript SDK's client met: it looks, refreshes, and saves, which needs one scope more."""
     script = Path(npm.__file__).parent / "oauth_v2.mjs"
     more = () if document is None else (document,)
-    command = [str(npm.NODE), str(script), str(npm.peer(npm.CLIENT)), gateway.url, era, *more]
+    command = [str(npm.NODE), str(script), str(npm.install_package(npm.CLIENT)), gateway.url, era, *more]
     process = await asyncio.create_subprocess_exec(
         *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import Running
 from tests.peers.handshake import handshake
-from tests.peers.notification_stream import heard, hearing
+from tests.peers.notification_stream import subscribe_all, wait_for_text
 
 SERVER = str(Path(__file__).parent / "fixtures" / "own_stdio.py")
 ERAS = ("handshake", "modern")
@@ -63,16 +63,16 @@ async def test_what_one_process_learns_only_its_owner_is_shown_and_told(start: A
         bob = alice.as_(await alice.new_key(subject="bob"))
         await names(bob)
         await names(alice)
-        async with hearing(alice) as told, hearing(bob) as told_bob:
+        async with subscribe_all(alice) as told, subscribe_all(bob) as told_bob:
             await text(alice, "far_learn", name="sing")
             await until_named(alice, "far_sing")
-            await heard(told, "tools/list_changed")
+            await wait_for_text(told, "tools/list_changed")
             assert await text(alice, "far_sing") == await text(alice, "far_learn", name="dance")
             await until_named(alice, "far_dance")
             # Bob's own news comes last: whatever he was told of Alice's would have come before it.
             await text(bob, "far_learn", name="paint")
             await until_named(bob, "far_paint")
-            await heard(told_bob, "tools/list_changed")
+            await wait_for_text(told_bob, "tools/list_changed")
         assert "".join(told_bob).count("tools/list_changed") == 1
         assert not {"far_sing", "far_dance"} & await names(bob)
         assert "far_paint" not in await names(alice)
@@ -81,10 +81,10 @@ async def test_what_one_process_learns_only_its_owner_is_shown_and_told(start: A
 async def test_a_client_that_can_do_more_is_shown_what_the_server_keeps_for_such(start: Any) -> None:
     async with start(backends={"far": entry("handshake", "tenant")}) as alice:
         async with handshake(alice.base, alice.key) as plain:
-            assert "far_ask" not in str(await plain.ask("tools/list"))
+            assert "far_ask" not in str(await plain.request("tools/list"))
         async with handshake(alice.base, alice.key, elicitation={}) as able:
-            assert "result" in await able.ask("tools/call", {"name": "far_ask", "arguments": {}})
-            assert "far_ask" in str(await able.ask("tools/list"))
+            assert "result" in await able.request("tools/call", {"name": "far_ask", "arguments": {}})
+            assert "far_ask" in str(await able.request("tools/list"))
 
 
 @pytest.mark.parametrize("era", ERAS)

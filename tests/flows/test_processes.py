@@ -97,7 +97,7 @@ async def test_a_program_that_ends_at_once_is_not_started_again_and_again(start:
         backend = gateway.house._backends.get("odd")
         for _ in range(20):
             with pytest.raises(Exception, match="odd"):
-                await backend.offer(None)
+                await backend.fetch_lists(None)
         assert len(starts.read_text().splitlines()) <= 6
         health = backend.health()
         assert (health.state, health.last_error) == ("failing", "unavailable")

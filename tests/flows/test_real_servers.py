@@ -58,9 +58,9 @@ def docs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def real(tmp_path_factory: pytest.TempPathFactory, docs: Path) -> Iterator[Served]:
     """One gateway in front of them all."""
     folder = tmp_path_factory.mktemp("real")
-    node, everything = npm.program(npm.EVERYTHING)
-    _, filesystem = npm.program(npm.FILESYSTEM)
-    _, memory = npm.program(npm.MEMORY)
+    node, everything = npm.command(npm.EVERYTHING)
+    _, filesystem = npm.command(npm.FILESYSTEM)
+    _, memory = npm.command(npm.MEMORY)
     with ExitStack() as stack:
         port, fast_port = _free_port(), _free_port()
         url = stack.enter_context(_listening(node, everything, "streamableHttp", port=port, PORT=str(port)))

@@ -35,7 +35,7 @@ async def seen_once(run: Any, folder: Path, raw: RawServer, **more: Any) -> None
 async def test_a_restart_lists_at_once_what_a_dead_server_had(run: Any, tmp_path: Path, era: str) -> None:
     async with raw_server(era=era, tools=[tool("draw")]) as raw:
         await seen_once(run, tmp_path, raw)
-        raw.refusing = True
+        raw.unavailable = True
         async with run(tmp_path, backends={"raw": raw.entry()}) as gateway:
             first = await listed(gateway)
             assert [each["name"] for each in first["tools"]] == ["raw_draw"]
@@ -45,12 +45,12 @@ async def test_a_restart_lists_at_once_what_a_dead_server_had(run: Any, tmp_path
             discovered = (await gateway.post("server/discover")).json()["result"]
             assert discovered["_meta"][DEGRADED] == ["raw"]
             async with handshake(gateway.base, gateway.key) as client:
-                older = (await client.ask("tools/list"))["result"]
+                older = (await client.request("tools/list"))["result"]
                 assert older["_meta"][DEGRADED] == ["raw"]
                 assert older["tools"][0]["_meta"][DEGRADED] is True
             failed = (await gateway.call("raw_draw"))["result"]
             assert failed["structuredContent"]["error"]["kind"] == "unavailable"
-            raw.refusing = False
+            raw.unavailable = False
 
 
 async def test_a_server_that_hangs_after_a_restart_is_listed_as_it_was(run: Any, tmp_path: Path) -> None:
@@ -69,13 +69,13 @@ async def test_a_server_that_hangs_after_a_restart_is_listed_as_it_was(run: Any,
 async def test_what_is_too_old_is_not_listed_again(run: Any, tmp_path: Path) -> None:
     async with raw_server(tools=[tool("draw")]) as raw:
         await seen_once(run, tmp_path, raw)
-        raw.refusing = True
+        raw.unavailable = True
         async with run(tmp_path, backends={"raw": raw.entry()}, catalogue={"keep_stale": 0}) as gateway:
             assert (await listed(gateway))["tools"] == []
 
 
 async def test_another_server_under_the_same_name_inherits_nothing(run: Any, tmp_path: Path) -> None:
-    async with raw_server(tools=[tool("draw")]) as raw, raw_server(refusing=True) as other:
+    async with raw_server(tools=[tool("draw")]) as raw, raw_server(unavailable=True) as other:
         await seen_once(run, tmp_path, raw)
         async with run(tmp_path, backends={"raw": other.entry()}) as gateway:
             assert (await listed(gateway))["tools"] == []
@@ -200,4 +200,4 @@ async def test_threat_19_a_tool_named_like_anothers_leads_to_its_own_server_only
                 for name in ("bank_pay", "bank.pay"):
                     answer = await gateway.call(name)
                     assert answer["result"]["content"][0]["text"] == "bank"
-                assert other.asked("tools/call") == []
+                assert other.params_of("tools/call") == []

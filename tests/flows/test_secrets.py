@@ -23,7 +23,7 @@ from gateway.settings import Settings
 from gateway.telemetry.log import JsonFormatter
 from tests.flows.canaries import CANARY, Echo, canary, echoing, secret_settings, slots, traces
 from tests.peers.collector import COLLECTORS
-from tests.peers.console_client import operator
+from tests.peers.console_client import console_client
 
 Json = dict[str, Any]
 CLIENT_KEY = ECKey.generate_key("P-256").as_dict(private=True, kid=canary("client-key"))
@@ -140,7 +140,7 @@ async def test_threat_29_canary_secrets_appear_in_no_log_span_metric_error_page_
                     bodies.append(answer.text + str(answer.headers))
                 bodies.append((await http.get(f"{gateway.base}/metrics")).text)
             pages, signed_in = await _pages(gateway)
-            await asyncio.to_thread(collector.until, lambda: len(collector.spans()) >= 6 and collector.logs())
+            await asyncio.to_thread(collector.wait_for, lambda: len(collector.spans()) >= 6 and collector.logs())
             log, made = gateway.log.getvalue(), {**signed_in, **_made(gateway, tmp_path / "data")}
         told = "".join(str(request) for requests in collector.requests.values() for request in requests)
         sent = {name.lower(): value for name, value in collector.headers[0].items()}
@@ -262,7 +262,7 @@ async def _pages(gateway: Any) -> tuple[list[str], dict[str, str]]:
     """Every page of the console, those of all calls, backends and tools among them; and what signing in took."""
     await gateway.house.audit.flush()
     code = await gateway.house.identity.sign_in_code()
-    async with operator(gateway, code=code) as http:
+    async with console_client(gateway, code=code) as http:
         pages = [(await http.get(f"/console{path}")).text for path in PAGES]
         links = {link for page in pages for link in re.findall(r'href="(/console/\w+/[^"]+)"', page)}
         opened = [link for link in links if "/static/" not in link]

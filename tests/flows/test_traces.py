@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tests.conftest import HANDSHAKE, MODERN
 from tests.peers.collector import COLLECTORS, Collector, attributes
-from tests.peers.otel_conventions import Situation, conventional, named, said
+from tests.peers.otel_conventions import Situation, expected_attributes, expected_name, without_gatehouse_attributes
 
 SERVER, CLIENT, INTERNAL = 2, 3, 1
 
@@ -92,7 +92,9 @@ async def test_client_gateway_and_server_are_one_trace(
         params = {"name": "far_heard", "arguments": {}, "_meta": {"traceparent": parent}}
         answer = (await gateway.post("tools/call", params, traceparent=ambient)).json()
         heard = json.loads(answer["result"]["content"][0]["text"])
-        await asyncio.to_thread(collector.until, lambda: ("tools/call far.heard", CLIENT) in by_name(collector.spans()))
+        await asyncio.to_thread(
+            collector.wait_for, lambda: ("tools/call far.heard", CLIENT) in by_name(collector.spans())
+        )
     seen = by_name(collector.spans())
     spans = [span for (name, _), span in seen.items() if name == "tools/call far.double"]
     ours = {span.kind: span for span in spans}
@@ -121,8 +123,8 @@ def _by_the_table(ours: dict[int, Any], mode: str, port: int) -> None:
             kind=kind, version=version, target="far.double", request_id=seen["jsonrpc.request.id"], session=session,
             client=("127.0.0.1", seen.get("client.port")), server=("127.0.0.1", port),
         )  # fmt: skip
-        assert conventional(seen.items()) == said(at)
-        assert ours[number].name == named(at)
+        assert without_gatehouse_attributes(seen.items()) == expected_attributes(at)
+        assert ours[number].name == expected_name(at)
         assert not ours[number].links
     sessions = {attributes(span).get("mcp.session.id") for span in ours.values()}
     assert len(sessions) == (2 if mode == HANDSHAKE else 1)  # ours, and the one with the server
@@ -165,7 +167,7 @@ async def test_the_steps_of_a_workflow_are_spans_below_the_call_that_began_it(
             ("tools/call far.double", INTERNAL),
             ("tools/call far.double", CLIENT),
         }
-        await asyncio.to_thread(collector.until, lambda: wanted <= by_name(collector.spans()).keys())
+        await asyncio.to_thread(collector.wait_for, lambda: wanted <= by_name(collector.spans()).keys())
     spans = by_name(collector.spans())
     run = spans["tools/call workflow.run", SERVER]
     step = spans["tools/call far.double", INTERNAL]
@@ -187,7 +189,7 @@ async def test_a_failure_at_the_far_end_is_a_tool_error_in_both_spans(start: Any
         failed = await gateway.call("far_double", {"number": 13})
         assert failed["result"]["isError"]
         spans = await asyncio.to_thread(
-            collector.until, lambda: [each for each in collector.spans() if each.name == "tools/call far.double"]
+            collector.wait_for, lambda: [each for each in collector.spans() if each.name == "tools/call far.double"]
         )
     assert {span.kind for span in spans} == {SERVER, CLIENT}  # and nothing of the call that went well
     assert {attributes(span)["error.type"] for span in spans} == {"tool_error"}
@@ -199,9 +201,9 @@ async def test_metrics_and_logs_are_sent_as_well_and_tell_the_same(start: Any, c
     async with start(backends={"core": {"module": "backends.core"}}, telemetry={"otlp": otlp}) as gateway:
         await gateway.call("core_ping", {}, {"correlationId": "abc"})
         record = await asyncio.to_thread(
-            collector.until, lambda: [each for each in collector.logs() if "core.ping" in each.body.string_value]
+            collector.wait_for, lambda: [each for each in collector.logs() if "core.ping" in each.body.string_value]
         )
-        await asyncio.to_thread(collector.until, lambda: "mcp.server.operation.duration" in collector.metrics())
+        await asyncio.to_thread(collector.wait_for, lambda: "mcp.server.operation.duration" in collector.metrics())
         line = next(
             json.loads(each)
             for each in gateway.log.getvalue().splitlines()
@@ -215,17 +217,17 @@ async def test_metrics_and_logs_are_sent_as_well_and_tell_the_same(start: Any, c
     assert point.count == 1
 
 
-@pytest.mark.parametrize("mood", ["unwell", "slow", "resetting", "refusing"])
+@pytest.mark.parametrize("behaviour", ["unavailable", "slow", "resetting", "rejecting"])
 async def test_no_call_fails_or_waits_while_the_collector_does_not_take_it(
-    start: Any, collector: Any, mood: Any
+    start: Any, collector: Any, behaviour: Any
 ) -> None:
-    collector.mood = mood
+    collector.behaviour = behaviour
     telemetry = watched(collector, timeout=0.3, metrics_interval=0.05, logs=True)
     async with start(backends={"core": {"module": "backends.core"}}, telemetry=telemetry) as gateway:
         async with asyncio.timeout(10):
             for _ in range(30):
                 assert "result" in await gateway.call("core_ping")
-        await asyncio.to_thread(collector.until, lambda: collector.attempts >= 1)
+        await asyncio.to_thread(collector.wait_for, lambda: collector.attempts >= 1)
         assert "result" in await gateway.call("core_ping")
         collector.released.set()
 

@@ -24,7 +24,7 @@ PEERS = {
 def met(request: pytest.FixtureRequest, served: Served) -> Json:
     """What the client met on its way; `era` is the revision it should have spoken."""
     script, package, more, era = PEERS[request.param]
-    command = [str(npm.NODE), str(SCRIPTS / script), str(npm.peer(package)), served.url, served.key, *more]
+    command = [str(npm.NODE), str(SCRIPTS / script), str(npm.install_package(package)), served.url, served.key, *more]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return {**json.loads(done.stdout), "era": era}

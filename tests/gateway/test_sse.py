@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.sse import COMMENT, Event, Oversize, Parser, event, priming
+from gateway.sse import COMMENT, EventTooLarge, SseEvent, SseParser, event, priming
 
 fuzzed = settings(deadline=None)
 lines = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_size=20)
 
 
-def parsed(stream: bytes) -> list[Event]:
-    return Parser().feed(stream)
+def parsed(stream: bytes) -> list[SseEvent]:
+    return SseParser().feed(stream)
 
 
 def cut(stream: bytes, places: list[int]) -> list[bytes]:
@@ -30,7 +30,7 @@ def test_an_event_has_its_fields_in_a_fixed_order() -> None:
 
 def test_a_priming_event_gives_an_id_and_no_data() -> None:
     assert priming("w1-1", retry=3000) == b"id: w1-1\nretry: 3000\ndata: \n\n"
-    assert parsed(priming("w1-1")) == [Event(b"", id="w1-1")]
+    assert parsed(priming("w1-1")) == [SseEvent(b"", id="w1-1")]
 
 
 def test_a_comment_is_no_event() -> None:
@@ -39,7 +39,7 @@ def test_a_comment_is_no_event() -> None:
 
 @pytest.mark.parametrize("data", [b'{"a":\n1}', b'{"a":\r1}', b'{"a":\r\n1}'])
 def test_a_line_end_inside_the_data_cannot_end_the_event(data: bytes) -> None:
-    assert parsed(event(data)) == [Event(b'{"a":\n1}')]
+    assert parsed(event(data)) == [SseEvent(b'{"a":\n1}')]
 
 
 @pytest.mark.parametrize("field", ["a\nb", "a\rb", "a\0b"])
@@ -56,26 +56,26 @@ def test_a_field_that_is_not_one_line_is_a_mistake_of_ours(field: str) -> None:
 @pytest.mark.parametrize(
     ("stream", "events"),
     [
-        (b"data: YHOO\ndata: +2\ndata: 10\n\n", [Event(b"YHOO\n+2\n10")]),
+        (b"data: YHOO\ndata: +2\ndata: 10\n\n", [SseEvent(b"YHOO\n+2\n10")]),
         (b": test stream\n\ndata: first\nid: 1\n\ndata:second\nid\n\ndata:  third\n\n",
-         [Event(b"first", id="1"), Event(b"second"), Event(b" third")]),
-        (b"data\n\ndata\ndata\n\ndata:", [Event(b""), Event(b"\n")]),
-        (b"data:test\n\ndata: test\n\n", [Event(b"test"), Event(b"test")]),
-        (b"\xef\xbb\xbfdata: a\n\n\xef\xbb\xbfdata: b\n\n", [Event(b"a")]),
-        (b"event: add\ndata: 1\n\ndata: 2\n\n", [Event(b"1", "add"), Event(b"2")]),
-        (b"event: add\n\ndata: 2\n\n", [Event(b"2")]),
-        (b"id: 1\n\ndata: a\n\n", [Event(b"a", id="1")]),
-        (b"id: 1\nid: a\0b\ndata: a\n\n", [Event(b"a", id="1")]),
+         [SseEvent(b"first", id="1"), SseEvent(b"second"), SseEvent(b" third")]),
+        (b"data\n\ndata\ndata\n\ndata:", [SseEvent(b""), SseEvent(b"\n")]),
+        (b"data:test\n\ndata: test\n\n", [SseEvent(b"test"), SseEvent(b"test")]),
+        (b"\xef\xbb\xbfdata: a\n\n\xef\xbb\xbfdata: b\n\n", [SseEvent(b"a")]),
+        (b"event: add\ndata: 1\n\ndata: 2\n\n", [SseEvent(b"1", "add"), SseEvent(b"2")]),
+        (b"event: add\n\ndata: 2\n\n", [SseEvent(b"2")]),
+        (b"id: 1\n\ndata: a\n\n", [SseEvent(b"a", id="1")]),
+        (b"id: 1\nid: a\0b\ndata: a\n\n", [SseEvent(b"a", id="1")]),
         (b"Data: x\n data: x\nfoo: x\n\n", []),
         (b"data: unfinished\n", []),
-        (b"data: a:b: c\n\n", [Event(b"a:b: c")]),
-        (b"data: a\r\rdata: b\r\n\r\ndata: c\n\n", [Event(b"a"), Event(b"b"), Event(b"c")]),
-        ("data: é\u2028x\nid: é\n\n".encode(), [Event("é\u2028x".encode(), id="é")]),
+        (b"data: a:b: c\n\n", [SseEvent(b"a:b: c")]),
+        (b"data: a\r\rdata: b\r\n\r\ndata: c\n\n", [SseEvent(b"a"), SseEvent(b"b"), SseEvent(b"c")]),
+        ("data: é\u2028x\nid: é\n\n".encode(), [SseEvent("é\u2028x".encode(), id="é")]),
     ],
 )  # fmt: skip
-def test_a_stream_is_read_as_the_standard_says_however_it_is_cut(stream: bytes, events: list[Event]) -> None:
+def test_a_stream_is_read_as_the_standard_says_however_it_is_cut(stream: bytes, events: list[SseEvent]) -> None:
     assert parsed(stream) == events
-    byte_by_byte = Parser()
+    byte_by_byte = SseParser()
     assert [event for byte in stream for event in byte_by_byte.feed(bytes([byte]))] == events
 
 
@@ -85,26 +85,26 @@ def test_a_stream_is_read_as_the_standard_says_however_it_is_cut(stream: bytes, 
      ("٣".encode(), None), (b"9" * 5000, None)],
 )  # fmt: skip
 def test_only_digits_are_a_time_to_reconnect(value: bytes, retry: int | None) -> None:
-    parser = Parser()
+    parser = SseParser()
     assert parser.feed(b"retry: " + value + b"\n\n") == []
     assert parser.retry == retry
 
 
 def test_the_last_id_outlives_its_event() -> None:
-    parser = Parser()
-    assert parser.feed(b"id: 9\n\ndata: a\n\n") == [Event(b"a", id="9")]
+    parser = SseParser()
+    assert parser.feed(b"id: 9\n\ndata: a\n\n") == [SseEvent(b"a", id="9")]
     assert parser.last_id == "9"
     parser.feed(b"id:\n\n")
     assert parser.last_id == ""
 
 
 def test_a_carriage_return_at_the_end_of_a_chunk_does_not_wait_for_a_line_feed() -> None:
-    parser = Parser()
-    assert parser.feed(b"data: a\r\r") == [Event(b"a")]
+    parser = SseParser()
+    assert parser.feed(b"data: a\r\r") == [SseEvent(b"a")]
     assert parser.feed(b"") == []
     assert parser.feed(b"\ndata: b\r") == []
     assert parser.feed(b"\n") == []
-    assert parser.feed(b"\r\n") == [Event(b"b")]
+    assert parser.feed(b"\r\n") == [SseEvent(b"b")]
 
 
 @fuzzed
@@ -113,9 +113,9 @@ def test_what_was_framed_is_parsed_back_under_any_line_end_and_cut(
     said: list[tuple[str, str]], end: str, places: list[int]
 ) -> None:
     stream = b"".join(event(data.encode(), id=id) for data, id in said).replace(b"\n", end.encode())
-    parser = Parser()
+    parser = SseParser()
     events = [event for chunk in cut(stream, places) for event in parser.feed(chunk)]
-    assert events == [Event(data.encode(), id=id) for data, id in said]
+    assert events == [SseEvent(data.encode(), id=id) for data, id in said]
 
 
 @fuzzed
@@ -123,7 +123,7 @@ def test_what_was_framed_is_parsed_back_under_any_line_end_and_cut(
     st.text(alphabet="dataidevent:retry \r\n\0\ufeff1é").map(str.encode) | st.binary(), st.lists(st.integers(0, 10_000))
 )
 def test_any_bytes_parse_the_same_whole_and_in_pieces(stream: bytes, places: list[int]) -> None:
-    whole, pieces = Parser(), Parser()
+    whole, pieces = SseParser(), SseParser()
     expected = whole.feed(stream)
     assert [event for chunk in cut(stream, places) for event in pieces.feed(chunk)] == expected
     assert (pieces.last_id, pieces.retry) == (whole.last_id, whole.retry)
@@ -134,21 +134,21 @@ def test_any_bytes_parse_the_same_whole_and_in_pieces(stream: bytes, places: lis
 )
 def test_an_event_or_line_beyond_the_limit_is_refused(stream: bytes) -> None:
     for size in (1, 7, len(stream)):
-        parser = Parser(limit=100)
+        parser = SseParser(limit=100)
         chunks = [stream[start : start + size] for start in range(0, len(stream), size)]
-        with pytest.raises(Oversize):
+        with pytest.raises(EventTooLarge):
             list(map(parser.feed, chunks))
 
 
 def test_the_limit_is_of_each_event_and_not_of_the_stream() -> None:
-    parser = Parser(limit=100)
+    parser = SseParser(limit=100)
     assert len(parser.feed((COMMENT + event(b"x" * 50)) * 50)) == 50
 
 
 def test_reading_byte_by_byte_takes_time_in_proportion() -> None:
     def seconds(size: int) -> float:
         stream = [bytes([byte]) for byte in b"data: " + b"x" * size + b"\n\n"]
-        parser = Parser()
+        parser = SseParser()
         started = process_time()
         for chunk in stream:
             parser.feed(chunk)

@@ -33,7 +33,7 @@ def database(request: pytest.FixtureRequest) -> dict[str, Any]:
 @pytest.mark.usefixtures("importable")
 async def test_the_notes_keep_each_tenant_s_own_and_refuse_one_too_many(start: Any, database: dict[str, Any]) -> None:
     tenants = {"default": {}, "others": {}}
-    backends = {"notes": {"module": "notes", "options": {"most": 2}}}
+    backends = {"notes": {"module": "notes", "options": {"max_notes": 2}}}
     async with start(backends=backends, tenants=tenants, **database) as gateway:
         for count, note in enumerate(("red apple", "green apple"), 1):
             added = await gateway.call("notes_add", {"note": note})

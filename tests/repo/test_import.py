@@ -29,7 +29,7 @@ def test_three_servers_of_a_clients_file_are_imported_started_and_answer(
     shims = tmp_path / "bin"
     shims.mkdir()
     npx = shims / "npx"
-    programs = {package[0]: npm.program(package) for package in packages}
+    programs = {package[0]: npm.command(package) for package in packages}
     npx.write_text(NPX.format(python=sys.executable, programs=programs))
     npx.chmod(0o755)
     folder = tmp_path / "mine"

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.settings.telemetry import Otlp
-from gateway.telemetry.metric_families import Family, Histogram, as_text
-from gateway.upstream.health import Health
+from gateway.settings.telemetry import OtlpSettings
+from gateway.telemetry.metric_families import Histogram, MetricFamily, as_text
+from gateway.upstream.health import UpstreamHealth
 from gateway.wiring.telemetry import backend_families
 from tests.missing import missing
 
@@ -95,7 +95,7 @@ def test_the_check_of_collector_files_finds_what_is_wrong(broken: Any, found: st
 def test_ports_agree_with_the_gateways_settings_and_nothing_listens_to_the_world(path: Path) -> None:
     config = yaml.safe_load(path.read_text())
     protocols = config["receivers"]["otlp"]["protocols"]
-    described = Otlp.model_fields["url"].description or ""
+    described = OtlpSettings.model_fields["url"].description or ""
     for name in ("http", "grpc"):
         host, port = protocols[name]["endpoint"].rsplit(":", 1)
         assert host == "${env:OTLP_HOST:-127.0.0.1}"
@@ -115,10 +115,10 @@ async def existing(start: Any) -> set[str]:
     """Every name that a gateway can show: a family without points has none yet."""
     async with start(backends={"core": {"module": "backends.core"}}) as gateway:
         families = gateway.house.watching.families()
-    families += backend_families({"x": Health(state="up", transport="http", since=0.0)}, {"x": 1.0})
+    families += backend_families({"x": UpstreamHealth(state="up", transport="http", since=0.0)}, {"x": 1.0})
     names: set[str] = set()
     for family in families:
-        shown = Family(family.name, family.help, family.kind, family.unit)
+        shown = MetricFamily(family.name, family.help, family.kind, family.unit)
         shown.add(Histogram((1.0,)) if family.kind == "histogram" else 0)
         names |= {line.split("{")[0].split(" ")[0] for line in as_text([shown]).splitlines() if line[0] != "#"}
     return names

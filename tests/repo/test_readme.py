@@ -128,7 +128,7 @@ def test_a_program_of_ones_own_calls_a_tool_in_both_eras(language: str, gateways
     if language == "mjs":
         # What the tests have fetched already stands in for the network.
         lines = lines.replace(f"npm install {npm.CLIENT[0]}\n", "")
-        (tmp_path / "node_modules").symlink_to(npm.peer(npm.CLIENT) / "node_modules")
+        (tmp_path / "node_modules").symlink_to(npm.install_package(npm.CLIENT) / "node_modules")
     ended = replace(gateways("make run").terminal, folder=tmp_path).run(lines)
     assert ended.stdout == marked(page, "says", f"client-{language}").text
 

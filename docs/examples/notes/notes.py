@@ -1,4 +1,4 @@
-"""Notes: each tenant its own."""
+"""A backend that stores notes, separately for each tenant."""
 
 from pathlib import Path
 
@@ -13,31 +13,31 @@ from gateway.errors import Fault, Kind
 class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    most: int = Field(default=1000, gt=0, description="Notes of one tenant.")
+    max_notes: int = Field(default=1000, gt=0, description="Maximum number of notes per tenant.")
 
 
 manifest = Manifest(options=Options, effects={"add": 2, "find": 0}, migrations=Path(__file__).parent / "migrations")
 
 
 def server(host: Host) -> MCPServer:
-    made = MCPServer("notes")
+    notes = MCPServer("notes")
 
-    @made.tool()
+    @notes.tool()
     async def add(note: str) -> int:
-        """Keep a note; the answer is how many there are."""
+        """Store a note and return the number of notes."""
         async with host.store(host.current_call().caller).transaction() as connection:
             count = (await connection.execute(text("SELECT count(*) FROM notes"))).scalar_one()
-            if count >= host.options.most:
-                raise Fault(Kind.ILLEGAL_STATE, "There is no room for another note.")
+            if count >= host.options.max_notes:
+                raise Fault(Kind.ILLEGAL_STATE, "The limit of notes is reached. Raise `max_notes` to store more.")
             row = {"number": count + 1, "note": note}
             await connection.execute(text("INSERT INTO notes (number, note) VALUES (:number, :note)"), row)
             return count + 1
 
-    @made.tool()
+    @notes.tool()
     async def find(word: str) -> list[str]:
-        """Notes with that word in them."""
+        """Return the notes that contain the word."""
         async with host.store(host.current_call().caller).transaction() as connection:
             query = text("SELECT note FROM notes WHERE replace(note, :word, '') <> note ORDER BY number")
             return list((await connection.execute(query, {"word": word})).scalars())
 
-    return made
+    return notes

@@ -8,12 +8,10 @@ Authlib is synchronous and has no types: it runs in a thread, and what it must k
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportAttributeAccessIssue=false
 # pyright: reportDeprecated=false, reportIncompatibleMethodOverride=false, reportOptionalMemberAccess=false
+# pyright: reportReturnType=false, reportUnknownArgumentType=false, reportUnknownLambdaType=false
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-import re
 
-# pyright: reportArgumentType=false, reportIncompatibleMethodOverride=false, reportReturnType=false
-# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -29,11 +27,11 @@ from authlib.oauth2.rfc6749 import (
 from authlib.oauth2.rfc7009 import RevocationEndpoint
 from authlib.oauth2.rfc7636 import CodeChallenge
 
-from gateway.auth.embedded_issuer import Grant
-from gateway.auth.server.authlib_types import Known, Pairs, Redeemed, Request
-from gateway.auth.server.clients import Client
-from gateway.auth.server.codes import Code
-from gateway.auth.server.protocols import Approved, Ask, Asked
+from gateway.auth.embedded_issuer import OAuthGrant
+from gateway.auth.server.authlib_types import AuthlibClient, AuthlibCode, OAuthRequest, Pairs
+from gateway.auth.server.clients import RegisteredClient
+from gateway.auth.server.codes import AuthorizationCode
+from gateway.auth.server.protocols import ApprovedRequest, AuthlibQueries, AuthorizationRequest
 from gateway.contract import Json
 
 METHODS: Final = ["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
@@ -48,14 +46,14 @@ class InvalidTarget(OAuth2Error):
     description = "This is not a resource of this server."
 
 
-def one_resource(request: Request, ask: Ask) -> str:
+def one_resource(request: OAuthRequest, ask: AuthlibQueries) -> str:
     found = ask.resource(request.payload.datalist.get("resource", []))
     if found is None:
         raise InvalidTarget
     return found
 
 
-class OnlyS256(CodeChallenge):
+class S256Challenge(CodeChallenge):
     SUPPORTED_CODE_CHALLENGE_METHOD = ("S256",)
 
     def validate_code_challenge(self, grant: Any, redirect_uri: Any) -> None:
@@ -76,10 +74,12 @@ class CodeGrant(grants.AuthorizationCodeGrant):
         except InvalidTarget as error:
             error.redirect_uri = redirect_uri
             raise
-        request.asked = Asked(request.scope, resource, request.payload.data["code_challenge"], redirect_uri)
+        request.asked = AuthorizationRequest(
+            request.scope, resource, request.payload.data["code_challenge"], redirect_uri
+        )
         return redirect_uri
 
-    def create_authorization_response(self, redirect_uri: str, grant_user: Approved | None) -> Any:
+    def create_authorization_response(self, redirect_uri: str, grant_user: ApprovedRequest | None) -> Any:
         if grant_user is not None and not grant_user.scopes:
             raise InvalidScopeError("Nothing of what was asked for may be given.", redirect_uri=redirect_uri)
         return super().create_authorization_response(redirect_uri, grant_user)
@@ -90,21 +90,21 @@ class CodeGrant(grants.AuthorizationCodeGrant):
     def save_authorization_code(self, code: str, request: Any) -> None:
         """Saved where it is made."""
 
-    def query_authorization_code(self, code: str, client: Known) -> Redeemed | None:
+    def query_authorization_code(self, code: str, client: AuthlibClient) -> AuthlibCode | None:
         # Consumed here, before anything is issued: Authlib would delete it last, when several had it.
         found = self.server.ask.redeem(code, client.client)
-        return None if found is None else Redeemed(found)
+        return None if found is None else AuthlibCode(found)
 
     def delete_authorization_code(self, authorization_code: Any) -> None: ...
 
     def validate_token_request(self) -> None:
         super().validate_token_request()
-        code: Code = self.request.authorization_code.code
+        code: AuthorizationCode = self.request.authorization_code.code
         given = self.request.payload.datalist.get("resource", [])
         if given and self.server.ask.resource(given) != code.resource:
             raise InvalidTarget
 
-    def authenticate_user(self, authorization_code: Redeemed) -> Grant | None:
+    def authenticate_user(self, authorization_code: AuthlibCode) -> OAuthGrant | None:
         return self.server.ask.grant(authorization_code.code)
 
     def generate_token(self, user: Any = None, include_refresh_token: bool = True, **more: Any) -> Json:
@@ -140,15 +140,15 @@ class ServiceGrant(grants.ClientCredentialsGrant):
         return 200, token, self.TOKEN_RESPONSE_HEADER
 
 
-class Revoke(RevocationEndpoint):
+class TokenRevocation(RevocationEndpoint):
     CLIENT_AUTH_METHODS = METHODS
 
-    def authenticate_token(self, request: Any, client: Known) -> tuple[str, Known]:
+    def authenticate_token(self, request: Any, client: AuthlibClient) -> tuple[str, AuthlibClient]:
         if not request.form.get("token"):
             raise InvalidRequestError("Missing 'token' in request.")
         return request.form["token"], client
 
-    def revoke_token(self, token: tuple[str, Known], request: Any) -> None:
+    def revoke_token(self, token: tuple[str, AuthlibClient], request: Any) -> None:
         # Unknown, or another client's: the answer is the same (RFC 7009, 2.2).
         self.server.ask.revoke(token[0], token[1].client)
 
@@ -169,29 +169,29 @@ class NotGranted(Exception):
         self.to = to
 
 
-class Core(AuthorizationServer):
+class AuthlibServer(AuthorizationServer):
     """The flows. Every method is called in a thread of its own."""
 
-    def __init__(self, ask: Ask, uri: str) -> None:
+    def __init__(self, ask: AuthlibQueries, uri: str) -> None:
         super().__init__()
         self.ask = ask
         self._uri = uri
         self.register_client_auth_method("private_key_jwt", lambda _query, request: self._asserted(request))
-        self.register_grant(CodeGrant, [OnlyS256(required=True)])
+        self.register_grant(CodeGrant, [S256Challenge(required=True)])
         self.register_grant(RefreshGrant)
         self.register_grant(ServiceGrant)
-        self.register_endpoint(Revoke)
+        self.register_endpoint(TokenRevocation)
 
-    def request(self, method: str, pairs: Pairs, headers: Mapping[str, str]) -> Request:
-        return Request(method, self._uri, pairs, {"Authorization": headers.get("authorization", "")})
+    def request(self, method: str, pairs: Pairs, headers: Mapping[str, str]) -> OAuthRequest:
+        return OAuthRequest(method, self._uri, pairs, {"Authorization": headers.get("authorization", "")})
 
-    def tokens(self, request: Request) -> Answer:
+    def tokens(self, request: OAuthRequest) -> Answer:
         return self.create_token_response(request)
 
-    def revoked(self, request: Request) -> Answer:
+    def revoked(self, request: OAuthRequest) -> Answer:
         return self.create_endpoint_response("revocation", request)
 
-    def wanted(self, request: Request) -> tuple[Client, Asked, Any]:
+    def wanted(self, request: OAuthRequest) -> tuple[RegisteredClient, AuthorizationRequest, Any]:
         """The client, what it asks for, and what `decided` needs. Raises `NotGranted`."""
         try:
             grant = self.get_consent_grant(request)
@@ -201,23 +201,23 @@ class Core(AuthorizationServer):
             raise NotGranted(error.description or error.error, back, error.redirect_uri or "") from error
         return grant.request.client.client, grant.request.asked, grant
 
-    def decided(self, grant: Any, approved: Approved | None) -> Answer:
+    def decided(self, grant: Any, approved: ApprovedRequest | None) -> Answer:
         return self.create_authorization_response(grant.request, approved, grant)
 
-    def query_client(self, client_id: str) -> Known | None:
+    def query_client(self, client_id: str) -> AuthlibClient | None:
         found = self.ask.client(client_id)
-        return None if found is None else Known(self.ask, found)
+        return None if found is None else AuthlibClient(self.ask, found)
 
-    def _asserted(self, request: Request) -> Known | None:
+    def _asserted(self, request: OAuthRequest) -> AuthlibClient | None:
         found = self.ask.assertion(request.form)
-        return None if found is None else Known(self.ask, found)
+        return None if found is None else AuthlibClient(self.ask, found)
 
     def save_token(self, token: Any, request: Any) -> None:
         """Saved where it is made, in one transaction with what it replaces."""
 
     def send_signal(self, name: str, *args: Any, **kwargs: Any) -> None: ...
 
-    def create_oauth2_request(self, request: Request) -> Request:
+    def create_oauth2_request(self, request: OAuthRequest) -> OAuthRequest:
         return request
 
     def handle_response(self, status: int, body: Any, headers: Any) -> Answer:

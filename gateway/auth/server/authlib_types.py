@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from authlib.oauth2.rfc6749 import ClientMixin, OAuth2Payload, OAuth2Request
 
-from gateway.auth.server.clients import Client
-from gateway.auth.server.codes import Code
-from gateway.auth.server.protocols import Ask, Asked
+from gateway.auth.server.clients import RegisteredClient
+from gateway.auth.server.codes import AuthorizationCode
+from gateway.auth.server.protocols import AuthlibQueries, AuthorizationRequest
 from gateway.auth.server.redirect_uris import matches
 
 Pairs = Sequence[tuple[str, str]]
 
 
-class Payload(OAuth2Payload):
+class OAuthPayload(OAuth2Payload):
     def __init__(self, pairs: Pairs) -> None:
         self._lists: dict[str, list[str]] = {}
         for name, value in pairs:
@@ -29,14 +29,14 @@ class Payload(OAuth2Payload):
         return self._lists
 
 
-class Request(OAuth2Request):
+class OAuthRequest(OAuth2Request):
     """Built from the public address: Authlib refuses plain http, and what the socket says is not what clients see."""
 
     def __init__(self, method: str, uri: str, pairs: Pairs, headers: Mapping[str, str]) -> None:
         # Loopback aside, TLS ends at the proxy that the operator put in front.
         super().__init__(method, uri.replace("http://", "https://", 1), headers=dict(headers))
-        self.payload = Payload(pairs)
-        self.asked: Asked | None = None
+        self.payload = OAuthPayload(pairs)
+        self.asked: AuthorizationRequest | None = None
 
     @property
     def form(self) -> dict[str, str]:
@@ -47,10 +47,10 @@ class Request(OAuth2Request):
         return self.payload.data
 
 
-class Known(ClientMixin):
+class AuthlibClient(ClientMixin):
     """A client as Authlib wants to ask it."""
 
-    def __init__(self, ask: Ask, client: Client) -> None:
+    def __init__(self, ask: AuthlibQueries, client: RegisteredClient) -> None:
         self._ask = ask
         self.client = client
 
@@ -85,12 +85,12 @@ class Known(ClientMixin):
         return grant_type in self.client.grant_types
 
 
-class Redeemed:
+class AuthlibCode:
     """A code as Authlib wants to ask it."""
 
     code_challenge_method = "S256"
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: AuthorizationCode) -> None:
         self.code = code
         self.code_challenge = code.challenge
 

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-from gateway.auth.browser_sessions import SESSION_SECONDS, Browsers
+from gateway.auth.browser_sessions import SESSION_SECONDS, BrowserSessions
 from gateway.auth.server import pages
-from gateway.auth.server.authlib_core import Answer, Core, NotGranted, with_issuer
+from gateway.auth.server.authlib_core import Answer, AuthlibServer, NotGranted, with_issuer
 from gateway.auth.server.authlib_types import Pairs
-from gateway.auth.server.clients import Client, Clients
-from gateway.auth.server.pages import Forms, Page
-from gateway.auth.server.protocols import Approved, Asked
+from gateway.auth.server.clients import RegisteredClient, RegisteredClients
+from gateway.auth.server.pages import CsrfTokens, HtmlPage
+from gateway.auth.server.protocols import ApprovedRequest, AuthorizationRequest
 from gateway.auth.server.redirect_uris import trusted
-from gateway.auth.server.registration import Unfit, read
+from gateway.auth.server.registration import InvalidRegistration, read
 from gateway.auth.server.signin import SignIn
-from gateway.auth.thread_pool import Threads
+from gateway.auth.thread_pool import ThreadPool
 from gateway.auth.users import Users
 from gateway.contract import Json
 from gateway.errors import Fault
@@ -32,15 +32,15 @@ _NO_STORE: Final = ("cache-control", "no-store")
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingAuthorization:
     """An authorization request that was found good and waits for a person."""
 
-    client: Client
-    asked: Asked
+    client: RegisteredClient
+    asked: AuthorizationRequest
     grant: Any
 
 
-class Provider:
+class AuthorizationServer:
     """Each method answers one route: status, headers, and JSON or text.
 
     The flows run in `threads`; `meet` learns of a client that is described elsewhere before they do, so that none of
@@ -52,14 +52,14 @@ class Provider:
         *,
         public_url: str,
         local: bool,
-        core: Core,
-        threads: Threads,
+        core: AuthlibServer,
+        threads: ThreadPool,
         meet: Callable[[Mapping[str, str], str], Awaitable[None]],
-        clients: Clients,
+        clients: RegisteredClients,
         users: Users,
-        browsers: Browsers,
+        browsers: BrowserSessions,
         sign_in: SignIn,
-        forms: Forms,
+        forms: CsrfTokens,
         redirects: Sequence[str],
         own: Iterable[str] = (),
     ) -> None:
@@ -96,7 +96,7 @@ class Provider:
     async def register(self, body: bytes) -> Answer:
         try:
             said = read(body, local=self._local, allowed=self._redirects)
-        except Unfit as unfit:
+        except InvalidRegistration as unfit:
             return _error(400, unfit.error, unfit.description)
         made = await self._clients.register(said.name, said.redirect_uris, said.auth_method, said.grant_types)
         return 201, [_NO_STORE], {**said.shown(), **made}
@@ -106,7 +106,7 @@ class Provider:
     async def show(self, query: Pairs, cookies: Mapping[str, str], address: str = "") -> Answer:
         """The authorization endpoint, as a browser comes to it."""
         waiting = await self._waiting(query, address)
-        if not isinstance(waiting, Waiting):
+        if not isinstance(waiting, PendingAuthorization):
             return waiting
         who = await self._browsers.who(cookies.get(self.cookie))
         if who is None or (user := await self._users.find(*who)) is None:
@@ -122,7 +122,7 @@ class Provider:
     async def decide(self, query: Pairs, form: Mapping[str, str], cookies: Mapping[str, str], address: str) -> Answer:
         """What a person sent from one of the pages."""
         waiting = await self._waiting(query, address)
-        if not isinstance(waiting, Waiting):
+        if not isinstance(waiting, PendingAuthorization):
             return waiting
         session = cookies.get(self.cookie)
         who = await self._browsers.who(session)
@@ -147,14 +147,14 @@ class Provider:
 
     # ---- the steps
 
-    async def _waiting(self, query: Pairs, address: str) -> Waiting | Answer:
+    async def _waiting(self, query: Pairs, address: str) -> PendingAuthorization | Answer:
         """The request, when it is good; else the answer: to the client where we trust its address, to the person
         otherwise."""
         if twice := _twice(query):
             return _shown(pages.problem(f"The program sent {twice} twice."), 400)
         await self._meet(dict(query), address)
         try:
-            return Waiting(*await self._threads(self._core.wanted, self._core.request("GET", query, {})))
+            return PendingAuthorization(*await self._threads(self._core.wanted, self._core.request("GET", query, {})))
         except NotGranted as refused:
             words = f"The program that sent you here made a mistake: {refused.words}"
             if refused.back is None:
@@ -168,7 +168,12 @@ class Provider:
             return _shown(pages.problem(words, there), 400)
 
     async def _ask_who(
-        self, waiting: Waiting, query: Pairs, cookies: Mapping[str, str], bad: str | None = None, name: str = ""
+        self,
+        waiting: PendingAuthorization,
+        query: Pairs,
+        cookies: Mapping[str, str],
+        bad: str | None = None,
+        name: str = "",
     ) -> Answer:
         secret, cookie = self._forms.secret(cookies)
         csrf = self._forms.token(secret, query)
@@ -180,7 +185,12 @@ class Provider:
         return status, headers, body
 
     async def _signed_in(
-        self, waiting: Waiting, query: Pairs, form: Mapping[str, str], cookies: Mapping[str, str], address: str
+        self,
+        waiting: PendingAuthorization,
+        query: Pairs,
+        form: Mapping[str, str],
+        cookies: Mapping[str, str],
+        address: str,
     ) -> Answer:
         try:
             who = await self._sign_in.attempt(form, address)
@@ -189,12 +199,12 @@ class Provider:
         secret = await self._browsers.sign_in(who)
         return self._again(query, f"{self.cookie}={secret}; Max-Age={SESSION_SECONDS}{self._cookie_end}")
 
-    async def _decided(self, waiting: Waiting, who: tuple[str, str], *, allow: bool) -> Answer:
+    async def _decided(self, waiting: PendingAuthorization, who: tuple[str, str], *, allow: bool) -> Answer:
         user = await self._users.find(*who)
         approved = None
         if allow and user is not None:
             left = [scope for scope in waiting.asked.scopes.split() if scope in user.scopes]
-            approved = Approved(*who, " ".join(left))
+            approved = ApprovedRequest(*who, " ".join(left))
         answer = await self._threads(self._core.decided, waiting.grant, approved)
         if approved is not None:
             await self._clients.used(waiting.client.id)
@@ -223,7 +233,7 @@ def encoded(answer: Answer) -> tuple[int, list[tuple[str, str]], bytes]:
     return status, [*given, ("content-type", "application/json")], json.dumps(body).encode()
 
 
-def _shown(page: Page, status: int = 200) -> Answer:
+def _shown(page: HtmlPage, status: int = 200) -> Answer:
     return status, page.headers, page.html
 
 

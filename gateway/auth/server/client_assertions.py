@@ -9,8 +9,8 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, KeySet, RSAKey
 from sqlalchemy import text
 
-from gateway.auth.jwt import ALGORITHMS, BadToken, Key, peek, verified
-from gateway.auth.server.clients import Client
+from gateway.auth.jwt import ALGORITHMS, InvalidToken, Key, peek, verified
+from gateway.auth.server.clients import RegisteredClient
 from gateway.auth.tokens import LEEWAY, audiences, moment, word
 from gateway.contract import Json
 from gateway.state.database import Database
@@ -20,7 +20,7 @@ _LONGEST: Final = 600.0
 """Seconds that an assertion may be good for: its id has to be remembered as long."""
 
 
-class Assertions:
+class ClientAssertions:
     """Each assertion is good once, at this server only."""
 
     def __init__(self, database: Database, audience: frozenset[str], *, clock: Callable[[], float] = time.time) -> None:
@@ -34,10 +34,10 @@ class Assertions:
             return None
         try:
             return peek(form.get("client_assertion", "")).issuer
-        except BadToken:
+        except InvalidToken:
             return None
 
-    async def holds(self, client: Client, assertion: str) -> bool:
+    async def holds(self, client: RegisteredClient, assertion: str) -> bool:
         """Whether the client made it, for us, and did not use it before."""
         try:
             token = peek(assertion)
@@ -53,7 +53,7 @@ class Assertions:
             if not audiences(claims) & self._audience:
                 return False
             return await self._first_use(client.id, word(claims, "jti"), ends + LEEWAY)
-        except BadToken:
+        except InvalidToken:
             return False
 
     async def _first_use(self, client: str, jti: str, until: float) -> bool:

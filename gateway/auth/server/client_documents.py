@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from gateway.auth.server.clients import Client
-from gateway.auth.server.registration import Unfit, clean_name, redirects
+from gateway.auth.server.clients import RegisteredClient
+from gateway.auth.server.registration import InvalidRegistration, clean_name, redirects
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
@@ -31,7 +31,7 @@ _MAX_AGE: Final = re.compile(r"(?:^|[\s,])max-age=(\d{1,9})", re.ASCII)
 _URL: Final = re.compile(r"https://[A-Za-z0-9.:\[\]-]+/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*", re.ASCII)
 
 
-class Documents:
+class ClientDocuments:
     """`domains`: hosts that are looked at, with everything below them; all, where none is named."""
 
     def __init__(
@@ -40,16 +40,16 @@ class Documents:
         self._http = http
         self._domains = tuple(domain.lower() for domain in domains)
         self._clock = clock
-        self._known: OrderedDict[str, tuple[Client, float]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[RegisteredClient, float]] = OrderedDict()
         self._asked: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        self._fetching: dict[str, asyncio.Task[Client | None]] = {}
+        self._fetching: dict[str, asyncio.Task[RegisteredClient | None]] = {}
 
-    def known(self, client_id: str) -> Client | None:
+    def known(self, client_id: str) -> RegisteredClient | None:
         """The client of a document that was fetched not long ago. Asks nobody; good in any thread."""
         known = self._known.get(client_id)
         return known[0] if known is not None and self._clock() < known[1] else None
 
-    async def __call__(self, client_id: str, visitor: str = "") -> Client | None:
+    async def __call__(self, client_id: str, visitor: str = "") -> RegisteredClient | None:
         """None for an address that is not looked at, and for a document that is not good. Bad ones are not kept.
 
         Raises `Fault(RATE_LIMITED)` when the visitor has had too many fetched, or too many are under way.
@@ -92,13 +92,13 @@ class Documents:
             self._asked.popitem(last=False)
         return count < most
 
-    async def _fetched(self, client_id: str, host: str) -> Client | None:
+    async def _fetched(self, client_id: str, host: str) -> RegisteredClient | None:
         try:
             answer = await self._http.get(client_id, headers={"Accept": "application/json"})
             if answer.status_code != 200 or "json" not in answer.headers.get("content-type", ""):
                 return None
             client = described(client_id, host, answer.content)
-        except (Fault, Unfit, httpx.HTTPError):
+        except (Fault, InvalidRegistration, httpx.HTTPError):
             return None
         age = _MAX_AGE.search(answer.headers.get("cache-control", ""))
         lasts = min(max(float(age[1]) if age else _SHORTEST, _SHORTEST), _LONGEST)
@@ -109,25 +109,25 @@ class Documents:
         return client
 
 
-def described(client_id: str, host: str, body: bytes) -> Client:
+def described(client_id: str, host: str, body: bytes) -> RegisteredClient:
     """The client that the document at its own address describes. Raises `Unfit`."""
     try:
         said: Any = json.loads(body)
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
-        raise Unfit("invalid_client_metadata", "The document is not a JSON object.")
+        raise InvalidRegistration("invalid_client_metadata", "The document is not a JSON object.")
     metadata = cast("Json", said)
     if metadata.get("client_id") != client_id or not isinstance(metadata.get("client_name"), str):
-        raise Unfit("invalid_client_metadata", "The document is about another client.")
+        raise InvalidRegistration("invalid_client_metadata", "The document is about another client.")
     method: Any = metadata.get("token_endpoint_auth_method", "none")
     jwks: Any = metadata.get("jwks")
     # No secret can be shared with a client that never met us.
     if method not in ("none", "private_key_jwt") or "client_secret" in metadata:
-        raise Unfit("invalid_client_metadata", "The document asks for a shared secret.")
+        raise InvalidRegistration("invalid_client_metadata", "The document asks for a shared secret.")
     if method == "private_key_jwt" and not isinstance(jwks, dict):
-        raise Unfit("invalid_client_metadata", "The document has no keys.")
-    return Client(
+        raise InvalidRegistration("invalid_client_metadata", "The document has no keys.")
+    return RegisteredClient(
         id=client_id,
         name=clean_name(metadata["client_name"]),
         redirect_uris=redirects(metadata.get("redirect_uris"), local=False, allowed=()),

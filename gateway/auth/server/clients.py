@@ -27,7 +27,7 @@ _NOTE_EVERY: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class RegisteredClient:
     """A program that may ask for tokens."""
 
     id: str
@@ -49,7 +49,7 @@ class Client:
     """A page of the gateway itself, which nobody has to allow."""
 
 
-class Clients:
+class RegisteredClients:
     """The clients in the database. Secrets are kept as keyed digests."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Clients:
         self._revocations = revocations
         self._clock = clock
 
-    async def find(self, client_id: str) -> Client | None:
+    async def find(self, client_id: str) -> RegisteredClient | None:
         async with self._database.reading() as connection:
             row = (await connection.execute(_FIND, {"id": client_id})).one_or_none()
         if row is None or self._stale(row):
@@ -113,7 +113,7 @@ class Clients:
             await connection.execute(_INSERT, row)
         return row["id"], secret
 
-    async def list(self) -> "list[Client]":
+    async def list(self) -> "list[RegisteredClient]":
         async with self._database.reading() as connection:
             return [_from_row(row) for row in await connection.execute(_LIST) if not self._stale(row)]
 
@@ -132,7 +132,7 @@ class Clients:
         async with self._database.transaction() as connection:
             await connection.execute(_USED, {"id": client_id, "now": now, "before": now - _NOTE_EVERY})
 
-    def secret_is(self, client: Client, secret: str) -> bool:
+    def secret_is(self, client: RegisteredClient, secret: str) -> bool:
         return bool(client.secret) and hmac.compare_digest(self._digest(secret), client.secret)
 
     def _stale(self, row: Row[Any]) -> bool:
@@ -160,9 +160,9 @@ def public_keys(text: bytes) -> Json:
         raise ValueError("not a JWK set") from exc
 
 
-def _from_row(row: Row[Any]) -> Client:
+def _from_row(row: Row[Any]) -> RegisteredClient:
     said: Json = json.loads(row.metadata)
-    return Client(
+    return RegisteredClient(
         id=row.id,
         name=said["name"],
         redirect_uris=tuple(said["redirect_uris"]),

@@ -19,7 +19,7 @@ _RACE: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class AuthorizationCode:
     """What a person granted, until the client fetches it."""
 
     tenant: str
@@ -32,7 +32,7 @@ class Code:
     family: str
 
 
-class Codes:
+class AuthorizationCodes:
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
@@ -59,7 +59,7 @@ class Codes:
             await connection.execute(_INSERT, row)
         return code
 
-    async def redeem(self, code: str, client: str) -> tuple[Code | None, str | None]:
+    async def redeem(self, code: str, client: str) -> tuple[AuthorizationCode | None, str | None]:
         """The code's grant the first time; else None, and the family to revoke where it was redeemed before."""
         now = self._clock()
         one = {"digest": _digest(code), "client": client, "now": now}
@@ -71,7 +71,7 @@ class Codes:
             return None, None
         if not won:
             return None, row.family if row.used_at is not None and row.used_at < now - _RACE else None
-        return Code(*(getattr(row, name) for name in Code.__slots__)), None
+        return AuthorizationCode(*(getattr(row, name) for name in AuthorizationCode.__slots__)), None
 
 
 def _digest(code: str) -> str:

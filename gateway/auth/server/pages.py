@@ -13,7 +13,7 @@ from html import escape
 from typing import Final
 from urllib.parse import urlencode
 
-from gateway.auth.server.clients import Client
+from gateway.auth.server.clients import RegisteredClient
 from gateway.auth.server.redirect_uris import form_target, is_loopback, shown_host
 
 _STYLE: Final = """
@@ -58,7 +58,7 @@ _MEANINGS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class HtmlPage:
     html: str
     form_targets: tuple[str, ...] = ()
 
@@ -80,7 +80,9 @@ class Page:
         ]
 
 
-def sign_in(client: Client, csrf: str, *, codes: bool, passwords: bool, bad: str | None = None, name: str = "") -> Page:
+def sign_in(
+    client: RegisteredClient, csrf: str, *, codes: bool, passwords: bool, bad: str | None = None, name: str = ""
+) -> HtmlPage:
     """With a code from the console, a password, or either."""
     forms: list[str] = []
     if codes:
@@ -106,12 +108,12 @@ def sign_in(client: Client, csrf: str, *, codes: bool, passwords: bool, bad: str
     wrong = f'<p class="bad" role="alert">{escape(bad)}</p>' if bad else ""
     what = "is for those who look after this gateway." if client.own else "wants to use your tools."
     body = f"<h1>Sign in</h1><p><strong>{escape(client.name)}</strong> {what}</p>{wrong}{'<hr>'.join(forms)}"
-    return Page(_page("Sign in", body), ("'self'",))
+    return HtmlPage(_page("Sign in", body), ("'self'",))
 
 
 def consent(
-    client: Client, redirect_uri: str, scopes: Iterable[str], who: tuple[str, str], endpoint: str, csrf: str
-) -> Page:
+    client: RegisteredClient, redirect_uri: str, scopes: Iterable[str], who: tuple[str, str], endpoint: str, csrf: str
+) -> HtmlPage:
     """What is asked, by whom, and where the answer goes."""
     tenant, subject = who
     facts = [("Signed in as", subject if tenant == "default" else f"{subject} ({tenant})")]
@@ -134,10 +136,10 @@ def consent(
         '<button class="go" name="decision" value="allow">Allow</button></div></form>'
         f'<form method="post" class="again">{_hidden(csrf, "leave")}<button>Sign in as somebody else</button></form>'
     )
-    return Page(_page("Allow access", body), ("'self'", form_target(redirect_uri)))
+    return HtmlPage(_page("Allow access", body), ("'self'", form_target(redirect_uri)))
 
 
-def problem(words: str, back: str = "") -> Page:
+def problem(words: str, back: str = "") -> HtmlPage:
     """What is wrong; `back` is where the person may go on to, and is not taken without them."""
     body = f"<h1>This cannot go on</h1><p>{escape(words)}</p>"
     if back:
@@ -147,7 +149,7 @@ def problem(words: str, back: str = "") -> Page:
             " go there only if you know it.</p>"
             f'<p><a href="{escape(back)}" rel="noreferrer">Go on to {host}</a></p>'
         )
-    return Page(_page("Not possible", body))
+    return HtmlPage(_page("Not possible", body))
 
 
 def _scope(scope: str) -> str:
@@ -171,7 +173,7 @@ def _page(title: str, body: str) -> str:
 Pairs = Sequence[tuple[str, str]]
 
 
-class Forms:
+class CsrfTokens:
     """`cookie` names what a browser that is not signed in is known by."""
 
     def __init__(self, key: bytes, *, secure: bool) -> None:

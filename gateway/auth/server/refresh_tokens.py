@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.auth.embedded_issuer import Grant
+from gateway.auth.embedded_issuer import OAuthGrant
 from gateway.auth.revocations import Revocations
 from gateway.contract import Json
 from gateway.state.database import Database
@@ -35,7 +35,7 @@ Mint = Callable[[Row[Any]], Awaitable[Json | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefreshRejected:
     """Why no token was given; `replayed` names the owner of a family that ended because of it."""
 
     replayed: tuple[str, str, str] | None = None
@@ -49,7 +49,7 @@ class RefreshTokens:
         self._revocations = revocations
         self._clock = clock
 
-    async def first(self, grant: Grant) -> str:
+    async def first(self, grant: OAuthGrant) -> str:
         """The first refresh token of a family."""
         now = self._clock()
         token = secrets.token_urlsafe(32)
@@ -70,7 +70,7 @@ class RefreshTokens:
             await connection.execute(_INSERT, row)
         return token
 
-    async def rotate(self, token: str, client: str, resource: str | None, mint: Mint) -> Json | Refused:
+    async def rotate(self, token: str, client: str, resource: str | None, mint: Mint) -> Json | RefreshRejected:
         """The token answer; the same one again to whoever asks again within the grace."""
         now, one = self._clock(), {"digest": _digest(token)}
         async with self._database.transaction() as connection:
@@ -80,26 +80,28 @@ class RefreshTokens:
             if row is None or row.client != client or resource not in (None, row.resource):
                 return await self._undone(connection, one, first)
             if row.expires_at <= now or row.ends_at <= now:
-                return Refused()
+                return RefreshRejected()
             if first:
                 return await self._successor(connection, token, row, mint)
             if row.successor is not None and row.rotated_at + GRACE >= now:
                 return _opened(token, row.successor)
             await self._end(connection, row.family)
         await self._revocations.load()
-        return Refused((row.tenant, row.subject, row.client))
+        return RefreshRejected((row.tenant, row.subject, row.client))
 
-    async def _undone(self, connection: AsyncConnection, one: Json, first: bool) -> Refused:
+    async def _undone(self, connection: AsyncConnection, one: Json, first: bool) -> RefreshRejected:
         """A request for the wrong resource is refused, and uses nothing up."""
         if first:
             await connection.execute(_UNROTATE, one)
-        return Refused()
+        return RefreshRejected()
 
-    async def _successor(self, connection: AsyncConnection, token: str, row: Row[Any], mint: Mint) -> Json | Refused:
+    async def _successor(
+        self, connection: AsyncConnection, token: str, row: Row[Any], mint: Mint
+    ) -> Json | RefreshRejected:
         answer = await mint(row)
         if answer is None:
             await self._end(connection, row.family)
-            return Refused()
+            return RefreshRejected()
         now, fresh = self._clock(), secrets.token_urlsafe(32)
         answer = {**answer, "refresh_token": fresh}
         await connection.execute(

@@ -16,7 +16,7 @@ _MOST_REDIRECTS: Final = 10
 _LONGEST_NAME: Final = 64
 
 
-class Unfit(Exception):
+class InvalidRegistration(Exception):
     """Metadata that no client can be made of: the error of RFC 7591, and why."""
 
     def __init__(self, error: str, description: str) -> None:
@@ -50,9 +50,9 @@ def read(body: bytes, *, local: bool, allowed: Iterable[str]) -> Registration:
     try:
         said: Any = json.loads(body)
     except (ValueError, RecursionError):
-        raise Unfit("invalid_client_metadata", "The body is not JSON.") from None
+        raise InvalidRegistration("invalid_client_metadata", "The body is not JSON.") from None
     if not isinstance(said, dict):
-        raise Unfit("invalid_client_metadata", "The body is not an object.")
+        raise InvalidRegistration("invalid_client_metadata", "The body is not an object.")
     metadata = cast("Json", said)
     return Registration(
         name=clean_name(metadata.get("client_name")),
@@ -65,11 +65,11 @@ def read(body: bytes, *, local: bool, allowed: Iterable[str]) -> Registration:
 def redirects(given: Any, *, local: bool, allowed: Iterable[str]) -> tuple[str, ...]:
     values = cast("list[Any]", given) if isinstance(given, list) else []
     if not 0 < len(values) <= _MOST_REDIRECTS:
-        raise Unfit("invalid_redirect_uri", f"1 to {_MOST_REDIRECTS} redirect_uris are needed.")
+        raise InvalidRegistration("invalid_redirect_uri", f"1 to {_MOST_REDIRECTS} redirect_uris are needed.")
     for uri in values:
         if not isinstance(uri, str) or not acceptable(uri, local=local, allowed=allowed):
             where = "loopback or a known client's callback" if local else "loopback or https"
-            raise Unfit("invalid_redirect_uri", f"A redirect_uri must be {where}.")
+            raise InvalidRegistration("invalid_redirect_uri", f"A redirect_uri must be {where}.")
     return tuple(dict.fromkeys(cast("list[str]", values)))
 
 
@@ -85,7 +85,9 @@ def _auth_method(given: Any) -> str:
     if given is None:
         return "none"
     if given not in _METHODS:
-        raise Unfit("invalid_client_metadata", f"token_endpoint_auth_method must be one of {', '.join(_METHODS)}.")
+        raise InvalidRegistration(
+            "invalid_client_metadata", f"token_endpoint_auth_method must be one of {', '.join(_METHODS)}."
+        )
     return given
 
 
@@ -93,5 +95,7 @@ def _grant_types(given: Any) -> tuple[str, ...]:
     wanted = cast("list[Any]", given) if isinstance(given, list) else []
     # A client that may sign somebody in may also stay signed in.
     if wanted and "authorization_code" not in wanted:
-        raise Unfit("invalid_client_metadata", "Only clients that sign people in may register themselves.")
+        raise InvalidRegistration(
+            "invalid_client_metadata", "Only clients that sign people in may register themselves."
+        )
     return _GRANTS

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
-from gateway.auth.browser_sessions import Browsers
+from gateway.auth.browser_sessions import BrowserSessions
 from gateway.auth.users import Users
 from gateway.errors import Fault, Kind
 
@@ -17,7 +17,7 @@ _MOST_ANYWHERE: Final = 50
 _KEPT: Final = 10_000
 
 
-class Tally(Protocol):
+class FailureCounter(Protocol):
     """How often something failed lately: in this process, or in all of them."""
 
     async def take(self, name: str, most: int, seconds: float) -> float:
@@ -30,7 +30,7 @@ class Tally(Protocol):
 
 
 class SignIn:
-    def __init__(self, users: Users, browsers: Browsers, tally: Tally, *, local: bool) -> None:
+    def __init__(self, users: Users, browsers: BrowserSessions, tally: FailureCounter, *, local: bool) -> None:
         self._users = users
         self._browsers = browsers
         self._tally = tally
@@ -84,7 +84,7 @@ class SignIn:
             await self._tally.give_back(name, _WINDOW)
 
 
-class MemoryTally:
+class MemoryFailureCounter:
     """`Tally` of one process; the window begins with the first failure."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -5,6 +5,6 @@ left to the backend: the schema is then checked without it.
 """
 
 from gateway.catalogue.schema.check import compile_check
-from gateway.catalogue.schema.keywords import BadSchema, bound
+from gateway.catalogue.schema.keywords import InvalidSchema, bound
 
-__all__ = ["BadSchema", "bound", "compile_check"]
+__all__ = ["InvalidSchema", "bound", "compile_check"]

@@ -10,9 +10,9 @@ from typing import Any, Final, cast
 import jsonschema_rs as rs
 import msgspec
 
-from gateway.catalogue.schema.cost import BUDGET, MAX_ROOT, Survey, by_depth, price_of, without
+from gateway.catalogue.schema.cost import BUDGET, MAX_ROOT, SchemaSurvey, by_depth, price_of, without
 from gateway.catalogue.schema.explain import fault, rank, refusal
-from gateway.catalogue.schema.keywords import BadSchema, bound, clip, validator_of
+from gateway.catalogue.schema.keywords import InvalidSchema, bound, clip, validator_of
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
@@ -25,7 +25,7 @@ _EXPLAINED: Final = 5_000
 """Listing every error costs a thousand times as much as finding that there is one."""
 
 
-class Check:
+class ArgumentCheck:
     """The compiled schema: finds that arguments are bad in half a microsecond, and says why only then."""
 
     def __init__(
@@ -143,14 +143,14 @@ def compile_check(schema: Json, *, prefix: str = "input") -> Callable[[Json], No
 def _checked(encoded: bytes, prefix: str) -> Callable[[Json], None]:
     """Kept by content: a backend that lists the same again costs nothing."""
     schema: Json = msgspec.json.decode(encoded)
-    survey = Survey(schema)
+    survey = SchemaSurvey(schema)
     refused = {pattern for pattern in survey.patterns if price_of(pattern) is None}
     exact = _compiled(schema, refused)
     loose = _compiled(schema, survey.patterns) if survey.patterns - refused else exact
     units, letters = by_depth(survey)
     if units[0] > MAX_ROOT:
-        raise BadSchema("too many subschemas apply to one value")
-    return Check(prefix, schema, exact, loose, units, letters, survey.branching)
+        raise InvalidSchema("too many subschemas apply to one value")
+    return ArgumentCheck(prefix, schema, exact, loose, units, letters, survey.branching)
 
 
 def _compiled(schema: Json, refused: set[str]) -> rs.Validator:
@@ -165,7 +165,7 @@ def _compiled(schema: Json, refused: set[str]) -> rs.Validator:
             retriever=_refuse,
         )
     except (ValueError, rs.ReferencingError) as exc:
-        raise BadSchema(_reason(exc)) from exc
+        raise InvalidSchema(_reason(exc)) from exc
 
 
 def _refuse(uri: str) -> Json:

@@ -25,7 +25,7 @@ from gateway.catalogue.schema.keywords import (
     NAMED,
     POSITIONS,
     REFS,
-    BadSchema,
+    InvalidSchema,
     clip,
     inside,
     step,
@@ -78,7 +78,7 @@ MAX_PATTERNS: Final = 100
 
 
 @dataclass(eq=False, slots=True)
-class State:
+class SubschemaState:
     """A subschema as a cost: what it charges a value, and what it sends to be checked where."""
 
     units: int = 1
@@ -86,18 +86,18 @@ class State:
     """Charged for each character of a text."""
     again: int = 1
     """How often the validator comes back to what applies in place."""
-    in_place: "list[State]" = field(default_factory=list["State"])
-    named: "dict[str | int, State]" = field(default_factory=dict[str | int, "State"])
-    below: "list[State]" = field(default_factory=list["State"])
+    in_place: "list[SubschemaState]" = field(default_factory=list["SubschemaState"])
+    named: "dict[str | int, SubschemaState]" = field(default_factory=dict[str | int, "SubschemaState"])
+    below: "list[SubschemaState]" = field(default_factory=list["SubschemaState"])
 
 
-def _everywhere(units: int) -> State:
-    state = State(units)
+def _everywhere(units: int) -> SubschemaState:
+    state = SubschemaState(units)
     state.below.append(state)
     return state
 
 
-class Survey:
+class SchemaSurvey:
     """Every subschema, with the cost of each and its references resolved within the schema."""
 
     def __init__(self, root: Json) -> None:
@@ -113,8 +113,8 @@ class Survey:
         # Following a reference may visit more, and so add to the places.
         self._refs = {place: self._targets(place) for place in self._following()}
         if len(self.patterns) > MAX_PATTERNS:
-            raise BadSchema(f"the schema has over {MAX_PATTERNS} patterns")
-        self._states = {place: State() for place in self._places}
+            raise InvalidSchema(f"the schema has over {MAX_PATTERNS} patterns")
+        self._states = {place: SubschemaState() for place in self._places}
         for place, (schema, _) in self._places.items():
             self._fill(self._states[place], schema, self._refs[place])
         self.start = self._states[id(root)]
@@ -128,9 +128,9 @@ class Survey:
     def _visit(self, schema: Json, base: str, depth: int) -> None:
         self._count += 1
         if self._count > MAX_SUBSCHEMAS:
-            raise BadSchema(f"the schema has over {MAX_SUBSCHEMAS} subschemas")
+            raise InvalidSchema(f"the schema has over {MAX_SUBSCHEMAS} subschemas")
         if depth > MAX_DEPTH:
-            raise BadSchema(f"the schema is nested over {MAX_DEPTH} subschemas deep")
+            raise InvalidSchema(f"the schema is nested over {MAX_DEPTH} subschemas deep")
         base = self._register(schema, base)
         self._places[id(schema)] = (schema, base)
         self.branching = self.branching or "anyOf" in schema or "oneOf" in schema
@@ -145,10 +145,10 @@ class Survey:
     def _register(self, schema: Json, base: str) -> str:
         dialect = schema.get("$schema")
         if dialect is not None and validator_of(dialect) is None:
-            raise BadSchema(f"the dialect {clip(dialect)} is not one of draft-07, 2019-09, 2020-12")
+            raise InvalidSchema(f"the dialect {clip(dialect)} is not one of draft-07, 2019-09, 2020-12")
         if isinstance(name := schema.get("$id"), str):
             if schema is not self._root and "$ref" in schema:
-                raise BadSchema("$id beside $ref means different things to different validators")
+                raise InvalidSchema("$id beside $ref means different things to different validators")
             if name.startswith("#"):
                 self._anchors[base, name[1:]] = schema
             else:
@@ -189,20 +189,22 @@ class Survey:
         if isinstance(target, bool):
             return {}
         if not isinstance(target, dict):
-            raise BadSchema(f"$ref {clip(ref)} leads nowhere within the schema, and nothing is fetched")
+            raise InvalidSchema(f"$ref {clip(ref)} leads nowhere within the schema, and nothing is fetched")
         target = cast("Json", target)
         if id(target) not in self._places:
             self._visit(target, uri, 1)
         return target
 
-    def _fill(self, state: State, schema: Json, targets: list[Json | None]) -> None:
+    def _fill(self, state: SubschemaState, schema: Json, targets: list[Json | None]) -> None:
         state.units = units_of(schema)
         if isinstance(pattern := schema.get("pattern"), str):
             state.letters = price_of(pattern) or 0
         if "unevaluatedProperties" in schema or "unevaluatedItems" in schema:
             state.again = 3
         for target in targets:
-            state.in_place.append(_everywhere(32) if target is None else self._states.get(id(target)) or State())
+            state.in_place.append(
+                _everywhere(32) if target is None else self._states.get(id(target)) or SubschemaState()
+            )
         for keyword in IN_PLACE:
             state.in_place += [self._states[id(sub)] for _, sub in subschemas(schema, keyword)]
         for keyword in NAMED:
@@ -210,7 +212,7 @@ class Survey:
         for keyword in BELOW:
             state.below += [self._states[id(sub)] for _, sub in subschemas(schema, keyword)]
         if isinstance(by_pattern := schema.get("patternProperties"), dict):
-            state.below += [State(letters=price_of(pattern) or 0) for pattern in cast("Json", by_pattern)]
+            state.below += [SubschemaState(letters=price_of(pattern) or 0) for pattern in cast("Json", by_pattern)]
         if schema.get("uniqueItems") is True:
             state.below.append(_everywhere(8))
 
@@ -221,7 +223,7 @@ def _join(base: str, ref: str) -> str:
     try:
         return urljoin(base, ref)
     except ValueError as exc:
-        raise BadSchema(f"{clip(ref)} is not a URI") from exc
+        raise InvalidSchema(f"{clip(ref)} is not a URI") from exc
 
 
 _MAX_CHAIN: Final = 64
@@ -231,7 +233,7 @@ _MAX_TANGLE: Final = 20_000
 MAX_ROOT: Final = 10_000
 
 
-def by_depth(survey: Survey) -> tuple[list[int], list[int]]:
+def by_depth(survey: SchemaSurvey) -> tuple[list[int], list[int]]:
     """The most that one value can be charged at each depth of the arguments: units, and units for each character."""
     closures = _closures(survey.start)
     units = {state: sum(n * part.units for part, n in parts.items()) for state, parts in closures.items()}
@@ -239,28 +241,28 @@ def by_depth(survey: Survey) -> tuple[list[int], list[int]]:
     return _descend(survey.start, closures, units), _descend(survey.start, closures, letters)
 
 
-def _closures(start: State) -> dict[State, Counter[State]]:
+def _closures(start: SubschemaState) -> dict[SubschemaState, Counter[SubschemaState]]:
     """For every state a value can be sent to: all that apply to that same value, and how often."""
-    memo: dict[State, Counter[State]] = {}
+    memo: dict[SubschemaState, Counter[SubschemaState]] = {}
     tangle = 0
 
-    def close(state: State, chain: int) -> Counter[State]:
+    def close(state: SubschemaState, chain: int) -> Counter[SubschemaState]:
         nonlocal tangle
         if state in memo:
             return memo[state]
         if chain > _MAX_CHAIN:
-            raise BadSchema(f"a $ref leads back to itself, or through more than {_MAX_CHAIN} others")
+            raise InvalidSchema(f"a $ref leads back to itself, or through more than {_MAX_CHAIN} others")
         parts = Counter({state: 1})
         for part in state.in_place:
             for inner, times in close(part, chain + 1).items():
                 parts[inner] += times * state.again
         tangle += len(parts)
         if tangle > _MAX_TANGLE:
-            raise BadSchema("too many subschemas apply to one value")
+            raise InvalidSchema("too many subschemas apply to one value")
         memo[state] = parts
         return parts
 
-    reached: dict[State, Counter[State]] = {}
+    reached: dict[SubschemaState, Counter[SubschemaState]] = {}
     waiting = [start]
     while waiting:
         state = waiting.pop()
@@ -270,7 +272,9 @@ def _closures(start: State) -> dict[State, Counter[State]]:
     return reached
 
 
-def _descend(start: State, closures: dict[State, Counter[State]], charge: dict[State, int]) -> list[int]:
+def _descend(
+    start: SubschemaState, closures: dict[SubschemaState, Counter[SubschemaState]], charge: dict[SubschemaState, int]
+) -> list[int]:
     levels = [charge[start]]
     while len(levels) < MAX_JSON_DEPTH and levels[-1] <= BUDGET:
         above, charge = charge, {state: _dearest(parts, charge) for state, parts in closures.items()}
@@ -281,7 +285,7 @@ def _descend(start: State, closures: dict[State, Counter[State]], charge: dict[S
     return levels
 
 
-def _dearest(parts: Counter[State], charge: dict[State, int]) -> int:
+def _dearest(parts: Counter[SubschemaState], charge: dict[SubschemaState, int]) -> int:
     """The charge for the dearest child: what applies to every child, and what applies to one by its name."""
     shared = 0
     named: defaultdict[str | int, int] = defaultdict(int)

@@ -4,17 +4,17 @@ from collections.abc import AsyncIterator, Iterator
 
 from gateway.cli.backend_check import probe
 from gateway.cli.check import warnings
-from gateway.cli.doctor.finding import Finding, bad, good, warning
-from gateway.policy.source import SHIPPED, BadPolicies
+from gateway.cli.doctor.finding import DoctorFinding, bad, good, warning
+from gateway.policy.source import SHIPPED, InvalidPolicies
 from gateway.policy.table_tests import run_tables
 from gateway.settings import ModuleBackend, Settings
 
 
-def policies(settings: Settings) -> Iterator[Finding]:
+def policies(settings: Settings) -> Iterator[DoctorFinding]:
     folder = settings.policies.dir or SHIPPED
     try:
         report = run_tables(folder)
-    except BadPolicies as exc:
+    except InvalidPolicies as exc:
         for line in exc.lines:
             yield bad("policies", line, f"mend that place in {folder}; a running gateway keeps its last good ones")
         return
@@ -24,7 +24,7 @@ def policies(settings: Settings) -> Iterator[Finding]:
         yield good("policies", f"{report.policies} policies, {report.rows} tests of theirs pass")
 
 
-def names(settings: Settings) -> Iterator[Finding]:
+def names(settings: Settings) -> Iterator[DoctorFinding]:
     """Entries that name what is not there."""
     for line in warnings(settings):
         part, _, words = line.partition(": ")
@@ -35,7 +35,7 @@ def names(settings: Settings) -> Iterator[Finding]:
             )
 
 
-async def backends(settings: Settings) -> AsyncIterator[Finding]:
+async def backends(settings: Settings) -> AsyncIterator[DoctorFinding]:
     chosen = {namespace: entry for namespace, entry in settings.backends.items() if entry.enabled}
     for found in await probe(settings, chosen):
         part = f"backends.{found.namespace}"

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from gateway.cli.doctor import backends, machine, network, storage
-from gateway.cli.doctor.finding import Finding, bad, good
-from gateway.cli.failure import BAD_SETTINGS, FAILED, Failure
+from gateway.cli.doctor.finding import DoctorFinding, bad, good
+from gateway.cli.failure import BAD_SETTINGS, FAILED, CommandError
 from gateway.cli.load_settings import make_importable
-from gateway.cli.progress import Waiting
+from gateway.cli.progress import ProgressBar
 from gateway.settings import Settings, SettingsError, load
 
 _SIGNS: Final = {"good": ("✓", "green"), "warning": ("!", "yellow"), "bad": ("✗", "red")}
@@ -22,7 +22,7 @@ _PARTS: Final = 9
 
 
 def doctor(config: Path | None, as_json: bool) -> None:
-    findings: list[Finding] = []
+    findings: list[DoctorFinding] = []
     try:
         settings = load(config)
     except SettingsError as exc:
@@ -40,12 +40,12 @@ def doctor(config: Path | None, as_json: bool) -> None:
     wrong = sum(finding.state == "bad" for finding in findings)
     if wrong:
         unread = findings[0].part == "settings" and findings[0].state == "bad"
-        raise Failure(f"{wrong} to mend", code=BAD_SETTINGS if unread else FAILED)
+        raise CommandError(f"{wrong} to mend", code=BAD_SETTINGS if unread else FAILED)
 
 
-async def _gathered(settings: Settings) -> list[Finding]:
-    with Waiting("looking", _PARTS) as waiting:
-        found: list[Finding] = []
+async def _gathered(settings: Settings) -> list[DoctorFinding]:
+    with ProgressBar("looking", _PARTS) as waiting:
+        found: list[DoctorFinding] = []
         async for name, finding in _looks(settings):
             if finding is None:
                 waiting.step(name)
@@ -54,7 +54,7 @@ async def _gathered(settings: Settings) -> list[Finding]:
         return found
 
 
-async def _looks(settings: Settings) -> AsyncIterator[tuple[str, Finding | None]]:
+async def _looks(settings: Settings) -> AsyncIterator[tuple[str, DoctorFinding | None]]:
     """Each part is named before it is looked at."""
     yield "ports", None
     for finding in machine.ports(settings):
@@ -82,7 +82,7 @@ async def _looks(settings: Settings) -> AsyncIterator[tuple[str, Finding | None]
         yield "", finding
 
 
-def _show(findings: list[Finding]) -> None:
+def _show(findings: list[DoctorFinding]) -> None:
     console = Console(highlight=False)
     for finding in findings:
         sign, colour = _SIGNS[finding.state]

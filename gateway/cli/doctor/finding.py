@@ -5,7 +5,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """`bad` keeps the gateway, or a part of it, from working; `warning` will be missed one day."""
 
     part: str
@@ -14,13 +14,13 @@ class Finding:
     mend: str = ""
 
 
-def good(part: str, words: str) -> Finding:
-    return Finding(part, "good", words)
+def good(part: str, words: str) -> DoctorFinding:
+    return DoctorFinding(part, "good", words)
 
 
-def warning(part: str, words: str, mend: str) -> Finding:
-    return Finding(part, "warning", words, mend)
+def warning(part: str, words: str, mend: str) -> DoctorFinding:
+    return DoctorFinding(part, "warning", words, mend)
 
 
-def bad(part: str, words: str, mend: str) -> Finding:
-    return Finding(part, "bad", words, mend)
+def bad(part: str, words: str, mend: str) -> DoctorFinding:
+    return DoctorFinding(part, "bad", words, mend)

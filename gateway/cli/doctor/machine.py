@@ -10,7 +10,7 @@ from typing import Final
 
 import httpx
 
-from gateway.cli.doctor.finding import Finding, bad, good, warning
+from gateway.cli.doctor.finding import DoctorFinding, bad, good, warning
 from gateway.errors import Fault
 from gateway.runner import listen_at
 from gateway.settings import Settings, is_loopback
@@ -21,7 +21,7 @@ _FILES_BESIDE: Final = 200
 """Open files that are no connection: databases, pipes, sockets to backends."""
 
 
-def ports(settings: Settings) -> Iterator[Finding]:
+def ports(settings: Settings) -> Iterator[DoctorFinding]:
     server = settings.server
     yield _port("server.port", server.host, server.port)
     if server.ops_port is not None:
@@ -40,7 +40,7 @@ def ports(settings: Settings) -> Iterator[Finding]:
         )
 
 
-def _port(setting: str, host: str, port: int) -> Finding:
+def _port(setting: str, host: str, port: int) -> DoctorFinding:
     where = f"{host}:{port}"
     variable = f"GATEHOUSE__{setting.upper().replace('.', '__')}"
     try:
@@ -72,13 +72,13 @@ def _is_ours(host: str, port: int) -> bool:
         return False
 
 
-def folders(settings: Settings) -> Iterator[Finding]:
+def folders(settings: Settings) -> Iterator[DoctorFinding]:
     for setting, folder in (("data_dir", settings.data_dir), ("files_dir", settings.files_dir)):
         yield _folder(setting, folder)
     yield _room(settings.data_dir)
 
 
-def _folder(setting: str, folder: Path) -> Finding:
+def _folder(setting: str, folder: Path) -> DoctorFinding:
     shown = folder.absolute()
     if not folder.exists():
         above = _nearest(folder)
@@ -99,13 +99,13 @@ def _nearest(folder: Path) -> Path:
     return next(above for above in folder.absolute().parents if above.exists())
 
 
-def _room(folder: Path) -> Finding:
+def _room(folder: Path) -> DoctorFinding:
     free = shutil.disk_usage(folder if folder.exists() else _nearest(folder)).free
     shown = f"{free / 2**30:.1f} GiB free for data_dir"
     return good("disk", shown) if free >= _LEAST_ROOM else warning("disk", shown, "make room, or move data_dir")
 
 
-def open_files(settings: Settings) -> Finding:
+def open_files(settings: Settings) -> DoctorFinding:
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = settings.server.max_connections + _FILES_BESIDE
     if allowed == resource.RLIM_INFINITY or allowed >= needed:
@@ -117,7 +117,7 @@ def open_files(settings: Settings) -> Finding:
     )
 
 
-def secrets(settings: Settings) -> Iterator[Finding]:
+def secrets(settings: Settings) -> Iterator[DoctorFinding]:
     folder = settings.data_dir / "secrets"
     there = sorted(path.name for path in folder.glob("[a-z]*")) if folder.is_dir() else []
     if not there:

@@ -9,18 +9,18 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from gateway.auth.jwks import MAX_BYTES, RemoteKeys, wells
-from gateway.cli.doctor.finding import Finding, bad, good, warning
+from gateway.auth.jwks import MAX_BYTES, IssuerKeys, wells
+from gateway.cli.doctor.finding import DoctorFinding, bad, good, warning
 from gateway.cli.doctor.storage import clock
 from gateway.contract import Json
 from gateway.errors import Fault
 from gateway.outbound import client as outbound_client
-from gateway.settings import Issuer, Settings
+from gateway.settings import IssuerSettings, Settings
 
 _SECONDS: Final = 5.0
 
 
-async def issuers(settings: Settings) -> AsyncIterator[Finding]:
+async def issuers(settings: Settings) -> AsyncIterator[DoctorFinding]:
     for position, entry in enumerate(settings.auth.issuers):
         part = f"auth.issuers.{position}"
         async with outbound_client(allow_private=entry.allow_private, max_bytes=MAX_BYTES, timeout=_SECONDS) as http:
@@ -30,7 +30,7 @@ async def issuers(settings: Settings) -> AsyncIterator[Finding]:
             yield bad(part, f"gives people the tenant {tenant}, which is not there", f"add {tenant}: {{}} to tenants:")
 
 
-async def _issuer(part: str, entry: Issuer, http: httpx.AsyncClient) -> AsyncIterator[Finding]:
+async def _issuer(part: str, entry: IssuerSettings, http: httpx.AsyncClient) -> AsyncIterator[DoctorFinding]:
     said, answer, problem = None, None, ""
     for where in wells(entry.issuer):
         try:
@@ -61,9 +61,9 @@ async def _issuer(part: str, entry: Issuer, http: httpx.AsyncClient) -> AsyncIte
         yield await _keys(part, entry, http)
 
 
-async def _keys(part: str, entry: Issuer, http: httpx.AsyncClient) -> Finding:
+async def _keys(part: str, entry: IssuerSettings, http: httpx.AsyncClient) -> DoctorFinding:
     try:
-        found = await RemoteKeys(http, entry.issuer).count()
+        found = await IssuerKeys(http, entry.issuer).count()
     except Fault:
         found = 0
     if found:
@@ -90,7 +90,7 @@ def _moment(date: str) -> float:
         return time.time()
 
 
-async def collector(settings: Settings) -> AsyncIterator[Finding]:
+async def collector(settings: Settings) -> AsyncIterator[DoctorFinding]:
     if (url := settings.telemetry.otlp.url) is None:
         return
     parts = urlsplit(url)

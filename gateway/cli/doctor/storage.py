@@ -4,22 +4,22 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from gateway.auth.signing_keys import opens
-from gateway.cli.doctor.finding import Finding, bad, good, warning
+from gateway.cli.doctor.finding import DoctorFinding, bad, good, warning
 from gateway.errors import Fault
 from gateway.settings import Settings
-from gateway.state.readonly import Look, Unusable, look_at_bus, look_at_file, look_at_server
+from gateway.state.readonly import DatabaseState, DatabaseUnusable, look_at_bus, look_at_file, look_at_server
 from gateway.state.secrets import load_secret
 
 DRIFT: Final = 30.0
 """Seconds that two clocks may differ: tokens are allowed about as much."""
 
 
-async def database(settings: Settings) -> AsyncIterator[Finding]:
+async def database(settings: Settings) -> AsyncIterator[DoctorFinding]:
     at = settings.database.url
     part = "database" if at is None else "database.url"
     try:
         seen = look_at_file(settings.data_dir) if at is None else await look_at_server(at.get_secret_value())
-    except Unusable as exc:
+    except DatabaseUnusable as exc:
         yield bad(part, str(exc), _mend_database(settings, str(exc)))
         return
     except Fault as fault:
@@ -37,7 +37,7 @@ async def database(settings: Settings) -> AsyncIterator[Finding]:
         yield found
 
 
-def _age(part: str, seen: Look) -> Finding:
+def _age(part: str, seen: DatabaseState) -> DoctorFinding:
     if not seen.pending:
         return good(part, "whole, its tables up to date")
     return warning(
@@ -57,7 +57,7 @@ def _mend_database(settings: Settings, said: str) -> str:
     return "see that PostgreSQL runs and that this machine may reach it; else mend host and port in database.url"
 
 
-def _sealed(settings: Settings, seen: Look) -> Finding | None:
+def _sealed(settings: Settings, seen: DatabaseState) -> DoctorFinding | None:
     """Whether the keys in the database and the secrets beside it belong together."""
     if seen.sealed is None or settings.auth.mode != "embedded":
         return None
@@ -74,12 +74,12 @@ def _sealed(settings: Settings, seen: Look) -> Finding | None:
     return bad("signing keys", "were sealed with another secret than secrets/signing", mend)
 
 
-async def bus(settings: Settings) -> AsyncIterator[Finding]:
+async def bus(settings: Settings) -> AsyncIterator[DoctorFinding]:
     if (at := settings.bus.url) is None:
         return
     try:
         ahead = await look_at_bus(at.get_secret_value())
-    except Unusable as exc:
+    except DatabaseUnusable as exc:
         wrong = "Authentication" in str(exc) or "NOAUTH" in str(exc)
         yield bad(
             "bus.url",
@@ -93,7 +93,7 @@ async def bus(settings: Settings) -> AsyncIterator[Finding]:
     yield clock("Redis", ahead)
 
 
-def clock(whose: str, ahead: float) -> Finding:
+def clock(whose: str, ahead: float) -> DoctorFinding:
     words = f"{whose} is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine"
     if abs(ahead) <= DRIFT:
         return good("clock", f"{whose} agrees with this machine")

@@ -29,7 +29,7 @@ _PAGE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Return:
+class CallbackResult:
     """What the authorization server sent the browser back with."""
 
     state: str
@@ -38,13 +38,13 @@ class Return:
     iss: str | None = None
 
 
-class Callback:
+class CallbackServer:
     """Listens once entered by `listening`. Knows nobody before `expect`."""
 
     def __init__(self) -> None:
         self.address = ""
         self._state = ""
-        self._came: asyncio.Future[Return] = asyncio.get_running_loop().create_future()
+        self._came: asyncio.Future[CallbackResult] = asyncio.get_running_loop().create_future()
 
     def expect(self, state: str) -> None:
         """From now on a return with this state is the one waited for; any other is sent away."""
@@ -52,7 +52,7 @@ class Callback:
         if self._came.done():
             self._came = asyncio.get_running_loop().create_future()
 
-    async def returned(self) -> Return:
+    async def returned(self) -> CallbackResult:
         return await asyncio.shield(self._came)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -70,7 +70,7 @@ class Callback:
             return _response("404 Not Found", "There is nothing here.")
         # A parameter that is there twice was put there by somebody else.
         query = {name: values[0] for name, values in parse_qs(target.query).items() if len(values) == 1}
-        back = Return(query.get("state", ""), query.get("code", ""), query.get("error", ""), query.get("iss"))
+        back = CallbackResult(query.get("state", ""), query.get("code", ""), query.get("error", ""), query.get("iss"))
         if not self._state or back.state != self._state or not (back.code or back.error):
             return _response("400 Bad Request", "Nobody waits for this.")
         if not self._came.done():
@@ -80,9 +80,9 @@ class Callback:
 
 
 @asynccontextmanager
-async def listening(ports: tuple[int, ...]) -> AsyncGenerator[Callback]:
+async def listening(ports: tuple[int, ...]) -> AsyncGenerator[CallbackServer]:
     """On the first of these ports that is free; 0 is any. Raises `OSError` when none is."""
-    callback = Callback()
+    callback = CallbackServer()
     server = await _server(callback, ports)
     callback.address = f"http://{_HOST}:{server.sockets[0].getsockname()[1]}{_PATH}"
     try:
@@ -91,7 +91,7 @@ async def listening(ports: tuple[int, ...]) -> AsyncGenerator[Callback]:
         server.close()
 
 
-async def _server(callback: Callback, ports: tuple[int, ...]) -> asyncio.Server:
+async def _server(callback: CallbackServer, ports: tuple[int, ...]) -> asyncio.Server:
     *some, last = ports
     for port in some:
         with suppress(OSError):

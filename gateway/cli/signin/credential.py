@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 _PART: Final = r'\b{}=(?:"([^"]*)"|([^\s,"]+))'
 
 
-class Refused(Exception):
+class CredentialRejected(Exception):
     """The answer is no message; `status` is 0 when there was no answer."""
 
     def __init__(self, status: int, words: str) -> None:
@@ -22,7 +22,7 @@ class Refused(Exception):
         self.words = words
 
 
-class Step(Enum):
+class CredentialStep(Enum):
     """How a credential was renewed."""
 
     FOUND = auto()
@@ -34,7 +34,7 @@ class Step(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Challenge:
+class AuthChallenge:
     """A server's answer to a credential that it does not accept."""
 
     status: int
@@ -56,7 +56,7 @@ class Challenge:
         return (found[1] or found[2] or "") if found else ""
 
 
-class Credential(Protocol):
+class ClientCredential(Protocol):
     @property
     def refusal(self) -> str:
         """What to say of a server that will not have it, after its address."""
@@ -67,8 +67,8 @@ class Credential(Protocol):
         ...
 
     async def renew(
-        self, challenge: Challenge, token: str | None, done: Collection[Step], *, asking: bool
-    ) -> Step | None:
+        self, challenge: AuthChallenge, token: str | None, done: Collection[CredentialStep], *, asking: bool
+    ) -> CredentialStep | None:
         """Another try is worth while after this; None if not. `done` is what was done for this request already.
 
         A person is bothered only if `asking`. Raises `Refused` when it was tried and did not work.
@@ -77,7 +77,7 @@ class Credential(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class KeyCredential:
     """What the user gave: it is good, or it is not."""
 
     text: str
@@ -87,13 +87,13 @@ class Key:
         return self.text
 
     async def renew(
-        self, challenge: Challenge, token: str | None, done: Collection[Step], *, asking: bool
-    ) -> Step | None:
+        self, challenge: AuthChallenge, token: str | None, done: Collection[CredentialStep], *, asking: bool
+    ) -> CredentialStep | None:
         return None
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ClientRegistration:
     """With nothing given it registers itself."""
 
     id: str | None = None

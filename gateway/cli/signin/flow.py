@@ -29,9 +29,9 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl, BaseModel, ValidationError
 
-from gateway.cli.signin.callback import Return
-from gateway.cli.signin.credential import Challenge, Program
-from gateway.cli.signin.token_store import Kept, stale_at
+from gateway.cli.signin.callback import CallbackResult
+from gateway.cli.signin.credential import AuthChallenge, ClientRegistration
+from gateway.cli.signin.token_store import StoredTokens, stale_at
 from gateway.contract import Json
 
 LOCAL: Final = ("127.0.0.1", "localhost", "::1")
@@ -81,10 +81,10 @@ class _Unkept:
         pass
 
 
-class Flow(OAuthClientProvider):
+class OAuthFlow(OAuthClientProvider):
     """One refresh or one sign-in. Raises `FlowError`, and `httpx2.HTTPError` for a server that is away."""
 
-    def __init__(self, url: str, program: Program, kept: Kept | None, redirect: str) -> None:
+    def __init__(self, url: str, program: ClientRegistration, kept: StoredTokens | None, redirect: str) -> None:
         metadata = OAuthClientMetadata(
             client_name="Gatehouse",
             redirect_uris=[AnyUrl(redirect)],
@@ -117,7 +117,7 @@ class Flow(OAuthClientProvider):
             client_id=id, client_secret=self._program.secret, issuer=issuer
         )
 
-    async def refresh(self) -> Kept | None:
+    async def refresh(self) -> StoredTokens | None:
         """The sign-in with new tokens; None if only a person can help. Also raises `ClientUnknownError`."""
         await self._initialize()
         if not self.context.can_refresh_token():
@@ -134,8 +134,8 @@ class Flow(OAuthClientProvider):
         return self._to_keep()
 
     async def sign_in(
-        self, challenge: Challenge, show: Callable[[str], None], wait: Callable[[str], Awaitable[Return]]
-    ) -> Kept:
+        self, challenge: AuthChallenge, show: Callable[[str], None], wait: Callable[[str], Awaitable[CallbackResult]]
+    ) -> StoredTokens:
         """`show` opens an address; `wait` ends when the browser is back with that state."""
         state = ""
 
@@ -158,7 +158,7 @@ class Flow(OAuthClientProvider):
             await self._drive(challenge)
         return self._to_keep()
 
-    async def _drive(self, challenge: Challenge) -> None:
+    async def _drive(self, challenge: AuthChallenge) -> None:
         """Answer what it asks until it would send our request once more."""
         await self._initialize()
         if self.context.current_tokens is not None:
@@ -208,7 +208,7 @@ class Flow(OAuthClientProvider):
         if (not known and (inside or parts.scheme != "https")) or parts.scheme not in ("http", "https"):
             raise OAuthFlowError(f"it sends you to {parts.scheme}://{parts.hostname}, which is not safe")
 
-    def _to_keep(self) -> Kept:
+    def _to_keep(self) -> StoredTokens:
         context, tokens, client = self.context, self.context.current_tokens, self.context.client_info
         assert tokens is not None
         assert client is not None
@@ -216,7 +216,7 @@ class Flow(OAuthClientProvider):
             client.issuer = self._expected_issuer()
         # What the user gives each time need not lie in a file.
         given = client.client_id == self._program.id
-        return Kept(
+        return StoredTokens(
             access_token=tokens.access_token,
             refresh_token=tokens.refresh_token,
             scope=tokens.scope or "",

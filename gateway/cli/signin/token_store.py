@@ -22,7 +22,7 @@ EARLY_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class StoredTokens:
     """A sign-in. `repr` shows no token."""
 
     access_token: str = field(repr=False)
@@ -52,7 +52,7 @@ def data_folder() -> Path:
             return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "gatehouse"
 
 
-class Shelf:
+class TokenStore:
     """The place of one server's sign-in."""
 
     def __init__(self, folder: Path, url: str) -> None:
@@ -62,14 +62,14 @@ class Shelf:
         # The name of the host is for whoever looks into the folder.
         self.file: Final = folder / f"{parts.hostname or 'server'}-{digest}.json"
 
-    def read(self) -> Kept | None:
+    def read(self) -> StoredTokens | None:
         """None also for a file that says nothing useful."""
         try:
-            return Kept(**json.loads(self.file.read_bytes()))
+            return StoredTokens(**json.loads(self.file.read_bytes()))
         except (OSError, ValueError, TypeError):
             return None
 
-    def write(self, kept: Kept) -> None:
+    def write(self, kept: StoredTokens) -> None:
         """Whole or not at all."""
         self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor, name = tempfile.mkstemp(dir=self.file.parent, prefix=".")  # which is 0600

@@ -9,9 +9,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gateway.cli.failure import say
-from gateway.cli.signin.callback import Return, listening, open_page
-from gateway.cli.signin.credential import Challenge, Program, Refused, Step
-from gateway.cli.signin.token_store import Kept, Shelf
+from gateway.cli.signin.callback import CallbackResult, listening, open_page
+from gateway.cli.signin.credential import AuthChallenge, ClientRegistration, CredentialRejected, CredentialStep
+from gateway.cli.signin.token_store import StoredTokens, TokenStore
 
 PATIENCE: Final = 300.0
 """Seconds that a person has for signing in."""
@@ -19,7 +19,7 @@ _MOST: Final = 4
 """Renewals for one request: enough for a refresh, a sign-in, a step up, and another's doing in between."""
 
 
-class Person:
+class UserSignIn:
     """Whatever many requests want at once, one window is opened and one refresh is sent, also by several processes.
 
     While somebody looks at the window, requests that need no more than what is there go on.
@@ -28,8 +28,8 @@ class Person:
     def __init__(
         self,
         url: str,
-        program: Program,
-        shelf: Shelf,
+        program: ClientRegistration,
+        shelf: TokenStore,
         *,
         show: Callable[[str], None] = open_page,
         patience: float = PATIENCE,
@@ -42,7 +42,7 @@ class Person:
         self._kept = shelf.read()
         self._refreshing = asyncio.Lock()
         self._asking = asyncio.Lock()
-        self._failures: list[Refused] = []
+        self._failures: list[CredentialRejected] = []
 
     @property
     def refusal(self) -> str:
@@ -52,27 +52,27 @@ class Person:
         kept = self._kept
         if kept is not None and kept.refresh_token and kept.stale(time.time()):
             # Before it is refused; should that not work now, there is time until it is.
-            with suppress(Refused, OSError):
+            with suppress(CredentialRejected, OSError):
                 await self._refresh(kept.access_token)
         return self._kept and self._kept.access_token
 
     async def renew(
-        self, challenge: Challenge, token: str | None, done: Collection[Step], *, asking: bool
-    ) -> Step | None:
+        self, challenge: AuthChallenge, token: str | None, done: Collection[CredentialStep], *, asking: bool
+    ) -> CredentialStep | None:
         try:
             return await self._renewed(challenge, token, done, asking=asking)
         except OSError as exc:
             folder = self._shelf.file.parent
-            raise Refused(0, self._words(f"{folder} cannot be used: {exc.strerror}")) from exc
+            raise CredentialRejected(0, self._words(f"{folder} cannot be used: {exc.strerror}")) from exc
 
     async def _renewed(
-        self, challenge: Challenge, token: str | None, done: Collection[Step], *, asking: bool
-    ) -> Step | None:
-        if len(done) >= _MOST or (Step.SIGNED_IN in done and challenge.status == 401):
+        self, challenge: AuthChallenge, token: str | None, done: Collection[CredentialStep], *, asking: bool
+    ) -> CredentialStep | None:
+        if len(done) >= _MOST or (CredentialStep.SIGNED_IN in done and challenge.status == 401):
             return None
         if self._differs(token):
-            return Step.FOUND
-        if challenge.status == 401 and Step.REFRESHED not in done:
+            return CredentialStep.FOUND
+        if challenge.status == 401 and CredentialStep.REFRESHED not in done:
             step = await self._refresh(token)
             if step is not None:
                 return step
@@ -84,36 +84,36 @@ class Person:
                 raise self._failures[-1]  # of the window that this waited for too
             async with self._shelf.alone("window"):
                 if self._differs(token):
-                    return Step.FOUND
+                    return CredentialStep.FOUND
                 await self._ask(challenge, self._kept)
-        return Step.STEPPED_UP if challenge.wants_scope else Step.SIGNED_IN
+        return CredentialStep.STEPPED_UP if challenge.wants_scope else CredentialStep.SIGNED_IN
 
     def _differs(self, token: str | None) -> bool:
         """Whether there is another token than this one by now."""
         self._kept = self._shelf.read() or self._kept
         return self._kept is not None and self._kept.access_token != token
 
-    def _pointless(self, challenge: Challenge, done: Collection[Step]) -> bool:
+    def _pointless(self, challenge: AuthChallenge, done: Collection[CredentialStep]) -> bool:
         """To ask again for what is granted would lead back here, and again."""
         granted = frozenset(self._kept.scope.split()) if self._kept is not None else frozenset[str]()
-        return Step.STEPPED_UP in done or (bool(challenge.scopes) and challenge.scopes <= granted)
+        return CredentialStep.STEPPED_UP in done or (bool(challenge.scopes) and challenge.scopes <= granted)
 
-    async def _refresh(self, token: str | None) -> Step | None:
+    async def _refresh(self, token: str | None) -> CredentialStep | None:
         async with self._refreshing, self._shelf.alone("refresh"):
             if self._differs(token):
-                return Step.FOUND
-            return Step.REFRESHED if self._kept is not None and await self._refreshed(self._kept) else None
+                return CredentialStep.FOUND
+            return CredentialStep.REFRESHED if self._kept is not None and await self._refreshed(self._kept) else None
 
-    async def _refreshed(self, kept: Kept) -> bool:
+    async def _refreshed(self, kept: StoredTokens) -> bool:
         # The SDK takes a while to load, and most starts find a token that is still good.
-        from gateway.cli.signin.flow import ClientUnknownError, Flow
+        from gateway.cli.signin.flow import ClientUnknownError, OAuthFlow
 
         if not kept.refresh_token:
             return False
         try:
             async with self._explained():
                 # Nobody comes back anywhere from a refresh.
-                renewed = await Flow(self._url, self._program, kept, "http://127.0.0.1/callback").refresh()
+                renewed = await OAuthFlow(self._url, self._program, kept, "http://127.0.0.1/callback").refresh()
         except ClientUnknownError:
             renewed = None
             self._keep(replace(kept, client={}, refresh_token=None))
@@ -121,13 +121,13 @@ class Person:
             self._keep(renewed)
         return renewed is not None
 
-    async def _ask(self, challenge: Challenge, kept: Kept | None) -> None:
-        from gateway.cli.signin.flow import Flow
+    async def _ask(self, challenge: AuthChallenge, kept: StoredTokens | None) -> None:
+        from gateway.cli.signin.flow import OAuthFlow
 
         try:
             async with self._explained(), listening(self._ports(kept)) as callback:
 
-                async def wait(state: str) -> Return:
+                async def wait(state: str) -> CallbackResult:
                     callback.expect(state)
                     try:
                         async with asyncio.timeout(self._patience):
@@ -138,27 +138,29 @@ class Person:
                             self._keep(replace(kept, client={}))
                         raise
 
-                flow = Flow(self._url, self._program, self._as_known_there(kept, callback.address), callback.address)
+                flow = OAuthFlow(
+                    self._url, self._program, self._as_known_there(kept, callback.address), callback.address
+                )
                 self._keep(await flow.sign_in(challenge, self._show, wait))
-        except Refused as exc:
+        except CredentialRejected as exc:
             self._failures.append(exc)
             raise
 
-    def _ports(self, kept: Kept | None) -> tuple[int, ...]:
+    def _ports(self, kept: StoredTokens | None) -> tuple[int, ...]:
         if self._program.port:
             return (self._program.port,)
         # Not every authorization server takes another port than the one that was registered.
         known = [urlsplit(each).port or 0 for each in _redirects(kept)]
         return (*known[:1], 0)
 
-    def _as_known_there(self, kept: Kept | None, redirect: str) -> Kept | None:
+    def _as_known_there(self, kept: StoredTokens | None, redirect: str) -> StoredTokens | None:
         """Without a registration that says another address to come back to: it is made anew."""
         if kept is None or redirect in _redirects(kept):
             return kept
         elsewhere = kept.client.get("client_id") in (self._program.id, self._program.document)
         return kept if elsewhere else replace(kept, client={})
 
-    def _keep(self, kept: Kept) -> None:
+    def _keep(self, kept: StoredTokens) -> None:
         self._kept = kept
         try:
             self._shelf.write(kept)
@@ -174,13 +176,13 @@ class Person:
         try:
             yield
         except FlowError as exc:
-            raise Refused(401, self._words(str(exc))) from exc
+            raise CredentialRejected(401, self._words(str(exc))) from exc
         except TimeoutError as exc:
-            raise Refused(401, self._words(f"nobody did within {self._patience:g} s")) from exc
+            raise CredentialRejected(401, self._words(f"nobody did within {self._patience:g} s")) from exc
         except httpx2.HTTPError as exc:
-            raise Refused(0, self._words(f"cannot be reached: {str(exc) or type(exc).__name__}")) from exc
+            raise CredentialRejected(0, self._words(f"cannot be reached: {str(exc) or type(exc).__name__}")) from exc
         except OSError as exc:
-            raise Refused(0, self._words(exc.strerror or type(exc).__name__)) from exc
+            raise CredentialRejected(0, self._words(exc.strerror or type(exc).__name__)) from exc
 
     def _words(self, reason: str) -> str:
         return (
@@ -189,5 +191,5 @@ class Person:
         )
 
 
-def _redirects(kept: Kept | None) -> list[str]:
+def _redirects(kept: StoredTokens | None) -> list[str]:
     return list(kept.client.get("redirect_uris") or ()) if kept is not None else []

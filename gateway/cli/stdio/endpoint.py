@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import httpx
 
 from gateway.cli.mcp_client import header_value
-from gateway.cli.signin.credential import Challenge, Credential, Refused, Step
+from gateway.cli.signin.credential import AuthChallenge, ClientCredential, CredentialRejected, CredentialStep
 from gateway.contract import Json
-from gateway.sse import Parser
+from gateway.sse import SseParser
 
 VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 _ANSWER: Final = 64 * 1024 * 1024
@@ -25,7 +25,7 @@ _LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass
-class Session:
+class StdioSession:
     """What the handshake era keeps between requests."""
 
     id: str = ""
@@ -37,10 +37,10 @@ class Session:
 
 
 @dataclass
-class Endpoint:
+class GatewayEndpoint:
     url: str
-    credential: Credential
-    session: Session = field(default_factory=Session)
+    credential: ClientCredential
+    session: StdioSession = field(default_factory=StdioSession)
     mirrored: dict[str, Json] = field(default_factory=dict[str, Json])
     """Schemas of tools some of whose arguments 2026-07-28 wants in headers too, as far as they were listed."""
 
@@ -74,7 +74,7 @@ class Endpoint:
     async def _messages(
         self, method: str, headers: Mapping[str, str], body: bytes | None, *, asking: bool
     ) -> AsyncGenerator[bytes, None]:
-        done: list[Step] = []
+        done: list[CredentialStep] = []
         while True:
             token = await self.credential.token()
             async with self._answered(method, self._headers(headers, token), body) as response:
@@ -99,13 +99,13 @@ class Endpoint:
             async with self._http.stream(method, self.url, headers=headers, content=body) as response:
                 yield response
         except httpx.HTTPError as exc:
-            raise Refused(0, f"{self.url} cannot be reached: {str(exc) or type(exc).__name__}") from exc
+            raise CredentialRejected(0, f"{self.url} cannot be reached: {str(exc) or type(exc).__name__}") from exc
 
     async def _told(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
         if (given := response.headers.get("mcp-session-id")) is not None:
             self.session.id = given
         if response.headers.get("content-type", "").startswith("text/event-stream"):
-            parser = Parser(_ANSWER)
+            parser = SseParser(_ANSWER)
             async for piece in response.aiter_bytes():
                 for event in parser.feed(piece):
                     if event.data:
@@ -117,7 +117,7 @@ class Endpoint:
 
     def _message(self, response: httpx.Response, said: bytes) -> bytes:
         if not _is_message(said):
-            raise Refused(response.status_code, self._words(response, said))
+            raise CredentialRejected(response.status_code, self._words(response, said))
         return said
 
     def _headers(self, more: Mapping[str, str], token: str | None) -> dict[str, str]:
@@ -157,9 +157,9 @@ def version_of(message: Json) -> str | None:
     return version if isinstance(version, str) and version.isprintable() and version.isascii() else None
 
 
-def _challenge(response: httpx.Response, sent: Mapping[str, str]) -> Challenge | None:
+def _challenge(response: httpx.Response, sent: Mapping[str, str]) -> AuthChallenge | None:
     header = response.headers.get("www-authenticate", "")
-    challenge = Challenge(response.status_code, header, sent.get("MCP-Protocol-Version", ""))
+    challenge = AuthChallenge(response.status_code, header, sent.get("MCP-Protocol-Version", ""))
     return challenge if challenge.status == 401 or challenge.wants_scope else None
 
 

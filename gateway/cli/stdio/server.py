@@ -10,12 +10,12 @@ from typing import Any, Final, cast
 
 import httpx
 
-from gateway.cli.failure import Failure, say
-from gateway.cli.signin.credential import Credential, Key, Program, Refused
-from gateway.cli.signin.token_store import Shelf, data_folder
-from gateway.cli.signin.user import Person
-from gateway.cli.stdio.endpoint import Endpoint, version_of
-from gateway.cli.stdio.standard_streams import MAX_LINE, Out, Oversize, lines
+from gateway.cli.failure import CommandError, say
+from gateway.cli.signin.credential import ClientCredential, ClientRegistration, CredentialRejected, KeyCredential
+from gateway.cli.signin.token_store import TokenStore, data_folder
+from gateway.cli.signin.user import UserSignIn
+from gateway.cli.stdio.endpoint import GatewayEndpoint, version_of
+from gateway.cli.stdio.standard_streams import MAX_LINE, LineTooLong, LineWriter, lines
 from gateway.contract import Json
 
 _MOST: Final = 256
@@ -26,13 +26,15 @@ _AGAIN: Final = (0.1, 1.0, 5.0)
 _HEADER_MISMATCH: Final = -32020
 
 
-def stdio(url: str, token: str | None, program: Program) -> None:
+def stdio(url: str, token: str | None, program: ClientRegistration) -> None:
     asyncio.run(_until_it_ends(url, token, program))
 
 
-async def _until_it_ends(url: str, token: str | None, program: Program) -> None:
-    credential: Credential = Key(token) if token else Person(url, program, Shelf(data_folder() / "sign-ins", url))
-    server = StdioServer(Endpoint(url, credential), Out(sys.stdout.fileno()))
+async def _until_it_ends(url: str, token: str | None, program: ClientRegistration) -> None:
+    credential: ClientCredential = (
+        KeyCredential(token) if token else UserSignIn(url, program, TokenStore(data_folder() / "sign-ins", url))
+    )
+    server = StdioServer(GatewayEndpoint(url, credential), LineWriter(sys.stdout.fileno()))
     running = asyncio.ensure_future(server.run(lines(sys.stdin.fileno())))
     loop = asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):
@@ -44,7 +46,7 @@ async def _until_it_ends(url: str, token: str | None, program: Program) -> None:
 class StdioServer:
     """Every message is passed on as it is; each request is a task, so that none waits for another."""
 
-    def __init__(self, endpoint: Endpoint, out: Out) -> None:
+    def __init__(self, endpoint: GatewayEndpoint, out: LineWriter) -> None:
         self._endpoint = endpoint
         self._out = out
         self._requests: dict[str, asyncio.Task[None]] = {}
@@ -80,9 +82,9 @@ class StdioServer:
         try:
             async for line in given:
                 await self._take(line)
-        except Oversize as exc:
+        except LineTooLong as exc:
             await self._fail(None, -32600, f"a message is longer than {MAX_LINE} bytes")
-            raise Failure(f"a message is longer than {MAX_LINE} bytes") from exc
+            raise CommandError(f"a message is longer than {MAX_LINE} bytes") from exc
 
     async def _take(self, line: bytes) -> None:
         try:
@@ -121,7 +123,7 @@ class StdioServer:
         try:
             if not await self._passed(message, raw):
                 await self._fail(message["id"], -32000, "the connection ended before the answer")
-        except Refused as exc:
+        except CredentialRejected as exc:
             if exc.status not in self._refused:  # once in the client's log is enough
                 self._refused.add(exc.status)
                 say(exc.words)
@@ -180,7 +182,7 @@ class StdioServer:
         try:
             async for _ in self._endpoint.send(message, raw):
                 pass
-        except Refused as exc:
+        except CredentialRejected as exc:
             say(exc.words)
         if message.get("method") == "notifications/initialized":
             self._beside(self._listen())
@@ -194,7 +196,7 @@ class StdioServer:
                     async for said in told:
                         tries = 0
                         await self._out.line(said)
-            except Refused as exc:
+            except CredentialRejected as exc:
                 if exc.status:
                     return  # no stream here, or no session any more: the next request says so
             except OSError:

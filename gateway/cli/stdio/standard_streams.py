@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Final
 
-from gateway.upstream.stdio.line_reader import Lines, Oversize
+from gateway.upstream.stdio.line_reader import LineReader, LineTooLong
 
 MAX_LINE: Final = 8 * 1024 * 1024
 _PIECE: Final = 64 * 1024
@@ -31,14 +31,14 @@ async def lines(descriptor: int, limit: int = MAX_LINE) -> AsyncIterator[bytes]:
 
     # A read cannot be called off: the thread must not keep the process alive.
     threading.Thread(target=read, daemon=True).start()
-    split = Lines(limit)
+    split = LineReader(limit)
     while piece := await pieces.get():
         for line in split.feed(piece):
             if line.strip():
                 yield line
 
 
-class Out:
+class LineWriter:
     """Whole lines, one after another, however the tasks that say them end; waits for a client that reads slowly."""
 
     def __init__(self, descriptor: int) -> None:
@@ -91,4 +91,4 @@ def _settle(written: "asyncio.Future[None]", problem: OSError | None) -> None:
         written.set_exception(problem)
 
 
-__all__ = ["MAX_LINE", "Out", "Oversize", "lines"]
+__all__ = ["MAX_LINE", "LineTooLong", "LineWriter", "lines"]

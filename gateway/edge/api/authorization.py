@@ -21,7 +21,7 @@ Authenticate = Callable[[Mapping[str, str], str], Awaitable[Caller]]
 SCOPE: Final = ADMIN
 
 
-class AdminDoor:
+class AdminAuthorization:
     """Gives the operator to `answer`, and answers what that raises."""
 
     def __init__(self, authenticate: Authenticate, gate: Gate | None = None) -> None:

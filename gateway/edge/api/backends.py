@@ -8,7 +8,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, Field
 
 from gateway.contract import Caller, Json
-from gateway.edge.api.authorization import AdminDoor
+from gateway.edge.api.authorization import AdminAuthorization
 
 PREFIX: Final = "/api/v1"
 
@@ -50,7 +50,7 @@ class Backends(BaseModel):
     backends: list[BackendHealth]
 
 
-def backends_router(door: AdminDoor, report: Report) -> APIRouter:
+def backends_router(door: AdminAuthorization, report: Report) -> APIRouter:
     router = APIRouter(prefix=PREFIX, tags=["backends"])
 
     @router.get("/backends", response_model=Backends, summary="How the backends are")

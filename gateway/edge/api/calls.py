@@ -9,17 +9,17 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from gateway.contract import Caller, Json
-from gateway.edge.api.authorization import AdminDoor
+from gateway.edge.api.authorization import AdminAuthorization
 from gateway.errors import Fault, Kind
-from gateway.state.call_history import EndedCall, SeenCall, Traffic, Wanted
+from gateway.state.call_history import CallFilter, FinishedCall, Traffic, VisibleCall
 
 _MOST: Final = 500
 _SLOTS: Final = 60
-_SHOWN: Final = [field.name for field in fields(EndedCall)]
+_SHOWN: Final = [field.name for field in fields(FinishedCall)]
 
 Reach = Callable[[Caller], str | None]
 """The tenant that an operator may look at; None for all of them."""
-Find = Callable[[Wanted], Awaitable[list[SeenCall]]]
+Find = Callable[[CallFilter], Awaitable[list[VisibleCall]]]
 Measure = Callable[[str | None, float, int], Awaitable[Traffic]]
 UnderWay = Callable[[str | None], list[Json]]
 
@@ -33,11 +33,11 @@ class RunningCall(BaseModel):
 
 
 class CallList(BaseModel):
-    calls: list[EndedCall] = Field(description="The newest first.")
+    calls: list[FinishedCall] = Field(description="The newest first.")
     running: list[RunningCall] = Field(description="Those at a backend now, of the worker that answers.")
 
 
-class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CallQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The query of `/calls`."""
 
     id: str = ""
@@ -50,11 +50,11 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     before: float = 0.0
     limit: int = 50
 
-    def wanted(self, reach: str | None) -> Wanted:
+    def wanted(self, reach: str | None) -> CallFilter:
         """Bounded by what the operator may look at; another tenant has no calls."""
         if reach is not None and self.tenant not in ("", reach):
             raise Fault(Kind.NOT_FOUND, f"There is no tenant {self.tenant[:64]}.")
-        return Wanted(
+        return CallFilter(
             tenant=reach if reach is not None else self.tenant or None,
             id=self.id,
             outcome=self.outcome,
@@ -67,7 +67,9 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-def calls_router(door: AdminDoor, reach: Reach, find: Find, measure: Measure, under_way: UnderWay) -> APIRouter:
+def calls_router(
+    door: AdminAuthorization, reach: Reach, find: Find, measure: Measure, under_way: UnderWay
+) -> APIRouter:
     router = APIRouter(prefix="/api/v1", tags=["calls"])
 
     @router.get("/calls", response_model=CallList, summary="The last calls, and those under way")
@@ -93,9 +95,9 @@ def calls_router(door: AdminDoor, reach: Reach, find: Find, measure: Measure, un
     return router
 
 
-def _read(request: Request) -> Question:
+def _read(request: Request) -> CallQuery:
     given: dict[str, Any] = dict(request.query_params)
     try:
-        return msgspec.convert(given, Question, strict=False)
+        return msgspec.convert(given, CallQuery, strict=False)
     except msgspec.ValidationError as exc:
         raise Fault(Kind.INVALID_INPUT, f"The query is not what this route takes: {str(exc)[:200]}") from exc

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from gateway.contract import Caller, Json
 from gateway.contract.caller import EVERYDAY
-from gateway.edge.api.authorization import AdminDoor
+from gateway.edge.api.authorization import AdminAuthorization
 from gateway.edge.request_limits import read_body
 from gateway.errors import Fault, Kind
 
@@ -22,7 +22,7 @@ Seen = Callable[[Caller], list[Json]]
 """The tools as they are listed to that caller."""
 
 
-class Person(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PolicySubject(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     subject: str
     kind: Literal["user", "service"] = "user"
     groups: list[str] = []
@@ -36,19 +36,19 @@ class Person(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return Caller(operator.tenant, self.subject, self.kind, frozenset(self.groups), frozenset(self.scopes))
 
 
-class Question(Person, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PolicyQuestion(PolicySubject, frozen=True, forbid_unknown_fields=True, kw_only=True):
     tool: str
     arguments: dict[str, Any] = {}
     approved: bool = False
 
 
-def policy_router(door: AdminDoor, why: Why, seen: Seen, reach: Reach) -> APIRouter:
+def policy_router(door: AdminAuthorization, why: Why, seen: Seen, reach: Reach) -> APIRouter:
     router = APIRouter(prefix="/api/v1", tags=["policy"])
 
     @router.post("/policy/why")
     async def explain(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         async def answer(operator: Caller) -> Json:
-            asked = _decoded(await read_body(request.scope, request.receive, _MAX_BODY), Question)
+            asked = _decoded(await read_body(request.scope, request.receive, _MAX_BODY), PolicyQuestion)
             own = reach(operator) is not None
             return why(asked.caller(operator), asked.tool, asked.arguments, asked.approved, own)
 
@@ -57,7 +57,7 @@ def policy_router(door: AdminDoor, why: Why, seen: Seen, reach: Reach) -> APIRou
     @router.post("/policy/tools")
     async def tools(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         async def answer(operator: Caller) -> Json:
-            asked = _decoded(await read_body(request.scope, request.receive, _MAX_BODY), Person)
+            asked = _decoded(await read_body(request.scope, request.receive, _MAX_BODY), PolicySubject)
             return {"tools": seen(asked.caller(operator))}
 
         return await door(request, answer)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from gateway.contract import Caller, Json
-from gateway.edge.api.authorization import AdminDoor
+from gateway.edge.api.authorization import AdminAuthorization
 
 Report = Callable[[Caller], Awaitable[Json]]
 
@@ -44,7 +44,7 @@ class UsageReport(BaseModel):
     open: list[OpenUse]
 
 
-def usage_router(door: AdminDoor, report: Report) -> APIRouter:
+def usage_router(door: AdminAuthorization, report: Report) -> APIRouter:
     router = APIRouter(prefix="/api/v1", tags=["usage"])
 
     @router.get("/usage", response_model=UsageReport, summary="What is used of limits, shares and streams")

@@ -27,7 +27,7 @@ _READ: Final = {name.encode(): name for name in _LOOKED_AT}
 _NOTHING_YET: Final = (0, 0)
 
 
-class Unread(Exception):
+class RequestNotRead(Exception):
     """The connection went away before one byte of an answer came.
 
     Unless `sent`, the server certainly never saw the request: it had closed the connection while it stood idle.
@@ -38,7 +38,7 @@ class Unread(Exception):
         self.sent = sent
 
 
-class Response:
+class UpstreamResponse:
     """An answer: whole when `body` is set, else a stream to be read by `chunk`."""
 
     __slots__ = ("body", "headers", "status")
@@ -56,12 +56,12 @@ class Response:
         """Read no further. A stream that is not over takes its connection with it."""
 
 
-class Stream(Response):
+class ResponseStream(UpstreamResponse):
     """One that is read piece by piece."""
 
     __slots__ = ("_chunks", "_connection", "_error", "_over", "_pending", "_waiter")
 
-    def __init__(self, connection: "Connection", status: int, headers: dict[str, str]) -> None:
+    def __init__(self, connection: "UpstreamConnection", status: int, headers: dict[str, str]) -> None:
         super().__init__(status, headers, None)
         self._connection = connection
         self._chunks: deque[bytes] = deque()
@@ -106,7 +106,7 @@ class Stream(Response):
             self._waiter.set_result(None)
 
 
-class Connection(asyncio.Protocol):
+class UpstreamConnection(asyncio.Protocol):
     """Callbacks of the transport and of the parser; `ask` is what the pool calls."""
 
     def __init__(self, name: str, max_bytes: int) -> None:
@@ -115,8 +115,8 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._answer: asyncio.Future[Response] | None = None
-        self._stream: Stream | None = None
+        self._answer: asyncio.Future[UpstreamResponse] | None = None
+        self._stream: ResponseStream | None = None
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
         self._size = 0
@@ -131,13 +131,13 @@ class Connection(asyncio.Protocol):
 
     # ---- for the pool ----
 
-    def ask(self, request: bytes) -> "asyncio.Future[Response]":
+    def ask(self, request: bytes) -> "asyncio.Future[UpstreamResponse]":
         """Send a request; the answer, or the head of one that streams. Whoever gives up waiting has to `abort`.
 
         Raises `Unread` when the server had closed the connection, `Fault(UNAVAILABLE)` when it broke off later.
         """
         if self._transport is None or self._transport.is_closing():
-            raise Unread(sent=False)
+            raise RequestNotRead(sent=False)
         self._touched = False
         self._barren = _NOTHING_YET
         self._answer = answer = self._loop.create_future()
@@ -202,7 +202,7 @@ class Connection(asyncio.Protocol):
         self.reusable = False
         if not self._touched and self._answer is not None and not self._answer.done():
             # A broken pipe is how the system says that nothing could be written.
-            self._answer.set_exception(Unread(sent=not isinstance(exc, BrokenPipeError)))
+            self._answer.set_exception(RequestNotRead(sent=not isinstance(exc, BrokenPipeError)))
             return
         self._fail(Fault(Kind.UNAVAILABLE, f"{self._name} closed the connection before its answer was complete."))
 
@@ -229,7 +229,7 @@ class Connection(asyncio.Protocol):
             self._fail(Fault(Kind.UNAVAILABLE, f"{self._name} compressed its answer though it was asked not to."))
             self.abort()
         elif headers.get("content-type", "").startswith("text/event-stream"):
-            self._stream = Stream(self, status, headers)
+            self._stream = ResponseStream(self, status, headers)
             self._settle(self._stream)
 
     def on_body(self, piece: bytes) -> None:
@@ -252,9 +252,9 @@ class Connection(asyncio.Protocol):
             self._stream.end()
             self._stream = None
         else:
-            self._settle(Response(status, self._headers, body[0] if len(body) == 1 else b"".join(body)))
+            self._settle(UpstreamResponse(status, self._headers, body[0] if len(body) == 1 else b"".join(body)))
 
-    def _settle(self, response: Response) -> None:
+    def _settle(self, response: UpstreamResponse) -> None:
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():
             answer.set_result(response)

@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
-from gateway.upstream.concurrency import Once
+from gateway.upstream.concurrency import SingleFlight
 
 log = logging.getLogger("gatehouse.upstream")
 
@@ -25,7 +25,7 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+class ClientCredentialsGrant:
     """What to ask for, and as whom. `repr` shows no secret."""
 
     client_id: str
@@ -50,7 +50,11 @@ class ClientCredentials:
     """`gateway.upstream.http.target.Credential`. However many calls want a token, one request asks for it."""
 
     def __init__(
-        self, name: str, grant: Grant, http: httpx.AsyncClient, clock: Callable[[], float] = time.monotonic
+        self,
+        name: str,
+        grant: ClientCredentialsGrant,
+        http: httpx.AsyncClient,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
         self._grant = grant
@@ -58,7 +62,7 @@ class ClientCredentials:
         self._clock = clock
         self._kept: _Token | None = None
         self._endpoint: tuple[str, Literal["basic", "post"]] | None = None
-        self._fetching = Once(self._fetch)
+        self._fetching = SingleFlight(self._fetch)
 
     async def token(self) -> str:
         kept = self._kept

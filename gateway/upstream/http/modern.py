@@ -9,10 +9,10 @@ from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value, mcp_pa
 
 from gateway.contract import MODERN, Json
 from gateway.errors import Fault, Kind
-from gateway.upstream.conversation import Talk
+from gateway.upstream.conversation import MessageHandler
 from gateway.upstream.http.request import fields
 from gateway.upstream.http.responses import read_answer, whole_answer
-from gateway.upstream.http.target import Site
+from gateway.upstream.http.target import HttpTarget
 
 _encode: Final = msgspec.json.Encoder().encode
 _KEPT_CHARS: Final = 256
@@ -22,14 +22,14 @@ _KEPT_CHARS: Final = 256
 class ModernHttp:
     """One server, asked in the newest revision."""
 
-    def __init__(self, name: str, site: Site, max_bytes: int) -> None:
+    def __init__(self, name: str, site: HttpTarget, max_bytes: int) -> None:
         self._name = name
         self._site = site
         self._max_bytes = max_bytes
         self._ids = itertools.count(1)
 
     async def request(
-        self, method: str, params: Json, talk: Talk, more: bytes = b"", header_schema: Json | None = None
+        self, method: str, params: Json, talk: MessageHandler, more: bytes = b"", header_schema: Json | None = None
     ) -> Json:
         """The result. `params` carry the envelope; `more` are lines of headers such as the correlation id."""
         id = next(self._ids)

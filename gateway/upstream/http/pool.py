@@ -7,8 +7,8 @@ from time import monotonic
 from typing import Final
 
 from gateway.errors import Fault, Kind
-from gateway.outbound import Resolver, Target, resolve
-from gateway.upstream.http.connection import Connection, Response, Unread
+from gateway.outbound import OutboundTarget, Resolver, resolve
+from gateway.upstream.http.connection import RequestNotRead, UpstreamConnection, UpstreamResponse
 
 CONNECT_SECONDS: Final = 5.0
 IDLE_SECONDS: Final = 30.0
@@ -22,7 +22,7 @@ _KEEPALIVE: Final = (  # a peer that vanished without a word is noticed within a
 )
 
 
-class Pool:
+class ConnectionPool:
     """Gives each exchange a connection of its own; the last used goes first, so that idle ones age and are closed.
 
     How many there are is bounded by whoever asks: the bulkhead in front of it.
@@ -31,7 +31,7 @@ class Pool:
     def __init__(
         self,
         name: str,
-        target: Target,
+        target: OutboundTarget,
         *,
         max_bytes: int,
         resolver: Resolver | None = None,
@@ -44,11 +44,11 @@ class Pool:
         self._resolver = resolver
         self._tls = tls
         self._idle_seconds = idle_seconds
-        self._idle: list[Connection] = []
+        self._idle: list[UpstreamConnection] = []
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def exchange(self, request: bytes, safe: bool = False) -> "Leased":
+    async def exchange(self, request: bytes, safe: bool = False) -> "LeasedConnection":
         """The answer, which must be released.
 
         A kept connection that turns out to be closed is replaced once, if not a byte of an answer came, and either the
@@ -57,8 +57,8 @@ class Pool:
         connection = self._take()
         if connection is not None:
             try:
-                return Leased(self, connection, await connection.ask(request))
-            except Unread as unread:
+                return LeasedConnection(self, connection, await connection.ask(request))
+            except RequestNotRead as unread:
                 if unread.sent and not safe:
                     raise self._broken() from unread
             except asyncio.CancelledError:
@@ -66,14 +66,14 @@ class Pool:
                 raise
         connection = await self._connect()
         try:
-            return Leased(self, connection, await connection.ask(request))
-        except Unread as unread:
+            return LeasedConnection(self, connection, await connection.ask(request))
+        except RequestNotRead as unread:
             raise self._broken() from unread
         except asyncio.CancelledError:
             connection.abort()
             raise
 
-    def put_back(self, connection: Connection) -> None:
+    def put_back(self, connection: UpstreamConnection) -> None:
         if not connection.open:
             return
         if self._closed or not connection.reusable:
@@ -94,7 +94,7 @@ class Pool:
             self._sweeping.cancel()
             self._sweeping = None
 
-    def _take(self) -> Connection | None:
+    def _take(self) -> UpstreamConnection | None:
         while self._idle:
             connection = self._idle.pop()
             if connection.open and (_in_use(connection) or not connection.stale()):
@@ -111,7 +111,7 @@ class Pool:
         if self._idle:
             self._sweeping = asyncio.get_running_loop().call_later(self._idle_seconds, self._sweep)
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> UpstreamConnection:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 addresses = (await resolve(self._target, self._resolver))[:_ATTEMPTS]
@@ -125,11 +125,11 @@ class Pool:
             raise Fault(Kind.UNAVAILABLE, f"{self._name} cannot be reached.") from exc
         raise AssertionError
 
-    async def _connect_to(self, address: str, share: int) -> Connection:
+    async def _connect_to(self, address: str, share: int) -> UpstreamConnection:
         target, loop = self._target, asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_SECONDS / share):
             transport, connection = await loop.create_connection(
-                lambda: Connection(self._name, self._max_bytes),
+                lambda: UpstreamConnection(self._name, self._max_bytes),
                 address,
                 target.port,
                 ssl=self._tls,
@@ -144,18 +144,18 @@ class Pool:
         return Fault(Kind.UNAVAILABLE, f"{self._name} closed the connection without an answer.")
 
 
-def _in_use(connection: Connection) -> bool:
+def _in_use(connection: UpstreamConnection) -> bool:
     """Whether it need not be looked at, which takes a system call: it served a moment ago, and not for the first time,
     so that its server does not close after each answer."""
     return connection.uses > 1 and monotonic() - connection.idle_since < FRESH_SECONDS
 
 
-class Leased:
+class LeasedConnection:
     """An answer and the connection it came by."""
 
     __slots__ = ("_connection", "_pool", "response")
 
-    def __init__(self, pool: Pool, connection: Connection, response: Response) -> None:
+    def __init__(self, pool: ConnectionPool, connection: UpstreamConnection, response: UpstreamResponse) -> None:
         self._pool = pool
         self._connection = connection
         self.response = response

@@ -11,8 +11,8 @@ from typing import Final
 from msgspec import Struct
 
 from gateway.contract import Json
-from gateway.outbound import Target
-from gateway.upstream.conversation import Talk
+from gateway.outbound import OutboundTarget
+from gateway.upstream.conversation import MessageHandler
 
 _FIELD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*").fullmatch
 
@@ -24,10 +24,10 @@ def fields(headers: Iterable[tuple[str, str]]) -> bytes:
     return "".join([f"{name}: {value}\r\n" for name, value in headers]).encode("latin-1")
 
 
-class Head:
+class RequestHead:
     """For one URL and one set of fixed headers. Raises `ValueError` for a header that cannot be sent."""
 
-    def __init__(self, target: Target, fixed: Mapping[str, str]) -> None:
+    def __init__(self, target: OutboundTarget, fixed: Mapping[str, str]) -> None:
         default = 443 if target.scheme == "https" else 80
         host = f"[{target.host}]" if ":" in target.host else target.host
         authority = host if target.port == default else f"{host}:{target.port}"
@@ -48,9 +48,9 @@ class Head:
             "latin-1"
         )
 
-    def at(self, path: str) -> "Head":
+    def at(self, path: str) -> "RequestHead":
         """The same for another path of the same server."""
-        return Head(replace(self._target, path=path), self._given)
+        return RequestHead(replace(self._target, path=path), self._given)
 
     def post(self, fields: bytes, body: bytes) -> bytes:
         return b"%b%bcontent-length: %d\r\n\r\n%b" % (self._post, fields, len(body), body)
@@ -65,7 +65,7 @@ Who = tuple[str, frozenset[str]]
 """A principal and the names of what its client can do: no session is ever shared beyond that."""
 
 
-class Asked(Struct, frozen=True, gc=False):
+class LegacyRequest(Struct, frozen=True, gc=False):
     """One request: in whose session, what, and who is told what the server says meanwhile."""
 
     who: Who
@@ -73,7 +73,7 @@ class Asked(Struct, frozen=True, gc=False):
     """What a session of theirs is opened with."""
     method: str
     params: Json
-    talk: Talk
+    talk: MessageHandler
     lines: bytes = b""
     """Headers beside the session's own, where the transport has them with each request."""
     level: str | None = None

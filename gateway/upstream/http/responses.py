@@ -7,9 +7,9 @@ import msgspec
 
 from gateway.contract import Json
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.sse import Oversize, Parser
-from gateway.upstream.conversation import Talk
-from gateway.upstream.http.connection import Response
+from gateway.sse import EventTooLarge, SseParser
+from gateway.upstream.conversation import MessageHandler
+from gateway.upstream.http.connection import UpstreamResponse
 
 Reply = Callable[[Json], Awaitable[None]]
 """Posts our answer to a request of the server's."""
@@ -18,7 +18,7 @@ _NO_REQUEST: Final = -1
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class BrokeOff(Fault):
+class StreamInterrupted(Fault):
     """The stream ended before the answer came; with an event id it can be resumed, where the era knows how."""
 
     def __init__(self, name: str, last_id: str, retry: int | None) -> None:
@@ -27,15 +27,17 @@ class BrokeOff(Fault):
         self.retry_ms = retry
 
 
-async def read_answer(name: str, response: Response, id: int, talk: Talk, reply: Reply, max_bytes: int) -> Json:
+async def read_answer(
+    name: str, response: UpstreamResponse, id: int, talk: MessageHandler, reply: Reply, max_bytes: int
+) -> Json:
     """The result of request `id`. Raises `ForeignError` with the server's own error, `Fault` for anything less."""
     if response.body is not None:
         return whole_answer(name, response, id)
-    parser = Parser(max_bytes)
+    parser = SseParser(max_bytes)
     while piece := await response.chunk():
         try:
             events = parser.feed(piece)
-        except Oversize as exc:
+        except EventTooLarge as exc:
             raise Fault(Kind.TOO_LARGE, f"{name}'s answer exceeds the limit.") from exc
         for event in events:
             if event.data:
@@ -43,24 +45,24 @@ async def read_answer(name: str, response: Response, id: int, talk: Talk, reply:
                 if _is_answer(message, id):
                     return _result(message, id, name)
                 await _hear(message, talk, reply)
-    raise BrokeOff(name, parser.last_id, parser.retry)
+    raise StreamInterrupted(name, parser.last_id, parser.retry)
 
 
-def whole_answer(name: str, response: Response, id: int) -> Json:
+def whole_answer(name: str, response: UpstreamResponse, id: int) -> Json:
     """The same for an answer that came whole, and no stream."""
     assert response.body is not None
     return _result(_message(name, response, response.body), id, name)
 
 
-async def hear_all(name: str, response: Response, talk: Talk, reply: Reply, max_bytes: int) -> None:
+async def hear_all(name: str, response: UpstreamResponse, talk: MessageHandler, reply: Reply, max_bytes: int) -> None:
     """Everything a stream says that answers no request, until it ends."""
     try:
         await read_answer(name, response, _NO_REQUEST, talk, reply, max_bytes)
-    except BrokeOff:
+    except StreamInterrupted:
         return
 
 
-async def _hear(message: Json, talk: Talk, reply: Reply) -> None:
+async def _hear(message: Json, talk: MessageHandler, reply: Reply) -> None:
     method = message.get("method")
     params: Any = message.get("params")
     known = cast("Json", params) if isinstance(params, dict) else {}
@@ -77,7 +79,7 @@ async def _hear(message: Json, talk: Talk, reply: Reply) -> None:
     await reply(answer)
 
 
-def _message(name: str, response: Response, body: bytes) -> Json:
+def _message(name: str, response: UpstreamResponse, body: bytes) -> Json:
     try:
         return _object(body, name)
     except Fault:
@@ -86,7 +88,7 @@ def _message(name: str, response: Response, body: bytes) -> Json:
         raise status_fault(name, response) from None
 
 
-def status_fault(name: str, response: Response) -> Fault:
+def status_fault(name: str, response: UpstreamResponse) -> Fault:
     """What an answer means that has a status and nothing to read."""
     status = response.status
     if status in (401, 403):

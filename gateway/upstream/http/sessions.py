@@ -18,9 +18,9 @@ from mcp.types.version import LATEST_HANDSHAKE_VERSION
 
 from gateway.contract import Json
 from gateway.errors import Fault, ForeignError
-from gateway.upstream.conversation import Nobody, Talk, offered
+from gateway.upstream.conversation import MessageHandler, NullMessageHandler, offered
 from gateway.upstream.http.request import Who, fields
-from gateway.upstream.resource_subscriptions import Subscribed
+from gateway.upstream.resource_subscriptions import SubscribedResources
 
 log = logging.getLogger("gatehouse.upstream")
 
@@ -28,19 +28,19 @@ LINGER_SECONDS: Final = 30.0
 
 OPEN_SECONDS: Final = 2.0
 
-_NOBODY: Final = Nobody()
+_NOBODY: Final = NullMessageHandler()
 
-Hear = Callable[[Talk, asyncio.Event], Awaitable[None]]
+Hear = Callable[[MessageHandler, asyncio.Event], Awaitable[None]]
 
 """Hears what the server says, until it ends the stream; sets the event as soon as the stream is open."""
 
 
-class Beside:
+class SessionStream:
     """Open while calls run or somebody hears, and for a while after; not opened again once the server refused it."""
 
     def __init__(self, hear: Hear) -> None:
         self._hear = hear
-        self._talks: list[Talk] = []
+        self._talks: list[MessageHandler] = []
         self._opened = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closing: asyncio.TimerHandle | None = None
@@ -68,7 +68,7 @@ class Beside:
         return bool(self._talks)
 
     @contextmanager
-    def told(self, talk: Talk) -> Generator[None]:
+    def told(self, talk: MessageHandler) -> Generator[None]:
         """From now until the block ends, this call may be asked and told."""
         if self._closing is not None:
             self._closing.cancel()
@@ -120,22 +120,24 @@ class Beside:
         """Nobody waits for this stream."""
 
     @property
-    def _newest(self) -> Talk:
+    def _newest(self) -> MessageHandler:
         """Of the calls; where there is none, of those who only hear."""
-        calls = (talk for talk in reversed(self._talks) if not isinstance(talk, Nobody))
+        calls = (talk for talk in reversed(self._talks) if not isinstance(talk, NullMessageHandler))
         return next(calls, self._talks[-1] if self._talks else _NOBODY)
 
 
 MAX_SESSIONS: Final = 1024
 
 
-class Session:
+class UpstreamSession:
     """One session with the server. `asks` says that its client can be asked something, on a stream beside the calls."""
 
-    def __init__(self, hear: "Callable[[Session, Talk, asyncio.Event], Awaitable[None]]", *, asks: bool) -> None:
+    def __init__(
+        self, hear: "Callable[[UpstreamSession, MessageHandler, asyncio.Event], Awaitable[None]]", *, asks: bool
+    ) -> None:
         self.asks = asks
-        self.beside = Beside(partial(hear, self))
-        self.subscribed = Subscribed()
+        self.beside = SessionStream(partial(hear, self))
+        self.subscribed = SubscribedResources()
         self.id: str | None = None
         self.digest: str | None = None
         """Tells it from others in traces, and is of no use to whoever reads it."""
@@ -165,22 +167,22 @@ class Session:
         self.fields = fields(lines if id is None else [*lines, ("mcp-session-id", id)])
 
 
-class Sessions(OrderedDict[Who, Session]):
+class UpstreamSessions(OrderedDict[Who, UpstreamSession]):
     """By whose they are, the last used last. More than `most` only while more are in use."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
         self._most = most
 
-    def drop(self, who: Who, session: Session) -> None:
+    def drop(self, who: Who, session: UpstreamSession) -> None:
         """That very session is of no use any more; one that took its place stays."""
         if self.get(who) is session:
             del self[who]
         session.beside.close()
 
-    def make_room(self) -> list[Session]:
+    def make_room(self) -> list[UpstreamSession]:
         """Those that are too many, taken out, to be ended."""
-        ended: list[Session] = []
+        ended: list[UpstreamSession] = []
         while len(self) > self._most and (who := self._least_missed()) is not None:
             ended.append(self.pop(who))
         return ended

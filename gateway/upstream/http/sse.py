@@ -11,17 +11,17 @@ import msgspec
 
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
-from gateway.outbound import Target, target
-from gateway.sse import Event, Oversize, Parser
-from gateway.upstream.channel_pool import Pipes, Whose
-from gateway.upstream.concurrency import Starts
-from gateway.upstream.conversation import Talk
-from gateway.upstream.http.pool import Leased
-from gateway.upstream.http.request import Asked, Who
+from gateway.outbound import OutboundTarget, target
+from gateway.sse import EventTooLarge, SseEvent, SseParser
+from gateway.upstream.channel_pool import ChannelPool, Whose
+from gateway.upstream.concurrency import StartLimiter
+from gateway.upstream.conversation import MessageHandler
+from gateway.upstream.http.pool import LeasedConnection
+from gateway.upstream.http.request import LegacyRequest, Who
 from gateway.upstream.http.responses import status_fault
-from gateway.upstream.http.target import Site
-from gateway.upstream.jsonrpc_channel import Duplex, Pipe
-from gateway.upstream.lists import Hearing
+from gateway.upstream.http.target import HttpTarget
+from gateway.upstream.jsonrpc_channel import DuplexStream, JsonRpcChannel
+from gateway.upstream.lists import ChangeListener
 
 log = logging.getLogger("gatehouse.upstream")
 
@@ -42,20 +42,20 @@ class SessionLost(Fault):
 class EventChannel:
     """One session: what the server says comes by its stream, what we say is posted."""
 
-    def __init__(self, name: str, site: Site, there: Target, leased: Leased) -> None:
+    def __init__(self, name: str, site: HttpTarget, there: OutboundTarget, leased: LeasedConnection) -> None:
         self._name = name
         self._site = site
         self._there = there
         self._leased = leased
-        self._posts: asyncio.Future[Site] = asyncio.get_running_loop().create_future()
+        self._posts: asyncio.Future[HttpTarget] = asyncio.get_running_loop().create_future()
         self._reading: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(
         cls,
         name: str,
-        site: Site,
-        there: Target,
+        site: HttpTarget,
+        there: OutboundTarget,
         max_bytes: int,
         heard: Callable[[Json], None],
         ended: Callable[[], None],
@@ -100,7 +100,7 @@ class EventChannel:
                 await self._reading
 
     async def _read(self, max_bytes: int, heard: Callable[[Json], None], ended: Callable[[], None]) -> None:
-        parser, response = Parser(max_bytes), self._leased.response
+        parser, response = SseParser(max_bytes), self._leased.response
         try:
             while piece := await response.chunk():
                 for event in parser.feed(piece):
@@ -108,14 +108,14 @@ class EventChannel:
         except Fault as fault:
             log.info("%s: its stream broke off: %s", self._name, fault.message)
             self._no_posts(fault)
-        except Oversize:
+        except EventTooLarge:
             log.warning("%s sent a message of more than %d bytes; its session is ended", self._name, max_bytes)
         finally:
             self._no_posts(Fault(Kind.UNAVAILABLE, f"{self._name} does not say where messages go."))
             self._leased.release()
             ended()
 
-    def _take(self, event: Event, heard: Callable[[Json], None]) -> None:
+    def _take(self, event: SseEvent, heard: Callable[[Json], None]) -> None:
         if event.name == "endpoint":
             if not self._posts.done():
                 self._posts.set_result(self._site.at(self._address(event.data)))
@@ -151,28 +151,30 @@ class EventChannel:
 class SseHttp:
     """One server, asked by the older transport: a session for each principal."""
 
-    def __init__(self, name: str, site: Site, there: Target, max_bytes: int, info: Json) -> None:
-        async def connect(heard: Callable[[Json], None], ended: Callable[[], None]) -> Duplex:
+    def __init__(self, name: str, site: HttpTarget, there: OutboundTarget, max_bytes: int, info: Json) -> None:
+        async def connect(heard: Callable[[Json], None], ended: Callable[[], None]) -> DuplexStream:
             return await EventChannel.open(name, site, there, max_bytes, heard, ended)
 
-        self._pipes = Pipes(name, lambda: Pipe(name, connect, info, alone=True), MAX_SESSIONS, Starts(MAX_SESSIONS))
+        self._pipes = ChannelPool(
+            name, lambda: JsonRpcChannel(name, connect, info, alone=True), MAX_SESSIONS, StartLimiter(MAX_SESSIONS)
+        )
 
     async def greeting(self, who: Who, capabilities: Json) -> Json:
         return (await self._pipe(who, capabilities)).greeting
 
-    async def request(self, asked: Asked) -> Json:
+    async def request(self, asked: LegacyRequest) -> Json:
         """The result, in that principal's session. A session the server forgot is made anew, once."""
         try:
             return await self._request(asked)
         except SessionLost:
             return await self._request(asked)
 
-    async def listen(self, who: Who, talk: Talk) -> None:
+    async def listen(self, who: Who, talk: MessageHandler) -> None:
         pipe = await self._pipe(who, {})
         pipe.hear(talk)
         await pipe.gone.wait()
 
-    async def hear(self, who: Who, capabilities: Json, uris: frozenset[str], hearing: Hearing) -> None:
+    async def hear(self, who: Who, capabilities: Json, uris: frozenset[str], hearing: ChangeListener) -> None:
         pipe = await self._pipe(who, capabilities)
         try:
             await pipe.watch(uris, hearing)
@@ -183,7 +185,7 @@ class SseHttp:
     async def close(self) -> None:
         await self._pipes.close()
 
-    async def _request(self, asked: Asked) -> Json:
+    async def _request(self, asked: LegacyRequest) -> Json:
         pipe = await self._pipe(asked.who, asked.capabilities)
         try:
             await pipe.speak_up(asked.level)
@@ -192,7 +194,7 @@ class SseHttp:
             await pipe.stop()
             raise
 
-    async def _pipe(self, who: Who, capabilities: Json) -> Pipe:
+    async def _pipe(self, who: Who, capabilities: Json) -> JsonRpcChannel:
         principal, names = who
         whose: Whose = (principal, names) if principal else ()
         return await self._pipes.get(whose, capabilities, "handshake")

@@ -10,17 +10,17 @@ from typing import Final, Protocol
 
 from gateway.contract import Call, Caller, ClientProfile, Json
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.outbound import Target, target
-from gateway.upstream.concurrency import Once
-from gateway.upstream.conversation import ABLE, Nobody, Talk, abilities
+from gateway.outbound import OutboundTarget, target
+from gateway.upstream.concurrency import SingleFlight
+from gateway.upstream.conversation import ABLE, MessageHandler, NullMessageHandler, abilities
 from gateway.upstream.health import LoadError
-from gateway.upstream.http.legacy import LegacyHttp, NotSpoken
+from gateway.upstream.http.legacy import EraNotSupported, LegacyHttp
 from gateway.upstream.http.modern import ModernHttp
-from gateway.upstream.http.pool import Pool
-from gateway.upstream.http.request import Asked, Head, Who, fields
+from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.http.request import LegacyRequest, RequestHead, Who, fields
 from gateway.upstream.http.sse import SseHttp
-from gateway.upstream.http.target import Credential, Site
-from gateway.upstream.lists import Hearing
+from gateway.upstream.http.target import HttpTarget, UpstreamCredential
+from gateway.upstream.lists import ChangeListener
 from gateway.upstream.remote import Era, Transport, envelope, era_for, listening, speaks_modern
 
 PROBE_SECONDS: Final = 20.0
@@ -29,35 +29,35 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 
 _OURSELVES: Final[Who] = ("", _NOTHING)
 
-_NOBODY: Final = Nobody()
+_NOBODY: Final = NullMessageHandler()
 
 
-class Handshake(Protocol):
+class LegacyTransport(Protocol):
     """The handshake era, by either of its transports: sessions that are made as they are needed."""
 
     async def greeting(self, who: Who, capabilities: Json) -> Json: ...
 
-    async def request(self, asked: Asked) -> Json: ...
+    async def request(self, asked: LegacyRequest) -> Json: ...
 
-    async def listen(self, who: Who, talk: Talk) -> None: ...
+    async def listen(self, who: Who, talk: MessageHandler) -> None: ...
 
-    async def hear(self, who: Who, capabilities: Json, uris: frozenset[str], hearing: Hearing) -> None:
+    async def hear(self, who: Who, capabilities: Json, uris: frozenset[str], hearing: ChangeListener) -> None:
         """Subscribe in that session, and hear of updates until its stream ends."""
         ...
 
     async def close(self) -> None: ...
 
 
-class HttpLink:
+class HttpTransport:
     """`gateway.upstream.remote.Link`. Without `streamable` the server is known to be of the older transport."""
 
     def __init__(
         self,
         name: str,
-        site: Site,
+        site: HttpTarget,
         modern: ModernHttp,
-        streamable: Handshake | None,
-        older: Handshake,
+        streamable: LegacyTransport | None,
+        older: LegacyTransport,
         info: Json,
         address: tuple[str, int] | None = None,
     ) -> None:
@@ -69,7 +69,7 @@ class HttpLink:
         self._older = older
         self._handshake = streamable or older
         self._info = info
-        self._probing = Once(self._find_out)
+        self._probing = SingleFlight(self._find_out)
         self.known: frozenset[Era] | None = None
 
     own = None
@@ -118,12 +118,12 @@ class HttpLink:
                 raise
         return frozenset(found)
 
-    async def _greet(self, streamable: Handshake) -> None:
+    async def _greet(self, streamable: LegacyTransport) -> None:
         """By POST; a server that has no ear for that is asked for its stream, as servers of old expect it."""
         try:
             await streamable.greeting(_OURSELVES, ABLE)
             self._handshake = streamable
-        except NotSpoken as refused:
+        except EraNotSupported as refused:
             try:
                 await self._older.greeting(_OURSELVES, ABLE)
                 self._handshake = self._older
@@ -138,21 +138,25 @@ class HttpLink:
     async def ask(self, method: str, params: Json) -> Json:
         if "modern" in await self.eras():
             return await self._ask_modern(method, params)
-        return await self._handshake.request(Asked(_OURSELVES, ABLE, method, params, _NOBODY))
+        return await self._handshake.request(LegacyRequest(_OURSELVES, ABLE, method, params, _NOBODY))
 
     async def _ask_modern(self, method: str, params: Json) -> Json:
         return await self._modern.request(method, {**params, "_meta": envelope(self._info)}, _NOBODY)
 
-    def carry(self, call: Call, era: Era, params: Json, talk: Talk, trace: Mapping[str, str]) -> Awaitable[Json]:
+    def carry(
+        self, call: Call, era: Era, params: Json, talk: MessageHandler, trace: Mapping[str, str]
+    ) -> Awaitable[Json]:
         lines = _named(call.id, trace)
         if era == "modern":
             schema = call.route.header_schema if call.route else None
             return self._modern.request(call.method, params, talk, lines, schema)
         able = call.client.capabilities
         who: Who = (call.caller.principal, abilities(able) if able else _NOTHING)
-        return self._handshake.request(Asked(who, able, call.method, params, talk, lines, call.client.log_level))
+        return self._handshake.request(
+            LegacyRequest(who, able, call.method, params, talk, lines, call.client.log_level)
+        )
 
-    async def listen(self, hearing: Talk) -> None:
+    async def listen(self, hearing: MessageHandler) -> None:
         if "modern" in await self.eras():
             await self._modern.request("subscriptions/listen", listening(self._info), hearing)
         else:
@@ -164,7 +168,7 @@ class HttpLink:
     def party(self, caller: Caller, client: ClientProfile) -> Hashable:
         return caller.principal, client.modern, abilities(client.capabilities)
 
-    async def hear(self, caller: Caller, client: ClientProfile, uris: frozenset[str], hearing: Hearing) -> None:
+    async def hear(self, caller: Caller, client: ClientProfile, uris: frozenset[str], hearing: ChangeListener) -> None:
         if era_for(client, await self.eras()) == "modern":
             await self._modern.request("subscriptions/listen", listening(self._info, uris), hearing)
         else:
@@ -185,11 +189,13 @@ def _named(id: str, trace: Mapping[str, str]) -> bytes:
     return fields((("x-correlation-id", id), *trace.items()))
 
 
-def http_head(namespace: str, url: str, headers: Mapping[str, str], *, allow_private: bool) -> tuple[Target, Head]:
+def http_head(
+    namespace: str, url: str, headers: Mapping[str, str], *, allow_private: bool
+) -> tuple[OutboundTarget, RequestHead]:
     """Where requests go and what each of them begins with. Raises `LoadError`."""
     try:
         there = target(url, allow_private=allow_private)
-        return there, Head(there, headers)
+        return there, RequestHead(there, headers)
     except Fault as fault:
         raise LoadError(f"backends.{namespace}.url: {fault.message}") from fault
     except ValueError as exc:
@@ -205,14 +211,14 @@ def http_link(
     allow_private: bool,
     max_bytes: int,
     info: Json,
-    credential: Credential | None = None,
-) -> HttpLink:
+    credential: UpstreamCredential | None = None,
+) -> HttpTransport:
     """Raises `LoadError` for an address or a header that cannot be used."""
     there, head = http_head(namespace, url, headers, allow_private=allow_private)
     tls = ssl.create_default_context() if there.scheme == "https" else None
-    site = Site(Pool(namespace, there, max_bytes=max_bytes, tls=tls), head, credential)
+    site = HttpTarget(ConnectionPool(namespace, there, max_bytes=max_bytes, tls=tls), head, credential)
     streamable = None if only_sse else LegacyHttp(namespace, site, max_bytes, info)
     older = SseHttp(namespace, site, there, max_bytes, info)
-    return HttpLink(
+    return HttpTransport(
         namespace, site, ModernHttp(namespace, site, max_bytes), streamable, older, info, (there.host, there.port)
     )

@@ -11,14 +11,14 @@ from typing import Literal, NamedTuple
 
 from gateway.contract import BackendLists, Caller, ClientProfile, Json, ListChange
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.upstream.channel_pool import Pipes
-from gateway.upstream.conversation import Nobody, abilities
-from gateway.upstream.jsonrpc_channel import Pipe
-from gateway.upstream.lists import Hearing, read_lists, together
+from gateway.upstream.channel_pool import ChannelPool
+from gateway.upstream.conversation import NullMessageHandler, abilities
+from gateway.upstream.jsonrpc_channel import JsonRpcChannel
+from gateway.upstream.lists import ChangeListener, read_lists, together
 from gateway.upstream.remote import Era, envelope, listening
 
 
-class Key(NamedTuple):
+class ProcessKey(NamedTuple):
     """One process: whose it is, and how it was opened."""
 
     whose: str
@@ -28,15 +28,15 @@ class Key(NamedTuple):
     """Greeted once in the handshake era, a process knows its client for good: one for each kind of client."""
 
 
-class OwnProcesses:
+class IsolatedProcesses:
     """`gateway.upstream.remote.OwnSessions`. Several processes may be one owner's: for clients of either era, and for
     clients that can do other things. What any of them lists is the owner's."""
 
     def __init__(
         self,
         each: Literal["tenant", "user"],
-        pipes: Pipes,
-        open: Callable[[Caller, ClientProfile], Awaitable[Pipe]],
+        pipes: ChannelPool,
+        open: Callable[[Caller, ClientProfile], Awaitable[JsonRpcChannel]],
         info: Json,
     ) -> None:
         self.isolation: Literal["tenant", "user"] = each
@@ -61,40 +61,40 @@ class OwnProcesses:
         theirs = self._theirs(caller)
         if not theirs:
             raise Fault(Kind.UNAVAILABLE, "It does not run.")
-        return together([await read_lists(PipeSource(pipe, self._info)) for pipe in theirs])
+        return together([await read_lists(ChannelListSource(pipe, self._info)) for pipe in theirs])
 
     def on_change(self, listener: Callable[[ListChange], None]) -> None:
         self._listeners.append(listener)
 
-    def follow(self, key: Key, pipe: Pipe) -> None:
+    def follow(self, key: ProcessKey, pipe: JsonRpcChannel) -> None:
         """Hear what it says has changed, as long as it runs."""
-        hearing = Hearing(partial(self._said, key.whose))
+        hearing = ChangeListener(partial(self._said, key.whose))
         pipe.hear(hearing)
         if pipe.era == "modern":
             task = asyncio.create_task(self._listen(pipe, hearing), name=f"follow:{key.whose}")
             self._following.add(task)
             task.add_done_callback(self._following.discard)
 
-    async def _listen(self, pipe: Pipe, hearing: Hearing) -> None:
+    async def _listen(self, pipe: JsonRpcChannel, hearing: ChangeListener) -> None:
         # It has ended, or does not tell of its changes.
         with suppress(Fault, ForeignError):
             await pipe.request("subscriptions/listen", listening(self._info), hearing, idle=True)
 
     def _said(self, whose: str, change: ListChange) -> None:
         for listener in self._listeners:
-            listener(change._replace(whose=whose))
+            listener(change._replace(owner=whose))
 
-    def _theirs(self, caller: Caller) -> list[Pipe]:
+    def _theirs(self, caller: Caller) -> list[JsonRpcChannel]:
         """Those whose client can do most first: some servers list less to a client that can do less."""
         whose = self.whose(caller)
-        found = [(key, pipe) for key, pipe in self._pipes.alive() if isinstance(key, Key) and key.whose == whose]
+        found = [(key, pipe) for key, pipe in self._pipes.alive() if isinstance(key, ProcessKey) and key.whose == whose]
         return [pipe for _, pipe in sorted(found, key=lambda each: len(each[0].able), reverse=True)]
 
 
-class PipeSource:
+class ChannelListSource:
     """`gateway.upstream.lists.Source`: one process."""
 
-    def __init__(self, pipe: Pipe, info: Json) -> None:
+    def __init__(self, pipe: JsonRpcChannel, info: Json) -> None:
         self._pipe = pipe
         self._info = info
 
@@ -107,4 +107,4 @@ class PipeSource:
         return await self._pipe.request(method, params, _NOBODY)
 
 
-_NOBODY = Nobody()
+_NOBODY = NullMessageHandler()

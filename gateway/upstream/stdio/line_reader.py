@@ -1,11 +1,11 @@
 """Lines out of pieces of bytes, in time linear in the bytes however they are cut, none longer than the limit."""
 
 
-class Oversize(Exception):
+class LineTooLong(Exception):
     """A line outgrew the limit; the stream cannot be read any further."""
 
 
-class Lines:
+class LineReader:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._begun: list[bytes] = []
@@ -28,11 +28,11 @@ class Lines:
         self._size += len(part)
         if self._size > self._limit:
             self._begun.clear()
-            raise Oversize
+            raise LineTooLong
         self._begun.append(part)
 
 
-class Clipped(Lines):
+class ClippedLineReader(LineReader):
     """The same for text that is only shown: a line that outgrows the limit is cut there instead."""
 
     def _grow(self, part: bytes) -> None:

@@ -13,7 +13,7 @@ from gateway.upstream.stdio import orphan_reaper_main
 CLOSE_SECONDS: Final = 2.0
 
 
-class Watchdog:
+class OrphanReaper:
     """One small process beside the gateway, started with the first server."""
 
     def __init__(self) -> None:

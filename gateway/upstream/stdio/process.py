@@ -16,8 +16,8 @@ import msgspec
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 from gateway.upstream.stdio import child_launcher
-from gateway.upstream.stdio.line_reader import Clipped, Lines, Oversize
-from gateway.upstream.stdio.orphan_reaper import Watchdog
+from gateway.upstream.stdio.line_reader import ClippedLineReader, LineReader, LineTooLong
+from gateway.upstream.stdio.orphan_reaper import OrphanReaper
 
 log = logging.getLogger("gatehouse.upstream")
 
@@ -36,7 +36,7 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class ProcessBounds:
     """What one process may use; 0: as much as there is."""
 
     memory_mb: int = 0
@@ -46,7 +46,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class ChildProgram:
     """What to run."""
 
     namespace: str
@@ -54,14 +54,14 @@ class Program:
     args: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     cwd: Path | None = None
-    bounds: Bounds = Bounds()
-    watchdog: Watchdog = field(default_factory=Watchdog)
+    bounds: ProcessBounds = ProcessBounds()
+    watchdog: OrphanReaper = field(default_factory=OrphanReaper)
 
 
-class Process(asyncio.SubprocessProtocol):
+class ChildProcess(asyncio.SubprocessProtocol):
     """A running server. `heard` gets every message it writes; `ended` is called once, when it will write no more."""
 
-    def __init__(self, program: Program, heard: Callable[[Json], None], ended: Callable[[], None]) -> None:
+    def __init__(self, program: ChildProgram, heard: Callable[[Json], None], ended: Callable[[], None]) -> None:
         self._program = program
         self._name = program.namespace
         self._heard = heard
@@ -69,8 +69,8 @@ class Process(asyncio.SubprocessProtocol):
         self._pid = 0
         self._transport: asyncio.SubprocessTransport | None = None
         self._input: asyncio.WriteTransport | None = None
-        self._lines = Lines(LINE_BYTES)
-        self._complaints = Clipped(COMPLAINT_BYTES)
+        self._lines = LineReader(LINE_BYTES)
+        self._complaints = ClippedLineReader(COMPLAINT_BYTES)
         self._writable = asyncio.Event()
         self._writable.set()
         self._over = False
@@ -79,7 +79,9 @@ class Process(asyncio.SubprocessProtocol):
         self._burial: asyncio.Task[None] | None = None
 
     @classmethod
-    async def start(cls, program: Program, heard: Callable[[Json], None], ended: Callable[[], None]) -> "Process":
+    async def start(
+        cls, program: ChildProgram, heard: Callable[[Json], None], ended: Callable[[], None]
+    ) -> "ChildProcess":
         """Raises `Fault(UNAVAILABLE)` when it cannot be run at all."""
         clean = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         bounds = program.bounds
@@ -146,7 +148,7 @@ class Process(asyncio.SubprocessProtocol):
             return
         try:
             lines = self._lines.feed(data)
-        except Oversize:
+        except LineTooLong:
             log.warning("%s wrote a line of more than %d bytes and is stopped", self._name, LINE_BYTES)
             self._signal(signal.SIGKILL)
             return

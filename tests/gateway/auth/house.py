@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gateway.auth.embedded_issuer import Embedded, Grant
+from gateway.auth.embedded_issuer import EmbeddedIssuer, OAuthGrant
 from gateway.auth.revocations import Revocations
-from gateway.auth.signing_keys import Signing
-from gateway.auth.tokens import Resources, Tokens
+from gateway.auth.signing_keys import SigningKeys
+from gateway.auth.tokens import AccessTokens, ProtectedResources
 from gateway.state.database import Database
 
 PUBLIC = "https://gw.example"
 SECRET = b"s" * 32
-ALICE = Grant(
+ALICE = OAuthGrant(
     tenant="acme",
     subject="alice",
     kind="user",
@@ -39,10 +39,10 @@ class Clock:
 @dataclass(frozen=True)
 class House:
     database: Database
-    signing: Signing
-    embedded: Embedded
+    signing: SigningKeys
+    embedded: EmbeddedIssuer
     revocations: Revocations
-    tokens: Tokens
+    tokens: AccessTokens
     clock: Clock
 
     def mint(self, **changes: Any) -> str:
@@ -54,11 +54,11 @@ async def house(folder: Path) -> AsyncIterator[House]:
     clock = Clock()
     database = await Database.open(folder)
     try:
-        signing = await Signing.open(database, SECRET)
-        embedded = Embedded(PUBLIC, Resources(PUBLIC), signing, 600, clock=clock)
+        signing = await SigningKeys.open(database, SECRET)
+        embedded = EmbeddedIssuer(PUBLIC, ProtectedResources(PUBLIC), signing, 600, clock=clock)
         revocations = Revocations(database, clock=clock)
         await database.follow(revocations.load)
-        tokens = Tokens({PUBLIC: embedded}, revocations, clock=clock)
+        tokens = AccessTokens({PUBLIC: embedded}, revocations, clock=clock)
         yield House(database, signing, embedded, revocations, tokens, clock)
     finally:
         await database.close()

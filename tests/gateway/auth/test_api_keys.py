@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from gateway.auth.api_keys import Keys
+from gateway.auth.api_keys import ApiKeys
 from gateway.contract import Caller
 from gateway.errors import Fault, Kind
 from gateway.state.database import Database
@@ -40,13 +40,13 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def keys(database: Database, clock: Clock) -> AsyncGenerator[Keys, None]:
-    keys = Keys(database, PEPPER, clock=clock)
+async def keys(database: Database, clock: Clock) -> AsyncGenerator[ApiKeys, None]:
+    keys = ApiKeys(database, PEPPER, clock=clock)
     yield keys
     await keys.close()
 
 
-async def test_a_key_says_whose_it_is_and_what_it_may_do(keys: Keys) -> None:
+async def test_a_key_says_whose_it_is_and_what_it_may_do(keys: ApiKeys) -> None:
     key, info = await keys.create("default", "alice", groups=["staff"], expires=2000.0, label="laptop")
     assert re.fullmatch(r"gth_[a-z0-9]{12}_[A-Za-z0-9_-]{43}_[A-Za-z0-9]{6}", key)
     assert await keys.verify(key) == Caller(
@@ -60,7 +60,7 @@ async def test_a_key_says_whose_it_is_and_what_it_may_do(keys: Keys) -> None:
     )
 
 
-async def test_a_services_key_has_the_scopes_it_was_given(keys: Keys) -> None:
+async def test_a_services_key_has_the_scopes_it_was_given(keys: ApiKeys) -> None:
     key, _ = await keys.create("default", "ci", kind="service", scopes=["mcp:list"])
     caller = await keys.verify(key)
     assert caller is not None
@@ -69,19 +69,19 @@ async def test_a_services_key_has_the_scopes_it_was_given(keys: Keys) -> None:
     assert caller.expires is None
 
 
-async def test_the_secret_is_kept_nowhere(keys: Keys, database: Database) -> None:
+async def test_the_secret_is_kept_nowhere(keys: ApiKeys, database: Database) -> None:
     key, _ = await keys.create("default", "alice")
     async with database.reading() as connection:
         row = (await connection.execute(text("SELECT * FROM api_keys"))).one()
     assert not any(key[17:60] in str(value) for value in row)
 
 
-async def test_a_key_is_worth_nothing_under_another_pepper(keys: Keys, database: Database) -> None:
+async def test_a_key_is_worth_nothing_under_another_pepper(keys: ApiKeys, database: Database) -> None:
     key, _ = await keys.create("default", "alice")
-    assert await Keys(database, b"q" * 32).verify(key) is None
+    assert await ApiKeys(database, b"q" * 32).verify(key) is None
 
 
-async def test_a_key_is_no_longer_good_when_its_time_is_over(keys: Keys, clock: Clock) -> None:
+async def test_a_key_is_no_longer_good_when_its_time_is_over(keys: ApiKeys, clock: Clock) -> None:
     key, _ = await keys.create("default", "alice", expires=clock.now + 10)
     clock.now += 9.9
     assert await keys.verify(key) is not None
@@ -90,10 +90,10 @@ async def test_a_key_is_no_longer_good_when_its_time_is_over(keys: Keys, clock: 
 
 
 async def test_a_revoked_key_is_refused_at_once_by_everybody(
-    keys: Keys, tmp_path: Path, database_url: str | None
+    keys: ApiKeys, tmp_path: Path, database_url: str | None
 ) -> None:
     elsewhere = await Database.open(tmp_path, database_url)
-    others = Keys(elsewhere, PEPPER)
+    others = ApiKeys(elsewhere, PEPPER)
     key, info = await keys.create("default", "alice")
     assert await others.verify(key) is not None
     assert await keys.revoke(info.id)
@@ -106,18 +106,18 @@ async def test_a_revoked_key_is_refused_at_once_by_everybody(
 
 
 async def test_a_revocation_elsewhere_is_told_to_those_who_keep_verified_keys(
-    keys: Keys, tmp_path: Path, database_url: str | None
+    keys: ApiKeys, tmp_path: Path, database_url: str | None
 ) -> None:
     elsewhere = await Database.open(tmp_path, database_url)
     told = asyncio.Event()
-    await Keys(elsewhere, PEPPER).on_revoke(told.set)
+    await ApiKeys(elsewhere, PEPPER).on_revoke(told.set)
     _, info = await keys.create("default", "alice")
     await keys.revoke(info.id)
     await asyncio.wait_for(told.wait(), 5)
     await elsewhere.close()
 
 
-async def test_other_writes_are_not_taken_for_revocations(keys: Keys, database: Database) -> None:
+async def test_other_writes_are_not_taken_for_revocations(keys: ApiKeys, database: Database) -> None:
     told = asyncio.Event()
     await keys.on_revoke(told.set)
     _, first = await keys.create("default", "alice")
@@ -135,7 +135,7 @@ async def test_other_writes_are_not_taken_for_revocations(keys: Keys, database: 
     await asyncio.wait_for(told.wait(), 5)
 
 
-async def test_keys_are_listed_by_tenant_with_all_but_their_secret(keys: Keys) -> None:
+async def test_keys_are_listed_by_tenant_with_all_but_their_secret(keys: ApiKeys) -> None:
     _, ours = await keys.create("ours", "alice", label="laptop")
     _, theirs = await keys.create("theirs", "bob", kind="service")
     assert await keys.list() == [ours, theirs]
@@ -145,7 +145,7 @@ async def test_keys_are_listed_by_tenant_with_all_but_their_secret(keys: Keys) -
     assert (await keys.list("ours"))[0].revoked == 1000.0
 
 
-async def test_the_last_use_is_noted_off_the_path_and_seldom(keys: Keys, clock: Clock) -> None:
+async def test_the_last_use_is_noted_off_the_path_and_seldom(keys: ApiKeys, clock: Clock) -> None:
     key, _ = await keys.create("default", "alice")
     await keys.verify(key)
     while (await keys.list())[0].last_used is None:
@@ -157,7 +157,7 @@ async def test_the_last_use_is_noted_off_the_path_and_seldom(keys: Keys, clock: 
     assert (await keys.list())[0].last_used == 1030.0
 
 
-async def test_a_key_that_is_refused_was_not_used(keys: Keys) -> None:
+async def test_a_key_that_is_refused_was_not_used(keys: ApiKeys) -> None:
     key, info = await keys.create("default", "alice")
     await keys.revoke(info.id)
     await keys.verify(key)
@@ -181,7 +181,7 @@ async def test_a_key_that_is_refused_was_not_used(keys: Keys) -> None:
         {"label": "a\x1b[31m"},
     ],
 )
-async def test_a_key_that_could_not_be_told_apart_is_not_made(keys: Keys, bad: dict[str, Any]) -> None:
+async def test_a_key_that_could_not_be_told_apart_is_not_made(keys: ApiKeys, bad: dict[str, Any]) -> None:
     arguments: dict[str, Any] = {"tenant": "default", "subject": "alice"} | bad
     with pytest.raises(Fault) as caught:
         await keys.create(**arguments)
@@ -217,12 +217,12 @@ def mended(key: str) -> str:
     return f"{stem}_{''.join(digits[value // 62**place % 62] for place in range(5, -1, -1))}"
 
 
-async def test_a_keys_check_is_the_documented_one(keys: Keys) -> None:
+async def test_a_keys_check_is_the_documented_one(keys: ApiKeys) -> None:
     key, _ = await keys.create("default", "alice")
     assert mended(key) == key
 
 
-async def test_no_mutation_of_a_key_is_a_key(keys: Keys) -> None:
+async def test_no_mutation_of_a_key_is_a_key(keys: ApiKeys) -> None:
     key, _ = await keys.create("default", "alice")
     tried: list[str] = []
 
@@ -244,9 +244,9 @@ class NoDatabase:
         raise AssertionError("the database was asked")
 
 
-async def test_a_typo_is_seen_without_asking_the_database(keys: Keys) -> None:
+async def test_a_typo_is_seen_without_asking_the_database(keys: ApiKeys) -> None:
     key, _ = await keys.create("default", "alice")
-    offline = Keys(cast("Database", NoDatabase()), PEPPER)
+    offline = ApiKeys(cast("Database", NoDatabase()), PEPPER)
     for at in range(len(key)):
         typo = key[:at] + ("x" if key[at] != "x" else "y") + key[at + 1 :]
         assert await offline.verify(typo) is None
@@ -254,6 +254,6 @@ async def test_a_typo_is_seen_without_asking_the_database(keys: Keys) -> None:
         await offline.verify(key)
 
 
-async def test_two_keys_secrets_cannot_be_exchanged(keys: Keys) -> None:
+async def test_two_keys_secrets_cannot_be_exchanged(keys: ApiKeys) -> None:
     (alice, _), (bob, _) = await keys.create("default", "alice"), await keys.create("default", "bob")
     assert await keys.verify(mended(alice[:17] + bob[17:])) is None

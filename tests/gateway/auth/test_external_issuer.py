@@ -9,11 +9,11 @@ import respx
 from joserfc import jwt
 from joserfc.jwk import ECKey, RSAKey
 
-from gateway.auth.external_issuer import Claims, External
-from gateway.auth.introspection import Introspection
-from gateway.auth.jwks import RemoteKeys
-from gateway.auth.jwt import BadToken
-from gateway.auth.tokens import Resources
+from gateway.auth.external_issuer import ClaimMapping, ExternalIssuer
+from gateway.auth.introspection import TokenIntrospection
+from gateway.auth.jwks import IssuerKeys
+from gateway.auth.jwt import InvalidToken
+from gateway.auth.tokens import ProtectedResources
 from gateway.errors import Fault, Kind
 from tests.gateway.auth.house import PUBLIC, Clock
 
@@ -39,7 +39,7 @@ def idp() -> Any:
 
 async def test_keys_are_read_once_however_many_wait_for_them(idp: Any) -> None:
     async with httpx.AsyncClient(verify=False) as http:
-        keys = RemoteKeys(http, ISSUER)
+        keys = IssuerKeys(http, ISSUER)
         found = await asyncio.gather(*(keys.get("k1") for _ in range(20)))
     assert all(key is not None for key in found)
     assert idp.routes[1].call_count == 1
@@ -48,7 +48,7 @@ async def test_keys_are_read_once_however_many_wait_for_them(idp: Any) -> None:
 async def test_threat_6_an_unknown_kid_is_looked_for_twice_a_minute_at_most(idp: Any) -> None:
     clock = Clock(0)
     async with httpx.AsyncClient(verify=False) as http:
-        keys = RemoteKeys(http, ISSUER, clock=clock)
+        keys = IssuerKeys(http, ISSUER, clock=clock)
         await keys.get("k1")
         for kid in ("a", "b", "../c", "d' OR 1=1"):
             assert await keys.get(kid) is None
@@ -62,7 +62,7 @@ async def test_threat_6_an_unknown_kid_is_looked_for_twice_a_minute_at_most(idp:
 async def test_a_new_key_of_the_provider_is_found(idp: Any) -> None:
     clock = Clock(0)
     async with httpx.AsyncClient(verify=False) as http:
-        keys = RemoteKeys(http, ISSUER, clock=clock)
+        keys = IssuerKeys(http, ISSUER, clock=clock)
         await keys.get("k1")
         fresh = ECKey.generate_key("P-256", private=True, parameters={"kid": "k2"})
         idp.routes[1].respond(json=published(KEY, fresh))
@@ -73,7 +73,7 @@ async def test_a_new_key_of_the_provider_is_found(idp: Any) -> None:
 async def test_while_the_provider_is_away_its_last_keys_hold_for_a_day(idp: Any) -> None:
     clock = Clock(0)
     async with httpx.AsyncClient(verify=False) as http:
-        keys = RemoteKeys(http, ISSUER, clock=clock)
+        keys = IssuerKeys(http, ISSUER, clock=clock)
         await keys.get("k1")
         for route in idp.routes:
             route.mock(side_effect=httpx.ConnectError)
@@ -90,7 +90,7 @@ async def test_a_provider_that_was_never_reached_vouches_for_nobody(idp: Any) ->
         route.respond(500)
     async with httpx.AsyncClient(verify=False) as http:
         with pytest.raises(Fault) as caught:
-            await RemoteKeys(http, ISSUER).get("k1")
+            await IssuerKeys(http, ISSUER).get("k1")
     assert caught.value.kind is Kind.UNAVAILABLE
 
 
@@ -99,7 +99,7 @@ async def test_threat_6_a_document_of_another_issuer_is_not_believed(idp: Any, n
     idp.routes[0].respond(json={"issuer": named, "jwks_uri": JWKS})
     async with httpx.AsyncClient(verify=False) as http:
         with pytest.raises(Fault):
-            await RemoteKeys(http, ISSUER).get("k1")
+            await IssuerKeys(http, ISSUER).get("k1")
     assert idp.routes[1].call_count == 0
 
 
@@ -116,7 +116,7 @@ async def test_threat_6_a_set_of_keys_that_is_none_is_refused_whole(idp: Any, na
     idp.routes[1].respond(json=BAD_SETS[name])
     async with httpx.AsyncClient(verify=False) as http:
         with pytest.raises(Fault):
-            await RemoteKeys(http, ISSUER).get("k1")
+            await IssuerKeys(http, ISSUER).get("k1")
 
 
 async def test_threat_6_weak_foreign_private_and_doubled_keys_are_left_out(idp: Any) -> None:
@@ -133,7 +133,7 @@ async def test_threat_6_weak_foreign_private_and_doubled_keys_are_left_out(idp: 
     ]
     idp.routes[1].respond(json=said)
     async with httpx.AsyncClient(verify=False) as http:
-        keys = RemoteKeys(http, ISSUER)
+        keys = IssuerKeys(http, ISSUER)
         assert await keys.get("k1") is not None
         for kid in ("weak", "twin", "curve", "secret", "leaked", "enc", "broken"):
             assert await keys.get(kid) is None, kid
@@ -143,7 +143,7 @@ async def test_threat_6_weak_foreign_private_and_doubled_keys_are_left_out(idp: 
 
 
 def test_claims_are_read_where_the_operator_says() -> None:
-    claims = Claims(
+    claims = ClaimMapping(
         tenant_claim="org.id",
         tenants={"o-1": "acme"},
         groups_claim="realm_access.roles",
@@ -163,18 +163,20 @@ def test_claims_are_read_where_the_operator_says() -> None:
     assert (caller.principal, caller.client, caller.token) == ("acme/user:alice", "web", "t1")
     assert (caller.groups, caller.scopes) == ({"tools", "other"}, {"mcp:list", "mcp:call"})
     for wrong in ({"org": {"id": "o-2"}}, {"org": None}, {"preferred_username": ""}, {"preferred_username": 7}):
-        with pytest.raises(BadToken):
+        with pytest.raises(InvalidToken):
             claims.caller({**said, **wrong}, "/mcp")
 
 
-def _external(http: httpx.AsyncClient, **more: Any) -> External:
+def _external(http: httpx.AsyncClient, **more: Any) -> ExternalIssuer:
     given: Json = {
         "algorithms": frozenset({"ES256"}),
         "types": frozenset({"at+jwt", "jwt"}),
         "audiences": frozenset({"api://gatehouse"}),
         **more,
     }
-    return External(ISSUER, RemoteKeys(http, ISSUER), Resources(PUBLIC), Claims(tenant="acme"), **given)
+    return ExternalIssuer(
+        ISSUER, IssuerKeys(http, ISSUER), ProtectedResources(PUBLIC), ClaimMapping(tenant="acme"), **given
+    )
 
 
 @pytest.mark.parametrize(
@@ -196,7 +198,7 @@ async def test_an_alias_of_the_operator_stands_for_everything(audiences: set[str
 async def test_threat_6_an_id_or_refresh_token_is_no_access_token_whatever_its_header_says(more: Json) -> None:
     said: Json = {"sub": "alice", "exp": 2_000_000_000, **more}
     async with httpx.AsyncClient(verify=False) as http:
-        with pytest.raises(BadToken):
+        with pytest.raises(InvalidToken):
             _external(http).caller(said, "/mcp")
 
 
@@ -227,7 +229,7 @@ async def test_an_opaque_token_that_is_not_for_us_is_nobodys_and_not_asked_about
 ) -> None:
     asked = idp.post(ASK).respond(json=said)
     async with httpx.AsyncClient(verify=False) as http:
-        ask = Introspection(http, ASK, ("us", "secret"), _external(http))
+        ask = TokenIntrospection(http, ASK, ("us", "secret"), _external(http))
         for _ in range(3):
             assert await ask("opaque") is None
     assert asked.call_count == 1
@@ -236,7 +238,7 @@ async def test_an_opaque_token_that_is_not_for_us_is_nobodys_and_not_asked_about
 async def test_a_good_opaque_token_is_asked_about_once_for_all_who_wait(idp: Any) -> None:
     asked = idp.post(ASK).respond(json=GOOD)
     async with httpx.AsyncClient(verify=False) as http:
-        ask = Introspection(http, ASK, ("us", "secret"), _external(http))
+        ask = TokenIntrospection(http, ASK, ("us", "secret"), _external(http))
         callers = await asyncio.gather(*(ask("opaque") for _ in range(20)))
     assert {caller.subject for caller in callers if caller} == {"alice"}
     assert asked.call_count == 1
@@ -254,5 +256,5 @@ async def test_whoever_cannot_be_asked_vouches_for_nobody(idp: Any, fault: Any) 
         route.mock(side_effect=fault)
     async with httpx.AsyncClient(verify=False) as http:
         with pytest.raises(Fault) as caught:
-            await Introspection(http, ASK, ("us", "secret"), _external(http))("opaque")
+            await TokenIntrospection(http, ASK, ("us", "secret"), _external(http))("opaque")
     assert caught.value.kind is Kind.UNAVAILABLE

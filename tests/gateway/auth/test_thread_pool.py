@@ -5,12 +5,12 @@ import threading
 
 import pytest
 
-from gateway.auth.thread_pool import Threads
+from gateway.auth.thread_pool import ThreadPool
 from gateway.errors import Fault, Kind
 
 
 async def test_work_beyond_what_may_wait_is_sent_away_and_room_comes_back() -> None:
-    threads, go = Threads("test", 1, 2), threading.Event()
+    threads, go = ThreadPool("test", 1, 2), threading.Event()
     try:
         under_way = [asyncio.ensure_future(threads(go.wait)) for _ in range(3)]
         await asyncio.sleep(0)  # let each of them begin

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from joserfc.jwk import ECKey, RSAKey
 
-from gateway.auth.signing_keys import Signing
-from gateway.auth.tokens import Resources, Tokens
+from gateway.auth.signing_keys import SigningKeys
+from gateway.auth.tokens import AccessTokens, ProtectedResources
 from gateway.errors import Fault, Kind
 from gateway.state.database import Database
 from tests.gateway.auth.house import PUBLIC, SECRET, House
@@ -218,7 +218,7 @@ async def test_a_key_long_retired_verifies_nothing(tmp_path: Path) -> None:
     database = await Database.open(tmp_path)
     try:
         now = [1000.0]
-        signing = Signing(database, SECRET, clock=lambda: now[0])
+        signing = SigningKeys(database, SECRET, clock=lambda: now[0])
         await signing.rotate()
         old = signing._newest
         await signing.rotate()
@@ -233,7 +233,7 @@ async def test_a_key_long_retired_verifies_nothing(tmp_path: Path) -> None:
 async def test_another_process_signs_with_the_same_key_and_takes_its_tokens(issuer: House, tmp_path: Path) -> None:
     database = await Database.open(tmp_path)
     try:
-        signing = await Signing.open(database, SECRET)
+        signing = await SigningKeys.open(database, SECRET)
         kid = await signing.rotate()
         claims = parts(issuer.mint())[1]
         assert await issuer.tokens.verify(signing.sign(claims)) is not None
@@ -252,7 +252,7 @@ async def test_nothing_private_is_published_or_lies_open_in_the_database(issuer:
 
 async def test_keys_sealed_with_another_secret_are_not_used(issuer: House) -> None:
     with pytest.raises(Fault, match="secrets/signing"):
-        await Signing.open(issuer.database, b"t" * 32)
+        await SigningKeys.open(issuer.database, b"t" * 32)
 
 
 # ---- resources
@@ -272,8 +272,8 @@ async def test_keys_sealed_with_another_secret_are_not_used(issuer: House) -> No
     ],
 )
 def test_only_an_endpoints_own_address_is_a_resource(url: str, endpoint: str | None) -> None:
-    assert Resources(PUBLIC).endpoint(PUBLIC + url) == endpoint
+    assert ProtectedResources(PUBLIC).endpoint(PUBLIC + url) == endpoint
 
 
 async def test_without_an_issuer_no_token_is_taken(issuer: House) -> None:
-    assert await Tokens({}, issuer.revocations).verify(issuer.mint()) is None
+    assert await AccessTokens({}, issuer.revocations).verify(issuer.mint()) is None

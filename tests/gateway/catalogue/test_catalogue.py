@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from gateway.catalogue.catalogue import MAX_VIEWS, Catalogue, Endpoint
-from gateway.catalogue.view import Naming, View
+from gateway.catalogue.catalogue import MAX_VIEWS, Catalogue, McpEndpointConfig
+from gateway.catalogue.view import ListFormat, View
 from gateway.contract import BackendLists, Caller, Json, ListChange
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.policy.decisions import Policy
+from gateway.policy.decisions import Authorizer
 from gateway.state.tenants import Tenant
 from tests.gateway.fakes import ALICE, ECHO, POLICIES, Clock, FakeBackend, Rig, until
 
@@ -25,10 +25,10 @@ def offering(*names: str) -> BackendLists:
 class House:
     """A catalogue at `/mcp`, and what it told."""
 
-    def __init__(self, *endpoints: Endpoint, **more: Any) -> None:
+    def __init__(self, *endpoints: McpEndpointConfig, **more: Any) -> None:
         self.tenants = {"acme": Tenant("acme"), "narrow": Tenant("narrow", backends=("a", "x-*"))}
-        self.catalogue = Catalogue(Policy(self.tenants.get, POLICIES), Naming(), **more)
-        self.catalogue.serve({each.path: each for each in (Endpoint("/mcp", "underscore"), *endpoints)})
+        self.catalogue = Catalogue(Authorizer(self.tenants.get, POLICIES), ListFormat(), **more)
+        self.catalogue.serve({each.path: each for each in (McpEndpointConfig("/mcp", "underscore"), *endpoints)})
         self.told: list[tuple[str, ListChange]] = []
         self.catalogue.on_change(lambda namespace, change: self.told.append((namespace, change)))
 
@@ -57,7 +57,7 @@ async def test_callers_of_one_tenant_share_a_view_and_those_of_another_do_not() 
 
 
 async def test_a_tenant_sees_only_the_backends_it_has() -> None:
-    house = House(Endpoint("/mcp/b", "bare", ("b",)))
+    house = House(McpEndpointConfig("/mcp/b", "bare", ("b",)))
     for name in ("a", "b", "x-1"):
         await house.catalogue.add(FakeBackend(name))
     caller = Caller("narrow", "n")
@@ -76,7 +76,7 @@ async def test_an_unknown_or_suspended_tenant_sees_nothing() -> None:
 
 
 async def test_a_virtual_server_shows_its_backends_in_its_own_way() -> None:
-    house = House(Endpoint("/mcp/dev", "dotted", ("b", "a", "gone")))
+    house = House(McpEndpointConfig("/mcp/dev", "dotted", ("b", "a", "gone")))
     for name in ("a", "b", "c"):
         await house.catalogue.add(FakeBackend(name))
     assert house.names(path="/mcp/dev") == {"a.echo", "b.echo"}
@@ -132,7 +132,7 @@ async def test_a_dropped_backend_is_gone_from_every_view_and_told() -> None:
 class Failing(FakeBackend):
     wrong: Exception | None = None
 
-    async def offer(self, caller: Caller | None) -> BackendLists:
+    async def fetch_lists(self, caller: Caller | None) -> BackendLists:
         if self.wrong is not None:
             raise self.wrong
         return await super().fetch_lists(caller)
@@ -211,7 +211,7 @@ class Slow(FakeBackend):
         self.gates: list[asyncio.Event] = []
         self.begun = 0
 
-    async def offer(self, caller: Caller | None) -> BackendLists:
+    async def fetch_lists(self, caller: Caller | None) -> BackendLists:
         offered = self.offered
         if self.begun < len(self.gates):
             self.begun += 1

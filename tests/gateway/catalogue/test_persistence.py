@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Mapping
 
-from gateway.catalogue.catalogue import FIRST_OFFER_SECONDS, Catalogue, Endpoint
-from gateway.catalogue.persistence import Pin, Remembered, changed_parts, decoded, digest, encoded, pin
-from gateway.catalogue.view import Naming
+from gateway.catalogue.catalogue import FIRST_OFFER_SECONDS, Catalogue, McpEndpointConfig
+from gateway.catalogue.persistence import Pin, StoredListing, changed_parts, decoded, digest, encoded, pin
+from gateway.catalogue.view import ListFormat
 from gateway.contract import BackendLists, Caller
-from gateway.policy.decisions import Policy
+from gateway.policy.decisions import Authorizer
 from gateway.state.bus import MemoryBus
 from gateway.state.tenants import Tenant
 from tests.gateway.fakes import ALICE, ECHO, POLICIES, FakeBackend, until
@@ -17,12 +17,12 @@ class Shared:
     """A memory that two catalogues have in common."""
 
     def __init__(self) -> None:
-        self.lists: dict[tuple[str, str], Remembered] = {}
+        self.lists: dict[tuple[str, str], StoredListing] = {}
 
-    async def recall(self, namespace: str, whose: str, origin: str) -> Remembered | None:
+    async def recall(self, namespace: str, whose: str, origin: str) -> StoredListing | None:
         return self.lists.get((namespace, origin))
 
-    async def keep(self, namespace: str, whose: str, origin: str, seen: Remembered) -> None:
+    async def keep(self, namespace: str, whose: str, origin: str, seen: StoredListing) -> None:
         self.lists[namespace, origin] = seen
 
     async def pin(self, namespace: str, whose: str, pins: Mapping[str, Pin]) -> Mapping[str, tuple[str, ...]]:
@@ -44,8 +44,8 @@ class OtherWorker:
 
 
 def catalogue(memory: Shared, bus: object) -> Catalogue:
-    made = Catalogue(Policy({"acme": Tenant("acme")}.get, POLICIES), Naming(), 60, memory, bus)  # type: ignore[arg-type]
-    made.serve({"/mcp": Endpoint("/mcp", "underscore")})
+    made = Catalogue(Authorizer({"acme": Tenant("acme")}.get, POLICIES), ListFormat(), 60, memory, bus)  # type: ignore[arg-type]
+    made.serve({"/mcp": McpEndpointConfig("/mcp", "underscore")})
     return made
 
 
@@ -88,7 +88,7 @@ async def test_each_turn_one_replica_reads_and_the_others_do_not() -> None:
 
 async def test_a_server_that_was_seen_before_is_not_waited_for() -> None:
     class Hanging(FakeBackend):
-        async def offer(self, caller: Caller | None) -> BackendLists:
+        async def fetch_lists(self, caller: Caller | None) -> BackendLists:
             await asyncio.Event().wait()
             return self.offered
 

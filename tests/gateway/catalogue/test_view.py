@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.catalogue.snapshot import take
-from gateway.catalogue.view import MAX_INSTRUCTIONS, Naming, View
+from gateway.catalogue.view import MAX_INSTRUCTIONS, ListFormat, View
 from gateway.contract import MODERN, BackendLists, Json, Manifest, Route
 from gateway.errors import Fault, Kind
 from gateway.state.tenants import Tenant
@@ -22,7 +22,7 @@ def tool(name: str, **more: Any) -> Json:
 def view(*backends: FakeBackend, mode: Any = "underscore", sees: Any = None, lists: Any = None, **naming: Any) -> View:
     everything = lambda route: True  # noqa: E731
     snapshots = [take(each, each.offered) for each in backends]
-    return View(snapshots, mode, Naming(**naming), sees or everything, lists or everything)
+    return View(snapshots, mode, ListFormat(**naming), sees or everything, lists or everything)
 
 
 def page(shown: View, method: str = "tools/list", cursor: str | None = None, version: str = MODERN) -> Json:

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import Result
 
 from gateway.cli.demo_runner import show
-from gateway.cli.failure import Failure
+from gateway.cli.failure import CommandError
 from gateway.errors import Fault
 
 DEMO = """
@@ -68,7 +68,7 @@ def test_what_it_made_is_kept_where_the_user_says_and_its_lines_are_shown(
 
 
 def test_a_folder_with_something_in_it_is_left_alone(demo: Callable[[str, str], str], tmp_path: Path) -> None:
-    with pytest.raises(Failure, match="not an empty folder"):
+    with pytest.raises(CommandError, match="not an empty folder"):
         show(demo("elsewhere_demo", DEMO), tmp_path, as_json=False)
 
 
@@ -88,12 +88,12 @@ def test_a_call_that_goes_otherwise_than_foreseen_ends_the_demo(
 
 
 def test_a_backend_that_is_not_installed_is_said_in_a_line() -> None:
-    with pytest.raises(Failure, match="cannot be shown: No module named 'backends_gone'"):
+    with pytest.raises(CommandError, match="cannot be shown: No module named 'backends_gone'"):
         show("backends_gone.demo", None, as_json=False)
 
 
 def test_a_backend_that_cannot_be_served_is_said_in_a_line(demo: Callable[[str, str], str]) -> None:
-    with pytest.raises(Failure, match=r"cannot be shown: backends\.core: backends\.gone cannot be imported"):
+    with pytest.raises(CommandError, match=r"cannot be shown: backends\.core: backends\.gone cannot be imported"):
         show(demo("unserved_demo", DEMO.replace("backends.core", "backends.gone")), None, as_json=False)
 
 

@@ -18,7 +18,7 @@ import yaml
 from joserfc.jwk import ECKey
 from typer.testing import Result
 
-from gateway.auth.signing_keys import Signing
+from gateway.auth.signing_keys import SigningKeys
 from gateway.policy.source import SHIPPED
 from gateway.state.database import Database
 from gateway.state.secrets import load_secret
@@ -93,7 +93,7 @@ def lived_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     async def live() -> None:
         database = await Database.open(folder)
-        await Signing.open(database, load_secret(folder / "secrets", "signing"))
+        await SigningKeys.open(database, load_secret(folder / "secrets", "signing"))
         await database.close()
 
     asyncio.run(live())

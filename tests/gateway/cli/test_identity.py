@@ -10,9 +10,9 @@ import pytest
 from joserfc.jwk import ECKey
 from typer.testing import Result
 
-from gateway.auth.browser_sessions import Browsers
+from gateway.auth.browser_sessions import BrowserSessions
 from gateway.auth.revocations import Revocations
-from gateway.auth.signing_keys import Signing
+from gateway.auth.signing_keys import SigningKeys
 from gateway.auth.users import User, Users
 from gateway.state.database import Database
 from gateway.state.secrets import load_secret
@@ -73,7 +73,10 @@ def test_a_user_that_cannot_be_is_refused_in_a_line(run: Run, arguments: Any, gi
 
 def test_a_code_signs_the_owner_in(run: Run, tmp_path: Path) -> None:
     code = run("user", "code").stdout.strip()
-    assert ask(tmp_path / ".gatehouse", lambda database, _: Browsers(database).use_code(code)) == ("default", "owner")
+    assert ask(tmp_path / ".gatehouse", lambda database, _: BrowserSessions(database).use_code(code)) == (
+        "default",
+        "owner",
+    )
 
 
 def test_there_is_no_code_where_others_can_reach_the_gateway(run: Run, tmp_path: Path) -> None:
@@ -87,7 +90,7 @@ def test_a_rotation_leaves_the_old_key_to_verify(run: Run, tmp_path: Path) -> No
     data = tmp_path / ".gatehouse"
 
     async def published(database: Database, _: Any) -> list[str]:
-        signing = await Signing.open(database, load_secret(data / "secrets", "signing"))
+        signing = await SigningKeys.open(database, load_secret(data / "secrets", "signing"))
         return [key["kid"] for key in signing.published()["keys"]]
 
     kids = ask(data, published)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from gateway.cli.import_ import Found, plain_json, translate
+from gateway.cli.import_ import ClientFile, plain_json, translate
 
 Run = Callable[..., Result]
 SECRET = "s3cr3t-value"
@@ -143,26 +143,26 @@ def test_claude_codes_own_file_has_servers_for_each_project(run: Run, tmp_path: 
     ],
 )
 def test_every_name_becomes_a_legal_namespace(name: str, namespace: str) -> None:
-    assert translate(Found(name, {"command": "x"}, Path()), set()).namespace == namespace
+    assert translate(ClientFile(name, {"command": "x"}, Path()), set()).namespace == namespace
 
 
 def test_names_that_become_alike_stay_apart() -> None:
     taken: set[str] = set()
     names = [
-        translate(Found(name, {"command": "x"}, Path()), taken).namespace
+        translate(ClientFile(name, {"command": "x"}, Path()), taken).namespace
         for name in ("a b", "a_b", "a.b", "y" * 25, "y" * 24)
     ]
     assert names == ["a-b", "a-b-2", "a-b-3", "y" * 20, "y" * 18 + "-2"]
 
 
 def test_a_variable_of_another_program_stays_text_and_is_named() -> None:
-    made = translate(Found("x", {"command": "run", "args": ["${command:pick}"]}, Path()), set())
+    made = translate(ClientFile("x", {"command": "run", "args": ["${command:pick}"]}, Path()), set())
     assert made.entry["args"] == ["$${command:pick}"]
     assert "means nothing here" in made.notes[0]
 
 
 def test_a_server_that_is_switched_off_stays_so() -> None:
-    made = translate(Found("x", {"command": "run", "disabled": True}, Path()), set())
+    made = translate(ClientFile("x", {"command": "run", "disabled": True}, Path()), set())
     assert (made.entry["enabled"], made.left_out) == (False, ())
 
 

@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 import pytest
 from typer.testing import Result
 
-from gateway.auth.api_keys import Keys
+from gateway.auth.api_keys import ApiKeys
 from gateway.contract import Caller
 from gateway.state.database import Database
 from gateway.state.secrets import load_secret
@@ -22,7 +22,7 @@ def whose(key: str, data: Path) -> Caller | None:
     async def ask() -> Caller | None:
         database = await Database.open(data)
         try:
-            return await Keys(database, load_secret(data / "secrets", "pepper")).verify(key)
+            return await ApiKeys(database, load_secret(data / "secrets", "pepper")).verify(key)
         finally:
             await database.close()
 

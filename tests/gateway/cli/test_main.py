@@ -11,7 +11,7 @@ from subprocess import CompletedProcess
 import pytest
 from typer.testing import Result
 
-from gateway.cli.failure import Failure, system_errors_explained
+from gateway.cli.failure import CommandError, system_errors_explained
 from gateway.settings import Settings, SettingsError
 
 Run = Callable[..., Result]
@@ -71,7 +71,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure_to_tell_of() -> None:
 def test_whoever_asks_for_it_gets_the_exception_itself(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATEHOUSE_DEBUG", "1")
     raised = run("check", "--config", "nope.yaml").exception
-    assert isinstance(raised, Failure)
+    assert isinstance(raised, CommandError)
     assert isinstance(raised.__cause__, SettingsError)
 
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from gateway.cli.failure import CALL_FAILED, UNAUTHENTICATED, UNREACHABLE, Failure
+from gateway.cli.failure import CALL_FAILED, UNAUTHENTICATED, UNREACHABLE, CommandError
 from gateway.cli.ping import ping
 from tests.conftest import Start
 
@@ -24,7 +24,7 @@ async def test_it_connects_lists_and_calls_in_both_eras(start: Start, capsys: py
             (gateway.key[:-1] + "x", None, UNAUTHENTICATED, "does not accept this token"),
             (gateway.key, "core_pong", CALL_FAILED, "core_pong"),
         ):
-            with pytest.raises(Failure, match=said) as caught:
+            with pytest.raises(CommandError, match=said) as caught:
                 await asyncio.to_thread(ping, gateway.url, token, tool, False)
             assert caught.value.code == code
 
@@ -32,6 +32,6 @@ async def test_it_connects_lists_and_calls_in_both_eras(start: Start, capsys: py
 async def test_where_nobody_answers_it_says_so(start: Start) -> None:
     async with start(backends=CORE) as gateway:
         gone = gateway.url
-    with pytest.raises(Failure, match="cannot be reached in the modern era") as caught:
+    with pytest.raises(CommandError, match="cannot be reached in the modern era") as caught:
         await asyncio.to_thread(ping, gone, "gth_x", None, False)
     assert caught.value.code == UNREACHABLE

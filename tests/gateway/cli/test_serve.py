@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from gateway.cli.failure import Failure, system_errors_explained
+from gateway.cli.failure import CommandError, system_errors_explained
 from gateway.errors import Fault, Kind
 from gateway.settings import Settings
 
 
 def explained(settings: Settings, work: Callable[[], object]) -> str:
-    with pytest.raises(Failure) as caught, system_errors_explained(settings):
+    with pytest.raises(CommandError) as caught, system_errors_explained(settings):
         work()
     assert caught.value.code == 1
     return str(caught.value)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gateway.cli.serve import Welcome
+from gateway.cli.serve import StartupMessage
 
 KEY = "gth_abc123abc123_" + "s" * 43 + "_1fENWp"
 URL = "http://127.0.0.1:8080/mcp"
@@ -18,7 +18,7 @@ CODE = "ABCDE-FGHJK"
 def said(width: int = 40, **facts: object) -> list[str]:
     given = {"url": URL, "asked": True, "key": KEY, "source": None, "data": Path("/srv/data"), "code": CODE, **facts}
     paper = io.StringIO()
-    Welcome(**given).show(Console(file=paper, width=width))  # type: ignore[arg-type]
+    StartupMessage(**given).show(Console(file=paper, width=width))  # type: ignore[arg-type]
     return [line.rstrip() for line in paper.getvalue().splitlines()]
 
 

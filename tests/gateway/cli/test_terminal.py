@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 from typer.testing import Result
 
-from gateway.cli.mcp_client import Client
-from gateway.cli.progress import PATIENCE, Waiting
+from gateway.cli.mcp_client import McpClient
+from gateway.cli.progress import PATIENCE, ProgressBar
 from tests.gateway.cli.conftest import Peer, reply
 
 Run = Callable[..., Result]
@@ -36,7 +36,7 @@ def _terminal() -> tuple[Console, io.StringIO]:
 
 def test_what_lasts_longer_than_a_second_shows_a_bar_and_leaves_nothing_behind() -> None:
     console, paper = _terminal()
-    with Waiting("looking", 4, console) as waiting:
+    with ProgressBar("looking", 4, console) as waiting:
         waiting._bar._began -= PATIENCE  # type: ignore[union-attr]  # a second ago
         waiting.step("ports")
         waiting._bar.refresh()  # type: ignore[union-attr]
@@ -46,7 +46,7 @@ def test_what_lasts_longer_than_a_second_shows_a_bar_and_leaves_nothing_behind()
 
 def test_what_is_over_at_once_shows_nothing() -> None:
     console, paper = _terminal()
-    with Waiting("looking", 4, console) as waiting:
+    with ProgressBar("looking", 4, console) as waiting:
         waiting.step("ports")
         waiting._bar.refresh()  # type: ignore[union-attr]
     assert "looking" not in paper.getvalue()
@@ -61,7 +61,7 @@ def test_a_call_is_told_how_far_its_tool_is(peer: Peer) -> None:
 
     peer.answer = stream
     seen: list[tuple[float, float | None, str]] = []
-    with Client(peer.url, None) as client:
+    with McpClient(peer.url, None) as client:
         assert client.call("slow", {}, lambda *said: seen.append(said)) == {"content": []}
     assert seen == [(2, 5, "half")]
 

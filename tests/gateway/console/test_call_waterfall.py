@@ -3,13 +3,13 @@
 from typing import Any
 
 from gateway.console.call import stages, waterfall
-from gateway.telemetry.trace_store import Kept, nested
+from gateway.telemetry.trace_store import StoredSpan, nested
 
 
-def span(id: str, parent: str = "", **more: Any) -> Kept:
+def span(id: str, parent: str = "", **more: Any) -> StoredSpan:
     attributes = {"gatehouse.stage.trace": 0.001, "gatehouse.stage.dispatch": 0.003}
     given = {"kind": "server", "started": 0, "ended": 4_000_000, "error": None, "attributes": attributes, **more}
-    return Kept("t", id, parent, "c", "acme", f"tools/call {id}", **given)
+    return StoredSpan("t", id, parent, "c", "acme", f"tools/call {id}", **given)
 
 
 def test_children_stand_below_their_parents() -> None:

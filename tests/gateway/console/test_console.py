@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.cli.client_config import Wish, claude_code, cursor, vscode
+from gateway.cli.client_config import ConnectRequest, claude_code, cursor, vscode
 from gateway.console import connect_lines
 from gateway.console.routes import ONES, PAGES
 from tests.conftest import Running
-from tests.peers.console_client import operator, sign_in
+from tests.peers.console_client import console_client, sign_in
 from tests.peers.raw_server import raw_server
 
 Json = dict[str, Any]
@@ -47,7 +47,7 @@ async def code(gateway: Running, tenant: str, name: str) -> str:
 
 @asynccontextmanager
 async def as_(gateway: Running, tenant: str, name: str) -> AsyncIterator[httpx.AsyncClient]:
-    async with operator(gateway, code=await code(gateway, tenant, name)) as http:
+    async with console_client(gateway, code=await code(gateway, tenant, name)) as http:
         yield http
 
 
@@ -256,7 +256,7 @@ def test_the_console_is_smaller_than_a_hundred_kilobytes() -> None:
 
 
 def test_the_lines_are_those_that_the_command_gives() -> None:
-    wish = Wish("gatehouse", "http://127.0.0.1:8080/mcp")
+    wish = ConnectRequest("gatehouse", "http://127.0.0.1:8080/mcp")
     assert connect_lines.claude_code(wish.url) == claude_code(wish).line
     assert connect_lines.vs_code(wish.url) == vscode(wish).line
     assert f'"gatehouse":{{"url":"{(cursor(wish).entry or {})["url"]}"}}' in connect_lines.cursor(wish.url)

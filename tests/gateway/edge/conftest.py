@@ -9,7 +9,7 @@ import pytest
 import uvicorn
 from starlette.types import ASGIApp
 
-from gateway.edge.connections import Census
+from gateway.edge.connections import ConnectionRegistry
 from gateway.edge.request_limits import EdgeLimits
 from gateway.edge.server import protocol_class
 from tests.gateway.edge.peer import Serve, Served
@@ -17,7 +17,7 @@ from tests.gateway.edge.peer import Serve, Served
 
 class _Running:
     def __init__(self, app: ASGIApp, limits: EdgeLimits, send_buffer: int | None = None, **options: Any) -> None:
-        census = Census(tick=0.05)
+        census = ConnectionRegistry(tick=0.05)
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=1024)
         if send_buffer is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)

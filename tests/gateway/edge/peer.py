@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from gateway.edge.connections import Census
+from gateway.edge.connections import ConnectionRegistry
 
 
 @dataclass(frozen=True)
 class Served:
     port: int
-    census: Census
+    census: ConnectionRegistry
 
 
 Serve = Callable[..., Served]

@@ -52,7 +52,7 @@ async def test_each_backend_is_shown_with_its_health_and_what_is_not_served(star
             assert "U+202E" in remote["quarantined"]["hidden"]
             assert set(remote["suspicious"]) == {"odd"}
 
-            raw.refusing = True
+            raw.unavailable = True
             await gateway.call("raw_draw")
             failing = (await rows(gateway, await gateway.new_key(scopes=ADMIN)))["raw"]
             assert (failing["state"], failing["last_error"]) == ("failing", "unavailable")

@@ -7,8 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.edge.fast_path import Exchange, Lane, Line
-from gateway.edge.mcp_endpoint import Door
+from gateway.edge.fast_path import FastPath, FastPathExchange
 
 HOST = {"host": "127.0.0.1"}
 
@@ -39,21 +38,21 @@ class Connection:
 
     def on_response_complete(self) -> None: ...
 
-    def leave(self, exchange: Exchange) -> None: ...
+    def leave(self, exchange: FastPathExchange) -> None: ...
 
 
-def lane(serve: Callable[[Exchange], Any]) -> Lane:
+def lane(serve: Callable[[FastPathExchange], Any]) -> FastPath:
     door = SimpleNamespace(serve_direct=serve)
-    return Lane(cast("Door", door), lambda host: True)
+    return FastPath(cast("Door", door), lambda host: True)
 
 
-def exchange() -> tuple[Exchange, Wire]:
+def exchange() -> tuple[FastPathExchange, Wire]:
     line = Connection()
-    made = Exchange(cast("Line", line), "POST", "/mcp", dict(HOST), None, True)
+    made = FastPathExchange(cast("Line", line), "POST", "/mcp", dict(HOST), None, True)
     return made, line.transport
 
 
-async def nothing(given: Exchange) -> None: ...
+async def nothing(given: FastPathExchange) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -85,7 +84,7 @@ async def test_a_body_is_let_go_with_the_answer() -> None:
 
 
 async def test_a_request_that_fails_unforeseen_is_told_so() -> None:
-    async def fails(given: Exchange) -> None:
+    async def fails(given: FastPathExchange) -> None:
         raise ZeroDivisionError
 
     made, wire = exchange()
@@ -97,7 +96,7 @@ async def test_a_request_that_fails_unforeseen_is_told_so() -> None:
 
 
 async def test_a_request_that_is_cut_off_is_told_to_try_again() -> None:
-    async def cut(given: Exchange) -> None:
+    async def cut(given: FastPathExchange) -> None:
         raise asyncio.CancelledError
 
     made, wire = exchange()
@@ -108,7 +107,7 @@ async def test_a_request_that_is_cut_off_is_told_to_try_again() -> None:
 
 
 async def test_what_fails_after_its_answer_leaves_the_connection_to_the_next() -> None:
-    async def fails_late(given: Exchange) -> None:
+    async def fails_late(given: FastPathExchange) -> None:
         await given.answer(200, [], b"{}")
         raise ZeroDivisionError
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.edge.host_origin import Guard, defaults
+from gateway.edge.host_origin import HostOriginGuard, defaults
 from gateway.edge.request_limits import EdgeLimits
 from tests.gateway.edge.asgi import Called, Headers, Sent, call, scope_of
 from tests.gateway.edge.peer import Peer, Serve
@@ -13,7 +13,7 @@ ORIGINS = ["http://localhost:*", "https://app.example.com", "https://*.tenants.e
 
 async def ask(headers: Headers, **where: str) -> tuple[Sent, int]:
     app = Called()
-    sent = await call(Guard(app, HOSTS, ORIGINS, ["/healthz"]), scope_of(headers, **where))
+    sent = await call(HostOriginGuard(app, HOSTS, ORIGINS, ["/healthz"]), scope_of(headers, **where))
     return sent, app.times
 
 
@@ -84,14 +84,14 @@ async def test_threat_11_no_host_and_two_hosts_get_421() -> None:
 
 async def test_threat_11_two_hosts_are_refused_by_the_parser(serve: Serve) -> None:
     app = Called()
-    peer = await Peer.connect(serve(Guard(app, ["localhost"], []), EdgeLimits()).port)
+    peer = await Peer.connect(serve(HostOriginGuard(app, ["localhost"], []), EdgeLimits()).port)
     answer = await peer.ask(b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
     assert (answer.status, app.times) == (400, 0)
     peer.close()
 
 
 async def test_threat_11_a_rebound_name_gets_421_over_a_socket_and_the_connection_goes_on(serve: Serve) -> None:
-    peer = await Peer.connect(serve(Guard(Called(), ["localhost"], []), EdgeLimits()).port)
+    peer = await Peer.connect(serve(HostOriginGuard(Called(), ["localhost"], []), EdgeLimits()).port)
     refused = b"POST / HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 3\r\n\r\nabc"
     assert (await peer.ask(refused)).status == 421
     assert (await peer.ask(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")).status == 200
@@ -164,7 +164,7 @@ async def test_threat_11_websockets_are_closed_with_1008() -> None:
 
 async def test_the_null_origin_passes_when_it_is_listed() -> None:
     app = Called()
-    guard = Guard(app, ["localhost"], ["null"])
+    guard = HostOriginGuard(app, ["localhost"], ["null"])
     await call(guard, scope_of([(b"host", b"localhost"), (b"origin", b"null")]))
     assert app.times == 1
 
@@ -198,13 +198,13 @@ async def test_a_route_that_speaks_for_itself_keeps_its_cors_header() -> None:
         headers = [(b"access-control-allow-origin", b"*")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})  # type: ignore[operator]
 
-    guard = Guard(open_to_all, ["localhost"], ["http://localhost"])
+    guard = HostOriginGuard(open_to_all, ["localhost"], ["http://localhost"])
     sent = await call(guard, scope_of([(b"host", b"localhost"), (b"origin", b"http://localhost")]))
     assert sent.messages[0]["headers"] == [(b"access-control-allow-origin", b"*")]
 
 
 async def test_a_flood_of_new_hosts_changes_no_answer() -> None:
-    guard = Guard(Called(), HOSTS, ORIGINS)
+    guard = HostOriginGuard(Called(), HOSTS, ORIGINS)
     for number in range(3000):
         assert (await call(guard, scope_of([(b"host", b"h%d.evil.example" % number)]))).status == 421
     assert (await call(guard, scope_of([(b"host", b"gw.example.com")]))).status == 200
@@ -213,20 +213,20 @@ async def test_a_flood_of_new_hosts_changes_no_answer() -> None:
 @pytest.mark.parametrize("entry", ["", "*", "http://a", "a b", "a/b", "user@a", "*.", "a:b"])
 def test_an_entry_that_is_no_host_is_refused_at_start(entry: str) -> None:
     with pytest.raises(ValueError, match="not a host"):
-        Guard(Called(), [entry], [])
+        HostOriginGuard(Called(), [entry], [])
 
 
 @pytest.mark.parametrize("entry", ["", "*", "a.example", "https://", "https://a/b", "https://*"])
 def test_an_entry_that_is_no_origin_is_refused_at_start(entry: str) -> None:
     with pytest.raises(ValueError, match="is not"):
-        Guard(Called(), [], [entry])
+        HostOriginGuard(Called(), [], [entry])
 
 
 def test_on_loopback_the_defaults_are_loopback_and_the_public_address() -> None:
     hosts, origins = defaults("127.0.0.1", 8080, "http://127.0.0.1:8080")
     assert {"127.0.0.1:*", "localhost:*", "[::1]:*", "127.0.0.1:8080"} == set(hosts)
     assert {"http://localhost:*", "http://[::1]:*", "http://127.0.0.1:*"} < set(origins)
-    Guard(Called(), hosts, origins)
+    HostOriginGuard(Called(), hosts, origins)
 
 
 def test_elsewhere_the_defaults_are_the_public_address_and_the_bound_one() -> None:
@@ -234,4 +234,4 @@ def test_elsewhere_the_defaults_are_the_public_address_and_the_bound_one() -> No
     assert (hosts, origins) == (("gw.example.com",), ("https://gw.example.com",))
     hosts, origins = defaults("fd00::1", 8080, "https://gw.example.com:8443")
     assert (hosts, origins) == (("gw.example.com:8443", "[fd00::1]:8080"), ("https://gw.example.com:8443",))
-    Guard(Called(), hosts, origins)
+    HostOriginGuard(Called(), hosts, origins)

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from gateway.edge.ip_rate_limit import Turnstile
+from gateway.edge.ip_rate_limit import IpRateLimiter
 from gateway.errors import Fault, Kind
 
 
@@ -20,7 +20,7 @@ def a_request(path: str) -> Request:
 
 
 async def test_each_gate_is_held_to_its_own_rate() -> None:
-    turnstile = Turnstile(lambda request: request.client.host if request.client else "")
+    turnstile = IpRateLimiter(lambda request: request.client.host if request.client else "")
     narrow, wide = turnstile.gate("narrow", "1/minute"), turnstile.gate("wide", "3/minute")
     for _ in range(3):
         await wide(a_request("/wide"))

@@ -42,7 +42,7 @@ class FakeWire:
 class FakeBackend:
     """A `Backend` whose lists and answers the test decides."""
 
-    own: IsolatedLists | None = None
+    isolated_lists: IsolatedLists | None = None
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class FakeBackend:
         for listener in self._listeners:
             listener(change)
 
-    async def watch(self, wants: Sequence[ResourceInterest]) -> None:
+    async def set_subscriptions(self, wants: Sequence[ResourceInterest]) -> None:
         self.watches.append(frozenset().union(*(each.uris for each in wants)))
 
     async def close(self) -> None:

@@ -4,7 +4,7 @@ from gateway.contract import (
     Caller,
     Json,
 )
-from gateway.policy.active_policies import Policies, load
+from gateway.policy.active_policies import ActivePolicies, load
 from gateway.policy.source import SHIPPED
 
 HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -13,5 +13,5 @@ ALICE = Caller("acme", "alice", scopes=SCOPES, credential="key1")
 BOB = Caller("acme", "bob", scopes=SCOPES, credential="key2")
 ECHO: Json = {"name": "echo", "inputSchema": {"type": "object"}}
 SERVER_INFO: Json = {"name": "gatehouse", "version": "0"}
-POLICIES = Policies(SHIPPED, load(SHIPPED), ())
+POLICIES = ActivePolicies(SHIPPED, load(SHIPPED), ())
 """Those that ship."""

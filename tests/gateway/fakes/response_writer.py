@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from gateway.contract import (
     Json,
 )
-from gateway.sse import Event, Parser
+from gateway.sse import SseEvent, SseParser
 
 
 class Paper:
@@ -68,9 +68,9 @@ class Paper:
         return json.loads(self.body)
 
     @property
-    def events(self) -> list[Event]:
+    def events(self) -> list[SseEvent]:
         """Without those that only give an id."""
-        return [each for each in Parser().feed(b"".join(self.chunks)) if each.data]
+        return [each for each in SseParser().feed(b"".join(self.chunks)) if each.data]
 
     @property
     def messages(self) -> list[Json]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import limits
 
-from gateway.catalogue.catalogue import Catalogue, Endpoint
-from gateway.catalogue.view import Naming
+from gateway.catalogue.catalogue import Catalogue, McpEndpointConfig
+from gateway.catalogue.view import ListFormat
 from gateway.contract import (
     MODERN,
     Call,
@@ -21,29 +21,29 @@ from gateway.contract import (
 )
 from gateway.edge.correlation import correlate
 from gateway.pipeline import compose
-from gateway.policy.decisions import Policy
-from gateway.protocol.client_requests import Asking
-from gateway.protocol.context import FindAgain, Floor
-from gateway.protocol.era_router import Entry
-from gateway.protocol.event_streams import Streams
-from gateway.protocol.get_stream import Standing
-from gateway.protocol.legacy import Legacy
-from gateway.protocol.modern import Modern
-from gateway.protocol.multi_round import Parking, Rounds
-from gateway.protocol.sealed_tokens import Seal
-from gateway.protocol.sessions import Sessions
-from gateway.protocol.stream_limits import Caps, Most
-from gateway.protocol.subscriptions import Hub, Listen
-from gateway.protocol.wire import Pulse
-from gateway.protocol.worker_events import News
-from gateway.protocol.worker_proxy import Relay
+from gateway.policy.decisions import Authorizer
+from gateway.protocol.client_requests import ClientRequests
+from gateway.protocol.context import EndpointContext, RouteLookup
+from gateway.protocol.era_router import EraRouter
+from gateway.protocol.event_streams import EventStreams
+from gateway.protocol.get_stream import GetStreams
+from gateway.protocol.legacy import LegacyEra
+from gateway.protocol.modern import ModernEra
+from gateway.protocol.multi_round import MultiRound, ParkedCalls
+from gateway.protocol.sealed_tokens import TokenSeal
+from gateway.protocol.sessions import McpSessions
+from gateway.protocol.stream_limits import StreamCaps, StreamLimits
+from gateway.protocol.subscriptions import ListenHandler, Subscriptions
+from gateway.protocol.wire import KeepAlive
+from gateway.protocol.worker_events import WorkerEvents
+from gateway.protocol.worker_proxy import WorkerProxy
 from gateway.stages.approve import Approve
 from gateway.stages.audit import Audit
 from gateway.stages.authorize import Authorize, checking
 from gateway.stages.deadline import Deadline
 from gateway.stages.dispatch import Dispatch
 from gateway.stages.guard import Guard
-from gateway.stages.limit import Limit, Rule
+from gateway.stages.limit import Limit, RateRule
 from gateway.stages.resolve import Resolve
 from gateway.stages.trace import Trace
 from gateway.stages.validate import Validate
@@ -73,7 +73,7 @@ class Rig:
     def __init__(
         self,
         *backends: Any,
-        endpoints: Sequence[Endpoint] = (),
+        endpoints: Sequence[McpEndpointConfig] = (),
         tenant: Tenant | None = None,
         calls: str = "100000/second",
         worker: str = "w1",
@@ -81,38 +81,38 @@ class Rig:
     ) -> None:
         self.backends = {backend.namespace: backend for backend in backends}
         self.tenants = {"acme": tenant or Tenant("acme"), "other": Tenant("other")}
-        policy = Policy(self.tenants.get, POLICIES)
+        policy = Authorizer(self.tenants.get, POLICIES)
         self.log = FakeLog()
         self.used = FakeApprovals()
         self.told: list[Call] = []
-        self.catalogue = Catalogue(policy, Naming(server_info=SERVER_INFO, **naming))
-        self.hub = Hub(self.backends.get)
+        self.catalogue = Catalogue(policy, ListFormat(server_info=SERVER_INFO, **naming))
+        self.hub = Subscriptions(self.backends.get)
         self.catalogue.on_change(self.hub.changed)
         self.rows = FakeRows()
-        self.streams = Streams(worker)
-        self.caps = Caps(Most())
+        self.streams = EventStreams(worker)
+        self.caps = StreamLimits(StreamCaps())
         self.bus = MemoryBus(worker)
-        self.seal = Seal([b"k" * 32])
-        self.asking = Asking(self.bus, self.seal)
-        self.relay = Relay(self.bus)
-        self.pulse = Pulse()
-        self.standing = Standing(self.catalogue, self.hub, self.streams, self.rows, self.pulse, self.relay)
+        self.seal = TokenSeal([b"k" * 32])
+        self.asking = ClientRequests(self.bus, self.seal)
+        self.relay = WorkerProxy(self.bus)
+        self.pulse = KeepAlive()
+        self.standing = GetStreams(self.catalogue, self.hub, self.streams, self.rows, self.pulse, self.relay)
         self.entry = self._entry(self._floor(policy, calls), self.seal)
-        self._endpoints = {each.path: each for each in (Endpoint("/mcp", "underscore"), *endpoints)}
+        self._endpoints = {each.path: each for each in (McpEndpointConfig("/mcp", "underscore"), *endpoints)}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def _floor(self, policy: Policy, calls: str) -> Floor:
+    def _floor(self, policy: Authorizer, calls: str) -> EndpointContext:
         """The paths, with the stages in the order that `gateway/wiring/call_path.py` has them."""
         rate = limits.parse(calls)
         begin: tuple[tuple[str, Stage], ...] = (
             ("trace", Trace(Sampler(0.0), lambda call, result, exc: self.told.append(call))),
             ("audit", Audit(self.log)),
-            ("limit", Limit([Rule("calls", rate.amount, rate.get_expiry())])),
+            ("limit", Limit([RateRule("calls", rate.amount, rate.get_expiry())])),
         )
         path = compose(
             (
                 *begin,
-                ("resolve", Resolve(FindAgain(self.catalogue), policy.barred)),
+                ("resolve", Resolve(RouteLookup(self.catalogue), policy.barred)),
                 ("validate", Validate(1 << 20)),
                 ("authorize", Authorize(policy.decide)),
                 ("approve", Approve(self.used, checking(policy.decide))),
@@ -122,7 +122,7 @@ class Rig:
             Dispatch(),
             "dispatch",
         )
-        return Floor(
+        return EndpointContext(
             catalogue=self.catalogue,
             path=path,
             lists=lambda end: compose((*begin, ("authorize", Authorize(policy.decide_list))), end),
@@ -132,14 +132,16 @@ class Rig:
             server_info=SERVER_INFO,
         )
 
-    def _entry(self, floor: Floor, seal: Seal) -> Entry:
+    def _entry(self, floor: EndpointContext, seal: TokenSeal) -> EraRouter:
         """The doors of both eras."""
-        listen = Listen(self.catalogue, self.hub, self.caps)
-        sessions, news = Sessions(seal, self.rows), News(self.bus)
-        self.legacy_door = Legacy(
+        listen = ListenHandler(self.catalogue, self.hub, self.caps)
+        sessions, news = McpSessions(seal, self.rows), WorkerEvents(self.bus)
+        self.legacy_door = LegacyEra(
             floor, sessions, self.streams, self.asking, self.standing, self.pulse, news, self.caps
         )
-        return Entry(Modern(floor, listen, Rounds(seal), self.pulse, Parking("here"), self.relay), self.legacy_door)
+        return EraRouter(
+            ModernEra(floor, listen, MultiRound(seal), self.pulse, ParkedCalls("here"), self.relay), self.legacy_door
+        )
 
     async def __aenter__(self) -> "Rig":
         for backend in self.backends.values():

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import Fault, Kind
-from gateway.outbound import Target, is_public, resolve, target
+from gateway.outbound import OutboundTarget, is_public, resolve, target
 
 from .peers import PUBLIC, Names
 
@@ -150,7 +150,9 @@ def test_threat_13_plain_http_other_ports_and_private_addresses_need_a_vouched_h
 
 
 def test_a_judged_url_is_taken_apart() -> None:
-    assert target("HTTPS://Example.COM/a%20b?q=1#f") == Target("https", "example.com", 443, "/a%20b?q=1", vouched=False)
+    assert target("HTTPS://Example.COM/a%20b?q=1#f") == OutboundTarget(
+        "https", "example.com", 443, "/a%20b?q=1", vouched=False
+    )
     assert target("https://xn--bcher-kva.example").host == "xn--bcher-kva.example"
     assert target("https://example.com:80/").port == 80
     assert target("https://[2606:4700:0:0::1111]/").host == "2606:4700::1111"
@@ -158,7 +160,7 @@ def test_a_judged_url_is_taken_apart() -> None:
 
 def test_a_vouched_host_may_be_plain_private_and_on_any_port() -> None:
     vouched = frozenset({"my_service", "::1"})
-    assert target("http://MY_service:3001/mcp", allow_private=vouched) == Target(
+    assert target("http://MY_service:3001/mcp", allow_private=vouched) == OutboundTarget(
         "http", "my_service", 3001, "/mcp", True
     )
     assert target("http://[0:0::1]:3001/mcp", allow_private=vouched).host == "::1"
@@ -187,7 +189,7 @@ def test_threat_13_any_text_is_denied_or_judged_as_httpx_reads_it(url: str) -> N
     assert is_public(judged.host) or not judged.host.replace(".", "").isdigit()
 
 
-def _judgement(url: str) -> Target | Kind:
+def _judgement(url: str) -> OutboundTarget | Kind:
     try:
         return target(url)
     except Fault as fault:

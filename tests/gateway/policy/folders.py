@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from gateway.policy.active_policies import Policies, load
+from gateway.policy.active_policies import ActivePolicies, load
 from gateway.policy.source import SHIPPED
 
 
@@ -23,5 +23,5 @@ def a_folder(at: Path, grants: str = "", args: str = "", tenant: str | None = No
     return folder
 
 
-def policies(folder: Path) -> Policies:
-    return Policies(folder, load(folder), ())
+def policies(folder: Path) -> ActivePolicies:
+    return ActivePolicies(folder, load(folder), ())

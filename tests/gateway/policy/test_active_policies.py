@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.policy.active_policies import Policies, load
-from gateway.policy.source import SHIPPED, BadPolicies, read, stamp
+from gateway.policy.active_policies import ActivePolicies, load
+from gateway.policy.source import SHIPPED, InvalidPolicies, read, stamp
 from tests.deploy.kubelet import mount
 from tests.gateway.policy.folders import a_folder
 
@@ -14,7 +14,7 @@ LIST_ONLY = '@id("grant.list") permit (principal, action == Gw::Action::"list", 
 
 
 async def test_an_edit_is_in_force_and_told_of(tmp_path: Path) -> None:
-    kept = await Policies.open(a_folder(tmp_path))
+    kept = await ActivePolicies.open(a_folder(tmp_path))
     told: list[str] = []
     kept.on_change(lambda: told.append(kept.now.version))
     before = kept.now
@@ -31,7 +31,7 @@ async def test_an_edit_is_in_force_and_told_of(tmp_path: Path) -> None:
 async def test_a_broken_edit_keeps_the_last_good_version_and_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kept = await Policies.open(a_folder(tmp_path))
+    kept = await ActivePolicies.open(a_folder(tmp_path))
     before = kept.now
     a_folder(tmp_path, LIST_ONLY + " permit (")
     with caplog.at_level(logging.ERROR):
@@ -49,8 +49,8 @@ async def test_a_broken_edit_keeps_the_last_good_version_and_says_so(
 
 
 async def test_nothing_is_served_under_policies_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(BadPolicies, match=r"no schema\.cedarschema"):
-        await Policies.open(tmp_path)
+    with pytest.raises(InvalidPolicies, match=r"no schema\.cedarschema"):
+        await ActivePolicies.open(tmp_path)
 
 
 def test_a_tenant_with_a_folder_of_its_own_has_none_of_the_defaults(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_tenant_with_a_folder_of_its_own_has_none_of_the_defaults(tmp_path: Pa
     ],
 )
 def test_every_mistake_is_found_before_it_decides_anything(tmp_path: Path, grants: str, said: str) -> None:
-    with pytest.raises(BadPolicies) as caught:
+    with pytest.raises(InvalidPolicies) as caught:
         load(a_folder(tmp_path, grants))
     assert said in str(caught.value)
 
@@ -95,7 +95,7 @@ def test_every_mistake_is_found_before_it_decides_anything(tmp_path: Path, grant
     ],
 )
 def test_every_mistake_in_a_projection_is_found(tmp_path: Path, args: str, said: str) -> None:
-    with pytest.raises(BadPolicies) as caught:
+    with pytest.raises(InvalidPolicies) as caught:
         load(a_folder(tmp_path, args=args))
     assert said in str(caught.value)
 

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.contract import Caller, Json
 from gateway.errors import Fault, Kind, UnknownName
-from gateway.policy.active_policies import Policies
-from gateway.policy.decisions import ARGUMENTS, Decision, Policy
+from gateway.policy.active_policies import ActivePolicies
+from gateway.policy.decisions import ARGUMENTS, Authorizer, Decision
 from gateway.state.tenants import Tenant
 from tests.gateway.fakes import ALICE, BOB, POLICIES, FakeBackend, a_call, a_route
 from tests.gateway.policy.folders import a_folder, policies
@@ -20,8 +20,8 @@ ALL = frozenset({"mcp:list", "mcp:call", "mcp:call:write"})
 PERMIT = '@id("grant.all") permit (principal, action, resource);\n'
 
 
-def policy(tenant: Tenant | None = Tenant("acme"), kept: Policies = POLICIES) -> Policy:
-    return Policy({"acme": tenant}.get, kept)
+def policy(tenant: Tenant | None = Tenant("acme"), kept: ActivePolicies = POLICIES) -> Authorizer:
+    return Authorizer({"acme": tenant}.get, kept)
 
 
 def decided(effect: int, scopes: frozenset[str] = ALL, tenant: Tenant | None = Tenant("acme")) -> Decision:
@@ -130,7 +130,7 @@ def test_lists_need_their_own_scope() -> None:
 
 def test_the_key_of_a_view_changes_with_the_tenant_and_with_nothing_else() -> None:
     tenants = {"acme": Tenant("acme"), "b": Tenant("b")}
-    rules = Policy(tenants.get, POLICIES)
+    rules = Authorizer(tenants.get, POLICIES)
     before = rules.key(ALICE)
     assert rules.key(Caller("acme", "bob", scopes=NOBODY)) is before
     assert rules.key(Caller("b", "alice")) is not before

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.contract import Caller
-from gateway.policy.explain import Explain, Explanation
+from gateway.policy.explain import Explanation, PolicyExplainer
 from gateway.state.tenants import Tenant
 from tests.gateway.fakes import POLICIES, SCOPES, FakeBackend, a_route
 from tests.gateway.policy.folders import a_folder, policies
@@ -23,7 +23,7 @@ ROUTES = {name: a_route(FakeBackend(), {"name": name, "inputSchema": {}}, effect
 
 def why(tenant: str, tool: str, scopes: frozenset[str] = SCOPES, kept: Any = POLICIES, **more: Any) -> Explanation:
     caller = Caller(tenant, "alice", scopes=scopes)
-    return Explain(TENANTS.get, kept, ROUTES.get).why(caller, tool, more.pop("arguments", {}), **more)
+    return PolicyExplainer(TENANTS.get, kept, ROUTES.get).why(caller, tool, more.pop("arguments", {}), **more)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.policy.active_policies import load
-from gateway.policy.source import SHIPPED, BadPolicies
+from gateway.policy.source import SHIPPED, InvalidPolicies
 from gateway.policy.table_tests import run_tables
 from tests.gateway.policy.folders import a_folder
 
@@ -45,5 +45,5 @@ def test_a_row_that_does_not_hold_says_what_it_got(tmp_path: Path) -> None:
 def test_a_row_that_cannot_be_read_is_a_mistake(tmp_path: Path) -> None:
     folder = a_folder(tmp_path)
     (folder / "tests/more.yaml").write_text("- {name: x, expect: perhaps, by: []}")
-    with pytest.raises(BadPolicies, match="row 1"):
+    with pytest.raises(InvalidPolicies, match="row 1"):
         run_tables(folder)

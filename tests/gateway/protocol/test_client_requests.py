@@ -8,13 +8,13 @@ import pytest
 
 from gateway.contract import Json
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.protocol.client_requests import ANSWER_SECONDS, Asking
+from gateway.protocol.client_requests import ANSWER_SECONDS, ClientRequests
 from gateway.protocol.messages import Message
-from gateway.protocol.sealed_tokens import Seal
+from gateway.protocol.sealed_tokens import TokenSeal
 from gateway.state.bus import MemoryBus
 from tests.gateway.fakes import Clock, until
 
-SEAL = Seal([b"k" * 32])
+SEAL = TokenSeal([b"k" * 32])
 ALL: Json = {"elicitation": {}, "sampling": {}, "roots": {}}
 TWO: dict[str, Json] = {
     "a": {"method": "roots/list"},
@@ -34,7 +34,7 @@ class Posted:
         return [each["id"] for each in self.sent]
 
 
-def begin(asking: Asking, requests: Json, capabilities: Json = ALL) -> tuple[Posted, "asyncio.Task[Any]"]:
+def begin(asking: ClientRequests, requests: Json, capabilities: Json = ALL) -> tuple[Posted, "asyncio.Task[Any]"]:
     posted = Posted()
     return posted, asyncio.create_task(asking.ask("s1", capabilities, requests, posted))
 
@@ -44,7 +44,7 @@ def answer(id: Any, **more: Any) -> Message:
 
 
 async def test_each_question_has_an_id_that_names_its_worker_and_is_never_used_again() -> None:
-    asking = Asking(MemoryBus("w7"), SEAL)
+    asking = ClientRequests(MemoryBus("w7"), SEAL)
     posted, task = begin(asking, TWO)
     await until(lambda: len(posted.sent) == 2)
     again, other = begin(asking, TWO)
@@ -56,7 +56,7 @@ async def test_each_question_has_an_id_that_names_its_worker_and_is_never_used_a
 
 
 async def test_answers_come_back_by_their_keys_in_any_order() -> None:
-    asking = Asking(MemoryBus("w1"), SEAL)
+    asking = ClientRequests(MemoryBus("w1"), SEAL)
     posted, task = begin(asking, TWO)
     await until(lambda: len(posted.sent) == 2)
     for id, result in reversed(list(zip(posted.ids, ({"roots": []}, {"model": "m"}), strict=True))):
@@ -66,7 +66,7 @@ async def test_answers_come_back_by_their_keys_in_any_order() -> None:
 
 
 async def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
-    asking = Asking(MemoryBus("w1"), SEAL)
+    asking = ClientRequests(MemoryBus("w1"), SEAL)
     posted, task = begin(asking, {"a": TWO["a"]})
     await until(lambda: posted.sent)
     (id,) = posted.ids
@@ -80,7 +80,7 @@ async def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
 
 
 async def test_a_refusal_is_the_clients_own_error() -> None:
-    asking = Asking(MemoryBus("w1"), SEAL)
+    asking = ClientRequests(MemoryBus("w1"), SEAL)
     posted, task = begin(asking, TWO)
     await until(lambda: len(posted.sent) == 2)
     asking.taken("s1", answer(posted.ids[0], error={"code": -1, "message": "x" * 5000}))
@@ -91,7 +91,7 @@ async def test_a_refusal_is_the_clients_own_error() -> None:
 
 
 async def test_what_the_client_cannot_do_is_not_asked() -> None:
-    posted, task = begin(Asking(MemoryBus("w1"), SEAL), TWO, {"roots": {}})
+    posted, task = begin(ClientRequests(MemoryBus("w1"), SEAL), TWO, {"roots": {}})
     with pytest.raises(Fault, match="sampling") as refused:
         await task
     assert refused.value.kind is Kind.UNSUPPORTED
@@ -99,7 +99,7 @@ async def test_what_the_client_cannot_do_is_not_asked() -> None:
 
 
 async def test_a_client_that_never_answers_is_not_waited_for_without_end() -> None:
-    clock, asking = Clock(), Asking(MemoryBus("w1"), SEAL)
+    clock, asking = Clock(), ClientRequests(MemoryBus("w1"), SEAL)
     posted, task = begin(asking, {"a": TWO["a"]})
     await until(lambda: posted.sent)
     await clock.forward(ANSWER_SECONDS + 1)
@@ -111,7 +111,7 @@ async def test_a_client_that_never_answers_is_not_waited_for_without_end() -> No
 
 async def test_a_link_gets_the_name_that_this_era_wants() -> None:
     request = {"method": "elicitation/create", "params": {"mode": "url", "url": "https://x.test"}}
-    posted, task = begin(Asking(MemoryBus("w1"), SEAL), {"a": request}, {"elicitation": {"url": {}}})
+    posted, task = begin(ClientRequests(MemoryBus("w1"), SEAL), {"a": request}, {"elicitation": {"url": {}}})
     await until(lambda: posted.sent)
     assert posted.sent[0]["params"]["elicitationId"]
     assert "elicitationId" not in request["params"]
@@ -122,14 +122,14 @@ async def test_nothing_is_kept_when_the_question_cannot_be_sent() -> None:
     async def broken(payload: bytes) -> None:
         raise ConnectionResetError
 
-    asking = Asking(MemoryBus("w1"), SEAL)
+    asking = ClientRequests(MemoryBus("w1"), SEAL)
     with pytest.raises(ConnectionResetError):
         await asking.ask("s1", ALL, TWO, broken)
     assert asking._open == {}
 
 
 async def test_only_what_this_house_asked_of_a_session_is_anothers() -> None:
-    here, there = Asking(MemoryBus("w1"), SEAL), Asking(MemoryBus("w2"), SEAL)
+    here, there = ClientRequests(MemoryBus("w1"), SEAL), ClientRequests(MemoryBus("w2"), SEAL)
     posted, task = begin(there, TWO)
     await until(lambda: len(posted.sent) == 2)
     first, second = posted.ids
@@ -142,5 +142,5 @@ async def test_only_what_this_house_asked_of_a_session_is_anothers() -> None:
     strangers = [f"gth.w2.{number}" for number in range(3)]
     for forged in (*strangers, "gth.w2.1.v1.AAAA", "gth.w2.1.", "gth.", "gth", first[:-1], first + "A", 7, None):
         assert not here.is_anothers("s1", forged)
-    assert not Asking(MemoryBus("w1"), Seal([b"x" * 32])).is_anothers("s1", first)
+    assert not ClientRequests(MemoryBus("w1"), TokenSeal([b"x" * 32])).is_anothers("s1", first)
     task.cancel()

@@ -9,13 +9,13 @@ from gateway.protocol.event_streams import (
     MAX_STREAMS,
     PRINCIPAL_BYTES,
     PROCESS_BYTES,
-    Stream,
-    Streams,
+    EventStream,
+    EventStreams,
 )
 from tests.gateway.fakes import Clock, Paper, until
 
 
-async def attached(stream: Stream, after: int | None = None, *, prime: bool = False) -> Paper:
+async def attached(stream: EventStream, after: int | None = None, *, prime: bool = False) -> Paper:
     paper = Paper()
     await stream.attach(paper, after=after, prime=prime)
     return paper
@@ -26,7 +26,7 @@ def numbers(paper: Paper) -> list[int]:
 
 
 async def test_events_are_numbered_from_one_and_named_by_their_stream() -> None:
-    stream = Streams("w1").new("s", "cid")
+    stream = EventStreams("w1").new("s", "cid")
     paper = await attached(stream)
     for payload in (b"1", b"2", b"3"):
         await stream.send(payload)
@@ -35,7 +35,7 @@ async def test_events_are_numbered_from_one_and_named_by_their_stream() -> None:
 
 
 async def test_what_is_sent_while_nobody_listens_is_kept() -> None:
-    stream = Stream("w1.x", "s", "cid")
+    stream = EventStream("w1.x", "s", "cid")
     await stream.send(b"1")
     await stream.send(b"2")
     assert numbers(await attached(stream, after=0)) == [1, 2]
@@ -44,7 +44,7 @@ async def test_what_is_sent_while_nobody_listens_is_kept() -> None:
 
 
 async def test_a_first_client_hears_only_what_comes() -> None:
-    stream = Stream("w1.x", "s", "cid")
+    stream = EventStream("w1.x", "s", "cid")
     await stream.send(b"1")
     paper = await attached(stream)
     await stream.send(b"2")
@@ -52,7 +52,7 @@ async def test_a_first_client_hears_only_what_comes() -> None:
 
 
 async def test_priming_takes_a_number_of_its_own() -> None:
-    stream = Stream("w1.x", "s", "cid")
+    stream = EventStream("w1.x", "s", "cid")
     paper = await attached(stream, prime=True)
     await stream.send(b"1")
     assert paper.chunks[0].startswith(b"id: w1.x.1\nretry: ")
@@ -60,7 +60,7 @@ async def test_priming_takes_a_number_of_its_own() -> None:
 
 
 async def test_no_more_than_a_mebibyte_is_kept() -> None:
-    stream = Stream("w1.x", "s", "cid")
+    stream = EventStream("w1.x", "s", "cid")
     for _ in range(40):
         await stream.send(b"x" * (KEPT_BYTES // 16))
     kept = await attached(stream, after=25)
@@ -69,7 +69,7 @@ async def test_no_more_than_a_mebibyte_is_kept() -> None:
 
 
 async def test_a_resume_that_cannot_bring_all_that_was_missed_is_not_found() -> None:
-    streams = Streams("w1")
+    streams = EventStreams("w1")
     stream = streams.new("s", "cid")
     for _ in range(40):
         await stream.send(b"x" * (KEPT_BYTES // 16))
@@ -77,7 +77,7 @@ async def test_a_resume_that_cannot_bring_all_that_was_missed_is_not_found() -> 
 
 
 async def test_an_answer_larger_than_the_bound_is_not_lost_in_silence() -> None:
-    streams = Streams("w1")
+    streams = EventStreams("w1")
     stream = streams.new("s", "cid")
     await stream.send(b"1")
     await stream.send(b"x" * (KEPT_BYTES + 1))
@@ -86,7 +86,7 @@ async def test_an_answer_larger_than_the_bound_is_not_lost_in_silence() -> None:
 
 
 async def test_a_client_that_left_is_written_to_no_more() -> None:
-    stream = Stream("w1.x", "s", "cid")
+    stream = EventStream("w1.x", "s", "cid")
     paper = await attached(stream)
     assert not stream.alone
     paper.leave()
@@ -98,7 +98,7 @@ async def test_a_client_that_left_is_written_to_no_more() -> None:
 
 
 async def test_the_end_closes_the_response_and_whoever_comes_later_gets_the_rest_and_the_end() -> None:
-    stream = Stream("w1.x", "s", "cid")
+    stream = EventStream("w1.x", "s", "cid")
     paper = await attached(stream)
     await stream.send(b"1")
     await stream.end()
@@ -110,14 +110,14 @@ async def test_the_end_closes_the_response_and_whoever_comes_later_gets_the_rest
 
 
 async def test_events_of_several_senders_are_never_out_of_order() -> None:
-    stream = Stream("w1.x", "s", "cid")
+    stream = EventStream("w1.x", "s", "cid")
     paper = Paper()
     await asyncio.gather(stream.attach(paper), *(stream.send(b"%d" % number) for number in range(20)))
     assert numbers(paper) == list(range(1, 21))
 
 
 async def test_a_client_that_came_back_keeps_its_stream_when_its_old_connection_is_noticed_dead() -> None:
-    stream = Stream("w1.x", "s", "cid")
+    stream = EventStream("w1.x", "s", "cid")
     old = await attached(stream)
     new = await attached(stream, after=0)
     old.leave()
@@ -126,14 +126,14 @@ async def test_a_client_that_came_back_keeps_its_stream_when_its_old_connection_
 
 
 async def test_the_connection_that_a_client_resumed_from_is_closed() -> None:
-    stream = Stream("w1.x", "s", "cid")
+    stream = EventStream("w1.x", "s", "cid")
     old = await attached(stream)
     await attached(stream, after=0)
     assert old.closed
 
 
 async def test_whoever_attended_the_old_connection_is_let_go_when_it_is_resumed() -> None:
-    stream = Stream("w1.x", "s", "cid")
+    stream = EventStream("w1.x", "s", "cid")
     await attached(stream)
     attending = asyncio.create_task(stream.attended())
     await asyncio.sleep(0)
@@ -148,7 +148,7 @@ async def test_whoever_attended_the_old_connection_is_let_go_when_it_is_resumed(
 
 
 async def test_a_stream_is_found_by_its_events_and_only_by_its_owner() -> None:
-    streams = Streams("w1")
+    streams = EventStreams("w1")
     stream = streams.new("s", "cid")
     assert streams.find(f"{stream.id}.12", "s") == (stream, 12)
     assert streams.find(f"{stream.id}.12", "t") is None
@@ -166,7 +166,7 @@ async def test_a_stream_is_found_by_its_events_and_only_by_its_owner() -> None:
 
 
 async def test_a_number_of_any_length_is_harmless() -> None:
-    streams = Streams("w1")
+    streams = EventStreams("w1")
     stream = streams.new("s", "cid")
     found = streams.find(f"{stream.id}.{'9' * 10_000}", "s")
     assert found is not None
@@ -174,7 +174,7 @@ async def test_a_number_of_any_length_is_harmless() -> None:
 
 
 async def test_a_stream_is_forgotten_a_minute_after_its_end() -> None:
-    clock, streams = Clock(), Streams("w1")
+    clock, streams = Clock(), EventStreams("w1")
     stream = streams.new("s", "cid")
     await stream.end()
     streams.forget_later(stream)
@@ -185,7 +185,7 @@ async def test_a_stream_is_forgotten_a_minute_after_its_end() -> None:
 
 
 async def test_the_oldest_streams_make_room() -> None:
-    streams = Streams("w1")
+    streams = EventStreams("w1")
     first = streams.new("s", "cid")
     for _ in range(MAX_STREAMS):
         last = streams.new("s", "cid")
@@ -193,7 +193,7 @@ async def test_the_oldest_streams_make_room() -> None:
     assert streams.find(f"{last.id}.1", "s") is not None
 
 
-async def over(streams: Streams, size: int, principal: str = "p") -> Stream:
+async def over(streams: EventStreams, size: int, principal: str = "p") -> EventStream:
     """One that held a large answer, and is over."""
     stream = streams.new("s", "cid", principal)
     await stream.send(b"x" * size)
@@ -202,12 +202,12 @@ async def over(streams: Streams, size: int, principal: str = "p") -> Stream:
     return stream
 
 
-def kept(streams: Streams, *given: Stream) -> list[bool]:
+def kept(streams: EventStreams, *given: EventStream) -> list[bool]:
     return [streams.find(f"{each.id}.0", "s") is not None for each in given]
 
 
 async def test_threat_25_what_is_over_holds_no_more_than_a_principals_share() -> None:
-    streams = Streams("w1")
+    streams = EventStreams("w1")
     third = PRINCIPAL_BYTES // 3 - 1000
     others = await over(streams, third, "q")
     running = streams.new("s", "cid", "p")
@@ -222,7 +222,7 @@ async def test_threat_25_what_is_over_holds_no_more_than_a_principals_share() ->
 
 
 async def test_threat_25_what_is_over_holds_no_more_than_the_process_may_whoever_it_belongs_to() -> None:
-    streams = Streams("w1")
+    streams = EventStreams("w1")
     size = PRINCIPAL_BYTES - 1000
     most = PROCESS_BYTES // size
     each = [await over(streams, size, f"p{number}") for number in range(most + 3)]
@@ -230,7 +230,7 @@ async def test_threat_25_what_is_over_holds_no_more_than_the_process_may_whoever
 
 
 async def test_what_is_forgotten_makes_room_again() -> None:
-    clock, streams = Clock(), Streams("w1")
+    clock, streams = Clock(), EventStreams("w1")
     first = [await over(streams, PRINCIPAL_BYTES // 2 - 1000) for _ in range(2)]
     await clock.forward(KEPT_SECONDS + 1)
     await until(lambda: kept(streams, *first) == [False, False])

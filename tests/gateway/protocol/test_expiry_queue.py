@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from gateway.protocol.event_streams import Later
+from gateway.protocol.event_streams import ExpiryQueue
 from tests.gateway.fakes import Clock, until
 
 
@@ -17,7 +17,7 @@ async def test_each_is_due_in_its_turn_though_one_before_it_fails() -> None:
         if number == 1:
             raise ValueError(number)
 
-    later = Later(10.0, take)
+    later = ExpiryQueue(10.0, take)
     later.add(1)
     later.add(2)
     await clock.forward(5)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.catalogue.catalogue import Endpoint
+from gateway.catalogue.catalogue import McpEndpointConfig
 from gateway.contract import Call, Caller, Json
 from tests.gateway.fakes import ALICE, BOB, HANDSHAKE, SCOPES, FakeBackend, Rig, echo, until
 
@@ -84,7 +84,7 @@ async def test_an_ended_session_is_not_found() -> None:
 
 
 async def test_a_session_serves_every_endpoint_and_needs_no_lookup() -> None:
-    async with Rig(FakeBackend(), endpoints=[Endpoint("/mcp/lab", "bare", ("lab",))]) as rig:
+    async with Rig(FakeBackend(), endpoints=[McpEndpointConfig("/mcp/lab", "bare", ("lab",))]) as rig:
         session = await rig.session(path="/mcp/lab")
         listed = (await rig.legacy(session, "tools/list")).json["result"]["tools"]
         bare = (await rig.legacy(session, "tools/list", path="/mcp/lab")).json["result"]["tools"]

@@ -181,8 +181,8 @@ class Picky(FakeBackend):
 
     disliked = frozenset({"lab:bad"})
 
-    async def watch(self, wants: Sequence[ResourceInterest]) -> None:
-        await super().watch(wants)
+    async def set_subscriptions(self, wants: Sequence[ResourceInterest]) -> None:
+        await super().set_subscriptions(wants)
         if any(each.uris & self.disliked for each in wants):
             raise ForeignError(-32002, "There is no such resource.")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from gateway.protocol.messages import PARAMS, message
-from gateway.protocol.strict_json import BadJson
+from gateway.protocol.strict_json import InvalidJson
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 names = st.text(max_size=6)
@@ -23,8 +23,8 @@ objects = st.dictionaries(names, values, max_size=3)
 fuzzed = settings(deadline=None)
 
 
-def bad_message(**members: Any) -> BadJson:
-    with pytest.raises(BadJson) as caught:
+def bad_message(**members: Any) -> InvalidJson:
+    with pytest.raises(InvalidJson) as caught:
         message(members)
     return caught.value
 
@@ -148,7 +148,7 @@ members = st.fixed_dictionaries(
 def test_any_object_is_a_whole_message_or_a_refusal(body: dict[str, Any]) -> None:
     try:
         read = message(body)
-    except BadJson:
+    except InvalidJson:
         return
     kept = {"id": read.id, "result": read.result, "error": read.error}
     assert {name: value for name, value in kept.items() if value is not None} == {

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from gateway.catalogue.catalogue import Endpoint
+from gateway.catalogue.catalogue import McpEndpointConfig
 from gateway.contract import MODERN, ClientProfile, Json
 from gateway.errors import ForeignError
-from gateway.protocol.multi_round import Rounds, missing_capabilities
-from gateway.protocol.sealed_tokens import Seal
+from gateway.protocol.multi_round import MultiRound, missing_capabilities
+from gateway.protocol.sealed_tokens import TokenSeal
 from tests.gateway.fakes import ALICE, BOB, FakeBackend, Rig, a_call, a_route
 
-ROUNDS = Rounds(Seal([b"k" * 32]))
+ROUNDS = MultiRound(TokenSeal([b"k" * 32]))
 FORM: Json = {"method": "elicitation/create", "params": {"mode": "form", "message": "?"}}
 URL: Json = {"method": "elicitation/create", "params": {"mode": "url", "message": "?", "url": "https://x.test"}}
 
@@ -98,7 +98,7 @@ async def test_the_state_of_one_backend_never_reaches_another() -> None:
         return asking(FORM, requestState=f"of {call.route.namespace}")
 
     one, two = FakeBackend("one", answer), FakeBackend("two", answer)
-    endpoints = [Endpoint(f"/mcp/{name}", "bare", (name,)) for name in ("one", "two")]
+    endpoints = [McpEndpointConfig(f"/mcp/{name}", "bare", (name,)) for name in ("one", "two")]
     async with Rig(one, two, endpoints=endpoints) as rig:
         more: Json = {"capabilities": {"elicitation": {}}}
         state = (await rig.modern("tools/call", {"name": "echo"}, path="/mcp/one", **more)).json["result"][

@@ -3,15 +3,15 @@
 import pytest
 
 from gateway.errors import Fault, Kind
-from gateway.protocol.multi_round import MAX_OF_TENANT, MAX_PARKED, Parked, Parking
+from gateway.protocol.multi_round import MAX_OF_TENANT, MAX_PARKED, ParkedCall, ParkedCalls
 
 
-def parked(parking: Parking, tenant: str) -> tuple[Parked, str]:
-    call = Parked({})
+def parked(parking: ParkedCalls, tenant: str) -> tuple[ParkedCall, str]:
+    call = ParkedCall({})
     return call, parking.put(call, object(), tenant)
 
 
-def waits(parking: Parking, state: str) -> bool:
+def waits(parking: ParkedCalls, state: str) -> bool:
     try:
         parking.find(state)
     except Fault:
@@ -20,7 +20,7 @@ def waits(parking: Parking, state: str) -> bool:
 
 
 async def test_a_tenant_that_parks_too_many_gives_up_its_own_oldest_and_nobody_elses() -> None:
-    parking = Parking("w1")
+    parking = ParkedCalls("w1")
     _, others = parked(parking, "beta")
     first, oldest = parked(parking, "acme")
     states = [parked(parking, "acme")[1] for _ in range(MAX_OF_TENANT)]
@@ -33,7 +33,7 @@ async def test_a_tenant_that_parks_too_many_gives_up_its_own_oldest_and_nobody_e
 
 
 async def test_where_all_are_too_many_whoever_has_most_makes_room() -> None:
-    parking = Parking("w1")
+    parking = ParkedCalls("w1")
     _, small = parked(parking, "small")
     states = [parked(parking, f"t{number % 5}")[1] for number in range(MAX_PARKED + 10)]
     assert len(parking) == MAX_PARKED

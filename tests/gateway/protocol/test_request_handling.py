@@ -9,7 +9,7 @@ import pytest
 from gateway.contract import Call, Json, Manifest, McpHttpRequest, Result
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.messages import Message
-from gateway.protocol.request_handling import Outcome, Turn, handle_request
+from gateway.protocol.request_handling import InboundRequest, RequestOutcome, handle_request
 from tests.gateway.fakes import FakeBackend, a_call, a_route
 
 
@@ -24,12 +24,14 @@ class Plain:
         return raising(reason)
 
 
-async def turn(end: Any, *, finish: Any = lambda call, result: result, prepare: Any = None, **more: Any) -> Outcome:
+async def turn(
+    end: Any, *, finish: Any = lambda call, result: result, prepare: Any = None, **more: Any
+) -> RequestOutcome:
     route, call = more.pop("route", a_route()), a_call()
     inbound = McpHttpRequest("POST", "/mcp", {}, None, b"{}", call.caller)
     view: Any = None
     asked = Message("request", 1, "tools/call", {})
-    given = Turn(inbound, view, asked, call.client, call.wire, call.id, {})
+    given = InboundRequest(inbound, view, asked, call.client, call.wire, call.id, {})
     return await handle_request(given, end, Plain(prepare or (lambda _: (route, {}, None)), finish))
 
 
@@ -75,7 +77,7 @@ async def test_an_exception_becomes_an_internal_fault_without_its_text(caplog: p
 
 @pytest.mark.parametrize("exc", [Fault(Kind.INVALID_INPUT, "x"), ForeignError(-32602, "x"), KeyError("x")])
 async def test_what_fails_while_the_call_is_prepared_is_answered_too(exc: Exception) -> None:
-    def prepare(given: Turn) -> Any:
+    def prepare(given: InboundRequest) -> Any:
         raise exc
 
     async def end(call: Call) -> Result:

@@ -5,9 +5,9 @@ import base64
 import pytest
 
 from gateway.errors import Fault, Kind
-from gateway.protocol.sealed_tokens import Seal, SealedCursors
+from gateway.protocol.sealed_tokens import SealedCursorCodec, TokenSeal
 
-CURSORS = SealedCursors(Seal([b"k" * 32]))
+CURSORS = SealedCursorCodec(TokenSeal([b"k" * 32]))
 
 
 def test_a_cursor_comes_back_as_the_page_it_was_made_for_and_shows_nothing() -> None:
@@ -24,7 +24,7 @@ def test_a_cursor_comes_back_as_the_page_it_was_made_for_and_shows_nothing() -> 
         base64.urlsafe_b64encode(b"page:1").decode(),
         CURSORS.mint("prompts/list", 1),
         CURSORS.mint("tools/list", 1)[:-8],
-        SealedCursors(Seal([b"o" * 32])).mint("tools/list", 1),
+        SealedCursorCodec(TokenSeal([b"o" * 32])).mint("tools/list", 1),
         "\u0661",
     ],
     ids=["empty", "a word", "unsealed", "another list's", "torn", "another house's", "a digit of another script"],

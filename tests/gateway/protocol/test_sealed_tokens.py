@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.protocol.sealed_tokens import (
+    InvalidSeal,
     RequestState,
-    Seal,
     SessionToken,
-    Unsealed,
+    TokenSeal,
     digest,
     mint_session,
     mint_state,
@@ -25,7 +25,7 @@ DAY = 24 * 3600
 VISIBLE = re.compile(r"[!-~]+")
 
 fuzzed = settings(deadline=None)
-seal = Seal([NEW])
+seal = TokenSeal([NEW])
 token = SessionToken(
     tenant="default",
     principal="default/user:alice",
@@ -64,7 +64,7 @@ def test_what_is_sealed_opens_with_the_same_purpose_and_bound_data(payload: byte
     assert re.fullmatch(r"v1\.[A-Za-z0-9_-]+", text)
     assert seal.open(purpose, text, bound) == payload
     for other in ((purpose + "x", text, bound), (purpose, text, bound + b"x")):
-        with pytest.raises(Unsealed):
+        with pytest.raises(InvalidSeal):
             seal.open(*other)
 
 
@@ -85,7 +85,7 @@ def test_no_character_of_a_token_can_be_changed_dropped_or_added(data: st.DataOb
         text + character,
     ):
         if changed != text:
-            with pytest.raises(Unsealed):
+            with pytest.raises(InvalidSeal):
                 seal.open("a", changed)
 
 
@@ -93,7 +93,7 @@ def test_no_character_of_a_token_can_be_changed_dropped_or_added(data: st.DataOb
 @given(st.text(st.characters(codec=None, exclude_categories=())))
 def test_any_text_we_did_not_mint_is_unsealed(text: str) -> None:
     for attempt in (text, "v1." + text):
-        with pytest.raises(Unsealed):
+        with pytest.raises(InvalidSeal):
             seal.open("a", attempt)
 
 
@@ -113,30 +113,30 @@ def test_other_spellings_of_the_same_bytes_are_refused() -> None:
         standard,
     ):
         if spelling != text:
-            with pytest.raises(Unsealed):
+            with pytest.raises(InvalidSeal):
                 seal.open("a", spelling)
 
 
 def test_the_first_key_seals_and_every_key_opens() -> None:
-    before, during, after = Seal([OLD]), Seal([NEW, OLD]), Seal([NEW])
+    before, during, after = TokenSeal([OLD]), TokenSeal([NEW, OLD]), TokenSeal([NEW])
     old, new = before.seal("a", b"x"), during.seal("a", b"x")
     assert during.open("a", old) == during.open("a", new) == after.open("a", new) == b"x"
     for ring, text in ((after, old), (before, new)):
-        with pytest.raises(Unsealed):
+        with pytest.raises(InvalidSeal):
             ring.open("a", text)
 
 
 @pytest.mark.parametrize("keys", [[], [b""], [b"x" * 31], [b"x" * 32, b"short"]])
 def test_a_ring_without_a_long_enough_key_is_refused(keys: list[bytes]) -> None:
     with pytest.raises(ValueError, match="32 bytes"):
-        Seal(keys)
+        TokenSeal(keys)
 
 
 # ---- sessions
 
 
 def test_a_session_comes_back_whole_from_any_replica() -> None:
-    assert read_session(Seal([NEW]), mint_session(Seal([NEW]), token), now=NOW) == token
+    assert read_session(TokenSeal([NEW]), mint_session(TokenSeal([NEW]), token), now=NOW) == token
 
 
 def test_a_session_is_good_for_thirty_days() -> None:
@@ -155,7 +155,7 @@ def test_a_token_of_another_purpose_or_key_is_no_session() -> None:
         "nonsense",
         seal.seal("session", b"{}"),
         seal.seal("other", b"{}"),
-        mint_session(Seal([OLD]), token),
+        mint_session(TokenSeal([OLD]), token),
         mint_state(seal, **state_for(), namespace="a", state=None),
     ):
         assert read_session(seal, text, now=NOW) is None
@@ -236,18 +236,18 @@ def test_a_state_brings_back_the_backends_own(state: str | None) -> None:
 )
 def test_a_state_is_of_no_use_to_another_principal_or_request(changes: dict[str, str]) -> None:
     text = mint_state(seal, **state_for(), namespace="roblox", state="s", now=NOW)
-    with pytest.raises(Unsealed):
+    with pytest.raises(InvalidSeal):
         read_state(seal, text, **state_for(**changes), now=NOW)
 
 
 def test_a_state_expires() -> None:
     text = mint_state(seal, **state_for(), namespace="roblox", state="s", ttl=600, now=NOW)
-    with pytest.raises(Unsealed):
+    with pytest.raises(InvalidSeal):
         read_state(seal, text, **state_for(), now=NOW + 600)
 
 
 def test_a_session_id_is_no_state() -> None:
-    with pytest.raises(Unsealed):
+    with pytest.raises(InvalidSeal):
         read_state(seal, mint_session(seal, token), **state_for(), now=NOW)
 
 

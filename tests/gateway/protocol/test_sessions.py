@@ -5,16 +5,16 @@ import time
 import pytest
 
 from gateway.contract import Caller, Json
-from gateway.protocol.sealed_tokens import SESSION_SECONDS, Seal, SessionToken, mint_session
-from gateway.protocol.sessions import _KEPT, Sessions
+from gateway.protocol.sealed_tokens import SESSION_SECONDS, SessionToken, TokenSeal, mint_session
+from gateway.protocol.sessions import _KEPT, McpSessions
 from tests.gateway.fakes import ALICE, BOB, FakeRows
 
-SEAL = Seal([b"k" * 32])
+SEAL = TokenSeal([b"k" * 32])
 CAPABILITIES: Json = {"elicitation": {}}
 
 
-def sessions() -> Sessions:
-    return Sessions(SEAL, FakeRows())
+def sessions() -> McpSessions:
+    return McpSessions(SEAL, FakeRows())
 
 
 def test_a_session_is_opened_by_any_replica_that_has_the_key() -> None:
@@ -28,7 +28,7 @@ def test_a_session_is_opened_by_any_replica_that_has_the_key() -> None:
     )
     assert found.client.session == found.digest
     assert id not in found.digest
-    assert Sessions(Seal([b"j" * 32]), FakeRows()).find(ALICE, id) is None
+    assert McpSessions(TokenSeal([b"j" * 32]), FakeRows()).find(ALICE, id) is None
 
 
 def test_two_sessions_of_one_client_have_nothing_in_common() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.protocol.strict_json import BadJson, decode, digest, encode
+from gateway.protocol.strict_json import InvalidJson, decode, digest, encode
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "json"
 ACCEPTED = sorted((CORPUS / "accepted").iterdir())
@@ -27,8 +27,8 @@ objects = st.dictionaries(names, values, max_size=3)
 fuzzed = settings(deadline=None)
 
 
-def refusal(body: bytes) -> BadJson:
-    with pytest.raises(BadJson) as caught:
+def refusal(body: bytes) -> InvalidJson:
+    with pytest.raises(InvalidJson) as caught:
         decode(body)
     return caught.value
 
@@ -62,7 +62,7 @@ def test_the_short_way_and_the_long_way_read_alike(value: dict[str, Any], edits:
 def read_or_refused(body: bytes) -> object:
     try:
         return decode(body)
-    except BadJson as exc:
+    except InvalidJson as exc:
         return exc.code
 
 
@@ -100,7 +100,7 @@ def test_every_object_survives_the_way_in_and_out(value: dict[str, Any]) -> None
 def test_any_bytes_are_an_object_or_a_refusal(raw: bytes) -> None:
     try:
         value = decode(raw)
-    except BadJson:
+    except InvalidJson:
         return
     assert decode(encode(value)) == value
 

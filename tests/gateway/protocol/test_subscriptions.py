@@ -7,7 +7,7 @@ import pytest
 
 from gateway.contract import MODERN, ClientProfile, ListChange, ResourceInterest
 from gateway.errors import ForeignError
-from gateway.protocol.subscriptions import BACKLOG, Hub
+from gateway.protocol.subscriptions import BACKLOG, Subscriptions
 from tests.gateway.fakes import ALICE, FakeBackend, until
 
 HERE = (ALICE, ClientProfile(MODERN, {}))
@@ -18,7 +18,7 @@ def everything(namespace: str, change: ListChange) -> tuple[str, dict[str, str]]
 
 
 async def test_each_ear_hears_what_the_change_means_to_it() -> None:
-    hub = Hub({}.get)
+    hub = Subscriptions({}.get)
     all_of_it = hub.attach(everything)
     prompts = hub.attach(lambda ns, change: ("p", {}) if change[0] == "prompts" else None)
     hub.changed("a", ListChange("tools"))
@@ -29,7 +29,7 @@ async def test_each_ear_hears_what_the_change_means_to_it() -> None:
 
 
 async def test_a_detached_ear_hears_nothing() -> None:
-    hub = Hub({}.get)
+    hub = Subscriptions({}.get)
     ear = hub.attach(everything)
     hub.detach(ear)
     hub.changed("a", ListChange("tools"))
@@ -38,7 +38,7 @@ async def test_a_detached_ear_hears_nothing() -> None:
 
 
 async def test_an_ear_that_is_not_emptied_is_ended_and_what_it_holds_is_bounded() -> None:
-    hub = Hub({}.get)
+    hub = Subscriptions({}.get)
     ear = hub.attach(everything)
     for _ in range(BACKLOG * 4):
         hub.changed("a", ListChange("tools"))
@@ -49,7 +49,7 @@ async def test_an_ear_that_is_not_emptied_is_ended_and_what_it_holds_is_bounded(
 
 
 async def test_closing_ends_every_ear() -> None:
-    hub = Hub({}.get)
+    hub = Subscriptions({}.get)
     ears = [hub.attach(everything) for _ in range(3)]
     hub.close()
     assert [await ear.next() for ear in ears] == [None] * 3
@@ -57,7 +57,7 @@ async def test_closing_ends_every_ear() -> None:
 
 async def test_backends_watch_what_is_wanted_in_all_and_are_told_only_of_changes() -> None:
     a, b = FakeBackend("a"), FakeBackend("b")
-    hub = Hub({"a": a, "b": b}.get)
+    hub = Subscriptions({"a": a, "b": b}.get)
     await hub.want("one", *HERE, frozenset({("a", "x"), ("b", "y")}))
     await hub.want("two", *HERE, frozenset({("a", "x")}))
     await hub.want("two", *HERE, frozenset({("a", "z")}))
@@ -72,7 +72,7 @@ async def test_backends_watch_what_is_wanted_in_all_and_are_told_only_of_changes
 async def test_a_backend_that_is_gone_is_asked_nothing() -> None:
     a, b = FakeBackend("a"), FakeBackend("b")
     served = {"a": a, "b": b}
-    hub = Hub(served.get)
+    hub = Subscriptions(served.get)
     await hub.want("one", *HERE, frozenset({("a", "x")}))
     del served["a"]
     await hub.want("one", *HERE, frozenset({("a", "z"), ("b", "y")}))
@@ -86,14 +86,14 @@ class Slow(FakeBackend):
         super().__init__(namespace)
         self.gate = asyncio.Event()
 
-    async def watch(self, wants: Sequence[ResourceInterest]) -> None:
-        await super().watch(wants)
+    async def set_subscriptions(self, wants: Sequence[ResourceInterest]) -> None:
+        await super().set_subscriptions(wants)
         await self.gate.wait()
 
 
 async def test_two_who_want_at_once_both_get_what_they_want() -> None:
     slow, quick = Slow("a"), FakeBackend("b")
-    hub = Hub({"a": slow, "b": quick}.get)
+    hub = Subscriptions({"a": slow, "b": quick}.get)
     slow.gate.set()
     await hub.want("before", *HERE, frozenset({("a", "w")}))
     await hub.want("before", *HERE, frozenset({("a", "w"), ("b", "w")}))
@@ -109,7 +109,7 @@ async def test_two_who_want_at_once_both_get_what_they_want() -> None:
 async def test_a_backend_that_replaced_another_watches_what_was_wanted_of_it() -> None:
     old, new = FakeBackend("a"), FakeBackend("a")
     serving = {"a": old}
-    hub = Hub(serving.get)
+    hub = Subscriptions(serving.get)
     await hub.want("one", *HERE, frozenset({("a", "x")}))
     serving["a"] = new
     hub.changed("a", ListChange("resources"))
@@ -120,15 +120,15 @@ async def test_a_backend_that_replaced_another_watches_what_was_wanted_of_it() -
 class Picky(FakeBackend):
     """Refuses whoever wants something bad, as a server may."""
 
-    async def watch(self, wants: Sequence[ResourceInterest]) -> None:
-        await super().watch(wants)
+    async def set_subscriptions(self, wants: Sequence[ResourceInterest]) -> None:
+        await super().set_subscriptions(wants)
         if any("bad" in each.uris for each in wants):
             raise ForeignError(-32002, "There is no such resource.")
 
 
 async def test_what_a_backend_refuses_one_is_taken_back_and_fails_nobody_else() -> None:
     picky, other = Picky("a"), FakeBackend("b")
-    hub = Hub({"a": picky, "b": other}.get)
+    hub = Subscriptions({"a": picky, "b": other}.get)
     await hub.want("one", *HERE, frozenset({("a", "x")}))
     with pytest.raises(ForeignError):
         await hub.want("one", *HERE, frozenset({("a", "x"), ("a", "bad")}))
@@ -144,7 +144,7 @@ async def test_what_a_backend_refuses_one_is_taken_back_and_fails_nobody_else() 
 
 async def test_one_backends_refusal_is_no_others() -> None:
     picky, other = Picky("a"), FakeBackend("b")
-    hub = Hub({"a": picky, "b": other}.get)
+    hub = Subscriptions({"a": picky, "b": other}.get)
     with pytest.raises(ForeignError):
         await hub.want("one", *HERE, frozenset({("a", "bad")}))
     await hub.want("two", *HERE, frozenset({("b", "y")}))

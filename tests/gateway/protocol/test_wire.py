@@ -7,21 +7,21 @@ import pytest
 
 from gateway.contract import MODERN, ClientProfile
 from gateway.errors import Fault, Kind
-from gateway.protocol.client_requests import Asking
-from gateway.protocol.event_streams import Streams
-from gateway.protocol.sealed_tokens import Seal
-from gateway.protocol.wire import LegacyWire, ModernWire, Pulse
+from gateway.protocol.client_requests import ClientRequests
+from gateway.protocol.event_streams import EventStreams
+from gateway.protocol.sealed_tokens import TokenSeal
+from gateway.protocol.wire import KeepAlive, LegacyWire, ModernWire
 from gateway.sse import COMMENT
 from gateway.state.bus import MemoryBus
 from tests.gateway.fakes import Paper, until
 
-SEAL = Seal([b"k" * 32])
+SEAL = TokenSeal([b"k" * 32])
 PROGRESS = "notifications/progress"
 
 
-def legacy(paper: Paper, streams: Streams | None = None, version: str = "2025-06-18") -> LegacyWire:
+def legacy(paper: Paper, streams: EventStreams | None = None, version: str = "2025-06-18") -> LegacyWire:
     client = ClientProfile(version, {"roots": {}}, session="s")
-    return LegacyWire(paper, client, "cid", streams or Streams("w1"), Asking(MemoryBus("w1"), SEAL))
+    return LegacyWire(paper, client, "cid", streams or EventStreams("w1"), ClientRequests(MemoryBus("w1"), SEAL))
 
 
 def modern(paper: Paper, level: str | None = None) -> ModernWire:
@@ -68,7 +68,7 @@ async def test_what_is_said_after_the_answer_goes_nowhere() -> None:
 
 
 async def test_what_is_said_after_the_answer_of_the_handshake_era_goes_nowhere() -> None:
-    paper, streams = Paper(), Streams("w1")
+    paper, streams = Paper(), EventStreams("w1")
     wire = legacy(paper, streams)
     await wire.finish(200, b"{}")
     await wire.notify(PROGRESS, {"progress": 1})
@@ -77,7 +77,7 @@ async def test_what_is_said_after_the_answer_of_the_handshake_era_goes_nowhere()
 
 
 async def test_time_spent_asking_is_counted_while_it_runs_and_after() -> None:
-    paper, streams, asking = Paper(), Streams("w1"), Asking(MemoryBus("w1"), SEAL)
+    paper, streams, asking = Paper(), EventStreams("w1"), ClientRequests(MemoryBus("w1"), SEAL)
     wire = LegacyWire(paper, ClientProfile("2025-06-18", {"roots": {}}, session="s"), "cid", streams, asking)
     assert wire.waited == 0.0
     task = asyncio.create_task(wire.ask({"a": {"method": "roots/list"}}))
@@ -101,7 +101,7 @@ class Breathing:
 
 
 async def test_only_who_was_silent_for_long_says_that_it_lives() -> None:
-    pulse = Pulse(quiet=0.01)
+    pulse = KeepAlive(quiet=0.01)
     long, left, lately = Breathing(10), Breathing(10), Breathing(-1000)
     for each in (long, left, lately):
         pulse.add(each)
@@ -126,7 +126,7 @@ async def test_only_a_client_that_accepts_streams_is_told_anything_before_the_an
     accept: str, streams: bool
 ) -> None:
     paper, client = Paper(), ClientProfile("2025-06-18", {"roots": {}}, session="s")
-    wire = LegacyWire(paper, client, "cid", Streams("w1"), Asking(MemoryBus("w1"), SEAL), accept)
+    wire = LegacyWire(paper, client, "cid", EventStreams("w1"), ClientRequests(MemoryBus("w1"), SEAL), accept)
     before = wire.silent_since = time.monotonic() - 100
     await wire.notify(PROGRESS, {"progressToken": 1, "progress": 1})
     await wire.keep_alive()

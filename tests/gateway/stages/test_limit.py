@@ -7,8 +7,8 @@ import pytest
 
 from gateway.contract import Call, Caller, Manifest, Result
 from gateway.errors import Fault, Kind
-from gateway.stages.limit import KEPT, Costs, Limit, Rule
-from gateway.state.windows import Charge, Short
+from gateway.stages.limit import KEPT, CallCosts, Limit, RateRule
+from gateway.state.windows import Shortfall, WindowCharge
 from tests.gateway.fakes import ALICE, BOB, FakeBackend, Rig, a_call, a_route
 
 
@@ -24,8 +24,8 @@ class Clock:
         return self.now
 
 
-def per_minute(amount: int, name: str = "calls", **more: Any) -> Rule:
-    return Rule(name, amount, 60, **more)
+def per_minute(amount: int, name: str = "calls", **more: Any) -> RateRule:
+    return RateRule(name, amount, 60, **more)
 
 
 async def admitted(limit: Limit, *calls: Call) -> list[bool]:
@@ -74,7 +74,7 @@ async def test_a_tenants_limit_is_shared_by_its_principals_and_by_nobody_else() 
         (per_minute(1), [True, False, False, False, False]),
     ],
 )
-async def test_a_rule_counts_the_calls_it_names(rule: Rule, expected: list[bool]) -> None:
+async def test_a_rule_counts_the_calls_it_names(rule: RateRule, expected: list[bool]) -> None:
     def route(namespace: str, name: str) -> Any:
         return a_route(FakeBackend(namespace), namespace=namespace, name=name, canonical=f"{namespace}.{name}")
 
@@ -85,7 +85,7 @@ async def test_a_rule_counts_the_calls_it_names(rule: Rule, expected: list[bool]
 
 async def test_a_call_refused_by_one_limit_takes_nothing_from_the_others() -> None:
     clock = Clock()
-    limit = Limit([per_minute(10, "wide"), Rule("narrow", 1, 1, per=("tenant",))], clock=clock)
+    limit = Limit([per_minute(10, "wide"), RateRule("narrow", 1, 1, per=("tenant",))], clock=clock)
     assert await admitted(limit, *[a_call()] * 9) == [True] + [False] * 8
     for _ in range(9):
         clock.now += 1.1
@@ -97,14 +97,14 @@ async def test_a_call_refused_by_one_limit_takes_nothing_from_the_others() -> No
 
 async def test_costs_are_counted_where_a_rule_says_so() -> None:
     rules = [per_minute(10, "cost", counts="cost"), per_minute(100)]
-    limit = Limit(rules, Costs((("lab.*", 4.0),)))
+    limit = Limit(rules, CallCosts((("lab.*", 4.0),)))
     assert await admitted(limit, *[a_call(route=a_route())] * 3) == [True, True, False]
     assert await admitted(limit, *[a_call(method="tools/list", route=None)] * 3) == [True, True, False]
 
 
 async def test_what_a_result_weighs_is_charged_afterwards() -> None:
     clock = Clock()
-    limit = Limit([per_minute(10, "cost", counts="cost")], Costs(per_kilobyte=3.0), clock=clock)
+    limit = Limit([per_minute(10, "cost", counts="cost")], CallCosts(per_kilobyte=3.0), clock=clock)
 
     async def large(call: Call) -> Result:
         call.record.notes["result_bytes"] = 3500
@@ -157,7 +157,7 @@ async def test_no_number_of_principals_fills_the_memory_and_whoever_owes_is_reme
 
 
 async def test_a_refusal_says_in_its_headers_what_is_left_and_when() -> None:
-    rules = [Rule("calls", 1, 60), Rule("cost", 500, 3600, per=("tenant",), counts="cost")]
+    rules = [RateRule("calls", 1, 60), RateRule("cost", 500, 3600, per=("tenant",), counts="cost")]
     limit = Limit(rules)
     await limit(a_call(), end)
     with pytest.raises(Fault) as refused:
@@ -186,7 +186,7 @@ class Away:
     def spend(self, keys: tuple[str, ...], now: float) -> bool:
         return False
 
-    async def take(self, charges: Any) -> Short | None:
+    async def take(self, charges: Any) -> Shortfall | None:
         raise ConnectionError
 
     async def add(self, charges: Any) -> None:
@@ -209,7 +209,7 @@ async def test_threat_39_without_redis_each_limit_does_what_it_says() -> None:
 def test_a_charge_is_keyed_by_tenant_first() -> None:
     call = a_call(caller=ALICE)
     (charge,) = Limit([per_minute(1)])._entry(call, ("p", "", 0)).bill.charges
-    assert isinstance(charge, Charge)
+    assert isinstance(charge, WindowCharge)
     assert charge.key.split("|")[:2] == ["calls", "acme"]
 
 

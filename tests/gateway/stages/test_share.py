@@ -6,7 +6,7 @@ import pytest
 
 from gateway.contract import Call, Caller, Result
 from gateway.errors import Fault, Kind
-from gateway.stages.share import Bounds, Share
+from gateway.stages.share import Share, ShareBounds
 from tests.gateway.fakes import FakeBackend, a_call, a_route
 
 ALICE, ANN, BOB = Caller("acme", "alice"), Caller("acme", "ann"), Caller("other", "bob")
@@ -36,7 +36,7 @@ async def settle() -> None:
 
 
 async def test_a_burst_waits_in_its_own_queue_and_nobody_else_does() -> None:
-    share, backend = Share(Bounds(tenant=4, principal=3, waiting=100)), Backend()
+    share, backend = Share(ShareBounds(tenant=4, principal=3, waiting=100)), Backend()
     burst = [asyncio.ensure_future(share(a_call(caller=ALICE), backend)) for _ in range(50)]
     colleague = asyncio.ensure_future(share(a_call(caller=ANN), backend))
     stranger = asyncio.ensure_future(share(a_call(caller=BOB), backend))
@@ -52,7 +52,7 @@ async def test_a_burst_waits_in_its_own_queue_and_nobody_else_does() -> None:
 
 
 async def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
-    share, backend = Share(Bounds(tenant=1, principal=1, waiting=2)), Backend()
+    share, backend = Share(ShareBounds(tenant=1, principal=1, waiting=2)), Backend()
     waiting = [asyncio.ensure_future(share(a_call(), backend)) for _ in range(3)]
     await settle()
     with pytest.raises(Fault) as refused:
@@ -64,7 +64,7 @@ async def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
 
 
 async def test_whoever_stops_waiting_leaves_no_place_taken() -> None:
-    share, backend = Share(Bounds(tenant=1, principal=1, waiting=9)), Backend()
+    share, backend = Share(ShareBounds(tenant=1, principal=1, waiting=9)), Backend()
     calls = [asyncio.ensure_future(share(a_call(), backend)) for _ in range(4)]
     await settle()
     calls[1].cancel()
@@ -79,7 +79,7 @@ async def test_whoever_stops_waiting_leaves_no_place_taken() -> None:
 
 
 async def test_each_backend_has_places_of_its_own() -> None:
-    share, backend = Share(Bounds(tenant=1, principal=1, waiting=0)), Backend()
+    share, backend = Share(ShareBounds(tenant=1, principal=1, waiting=0)), Backend()
     one = asyncio.ensure_future(share(a_call(), backend))
     two = asyncio.ensure_future(share(a_call(route=a_route(FakeBackend("shop"))), backend))
     await settle()
@@ -90,7 +90,7 @@ async def test_each_backend_has_places_of_its_own() -> None:
 
 
 async def test_a_place_is_given_back_when_the_call_fails() -> None:
-    share = Share(Bounds(tenant=1, principal=1, waiting=0))
+    share = Share(ShareBounds(tenant=1, principal=1, waiting=0))
 
     async def fail(call: Call) -> Result:
         raise Fault(Kind.INTERNAL, "no")

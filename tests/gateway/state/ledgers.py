@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.state.audit import FILE, AuditLog, Ledger, open_ledger
+from gateway.state.audit import FILE, AuditLog, AuditTableWriter, open_ledger
 
 _PLACE = "SET search_path = gatehouse_audit"
 
@@ -21,7 +21,7 @@ class Kept:
     async def log(self, **more: Any) -> AuditLog:
         return await AuditLog.open(self.folder, url=self.url, **more)
 
-    def ledger(self) -> Ledger:
+    def ledger(self) -> AuditTableWriter:
         """Not within a running loop."""
         return asyncio.run(open_ledger(self.folder, self.url))
 

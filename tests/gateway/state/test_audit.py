@@ -8,7 +8,7 @@ import pytest
 
 from gateway.errors import Fault, Kind
 from gateway.state.audit import COLUMNS, FILE, Row
-from gateway.state.postgres import Postgres
+from gateway.state.postgres import PostgresPool
 from tests.gateway.state.ledgers import Kept
 
 NOW = time.time()
@@ -160,7 +160,7 @@ async def test_a_query_of_the_records_that_forgets_the_tenant_returns_nothing(
     for number in range(10):
         log.put(record(number, "ab"[number % 2]))
     await log.close()
-    server = await Postgres.open(postgres_url, 1)
+    server = await PostgresPool.open(postgres_url, 1)
     connection = await server.connect()
     try:
         await connection.execute("SET search_path = gatehouse_audit")

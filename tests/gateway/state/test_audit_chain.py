@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.state.audit import Ledger
-from gateway.state.audit_chain import LINKED, Break, Chains, Row
+from gateway.state.audit import AuditTableWriter
+from gateway.state.audit_chain import LINKED, AuditChains, ChainBreak, Row
 from tests.gateway.state.ledgers import Kept
 from tests.gateway.state.test_audit import record
 
@@ -21,13 +21,13 @@ def house(tmp_path: Path, database_url: str | None) -> Kept:
 
 
 @pytest.fixture
-def kept(house: Kept) -> Iterator[Ledger]:
+def kept(house: Kept) -> Iterator[AuditTableWriter]:
     ledger = house.ledger()
     yield ledger
     ledger.close()
 
 
-def write(file: Ledger, chains: Chains, *rows: Row) -> None:
+def write(file: AuditTableWriter, chains: AuditChains, *rows: Row) -> None:
     linked, heads = chains.linked(rows)
     file.write(chains.writer, linked, heads)
     chains.advance(heads)
@@ -37,7 +37,7 @@ def aged(number: int, days: float, tenant: str = "default") -> Row:
     return (time.time() - days * DAY, *record(number, tenant)[1:])
 
 
-def broken(file: Ledger, tenant: str | None = None) -> list[Break]:
+def broken(file: AuditTableWriter, tenant: str | None = None) -> list[ChainBreak]:
     return [each for each in file.verify(tenant) if each is not None]
 
 
@@ -45,8 +45,8 @@ def change(house: Kept, sql: str) -> None:
     asyncio.run(house.change(sql))
 
 
-def test_what_was_written_in_groups_by_two_writers_verifies(kept: Ledger) -> None:
-    one, two = Chains("one"), Chains("two")
+def test_what_was_written_in_groups_by_two_writers_verifies(kept: AuditTableWriter) -> None:
+    one, two = AuditChains("one"), AuditChains("two")
     for number in range(0, 50, 5):
         write(kept, one, *(record(each, "ab"[each % 2]) for each in range(number, number + 5)))
         write(kept, two, record(number, "a"))
@@ -54,10 +54,10 @@ def test_what_was_written_in_groups_by_two_writers_verifies(kept: Ledger) -> Non
     assert len(list(kept.verify("a"))) < len(list(kept.verify()))
 
 
-def test_one_byte_changed_in_any_column_shows_the_first_broken_record(kept: Ledger, house: Kept) -> None:
+def test_one_byte_changed_in_any_column_shows_the_first_broken_record(kept: AuditTableWriter, house: Kept) -> None:
     columns = [name for name in LINKED if name not in ("sequence", "tenant", "writer")]
     for column in columns:
-        write(kept, Chains(f"of {column}"), *(record(number) for number in range(20)))
+        write(kept, AuditChains(f"of {column}"), *(record(number) for number in range(20)))
         other = f"{column} + 1" if column in ("at", "effect", "duration_us") else f"{column} || '1'"
         chain = f"writer = 'of {column}'"
         change(house, f"UPDATE audit SET {column} = {other} WHERE {chain} AND sequence IN (7, 12)")
@@ -79,22 +79,24 @@ def test_one_byte_changed_in_any_column_shows_the_first_broken_record(kept: Ledg
         ("UPDATE audit_chains SET last_hash = 'x'", 21, "missing"),
     ],
 )
-def test_a_record_taken_away_or_moved_is_found(kept: Ledger, house: Kept, sql: str, sequence: int, why: str) -> None:
-    write(kept, Chains("one"), *(record(number) for number in range(20)))
+def test_a_record_taken_away_or_moved_is_found(
+    kept: AuditTableWriter, house: Kept, sql: str, sequence: int, why: str
+) -> None:
+    write(kept, AuditChains("one"), *(record(number) for number in range(20)))
     change(house, sql)
     (first,) = broken(kept)
     assert first.sequence == sequence
     assert why in first.why
 
 
-def test_a_record_moved_to_another_tenant_is_found(kept: Ledger, house: Kept) -> None:
-    write(kept, Chains("one"), *(record(number, "ab"[number % 2]) for number in range(20)))
+def test_a_record_moved_to_another_tenant_is_found(kept: AuditTableWriter, house: Kept) -> None:
+    write(kept, AuditChains("one"), *(record(number, "ab"[number % 2]) for number in range(20)))
     change(house, "UPDATE audit SET tenant = 'c' WHERE tenant = 'a' AND sequence = 10")
     assert {(each.tenant, each.sequence) for each in broken(kept)} == {("a", 10), ("c", 10)}
 
 
-def test_what_is_old_is_let_go_and_the_rest_still_verifies(kept: Ledger, house: Kept) -> None:
-    one, two = Chains("one"), Chains("two")
+def test_what_is_old_is_let_go_and_the_rest_still_verifies(kept: AuditTableWriter, house: Kept) -> None:
+    one, two = AuditChains("one"), AuditChains("two")
     write(kept, one, *(aged(number, 10 - number, "ab"[number % 2]) for number in range(10)))
     write(kept, two, aged(0, 9), aged(1, 8))
     assert kept.prune(time.time() - 4.5 * DAY, 1000) == 8
@@ -106,16 +108,16 @@ def test_what_is_old_is_let_go_and_the_rest_still_verifies(kept: Ledger, house: 
     assert [each.tenant for each in broken(kept)][:1], "what is missing after the anchor is found"
 
 
-def test_the_oldest_beyond_the_most_are_let_go(kept: Ledger) -> None:
-    chains = Chains("one")
+def test_the_oldest_beyond_the_most_are_let_go(kept: AuditTableWriter) -> None:
+    chains = AuditChains("one")
     write(kept, chains, *(aged(number, 100 - number) for number in range(100)))
     assert kept.prune(0, 30) == 70
     assert [each["correlation_id"] for each in kept.records()] == [f"id-{number}" for number in range(70, 100)]
     assert broken(kept) == []
 
 
-def test_records_are_read_by_tenant_person_and_time(kept: Ledger) -> None:
-    write(kept, Chains("one"), *(aged(number, 10 - number, "ab"[number % 2]) for number in range(10)))
+def test_records_are_read_by_tenant_person_and_time(kept: AuditTableWriter) -> None:
+    write(kept, AuditChains("one"), *(aged(number, 10 - number, "ab"[number % 2]) for number in range(10)))
     assert len(list(kept.records("a"))) == 5
     assert [each["correlation_id"] for each in kept.records(limit=2)] == ["id-8", "id-9"]
     assert len(list(kept.records(since=time.time() - 3.5 * DAY))) == 3

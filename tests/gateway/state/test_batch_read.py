@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from gateway.errors import Fault, Kind
-from gateway.state.database import Together
+from gateway.state.database import BatchRead
 
 
 class Rows:
@@ -30,7 +30,7 @@ class Rows:
 async def test_whoever_asks_while_a_query_runs_is_answered_by_the_next_all_at_once() -> None:
     table = Rows()
     table.rows = {f"k{n}": n for n in range(50)}
-    together = Together(table.find)
+    together = BatchRead(table.find)
     asking = [asyncio.create_task(together.get("k0"))]
     while not table.queries:
         await asyncio.sleep(0)
@@ -45,7 +45,7 @@ async def test_whoever_asks_while_a_query_runs_is_answered_by_the_next_all_at_on
 async def test_a_row_that_changed_while_a_query_ran_is_read_again_for_whoever_asked_after() -> None:
     table = Rows()
     table.rows = {"k": 1}
-    together = Together(table.find)
+    together = BatchRead(table.find)
     before = asyncio.create_task(together.get("k"))
     while not table.queries:
         await asyncio.sleep(0)
@@ -61,7 +61,7 @@ async def test_a_query_that_fails_is_told_to_all_who_waited_for_it_and_to_no_lat
     table.wrong = Fault(Kind.UNAVAILABLE, "away")
     table.rows = {"a": 1, "b": 2}
     table.gate.set()
-    together = Together(table.find)
+    together = BatchRead(table.find)
     told = await asyncio.gather(together.get("a"), together.get("b"), return_exceptions=True)
     assert [type(each) for each in told] == [Fault, Fault]
     table.wrong = None
@@ -71,7 +71,7 @@ async def test_a_query_that_fails_is_told_to_all_who_waited_for_it_and_to_no_lat
 async def test_one_who_gives_up_takes_the_answer_from_nobody() -> None:
     table = Rows()
     table.rows = {"k": 7}
-    together = Together(table.find)
+    together = BatchRead(table.find)
     first, second = (asyncio.create_task(together.get("k")) for _ in range(2))
     while not table.queries:
         await asyncio.sleep(0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.state.audit_sqlite import FILE
-from gateway.state.call_history import BOUNDS, Calls, Wanted, percentile
+from gateway.state.call_history import BOUNDS, CallFilter, CallHistory, percentile
 from tests.gateway.state.ledgers import Kept
 
 NOW = time.time()
@@ -42,16 +42,16 @@ def house(tmp_path: Path, database_url: str | None) -> Kept:
     return Kept(tmp_path, database_url)
 
 
-async def calls(house: Kept, *rows: tuple[Any, ...]) -> Calls:
+async def calls(house: Kept, *rows: tuple[Any, ...]) -> CallHistory:
     log = await house.log()
     for row in rows:
         log.put(row)  # type: ignore[arg-type]
     await log.close()
-    return Calls(house.folder / FILE, house.url)
+    return CallHistory(house.folder / FILE, house.url)
 
 
-async def ids(book: Calls, **wanted: Any) -> list[str]:
-    return [each.correlation_id for each in await book.find(Wanted(**wanted))]
+async def ids(book: CallHistory, **wanted: Any) -> list[str]:
+    return [each.correlation_id for each in await book.find(CallFilter(**wanted))]
 
 
 async def test_calls_are_found_by_tenant_id_outcome_tool_person_and_slowness(house: Kept) -> None:
@@ -94,8 +94,8 @@ async def test_traffic_is_counted_by_slot_class_and_duration_of_one_tenant(house
 
 
 async def test_where_nothing_was_kept_there_were_no_calls(tmp_path: Path) -> None:
-    book = Calls(tmp_path / "nowhere.db")
-    assert await book.find(Wanted()) == []
+    book = CallHistory(tmp_path / "nowhere.db")
+    assert await book.find(CallFilter()) == []
     assert (await book.traffic(None, 60, 6)).calls == 0
 
 

@@ -3,14 +3,14 @@
 import tracemalloc
 from hashlib import sha256
 
-from gateway.state.sessions import Ended
+from gateway.state.sessions import EndedSessions
 from tests.gateway.state.test_sessions import Clock
 
 NAMES = [sha256(str(number).encode()).hexdigest()[:32] for number in range(20_000)]
 
 
-def filled(names: list[str], *, most: int = 100_000, expires: float = 2000.0) -> Ended:
-    ended = Ended(most, Clock())
+def filled(names: list[str], *, most: int = 100_000, expires: float = 2000.0) -> EndedSessions:
+    ended = EndedSessions(most, Clock())
     for name in names:
         ended.add(name, expires)
     return ended
@@ -23,7 +23,7 @@ def test_what_was_added_is_in_it_and_nothing_else_is() -> None:
 
 
 def test_the_newest_are_held_however_many_came() -> None:
-    ended = Ended(100, Clock())
+    ended = EndedSessions(100, Clock())
     for came, name in enumerate(NAMES[:1000], start=1):
         ended.add(name, 2000.0)
         assert name in ended
@@ -32,7 +32,7 @@ def test_the_newest_are_held_however_many_came() -> None:
 
 def test_a_name_is_held_until_it_expires_and_may_come_again() -> None:
     clock = Clock()
-    ended = Ended(100, clock)
+    ended = EndedSessions(100, clock)
     ended.add("d", clock.now + 10)
     clock.now += 10
     assert "d" not in ended
@@ -42,7 +42,7 @@ def test_a_name_is_held_until_it_expires_and_may_come_again() -> None:
 
 def test_the_room_of_what_has_expired_is_used_again() -> None:
     clock = Clock()
-    ended = Ended(100_000, clock)
+    ended = EndedSessions(100_000, clock)
     for number, name in enumerate(NAMES):
         clock.now += 1
         ended.add(name, clock.now + 50)

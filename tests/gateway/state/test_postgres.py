@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from gateway.auth.api_keys import Keys
+from gateway.auth.api_keys import ApiKeys
 from gateway.errors import Fault, Kind
 from gateway.state.database import Database
 from gateway.state.postgres import ROLE
@@ -57,7 +57,7 @@ async def add(stores: PostgresStores, tenant: str, migrations: Path) -> None:
 async def test_a_query_that_forgets_the_tenant_returns_nothing(
     direct: Any, database: Database, stores: PostgresStores, migrations: Path
 ) -> None:
-    await Keys(database, b"p" * 32).create("acme", "alice")
+    await ApiKeys(database, b"p" * 32).create("acme", "alice")
     await add(stores, "acme", migrations)
     assert await direct.fetch("SELECT * FROM gatehouse.api_keys") == []
     assert await direct.fetch('SELECT * FROM "gatehouse-notes".notes') == []
@@ -69,7 +69,7 @@ async def test_a_query_that_forgets_the_tenant_returns_nothing(
 async def test_a_statement_without_a_condition_sees_one_tenants_rows(
     database: Database, stores: PostgresStores, migrations: Path
 ) -> None:
-    keys = Keys(database, b"p" * 32)
+    keys = ApiKeys(database, b"p" * 32)
     for tenant in ("acme", "umbrella"):
         await keys.create(tenant, "alice")
         await add(stores, tenant, migrations)
@@ -102,7 +102,7 @@ async def test_a_login_of_its_own_needs_no_other_role(postgres: str, postgres_ur
     await admin.execute(f"CREATE ROLE {name} LOGIN; GRANT CREATE ON DATABASE {database_of(postgres_url)} TO {name}")
     await admin.close()
     database = await Database.open(tmp_path, postgres_url.replace("postgres:@", f"{name}:@"))
-    await Keys(database, b"p" * 32).create("acme", "alice")
+    await ApiKeys(database, b"p" * 32).create("acme", "alice")
     async with database.reading() as connection:
         assert (await connection.execute(text("SELECT current_user"))).scalar_one() == name
     await database.close()

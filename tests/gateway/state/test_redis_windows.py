@@ -8,26 +8,26 @@ from pathlib import Path
 import pytest
 
 import gateway
-from gateway.state.redis_connection import Link
-from gateway.state.redis_windows import RedisWindows, Unreachable
-from gateway.state.windows import Charge
+from gateway.state.redis_connection import RedisConnection
+from gateway.state.redis_windows import RedisUnavailable, RedisWindows
+from gateway.state.windows import WindowCharge
 from tests.servers import Valkey
 
 ROOT = Path(gateway.__file__).parents[1]
 
 PROCESS = """
 import asyncio, sys
-from gateway.state.redis_connection import Link
+from gateway.state.redis_connection import RedisConnection
 from gateway.state.redis_windows import RedisWindows
-from gateway.state.windows import Charge
+from gateway.state.windows import WindowCharge
 
 async def main(url, prefix):
-    link = Link(url)
+    link = RedisConnection(url)
     await link.open()
     windows = RedisWindows(link, prefix)
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
-    charges = [Charge("calls|acme|p", 100, 60)]
+    charges = [WindowCharge("calls|acme|p", 100, 60)]
     took = 0
     for _ in range(100):
         took += windows.spend(("calls|acme|p",), 0.0) or await windows.take(charges) is None
@@ -40,7 +40,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 @pytest.fixture
 async def windows(valkey_url: str, prefix: str) -> AsyncIterator[RedisWindows]:
-    link = Link(valkey_url)
+    link = RedisConnection(valkey_url)
     await link.open()
     yield RedisWindows(link, prefix)
     await link.close()
@@ -66,7 +66,7 @@ async def test_four_processes_at_a_hundred_a_minute_admit_exactly_a_hundred(valk
 
 async def test_an_edge_burst_admits_no_more_than_the_limit_and_room_comes_back(windows: RedisWindows) -> None:
     loop = asyncio.get_running_loop()
-    charges = [Charge("k", 20, 0.5)]
+    charges = [WindowCharge("k", 20, 0.5)]
     times: list[float] = []
     until = loop.time() + 1.3
     while loop.time() < until:
@@ -81,7 +81,7 @@ async def test_an_edge_burst_admits_no_more_than_the_limit_and_room_comes_back(w
 
 
 async def test_all_limits_are_charged_or_none(windows: RedisWindows) -> None:
-    wide, narrow = Charge("wide", 3, 60), Charge("narrow", 1, 60)
+    wide, narrow = WindowCharge("wide", 3, 60), WindowCharge("narrow", 1, 60)
     assert await windows.take([wide, narrow]) is None
     for _ in range(5):
         refused = await windows.take([wide, narrow])
@@ -95,13 +95,13 @@ async def test_all_limits_are_charged_or_none(windows: RedisWindows) -> None:
 
 
 async def test_costs_add_up_and_what_is_known_afterwards_too(windows: RedisWindows) -> None:
-    assert await windows.take([Charge("cost", 10, 60, 4.5)]) is None
-    await windows.add([Charge("cost", 10, 60, 20.0)])
-    assert await windows.take([Charge("cost", 10, 60, 0.5)]) is not None
+    assert await windows.take([WindowCharge("cost", 10, 60, 4.5)]) is None
+    await windows.add([WindowCharge("cost", 10, 60, 20.0)])
+    assert await windows.take([WindowCharge("cost", 10, 60, 0.5)]) is not None
 
 
 async def test_a_high_limit_is_taken_in_portions_that_never_admit_too_much(windows: RedisWindows) -> None:
-    charges, keys = [Charge("high", 5000, 60)], ("high",)
+    charges, keys = [WindowCharge("high", 5000, 60)], ("high",)
     asked = admitted = 0
     clock = asyncio.get_running_loop().time
     while True:
@@ -118,15 +118,15 @@ async def test_a_high_limit_is_taken_in_portions_that_never_admit_too_much(windo
 
 
 async def test_redis_killed_in_the_middle_is_noticed_at_once_and_found_again(valkey: Valkey, prefix: str) -> None:
-    link = Link(valkey.url)
+    link = RedisConnection(valkey.url)
     await link.open()
     windows = RedisWindows(link, prefix)
-    charges = [Charge("k", 2, 60)]
+    charges = [WindowCharge("k", 2, 60)]
     assert await windows.take(charges) is None
     valkey.kill()
     began = asyncio.get_running_loop().time()
     for _ in range(50):
-        with pytest.raises(Unreachable):
+        with pytest.raises(RedisUnavailable):
             await windows.take(charges)
     # One of them waited to find out; the others did not.
     assert asyncio.get_running_loop().time() - began < 2
@@ -136,6 +136,6 @@ async def test_redis_killed_in_the_middle_is_noticed_at_once_and_found_again(val
             try:
                 assert await windows.take(charges) is None
                 break
-            except Unreachable:
+            except RedisUnavailable:
                 await asyncio.sleep(0.05)
     await link.close()

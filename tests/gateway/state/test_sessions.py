@@ -6,7 +6,7 @@ from sqlalchemy import text
 
 from gateway.errors import Fault, Kind
 from gateway.state.database import Database
-from gateway.state.sessions import Sessions
+from gateway.state.sessions import SessionRows
 
 LATER = time.time() + 3600
 
@@ -25,7 +25,7 @@ async def rows(database: Database) -> int:
 
 
 async def test_a_session_without_rows_is_simply_not_ended(database: Database) -> None:
-    sessions = await Sessions.open(database)
+    sessions = await SessionRows.open(database)
     assert not sessions.ended("d")
     assert sessions.log_level("d") is None
     assert sessions.subscriptions("d") == frozenset()
@@ -33,7 +33,7 @@ async def test_a_session_without_rows_is_simply_not_ended(database: Database) ->
 
 
 async def test_what_is_said_of_a_session_is_known_at_once(database: Database) -> None:
-    sessions = await Sessions.open(database)
+    sessions = await SessionRows.open(database)
     await sessions.set_log_level("d", "debug", LATER)
     await sessions.set_log_level("d", "error", LATER)
     await sessions.subscribe("d", "a://1", LATER)
@@ -46,7 +46,7 @@ async def test_what_is_said_of_a_session_is_known_at_once(database: Database) ->
 
 
 async def test_an_ended_session_has_nothing_but_its_end(database: Database) -> None:
-    sessions = await Sessions.open(database)
+    sessions = await SessionRows.open(database)
     await sessions.set_log_level("d", "debug", LATER)
     await sessions.subscribe("d", "a://1", LATER)
     await sessions.end("d", LATER)
@@ -59,7 +59,7 @@ async def test_an_ended_session_has_nothing_but_its_end(database: Database) -> N
 async def test_a_session_ended_in_one_process_is_ended_in_all_within_a_second(
     database: Database, second_database: Database
 ) -> None:
-    here, there = await Sessions.open(database), await Sessions.open(second_database)
+    here, there = await SessionRows.open(database), await SessionRows.open(second_database)
     await here.subscribe("d", "a://1", LATER)
     # Known there or not yet, it is taken back.
     await there.unsubscribe("d", "a://1")
@@ -76,17 +76,17 @@ async def test_a_session_ended_in_one_process_is_ended_in_all_within_a_second(
 async def test_a_process_that_starts_later_knows_what_was_said_before(
     database: Database, second_database: Database
 ) -> None:
-    before = await Sessions.open(database)
+    before = await SessionRows.open(database)
     await before.end("d", LATER)
     await before.subscribe("e", "a://1", LATER)
-    after = await Sessions.open(second_database)
+    after = await SessionRows.open(second_database)
     assert after.ended("d")
     assert after.subscriptions("e") == {"a://1"}
 
 
 async def test_expired_rows_are_swept_from_the_table_and_from_memory(database: Database) -> None:
     clock = Clock()
-    sessions = Sessions(database, clock=clock)
+    sessions = SessionRows(database, clock=clock)
     await sessions.end("old", clock.now + 10)
     await sessions.end("long", clock.now + 10_000)
     clock.now += 1000
@@ -98,7 +98,7 @@ async def test_expired_rows_are_swept_from_the_table_and_from_memory(database: D
 
 
 async def test_no_number_of_sessions_fills_table_or_memory(database: Database) -> None:
-    sessions = Sessions(database, kept_rows=5)
+    sessions = SessionRows(database, kept_rows=5)
     for number in range(20):
         await sessions.end(f"d{number}", LATER)
     assert await rows(database) == 5
@@ -106,7 +106,7 @@ async def test_no_number_of_sessions_fills_table_or_memory(database: Database) -
 
 
 async def test_only_what_is_new_is_read(database: Database) -> None:
-    sessions = await Sessions.open(database)
+    sessions = await SessionRows.open(database)
     await sessions.end("d", LATER)
     # A row taken in before is not read a second time: its change behind the sequence's back stays unseen.
     async with database.transaction() as connection:
@@ -118,7 +118,7 @@ async def test_only_what_is_new_is_read(database: Database) -> None:
 
 
 async def test_a_session_with_too_many_subscriptions_is_refused_the_next(database: Database) -> None:
-    sessions = await Sessions.open(database)
+    sessions = await SessionRows.open(database)
     async with database.transaction() as connection:
         for number in range(256):
             await connection.execute(
@@ -139,7 +139,7 @@ def named(tenant: str, number: int) -> str:
 
 
 async def test_one_tenants_rows_never_push_out_anothers(database: Database, second_database: Database) -> None:
-    sessions = Sessions(database, kept_rows=20)
+    sessions = SessionRows(database, kept_rows=20)
     await sessions.end(named("beta", 1), LATER)
     await sessions.set_log_level(named("beta", 2), "debug", LATER)
     await sessions.subscribe(named("beta", 2), "a://1", LATER)
@@ -148,7 +148,7 @@ async def test_one_tenants_rows_never_push_out_anothers(database: Database, seco
         await sessions.set_log_level(named("acme", 1000 + number), "info", LATER)
         await sessions.subscribe(named("acme", 1000 + number), "a://1", LATER)
         await sessions.answer(named("acme", 2000), f"q{number}", "{}")
-    after = Sessions(second_database, kept_rows=20)
+    after = SessionRows(second_database, kept_rows=20)
     await after.load()
     for each in (sessions, after):
         assert each.ended(named("beta", 1))
@@ -167,7 +167,7 @@ async def test_one_tenants_rows_never_push_out_anothers(database: Database, seco
 
 async def test_answers_are_swept_by_their_age_alone(database: Database) -> None:
     clock = Clock()
-    sessions = Sessions(database, kept_rows=5, clock=clock)
+    sessions = SessionRows(database, kept_rows=5, clock=clock)
     for number in range(20):
         await sessions.answer("d", f"q{number}", "{}")
     assert await rows(database) == 20

@@ -12,10 +12,10 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from gateway.state.sqlite import open_engine, prepare_file, transaction
-from gateway.state.sqlite_driver import Connection, connection
+from gateway.state.sqlite_driver import SqliteConnection, connection
 
 
-class Counting(Connection):
+class Counting(SqliteConnection):
     """Counts the visits to its thread."""
 
     visits = 0

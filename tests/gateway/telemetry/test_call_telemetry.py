@@ -6,14 +6,14 @@ import pytest
 
 from gateway.contract import Call, Caller, Json
 from gateway.contract.trace_position import TracePosition
-from gateway.telemetry.call_telemetry import CallLines
+from gateway.telemetry.call_telemetry import CallLog
 from tests.gateway.fakes import FakeBackend, Rig, a_call, a_route
 from tests.gateway.telemetry.test_log import HOSTILE, KEY, parsed
 
 
 def line(call: Call, form: str = "json") -> str:
     lines: list[str] = []
-    CallLines(lines.append, form).told(call)
+    CallLog(lines.append, form).told(call)
     (told,) = lines
     return told
 

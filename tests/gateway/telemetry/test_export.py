@@ -11,15 +11,15 @@ import pytest
 
 from gateway.contract.trace_position import TracePosition
 from gateway.telemetry.export import Exporter
-from gateway.telemetry.metric_families import Family, Histogram
-from gateway.telemetry.otlp import Encoder, LogRecord
+from gateway.telemetry.metric_families import Histogram, MetricFamily
+from gateway.telemetry.otlp import LogRecord, OtlpEncoder
 from gateway.telemetry.otlp_log import OtlpHandler
 from gateway.telemetry.senders import GrpcSender, HttpSender
 from gateway.telemetry.span import Span
 from tests.peers.collector import COLLECTORS, REQUESTS, Collector, attributes
 
 SENDERS: dict[str, Any] = {"http": HttpSender, "grpc": GrpcSender}
-ENCODER = Encoder({"service.name": "gatehouse", "service.instance.id": "i"}, "1.2.3")
+ENCODER = OtlpEncoder({"service.name": "gatehouse", "service.instance.id": "i"}, "1.2.3")
 
 
 def a_span(number: int = 1, **more: Any) -> Span:
@@ -74,11 +74,11 @@ def test_a_span_reads_back_field_for_field() -> None:
 
 
 def test_metrics_read_back_as_sums_gauges_and_histograms() -> None:
-    counter = Family("gatehouse.calls", "Calls.", "counter")
+    counter = MetricFamily("gatehouse.calls", "Calls.", "counter")
     counter.add(3, ("tenant", "acme"), ("tool", ""))
-    gauge = Family("gatehouse.streams", "Streams.", "gauge")
+    gauge = MetricFamily("gatehouse.streams", "Streams.", "gauge")
     gauge.add(2)
-    histogram = Family("mcp.server.operation.duration", "Seconds.", "histogram", "s")
+    histogram = MetricFamily("mcp.server.operation.duration", "Seconds.", "histogram", "s")
     times = Histogram((0.1, 1.0))
     for value in (0.05, 0.5, 0.5, 5.0):
         times.observe(value)
@@ -133,10 +133,10 @@ async def test_a_collector_gets_all_three_signals_and_the_headers_it_wants(colle
     exporter = exporter_to(collector)
     exporter.spans([a_span(), a_span(2)])
     exporter.log(LogRecord(1, "info", "words"))
-    family = Family("gatehouse.streams", "Streams.", "gauge")
+    family = MetricFamily("gatehouse.streams", "Streams.", "gauge")
     family.add(2)
     exporter.metrics([family])
-    await asyncio.to_thread(collector.until, lambda: collector.spans() and collector.logs() and collector.metrics())
+    await asyncio.to_thread(collector.wait_for, lambda: collector.spans() and collector.logs() and collector.metrics())
     await exporter.close()
     assert len(collector.spans()) == 2
     assert {name.lower(): value for name, value in collector.headers[0].items()}["x-token"] == "t"
@@ -152,31 +152,31 @@ async def test_what_waits_is_sent_when_the_gateway_stops(collector: Any) -> None
 
 
 async def test_a_collector_that_is_unwell_gets_everything_once_it_is_well(collector: Any) -> None:
-    collector.mood = "unwell"
+    collector.behaviour = "unavailable"
     exporter = exporter_to(collector)
     exporter.spans([a_span(number) for number in range(1, 6)])
-    await asyncio.to_thread(collector.until, lambda: collector.attempts >= 1)
-    collector.mood = "well"
-    await asyncio.to_thread(collector.until, lambda: len(collector.spans()) == 5)
+    await asyncio.to_thread(collector.wait_for, lambda: collector.attempts >= 1)
+    collector.behaviour = "healthy"
+    await asyncio.to_thread(collector.wait_for, lambda: len(collector.spans()) == 5)
     await exporter.close()
     assert exporter.failures["traces"] >= 1
     assert not exporter.dropped
 
 
 async def test_what_a_collector_refuses_is_dropped_and_counted(collector: Any) -> None:
-    collector.mood = "refusing"
+    collector.behaviour = "rejecting"
     exporter = exporter_to(collector)
     exporter.spans([a_span(), a_span(2)])
     await until(lambda: exporter.dropped["traces"] == 2)
     await exporter.close()
 
 
-@pytest.mark.parametrize("mood", ["unwell", "slow", "resetting"])
-async def test_while_a_collector_fails_memory_is_bounded_and_nobody_waits(collector: Any, mood: Any) -> None:
-    collector.mood = mood
+@pytest.mark.parametrize("behaviour", ["unavailable", "slow", "resetting"])
+async def test_while_a_collector_fails_memory_is_bounded_and_nobody_waits(collector: Any, behaviour: Any) -> None:
+    collector.behaviour = behaviour
     exporter = exporter_to(collector, timeout=0.2, bound=100, batch=10)
     exporter.spans([a_span()])
-    await asyncio.to_thread(collector.until, lambda: collector.attempts >= 1)
+    await asyncio.to_thread(collector.wait_for, lambda: collector.attempts >= 1)
     began = time.perf_counter()
     for number in range(1, 5001):
         exporter.spans([a_span(number)])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.telemetry.log import JsonFormatter, Lines, TextFormatter, as_line, clean, stamp
+from gateway.telemetry.log import JsonFormatter, LogLines, TextFormatter, as_line, clean, stamp
 
 HOSTILE = {
     "CRLF": 'a\r\n{"level":"info","message":"call"}',
@@ -122,7 +122,7 @@ def test_times_are_utc_to_the_millisecond() -> None:
 
 def test_without_a_clock_each_line_is_written_at_once() -> None:
     stream = io.StringIO()
-    lines = Lines(stream)
+    lines = LogLines(stream)
     lines.put("a")
     lines.put("b")
     assert stream.getvalue() == "a\nb\n"
@@ -131,7 +131,7 @@ def test_without_a_clock_each_line_is_written_at_once() -> None:
 def test_with_a_clock_lines_are_written_in_groups_and_none_is_lost() -> None:
     stream = io.StringIO()
     timers: list[Callable[[], None]] = []
-    lines = Lines(stream, lambda seconds, call: timers.append(call))
+    lines = LogLines(stream, lambda seconds, call: timers.append(call))
     for number in range(3):
         lines.put(str(number))
     assert (stream.getvalue(), len(timers)) == ("", 1)

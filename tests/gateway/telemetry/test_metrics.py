@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from gateway.contract import Call, ClientProfile
-from gateway.contract.trace_position import Hop
+from gateway.contract.trace_position import UpstreamHop
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.state.bus import MemoryBus
-from gateway.telemetry.metric_families import Family, Histogram, as_text, read_family, summed
+from gateway.telemetry.metric_families import Histogram, MetricFamily, as_text, read_family, summed
 from gateway.telemetry.metrics import MAX_CELLS, STAGES_EVERY, CallMetrics
-from gateway.telemetry.session_metrics import SessionTimes
-from gateway.telemetry.worker_metrics import Peers
+from gateway.telemetry.session_metrics import SessionDurations
+from gateway.telemetry.worker_metrics import WorkerMetrics
 from tests.gateway.fakes import a_call, a_route
 
 
@@ -44,7 +44,7 @@ def test_calls_are_counted_by_tenant_backend_tool_and_outcome() -> None:
 
 def test_the_conventions_histograms_have_their_names_buckets_and_attributes() -> None:
     call = a_call()
-    hop = Hop("lab", "c" * 16, "http", ("10.0.0.1", 3001))
+    hop = UpstreamHop("lab", "c" * 16, "http", ("10.0.0.1", 3001))
     hop.ended, hop.protocol = hop.started + 30_000_000, "2025-11-25"
     call.record.hops = [hop]
     seen = counted((call, None), (a_call(), ForeignError(-32000, "no")))
@@ -101,7 +101,7 @@ def test_a_session_at_a_server_is_told_likewise() -> None:
     for at in (100.0, 130.0):
         now[0] = at
         call = a_call()
-        hop = Hop("far", "b" * 16, "http", ("far.example", 8443))
+        hop = UpstreamHop("far", "b" * 16, "http", ("far.example", 8443))
         hop.protocol, hop.session = "2025-11-25", "there"
         call.record.hops = [hop]
         metrics.told(call)
@@ -115,7 +115,7 @@ def test_a_session_at_a_server_is_told_likewise() -> None:
 
 def test_sessions_that_ended_are_let_go_also_where_nobody_looks() -> None:
     now = [0.0]
-    times = SessionTimes(lambda: now[0])
+    times = SessionDurations(lambda: now[0])
     for number in range(10_000):
         now[0] = float(number)
         times.begin(str(number), ())
@@ -144,17 +144,17 @@ def test_the_number_of_series_is_bounded() -> None:
 
 
 def test_a_label_cannot_end_its_line() -> None:
-    family = Family("a.b", "Help.", "gauge")
+    family = MetricFamily("a.b", "Help.", "gauge")
     family.add(1, ("x", 'quo"te\nnew\\line'))
     assert as_text([family]).splitlines()[2] == r'a_b{x="quo\"te\nnew\\line"} 1'
 
 
 def test_families_pass_between_workers_and_add_up() -> None:
-    def one(value: float) -> list[Family]:
-        total, worst = Family("t", "T.", "counter"), Family("w", "W.", "gauge", together="max")
+    def one(value: float) -> list[MetricFamily]:
+        total, worst = MetricFamily("t", "T.", "counter"), MetricFamily("w", "W.", "gauge", together="max")
         total.add(value, ("a", "b"))
         worst.add(value)
-        spread = Family("h", "H.", "histogram", "s")
+        spread = MetricFamily("h", "H.", "histogram", "s")
         times = Histogram((1.0,))
         times.observe(value)
         spread.add(times)
@@ -169,8 +169,8 @@ async def test_one_reading_sums_the_workers_of_a_group_and_no_others() -> None:
     bus = MemoryBus("w1")
 
     def own(value: float) -> Any:
-        def families() -> list[Family]:
-            family = Family("t", "T.", "counter")
+        def families() -> list[MetricFamily]:
+            family = MetricFamily("t", "T.", "counter")
             family.add(value)
             return [family]
 
@@ -186,9 +186,9 @@ async def test_one_reading_sums_the_workers_of_a_group_and_no_others() -> None:
             return getattr(bus, name)
 
     mine, friend, stranger = (
-        Peers(As("w1"), "g", 2, own(1)),  # type: ignore[arg-type]
-        Peers(As("w2"), "g", 2, own(10)),  # type: ignore[arg-type]
-        Peers(As("w3"), "other", 2, own(100)),  # type: ignore[arg-type]
+        WorkerMetrics(As("w1"), "g", 2, own(1)),  # type: ignore[arg-type]
+        WorkerMetrics(As("w2"), "g", 2, own(10)),  # type: ignore[arg-type]
+        WorkerMetrics(As("w3"), "other", 2, own(100)),  # type: ignore[arg-type]
     )
     tasks = [asyncio.create_task(each.run()) for each in (mine, friend, stranger)]
     await asyncio.sleep(0)
@@ -205,4 +205,4 @@ async def test_one_reading_sums_the_workers_of_a_group_and_no_others() -> None:
     ("kind", "unit", "shown"), [("counter", "s", "a_b_seconds_total"), ("gauge", "By", "a_b_bytes")]
 )
 def test_prometheus_names_end_in_their_unit(kind: Any, unit: str, shown: str) -> None:
-    assert Family("a.b", "", kind, unit).shown == shown
+    assert MetricFamily("a.b", "", kind, unit).shown == shown

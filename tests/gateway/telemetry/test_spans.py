@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from gateway.contract import Call, ClientProfile, CurrentCall, Manifest, Record
-from gateway.contract.trace_position import Hop, TracePosition
+from gateway.contract.trace_position import TracePosition, UpstreamHop
 from gateway.edge.correlation import trace_context
 from gateway.errors import Fault, ForeignError, Kind, UnknownName
-from gateway.telemetry.call_telemetry import Spans
+from gateway.telemetry.call_telemetry import SpanRecorder
 from gateway.telemetry.sampling import Sampler
 from gateway.telemetry.span import Span
-from gateway.telemetry.work_span import Done
+from gateway.telemetry.work_span import FinishedWork
 from tests.gateway.fakes import ALICE, FakeBackend, a_call, a_route
 from tests.gateway.telemetry.test_log import KEY
-from tests.peers.otel_conventions import Situation, conventional, named, said
+from tests.peers.otel_conventions import Situation, expected_attributes, expected_name, without_gatehouse_attributes
 
 PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 
@@ -32,7 +32,7 @@ def ended(
     elif isinstance(exc, ForeignError):
         call.record.outcome = f"error:{exc.code}"
     kept: list[Span] = []
-    Spans([kept.extend], **more).told(call, result, exc)
+    SpanRecorder([kept.extend], **more).told(call, result, exc)
     return kept
 
 
@@ -139,8 +139,8 @@ def test_a_server_span_says_what_the_conventions_table_says_and_no_more(
     call: Call, exc: BaseException | None, at: Situation
 ) -> None:
     (span,) = ended(call, exc)
-    assert conventional(span.attributes) == said(at)
-    assert (span.name, span.kind) == (named(at), at.kind)
+    assert without_gatehouse_attributes(span.attributes) == expected_attributes(at)
+    assert (span.name, span.kind) == (expected_name(at), at.kind)
     assert (span.error is not None) == (at.error is not None)
 
 
@@ -170,8 +170,8 @@ def test_a_client_span_says_what_the_conventions_table_says_and_no_more(more: di
     call = a_call(client=handshake(), peer=("10.1.2.3", 5))
     call.record.hops = [hop(**more)]
     _, span = ended(call)
-    assert conventional(span.attributes) == said(at)
-    assert (span.name, span.kind) == (named(at), at.kind)
+    assert without_gatehouse_attributes(span.attributes) == expected_attributes(at)
+    assert (span.name, span.kind) == (expected_name(at), at.kind)
     assert (span.error is not None) == (at.error is not None)
 
 
@@ -252,8 +252,8 @@ def test_a_result_that_says_it_failed_is_a_tool_error() -> None:
     assert span.error == ""
 
 
-def hop(**more: Any) -> Hop:
-    made = Hop("lab", "c" * 16, "http", ("10.0.0.1", 3001))
+def hop(**more: Any) -> UpstreamHop:
+    made = UpstreamHop("lab", "c" * 16, "http", ("10.0.0.1", 3001))
     made.protocol, made.request_id, made.ended = "2026-07-28", 5, made.started + 3_000_000
     for name, value in more.items():
         setattr(made, name, value)
@@ -294,7 +294,9 @@ def worked(exc: BaseException | None = None, share: float = 1.0, took: float = 0
     here, started = CurrentCall(ALICE, "cid", 0.0, {}), time.perf_counter_ns()
     place = TracePosition("a" * 32, "b" * 16, "c" * 16, share == 1.0)
     kept: list[Span] = []
-    Spans([kept.extend]).worked(Done("lab", "Sow", here, place, started, started + int(took * 1e9), about, exc))
+    SpanRecorder([kept.extend]).worked(
+        FinishedWork("lab", "Sow", here, place, started, started + int(took * 1e9), about, exc)
+    )
     return kept
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 
 from gateway.contract import Call, Caller, ClientProfile, Json
-from gateway.upstream.conversation import Talk
-from gateway.upstream.lists import Hearing
-from gateway.upstream.remote import Era, OwnSessions, Transport
+from gateway.upstream.conversation import MessageHandler
+from gateway.upstream.lists import ChangeListener
+from gateway.upstream.remote import Era, IsolatedSessions, Transport
 
 Carry = Callable[[Call], Awaitable[Json]]
 
@@ -13,7 +13,7 @@ Carry = Callable[[Call], Awaitable[Json]]
 class FarLink:
     transport: Transport = "http"
     address: tuple[str, int] | None = None
-    own: OwnSessions | None = None
+    own: IsolatedSessions | None = None
     known: frozenset[Era] | None = frozenset({"modern"})
 
     def __init__(self, carry: Carry) -> None:
@@ -28,7 +28,7 @@ class FarLink:
     def doubt(self) -> None:
         """It stays what it is."""
 
-    async def carry(self, call: Call, era: Era, params: Json, talk: Talk, trace: Mapping[str, str]) -> Json:
+    async def carry(self, call: Call, era: Era, params: Json, talk: MessageHandler, trace: Mapping[str, str]) -> Json:
         return await self._carry(call)
 
     async def hello(self) -> Json:
@@ -37,7 +37,7 @@ class FarLink:
     async def ask(self, method: str, params: Json) -> Json:
         return {}
 
-    async def listen(self, hearing: Talk) -> None:
+    async def listen(self, hearing: MessageHandler) -> None:
         """It never changes."""
 
     def audience(self, caller: Caller) -> str | None:
@@ -46,7 +46,7 @@ class FarLink:
     def party(self, caller: Caller, client: ClientProfile) -> Hashable:
         return caller.principal
 
-    async def hear(self, caller: Caller, client: ClientProfile, uris: frozenset[str], hearing: Hearing) -> None:
+    async def hear(self, caller: Caller, client: ClientProfile, uris: frozenset[str], hearing: ChangeListener) -> None:
         """There is nothing to hear."""
 
     async def close(self) -> None:

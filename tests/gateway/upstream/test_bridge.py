@@ -13,12 +13,12 @@ import uvicorn
 from fastapi import FastAPI
 
 from gateway.contract import Caller
-from gateway.edge.stream_expiry import Tenures
+from gateway.edge.stream_expiry import StreamExpiry
 from gateway.edge.studio_bridge import bridge_router
 from gateway.errors import Fault, Kind
 from gateway.state.bus import MemoryBus
 from gateway.upstream.bridge import BackendBridge, Bridges
-from tests.backends.roblox.fake_studio import Json, Peer
+from tests.backends.roblox.fake_studio import FakeStudio, Json
 from tests.quiet import QuietServer
 
 SCOPES = frozenset({"bridge:roblox"})
@@ -56,7 +56,7 @@ class Relay:
 async def _serving(port: int = 0, cut: float = 0.2) -> AsyncIterator[Relay]:
     bridges = Bridges(MemoryBus(), cut=cut)
     app = FastAPI()
-    app.include_router(bridge_router(bridges, _authenticate, Tenures()))
+    app.include_router(bridge_router(bridges, _authenticate, StreamExpiry()))
     server = QuietServer(uvicorn.Config(app, port=port, log_config=None, access_log=False, lifespan="off"))
     async with server.running(force=True) as bound:
         yield Relay(f"http://127.0.0.1:{bound}", bridges, bridges.for_backend("roblox"))
@@ -73,19 +73,19 @@ async def _silent(request: Json) -> Json | None:
 
 
 async def test_an_answer_comes_back_whole(relay: Relay) -> None:
-    async with Peer(relay.base, "alice") as studio:
-        await studio.ready()
+    async with FakeStudio(relay.base, "alice") as studio:
+        await studio.wait_until_connected()
         answer = await relay.ask(n=1)
         assert answer["payload"] == {"operation": "x.y", "n": 1}
-        request = studio.asked[0]
+        request = studio.requests[0]
         assert {"requestId", "correlationId", "operation", "timestamp", "idempotencyKey", "payload"} == request.keys()
         assert request["idempotencyKey"] == request["requestId"]
 
 
 async def test_the_handshake_gives_the_studio_its_own_token_back(relay: Relay) -> None:
-    async with Peer(relay.base, "alice") as studio:
-        await studio.ready()
-        auth, hello = studio.seen
+    async with FakeStudio(relay.base, "alice") as studio:
+        await studio.wait_until_connected()
+        auth, hello = studio.received
         assert auth["payload"] == {"token": "alice", "clientName": "gatehouse"}
         assert hello["payload"] == {"protocolVersion": "1.1", "clientName": "gatehouse"}
         peer = relay.bridge.peers(ALICE)[0]
@@ -94,8 +94,8 @@ async def test_the_handshake_gives_the_studio_its_own_token_back(relay: Relay) -
 
 
 async def test_a_bearer_header_serves_as_well(relay: Relay) -> None:
-    async with Peer(relay.base, "alice", authorization="Bearer alice") as studio:
-        await studio.ready()
+    async with FakeStudio(relay.base, "alice", authorization="Bearer alice") as studio:
+        await studio.wait_until_connected()
         assert (await relay.ask())["success"] is True
 
 
@@ -109,8 +109,8 @@ async def test_answers_find_their_question_in_whatever_order(relay: Relay) -> No
                 await studio.send({"requestId": each["requestId"], "success": True, "payload": each["payload"]})
         return None
 
-    async with Peer(relay.base, "alice", answer=backwards) as studio:
-        await studio.ready()
+    async with FakeStudio(relay.base, "alice", answer=backwards) as studio:
+        await studio.wait_until_connected()
         answers = await asyncio.gather(*(relay.ask(n=n) for n in range(20)))
     assert [answer["payload"]["n"] for answer in answers] == list(range(20))
 
@@ -127,8 +127,8 @@ async def test_one_timed_out_request_does_not_disturb_the_next_thousand(relay: R
             assert await studio.send({"requestId": first["requestId"], "success": True, "payload": {"n": -1}}) == 204
         return {"success": True, "payload": request["payload"]}
 
-    async with Peer(relay.base, "alice", answer=answer) as studio:
-        await studio.ready()
+    async with FakeStudio(relay.base, "alice", answer=answer) as studio:
+        await studio.wait_until_connected()
         with pytest.raises(Fault) as caught:
             await relay.ask(timeout=0.1, late=True)
         assert caught.value.kind is Kind.TIMEOUT
@@ -148,19 +148,19 @@ async def test_a_request_that_nobody_waits_for_any_more_is_not_handed_out(relay:
 
 
 async def test_killing_the_studio_in_mid_call_is_unavailable_and_the_call_after_its_return_works(relay: Relay) -> None:
-    async with Peer(relay.base, "alice", answer=_silent) as studio:
-        await studio.ready()
+    async with FakeStudio(relay.base, "alice", answer=_silent) as studio:
+        await studio.wait_until_connected()
         asking = asyncio.create_task(relay.ask(timeout=30))
-        while not studio.asked:
+        while not studio.requests:
             await studio.arrived.wait()
             studio.arrived.clear()
         await relay.polling(True)
-        await studio.vanish()
+        await studio.kill()
         with pytest.raises(Fault, match="connection was lost") as caught:
             await asking
         assert (caught.value.kind, caught.value.retryable) == (Kind.UNAVAILABLE, False)
-    async with Peer(relay.base, "alice") as studio:
-        await studio.ready()
+    async with FakeStudio(relay.base, "alice") as studio:
+        await studio.wait_until_connected()
         assert (await relay.ask())["success"] is True
 
 
@@ -190,9 +190,9 @@ async def test_the_studio_reconnects_by_itself_when_the_gateway_is_started_anew(
 
 
 async def test_the_same_key_and_name_replace_a_session_and_another_name_adds_one(relay: Relay) -> None:
-    async with Peer(relay.base, "alice", name="one") as one, Peer(relay.base, "alice", name="two") as two:
-        await one.ready()
-        await two.ready()
+    async with FakeStudio(relay.base, "alice", name="one") as one, FakeStudio(relay.base, "alice", name="two") as two:
+        await one.wait_until_connected()
+        await two.wait_until_connected()
         assert {peer["name"] for peer in relay.bridge.peers(ALICE)} == {"one", "two"}
         async with httpx.AsyncClient(verify=False, base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
             old, opened = one.session, one.opened
@@ -211,31 +211,31 @@ async def test_a_key_has_at_most_32_studios_and_the_oldest_goes(relay: Relay) ->
 
 
 async def test_an_answer_for_a_worker_that_is_gone_is_dropped(relay: Relay) -> None:
-    async with Peer(relay.base, "alice") as studio:
-        await studio.ready()
+    async with FakeStudio(relay.base, "alice") as studio:
+        await studio.wait_until_connected()
         assert await studio.send({"requestId": "dead.1.x", "success": True, "payload": {}}) == 204
 
 
 async def test_studios_of_two_tenants_never_meet(relay: Relay) -> None:
-    async with Peer(relay.base, "alice") as hers, Peer(relay.base, "eve") as others:
-        await hers.ready()
-        await others.ready()
+    async with FakeStudio(relay.base, "alice") as hers, FakeStudio(relay.base, "eve") as others:
+        await hers.wait_until_connected()
+        await others.wait_until_connected()
         assert [peer["id"] for peer in relay.bridge.peers(EVE)] == [others.session]
         with pytest.raises(Fault):
             await relay.ask(EVE, peer=hers.session)
         await asyncio.gather(*(relay.ask(caller, n=n) for n in range(20) for caller in (ALICE, EVE)))
-        assert len(hers.asked) == len(others.asked) == 20
+        assert len(hers.requests) == len(others.requests) == 20
 
 
 async def test_a_studio_cannot_answer_for_another(relay: Relay) -> None:
-    async with Peer(relay.base, "alice", answer=_silent) as hers, Peer(relay.base, "eve") as others:
-        await hers.ready()
-        await others.ready()
+    async with FakeStudio(relay.base, "alice", answer=_silent) as hers, FakeStudio(relay.base, "eve") as others:
+        await hers.wait_until_connected()
+        await others.wait_until_connected()
         asking = asyncio.create_task(relay.ask(timeout=5))
-        while not hers.asked:
+        while not hers.requests:
             await hers.arrived.wait()
             hers.arrived.clear()
-        request_id = hers.asked[0]["requestId"]
+        request_id = hers.requests[0]["requestId"]
         assert await others.send({"requestId": request_id, "success": True, "payload": {"forged": True}}) == 204
         assert await hers.send({"requestId": request_id, "success": True, "payload": {"forged": False}}) == 204
         assert (await asking)["payload"] == {"forged": False}
@@ -310,10 +310,10 @@ async def test_a_plugin_that_was_loaded_anew_is_greeted_again(relay: Relay) -> N
             return {"success": False, "error": {"code": "ACCESS_DENIED", "message": "bridge.hello required"}}
         return {"success": True, "payload": {}}
 
-    async with Peer(relay.base, "alice", answer=answer) as studio:
-        await studio.ready()
+    async with FakeStudio(relay.base, "alice", answer=answer) as studio:
+        await studio.wait_until_connected()
         assert (await relay.ask())["success"] is True
-        assert [each["operation"] for each in studio.seen].count("bridge.hello") == 2
+        assert [each["operation"] for each in studio.received].count("bridge.hello") == 2
 
 
 async def test_with_no_studio_at_all_it_is_unavailable(relay: Relay) -> None:

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from gateway.errors import Fault, Kind
-from gateway.upstream.bulkhead import Bulkhead, Room
+from gateway.upstream.bulkhead import Bulkhead, Capacity
 
 
 async def _queued(bulkhead: Bulkhead, tenant: str) -> "asyncio.Task[None]":
@@ -15,7 +15,7 @@ async def _queued(bulkhead: Bulkhead, tenant: str) -> "asyncio.Task[None]":
 
 
 async def test_a_place_that_is_left_goes_to_whoever_waited_longest() -> None:
-    bulkhead = Bulkhead("far", Room(1, 1, 4))
+    bulkhead = Bulkhead("far", Capacity(1, 1, 4))
     assert bulkhead.take("a")
     assert not bulkhead.take("b")
     first, second = await _queued(bulkhead, "b"), await _queued(bulkhead, "c")
@@ -30,7 +30,7 @@ async def test_a_place_that_is_left_goes_to_whoever_waited_longest() -> None:
 
 
 async def test_one_tenant_cannot_take_all_places_nor_the_whole_queue() -> None:
-    bulkhead = Bulkhead("far", Room(4, 2, 4))
+    bulkhead = Bulkhead("far", Capacity(4, 2, 4))
     assert [bulkhead.take("greedy") for _ in range(3)] == [True, True, False]
     waiting = [await _queued(bulkhead, "greedy") for _ in range(2)]
     with pytest.raises(Fault) as full:
@@ -47,7 +47,7 @@ async def test_one_tenant_cannot_take_all_places_nor_the_whole_queue() -> None:
 
 
 async def test_a_freed_place_skips_those_whose_tenant_has_its_share() -> None:
-    bulkhead = Bulkhead("far", Room(3, 2, 4))
+    bulkhead = Bulkhead("far", Capacity(3, 2, 4))
     assert [bulkhead.take(tenant) for tenant in "aab"] == [True, True, True]
     mine, theirs = await _queued(bulkhead, "a"), await _queued(bulkhead, "b")
     bulkhead.leave("b")
@@ -58,7 +58,7 @@ async def test_a_freed_place_skips_those_whose_tenant_has_its_share() -> None:
 
 
 async def test_whoever_gives_up_just_as_its_turn_comes_hands_the_place_on() -> None:
-    bulkhead = Bulkhead("far", Room(1, 1, 4))
+    bulkhead = Bulkhead("far", Capacity(1, 1, 4))
     bulkhead.take("a")
     first, second = await _queued(bulkhead, "b"), await _queued(bulkhead, "c")
     bulkhead.leave("a")
@@ -68,7 +68,7 @@ async def test_whoever_gives_up_just_as_its_turn_comes_hands_the_place_on() -> N
 
 
 async def test_a_call_that_waits_for_a_person_leaves_its_place_meanwhile_and_is_sure_of_it_after() -> None:
-    bulkhead = Bulkhead("far", Room(1, 1, 4))
+    bulkhead = Bulkhead("far", Capacity(1, 1, 4))
     bulkhead.take("a")
     bulkhead.leave("a")
     assert bulkhead.take("b")

@@ -6,9 +6,8 @@ import pytest
 
 from gateway.contract import Json
 from gateway.errors import Fault
-from gateway.upstream.channel_pool import EACH, Pipes, Whose
-from gateway.upstream.concurrency import Starts
-from gateway.upstream.jsonrpc_channel import Pipe
+from gateway.upstream.channel_pool import EACH, ChannelPool, Whose
+from gateway.upstream.concurrency import StartLimiter
 from gateway.upstream.remote import Era
 
 
@@ -24,15 +23,15 @@ class Idle:
         self.dead = True
 
 
-def pipes(most: int) -> Pipes:
-    return Pipes("far", lambda: cast("Pipe", Idle()), most, Starts(most))
+def pipes(most: int) -> ChannelPool:
+    return ChannelPool("far", lambda: cast("Pipe", Idle()), most, StartLimiter(most))
 
 
-def owners(of: Pipes) -> list[str]:
+def owners(of: ChannelPool) -> list[str]:
     return sorted(whose[0] for whose, _ in of.alive() if whose)
 
 
-async def opened(of: Pipes, *whose: Any) -> Any:
+async def opened(of: ChannelPool, *whose: Any) -> Any:
     key: Whose = whose
     return await of.get(key, {}, "handshake")
 

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.contract import Caller, CurrentCall, Json, NullWire, TracePosition
 from gateway.errors import Fault, Kind
-from gateway.telemetry.work_span import Done
+from gateway.telemetry.work_span import FinishedWork
 from gateway.upstream.host import CURRENT_CALL, HostServices, ModuleHost
 from tests.gateway.fakes import ALICE
 
@@ -28,7 +28,7 @@ class Shelf:
 
 
 def home(
-    folder: Path, opened: asyncio.Event | None = None, worked: list[Done] | None = None, **more: Any
+    folder: Path, opened: asyncio.Event | None = None, worked: list[FinishedWork] | None = None, **more: Any
 ) -> tuple[ModuleHost, Shelf]:
     shelf = Shelf()
     nothing: Any = object()
@@ -114,7 +114,7 @@ async def test_on_a_call_of_the_house_nobody_hears_and_nobody_can_be_asked() -> 
 
 
 def test_a_piece_of_work_stands_below_the_call_and_whatever_is_done_in_it_below_the_piece(tmp_path: Path) -> None:
-    done: list[Done] = []
+    done: list[FinishedWork] = []
     made, _ = home(tmp_path, worked=done)
     call = TracePosition("a" * 32, "b" * 16, "c" * 16, True)
     token = CURRENT_CALL.set(CurrentCall(ALICE, "cid", 1.0, {}, call))
@@ -139,7 +139,7 @@ def test_a_piece_of_work_stands_below_the_call_and_whatever_is_done_in_it_below_
 
 
 def test_what_a_piece_of_work_raises_is_told_and_goes_on(tmp_path: Path) -> None:
-    done: list[Done] = []
+    done: list[FinishedWork] = []
     made, _ = home(tmp_path, worked=done)
     with pytest.raises(LookupError):
         made.span("outside of a call")

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.upstream.lists import LONGEST_PAUSE, Follower
+from gateway.upstream.lists import LONGEST_PAUSE, ListWatcher
 from tests.gateway.fakes import Clock, until
 
 
@@ -25,7 +25,7 @@ class Listening:
 @pytest.mark.parametrize("end", [None, Fault(Kind.UNAVAILABLE, "gone"), ValueError("odd"), KeyError("x")])
 async def test_whatever_ends_the_listening_it_begins_again(end: BaseException | None) -> None:
     clock, listening = Clock(), Listening(end, end)
-    follower = Follower("far", listening)
+    follower = ListWatcher("far", listening)
     follower.start()
     for times in (1, 2, 3):
         await until(lambda times=times: listening.begun == times)
@@ -36,7 +36,7 @@ async def test_whatever_ends_the_listening_it_begins_again(end: BaseException | 
 
 async def test_a_server_that_does_not_tell_is_not_asked_again() -> None:
     clock, listening = Clock(), Listening(ForeignError(-32601, "no"))
-    follower = Follower("far", listening)
+    follower = ListWatcher("far", listening)
     follower.start()
     await until(lambda: listening.begun == 1)
     await clock.forward(LONGEST_PAUSE)

@@ -83,7 +83,7 @@ async def test_a_handler_may_ask_a_client_of_the_handshake_era() -> None:
 
 
 async def test_a_resource_a_template_a_prompt_and_a_completion_answer() -> None:
-    async with rig(owns=("note://",)) as running:
+    async with rig(uri_prefixes=("note://",)) as running:
         first = (await running.modern("resources/read", {"uri": "note://one"})).json["result"]
         second = (await running.modern("resources/read", {"uri": "note://by/7"})).json["result"]
         prompt = (await running.modern("prompts/get", {"name": "lab_greet", "arguments": {"name": "Ann"}})).json[
@@ -97,7 +97,7 @@ async def test_a_resource_a_template_a_prompt_and_a_completion_answer() -> None:
 
 
 async def test_an_unknown_resource_has_each_eras_own_number() -> None:
-    async with rig(owns=("note://",)) as running:
+    async with rig(uri_prefixes=("note://",)) as running:
         new = await running.modern("resources/read", {"uri": "note://none"})
         old = await running.legacy(await running.session(), "resources/read", {"uri": "note://none"})
     assert (new.status, new.json["error"]["code"], new.json["error"]["data"]["uri"]) == (400, -32602, "note://none")
@@ -154,7 +154,7 @@ async def test_a_prompts_fault_keeps_its_kind() -> None:
 
 
 async def test_a_resources_fault_keeps_its_kind() -> None:
-    async with rig(owns=("note://",)) as running:
+    async with rig(uri_prefixes=("note://",)) as running:
         error = (await running.modern("resources/read", {"uri": "note://faulty"})).json["error"]
     assert (error["code"], error["data"].get("kind")) == (503, "unavailable")
 
@@ -170,7 +170,7 @@ async def test_the_words_of_a_tool_error_are_meant_for_the_client() -> None:
 async def test_the_text_of_an_unknown_exception_never_leaves_the_house(
     era: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with rig(owns=("note://",)) as running:
+    async with rig(uri_prefixes=("note://",)) as running:
         papers = [await called(running, "fail", era, how="else")]
         session = await running.session()
         for method, params in (

@@ -22,7 +22,7 @@ PAIR = """
     class Options(BaseModel):
         model_config = ConfigDict(extra="forbid")
         size: int = 1
-    manifest = Manifest(options=Options, effects={"a": 0, "b": 2}, timeouts={"a": 5.0}, faults="protocol")
+    manifest = Manifest(options=Options, effects={"a": 0, "b": 2}, timeouts={"a": 5.0}, error_style="protocol")
     homes = []
     def server(home):
         homes.append(home)

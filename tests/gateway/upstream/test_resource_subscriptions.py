@@ -7,8 +7,8 @@ import pytest
 
 from gateway.contract import MODERN, Caller, ClientProfile, ListChange, ResourceInterest
 from gateway.errors import ForeignError
-from gateway.upstream.lists import Hearing
-from gateway.upstream.resource_subscriptions import Watches
+from gateway.upstream.lists import ChangeListener
+from gateway.upstream.resource_subscriptions import ResourceSubscriptions
 from tests.gateway.fakes import ALICE, BOB, until
 
 CLIENT = ClientProfile(MODERN, {})
@@ -19,12 +19,12 @@ class Server:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, frozenset[str]]] = []
-        self.hearings: dict[str, list[tuple[frozenset[str], Hearing]]] = {}
+        self.hearings: dict[str, list[tuple[frozenset[str], ChangeListener]]] = {}
 
     def party(self, caller: Caller, client: ClientProfile) -> Hashable:
         return caller.principal
 
-    async def hear(self, caller: Caller, client: ClientProfile, uris: frozenset[str], hearing: Hearing) -> None:
+    async def hear(self, caller: Caller, client: ClientProfile, uris: frozenset[str], hearing: ChangeListener) -> None:
         self.asked.append((caller.subject, uris))
         if any("bad" in uri for uri in uris):
             raise ForeignError(-32602, f"{caller.subject} may not watch that")
@@ -50,7 +50,7 @@ def want(caller: Caller, *uris: str) -> ResourceInterest:
 
 async def test_what_one_is_refused_fails_nobody_elses_subscription() -> None:
     server = Server()
-    watches = Watches("far", server, _nobody)
+    watches = ResourceSubscriptions("far", server, _nobody)
     with pytest.raises(ForeignError, match="alice may not"):
         await watches.want([want(ALICE, "bad")])
     for uri in ("good", "fine"):
@@ -62,7 +62,7 @@ async def test_what_one_is_refused_fails_nobody_elses_subscription() -> None:
 
 async def test_whoever_asks_again_for_what_was_refused_is_told_again() -> None:
     server = Server()
-    watches = Watches("far", server, _nobody)
+    watches = ResourceSubscriptions("far", server, _nobody)
     for _ in range(2):
         with pytest.raises(ForeignError, match="bob may not"):
             await watches.want([want(ALICE, "good"), want(BOB, "bad")])
@@ -73,7 +73,7 @@ async def test_whoever_asks_again_for_what_was_refused_is_told_again() -> None:
 
 async def test_a_refused_subscription_takes_none_from_those_that_stand() -> None:
     server = Server()
-    watches = Watches("far", server, _nobody)
+    watches = ResourceSubscriptions("far", server, _nobody)
     await watches.want([want(ALICE, "good")])
     with pytest.raises(ForeignError, match="alice may not"):
         await watches.want([want(ALICE, "good", "bad")])

@@ -8,7 +8,7 @@ from mcp.shared.exceptions import NoBackChannelError
 
 from gateway.contract import ClientProfile, Json, ListChange
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.upstream.sdk_session import Channel, Session, Standalone
+from gateway.upstream.sdk_session import CallChannel, SdkSession, StandaloneChannel
 from tests.gateway.fakes import FakeWire, a_call
 
 OLD = ClientProfile("2025-11-25", {"elicitation": {}, "roots": {}}, {"name": "c", "version": "1"}, session="s")
@@ -23,13 +23,13 @@ class Refusing(FakeWire):
         raise self.exc
 
 
-def heard() -> tuple[list[ListChange], Standalone]:
+def heard() -> tuple[list[ListChange], StandaloneChannel]:
     changes: list[ListChange] = []
-    return changes, Standalone(changes.append)
+    return changes, StandaloneChannel(changes.append)
 
 
-def session(call: Any) -> Session:
-    return Session(call, heard()[1], call.meta if call else None)
+def session(call: Any) -> SdkSession:
+    return SdkSession(call, heard()[1], call.meta if call else None)
 
 
 async def test_a_question_goes_to_the_wire_and_its_answer_comes_back() -> None:
@@ -47,7 +47,7 @@ async def test_a_handler_may_list_the_clients_roots() -> None:
 
 
 async def test_a_clients_refusal_is_the_sdks_own_error() -> None:
-    channel = Channel(a_call(client=OLD, wire=Refusing(ForeignError(-1, "no", {"a": 1}))), heard()[1])
+    channel = CallChannel(a_call(client=OLD, wire=Refusing(ForeignError(-1, "no", {"a": 1}))), heard()[1])
     with pytest.raises(MCPError) as refused:
         await channel.send_raw_request("roots/list", {})
     assert (refused.value.error.code, refused.value.error.message, refused.value.error.data) == (-1, "no", {"a": 1})
@@ -55,7 +55,7 @@ async def test_a_clients_refusal_is_the_sdks_own_error() -> None:
 
 async def test_a_fault_while_asking_is_kept_as_the_cause() -> None:
     fault = Fault(Kind.UNSUPPORTED, "It cannot.")
-    channel = Channel(a_call(client=OLD, wire=Refusing(fault)), heard()[1])
+    channel = CallChannel(a_call(client=OLD, wire=Refusing(fault)), heard()[1])
     with pytest.raises(MCPError) as refused:
         await channel.send_raw_request("roots/list", {})
     assert (refused.value.error.code, refused.value.__cause__) == (-32041, fault)
@@ -63,7 +63,7 @@ async def test_a_fault_while_asking_is_kept_as_the_cause() -> None:
 
 async def test_without_a_call_nobody_can_be_asked() -> None:
     changes, standalone = heard()
-    channel = Channel(None, standalone)
+    channel = CallChannel(None, standalone)
     assert not channel.can_send_request
     for way in (channel, standalone):
         with pytest.raises(NoBackChannelError):
@@ -86,21 +86,21 @@ async def test_changes_are_heard_by_the_house_and_not_told_to_the_one_client(
 ) -> None:
     changes, standalone = heard()
     wire = FakeWire()
-    await Channel(a_call(wire=wire), standalone).notify(method, params)
+    await CallChannel(a_call(wire=wire), standalone).notify(method, params)
     assert changes == [change]
     assert wire.said == []
 
 
 async def test_progress_carries_the_callers_own_token_and_is_silent_without_one() -> None:
     wire = FakeWire()
-    channel = Channel(a_call(params={"_meta": {"progressToken": 0}}, wire=wire), heard()[1])
+    channel = CallChannel(a_call(params={"_meta": {"progressToken": 0}}, wire=wire), heard()[1])
     await channel.progress(1)
     await channel.progress(2, 4, "half")
     assert [params for _, params in wire.said] == [
         {"progressToken": 0, "progress": 1},
         {"progressToken": 0, "progress": 2, "total": 4, "message": "half"},
     ]
-    await Channel(a_call(params={}, wire=wire), heard()[1]).progress(3)
+    await CallChannel(a_call(params={}, wire=wire), heard()[1]).progress(3)
     assert len(wire.said) == 2
 
 

@@ -2,13 +2,13 @@
 
 import asyncio
 
-from gateway.upstream.concurrency import Starts
+from gateway.upstream.concurrency import StartLimiter
 
 
 class Crowd:
     """Each start is under way until it is let go."""
 
-    def __init__(self, starts: Starts, count: int) -> None:
+    def __init__(self, starts: StartLimiter, count: int) -> None:
         self.started: list[int] = []
         self.leave = [asyncio.Event() for _ in range(count)]
         self._starts = starts
@@ -26,7 +26,7 @@ class Crowd:
 
 
 async def test_no_more_than_so_many_start_at_once_and_each_in_its_turn() -> None:
-    crowd = Crowd(Starts(2, long=60), 5)
+    crowd = Crowd(StartLimiter(2, long=60), 5)
     await crowd.began(2)
     await asyncio.sleep(0.01)
     assert crowd.started == [0, 1]
@@ -40,7 +40,7 @@ async def test_no_more_than_so_many_start_at_once_and_each_in_its_turn() -> None
 
 
 async def test_one_that_takes_long_lets_the_next_begin_and_frees_its_place_only_once() -> None:
-    starts = Starts(1, long=0.2)
+    starts = StartLimiter(1, long=0.2)
     crowd = Crowd(starts, 2)
     await crowd.began(2)  # the first still hangs
     crowd.leave[0].set()
@@ -58,7 +58,7 @@ async def test_one_that_takes_long_lets_the_next_begin_and_frees_its_place_only_
 
 
 async def test_a_place_is_free_again_after_a_start_that_was_given_up() -> None:
-    starts = Starts(1, long=60)
+    starts = StartLimiter(1, long=60)
     crowd = Crowd(starts, 2)
     await crowd.began(1)
     crowd.tasks[0].cancel()

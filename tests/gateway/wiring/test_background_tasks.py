@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from gateway.wiring.host_services import Tasks
+from gateway.wiring.host_services import BackgroundTasks
 
 
 async def forever() -> None:
@@ -15,7 +15,7 @@ async def forever() -> None:
 
 
 async def test_work_that_is_stopped_before_it_began_leaves_no_warning() -> None:
-    tasks = Tasks()
+    tasks = BackgroundTasks()
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         tasks.spawn(forever())
@@ -28,7 +28,7 @@ async def test_work_that_fails_is_logged_with_its_cause(caplog: pytest.LogCaptur
     async def fail() -> None:
         raise RuntimeError("why")
 
-    tasks = Tasks()
+    tasks = BackgroundTasks()
     with caplog.at_level(logging.ERROR, "gatehouse"):
         tasks.spawn(fail())
         while not caplog.records:

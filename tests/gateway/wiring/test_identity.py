@@ -10,10 +10,10 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from gateway.auth.embedded_issuer import Embedded, Grant, new_family
-from gateway.auth.tokens import Resources
+from gateway.auth.embedded_issuer import EmbeddedIssuer, OAuthGrant, new_family
+from gateway.auth.tokens import ProtectedResources
 from gateway.errors import Fault, Kind
-from tests.peers.open_stream import listening
+from tests.peers.open_stream import open_stream
 
 Json = dict[str, Any]
 EVERYDAY = frozenset({"mcp:list", "mcp:call", "mcp:call:write"})
@@ -33,8 +33,10 @@ def token(gateway: Any, lasts: int | None = None, **changes: Any) -> str:
     }
     identity = gateway.house.identity
     if lasts is None:
-        return identity.embedded.mint(Grant(**given))
-    return Embedded(gateway.base, Resources(gateway.base), identity.signing, lasts).mint(Grant(**given))
+        return identity.embedded.mint(OAuthGrant(**given))
+    return EmbeddedIssuer(gateway.base, ProtectedResources(gateway.base), identity.signing, lasts).mint(
+        OAuthGrant(**given)
+    )
 
 
 def challenge(answer: httpx.Response) -> dict[str, str]:
@@ -166,7 +168,7 @@ async def signed(gateway: Any, **changes: Any) -> str:
     identity = gateway.house.identity
     await identity.users.put("default", "alice", None, ALL)
     given: Json = {"tenant": "default", "subject": "alice", "kind": "user", "groups": frozenset(), "client": "c"}
-    return identity.embedded.mint(Grant(**given, family=new_family(), **changes))
+    return identity.embedded.mint(OAuthGrant(**given, family=new_family(), **changes))
 
 
 async def test_threat_5_a_module_calls_no_more_for_a_token_than_the_endpoint_it_is_for_has(start: Any) -> None:
@@ -280,9 +282,9 @@ async def test_threat_8_what_another_process_revokes_is_refused_here_and_its_str
     async with start() as first, run(first.house.settings.data_dir.parent) as second:
         family = new_family()
         given = token(first, family=family)
-        async with listening(first.as_(given)) as stream:
+        async with open_stream(first.as_(given)) as stream:
             await second.house.identity.revocations.add("family", family, 600)
-            await asyncio.wait_for(stream.over(), 5)
+            await asyncio.wait_for(stream.wait_for_end(), 5)
         assert (await first.as_(given).post("tools/list")).status_code == 401
 
 
@@ -291,8 +293,8 @@ async def test_threat_7_an_open_stream_ends_with_its_token(start: Any, handshake
     async with start() as gateway:
         began = time.time()
         gateway.house.identity.tenures._grace = 0.0
-        async with listening(gateway.as_(token(gateway, lasts=2)), handshake=handshake) as stream:
-            await asyncio.wait_for(stream.over(), 6)
+        async with open_stream(gateway.as_(token(gateway, lasts=2)), handshake=handshake) as stream:
+            await asyncio.wait_for(stream.wait_for_end(), 6)
     assert time.time() - began >= 1
 
 
@@ -302,19 +304,19 @@ async def test_threat_8_an_open_stream_ends_when_its_key_is_revoked_and_others_d
 ) -> None:
     async with start() as gateway:
         key, info = await gateway.house.keys.create("default", "bob")
-        async with listening(gateway, handshake=handshake) as mine:
-            async with listening(gateway.as_(key), handshake=handshake) as stream:
+        async with open_stream(gateway, handshake=handshake) as mine:
+            async with open_stream(gateway.as_(key), handshake=handshake) as stream:
                 await gateway.house.keys.revoke(info.id)
-                await asyncio.wait_for(stream.over(), 5)
+                await asyncio.wait_for(stream.wait_for_end(), 5)
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(mine.over(), 0.3)
+                await asyncio.wait_for(mine.wait_for_end(), 0.3)
 
 
 async def test_an_open_stream_ends_with_its_key(start: Any) -> None:
     async with start() as gateway:
         key = await gateway.new_key(expires=time.time() + 1)
-        async with listening(gateway.as_(key)) as stream:
-            await asyncio.wait_for(stream.over(), 5)
+        async with open_stream(gateway.as_(key)) as stream:
+            await asyncio.wait_for(stream.wait_for_end(), 5)
 
 
 async def test_work_that_outlives_a_token_stops_when_what_it_rests_on_is_revoked(gateway: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from gateway.edge.ip_rate_limit import Gate, Turnstile
+from gateway.edge.ip_rate_limit import Gate, IpRateLimiter
 from gateway.errors import Fault, Kind
 from gateway.state.bus import MemoryBus
 from gateway.state.redis_bus import RedisBus
@@ -33,7 +33,7 @@ def _request() -> Request:
 
 
 def _gate(windows: Windows, rate: str = "5/minute") -> Gate:
-    return Turnstile(lambda _: "192.0.2.7", counted_routes(windows)).gate("api", rate)
+    return IpRateLimiter(lambda _: "192.0.2.7", counted_routes(windows)).gate("api", rate)
 
 
 async def _passed(*gates: Gate) -> int:

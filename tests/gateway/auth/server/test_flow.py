@@ -10,13 +10,13 @@ import httpx
 import pytest
 
 from tests.gateway.auth.server.conftest import FREE
-from tests.peers.oauth_flow import CALLBACK, Person, Program, pair
+from tests.peers.oauth_flow import CALLBACK, BrowserUser, OAuthTestClient, pkce_pair
 
 Json = dict[str, Any]
 
 
-async def owner(gateway: Any, **more: Any) -> Person:
-    return Person(code=await gateway.house.identity.sign_in_code(), **more)
+async def owner(gateway: Any, **more: Any) -> BrowserUser:
+    return BrowserUser(code=await gateway.house.identity.sign_in_code(), **more)
 
 
 def claims(token: str) -> Json:
@@ -31,8 +31,8 @@ ON_BOTH = pytest.mark.parametrize("identity_database", ["sqlite", "postgres"], i
 
 @ON_BOTH
 async def test_a_program_registers_a_person_agrees_and_the_token_opens_the_door(server: Any) -> None:
-    program = await Program.register(server.base)
-    token = await program.signed_in(await owner(server))
+    program = await OAuthTestClient.register(server.base)
+    token = await program.sign_in(await owner(server))
     assert (token["token_type"], token["expires_in"]) == ("Bearer", 600)
     assert token["scope"] == "mcp:call mcp:call:write mcp:list"
     said = claims(token["access_token"])
@@ -42,36 +42,36 @@ async def test_a_program_registers_a_person_agrees_and_the_token_opens_the_door(
 
 
 async def test_the_answer_names_its_issuer_and_keeps_the_state_on_success_and_on_error(server: Any) -> None:
-    program = await Program.register(server.base)
+    program = await OAuthTestClient.register(server.base)
     person = await owner(server)
-    told = await person.visit(program.address(pair()[1]))
+    told = await person.visit(program.authorization_url(pkce_pair()[1]))
     assert (told["iss"], told["state"], told["to"]) == (server.base, "st4te", CALLBACK)
     person.decision = "deny"
-    told = await person.visit(program.address(pair()[1]))
+    told = await person.visit(program.authorization_url(pkce_pair()[1]))
     assert (told["error"], told["iss"], told["state"]) == ("access_denied", server.base, "st4te")
-    told = await person.visit(program.address(pair()[1], code_challenge_method="plain"))
+    told = await person.visit(program.authorization_url(pkce_pair()[1], code_challenge_method="plain"))
     assert (told["error"], told["iss"], told["state"]) == ("invalid_request", server.base, "st4te")
 
 
 async def test_a_signed_in_browser_is_asked_for_consent_only(server: Any) -> None:
     person = await owner(server)
     for _ in range(2):
-        await (await Program.register(server.base)).signed_in(person)
+        await (await OAuthTestClient.register(server.base)).sign_in(person)
     assert sum("Code from the terminal" in page.text for page in person.pages) == 1
     assert sum("Allow Test program?" in page.text for page in person.pages) == 2
 
 
 async def test_tokens_are_in_no_cache(server: Any) -> None:
-    program = await Program.register(server.base)
-    code, verifier = await program.code(await owner(server))
+    program = await OAuthTestClient.register(server.base)
+    code, verifier = await program.obtain_code(await owner(server))
     for answer in (await program.redeem(code, verifier), await program.redeem("nothing", verifier)):
         assert (answer.headers["cache-control"], answer.headers["content-type"]) == ("no-store", "application/json")
 
 
 @ON_BOTH
 async def test_a_refresh_rotates_and_the_new_tokens_work(server: Any) -> None:
-    program = await Program.register(server.base)
-    first = await program.signed_in(await owner(server))
+    program = await OAuthTestClient.register(server.base)
+    first = await program.sign_in(await owner(server))
     second = (await program.refresh(first["refresh_token"])).json()
     assert second["refresh_token"] != first["refresh_token"]
     assert (await server.as_(second["access_token"]).post("tools/list")).status_code == 200
@@ -116,7 +116,7 @@ async def test_the_addresses_that_older_clients_guess_are_served(server: Any, pa
     ],
 )
 async def test_known_clients_callbacks_and_loopback_may_be_registered(server: Any, redirect: str) -> None:
-    assert (await Program.register(server.base, redirect)).id.startswith("gthc_")
+    assert (await OAuthTestClient.register(server.base, redirect)).id.startswith("gthc_")
 
 
 EVIL = [
@@ -194,13 +194,13 @@ async def test_threat_35_an_address_registers_only_so_many_clients(start: Any) -
 
 
 async def test_a_loopback_program_may_come_back_on_any_port_but_nowhere_else(server: Any) -> None:
-    program = await Program.register(server.base, "http://localhost/callback")
+    program = await OAuthTestClient.register(server.base, "http://localhost/callback")
     person = await owner(server)
-    told = await person.visit(program.address(pair()[1], redirect_uri="http://localhost:51234/callback"))
+    told = await person.visit(program.authorization_url(pkce_pair()[1], redirect_uri="http://localhost:51234/callback"))
     assert told["to"] == "http://localhost:51234/callback"
     for other in ("http://127.0.0.1:51234/callback", "http://localhost:51234/other", "http://localhost/callback?x=1"):
         async with httpx.AsyncClient(verify=False) as http:
-            answer = await http.get(program.address(pair()[1], redirect_uri=other))
+            answer = await http.get(program.authorization_url(pkce_pair()[1], redirect_uri=other))
         assert (answer.status_code, "location" in answer.headers) == (400, False)
 
 
@@ -210,22 +210,22 @@ async def test_threat_36_the_consoles_own_client_goes_to_the_console_alone_and_a
     """Nobody is asked whether it may, so nothing else of this machine may stand in for it."""
     console = f"{server.base}/console/signed-in"
     person = await owner(server)
-    program = Program(server.base, "gatehouse-console", console)
+    program = OAuthTestClient(server.base, "gatehouse-console", console)
     everything = "mcp:admin mcp:list mcp:call mcp:call:write bridge:roblox bridge:godot"
-    assert (await program.signed_in(person, scope=everything))["scope"] == "mcp:admin"
-    assert (await person.visit(program.address(pair()[1], scope="mcp:call")))["error"] == "invalid_scope"
+    assert (await program.sign_in(person, scope=everything))["scope"] == "mcp:admin"
+    assert (await person.visit(program.authorization_url(pkce_pair()[1], scope="mcp:call")))["error"] == "invalid_scope"
     port = urlsplit(server.base).port
     for other in (console.replace(f":{port}", ":6666"), console.replace("127.0.0.1", "localhost"), f"{console}/"):
         async with httpx.AsyncClient(verify=False, cookies=person.cookies) as http:
-            answer = await http.get(program.address(pair()[1], redirect_uri=other))
+            answer = await http.get(program.authorization_url(pkce_pair()[1], redirect_uri=other))
         assert (answer.status_code, "location" in answer.headers) == (400, False), other
 
 
 async def test_threat_36_an_unknown_client_or_redirect_is_told_to_the_person_and_never_followed(server: Any) -> None:
-    program = await Program.register(server.base)
+    program = await OAuthTestClient.register(server.base)
     async with httpx.AsyncClient(verify=False) as http:
         for changes in ({"client_id": "nobody"}, {"redirect_uri": "https://evil.example/"}, {"client_id": None}):
-            answer = await http.get(program.address(pair()[1], **changes))
+            answer = await http.get(program.authorization_url(pkce_pair()[1], **changes))
             assert (answer.status_code, "location" in answer.headers) == (400, False)
             assert "default-src 'none'" in answer.headers["content-security-policy"]
 
@@ -242,9 +242,9 @@ async def test_threat_36_an_unknown_client_or_redirect_is_told_to_the_person_and
     ],
 )
 async def test_a_request_that_is_not_good_goes_back_with_its_error(server: Any, changes: Json, error: str) -> None:
-    program = await Program.register(server.base)
+    program = await OAuthTestClient.register(server.base)
     async with httpx.AsyncClient(verify=False) as http:
-        answer = await http.get(program.address(pair()[1], **changes))
+        answer = await http.get(program.authorization_url(pkce_pair()[1], **changes))
     told = dict(parse_qsl(urlsplit(answer.headers["location"]).query))
     assert (told["error"], told["iss"], told["state"]) == (error, server.base, "st4te")
 
@@ -266,8 +266,10 @@ async def test_threat_36_nobody_is_sent_to_a_strangers_address_by_a_request_that
 
             async def asked(redirect: str, changes: Json, **more: Any) -> httpx.Response:
                 made = (await http.post("/oauth/register", json={"redirect_uris": [redirect]})).json()
-                program = Program("https://gw.example", made["client_id"], redirect)
-                return await http.get(program.address(pair()[1], **changes).removeprefix("https://gw.example"), **more)
+                program = OAuthTestClient("https://gw.example", made["client_id"], redirect)
+                return await http.get(
+                    program.authorization_url(pkce_pair()[1], **changes).removeprefix("https://gw.example"), **more
+                )
 
             shown = await asked(evil, wrong)
             assert (shown.status_code, "location" in shown.headers) == (400, False)
@@ -284,8 +286,8 @@ async def test_a_person_who_says_no_is_sent_back_wherever_the_program_is(start: 
         async with httpx.AsyncClient(verify=False, base_url=gateway.base, headers=headers) as http:
             redirect = "https://app.example/cb"
             made = (await http.post("/oauth/register", json={"redirect_uris": [redirect]})).json()
-            program = Program("https://gw.example", made["client_id"], redirect)
-            path = program.address(pair()[1]).removeprefix("https://gw.example")
+            program = OAuthTestClient("https://gw.example", made["client_id"], redirect)
+            path = program.authorization_url(pkce_pair()[1]).removeprefix("https://gw.example")
             signing = {"what": "password", "name": "bob", "password": "correct horse"}
             for form in (signing, {"what": "consent", "decision": "deny"}):
                 page = await http.get(path)
@@ -300,7 +302,7 @@ async def test_a_person_who_says_no_is_sent_back_wherever_the_program_is(start: 
 
 
 async def test_unknown_scopes_are_left_out_and_without_any_the_everyday_ones_are_meant(server: Any) -> None:
-    program = await Program.register(server.base)
+    program = await OAuthTestClient.register(server.base)
     person = await owner(server)
     for asked, given in (
         ("offline_access mcp:list", "mcp:list"),
@@ -308,22 +310,22 @@ async def test_unknown_scopes_are_left_out_and_without_any_the_everyday_ones_are
         (None, "mcp:call mcp:call:write mcp:list"),
         ("mcp:admin", "mcp:admin"),
     ):
-        assert (await program.signed_in(person, scope=asked))["scope"] == given
+        assert (await program.sign_in(person, scope=asked))["scope"] == given
 
 
 async def test_a_user_gives_no_more_than_they_have(server: Any) -> None:
     identity = server.house.identity
     await identity.users.put("default", "reader", "a long password", ["mcp:list"])
-    program = await Program.register(server.base)
-    person = Person(name="reader", password="a long password")
-    assert (await program.signed_in(person))["scope"] == "mcp:list"
-    told = await person.visit(program.address(pair()[1], scope="mcp:admin"))
+    program = await OAuthTestClient.register(server.base)
+    person = BrowserUser(name="reader", password="a long password")
+    assert (await program.sign_in(person))["scope"] == "mcp:list"
+    told = await person.visit(program.authorization_url(pkce_pair()[1], scope="mcp:admin"))
     assert told["error"] == "invalid_scope"
 
 
 async def test_a_token_is_for_the_resource_that_was_asked_for(server: Any) -> None:
-    program = await Program.register(server.base)
-    token = await program.signed_in(await owner(server), resource=f"{server.url}/core")
+    program = await OAuthTestClient.register(server.base)
+    token = await program.sign_in(await owner(server), resource=f"{server.url}/core")
     assert claims(token["access_token"])["aud"] == f"{server.url}/core"
     assert (await server.as_(token["access_token"]).post("tools/list", path="/mcp/core")).status_code == 200
     assert (await server.as_(token["access_token"]).post("tools/list")).status_code == 401

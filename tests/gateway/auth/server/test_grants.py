@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.peers.oauth_flow import Person, Program, pair
+from tests.peers.oauth_flow import BrowserUser, OAuthTestClient, pkce_pair
 
 Json = dict[str, Any]
 FREE = {"registration_rate": "1000/minute", "authorize_rate": "10000/minute", "token_rate": "10000/minute"}
@@ -20,8 +20,8 @@ async def server(start: Any) -> Any:
         yield gateway
 
 
-async def owner(gateway: Any, **more: Any) -> Person:
-    return Person(code=await gateway.house.identity.sign_in_code(), **more)
+async def owner(gateway: Any, **more: Any) -> BrowserUser:
+    return BrowserUser(code=await gateway.house.identity.sign_in_code(), **more)
 
 
 def claims(token: str) -> Json:
@@ -32,44 +32,44 @@ def claims(token: str) -> Json:
 
 
 async def test_a_code_needs_its_own_verifier_redirect_client_and_resource(server: Any) -> None:
-    program, other = await Program.register(server.base), await Program.register(server.base)
+    program, other = await OAuthTestClient.register(server.base), await OAuthTestClient.register(server.base)
     person = await owner(server)
     for form, error in (
-        ({"code_verifier": pair()[0]}, "invalid_grant"),
+        ({"code_verifier": pkce_pair()[0]}, "invalid_grant"),
         ({"redirect_uri": "http://127.0.0.1:1/callback"}, "invalid_grant"),
         ({"client_id": other.id}, "invalid_grant"),
         ({"resource": f"{server.url}/core"}, "invalid_target"),
         ({"code": "nothing"}, "invalid_grant"),
     ):
-        code, verifier = await program.code(person)
+        code, verifier = await program.obtain_code(person)
         sent = {"code": code, "code_verifier": verifier, "redirect_uri": program.redirect, **form}
-        answer = await program.ask(grant_type="authorization_code", **sent)
+        answer = await program.post(grant_type="authorization_code", **sent)
         assert (answer.status_code, answer.json()["error"]) == (400, error), form
 
 
 async def test_without_a_verifier_no_code_is_redeemed_also_by_a_client_with_a_secret(server: Any) -> None:
-    program = await Program.register(server.base, token_endpoint_auth_method="client_secret_post")
-    code, _ = await program.code(await owner(server))
+    program = await OAuthTestClient.register(server.base, token_endpoint_auth_method="client_secret_post")
+    code, _ = await program.obtain_code(await owner(server))
     sent = {"code": code, "redirect_uri": program.redirect, "client_secret": program.secret}
-    answer = await program.ask(grant_type="authorization_code", **sent)
+    answer = await program.post(grant_type="authorization_code", **sent)
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
 
 
 @pytest.mark.parametrize("method", ["client_secret_post", "client_secret_basic"])
 async def test_a_client_with_a_secret_must_show_it(server: Any, method: str) -> None:
-    program = await Program.register(server.base, token_endpoint_auth_method=method)
+    program = await OAuthTestClient.register(server.base, token_endpoint_auth_method=method)
     person = await owner(server)
-    code, verifier = await program.code(person)
+    code, verifier = await program.obtain_code(person)
     assert (await program.redeem(code, verifier)).json()["error"] == "invalid_client"
     assert (await program.redeem(code, verifier, client_secret="wrong")).json()["error"] == "invalid_client"
     sent = {"grant_type": "authorization_code", "code": code, "code_verifier": verifier}
-    answer = await program.ask(auth=(program.id, program.secret), **sent, redirect_uri=program.redirect)
+    answer = await program.post(auth=(program.id, program.secret), **sent, redirect_uri=program.redirect)
     assert answer.status_code == 200
 
 
 async def test_threat_9_a_code_used_again_later_ends_what_it_gave(server: Any) -> None:
-    program = await Program.register(server.base)
-    code, verifier = await program.code(await owner(server))
+    program = await OAuthTestClient.register(server.base)
+    code, verifier = await program.obtain_code(await owner(server))
     token = (await program.redeem(code, verifier)).json()
     assert (await program.redeem(code, verifier)).json()["error"] == "invalid_grant"
     # A second request within moments is a client that sent it twice, and ends nothing.
@@ -87,8 +87,8 @@ async def _earlier(gateway: Any, table: str, column: str, seconds: float) -> Non
 
 
 async def test_a_code_is_good_for_a_minute(server: Any) -> None:
-    program = await Program.register(server.base)
-    code, verifier = await program.code(await owner(server))
+    program = await OAuthTestClient.register(server.base)
+    code, verifier = await program.obtain_code(await owner(server))
     await _earlier(server, "oauth_codes", "expires_at", 61)
     assert (await program.redeem(code, verifier)).json()["error"] == "invalid_grant"
 
@@ -97,8 +97,8 @@ async def test_a_code_is_good_for_a_minute(server: Any) -> None:
 
 
 async def test_threat_9_five_refreshes_at_once_get_the_same_answer_and_one_generation(server: Any) -> None:
-    program = await Program.register(server.base)
-    token = await program.signed_in(await owner(server))
+    program = await OAuthTestClient.register(server.base)
+    token = await program.sign_in(await owner(server))
     for _ in range(3):
         answers = await asyncio.gather(*(program.refresh(token["refresh_token"]) for _ in range(5)))
         assert {answer.status_code for answer in answers} == {200}
@@ -110,8 +110,8 @@ async def test_threat_9_five_refreshes_at_once_get_the_same_answer_and_one_gener
 
 
 async def test_threat_9_a_refresh_token_used_again_after_the_grace_ends_the_family(server: Any) -> None:
-    program = await Program.register(server.base)
-    first = await program.signed_in(await owner(server))
+    program = await OAuthTestClient.register(server.base)
+    first = await program.sign_in(await owner(server))
     second = (await program.refresh(first["refresh_token"])).json()
     assert (await server.as_(second["access_token"]).post("tools/list")).status_code == 200
     await _earlier(server, "refresh_tokens", "rotated_at", 46)
@@ -122,8 +122,8 @@ async def test_threat_9_a_refresh_token_used_again_after_the_grace_ends_the_fami
 
 
 async def test_a_refresh_token_is_its_clients_and_its_resources_only(server: Any) -> None:
-    program, other = await Program.register(server.base), await Program.register(server.base)
-    token = (await program.signed_in(await owner(server)))["refresh_token"]
+    program, other = await OAuthTestClient.register(server.base), await OAuthTestClient.register(server.base)
+    token = (await program.sign_in(await owner(server)))["refresh_token"]
     assert (await other.refresh(token)).json()["error"] == "invalid_grant"
     assert (await program.refresh(token, resource=f"{server.url}/core")).json()["error"] == "invalid_grant"
     assert (await program.refresh(token, resource="https://other.example")).json()["error"] == "invalid_target"
@@ -131,8 +131,8 @@ async def test_a_refresh_token_is_its_clients_and_its_resources_only(server: Any
 
 
 async def test_what_a_refresh_answered_lies_in_the_database_sealed(server: Any) -> None:
-    program = await Program.register(server.base)
-    first = await program.signed_in(await owner(server))
+    program = await OAuthTestClient.register(server.base)
+    first = await program.sign_in(await owner(server))
     second = (await program.refresh(first["refresh_token"])).json()
     raw = b"".join(path.read_bytes() for path in server.house.settings.data_dir.glob("gatehouse.db*"))
     for secret in (first["refresh_token"], second["refresh_token"], second["access_token"]):
@@ -142,8 +142,8 @@ async def test_what_a_refresh_answered_lies_in_the_database_sealed(server: Any) 
 async def test_a_removed_user_is_out_at_once(server: Any) -> None:
     users = server.house.identity.users
     await users.put("default", "bob", "a long password", ["mcp:list"])
-    program = await Program.register(server.base)
-    token = await program.signed_in(Person(name="bob", password="a long password"))
+    program = await OAuthTestClient.register(server.base)
+    token = await program.sign_in(BrowserUser(name="bob", password="a long password"))
     holder = server.as_(token["access_token"])
     assert (await holder.post("tools/list")).status_code == 200
     await users.remove("default", "bob")
@@ -153,29 +153,31 @@ async def test_a_removed_user_is_out_at_once(server: Any) -> None:
 
 async def test_threat_8_a_user_who_is_added_again_brings_no_old_token_back(server: Any) -> None:
     users = server.house.identity.users
-    program = await Program.register(server.base)
+    program = await OAuthTestClient.register(server.base)
     await users.put("default", "bob", "a long password", ["mcp:list"])
-    stolen = await program.signed_in(Person(name="bob", password="a long password"))
+    stolen = await program.sign_in(BrowserUser(name="bob", password="a long password"))
     await users.remove("default", "bob")
     await users.put("default", "bob", "another password", ["mcp:list"])
     assert (await server.as_(stolen["access_token"]).post("tools/list")).status_code == 401
     assert (await program.refresh(stolen["refresh_token"])).json()["error"] == "invalid_grant"
-    fresh = await program.signed_in(Person(name="bob", password="another password"))
+    fresh = await program.sign_in(BrowserUser(name="bob", password="another password"))
     assert (await server.as_(fresh["access_token"]).post("tools/list")).status_code == 200
     assert (await program.refresh(fresh["refresh_token"])).status_code == 200
 
 
 async def test_threat_8_another_password_ends_what_was_signed_in_under_the_one_before(server: Any) -> None:
     users = server.house.identity.users
-    program, person = await Program.register(server.base), Person(name="bob", password="a long password")
+    program, person = await OAuthTestClient.register(server.base), BrowserUser(name="bob", password="a long password")
     await users.put("default", "bob", "a long password", ["mcp:list"])
-    old = await program.signed_in(person)
+    old = await program.sign_in(person)
     await users.put("default", "bob", "another password", ["mcp:list"])
     assert (await server.as_(old["access_token"]).post("tools/list")).status_code == 401
     assert (await program.refresh(old["refresh_token"])).json()["error"] == "invalid_grant"
     async with httpx.AsyncClient(verify=False, cookies=person.cookies) as browser:
-        assert "Sign in" in (await browser.get(program.address(pair()[1]))).text, "the browser is forgotten"
-    fresh = await program.signed_in(Person(name="bob", password="another password"))
+        assert "Sign in" in (await browser.get(program.authorization_url(pkce_pair()[1]))).text, (
+            "the browser is forgotten"
+        )
+    fresh = await program.sign_in(BrowserUser(name="bob", password="another password"))
     assert (await server.as_(fresh["access_token"]).post("tools/list")).status_code == 200
 
 
@@ -183,33 +185,33 @@ async def test_threat_8_another_password_ends_what_was_signed_in_under_the_one_b
 
 
 async def test_a_program_may_revoke_its_own_tokens_and_nobody_elses(server: Any) -> None:
-    program, other = await Program.register(server.base), await Program.register(server.base)
+    program, other = await OAuthTestClient.register(server.base), await OAuthTestClient.register(server.base)
     person = await owner(server)
-    first, second = await program.signed_in(person), await program.signed_in(person)
+    first, second = await program.sign_in(person), await program.sign_in(person)
     for token in (first["refresh_token"], first["access_token"], "nothing"):
-        assert (await other.ask("revoke", token=token)).status_code == 200
+        assert (await other.post("revoke", token=token)).status_code == 200
     assert (await server.as_(first["access_token"]).post("tools/list")).status_code == 200
-    await program.ask("revoke", token=first["access_token"])
+    await program.post("revoke", token=first["access_token"])
     assert (await server.as_(first["access_token"]).post("tools/list")).status_code == 401
     assert (await program.refresh(first["refresh_token"])).status_code == 200
-    await program.ask("revoke", token=second["refresh_token"])
+    await program.post("revoke", token=second["refresh_token"])
     assert (await server.as_(second["access_token"]).post("tools/list")).status_code == 401
     assert (await program.refresh(second["refresh_token"])).json()["error"] == "invalid_grant"
 
 
 @pytest.mark.parametrize("grant", ["password", "implicit", "", "urn:ietf:params:oauth:grant-type:jwt-bearer"])
 async def test_no_other_grant_is_known(server: Any, grant: str) -> None:
-    program = await Program.register(server.base)
-    answer = await program.ask(grant_type=grant, username="owner", password="x")
+    program = await OAuthTestClient.register(server.base)
+    answer = await program.post(grant_type=grant, username="owner", password="x")
     assert (answer.status_code, answer.json()["error"]) == (400, "unsupported_grant_type")
 
 
 async def test_a_parameter_that_comes_twice_is_refused(server: Any) -> None:
-    program = await Program.register(server.base)
+    program = await OAuthTestClient.register(server.base)
     async with httpx.AsyncClient(verify=False) as http:
         body = f"grant_type=refresh_token&grant_type=authorization_code&client_id={program.id}"
         headers = {"content-type": "application/x-www-form-urlencoded"}
         answer = await http.post(f"{server.base}/oauth/token", content=body, headers=headers)
         assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
-        twice = await http.get(f"{program.address(pair()[1])}&client_id=other")
+        twice = await http.get(f"{program.authorization_url(pkce_pair()[1])}&client_id=other")
         assert twice.status_code == 400

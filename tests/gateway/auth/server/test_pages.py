@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.gateway.auth.server.conftest import FREE
-from tests.peers.oauth_flow import Person, Program, pair
+from tests.peers.oauth_flow import BrowserUser, OAuthTestClient, pkce_pair
 
 
 def csrf(page: str) -> str:
@@ -18,9 +18,9 @@ def csrf(page: str) -> str:
 
 
 async def test_threat_36_the_pages_load_and_run_nothing_and_are_in_no_frame(server: Any) -> None:
-    program = await Program.register(server.base)
-    person = Person(code=await server.house.identity.sign_in_code())
-    await person.visit(program.address(pair()[1]))
+    program = await OAuthTestClient.register(server.base)
+    person = BrowserUser(code=await server.house.identity.sign_in_code())
+    await person.visit(program.authorization_url(pkce_pair()[1]))
     shown = [page for page in person.pages if page.status_code == 200]
     assert len(shown) == 2
     for page in shown:
@@ -34,9 +34,9 @@ async def test_threat_36_the_pages_load_and_run_nothing_and_are_in_no_frame(serv
 
 
 async def test_consent_shows_who_asks_where_it_returns_to_and_what_it_may_do(server: Any) -> None:
-    program = await Program.register(server.base, client_name="Notebook")
-    person = Person(code=await server.house.identity.sign_in_code())
-    await person.visit(program.address(pair()[1], resource=f"{server.url}/core"))
+    program = await OAuthTestClient.register(server.base, client_name="Notebook")
+    person = BrowserUser(code=await server.house.identity.sign_in_code())
+    await person.visit(program.authorization_url(pkce_pair()[1], resource=f"{server.url}/core"))
     page = person.pages[-2].text
     for words in ("Allow Notebook?", "127.0.0.1:8765", "owner", "/mcp/core", "mcp:call:write", "change things"):
         assert words in page
@@ -54,15 +54,18 @@ NAMES = [
 
 @pytest.mark.parametrize(("name", "shown"), NAMES)
 async def test_threat_36_a_name_is_only_ever_text_and_shows_what_it_is(server: Any, name: str, shown: str) -> None:
-    program = await Program.register(server.base, client_name=name)
+    program = await OAuthTestClient.register(server.base, client_name=name)
     async with httpx.AsyncClient(verify=False) as http:
-        page = (await http.get(program.address(pair()[1]))).text
+        page = (await http.get(program.authorization_url(pkce_pair()[1]))).text
     assert f"<strong>{shown}</strong>" in page
 
 
 async def test_a_form_of_another_browser_request_or_site_is_refused(server: Any) -> None:
-    program = await Program.register(server.base)
-    address, other = program.address(pair()[1]), program.address(pair()[1], scope="mcp:list")
+    program = await OAuthTestClient.register(server.base)
+    address, other = (
+        program.authorization_url(pkce_pair()[1]),
+        program.authorization_url(pkce_pair()[1], scope="mcp:list"),
+    )
     code = await server.house.identity.sign_in_code()
     async with httpx.AsyncClient(verify=False) as mine, httpx.AsyncClient(verify=False) as theirs:
         token = csrf((await mine.get(address)).text)
@@ -76,11 +79,14 @@ async def test_a_form_of_another_browser_request_or_site_is_refused(server: Any)
 
 
 async def test_consent_cannot_be_given_with_the_form_of_another_program(server: Any) -> None:
-    program, evil = await Program.register(server.base), await Program.register(server.base, client_name="Evil")
-    person = Person(code=await server.house.identity.sign_in_code())
-    await person.visit(program.address(pair()[1]))
+    program, evil = (
+        await OAuthTestClient.register(server.base),
+        await OAuthTestClient.register(server.base, client_name="Evil"),
+    )
+    person = BrowserUser(code=await server.house.identity.sign_in_code())
+    await person.visit(program.authorization_url(pkce_pair()[1]))
     async with httpx.AsyncClient(verify=False, cookies=person.cookies) as http:
-        good, bad = program.address(pair()[1]), evil.address(pair()[1])
+        good, bad = program.authorization_url(pkce_pair()[1]), evil.authorization_url(pkce_pair()[1])
         token = csrf((await http.get(good)).text)
         form = {"csrf": token, "what": "consent", "decision": "allow"}
         assert (await http.post(bad, data=form)).status_code == 400
@@ -89,17 +95,17 @@ async def test_consent_cannot_be_given_with_the_form_of_another_program(server: 
 
 
 async def test_threat_3_a_consent_is_good_for_one_client_one_request_and_one_browser(server: Any) -> None:
-    program = await Program.register(server.base, client_name="Notebook")
-    evil = await Program.register(server.base, client_name="Evil")
-    victim = Person(code=await server.house.identity.sign_in_code())
-    attacker = Person(code=await server.house.identity.sign_in_code())
+    program = await OAuthTestClient.register(server.base, client_name="Notebook")
+    evil = await OAuthTestClient.register(server.base, client_name="Evil")
+    victim = BrowserUser(code=await server.house.identity.sign_in_code())
+    attacker = BrowserUser(code=await server.house.identity.sign_in_code())
     for person in (victim, attacker):
-        await program.signed_in(person)
+        await program.sign_in(person)
 
     def agreed(token: str) -> dict[str, str]:
         return {"csrf": token, "what": "consent", "decision": "allow"}
 
-    lure, good = evil.address(pair()[1]), program.address(pair()[1])
+    lure, good = evil.authorization_url(pkce_pair()[1]), program.authorization_url(pkce_pair()[1])
     async with (
         httpx.AsyncClient(verify=False, cookies=victim.cookies) as http,
         httpx.AsyncClient(verify=False, cookies=attacker.cookies) as theirs,
@@ -112,7 +118,7 @@ async def test_threat_3_a_consent_is_good_for_one_client_one_request_and_one_bro
             assert page.headers["x-frame-options"] == "DENY"
         mine = csrf((await http.get(good)).text)
         caught = csrf((await theirs.get(lure)).text)
-        other = program.address(pair()[1], scope="mcp:admin")
+        other = program.authorization_url(pkce_pair()[1], scope="mcp:admin")
         for address, token in ((lure, mine), (other, mine), (lure, caught), (good, caught), (lure, "")):
             answer = await http.post(address, data=agreed(token))
             assert (answer.status_code, "location" in answer.headers) == (400, False)
@@ -121,11 +127,11 @@ async def test_threat_3_a_consent_is_good_for_one_client_one_request_and_one_bro
 
 
 async def test_a_code_signs_in_once(server: Any) -> None:
-    program = await Program.register(server.base)
+    program = await OAuthTestClient.register(server.base)
     code = await server.house.identity.sign_in_code()
-    await program.signed_in(Person(code=code.lower().replace("-", " ")))
+    await program.sign_in(BrowserUser(code=code.lower().replace("-", " ")))
     async with httpx.AsyncClient(verify=False) as http:
-        address = program.address(pair()[1])
+        address = program.authorization_url(pkce_pair()[1])
         form = {"csrf": csrf((await http.get(address)).text), "what": "code", "code": code}
         answer = await http.post(address, data=form)
     assert answer.status_code == 200
@@ -133,10 +139,10 @@ async def test_a_code_signs_in_once(server: Any) -> None:
 
 
 async def test_threat_35_guessing_is_stopped_after_ten(server: Any) -> None:
-    program = await Program.register(server.base)
+    program = await OAuthTestClient.register(server.base)
     code = await server.house.identity.sign_in_code()
     async with httpx.AsyncClient(verify=False) as http:
-        address = program.address(pair()[1])
+        address = program.authorization_url(pkce_pair()[1])
         form = {"csrf": csrf((await http.get(address)).text), "what": "code"}
         said = [(await http.post(address, data={**form, "code": f"AAAAA-{n:05}"})).text for n in range(11)]
         assert all("not good" in text for text in said[:10])
@@ -146,9 +152,9 @@ async def test_threat_35_guessing_is_stopped_after_ten(server: Any) -> None:
 
 async def test_threat_35_guesses_that_come_all_at_once_are_stopped_after_ten_as_well(server: Any) -> None:
     await server.house.identity.users.put("default", "bob", "correct horse", ["mcp:list"])
-    program = await Program.register(server.base)
+    program = await OAuthTestClient.register(server.base)
     async with httpx.AsyncClient(verify=False, timeout=60) as http:
-        address = program.address(pair()[1])
+        address = program.authorization_url(pkce_pair()[1])
         form = {"csrf": csrf((await http.get(address)).text), "what": "password", "name": "bob"}
         guesses = (http.post(address, data={**form, "password": f"wrong number {n}"}) for n in range(30))
         said = [answer.text for answer in await asyncio.gather(*guesses)]
@@ -158,9 +164,9 @@ async def test_threat_35_guesses_that_come_all_at_once_are_stopped_after_ten_as_
 
 async def test_who_signs_in_well_is_not_counted(server: Any) -> None:
     await server.house.identity.users.put("default", "bob", "correct horse", ["mcp:list"])
-    program = await Program.register(server.base)
+    program = await OAuthTestClient.register(server.base)
     for _ in range(12):
-        await program.signed_in(Person(name="bob", password="correct horse"))
+        await program.sign_in(BrowserUser(name="bob", password="correct horse"))
 
 
 async def test_threat_35_the_pages_are_limited_by_address(start: Any) -> None:
@@ -172,10 +178,10 @@ async def test_threat_35_the_pages_are_limited_by_address(start: Any) -> None:
 async def test_a_password_signs_in_and_a_wrong_one_does_not(server: Any) -> None:
     users = server.house.identity.users
     await users.put("default", "bob", "correct horse", ["mcp:list", "mcp:call"], ["dev"])
-    program = await Program.register(server.base)
-    assert (await program.signed_in(Person(name="bob", password="correct horse")))["scope"] == "mcp:call mcp:list"
+    program = await OAuthTestClient.register(server.base)
+    assert (await program.sign_in(BrowserUser(name="bob", password="correct horse")))["scope"] == "mcp:call mcp:list"
     async with httpx.AsyncClient(verify=False) as http:
-        address = program.address(pair()[1])
+        address = program.authorization_url(pkce_pair()[1])
         form = {"csrf": csrf((await http.get(address)).text), "what": "password"}
         for name, password in (("bob", "wrong"), ("nobody", "correct horse"), ("owner", ""), ("guests/bob", "x")):
             answer = await http.post(address, data={**form, "name": name, "password": password})
@@ -186,18 +192,18 @@ async def test_a_password_signs_in_and_a_wrong_one_does_not(server: Any) -> None
 async def test_a_user_of_another_tenant_signs_in_with_its_name_before_theirs(start: Any) -> None:
     async with start(auth=FREE, tenants={"default": {}, "acme": {}}) as gateway:
         await gateway.house.identity.users.put("acme", "zoe", "correct horse", ["mcp:list"])
-        program = await Program.register(gateway.base)
-        token = await program.signed_in(Person(name="acme/zoe", password="correct horse"))
+        program = await OAuthTestClient.register(gateway.base)
+        token = await program.sign_in(BrowserUser(name="acme/zoe", password="correct horse"))
         caller = await gateway.house.identity.authenticate({"authorization": f"Bearer {token['access_token']}"}, "")
     assert caller.principal == "acme/user:zoe"
 
 
 async def test_one_may_sign_in_as_somebody_else(server: Any) -> None:
-    program = await Program.register(server.base)
-    person = Person(code=await server.house.identity.sign_in_code())
-    await person.visit(program.address(pair()[1]))
+    program = await OAuthTestClient.register(server.base)
+    person = BrowserUser(code=await server.house.identity.sign_in_code())
+    await person.visit(program.authorization_url(pkce_pair()[1]))
     async with httpx.AsyncClient(verify=False, cookies=person.cookies) as http:
-        address = program.address(pair()[1])
+        address = program.authorization_url(pkce_pair()[1])
         form = {"csrf": csrf((await http.get(address)).text), "what": "leave"}
         answer = await http.post(address, data=form, follow_redirects=True)
         assert "Code from the terminal" in answer.text
@@ -219,8 +225,8 @@ async def test_a_session_cookie_is_only_for_us_and_out_of_reach_of_scripts(start
                 verify=False, base_url=gw.base, headers={"host": base.partition("//")[2]}
             ) as http:
                 made = (await http.post("/oauth/register", json=said)).json()
-                program = Program(base, made["client_id"], "http://127.0.0.1/cb")
-                path = program.address(pair()[1]).removeprefix(base)
+                program = OAuthTestClient(base, made["client_id"], "http://127.0.0.1/cb")
+                path = program.authorization_url(pkce_pair()[1]).removeprefix(base)
                 shown = await http.get(path)
                 cookie = shown.headers["set-cookie"].partition(";")[0]
                 form = {"csrf": csrf(shown.text), "what": "password", "name": "bob", "password": "correct horse"}
@@ -238,8 +244,8 @@ async def test_where_others_can_reach_it_no_code_is_made_or_taken(start: Any) ->
         code = await identity.browsers.new_code(("default", "owner"))
         async with httpx.AsyncClient(verify=False, base_url=gateway.base, headers={"host": "gw.example"}) as http:
             made = (await http.post("/oauth/register", json={"redirect_uris": ["https://app.example/cb"]})).json()
-            program = Program("https://gw.example", made["client_id"], "https://app.example/cb")
-            path = program.address(pair()[1]).removeprefix("https://gw.example")
+            program = OAuthTestClient("https://gw.example", made["client_id"], "https://app.example/cb")
+            path = program.authorization_url(pkce_pair()[1]).removeprefix("https://gw.example")
             shown = await http.get(path)
             assert "Code from the terminal" not in shown.text
             cookie = shown.headers["set-cookie"].partition(";")[0]

@@ -11,31 +11,31 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import ECKey
 
-from gateway.auth.server.client_documents import Documents, described
-from gateway.auth.server.clients import Clients, public_keys
-from gateway.auth.server.registration import Unfit
+from gateway.auth.server.client_documents import ClientDocuments, described
+from gateway.auth.server.clients import RegisteredClients, public_keys
+from gateway.auth.server.registration import InvalidRegistration
 from gateway.errors import Fault, Kind
 from gateway.state.secrets import load_secret
 from tests.gateway.auth.house import Clock
 from tests.gateway.auth.server.conftest import FREE
-from tests.peers.oauth_flow import Program
+from tests.peers.oauth_flow import OAuthTestClient
 
 Json = dict[str, Any]
 KEY = ECKey.generate_key("P-256", private=True, parameters={"kid": "k1"})
 TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
-def clients(gateway: Any) -> Clients:
+def clients(gateway: Any) -> RegisteredClients:
     house = gateway.house
-    return Clients(
+    return RegisteredClients(
         house.database, load_secret(house.settings.data_dir / "secrets", "pepper"), house.identity.revocations
     )
 
 
 async def test_a_service_gets_a_token_for_itself_and_no_more_than_it_may(server: Any) -> None:
     client_id, secret = await clients(server).add_service("default", "nightly", ["mcp:list", "mcp:call"])
-    program = Program(server.base, client_id)
-    answer = await program.ask(
+    program = OAuthTestClient(server.base, client_id)
+    answer = await program.post(
         auth=(client_id, secret), grant_type="client_credentials", scope="mcp:list mcp:call mcp:admin"
     )
     token = answer.json()
@@ -44,25 +44,25 @@ async def test_a_service_gets_a_token_for_itself_and_no_more_than_it_may(server:
     assert (caller.principal, caller.client) == ("default/service:nightly", client_id)
     assert (await server.as_(token["access_token"]).post("tools/list")).status_code == 200
     for wrong in ((client_id, "x"), (client_id, ""), ("gths_nobody", secret)):
-        assert (await program.ask(auth=wrong, grant_type="client_credentials")).status_code in (400, 401)
+        assert (await program.post(auth=wrong, grant_type="client_credentials")).status_code in (400, 401)
     await clients(server).remove(client_id)
     assert (await server.as_(token["access_token"]).post("tools/list")).status_code == 401
-    assert (await program.ask(auth=(client_id, secret), grant_type="client_credentials")).status_code in (400, 401)
+    assert (await program.post(auth=(client_id, secret), grant_type="client_credentials")).status_code in (400, 401)
 
 
 async def test_a_client_that_registered_itself_gets_no_token_without_a_person(server: Any) -> None:
-    program = await Program.register(server.base, token_endpoint_auth_method="client_secret_basic")
-    answer = await program.ask(auth=(program.id, program.secret), grant_type="client_credentials")
+    program = await OAuthTestClient.register(server.base, token_endpoint_auth_method="client_secret_basic")
+    answer = await program.post(auth=(program.id, program.secret), grant_type="client_credentials")
     assert (answer.status_code, answer.json()["error"]) == (400, "unauthorized_client")
-    public = await Program.register(server.base)
-    assert (await public.ask(grant_type="client_credentials")).json()["error"] == "invalid_client"
+    public = await OAuthTestClient.register(server.base)
+    assert (await public.post(grant_type="client_credentials")).json()["error"] == "invalid_client"
 
 
 @pytest.mark.parametrize("identity_database", ["sqlite", "postgres"], indirect=True)
 async def test_threat_35_when_too_many_have_registered_the_oldest_that_nobody_used_makes_room(server: Any) -> None:
     house, clock = server.house, Clock()
     pepper = load_secret(house.settings.data_dir / "secrets", "pepper")
-    few = Clients(house.database, pepper, house.identity.revocations, most=3, clock=clock)
+    few = RegisteredClients(house.database, pepper, house.identity.revocations, most=3, clock=clock)
 
     async def register() -> str:
         clock.now += 60
@@ -151,7 +151,7 @@ class Site:
 
 async def test_a_document_is_read_once_and_kept_for_a_while() -> None:
     site = Site()
-    documents = Documents(site.client(), ())
+    documents = ClientDocuments(site.client(), ())
     for _ in range(5):
         client = await documents(ID)
         assert client is not None
@@ -174,17 +174,17 @@ async def test_a_document_is_read_once_and_kept_for_a_while() -> None:
 )
 async def test_a_document_that_is_not_about_itself_or_wants_a_secret_is_refused_and_not_kept(body: Any) -> None:
     site = Site(body=body)
-    documents = Documents(site.client(), ())
+    documents = ClientDocuments(site.client(), ())
     assert await documents(ID) is None
     assert await documents(ID) is None
     assert site.asked == 2
-    with pytest.raises(Unfit):
+    with pytest.raises(InvalidRegistration):
         described(ID, "client.example", json.dumps(body).encode())
 
 
 @pytest.mark.parametrize("status", [302, 404, 500, 201])
 async def test_only_a_plain_answer_counts(status: int) -> None:
-    assert await Documents(Site(status, location="https://other.example/").client(), ())(ID) is None
+    assert await ClientDocuments(Site(status, location="https://other.example/").client(), ())(ID) is None
 
 
 @pytest.mark.parametrize(
@@ -204,13 +204,13 @@ async def test_only_a_plain_answer_counts(status: int) -> None:
 )
 async def test_threat_13_an_address_that_could_be_read_in_two_ways_is_never_looked_at(client_id: str) -> None:
     site = Site()
-    assert await Documents(site.client(), ())(client_id) is None
+    assert await ClientDocuments(site.client(), ())(client_id) is None
     assert site.asked == 0
 
 
 async def test_only_hosts_that_the_operator_names_are_looked_at_where_any_is_named() -> None:
     site = Site()
-    documents = Documents(site.client(), ("client.example",))
+    documents = ClientDocuments(site.client(), ("client.example",))
     assert await documents("https://evilclient.example/app.json") is None
     assert site.asked == 0
     assert await documents(ID) is not None
@@ -218,7 +218,7 @@ async def test_only_hosts_that_the_operator_names_are_looked_at_where_any_is_nam
 
 async def test_threat_35_a_host_is_asked_five_times_a_minute_at_most() -> None:
     site = Site(404)
-    documents = Documents(site.client(), ())
+    documents = ClientDocuments(site.client(), ())
     for number in range(20):
         await documents(f"https://client.example/{number}.json")
     assert site.asked == 5
@@ -242,7 +242,7 @@ class Hanging:
 
 async def test_threat_35_one_visitor_has_only_so_many_fetched_whatever_the_names_of_the_hosts() -> None:
     site = Site(404)
-    documents = Documents(site.client(), ())
+    documents = ClientDocuments(site.client(), ())
     for number in range(10):
         assert await documents(f"https://n{number}.evil.example/app.json", "192.0.2.1") is None
     with pytest.raises(Fault) as refused:
@@ -253,12 +253,12 @@ async def test_threat_35_one_visitor_has_only_so_many_fetched_whatever_the_names
 
 
 async def test_threat_35_so_many_are_fetched_at_once_and_those_that_are_known_need_no_fetch() -> None:
-    good = Documents(Site().client(), ())
+    good = ClientDocuments(Site().client(), ())
     assert good.known(ID) is None
     await good(ID)
     assert good.known(ID) is not None
     hanging = Hanging()
-    documents = Documents(hanging.client(), ())
+    documents = ClientDocuments(hanging.client(), ())
     ids = [f"https://n{number}.evil.example/app.json" for number in range(16)]
     asking = [asyncio.ensure_future(documents(each, each)) for each in ids]
     while hanging.asked < 16:
@@ -296,7 +296,7 @@ async def test_threat_35_a_stranger_whose_document_never_comes_holds_up_nobody_e
             while len(connected) < 6:  # as many threads as this process shares on two cores
                 await asyncio.sleep(0.01)
             assert await asyncio.to_thread(lambda: "free") == "free"
-            program = await Program.register(gateway.base)
+            program = await OAuthTestClient.register(gateway.base)
             assert (await program.redeem("nothing", "x" * 43)).json()["error"] == "invalid_grant"
             assert sum(each.done() for each in asking) <= 2, "the strangers are still waited for"
         finally:
@@ -310,6 +310,6 @@ async def test_threat_35_a_stranger_whose_document_never_comes_holds_up_nobody_e
 async def test_threat_13_a_document_in_a_private_network_is_not_fetched(start: Any) -> None:
     async with start(auth={**FREE, "client_documents": True}) as gateway, httpx.AsyncClient(verify=False) as http:
         for host in ("127.0.0.1", "169.254.169.254", "10.0.0.1", "localhost"):
-            program = Program(gateway.base, f"https://{host}/app.json")
-            answer = await http.get(program.address("a" * 43))
+            program = OAuthTestClient(gateway.base, f"https://{host}/app.json")
+            answer = await http.get(program.authorization_url("a" * 43))
             assert (answer.status_code, "location" in answer.headers) == (400, False)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.catalogue.schema import BadSchema, compile_check
+from gateway.catalogue.schema import InvalidSchema, compile_check
 from gateway.errors import Fault, Kind
 
 from .measuring import refusal
@@ -48,7 +48,7 @@ def test_three_dialects_are_honoured_and_no_other(dialect: Any, accepted: bool) 
     if accepted:
         compile_check(schema)({})
     else:
-        with pytest.raises(BadSchema):
+        with pytest.raises(InvalidSchema):
             compile_check(schema)
 
 
@@ -73,7 +73,7 @@ def test_a_dialect_changes_what_a_keyword_means() -> None:
     ],
 )
 def test_what_is_no_schema_is_refused_with_a_reason(schema: Any) -> None:
-    with pytest.raises(BadSchema) as caught:
+    with pytest.raises(InvalidSchema) as caught:
         compile_check(schema)
     assert str(caught.value)
 
@@ -196,7 +196,7 @@ _JSON = st.recursive(
 def test_any_json_value_compiles_or_is_a_bad_schema(schema: Any, arguments: dict[str, Any]) -> None:
     try:
         check = compile_check(schema)
-    except BadSchema:
+    except InvalidSchema:
         return
     # Anything but a fault fails the test.
     with suppress(Fault):

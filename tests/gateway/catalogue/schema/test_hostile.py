@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.catalogue.schema import BadSchema, bound, compile_check
+from gateway.catalogue.schema import InvalidSchema, bound, compile_check
 from gateway.errors import Fault, Kind
 
 from .measuring import MIB, refusal, seconds
@@ -37,7 +37,7 @@ def _laughs(times: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("times", [20, 25, 31, 60])
 def test_threat_21_allof_laughs_are_refused_before_they_are_compiled(times: int) -> None:
-    with pytest.raises(BadSchema):
+    with pytest.raises(InvalidSchema):
         compile_check(_laughs(times))
 
 
@@ -45,7 +45,7 @@ def test_threat_21_nested_unevaluated_properties_are_refused() -> None:
     schema: dict[str, Any] = {"properties": {"a": {}}}
     for _ in range(20):
         schema = {"unevaluatedProperties": False, "allOf": [schema]}
-    with pytest.raises(BadSchema):
+    with pytest.raises(InvalidSchema):
         compile_check(schema)
 
 
@@ -60,23 +60,23 @@ def test_threat_21_a_deep_schema_is_refused() -> None:
     schema: dict[str, Any] = {}
     for _ in range(40):
         schema = {"not": schema}
-    with pytest.raises(BadSchema, match="deep"):
+    with pytest.raises(InvalidSchema, match="deep"):
         compile_check(schema)
     for _ in range(100_000):
         schema = {"x": schema}
-    with pytest.raises(BadSchema, match="deep"):
+    with pytest.raises(InvalidSchema, match="deep"):
         bound(schema)
 
 
 def test_threat_21_a_large_schema_is_refused() -> None:
-    with pytest.raises(BadSchema, match="bytes"):
+    with pytest.raises(InvalidSchema, match="bytes"):
         compile_check({"description": "x" * 70_000})
-    with pytest.raises(BadSchema, match="subschemas"):
+    with pytest.raises(InvalidSchema, match="subschemas"):
         compile_check({"anyOf": [{}] * 2_001})
     shared: dict[str, Any] = {}
     for _ in range(30):
         shared = {"allOf": [shared, shared]}
-    with pytest.raises(BadSchema):
+    with pytest.raises(InvalidSchema):
         compile_check(shared)
 
 
@@ -118,7 +118,7 @@ def test_threat_21_a_remote_reference_is_never_fetched(canary: tuple[str, list[s
         {"$ref": "http://[bad"},
         {"$defs": {"unused": {"$ref": f"{address}/s.json"}}},
     ):
-        with pytest.raises(BadSchema):
+        with pytest.raises(InvalidSchema):
             compile_check(schema)
     # Only said to be there: an address that is a name, and nothing more.
     compile_check({"$id": f"{address}/root", "$ref": "#/$defs/a", "$defs": {"a": {}}})({})

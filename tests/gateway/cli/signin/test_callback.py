@@ -6,7 +6,7 @@ import socket
 import httpx
 import pytest
 
-from gateway.cli.signin.callback import Return, listening
+from gateway.cli.signin.callback import CallbackResult, listening
 
 
 async def test_only_the_return_that_is_waited_for_is_taken() -> None:
@@ -27,7 +27,7 @@ async def test_only_the_return_that_is_waited_for_is_taken() -> None:
         taken = await http.get(callback.address, params={"state": "mine", "code": "c", "iss": "https://a.example"})
         assert taken.status_code == 200
         assert taken.headers["content-security-policy"] == "default-src 'none'"
-        assert await waiting == Return("mine", "c", "", "https://a.example")
+        assert await waiting == CallbackResult("mine", "c", "", "https://a.example")
 
 
 async def test_it_listens_where_it_did_before_and_elsewhere_if_that_is_taken() -> None:

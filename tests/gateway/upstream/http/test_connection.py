@@ -4,7 +4,7 @@ import asyncio
 import socket
 from typing import Any
 
-from gateway.upstream.http.connection import READ_AHEAD, Connection
+from gateway.upstream.http.connection import READ_AHEAD, UpstreamConnection
 
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -39,7 +39,7 @@ class Wires(asyncio.Transport):
 async def test_a_stream_that_was_over_before_it_was_read_leaves_its_connection_readable() -> None:
     """More stood unread than makes the server wait, and the answer was among the first of it."""
     with socket.socket() as end:
-        connection, wires = Connection("far", 1000), Wires(end)
+        connection, wires = UpstreamConnection("far", 1000), Wires(end)
         connection.connection_made(wires)
         answer = connection.ask(b"")
         connection.data_received(STREAM + b"5\r\ndata:\r\n")

@@ -12,12 +12,12 @@ from gateway.contract import Call, Json
 from gateway.errors import Fault, Kind
 from gateway.outbound import target
 from gateway.stages.deadline import Deadline
-from gateway.upstream.conversation import Nobody, Talk
+from gateway.upstream.conversation import MessageHandler, NullMessageHandler
 from gateway.upstream.http.legacy import LegacyHttp
-from gateway.upstream.http.pool import Pool
-from gateway.upstream.http.request import Asked, Head, Who
-from gateway.upstream.http.sessions import Session, Sessions
-from gateway.upstream.http.target import Site
+from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.http.request import LegacyRequest, RequestHead, Who
+from gateway.upstream.http.sessions import UpstreamSession, UpstreamSessions
+from gateway.upstream.http.target import HttpTarget
 from tests.gateway.fakes import SERVER_INFO, WAIT, a_call, a_route
 
 ALICE: Who = ("acme/user:alice", frozenset())
@@ -101,7 +101,7 @@ async def far(max_sessions: int = 100) -> AsyncIterator[tuple[LegacyHttp, Server
     server = Server()
     listening = await asyncio.start_server(server, "127.0.0.1", 0)
     there = target(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp", allow_private=True)
-    site = Site(Pool("far", there, max_bytes=10_000), Head(there, {}))
+    site = HttpTarget(ConnectionPool("far", there, max_bytes=10_000), RequestHead(there, {}))
     legacy = LegacyHttp("far", site, 10_000, SERVER_INFO, max_sessions)
     try:
         yield legacy, server
@@ -112,7 +112,7 @@ async def far(max_sessions: int = 100) -> AsyncIterator[tuple[LegacyHttp, Server
 
 
 def call(legacy: LegacyHttp, name: str = "quick", who: Who = ALICE, **capabilities: Any) -> Awaitable[Json]:
-    return legacy.request(Asked(who, capabilities, "tools/call", {"name": name}, Nobody()))
+    return legacy.request(LegacyRequest(who, capabilities, "tools/call", {"name": name}, NullMessageHandler()))
 
 
 async def test_a_call_that_is_cancelled_before_a_byte_of_its_answer_came_is_cancelled_there_too() -> None:
@@ -161,14 +161,14 @@ async def test_an_idle_session_makes_room_and_one_in_use_does_not() -> None:
         slow.cancel()
 
 
-async def _hear(session: Session, talk: Talk, opened: asyncio.Event) -> None:
+async def _hear(session: UpstreamSession, talk: MessageHandler, opened: asyncio.Event) -> None:
     """Nothing is said."""
 
 
-def _sessions(most: int, *names: str) -> Sessions:
-    sessions = Sessions(most)
+def _sessions(most: int, *names: str) -> UpstreamSessions:
+    sessions = UpstreamSessions(most)
     for name in names:
-        sessions[(name, frozenset())] = Session(_hear, asks=False)
+        sessions[(name, frozenset())] = UpstreamSession(_hear, asks=False)
     return sessions
 
 
@@ -183,7 +183,7 @@ async def test_sessions_in_use_are_kept_beyond_the_bound() -> None:
     for who, session in sessions.items():
         session.active += who[0] != ""
     assert sessions.make_room() == []
-    with sessions["a/user:2", frozenset()].beside.told(Nobody()):
+    with sessions["a/user:2", frozenset()].beside.told(NullMessageHandler()):
         sessions["a/user:2", frozenset()].active = 0
         assert sessions.make_room() == []
     assert len(sessions.make_room()) == 1
@@ -194,7 +194,7 @@ async def test_a_session_that_took_anothers_place_is_not_dropped_with_it() -> No
     sessions = _sessions(9, "a/user:1")
     [(who, first)] = sessions.items()
     sessions.drop(who, first)
-    sessions[who] = second = Session(_hear, asks=False)
+    sessions[who] = second = UpstreamSession(_hear, asks=False)
     sessions.drop(who, first)
     assert sessions[who] is second
 

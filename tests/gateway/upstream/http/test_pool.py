@@ -8,8 +8,8 @@ import pytest
 
 from gateway.errors import Fault, Kind
 from gateway.outbound import target
-from gateway.upstream.http.pool import Pool
-from gateway.upstream.http.request import Head
+from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.http.request import RequestHead
 
 Answer = Callable[[int, asyncio.StreamWriter], Awaitable[bool]]
 """(number of the request, where to) -> whether the connection stays open."""
@@ -45,15 +45,15 @@ class Server:
 
 
 @asynccontextmanager
-async def pool(answer: Answer, **more: float) -> AsyncIterator[tuple[Pool, bytes, Server]]:
+async def pool(answer: Answer, **more: float) -> AsyncIterator[tuple[ConnectionPool, bytes, Server]]:
     serving = Server(answer)
     server = await asyncio.start_server(serving, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     there = target(f"http://127.0.0.1:{port}/mcp", allow_private=True)
     limits = {"max_bytes": 1000, **more}
-    made = Pool("far", there, **limits)
+    made = ConnectionPool("far", there, **limits)
     try:
-        yield made, Head(there, {}).post(b"", b"{}"), serving
+        yield made, RequestHead(there, {}).post(b"", b"{}"), serving
     finally:
         made.close()
         server.close()
@@ -64,7 +64,7 @@ async def keep(number: int, writer: asyncio.StreamWriter) -> bool:
     return True
 
 
-async def ask(made: Pool, request: bytes, safe: bool = False) -> bytes | None:
+async def ask(made: ConnectionPool, request: bytes, safe: bool = False) -> bytes | None:
     leased = await made.exchange(request, safe)
     try:
         return leased.response.body
@@ -159,9 +159,9 @@ async def test_the_second_address_of_a_name_is_tried_when_the_first_refuses() ->
 
     server = await asyncio.start_server(Server(keep), "127.0.0.1", 0)
     there = target(f"http://far.test:{server.sockets[0].getsockname()[1]}/mcp", allow_private=True)
-    made = Pool("far", there, max_bytes=1000, resolver=both)
+    made = ConnectionPool("far", there, max_bytes=1000, resolver=both)
     try:
-        assert await ask(made, Head(there, {}).post(b"", b"{}")) == b"{}"
+        assert await ask(made, RequestHead(there, {}).post(b"", b"{}")) == b"{}"
     finally:
         made.close()
         server.close()
@@ -172,9 +172,9 @@ async def test_threat_13_a_name_with_one_private_address_among_its_own_is_not_co
         return ["93.184.216.34", "127.0.0.1"]
 
     there = target("https://far.test/mcp")
-    made = Pool("far", there, max_bytes=1000, resolver=rebinding)
+    made = ConnectionPool("far", there, max_bytes=1000, resolver=rebinding)
     with pytest.raises(Fault) as refused:
-        await ask(made, Head(there, {}).post(b"", b"{}"))
+        await ask(made, RequestHead(there, {}).post(b"", b"{}"))
     assert refused.value.kind is Kind.DENIED
 
 
@@ -239,7 +239,7 @@ async def test_a_caller_that_gives_up_leaves_no_connection_half_read() -> None:
 async def test_a_header_that_would_break_out_of_its_line_cannot_be_set() -> None:
     there = target("http://127.0.0.1:1/mcp", allow_private=True)
     with pytest.raises(ValueError, match="x-a"):
-        Head(there, {"x-a": "1\r\nx-b: 2"})
+        RequestHead(there, {"x-a": "1\r\nx-b: 2"})
 
 
 def _broken_up(head: bytes, piece: bytes, most: int) -> tuple[Answer, list[int]]:

@@ -4,8 +4,8 @@ import pytest
 
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
-from gateway.upstream.conversation import Nobody
-from gateway.upstream.http.connection import Response
+from gateway.upstream.conversation import NullMessageHandler
+from gateway.upstream.http.connection import UpstreamResponse
 from gateway.upstream.http.responses import read_answer, whole_answer
 
 UNREADABLE = {
@@ -22,7 +22,7 @@ UNREADABLE = {
 each_unreadable = pytest.mark.parametrize("raw", UNREADABLE.values(), ids=UNREADABLE.keys())
 
 
-class Streamed(Response):
+class Streamed(UpstreamResponse):
     def __init__(self, raw: bytes) -> None:
         super().__init__(200, {}, None)
         self._pieces = [b"data: " + raw + b"\n\n", b""]
@@ -38,15 +38,15 @@ async def _no_reply(answer: Json) -> None:
 @each_unreadable
 async def test_an_answer_that_cannot_be_read_is_the_servers_failure(raw: bytes) -> None:
     with pytest.raises(Fault) as failed:
-        whole_answer("far", Response(200, {}, raw), 1)
+        whole_answer("far", UpstreamResponse(200, {}, raw), 1)
     assert failed.value.kind is Kind.UNAVAILABLE
     with pytest.raises(Fault) as failed:
-        await read_answer("far", Streamed(raw), 1, Nobody(), _no_reply, 1_000_000)
+        await read_answer("far", Streamed(raw), 1, NullMessageHandler(), _no_reply, 1_000_000)
     assert failed.value.kind is Kind.UNAVAILABLE
 
 
 @each_unreadable
 def test_where_the_body_cannot_be_read_the_status_speaks(raw: bytes) -> None:
     with pytest.raises(Fault) as failed:
-        whole_answer("far", Response(429, {"retry-after": "7"}, raw), 1)
+        whole_answer("far", UpstreamResponse(429, {"retry-after": "7"}, raw), 1)
     assert (failed.value.kind, failed.value.retry_after) == (Kind.RATE_LIMITED, 7.0)

@@ -9,10 +9,10 @@ import pytest
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 from gateway.outbound import target
-from gateway.upstream.http.pool import Pool
-from gateway.upstream.http.request import Head
+from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.http.request import RequestHead
 from gateway.upstream.http.sse import EventChannel, SessionLost
-from gateway.upstream.http.target import Site
+from gateway.upstream.http.target import HttpTarget
 
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 
@@ -53,7 +53,7 @@ class Ears:
 async def channel(server: Scripted, ears: Ears, max_bytes: int = 1000) -> AsyncIterator[EventChannel]:
     listening = await asyncio.start_server(server, "127.0.0.1", 0)
     there = target(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/a/sse", allow_private=True)
-    site = Site(Pool("far", there, max_bytes=1000), Head(there, {}))
+    site = HttpTarget(ConnectionPool("far", there, max_bytes=1000), RequestHead(there, {}))
     try:
         opened = await EventChannel.open("far", site, there, max_bytes, ears.heard.append, ears.ended.set)
         try:

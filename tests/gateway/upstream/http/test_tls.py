@@ -15,8 +15,8 @@ from cryptography.x509.oid import NameOID
 
 from gateway.errors import Fault, Kind
 from gateway.outbound import target
-from gateway.upstream.http.pool import Pool
-from gateway.upstream.http.request import Head
+from gateway.upstream.http.pool import ConnectionPool
+from gateway.upstream.http.request import RequestHead
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 
@@ -77,11 +77,11 @@ async def answered(host: str, serving: ssl.SSLContext, trusted: ssl.SSLContext) 
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=serving)
     there = target(f"https://{host}:{server.sockets[0].getsockname()[1]}/mcp", allow_private=True)
-    made = Pool("far", there, max_bytes=1000, resolver=here, tls=trusted)
+    made = ConnectionPool("far", there, max_bytes=1000, resolver=here, tls=trusted)
     try:
         bodies: list[bytes | None] = []
         for _ in range(2):
-            leased = await made.exchange(Head(there, {}).post(b"", b"{}"))
+            leased = await made.exchange(RequestHead(there, {}).post(b"", b"{}"))
             bodies.append(leased.response.body)
             leased.release()
         yield bodies

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from gateway.contract import Json
-from gateway.upstream.stdio.process import Process, Program
+from gateway.upstream.stdio.process import ChildProcess, ChildProgram
 
 # It says which process it is, and takes no notice of its input: only a signal ends it.
 DEAF = """echo '{"pid": '$$'}'; exec sleep 600"""
@@ -16,8 +16,8 @@ async def test_a_server_is_ended_also_by_a_task_that_is_being_cancelled() -> Non
     """A start that nobody waits for any more is cancelled, and cleans up as it goes."""
     ended = asyncio.Event()
     said: asyncio.Queue[Json] = asyncio.Queue()
-    program = Program(namespace="deaf", command="sh", args=["-c", DEAF])
-    process = await Process.start(program, said.put_nowait, ended.set)
+    program = ChildProgram(namespace="deaf", command="sh", args=["-c", DEAF])
+    process = await ChildProcess.start(program, said.put_nowait, ended.set)
     pid = (await said.get())["pid"]
     begun = asyncio.Event()
 
@@ -41,8 +41,8 @@ async def test_a_server_is_ended_also_by_a_task_that_is_being_cancelled() -> Non
 async def test_lines_that_cannot_be_read_are_passed_over() -> None:
     odd = r"""printf '{"a": "\377"}\n'; printf '%0100000d\n' 0 | tr 0 '['; echo '{"good": 1}'; exec sleep 600"""
     said: asyncio.Queue[Json] = asyncio.Queue()
-    program = Program(namespace="odd", command="sh", args=["-c", odd])
-    process = await Process.start(program, said.put_nowait, lambda: None)
+    program = ChildProgram(namespace="odd", command="sh", args=["-c", odd])
+    process = await ChildProcess.start(program, said.put_nowait, lambda: None)
     async with asyncio.timeout(20):
         assert await said.get() == {"good": 1}
     await process.stop()
