@@ -1,4 +1,4 @@
-"""The actions that are always there: `core.ping` and `project.workspace_stats`."""
+"""The actions that every gateway offers: `core.ping` and `project.workspace_stats`."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ from mcp.server import Server
 from pydantic import BaseModel, ConfigDict, Field
 
 from backends.gox import runlog
-from backends.gox.action import MIGRATIONS, WORDS, Action, Request, action_server, closed
+from backends.gox.action import ERROR_CODES, MIGRATIONS, Action, Request, action_server, closed_schema
 from gateway.contract import Host, Json, Manifest
 from gateway.errors import Fault, Kind
 
@@ -21,14 +21,14 @@ class Options(BaseModel):
 
     root: Path | None = Field(
         default=None,
-        description="Folder that workspace_stats counts; by default the working folder if only this machine"
-        " is served, else the tenant's.",
+        description="Folder that workspace_stats counts. Default: the working folder when the gateway serves only"
+        " this machine, otherwise the tenant's folder.",
     )
 
 
 manifest = Manifest(
     error_style="protocol",
-    codes=WORDS,
+    codes=ERROR_CODES,
     options=Options,
     store="gox",
     effects={"ping": 0, "workspace_stats": 0},
@@ -36,29 +36,29 @@ manifest = Manifest(
 )
 
 
-def server(home: Host) -> Server[Any]:
-    """`core`."""
+def server(host: Host) -> Server[Any]:
+    """Build the `core` backend."""
     ping = Action(
         name="ping",
         title="Ping",
-        description="Answer at once with the server's time, to show that the gateway is there.",
+        description="Return the server's time, to check that the gateway responds.",
         side_effect="none",
         run=_ping,
-        input_schema=closed({}),
+        input_schema=closed_schema({}),
         output_schema={
             "type": "object",
             "properties": {"ok": {"type": "boolean"}, "serverTime": {"type": "string"}},
             "required": ["ok", "serverTime"],
         },
     )
-    return action_server(home, "core", [ping])
+    return action_server(host, "core", [ping])
 
 
-def project(home: Host) -> Server[Any]:
-    """`project`."""
+def project(host: Host) -> Server[Any]:
+    """Build the `project` backend."""
 
     async def workspace_stats(request: Request) -> Json:
-        root = _root(home)
+        root = _root(host)
         files, directories = await asyncio.to_thread(_count, root)
         return {"root": str(root), "files": files, "directories": directories}
 
@@ -68,7 +68,7 @@ def project(home: Host) -> Server[Any]:
         description="Count the files and directories of the workspace.",
         side_effect="read",
         run=workspace_stats,
-        input_schema=closed({}),
+        input_schema=closed_schema({}),
         output_schema={
             "type": "object",
             "properties": {
@@ -79,24 +79,24 @@ def project(home: Host) -> Server[Any]:
             "required": ["root", "files", "directories"],
         },
     )
-    return action_server(home, "project", [stats])
+    return action_server(host, "project", [stats])
 
 
 async def _ping(request: Request) -> Json:
     return {"ok": True, "serverTime": runlog.now()}
 
 
-def _root(home: Host) -> Path:
-    options: Options = home.options
+def _root(host: Host) -> Path:
+    options: Options = host.options
     if options.root is not None:
         return options.root
-    return Path.cwd() if home.loopback else home.folder(home.current_call().caller)
+    return Path.cwd() if host.loopback else host.folder(host.current_call().caller)
 
 
 def _count(root: Path) -> tuple[int, int]:
-    """Below the root, which does not count itself; links are not followed."""
+    """Count the files and directories below `root`, excluding `root` itself; symbolic links are not followed."""
     files = directories = 0
-    for _, folders, names in os.walk(root, onerror=_unreadable_root(root)):
+    for _, folders, names in os.walk(root, onerror=_raise_if_root_unreadable(root)):
         directories += len(folders)
         files += len(names)
         if files + directories > MAX_ENTRIES:
@@ -104,7 +104,7 @@ def _count(root: Path) -> tuple[int, int]:
     return files, directories
 
 
-def _unreadable_root(root: Path) -> Any:
+def _raise_if_root_unreadable(root: Path) -> Any:
     def on_error(exc: OSError) -> None:
         if exc.filename == str(root):
             raise Fault(Kind.UNAVAILABLE, "The workspace cannot be read.") from exc

@@ -1,9 +1,13 @@
-"""What a demo of a backend is handed, and what it must have: `gatehouse demo NAME` plays `backends.NAME.demo`.
+"""The interface of backend demos: `gatehouse demo NAME` runs the module `backends.NAME.demo`.
 
-Such a module has three things: `TITLE`, one line of what it shows; `async prepare(folder) -> Json`, which makes what
-the demo needs below that folder and gives its entries of `backends:`; and `async play(demo) -> Json`, which gives the
-facts that `--json` prints. What the command took for it is given to `prepare` by name. What cannot be
-shown, and why, is a `Fault`: its message ends the command.
+A demo module defines three names:
+
+- `TITLE`: one line that says what the demo shows.
+- `async prepare(folder) -> Json`: creates the files that the demo needs below `folder` and returns the entries for
+  `backends:`. Demo-specific command options are passed as keyword arguments.
+- `async play(demo) -> Json`: runs the demo and returns the data that `--json` prints.
+
+Either function raises `Fault` when the demo cannot run; the command prints its message and exits.
 """
 
 from pathlib import Path
@@ -13,42 +17,42 @@ from gateway.contract import Json
 
 
 class Demo(Protocol):
-    """A gateway of the demo's own, served on this machine until the demo ends."""
+    """A gateway that serves only this demo, on this machine, until the demo ends."""
 
     @property
     def folder(self) -> Path:
-        """For everything the demo makes; removed with it unless the user asked to keep it."""
+        """Folder for all files of the demo; deleted at the end unless the user asked to keep it."""
         ...
 
     @property
     def files(self) -> Path:
-        """The tenant's own folder under `files_dir`, where backends keep what must be files."""
+        """The tenant's folder under `files_dir`, where backends store files."""
         ...
 
     @property
     def base(self) -> str:
-        """The gateway's address, such as `http://127.0.0.1:41234`."""
+        """The gateway's base URL, such as `http://127.0.0.1:41234`."""
         ...
 
     async def call(self, tool: str, arguments: Json) -> Json:
-        """A real `tools/call`; its structured content, or the whole result where it has none.
+        """Send a `tools/call` and return its structured content, or the whole result if there is none.
 
-        Raises `Fault` when the call fails: a demo has no failure that it does not ask for by `refusal`.
+        Raises `Fault` when the call fails. Use `refusal` for a call that is expected to fail.
         """
         ...
 
     async def refusal(self, tool: str, arguments: Json) -> Json:
-        """The same for a call that should fail: the error object. Raises `Fault` when it succeeds."""
+        """Send a call that is expected to fail and return the error object. Raises `Fault` when it succeeds."""
         ...
 
     async def key(self, *scopes: str) -> str:
-        """A key of the tenant for a peer that connects by itself."""
+        """Create an API key of the tenant, for a peer that opens its own connection."""
         ...
 
     def step(self, text: str, detail: str = "") -> None:
-        """Show what is done now, such as the tool that is called."""
+        """Print the current step, such as the tool that is called."""
         ...
 
     def note(self, text: str, detail: str = "") -> None:
-        """Show what came of it."""
+        """Print the result of the current step."""
         ...

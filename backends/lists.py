@@ -1,4 +1,4 @@
-"""What a server lists when its lists never change."""
+"""List handlers for MCP servers whose lists never change."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ def answer_lists(
     templates: Sequence[Json],
     prompts: Sequence[Json],
 ) -> None:
-    """Let the server answer its four lists, each whole and in one page."""
+    """Register handlers for the four list methods; each returns the complete list in one page."""
     lists: dict[str, Json] = {
         "tools/list": {"tools": list(tools)},
         "resources/list": {"resources": list(resources)},
@@ -32,5 +32,5 @@ def answer_lists(
         ) -> Json:
             return listed
 
-        # Registered by hand: the handlers answer plain objects, which the constructor's types do not admit.
+        # The handlers return plain objects, which the types of the `Server` constructor do not allow.
         server.add_request_handler(method, PaginatedRequestParams, answer)

@@ -1,18 +1,21 @@
-"""Godot projects: scenes, scripts, resources and settings, by a connected editor, a headless engine, or their files."""
+"""The `godot` backend: tools for scenes, scripts, resources and settings of Godot 4 projects.
+
+A connected editor, a headless engine or direct file edits execute each call.
+"""
 
 from typing import Any
 
 from mcp.server import Server
 
-from backends.godot.envelope import WORDS, dress
+from backends.godot.envelope import CODES, render_error
 from backends.godot.options import Options
-from backends.godot.server import make
+from backends.godot.server import create_server
 from backends.godot.tool_table import TOOLS
 from gateway.contract import Host, Manifest
 
 manifest = Manifest(
-    codes=WORDS,
-    render_error=dress,
+    codes=CODES,
+    render_error=render_error,
     options=Options,
     uri_prefixes=("godot://", "godot-template://"),
     effects={tool.name: tool.effect for tool in TOOLS.values()},
@@ -21,6 +24,6 @@ manifest = Manifest(
 )
 
 
-def server(home: Host) -> Server[Any]:
-    """`godot`."""
-    return make(home)
+def server(host: Host) -> Server[Any]:
+    """Create the MCP server of one configured `godot` backend."""
+    return create_server(host)

@@ -1,4 +1,4 @@
-"""The demo: a small game from an empty folder, by tool calls alone, run on the real engine."""
+"""`gatehouse demo godot`: builds a small game in an empty folder with tool calls and runs it on the real engine."""
 
 from itertools import groupby
 from pathlib import Path
@@ -10,10 +10,19 @@ from backends.godot.options import Options
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
-TITLE: Final = "Godot: a small game from an empty folder, by tool calls alone, run on the real engine."
+TITLE: Final = "Godot: build a small game in an empty folder with tool calls and run it on the real engine."
 
-_NAMED_BY: Final = ("nodeName", "instanceName", "scriptPath", "signal", "nodePath", "scenePath", "value", "name")
-"""Of a call's arguments, the first of these says most of what it is about."""
+_DESCRIPTIVE_ARGUMENTS: Final = (
+    "nodeName",
+    "instanceName",
+    "scriptPath",
+    "signal",
+    "nodePath",
+    "scenePath",
+    "value",
+    "name",
+)
+"""Arguments that describe a call best, in order of preference."""
 
 MAIN: Final = "main.tscn"
 COIN: Final = "coin.tscn"
@@ -54,54 +63,58 @@ func _on_coin_taken() -> void:
 
 
 async def prepare(folder: Path, engine: str | None = None) -> Json:
+    """Return the `backends:` entry of the demo. Raises `Fault(UNSUPPORTED)` without an engine."""
     options: Json = {"godot_path": engine}
-    if not Engine(Options.model_validate(options)).present:
-        raise Fault(Kind.UNSUPPORTED, "there is no Godot 4 engine here; give one by --engine or GODOT_PATH")
+    if not Engine(Options.model_validate(options)).is_available:
+        raise Fault(Kind.UNSUPPORTED, "no Godot 4 engine found; pass --engine or set GODOT_PATH")
     return {"godot": {"module": "backends.godot", "options": options}}
 
 
 async def play(demo: Demo) -> Json:
+    """Run all steps and return the facts for `--json`."""
     project = demo.files / "godot" / "projects" / "coins"
     answers: dict[str, Json] = {}
     for tool, calls in groupby(steps(str(project)), key=lambda step: step[0]):
-        given = [arguments for _, arguments in calls]
-        named = f"godot_{tool.removeprefix('godot_')}"
-        demo.step(named, ", ".join(_about(arguments) for arguments in given))
-        for arguments in given:
-            answers[tool] = (await demo.call(named, arguments))["result"]
-        for line in _came_of(tool, answers[tool]):
+        batch = [arguments for _, arguments in calls]
+        full_name = f"godot_{tool.removeprefix('godot_')}"
+        demo.step(full_name, ", ".join(_describe_arguments(arguments) for arguments in batch))
+        for arguments in batch:
+            answers[tool] = (await demo.call(full_name, arguments))["result"]
+        for line in _result_notes(tool, answers[tool]):
             demo.note(line)
-    ran, tree = answers["godot_workspace_manager"], answers["get_node_tree"]
+    run_result, tree = answers["godot_workspace_manager"], answers["get_node_tree"]
     return {
         "project": str(project),
         "valid": answers["validate_project"]["valid"],
-        "said": ran["output"],
-        "errors": ran["errors"],
+        "said": run_result["output"],
+        "errors": run_result["errors"],
         "tree": tree["picture"].splitlines(),
     }
 
 
-def _came_of(tool: str, result: Json) -> list[str]:
-    """What is worth showing of an answer."""
+def _result_notes(tool: str, result: Json) -> list[str]:
+    """Return the lines to show for a result."""
     match tool:
         case "validate_project":
             return ["every script compiles, every scene loads" if result["valid"] else str(result["issues"])]
         case "godot_workspace_manager":
-            # Not the engine's own warnings: a project that no editor has opened yet has some.
-            said = [line for line in result["output"] if line and not line.startswith(("WARNING", " "))]
-            return [f"it ran, and said: {line}" for line in said]
+            # Skip engine warnings: a project that no editor has opened yet produces some.
+            printed = [line for line in result["output"] if line and not line.startswith(("WARNING", " "))]
+            return [f"the game ran and printed: {line}" for line in printed]
         case "get_node_tree":
             return result["picture"].splitlines()
         case _:
             return []
 
 
-def _about(arguments: Json) -> str:
-    return next((str(arguments[name]) for name in _NAMED_BY if name in arguments), arguments.get("action", ""))
+def _describe_arguments(arguments: Json) -> str:
+    return next(
+        (str(arguments[name]) for name in _DESCRIPTIVE_ARGUMENTS if name in arguments), arguments.get("action", "")
+    )
 
 
 def steps(project: str) -> list[tuple[str, Json]]:
-    """(tool, arguments), in order."""
+    """Return the (tool, arguments) pairs of the demo in call order."""
 
     def on(scene: str, **arguments: object) -> Json:
         return {"projectPath": project, "scenePath": scene, **arguments}
@@ -118,7 +131,7 @@ def steps(project: str) -> list[tuple[str, Json]]:
         ("instance_scene", on(MAIN, instancePath=COIN, parentNodePath="Coins", instanceName=f"Coin{number}"))
         for number in (1, 2, 3)
     ]
-    placed = [
+    positions = [
         ("edit_node", on(MAIN, nodePath=f"Coins/Coin{number}", properties={"position": [120 * number, 160]}))
         for number in (1, 2, 3)
     ]
@@ -142,7 +155,7 @@ def steps(project: str) -> list[tuple[str, Json]]:
         ("attach_script", on(MAIN, nodePath="Player", scriptPath="player.gd")),
         node(MAIN, "Node2D", "Coins"),
         *coins,
-        *placed,
+        *positions,
         node(MAIN, "Label", "Score", text="Coins: 0", position=[16, 12]),
         ("attach_script", on(MAIN, nodePath=".", scriptPath="game.gd")),
         (

@@ -1,66 +1,89 @@
-"""Which executor does it: the editor that has the project open, else the engine and the files."""
+"""Chooses the executor of a tool call: the editor that has the project open, otherwise the handler.
+
+Handlers use the headless engine and the project's files.
+"""
 
 import re
 from typing import Final
 
 from backends.godot.envelope import Outcome
-from backends.godot.tool import Action, Job, Tool, carry_out
+from backends.godot.tool import Action, Tool, ToolCall, run_handler
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
-_OURS: Final = frozenset({"projectPath", "action", "timeoutMs", "mode", "godotPath", "token", "host", "port"})
-_PATHS: Final = re.compile(r"(?i)(^|_)(path|paths|files)$|(?<=[a-z])Paths?$")
-_NODES: Final = frozenset({"nodePath", "parentNodePath", "newParentPath", "fromNodePath", "toNodePath"})
-_NODES_TOO: Final = frozenset({"sourceNodePath", "playerPath", "panelPath"})
-_SECONDS: Final = 10.0
+_GATEWAY_PARAMETERS: Final = frozenset(
+    {"projectPath", "action", "timeoutMs", "mode", "godotPath", "token", "host", "port"}
+)
+_PATH_NAMES: Final = re.compile(r"(?i)(^|_)(path|paths|files)$|(?<=[a-z])Paths?$")
+_NODE_PATHS: Final = frozenset(
+    {
+        "nodePath",
+        "parentNodePath",
+        "newParentPath",
+        "fromNodePath",
+        "toNodePath",
+        "sourceNodePath",
+        "playerPath",
+        "panelPath",
+    }
+)
+"""Paths of nodes inside a scene, which are not file paths."""
+_DEFAULT_TIMEOUT: Final = 10.0
 
 
-async def perform(tool: Tool, action: Action | None, job: Job) -> Outcome:
-    run, method = (action.run, action.editor) if action else (tool.run, tool.editor)
+async def perform(tool: Tool, action: Action | None, call: ToolCall) -> Outcome:
+    """Run a tool call in the connected editor if it can execute it, otherwise with the tool's handler."""
+    handler, method = (action.handler, action.editor_method) if action else (tool.handler, tool.editor_method)
     if tool.dangerous:
-        job.desk.permit_danger(tool.name)
-    if method and _has_editor(job, needed=run is None):
-        return await by_editor(job, method)
-    if run is None:
-        raise Fault(Kind.UNAVAILABLE, "This needs an editor, and none is connected.")
-    if job.given is not None and job.given.remote:
+        call.services.check_dangerous(tool.name)
+    if method and _has_editor(call, needed=handler is None):
+        return await run_in_editor(call, method)
+    if handler is None:
+        raise Fault(Kind.UNAVAILABLE, "This call needs an editor, and no editor is connected.")
+    if call.optional_project is not None and call.optional_project.is_remote:
         raise Fault(Kind.UNSUPPORTED, "The project is on another machine, and its editor cannot do this.")
-    if action is not None and action.operation:
-        job.desk.permit_danger(action.operation)
-    return await carry_out(run, job)
+    if action is not None and action.gated_operation:
+        call.services.check_dangerous(action.gated_operation)
+    return await run_handler(handler, call)
 
 
-def _has_editor(job: Job, *, needed: bool) -> bool:
-    if job.get("mode") == "headless":
+def _has_editor(call: ToolCall, *, needed: bool) -> bool:
+    if call.get("mode") == "headless":
         return False
-    if job.given is not None:
-        return job.desk.editors.of(job.caller, job.given) is not None
-    return needed or bool(job.desk.editors.connected(job.caller))
+    if call.optional_project is not None:
+        return call.services.editors.find(call.caller, call.optional_project) is not None
+    return needed or bool(call.services.editors.connected(call.caller))
 
 
-async def by_editor(job: Job, method: str) -> Outcome:
-    """Paths are confined here as well as in the editor itself."""
+async def run_in_editor(call: ToolCall, method: str) -> Outcome:
+    """Send the call to the editor. Paths are checked here in addition to the editor's own check."""
     params: Json = {}
-    for name, value in job.arguments.items():
-        if name in _OURS or value is None:
+    for name, value in call.arguments.items():
+        if name in _GATEWAY_PARAMETERS or value is None:
             continue
-        if job.given is not None and isinstance(value, str) and _PATHS.search(name) and name not in _NODES | _NODES_TOO:
-            value = job.given.inside(value, name).res
-        params[snake(name)] = value
-    return await ask_editor(job, method, params)
+        if (
+            call.optional_project is not None
+            and isinstance(value, str)
+            and _PATH_NAMES.search(name)
+            and name not in _NODE_PATHS
+        ):
+            value = call.optional_project.resolve(value, name).res
+        params[to_snake_case(name)] = value
+    return await request_editor(call, method, params)
 
 
-async def ask_editor(job: Job, method: str, params: Json) -> Outcome:
-    seconds = float(job.get("timeoutMs", _SECONDS * 1000)) / 1000
-    details = await job.desk.editors.ask(job.caller, job.given, method, params, seconds)
-    summary = str(details.pop("summary", None) or "The editor did it.")
+async def request_editor(call: ToolCall, method: str, params: Json) -> Outcome:
+    """Call a method of the editor and return its result as an outcome."""
+    timeout = float(call.get("timeoutMs", _DEFAULT_TIMEOUT * 1000)) / 1000
+    details = await call.services.editors.request(call.caller, call.optional_project, method, params, timeout)
+    summary = str(details.pop("summary", None) or "The editor executed the call.")
     return Outcome(summary, details, execution={"executor": "editor", "method": method})
 
 
-def snake(name: str) -> str:
+def to_snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
 
 
-def camel(name: str) -> str:
+def to_camel_case(name: str) -> str:
     head, *rest = name.split("_")
     return head + "".join(word[:1].upper() + word[1:] for word in rest)

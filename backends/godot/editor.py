@@ -1,4 +1,4 @@
-"""Editors that are connected: which of them has a project open, and how to ask it."""
+"""Connected Godot editors: finds the editor that has a project open and sends requests to it."""
 
 from typing import Any, cast
 
@@ -16,33 +16,34 @@ _KINDS = {
 
 
 class Editors:
-    """A peer's name is the path of the project that it announced."""
+    """The editors of each tenant on the bridge. A peer's name is the project path that the editor announced."""
 
-    def __init__(self, home: Host) -> None:
-        self._home = home
+    def __init__(self, host: Host) -> None:
+        self._host = host
 
     def connected(self, caller: Caller) -> list[Json]:
-        return self._home.bridge.peers(caller)
+        """Return the connected editors of the caller's tenant."""
+        return self._host.bridge.peers(caller)
 
-    def of(self, caller: Caller, project: Project) -> str | None:
-        """The newest editor that has this project open."""
+    def find(self, caller: Caller, project: Project) -> str | None:
+        """Return the peer id of the most recently connected editor that has this project open."""
         peers = [peer for peer in self.connected(caller) if peer.get("name") == str(project.root)]
         return str(max(peers, key=_connected_at)["id"]) if peers else None
 
-    async def ask(self, caller: Caller, project: Project | None, method: str, params: Json, timeout: float) -> Json:
-        """Raises `Fault(UNAVAILABLE)` when no editor is there for it."""
-        peer = self.of(caller, project) if project is not None else None
+    async def request(self, caller: Caller, project: Project | None, method: str, params: Json, timeout: float) -> Json:
+        """Call a method of an editor. Raises `Fault(UNAVAILABLE)` when no suitable editor is connected."""
+        peer = self.find(caller, project) if project is not None else None
         if project is not None and peer is None:
             raise Fault(Kind.UNAVAILABLE, "No editor has this project open.")
         if not self.connected(caller):
-            raise Fault(Kind.UNAVAILABLE, "This needs an editor, and none is connected.")
+            raise Fault(Kind.UNAVAILABLE, "This call needs an editor, and no editor is connected.")
         payload: Json = {
             "operation": method,
             "payload": params,
-            "correlationId": self._home.current_call().correlation_id,
+            "correlationId": self._host.current_call().correlation_id,
         }
         try:
-            answer = await self._home.bridge.request(caller, peer, payload, timeout)
+            answer = await self._host.bridge.request(caller, peer, payload, timeout)
         except Fault as fault:
             if fault.kind is not Kind.UNAVAILABLE:
                 raise

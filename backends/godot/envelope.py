@@ -1,4 +1,4 @@
-"""The envelope of every answer, good or bad, and the seven codes."""
+"""The response envelope of every tool call, for success and failure, and the seven error codes."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ TIMEOUT: Final = "E_TIMEOUT"
 UNSUPPORTED: Final = "E_UNSUPPORTED"
 INTERNAL: Final = "E_INTERNAL"
 
-WORDS: Final[Mapping[Kind, str]] = {
+CODES: Final[Mapping[Kind, str]] = {
     Kind.INVALID_INPUT: SCHEMA,
     Kind.TOO_LARGE: SCHEMA,
     Kind.UNAUTHENTICATED: PERMISSION,
@@ -32,24 +32,24 @@ WORDS: Final[Mapping[Kind, str]] = {
     Kind.INTERNAL: INTERNAL,
 }
 
-_FIXES: Final[Mapping[str, str]] = {
+_SUGGESTED_FIXES: Final[Mapping[str, str]] = {
     SCHEMA: "Call meta_tool_manager with action tool_help to see the arguments of this tool.",
-    NOT_CONNECTED: "Open the project in an editor whose Gatehouse plugin is connected, or give projectPath and"
-    " scenePath so that it can be done without one.",
-    NOT_FOUND: "List what is there first: list_projects, list_scenes, get_node_tree, list_scripts, list_resources.",
+    NOT_CONNECTED: "Open the project in an editor whose Gatehouse plugin is connected, or pass projectPath and"
+    " scenePath to run the call without an editor.",
+    NOT_FOUND: "List what exists first: list_projects, list_scenes, get_node_tree, list_scripts, list_resources.",
     PERMISSION: "Use a path inside the project, or ask your operator to allow this.",
     TIMEOUT: "Try again; if it happens again, look for an endless loop in the project's scripts.",
-    UNSUPPORTED: "Use a tool that works without what is missing here; godot_preflight says what there is.",
-    INTERNAL: "Look at get_debug_output and at the project's .godot_mcp/audit.log under this correlation id.",
+    UNSUPPORTED: "Use a tool that does not need the missing component; godot_preflight lists what is available.",
+    INTERNAL: "Check get_debug_output and the project's .godot_mcp/audit.log for this correlation id.",
 }
 
-DURATION: Final = "durationMs"
-"""Where a fault's details carry how long the call took, until `dress` moves it to `meta`."""
+DURATION_KEY: Final = "durationMs"
+"""Key in a fault's details with the duration of the call; `render_error` moves it to `meta`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a tool did: the parts of the envelope that are its own to say."""
+    """The result of a handler: the parts of the envelope that the tool itself provides."""
 
     summary: str
     details: Json = field(default_factory=dict[str, Any])
@@ -59,8 +59,8 @@ class Outcome:
     execution: Json = field(default_factory=dict[str, Any])
 
 
-def answer(outcome: Outcome, meta: Json) -> Json:
-    """A good result of `tools/call`."""
+def render_success(outcome: Outcome, meta: Json) -> Json:
+    """Return the `tools/call` result of a successful call."""
     envelope: Json = {
         "ok": True,
         "summary": outcome.summary,
@@ -78,30 +78,33 @@ def answer(outcome: Outcome, meta: Json) -> Json:
     return {"content": [{"type": "text", "text": text}], "structuredContent": envelope, "isError": False}
 
 
-def meta_of(tool: str, action: str | None, correlation_id: str, duration_ms: int) -> Json:
-    return {"tool": tool, "action": action, "correlationId": correlation_id, DURATION: duration_ms}
+def build_meta(tool: str, action: str | None, correlation_id: str, duration_ms: int) -> Json:
+    """Return the `meta` object of the envelope."""
+    return {"tool": tool, "action": action, "correlationId": correlation_id, DURATION_KEY: duration_ms}
 
 
-def dress(error: Json, tool: str, arguments: Json) -> Json:
-    """The envelope of a failed call, whoever refused it."""
-    details = {key: value for key, value in error["details"].items() if key != DURATION}
+def render_error(error: Json, tool: str, arguments: Json) -> Json:
+    """Return the envelope of a failed call, whether the gateway or this backend raised the error."""
+    details = {key: value for key, value in error["details"].items() if key != DURATION_KEY}
     shown = {key: value for key, value in error.items() if key not in ("suggested_fix", "details")}
-    shown["suggestedFix"] = error.get("suggested_fix") or _FIXES.get(error["code"], _FIXES[INTERNAL])
+    shown["suggestedFix"] = error.get("suggested_fix") or _SUGGESTED_FIXES.get(
+        error["code"], _SUGGESTED_FIXES[INTERNAL]
+    )
     if details:
         shown["details"] = details
     action = arguments.get("action")
-    took = error["details"].get(DURATION, 0)
+    duration = error["details"].get(DURATION_KEY, 0)
     return {
         "ok": False,
         "summary": error["message"],
         "result": None,
         "error": shown,
         "errors": [{"code": error["code"], "message": error["message"]}],
-        "meta": meta_of(tool, action if isinstance(action, str) else None, error["correlation_id"], took),
+        "meta": build_meta(tool, action if isinstance(action, str) else None, error["correlation_id"], duration),
     }
 
 
-_TEXTS: Final[Json] = {"type": "array", "items": {"type": "string"}}
+_STRING_LIST: Final[Json] = {"type": "array", "items": {"type": "string"}}
 
 OUTPUT_SCHEMA: Final[Json] = {
     "type": "object",
@@ -131,8 +134,8 @@ OUTPUT_SCHEMA: Final[Json] = {
             "required": ["tool", "action", "correlationId", "durationMs"],
         },
         "details": {"type": "object"},
-        "logs": _TEXTS,
-        "warnings": _TEXTS,
+        "logs": _STRING_LIST,
+        "warnings": _STRING_LIST,
         "errors": {"type": "array", "items": {"type": "object"}},
         "execution": {"type": "object"},
         "files": {"type": "array", "items": {"type": "object"}},

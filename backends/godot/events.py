@@ -1,4 +1,4 @@
-"""What editors tell unasked: kept for `godot://editor/events`, and told to those who watch what it changed."""
+"""Events from connected editors: buffered for `godot://editor/events` and sent to subscribers of changed resources."""
 
 import asyncio
 import time
@@ -14,58 +14,58 @@ from mcp.types import ResourceUpdatedNotification, ResourceUpdatedNotificationPa
 
 from gateway.contract import Caller, Host, Json
 
-EVENTS: Final = "godot://editor/events"
-META: Final = "godot:event"
-_KEPT: Final = 100
-_LISTS: Final = ("godot://scenes", "godot://scripts", "godot://assets", "godot://resources")
+EVENTS_URI: Final = "godot://editor/events"
+EVENT_META: Final = "godot:event"
+_MAX_EVENTS: Final = 100
+_LIST_RESOURCES: Final = ("godot://scenes", "godot://scripts", "godot://assets", "godot://resources")
 _NEW_FILES: Final = frozenset({"scene_created", "script_created", "filesystem_changed"})
 
 
-class Events:
-    """The latest of each tenant, and the one stream on which the gateway hears of changes."""
+class EditorEvents:
+    """Buffers the latest events of each tenant and notifies the sessions that subscribe to changed resources."""
 
-    def __init__(self, home: Host) -> None:
-        self._home = home
+    def __init__(self, host: Host) -> None:
+        self._host = host
         self._latest: dict[str, deque[Json]] = {}
-        self._listening: dict[ServerSession, frozenset[str]] = {}
+        self._listeners: dict[ServerSession, frozenset[str]] = {}
 
     def latest(self, caller: Caller) -> list[Json]:
-        """Newest last."""
+        """Return the buffered events of the caller's tenant, newest last."""
         return list(self._latest.get(caller.tenant, ()))
 
-    def told(self, peer: Json, event: Json) -> None:
-        """An editor says so; the call in progress is its owner's."""
-        tenant = self._home.current_call().caller.tenant
-        known: Json = {"at": round(time.time(), 3), "project": peer["name"], **event}
-        self._latest.setdefault(tenant, deque(maxlen=_KEPT)).append(known)
-        # The new task is within the same call, so that only its tenant hears of it.
-        self._home.spawn(self._tell(known))
+    def record(self, peer: Json, event: Json) -> None:
+        """Buffer an event and notify subscribers. Runs in the call context of the editor's owner."""
+        tenant = self._host.current_call().caller.tenant
+        entry: Json = {"at": round(time.time(), 3), "project": peer["name"], **event}
+        self._latest.setdefault(tenant, deque(maxlen=_MAX_EVENTS)).append(entry)
+        # The task inherits the call context, so the gateway notifies only this tenant.
+        self._host.spawn(self._notify(entry))
 
     async def listen(self, ctx: ServerRequestContext[Any], params: SubscriptionsListenRequestParams) -> Json:
-        """The gateway's own subscription, for as long as it wants these resources."""
-        self._listening[ctx.session] = frozenset(params.notifications.resource_subscriptions or ())
+        """Handle `subscriptions/listen` from the gateway: register the session until the request is cancelled."""
+        self._listeners[ctx.session] = frozenset(params.notifications.resource_subscriptions or ())
         try:
             await asyncio.Event().wait()
         finally:
-            del self._listening[ctx.session]
+            del self._listeners[ctx.session]
         return {}
 
-    async def _tell(self, event: Json) -> None:
-        changed = set(touched(event))
-        for session, watched in list(self._listening.items()):
+    async def _notify(self, event: Json) -> None:
+        changed = set(changed_resources(event))
+        for session, watched in list(self._listeners.items()):
             for uri in sorted(changed & watched):
-                params = ResourceUpdatedNotificationParams(uri=uri, _meta={META: event})
+                params = ResourceUpdatedNotificationParams(uri=uri, _meta={EVENT_META: event})
                 await session.send_notification(ResourceUpdatedNotification(params=params))
 
 
-def touched(event: Json) -> Iterator[str]:
-    """The resources that are others after it, each with and without the project's name."""
-    yield EVENTS
+def changed_resources(event: Json) -> Iterator[str]:
+    """Yield the URIs of the resources that an event changes, each with and without the project's name."""
+    yield EVENTS_URI
     name, scene = event["event"], event["data"].get("scene")
-    changed: tuple[str, ...] = _LISTS if name in _NEW_FILES else ()
+    changed: tuple[str, ...] = _LIST_RESOURCES if name in _NEW_FILES else ()
     if name == "scene_saved" and isinstance(scene, str):
-        at = f"godot://scene/{quote(scene.removeprefix('res://'))}"
-        changed = (*changed, at, f"{at}/tree")
+        scene_uri = f"godot://scene/{quote(scene.removeprefix('res://'))}"
+        changed = (*changed, scene_uri, f"{scene_uri}/tree")
     project = quote(PurePath(event["project"]).name)
     for uri in changed:
         yield uri

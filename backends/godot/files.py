@@ -1,5 +1,8 @@
-"""Reading and writing inside a project. Folders are walked one by one without following links, so that a link made
-after a path was checked leads nowhere; what is written appears whole or not at all."""
+"""File access inside a project.
+
+Folders are opened one by one without following symbolic links, so a link created after the path check has no effect.
+Writes are atomic.
+"""
 
 import errno
 import os
@@ -9,156 +12,168 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from backends.godot.paths import OURS, Place, Project
+from backends.godot.paths import DATA_FOLDER, Project, ProjectPath
 from gateway.errors import Fault, Kind
 
 MAX_READ: Final = 8 * 1024 * 1024
-_SKIPPED: Final = frozenset({".godot", ".git", ".import", OURS})
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_SKIPPED_FOLDERS: Final = frozenset({".godot", ".git", ".import", DATA_FOLDER})
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_DEPTH: Final = 32
 
 
-def read(place: Place, what: str = "The file", limit: int = MAX_READ) -> bytes:
-    with _parent(place, what) as folder:
+def read(location: ProjectPath, label: str = "The file", limit: int = MAX_READ) -> bytes:
+    """Return the file's content. Raises `Fault(TOO_LARGE)` above `limit` bytes; `label` names the file in errors."""
+    with _open_parent(location, label) as folder:
         try:
-            handle = os.open(place.path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
+            handle = os.open(
+                location.path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder
+            )
         except OSError as exc:
-            raise _fault(exc, place, what) from exc
+            raise _to_fault(exc, location, label) from exc
         with os.fdopen(handle, "rb") as file:
             try:
                 data = file.read(limit + 1)
             except OSError as exc:
-                raise _fault(exc, place, what) from exc
+                raise _to_fault(exc, location, label) from exc
     if len(data) > limit:
-        raise Fault(Kind.TOO_LARGE, f"{what} {place.res} is larger than {limit} bytes.")
+        raise Fault(Kind.TOO_LARGE, f"{label} {location.res} is larger than {limit} bytes.")
     return data
 
 
-def read_text(place: Place, what: str = "The file") -> str:
-    """Bytes that are no UTF-8 survive a round trip through `write_text`."""
-    return read(place, what).decode("utf-8", "surrogateescape")
+def read_text(location: ProjectPath, label: str = "The file") -> str:
+    """Return the file as text. Bytes that are not UTF-8 survive a round trip through `write_text`."""
+    return read(location, label).decode("utf-8", "surrogateescape")
 
 
-def write(place: Place, data: bytes, *, overwrite: bool = True) -> int:
-    """Its size. The folders above it are made; with `overwrite` false an existing file is refused."""
-    with _parent(place, "The file", make=True) as folder:
-        if not overwrite and _exists(place.path.name, folder):
-            raise already(place)
-        scratch = f".{secrets.token_hex(6)}.tmp"
+def write(location: ProjectPath, data: bytes, *, overwrite: bool = True) -> int:
+    """Write the file atomically, create missing folders, and return the size.
+
+    Raises `Fault(DENIED)` for an existing file when `overwrite` is false.
+    """
+    with _open_parent(location, "The file", create=True) as folder:
+        if not overwrite and _exists(location.path.name, folder):
+            raise already_exists(location)
+        temporary = f".{secrets.token_hex(6)}.tmp"
         try:
-            _write_scratch(scratch, data, folder)
-            os.rename(scratch, place.path.name, src_dir_fd=folder, dst_dir_fd=folder)
+            _write_temporary(temporary, data, folder)
+            os.rename(temporary, location.path.name, src_dir_fd=folder, dst_dir_fd=folder)
         except OSError as exc:
-            raise _fault(exc, place, "The file") from exc
+            raise _to_fault(exc, location, "The file") from exc
         finally:
             with suppress(OSError):
-                os.unlink(scratch, dir_fd=folder)
+                os.unlink(temporary, dir_fd=folder)
     return len(data)
 
 
-def write_text(place: Place, text: str, *, overwrite: bool = True) -> int:
-    return write(place, text.encode("utf-8", "surrogateescape"), overwrite=overwrite)
+def write_text(location: ProjectPath, text: str, *, overwrite: bool = True) -> int:
+    return write(location, text.encode("utf-8", "surrogateescape"), overwrite=overwrite)
 
 
-def append(place: Place, data: bytes) -> int:
-    """Its size afterwards."""
+def append(location: ProjectPath, data: bytes) -> int:
+    """Append to the file, create it if missing, and return its new size."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    with _parent(place, "The file", make=True) as folder:
+    with _open_parent(location, "The file", create=True) as folder:
         try:
-            handle = os.open(place.path.name, flags, 0o600, dir_fd=folder)
+            handle = os.open(location.path.name, flags, 0o600, dir_fd=folder)
         except OSError as exc:
-            raise _fault(exc, place, "The file") from exc
+            raise _to_fault(exc, location, "The file") from exc
         with os.fdopen(handle, "ab", buffering=0) as file:
             try:
                 file.write(data)
             except OSError as exc:
-                raise _fault(exc, place, "The file") from exc
+                raise _to_fault(exc, location, "The file") from exc
             return file.tell()
 
 
-def delete(place: Place, what: str = "The file") -> None:
-    with _parent(place, what) as folder:
+def delete(location: ProjectPath, label: str = "The file") -> None:
+    with _open_parent(location, label) as folder:
         try:
-            os.unlink(place.path.name, dir_fd=folder)
+            os.unlink(location.path.name, dir_fd=folder)
         except OSError as exc:
-            raise _fault(exc, place, what) from exc
+            raise _to_fault(exc, location, label) from exc
 
 
-def rename(place: Place, to: Place) -> None:
-    """Refuses to replace anything."""
-    with _parent(place, "The file") as here, _parent(to, "The file", make=True) as there:
-        if _exists(to.path.name, there):
-            raise already(to)
+def rename(location: ProjectPath, target: ProjectPath) -> None:
+    """Rename a file. Raises `Fault(DENIED)` when the target exists."""
+    with (
+        _open_parent(location, "The file") as source_folder,
+        _open_parent(target, "The file", create=True) as target_folder,
+    ):
+        if _exists(target.path.name, target_folder):
+            raise already_exists(target)
         try:
-            os.rename(place.path.name, to.path.name, src_dir_fd=here, dst_dir_fd=there)
+            os.rename(location.path.name, target.path.name, src_dir_fd=source_folder, dst_dir_fd=target_folder)
         except OSError as exc:
-            raise _fault(exc, place, "The file") from exc
+            raise _to_fault(exc, location, "The file") from exc
 
 
-def make_folder(place: Place, *, parents: bool = True) -> None:
-    if not parents and not place.path.parent.is_dir():
-        raise Fault(Kind.NOT_FOUND, f"The folder above {place.res} does not exist.")
-    with _parent(place, "The folder", make=True, parts=place.parts):
+def make_folder(location: ProjectPath, *, parents: bool = True) -> None:
+    if not parents and not location.path.parent.is_dir():
+        raise Fault(Kind.NOT_FOUND, f"The folder above {location.res} does not exist.")
+    with _open_parent(location, "The folder", create=True, parts=location.parts):
         pass
 
 
-def exists(place: Place) -> bool:
-    return place.path.exists()
+def exists(location: ProjectPath) -> bool:
+    return location.path.exists()
 
 
-def walk(project: Project, start: Place, suffixes: frozenset[str] | None, *, recursive: bool = True) -> Iterator[Place]:
-    """The files below `start` in order of name; hidden folders, links and the engine's own folders are left out."""
+def walk(
+    project: Project, start: ProjectPath, suffixes: frozenset[str] | None, *, recursive: bool = True
+) -> Iterator[ProjectPath]:
+    """Yield the files below `start` sorted by name, without hidden folders, links and the engine's own folders."""
     if not start.path.is_dir():
         raise Fault(Kind.NOT_FOUND, f"There is no folder {start.res}.")
     for folder, folders, names in os.walk(start.path):
         depth = len(Path(folder).relative_to(start.path).parts)
-        folders[:] = sorted(name for name in folders if name not in _SKIPPED and not name.startswith("."))
+        folders[:] = sorted(name for name in folders if name not in _SKIPPED_FOLDERS and not name.startswith("."))
         if not recursive or depth >= _MAX_DEPTH:
             folders.clear()
         for name in sorted(names):
             path = Path(folder, name)
             if (suffixes is None or path.suffix.lower() in suffixes) and not path.is_symlink():
-                yield Place(project.root, path)
+                yield ProjectPath(project.root, path)
 
 
-def already(place: Place) -> Fault:
+def already_exists(location: ProjectPath) -> Fault:
+    """Build the fault for a file that must not be replaced."""
     return Fault(
         Kind.DENIED,
-        f"{place.res} exists already.",
-        suggested_fix="Choose another path, or say overwrite where the tool has it.",
+        f"{location.res} already exists.",
+        suggested_fix="Choose another path, or set overwrite if the tool has that parameter.",
     )
 
 
 @contextmanager
-def _parent(
-    place: Place, what: str, *, make: bool = False, parts: tuple[str, ...] | None = None
+def _open_parent(
+    location: ProjectPath, label: str, *, create: bool = False, parts: tuple[str, ...] | None = None
 ) -> Generator[int, None, None]:
-    """The folder a place lies in, reached from the project's own without following a link."""
+    """Open the parent folder of `location`, starting at the project root and without following links."""
     try:
-        handle = os.open(place.root, _FOLDER)
+        handle = os.open(location.root, _FOLDER_FLAGS)
     except OSError as exc:
-        raise Fault(Kind.NOT_FOUND, "The project's folder is gone.") from exc
+        raise Fault(Kind.NOT_FOUND, "The project's folder no longer exists.") from exc
     try:
-        for part in place.parts[:-1] if parts is None else parts:
-            handle = _step(handle, part, place, what, make=make)
+        for part in location.parts[:-1] if parts is None else parts:
+            handle = _open_child(handle, part, location, label, create=create)
         yield handle
     finally:
         os.close(handle)
 
 
-def _step(handle: int, part: str, place: Place, what: str, *, make: bool) -> int:
+def _open_child(handle: int, part: str, location: ProjectPath, label: str, *, create: bool) -> int:
     try:
-        if make:
+        if create:
             with suppress(FileExistsError):
                 os.mkdir(part, 0o755, dir_fd=handle)
-        below = os.open(part, _FOLDER, dir_fd=handle)
+        child = os.open(part, _FOLDER_FLAGS, dir_fd=handle)
     except OSError as exc:
-        raise _fault(exc, place, what) from exc
+        raise _to_fault(exc, location, label) from exc
     os.close(handle)
-    return below
+    return child
 
 
-def _write_scratch(name: str, data: bytes, folder: int) -> None:
+def _write_temporary(name: str, data: bytes, folder: int) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(name, flags, 0o644, dir_fd=folder), "wb") as file:
         file.write(data)
@@ -174,19 +189,19 @@ def _exists(name: str, folder: int) -> bool:
     return True
 
 
-def _fault(exc: OSError, place: Place, what: str) -> Fault:
+def _to_fault(exc: OSError, location: ProjectPath, label: str) -> Fault:
     match exc.errno:
         case errno.ENOENT:
-            return Fault(Kind.NOT_FOUND, f"{what} {place.res} does not exist.")
+            return Fault(Kind.NOT_FOUND, f"{label} {location.res} does not exist.")
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
             return Fault(
                 Kind.INTERNAL,
-                f"{place.res} was not written: there is no room left on the disk.",
-                suggested_fix="Free some space; nothing was changed.",
+                f"{location.res} was not written: the disk is full.",
+                suggested_fix="Free disk space and try again; nothing was changed.",
             )
         case errno.ELOOP | errno.ENOTDIR | errno.EACCES | errno.EPERM | errno.EROFS | errno.ENXIO:
-            return Fault(Kind.DENIED, f"{what} {place.res} may not be opened.")
+            return Fault(Kind.DENIED, f"{label} {location.res} cannot be opened: access denied.")
         case errno.EISDIR:
-            return Fault(Kind.INVALID_INPUT, f"{place.res} is a folder.")
+            return Fault(Kind.INVALID_INPUT, f"{location.res} is a folder.")
         case _:
-            return Fault(Kind.INTERNAL, f"{place.res} could not be read or written.")
+            return Fault(Kind.INTERNAL, f"{location.res} could not be read or written.")

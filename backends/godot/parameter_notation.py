@@ -1,7 +1,9 @@
-"""How the tables of tools write parameters: `name[*][:type][=default]`, blanks between; `*` is required.
+"""Parser for the compact parameter notation of the tool table.
 
-Types: str int num bool any object [str] (a|b|c), numbers with bounds as `int>=1<=32`. `P` stands for projectPath, `S`
-for scenePath, both required; in lower case, both optional. What is nested is named in `NESTED`.
+A signature is a space-separated list of `name[*][:type][=default]`; `*` marks a required parameter.
+Types are `str int num bool any object [str] (a|b|c)`; numbers may have bounds, as in `int>=1<=32`.
+`P` is short for projectPath and `S` for scenePath, both required; `p` and `s` are the optional forms.
+Types with a nested schema are named in `NESTED`.
 """
 
 import json
@@ -12,9 +14,9 @@ from typing import Any, Final
 
 from gateway.contract import Json
 
-_SHORT: Final = {"P": "projectPath*", "S": "scenePath*", "p": "projectPath", "s": "scenePath"}
+_ABBREVIATIONS: Final = {"P": "projectPath*", "S": "scenePath*", "p": "projectPath", "s": "scenePath"}
 _TOKEN: Final = re.compile(r"(?P<name>\w+)(?P<required>\*)?(:(?P<type>[^=]*?(?:[<>]=[^=]*?)*))?(=(?P<default>.*))?")
-_PLAIN: Final[Mapping[str, Json]] = {
+_BASIC_TYPES: Final[Mapping[str, Json]] = {
     "str": {"type": "string"},
     "int": {"type": "integer"},
     "num": {"type": "number"},
@@ -27,42 +29,42 @@ _PLAIN: Final[Mapping[str, Json]] = {
 _BOUNDS: Final = {">=": "minimum", "<=": "maximum"}
 
 _VALUE: Final = (
-    'A JSON value; typed ones as {"$type": "Vector2", "x": 1, "y": 2} or as Godot writes them, resources by path.'
+    'A JSON value. Typed values: {"$type": "Vector2", "x": 1, "y": 2} or a Godot literal. Resources: by path.'
 )
 
-WORDS: Final[Mapping[str, str]] = {
-    "projectPath": "Absolute path of the folder that holds project.godot.",
+DESCRIPTIONS: Final[Mapping[str, str]] = {
+    "projectPath": "Absolute path of the folder that contains project.godot.",
     "scenePath": "Scene file, relative to the project or res://.",
-    "nodePath": 'Node inside the scene: "." or "root" is its root, else names joined by "/".',
-    "parentNodePath": "Node that it goes below; the root unless given.",
-    "newParentPath": "Node that it moves below.",
+    "nodePath": 'Node inside the scene: "." or "root" is the root node, otherwise names joined by "/".',
+    "parentNodePath": "Parent node; the root node by default.",
+    "newParentPath": "New parent node.",
     "properties": f"Property -> value. {_VALUE}",
     "props": f"Property -> value. {_VALUE}",
     "value": _VALUE,
-    "action": "What to do.",
-    "godotPath": "Another engine than the operator's; needs ALLOW_EXTERNAL_TOOLS.",
-    "timeoutMs": "How long to wait for the editor.",
+    "action": "Action to execute.",
+    "godotPath": "Engine to use instead of the operator's; requires ALLOW_EXTERNAL_TOOLS.",
+    "timeoutMs": "Timeout for the editor's response.",
     "scriptPath": "Script file, relative to the project or res://.",
     "outputPath": "File to write, inside the project.",
     "overwrite": "Whether an existing file may be replaced.",
-    "directory": "Folder to look in.",
+    "directory": "Folder to search.",
     "preset": "Name of an export preset.",
-    "dryRun": "Only say what would change.",
+    "dryRun": "Report what would change without changing it.",
     "params": "Parameters of the operation.",
     "token": "Key for the bridge; never shown again.",
 }
 
 
-def _closed(properties: Json, *required: str) -> Json:
+def _closed_object(properties: Json, *required: str) -> Json:
     return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
 
 
-def _many(item: Json, **more: Any) -> Json:
+def _array(item: Json, **more: Any) -> Json:
     return {"type": "array", "items": item, **more}
 
 
-_STR, _OBJ, _NUM = _PLAIN["str"], _PLAIN["object"], _PLAIN["num"]
-_EVENT = _closed(
+_STR, _OBJ, _NUM = _BASIC_TYPES["str"], _BASIC_TYPES["object"], _BASIC_TYPES["num"]
+_EVENT = _closed_object(
     {
         "type": {"enum": ["key", "mouse_button", "joypad_button", "joypad_axis"]},
         "keycode": _STR,
@@ -72,27 +74,31 @@ _EVENT = _closed(
     },
     "type",
 )
-_KEYS: Json = _many({"type": ["string", "integer"]})
+_KEYS: Json = _array({"type": ["string", "integer"]})
 
 NESTED: Final[Mapping[str, Json]] = {
-    "events": _many(_EVENT),
-    "operations": _many(_closed({"tool": _STR, "args": _OBJ, "id": _STR}, "tool", "args"), minItems=1, maxItems=100),
-    "headlessSteps": _many(_closed({"operation": _STR, "params": _OBJ}, "operation"), minItems=1, maxItems=100),
-    "editorSteps": _many(_closed({"method": _STR, "params": _OBJ}, "method"), minItems=1, maxItems=100),
-    "items": _many(_OBJ, minItems=1, maxItems=100),
-    "components": _many({"type": ["object", "string"]}, minItems=1, maxItems=100),
-    "mapActions": _many(_closed({"name": _STR, "keys": _KEYS, "deadzone": _NUM}, "name"), minItems=1, maxItems=100),
-    "paths": _many(_STR, minItems=1),
+    "events": _array(_EVENT),
+    "operations": _array(
+        _closed_object({"tool": _STR, "args": _OBJ, "id": _STR}, "tool", "args"), minItems=1, maxItems=100
+    ),
+    "headlessSteps": _array(_closed_object({"operation": _STR, "params": _OBJ}, "operation"), minItems=1, maxItems=100),
+    "editorSteps": _array(_closed_object({"method": _STR, "params": _OBJ}, "method"), minItems=1, maxItems=100),
+    "items": _array(_OBJ, minItems=1, maxItems=100),
+    "components": _array({"type": ["object", "string"]}, minItems=1, maxItems=100),
+    "mapActions": _array(
+        _closed_object({"name": _STR, "keys": _KEYS, "deadzone": _NUM}, "name"), minItems=1, maxItems=100
+    ),
+    "paths": _array(_STR, minItems=1),
     "scalar": {"type": ["string", "number", "boolean"]},
 }
 
 
-def parameters(written: str) -> tuple[dict[str, Json], tuple[str, ...]]:
-    """(properties, required) of a row's parameters."""
+def parse_parameters(signature: str) -> tuple[dict[str, Json], tuple[str, ...]]:
+    """Return (JSON schema properties, required names) of a signature."""
     properties: dict[str, Json] = {}
     required: list[str] = []
-    for word in written.split():
-        token = _TOKEN.fullmatch(_SHORT.get(word, word))
+    for word in signature.split():
+        token = _TOKEN.fullmatch(_ABBREVIATIONS.get(word, word))
         if token is None:
             raise ValueError(f"not a parameter: {word}")
         name = token["name"]
@@ -103,28 +109,28 @@ def parameters(written: str) -> tuple[dict[str, Json], tuple[str, ...]]:
 
 
 @lru_cache(maxsize=512)
-def defaults(written: str) -> Mapping[str, Any]:
-    """The values of what a caller leaves out."""
-    properties, _ = parameters(written)
+def parse_defaults(signature: str) -> Mapping[str, Any]:
+    """Return the default values of the optional parameters."""
+    properties, _ = parse_parameters(signature)
     return {name: schema["default"] for name, schema in properties.items() if "default" in schema}
 
 
-def _schema(name: str, written: str, default: str | None) -> Json:
-    schema = dict(_typed(written))
-    if name in WORDS:
-        schema["description"] = WORDS[name]
+def _schema(name: str, type_name: str, default: str | None) -> Json:
+    schema = dict(_type_schema(type_name))
+    if name in DESCRIPTIONS:
+        schema["description"] = DESCRIPTIONS[name]
     if default is not None:
         schema["default"] = default if schema.get("type") == "string" or "enum" in schema else json.loads(default)
     return schema
 
 
-def _typed(written: str) -> Json:
-    if written in NESTED:
-        return dict(NESTED[written])
-    if written.startswith("("):
-        return {"enum": written.strip("()").split("|")}
-    kind, *bounds = re.split(r"([<>]=)", written)
-    schema: Json = dict(_PLAIN[kind])
+def _type_schema(type_name: str) -> Json:
+    if type_name in NESTED:
+        return dict(NESTED[type_name])
+    if type_name.startswith("("):
+        return {"enum": type_name.strip("()").split("|")}
+    kind, *bounds = re.split(r"([<>]=)", type_name)
+    schema: Json = dict(_BASIC_TYPES[kind])
     for sign, number in zip(bounds[::2], bounds[1::2], strict=True):
         schema[_BOUNDS[sign]] = json.loads(number)
     return schema

@@ -1,4 +1,4 @@
-"""Prompts: what to ask of these tools for common work."""
+"""MCP prompts of the backend: instructions for common tasks with the godot tools."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ _BUILD = (
     " create_scene and add_node, write scripts with write_script and attach them with attach_script, then check with"
     " validate_project and run with godot_workspace_manager smoke_test. Fix what they report."
 )
-_STUDY = (
+_ANALYZE = (
     "Look before changing anything: get_node_tree, read_script, get_script_errors, get_debug_output. Say what is wrong"
-    " and why, then make the smallest change that mends it and check again."
+    " and why, then make the smallest change that fixes it and check again."
 )
 
 
@@ -22,12 +22,12 @@ _STUDY = (
 class Prompt:
     name: str
     arguments: str
-    """Names, blanks between; `*` is required."""
+    """Space-separated argument names; `*` marks a required one."""
     task: str
-    """What is in braces is the argument's value."""
+    """Text with argument names in braces as placeholders."""
     guide: str = _BUILD
 
-    def named(self) -> list[tuple[str, bool]]:
+    def parse_arguments(self) -> list[tuple[str, bool]]:
         return [(word.rstrip("*"), word.endswith("*")) for word in self.arguments.split()]
 
 
@@ -69,28 +69,30 @@ PROMPTS: Final = (
     Prompt(
         "debug_script",
         "scriptPath* errorMessage",
-        "Find what is wrong in {scriptPath}. It says: {errorMessage}.",
-        _STUDY,
+        "Find what is wrong in {scriptPath}. Error message: {errorMessage}.",
+        _ANALYZE,
     ),
-    Prompt("debug_physics", "scenePath* issue", "Find what is wrong with the physics of {scenePath}: {issue}.", _STUDY),
-    Prompt("debug_performance", "scenePath* focus", "Find what makes {scenePath} slow. Look at: {focus}.", _STUDY),
-    Prompt("optimize_scene", "scenePath*", "Make {scenePath} lighter without changing what it does.", _STUDY),
+    Prompt(
+        "debug_physics", "scenePath* issue", "Find what is wrong with the physics of {scenePath}: {issue}.", _ANALYZE
+    ),
+    Prompt("debug_performance", "scenePath* focus", "Find what makes {scenePath} slow. Look at: {focus}.", _ANALYZE),
+    Prompt("optimize_scene", "scenePath*", "Make {scenePath} lighter without changing what it does.", _ANALYZE),
     Prompt("create_shader", "effect* target", "Write a shader for this effect: {effect}. For: {target}."),
     Prompt(
-        "convert_3to4", "projectPath* focus", "Bring {projectPath} from Godot 3 to Godot 4. Look at: {focus}.", _STUDY
+        "convert_3to4", "projectPath* focus", "Bring {projectPath} from Godot 3 to Godot 4. Look at: {focus}.", _ANALYZE
     ),
-    Prompt("refactor_scene", "scenePath* action", "Put {scenePath} in better order: {action}.", _STUDY),
-    Prompt("analyze_project", "projectPath* focus", "Describe how {projectPath} is built. Look at: {focus}.", _STUDY),
+    Prompt("refactor_scene", "scenePath* action", "Put {scenePath} in better order: {action}.", _ANALYZE),
+    Prompt("analyze_project", "projectPath* focus", "Describe how {projectPath} is built. Look at: {focus}.", _ANALYZE),
 )
 _BY_NAME: Final[Mapping[str, Prompt]] = {prompt.name: prompt for prompt in PROMPTS}
 
 
-def listed() -> list[Json]:
+def list_prompts() -> list[Json]:
     return [
         {
             "name": prompt.name,
             "description": prompt.task.partition(":")[0].partition(".")[0].replace("{", "").replace("}", "") + ".",
-            "arguments": [{"name": name, "required": required} for name, required in prompt.named()],
+            "arguments": [{"name": name, "required": required} for name, required in prompt.parse_arguments()],
         }
         for prompt in PROMPTS
     ]
@@ -100,9 +102,9 @@ def get(name: str, arguments: Mapping[str, str]) -> Json:
     prompt = _BY_NAME.get(name)
     if prompt is None:
         raise Fault(Kind.NOT_FOUND, f"There is no prompt {name!r}.")
-    missing = [each for each, required in prompt.named() if required and not arguments.get(each)]
+    missing = [each for each, required in prompt.parse_arguments() if required and not arguments.get(each)]
     if missing:
         raise Fault(Kind.INVALID_INPUT, f"{', '.join(missing)} is needed.", details={"missing": missing})
-    given = {each: arguments.get(each) or "as you think best" for each, _ in prompt.named()}
-    text = f"{prompt.task.format_map(given)}\n\n{prompt.guide}"
+    values = {each: arguments.get(each) or "as you think best" for each, _ in prompt.parse_arguments()}
+    text = f"{prompt.task.format_map(values)}\n\n{prompt.guide}"
     return {"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}

@@ -1,6 +1,7 @@
-"""Replace by a regular expression, as a program of its own: a pattern without end must not hold the gateway.
+"""Regular-expression replacement as a separate process, so that a catastrophic pattern cannot block the gateway.
 
-Reads `{find, replace, text, most}` on standard input and writes `{text, count}`; exit code 2 for a bad pattern.
+Reads `{find, replace, text, limit}` as JSON from standard input and writes `{text, count}`. Exits with code 2 for an
+invalid pattern. `handlers.scripts` starts it and kills it on timeout.
 """
 
 import json
@@ -10,10 +11,10 @@ from typing import Any
 
 
 def main() -> int:
-    asked: dict[str, Any] = json.load(sys.stdin)
-    find, replace, text = (str(asked[name]) for name in ("find", "replace", "text"))
+    request: dict[str, Any] = json.load(sys.stdin)
+    find, replace, text = (str(request[name]) for name in ("find", "replace", "text"))
     try:
-        text, count = re.subn(find, replace, text, count=int(asked["most"]))
+        text, count = re.subn(find, replace, text, count=int(request["limit"]))
     except (re.error, IndexError, OverflowError):
         return 2
     json.dump({"text": text, "count": count}, sys.stdout)

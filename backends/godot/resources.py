@@ -1,7 +1,7 @@
-"""What a project is, as resources to read: `godot://…?project=NAME`, for the caller's own projects only.
+"""MCP resources `godot://…?project=NAME` and `godot-template://…` for the caller's own projects.
 
-A project is named by its folder below one of the caller's roots. Without a name the only project there is is meant:
-nothing is remembered from earlier calls.
+NAME is the project's folder name below one of the caller's roots. It may be omitted when there is only one project.
+The server keeps no current project between requests.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from backends.godot.envelope import Outcome
 from backends.godot.handlers import assets, exporting, nodes, projects, running, scenes, scripts, settings
 from backends.godot.handlers.scripts import TEMPLATES
 from backends.godot.paths import Project
-from backends.godot.services import Desk
-from backends.godot.tool import Job, Run, carry_out
+from backends.godot.services import Services
+from backends.godot.tool import Handler, ToolCall, run_handler
 from gateway.contract import Caller, Json
 from gateway.errors import Fault, Kind, UnknownName
 
@@ -36,86 +36,88 @@ _TEMPLATE_NAMES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """One pattern of URI: what is in braces becomes the named argument."""
+class ProjectResource:
+    """One resource or resource template. The value in braces is passed to the handler as `argument`."""
 
     uri: str
     title: str
-    run: Run
+    handler: Handler
     argument: str = ""
-    raw: str = ""
-    """The detail that is the file's own text; without it the details are answered as JSON."""
-    project: bool = True
+    text_field: str = ""
+    """The result field with the file's text. When empty, the whole result is returned as JSON."""
+    needs_project: bool = True
 
 
-VIEWS: Final = (
-    View("godot://project/info", "Project", projects.info),
-    View("godot://project/settings", "Project settings", settings.get),
-    View("godot://project/settings/{section}", "Section of settings", settings.get, "section"),
-    View("godot://export/presets", "Export presets", exporting.presets),
-    View("godot://system/version", "Engine version", projects.version, project=False),
-    View("godot://scenes", "Scenes", scenes.listing),
-    View("godot://scene/{path}/tree", "Node tree", nodes.tree, "scenePath"),
-    View("godot://scene/{path}", "Scene", scenes.read, "scenePath", raw="content"),
-    View("godot://scripts", "Scripts", scripts.listing),
-    View("godot://script/errors", "Script errors", scripts.check),
-    View("godot://script/{path}", "Script", scripts.read, "scriptPath", raw="content"),
-    View("godot://assets", "Assets", assets.listing),
-    View("godot://assets/{category}", "Assets of a category", assets.listing, "category"),
-    View("godot://resources", "Resources", assets.resources),
-    View("godot://uid/{path}", "UID", scenes.get_uid, "filePath"),
-    View("godot://editor/events", "What editors told", running.events, project=False),
-    View("godot://debug/output", "Debug output", running.output, project=False),
-    View("godot://debug/stream", "Debug stream", running.stream_read, project=False),
+RESOURCES: Final = (
+    ProjectResource("godot://project/info", "Project", projects.info),
+    ProjectResource("godot://project/settings", "Project settings", settings.get_settings),
+    ProjectResource("godot://project/settings/{section}", "Section of settings", settings.get_settings, "section"),
+    ProjectResource("godot://export/presets", "Export presets", exporting.list_presets),
+    ProjectResource("godot://system/version", "Engine version", projects.version, needs_project=False),
+    ProjectResource("godot://scenes", "Scenes", scenes.list_scenes),
+    ProjectResource("godot://scene/{path}/tree", "Node tree", nodes.tree, "scenePath"),
+    ProjectResource("godot://scene/{path}", "Scene", scenes.read, "scenePath", text_field="content"),
+    ProjectResource("godot://scripts", "Scripts", scripts.list_scripts),
+    ProjectResource("godot://script/errors", "Script errors", scripts.check),
+    ProjectResource("godot://script/{path}", "Script", scripts.read, "scriptPath", text_field="content"),
+    ProjectResource("godot://assets", "Assets", assets.list_assets),
+    ProjectResource("godot://assets/{category}", "Assets of a category", assets.list_assets, "category"),
+    ProjectResource("godot://resources", "Resources", assets.list_resources),
+    ProjectResource("godot://uid/{path}", "UID", scenes.get_uid, "filePath"),
+    ProjectResource("godot://editor/events", "Editor events", running.get_events, needs_project=False),
+    ProjectResource("godot://debug/output", "Debug output", running.get_output, needs_project=False),
+    ProjectResource("godot://debug/stream", "Debug stream", running.read_stream, needs_project=False),
 )
 
 
-def listed() -> list[Json]:
-    plain = [view for view in VIEWS if not view.argument]
-    shown = [{"uri": view.uri, "name": view.title, "mimeType": _JSON} for view in plain]
+def list_resources() -> list[Json]:
+    """Return the entries for `resources/list`."""
+    fixed = [resource for resource in RESOURCES if not resource.argument]
+    shown = [{"uri": resource.uri, "name": resource.title, "mimeType": _JSON} for resource in fixed]
     shown += [
         {"uri": f"godot-template://{name}", "name": name, "mimeType": _MIME[".gd"]} for name in sorted(_TEMPLATE_NAMES)
     ]
     return shown
 
 
-def templates() -> list[Json]:
-    """A path is percent-encoded, or written as it is."""
+def list_templates() -> list[Json]:
+    """Return the entries for `resources/templates/list`. Clients may percent-encode a path or not."""
     shown: list[Json] = []
-    for view in VIEWS:
-        query = "{?project}" if view.project else ""
-        if query or view.argument:
-            pattern = view.uri.replace("{path}", "{+path}") + query
-            shown.append({"uriTemplate": pattern, "name": view.title})
+    for resource in RESOURCES:
+        query = "{?project}" if resource.needs_project else ""
+        if query or resource.argument:
+            pattern = resource.uri.replace("{path}", "{+path}") + query
+            shown.append({"uriTemplate": pattern, "name": resource.title})
     return shown
 
 
-async def read(desk: Desk, caller: Caller, uri: str) -> Json:
+async def read(services: Services, caller: Caller, uri: str) -> Json:
+    """Return the result of `resources/read`."""
     if uri.startswith("godot-template://"):
-        return _template(uri)
+        return _read_template(uri)
     address, _, query = uri.partition("?")
-    view, value = _match(address, uri)
-    arguments: Json = {view.argument: value} if view.argument else {}
-    if view.argument == "scenePath" and view.raw:
+    resource, value = _find_resource(address, uri)
+    arguments: Json = {resource.argument: value} if resource.argument else {}
+    if resource.argument == "scenePath" and resource.text_field:
         arguments["maxChars"] = 1_000_000
-    project = await asyncio.to_thread(_project, desk, caller, query) if view.project else None
-    job = Job("resources/read", None, arguments, caller, desk, _silent, project)
-    outcome = await carry_out(view.run, job)
-    return {"contents": [_content(uri, view, value, outcome)]}
+    project = await asyncio.to_thread(_find_project, services, caller, query) if resource.needs_project else None
+    call = ToolCall("resources/read", None, arguments, caller, services, _ignore_progress, project)
+    outcome = await run_handler(resource.handler, call)
+    return {"contents": [_build_content(uri, resource, value, outcome)]}
 
 
-def _match(address: str, uri: str) -> tuple[View, str]:
-    for view in VIEWS:
-        pattern = re.sub(r"\\\{\w+\\\}", "(.+)", re.escape(view.uri))
+def _find_resource(address: str, uri: str) -> tuple[ProjectResource, str]:
+    for resource in RESOURCES:
+        pattern = re.sub(r"\\\{\w+\\\}", "(.+)", re.escape(resource.uri))
         if (found := re.fullmatch(pattern, address)) is not None:
-            return view, unquote(found[1]) if found.groups() else ""
+            return resource, unquote(found[1]) if found.groups() else ""
     raise UnknownName(f"There is no resource {uri}.", uri=uri)
 
 
-def _project(desk: Desk, caller: Caller, query: str) -> Project:
-    """By its folder's name below a root of the caller's."""
+def _find_project(services: Services, caller: Caller, query: str) -> Project:
+    """Find a project by its folder name below a root of the caller."""
     wanted = parse_qs(query).get("project", [None])[0]
-    roots = desk.roots.of(caller, desk.folder(caller))
+    roots = services.roots.for_caller(caller, services.folder(caller))
     found = sorted(
         path.parent for root in roots for path in root.glob("*/project.godot") if not path.parent.is_symlink()
     )
@@ -123,28 +125,28 @@ def _project(desk: Desk, caller: Caller, query: str) -> Project:
     if len(named) != 1:
         raise Fault(
             Kind.NOT_FOUND,
-            "There is no such project." if wanted else "Say which project is meant with ?project=NAME.",
+            "There is no such project." if wanted else "Specify which project to read with ?project=NAME.",
             details={"projects": [path.name for path in found]},
         )
     return Project(named[0].resolve())
 
 
-def _content(uri: str, view: View, value: str, outcome: Outcome) -> Json:
-    if view.raw:
+def _build_content(uri: str, resource: ProjectResource, value: str, outcome: Outcome) -> Json:
+    if resource.text_field:
         suffix = "." + value.rpartition(".")[2]
-        return {"uri": uri, "mimeType": _MIME.get(suffix, "text/plain"), "text": outcome.details[view.raw]}
+        return {"uri": uri, "mimeType": _MIME.get(suffix, "text/plain"), "text": outcome.details[resource.text_field]}
     return {"uri": uri, "mimeType": _JSON, "text": json.dumps(outcome.details, ensure_ascii=False)}
 
 
-def _template(uri: str) -> Json:
+def _read_template(uri: str) -> Json:
     name = urlsplit(uri).netloc
     if name not in _TEMPLATE_NAMES:
         raise UnknownName(f"There is no resource {uri}.", uri=uri)
-    text = _TEXTS.get(name) or TEMPLATES[_TEMPLATE_NAMES[name]].format(name="")
+    text = _TEMPLATE_TEXTS.get(name) or TEMPLATES[_TEMPLATE_NAMES[name]].format(name="")
     return {"contents": [{"uri": uri, "mimeType": _MIME[".gd"], "text": text}]}
 
 
-_TEXTS: Final[Mapping[str, str]] = {
+_TEMPLATE_TEXTS: Final[Mapping[str, str]] = {
     "state-machine": (
         'extends Node\n\nsignal changed(state: StringName)\n\nvar state := &"idle":\n\tset(value):\n'
         "\t\tif value != state:\n\t\t\tstate = value\n\t\t\tchanged.emit(state)\n"
@@ -153,5 +155,5 @@ _TEXTS: Final[Mapping[str, str]] = {
 }
 
 
-async def _silent(progress: float, total: float | None, message: str) -> None:
-    """Nobody asked for progress of a reading."""
+async def _ignore_progress(progress: float, total: float | None, message: str) -> None:
+    """Discard progress: `resources/read` does not report any."""

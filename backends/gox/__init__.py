@@ -1,1 +1,1 @@
-"""What the backends of the Gox contract share: actions, their envelope, and the log of their runs."""
+"""Shared code of the Gox backends: actions, the result envelope, idempotency, and the run log."""

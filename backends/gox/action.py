@@ -1,4 +1,7 @@
-"""Actions: one function each, run inside a record and answered in the envelope `{runId, output, diff}`."""
+"""Actions of the Gox contract: each call is recorded in the run log and returns `{runId, output, diff}`.
+
+The backends `core`, `project` and `roblox` build their servers with `action_server`.
+"""
 
 import asyncio
 import json
@@ -20,13 +23,13 @@ from mcp.types import (
 )
 
 from backends.gox import registry, runlog
-from backends.gox.idempotency import Once, bridge_key
+from backends.gox.idempotency import IdempotentCalls, bridge_key
 from gateway.contract import Caller, Host, Json
 from gateway.errors import Fault, Kind
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 
-WORDS: Final[Mapping[Kind, str]] = {
+ERROR_CODES: Final[Mapping[Kind, str]] = {
     Kind.INVALID_INPUT: "VALIDATION_ERROR",
     Kind.TOO_LARGE: "VALIDATION_ERROR",
     Kind.NOT_FOUND: "NOT_FOUND",
@@ -40,18 +43,18 @@ WORDS: Final[Mapping[Kind, str]] = {
     Kind.CANCELLED: "INTERNAL_ERROR",
     Kind.INTERNAL: "INTERNAL_ERROR",
 }
-"""The contract's own code for each kind of fault."""
+"""The error code of the Gox contract for each kind of fault."""
 
-MAX_AGE: Final = 3 * 24 * 3600.0
-"""How long the record of a run that ended is kept."""
-TIDY_EVERY: Final = 600.0
+MAX_RECORD_AGE: Final = 3 * 24 * 3600.0
+"""Seconds that the record of a finished run is kept."""
+CLEANUP_INTERVAL: Final = 600.0
 
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an action is asked: its arguments, and the metadata that the contract gives to every action."""
+    """The arguments of an action call and the request metadata of the contract."""
 
     arguments: Json
     actor: str | None
@@ -59,17 +62,19 @@ class Request:
     dry_run: bool
     approved: bool
     idempotency_key: str | None = None
-    """The caller's own key, made nobody else's; only a write has one."""
+    """The caller's idempotency key, hashed with principal and tool so that it is unique; set for writes only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
+    """One tool of a Gox backend."""
+
     name: str
     title: str
     description: str
     side_effect: Literal["none", "read", "write"]
     run: Callable[[Request], Awaitable[Json]]
-    """Its output; a `diffSummary` in it becomes the envelope's diff."""
+    """Returns the output; its `diffSummary`, if any, becomes the diff of the envelope."""
     input_schema: Json
     output_schema: Json
     requires_bridge: bool = False
@@ -80,16 +85,16 @@ class Action:
 
 
 def action_server(
-    home: Host,
+    host: Host,
     name: str,
     actions: Sequence[Action],
     studios: Callable[[Caller], list[Json]] | None = None,
     instructions: str | None = None,
 ) -> Server[Any]:
-    """A server whose tools are these actions, listed by name."""
+    """Build a server whose tools are these actions, sorted by name."""
     by_name = {action.name: action for action in sorted(actions, key=lambda action: action.name)}
     tools = [_tool(action) for action in by_name.values()]
-    runs = _Runs(home)
+    runs = _ActionRunner(host)
 
     async def list_tools(ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=tools)
@@ -102,73 +107,75 @@ def action_server(
 
     @asynccontextmanager
     async def lifespan(server: Server[Any]) -> AsyncGenerator[None]:
-        async with registry.joined(home, registry.Part(home.namespace, frozenset(by_name), studios)):
+        async with registry.register(host, registry.Member(host.namespace, frozenset(by_name), studios)):
             yield
 
     server = Server[Any](name, on_list_tools=list_tools, lifespan=lifespan, instructions=instructions)
-    # Registered by hand: the handler answers a plain object, which the constructor's type does not admit.
+    # The handler returns a plain object, which the type of the `Server` constructor does not allow.
     server.add_request_handler("tools/call", CallToolRequestParams, call_tool)
     return server
 
 
-class _Runs:
-    """Runs actions, each inside its record; looks after the log of runs on the way."""
+class _ActionRunner:
+    """Runs actions, writes a run-log record for each, and periodically cleans up the run log."""
 
-    def __init__(self, home: Host) -> None:
-        self._home = home
-        self._once = Once.of(home)
-        self._tidied: dict[str, float] = {}
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._idempotent = IdempotentCalls.create(host)
+        self._next_cleanup: dict[str, float] = {}
 
     async def run(self, action: Action, arguments: Json) -> Json:
-        meta = self._home.current_call().meta
+        meta = self._host.current_call().meta
         key = meta.get("idempotencyKey") if action.side_effect == "write" else None
-        tool = f"{self._home.namespace}.{action.name}"
-        dry = flag(meta.get("dryRun"))
-        # A rehearsal and the deed are not the same call, though their arguments are.
-        asked = {"arguments": arguments, "dryRun": dry}
-        return await self._once(tool, key, asked, lambda: self._recorded(action, tool, arguments, dry, key))
+        tool = f"{self._host.namespace}.{action.name}"
+        dry_run = parse_flag(meta.get("dryRun"))
+        # A dry run must not share an idempotency entry with the real call, although their arguments are equal.
+        identity = {"arguments": arguments, "dryRun": dry_run}
+        return await self._idempotent(
+            tool, key, identity, lambda: self._run_with_record(action, tool, arguments, dry_run, key)
+        )
 
-    async def _recorded(self, action: Action, tool: str, arguments: Json, dry_run: bool, key: object) -> Json:
-        here = self._home.current_call()
+    async def _run_with_record(self, action: Action, tool: str, arguments: Json, dry_run: bool, key: object) -> Json:
+        current = self._host.current_call()
         request = Request(
             arguments,
-            actor=text_or_none(here.meta.get("actor")),
-            correlation_id=here.correlation_id,
+            actor=text_or_none(current.meta.get("actor")),
+            correlation_id=current.correlation_id,
             dry_run=dry_run,
-            approved=flag(here.meta.get("approved")),
-            idempotency_key=bridge_key(here.caller, tool, key) if isinstance(key, str) else None,
+            approved=parse_flag(current.meta.get("approved")),
+            idempotency_key=bridge_key(current.caller, tool, key) if isinstance(key, str) else None,
         )
-        store, run_id = self._home.store(here.caller), runlog.new_run_id()
-        await self._tidy(here.caller)
-        await runlog.start(store, run_id, here.correlation_id, "action", tool, self._home.bus.worker)
-        # What ends the action in any other way than below is a defect, or the caller left.
+        store, run_id = self._host.store(current.caller), runlog.new_run_id()
+        await self._clean_up(current.caller)
+        await runlog.start(store, run_id, current.correlation_id, "action", tool, self._host.bus.worker)
+        # This default applies to an unexpected exception.
         end: tuple[str, str, str | None, str | None] = ("failed", "", "INTERNAL_ERROR", "The action did not end.")
         try:
             output = await action.run(request)
             end = ("succeeded", output.get("diffSummary") or "", None, None)
         except Fault as fault:
-            end = ("failed", "", fault.code or WORDS[fault.kind], fault.message)
+            end = ("failed", "", fault.code or ERROR_CODES[fault.kind], fault.message)
             raise
         except asyncio.CancelledError:
-            end = ("canceled", "", WORDS[Kind.CANCELLED], "The call was cancelled or ran out of time.")
+            end = ("canceled", "", ERROR_CODES[Kind.CANCELLED], "The call was cancelled or ran out of time.")
             raise
         finally:
             await asyncio.shield(runlog.end(store, run_id, *end))
         return envelope(run_id, output, end[1])
 
-    async def _tidy(self, caller: Caller) -> None:
-        """Once in a while, and first of all: end what a dead worker left, forget what is old."""
-        due = self._tidied.get(caller.tenant, 0.0)
+    async def _clean_up(self, caller: Caller) -> None:
+        """Fail the runs of dead workers and delete old records, at most once per `CLEANUP_INTERVAL` and tenant."""
+        due = self._next_cleanup.get(caller.tenant, 0.0)
         if time.monotonic() < due:
             return
-        self._tidied[caller.tenant] = time.monotonic() + TIDY_EVERY
-        store = self._home.store(caller)
-        await registry.end_orphans(self._home, store)
-        await runlog.prune(store, MAX_AGE)
+        self._next_cleanup[caller.tenant] = time.monotonic() + CLEANUP_INTERVAL
+        store = self._host.store(caller)
+        await registry.fail_orphaned_runs(self._host, store)
+        await runlog.prune(store, MAX_RECORD_AGE)
 
 
 def envelope(run_id: str, output: Json, summary: str) -> Json:
-    """The result of a `tools/call`: the envelope, structured and as text."""
+    """Build the result of a `tools/call`: the envelope as structured content and as text."""
     diff: Json | None = {"summary": summary, "entries": []} if summary else None
     structured: Json = {"runId": run_id, "output": output, "diff": diff}
     block = {"type": "text", "text": json.dumps(structured, ensure_ascii=False, separators=(",", ":"))}
@@ -205,17 +212,17 @@ def envelope_schema(output: Json) -> Json:
     }
 
 
-def closed(properties: Json, required: Sequence[str] = (), **more: Any) -> Json:
-    """An input schema that admits nothing it does not name."""
+def closed_schema(properties: Json, required: Sequence[str] = (), **keywords: Any) -> Json:
+    """Build an object schema that allows only the listed properties."""
     schema: Json = {"type": "object", "properties": properties, "additionalProperties": False}
     if required:
         schema["required"] = list(required)
-    return {**schema, **more}
+    return {**schema, **keywords}
 
 
-def flag(word: object) -> bool:
-    return word is True or (isinstance(word, str) and word in _TRUE)
+def parse_flag(value: object) -> bool:
+    return value is True or (isinstance(value, str) and value in _TRUE)
 
 
-def text_or_none(word: object) -> str | None:
-    return word if isinstance(word, str) else None
+def text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,4 +1,4 @@
-"""What the Gox backends of one house know of each other: which actions there are, which Studios, who is alive."""
+"""Registry of the Gox backends in this gateway process: their actions, their Studios, and worker liveness."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -10,66 +10,66 @@ from backends.gox import runlog
 from gateway.contract import Bus, Caller, Host, Json, Store
 from gateway.errors import Fault
 
-_ALIVE: Final = "gox.alive"
-_PATIENCE: Final = 2.0
+_PING_TOPIC: Final = "gox.alive"
+_PING_TIMEOUT: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
-    """One backend, as the others may know it."""
+class Member:
+    """A registered Gox backend."""
 
     namespace: str
     actions: frozenset[str]
     studios: Callable[[Caller], list[Json]] | None = None
 
 
-# Homes of one house share its bus, and nothing else that could name the house. No tenant's data is in here.
-_parts: Final[WeakKeyDictionary[Bus, list[Part]]] = WeakKeyDictionary()
+# Keyed by bus: the hosts of one gateway share only their bus. Contains no tenant data.
+_members: Final[WeakKeyDictionary[Bus, list[Member]]] = WeakKeyDictionary()
 
 
 @asynccontextmanager
-async def joined(home: Host, part: Part) -> AsyncGenerator[None]:
-    """The part is known to the others as long as the block lasts."""
-    parts = _parts.setdefault(home.bus, [])
-    parts.append(part)
-    home.bus.respond(_ALIVE, _alive)
+async def register(host: Host, member: Member) -> AsyncGenerator[None]:
+    """Keep the member registered while the context is open."""
+    members = _members.setdefault(host.bus, [])
+    members.append(member)
+    host.bus.respond(_PING_TOPIC, _answer_ping)
     try:
         yield
     finally:
-        parts.remove(part)
+        members.remove(member)
 
 
-def actions_count(home: Host) -> int:
-    return sum(len(part.actions) for part in _newest(home).values())
+def count_actions(host: Host) -> int:
+    return sum(len(member.actions) for member in _current_members(host).values())
 
 
-def studios(home: Host, caller: Caller) -> list[Json] | None:
-    """The Studios of the caller's tenant; None when no backend has a bridge."""
-    bridged = [part.studios for part in _newest(home).values() if part.studios is not None]
+def list_studios(host: Host, caller: Caller) -> list[Json] | None:
+    """Return the Studios of the caller's tenant, or None when no backend has a bridge."""
+    bridged = [member.studios for member in _current_members(host).values() if member.studios is not None]
     return [studio for each in bridged for studio in each(caller)] if bridged else None
 
 
-async def alive(home: Host, worker: str) -> bool:
-    if worker == home.bus.worker:
+async def is_worker_alive(host: Host, worker: str) -> bool:
+    if worker == host.bus.worker:
         return True
     try:
-        await home.bus.request(worker, _ALIVE, {}, _PATIENCE)
+        await host.bus.request(worker, _PING_TOPIC, {}, _PING_TIMEOUT)
     except Fault:
         return False
     return True
 
 
-async def end_orphans(home: Host, store: Store) -> None:
-    """Records that a worker left running when it died are ended."""
-    for worker in await runlog.workers(store):
-        if not await alive(home, worker):
-            await runlog.end_orphans(store, worker)
+async def fail_orphaned_runs(host: Host, store: Store) -> None:
+    """Mark the running records of dead workers as failed."""
+    for worker in await runlog.list_active_workers(store):
+        if not await is_worker_alive(host, worker):
+            await runlog.fail_runs_of_worker(store, worker)
 
 
-async def _alive(message: Json) -> Json:
+async def _answer_ping(message: Json) -> Json:
     return {}
 
 
-def _newest(home: Host) -> dict[str, Part]:
-    # A backend whose settings changed is there twice until the old one's calls are done.
-    return {part.namespace: part for part in _parts.get(home.bus, [])}
+def _current_members(host: Host) -> dict[str, Member]:
+    # After a settings change a backend is registered twice until the calls of the old instance finish; the last wins.
+    return {member.namespace: member for member in _members.get(host.bus, [])}

@@ -1,4 +1,4 @@
-"""The resources of the contract: `gox://status`, `gox://runs` and `gox://runs/{runId}`."""
+"""The resources of the Gox contract: `gox://status`, `gox://runs` and `gox://runs/{runId}`."""
 
 import json
 from importlib.metadata import version
@@ -24,7 +24,9 @@ _STATUS: Final = "gox://status"
 _RUNS: Final = "gox://runs"
 
 _RESOURCES: Final = [
-    Resource(uri=_STATUS, name="server_status", description="What is served, and which Studios.", mime_type=_JSON),
+    Resource(
+        uri=_STATUS, name="server_status", description="Server version, action count and Studios.", mime_type=_JSON
+    ),
     Resource(uri=_RUNS, name="runlog_list", description="The hundred latest runs, newest first.", mime_type=_JSON),
 ]
 _TEMPLATES: Final = [
@@ -34,8 +36,8 @@ _TEMPLATES: Final = [
 ]
 
 
-def add_resources(server: Server[Any], home: Host) -> None:
-    """Let the server offer them."""
+def add_resources(server: Server[Any], host: Host) -> None:
+    """Register the resource handlers on the server."""
 
     async def list_resources(
         ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None
@@ -49,7 +51,7 @@ def add_resources(server: Server[Any], home: Host) -> None:
 
     async def read(ctx: ServerRequestContext[Any], params: ReadResourceRequestParams) -> Json:
         uri = str(params.uri)
-        text = json.dumps(await _read(home, uri), ensure_ascii=False)
+        text = json.dumps(await _read(host, uri), ensure_ascii=False)
         return {"contents": [{"uri": uri, "mimeType": _JSON, "text": text}]}
 
     server.add_request_handler("resources/list", PaginatedRequestParams, list_resources)
@@ -57,25 +59,25 @@ def add_resources(server: Server[Any], home: Host) -> None:
     server.add_request_handler("resources/read", ReadResourceRequestParams, read)
 
 
-async def _read(home: Host, uri: str) -> Json:
-    store = home.store(home.current_call().caller)
+async def _read(host: Host, uri: str) -> Json:
+    store = host.store(host.current_call().caller)
     if uri == _STATUS:
-        return _status(home)
+        return _status(host)
     if uri == _RUNS:
-        await registry.end_orphans(home, store)
+        await registry.fail_orphaned_runs(host, store)
         return {"runs": await runlog.recent(store)}
     if uri.startswith(f"{_RUNS}/") and (record := await runlog.find(store, uri.removeprefix(f"{_RUNS}/"))):
         return record
     raise UnknownName(f"Unknown resource: {uri[:128]}", uri=uri)
 
 
-def _status(home: Host) -> Json:
+def _status(host: Host) -> Json:
     status: Json = {
         "version": version("gatehouse"),
-        "actionsCount": registry.actions_count(home),
+        "actionsCount": registry.count_actions(host),
         "serverTime": runlog.now(),
     }
-    studios = registry.studios(home, home.current_call().caller)
+    studios = registry.list_studios(host, host.current_call().caller)
     if studios is not None:
         status["bridge"] = {"connected": any(studio["connected"] for studio in studios), "studios": studios}
     return status

@@ -1,4 +1,7 @@
-"""Every action that starts leaves a record in the tenant's log of runs; what is refused before leaves none."""
+"""The run log of a tenant: one record for each action or workflow run that starts.
+
+Calls that are rejected before they start leave no record.
+"""
 
 import itertools
 import secrets
@@ -11,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.contract import Json, Store
 
-_numbers = itertools.count(1)
+_run_counter = itertools.count(1)
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 _START: Final = text(
@@ -27,7 +30,7 @@ _COLUMNS: Final = (
 )
 _ONE: Final = text(f"SELECT {_COLUMNS} FROM runs WHERE run_id = :run_id")  # noqa: S608  # only our own columns
 _RECENT: Final = text(
-    f"SELECT {_COLUMNS} FROM runs ORDER BY started_at DESC, run_id DESC LIMIT :most"  # noqa: S608
+    f"SELECT {_COLUMNS} FROM runs ORDER BY started_at DESC, run_id DESC LIMIT :limit"  # noqa: S608
 )
 _PRUNE: Final = text("DELETE FROM runs WHERE status <> 'running' AND COALESCE(ended_at, started_at) < :before")
 _WORKERS: Final = text("SELECT DISTINCT worker FROM runs WHERE status = 'running' AND type = 'action'")
@@ -38,36 +41,36 @@ _ORPHANS: Final = text(
 
 
 def now() -> str:
-    """RFC 3339 in UTC, to the nanosecond."""
+    """Return the current time in RFC 3339 format, UTC, with nanoseconds."""
     seconds, nanoseconds = divmod(time_ns(), 1_000_000_000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{nanoseconds:09d}Z"
 
 
-def ago(seconds: float) -> str:
-    """What `now` said that long ago, to the second."""
+def timestamp_before(seconds: float) -> str:
+    """Return the time that many seconds ago, in the format of `now`, truncated to the second."""
     return f"{datetime.now(UTC) - timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}.000000000Z"
 
 
 def new_run_id() -> str:
-    """Eight hex digits, the time, and a counter in base 36."""
+    """Return a run id: eight hex digits, the time, and a counter in base 36."""
     seconds, nanoseconds = divmod(time_ns(), 1_000_000_000)
     stamp = f"{datetime.fromtimestamp(seconds, UTC):%Y%m%dT%H%M%S}.{nanoseconds:09d}Z"
-    return f"{secrets.token_hex(4)}-{stamp}-{_base36(next(_numbers))}"
+    return f"{secrets.token_hex(4)}-{stamp}-{_base36(next(_run_counter))}"
 
 
 async def start(store: Store, run_id: str, correlation_id: str, kind: str, name: str, worker: str) -> None:
     async with store.transaction() as connection:
-        await start_in(connection, run_id, correlation_id, kind, name, worker)
+        await start_in_transaction(connection, run_id, correlation_id, kind, name, worker)
 
 
-async def start_in(
+async def start_in_transaction(
     connection: AsyncConnection, run_id: str, correlation_id: str, kind: str, name: str, worker: str
 ) -> str:
-    """The same, as part of a larger transaction; when it was."""
+    """Insert the record of a new run within an open transaction; return its start time."""
     row = {"run_id": run_id, "correlation_id": correlation_id, "type": kind, "name": name, "worker": worker}
-    started = now()
-    await connection.execute(_START, {**row, "at": started})
-    return started
+    started_at = now()
+    await connection.execute(_START, {**row, "at": started_at})
+    return started_at
 
 
 async def end(
@@ -79,10 +82,10 @@ async def end(
     error_message: str | None = None,
 ) -> None:
     async with store.transaction() as connection:
-        await end_in(connection, run_id, status, diff_summary, error_code, error_message)
+        await end_in_transaction(connection, run_id, status, diff_summary, error_code, error_message)
 
 
-async def end_in(
+async def end_in_transaction(
     connection: AsyncConnection,
     run_id: str,
     status: str,
@@ -90,54 +93,54 @@ async def end_in(
     error_code: str | None = None,
     error_message: str | None = None,
 ) -> str:
-    """The same, as part of a larger transaction; when it was."""
-    ended = now()
+    """Write the result of a run within an open transaction; return its end time."""
+    ended_at = now()
     row = {
         "run_id": run_id,
         "status": status,
-        "at": ended,
+        "at": ended_at,
         "diff_summary": diff_summary,
         "error_code": error_code,
         "error_message": error_message,
     }
     await connection.execute(_END, row)
-    return ended
+    return ended_at
 
 
 async def find(store: Store, run_id: str) -> Json | None:
     async with store.transaction() as connection:
         row = (await connection.execute(_ONE, {"run_id": run_id})).one_or_none()
-    return _shown(row) if row is not None else None
+    return _to_json(row) if row is not None else None
 
 
-async def recent(store: Store, most: int = 100) -> list[Json]:
-    """Newest first."""
+async def recent(store: Store, limit: int = 100) -> list[Json]:
+    """Return the latest records, newest first."""
     async with store.transaction() as connection:
-        rows = (await connection.execute(_RECENT, {"most": most})).all()
-    return [_shown(row) for row in rows]
+        rows = (await connection.execute(_RECENT, {"limit": limit})).all()
+    return [_to_json(row) for row in rows]
 
 
 async def prune(store: Store, max_age: float) -> None:
-    """Forget what ended longer ago; nothing that runs is forgotten."""
+    """Delete records of runs that ended more than `max_age` seconds ago."""
     async with store.transaction() as connection:
-        await connection.execute(_PRUNE, {"before": ago(max_age)})
+        await connection.execute(_PRUNE, {"before": timestamp_before(max_age)})
 
 
-async def workers(store: Store) -> list[str]:
-    """The workers whose actions are noted as running."""
+async def list_active_workers(store: Store) -> list[str]:
+    """Return the workers that have running actions."""
     async with store.transaction() as connection:
         return list((await connection.execute(_WORKERS)).scalars())
 
 
-async def end_orphans(store: Store, worker: str) -> None:
-    """What ran on a worker that is gone has failed."""
+async def fail_runs_of_worker(store: Store, worker: str) -> None:
+    """Mark the running actions of a dead worker as failed."""
     row = {"worker": worker, "at": now(), "message": "The gateway stopped while this ran."}
     async with store.transaction() as connection:
         await connection.execute(_ORPHANS, row)
 
 
-def _shown(row: Row[Any]) -> Json:
-    shown: Json = {
+def _to_json(row: Row[Any]) -> Json:
+    record: Json = {
         "runId": row.run_id,
         "correlationId": row.correlation_id,
         "type": row.type,
@@ -147,7 +150,7 @@ def _shown(row: Row[Any]) -> Json:
         "diffSummary": row.diff_summary,
     }
     optional = {"endedAt": row.ended_at, "errorCode": row.error_code, "errorMessage": row.error_message}
-    return shown | {key: value for key, value in optional.items() if value is not None}
+    return record | {key: value for key, value in optional.items() if value is not None}
 
 
 def _base36(number: int) -> str:

@@ -1,4 +1,4 @@
-"""`knowledge`: a shared memory that can be trusted, corrected and undone."""
+"""The `knowledge` backend: a shared, versioned memory of entries and triples with search, history and undo."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,15 +16,15 @@ from mcp.types import (
 )
 
 from backends.knowledge import prompts, resources
-from backends.knowledge.call_context import Library, visit
+from backends.knowledge.call_context import MemoryService, open_call
 from backends.knowledge.options import Options
-from backends.knowledge.tool_dispatcher import Desk
+from backends.knowledge.tool_dispatcher import ToolDispatcher
 from backends.knowledge.tools import TOOLS
 from backends.lists import answer_lists
 from gateway.contract import Host, Json, Manifest
 from gateway.errors import Kind
 
-WORDS: Final[Mapping[Kind, str]] = {
+ERROR_CODES: Final[Mapping[Kind, str]] = {
     Kind.INVALID_INPUT: "validation",
     Kind.TOO_LARGE: "validation",
     Kind.UNAUTHENTICATED: "policy",
@@ -39,16 +39,16 @@ WORDS: Final[Mapping[Kind, str]] = {
     Kind.CANCELLED: "internal",
     Kind.INTERNAL: "internal",
 }
-"""The contract's own code for each kind of fault."""
+"""Maps each fault kind to the error code of the knowledge contract."""
 
 
-def _dress(error: Json, tool: str, arguments: Json) -> Json:
+def _render_error(error: Json, tool: str, arguments: Json) -> Json:
     return {"ok": False, "error": error}
 
 
 manifest = Manifest(
-    codes=WORDS,
-    render_error=_dress,
+    codes=ERROR_CODES,
+    render_error=_render_error,
     options=Options,
     uri_prefixes=("knowledge://",),
     effects={tool.name: tool.effect for tool in TOOLS},
@@ -58,51 +58,52 @@ manifest = Manifest(
 )
 
 _INSTRUCTIONS: Final = (
-    "A memory shared by everybody in this organisation. Before you store, query; correct an entry with update instead "
-    "of storing it again; state relations with relate. Every change is in the history and can be undone."
+    "A memory shared by all members of this organisation. Query before you store. Correct an entry with update instead "
+    "of storing it again. State relations with relate. Every change is recorded in the history and can be undone."
 )
 
 Ctx = ServerRequestContext[Any, Any]
 
 
-def server(home: Host) -> Server[Any]:
-    library = Library(home)
-    desk = Desk(library)
+def server(host: Host) -> Server[Any]:
+    """Create the MCP server of this backend. The gateway calls it once when it loads the module."""
+    service = MemoryService(host)
+    dispatcher = ToolDispatcher(service)
 
     async def call_tool(ctx: Ctx, params: CallToolRequestParams) -> Json:
-        return await desk.call(visit(library, ctx), params.name, params.arguments or {})
+        return await dispatcher.call(open_call(service, ctx), params.name, params.arguments or {})
 
     async def read_resource(ctx: Ctx, params: ReadResourceRequestParams) -> Json:
-        async with visit(library, ctx).open() as book:
-            return await resources.read(book, str(params.uri))
+        async with open_call(service, ctx).open() as unit:
+            return await resources.read(unit, str(params.uri))
 
     async def subscribe(ctx: Ctx, params: SubscribeRequestParams) -> Json:
-        library.announcer.watch(home.current_call().caller.tenant, str(params.uri))
+        service.notifier.subscribe(host.current_call().caller.tenant, str(params.uri))
         return {}
 
     async def unsubscribe(ctx: Ctx, params: UnsubscribeRequestParams) -> Json:
-        library.announcer.unwatch(home.current_call().caller.tenant, str(params.uri))
+        service.notifier.unsubscribe(host.current_call().caller.tenant, str(params.uri))
         return {}
 
     async def get_prompt(ctx: Ctx, params: GetPromptRequestParams) -> Json:
-        return prompts.get(params.name, params.arguments or {}, home.namespace)
+        return prompts.get(params.name, params.arguments or {}, host.namespace)
 
     async def complete(ctx: Ctx, params: CompleteRequestParams) -> Json:
-        async with visit(library, ctx).open() as book:
-            return await prompts.complete(book, params.argument.name, params.argument.value)
+        async with open_call(service, ctx).open() as unit:
+            return await prompts.complete(unit, params.argument.name, params.argument.value)
 
-    made = Server[Any]("knowledge", instructions=_INSTRUCTIONS)
+    mcp_server = Server[Any]("knowledge", instructions=_INSTRUCTIONS)
     answer_lists(
-        made,
+        mcp_server,
         tools=[tool.definition() for tool in TOOLS],
         resources=resources.RESOURCES,
         templates=resources.TEMPLATES,
         prompts=[prompt.definition() for prompt in prompts.PROMPTS.values()],
     )
-    made.add_request_handler("tools/call", CallToolRequestParams, call_tool)
-    made.add_request_handler("resources/read", ReadResourceRequestParams, read_resource)
-    made.add_request_handler("resources/subscribe", SubscribeRequestParams, subscribe)
-    made.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, unsubscribe)
-    made.add_request_handler("prompts/get", GetPromptRequestParams, get_prompt)
-    made.add_request_handler("completion/complete", CompleteRequestParams, complete)
-    return made
+    mcp_server.add_request_handler("tools/call", CallToolRequestParams, call_tool)
+    mcp_server.add_request_handler("resources/read", ReadResourceRequestParams, read_resource)
+    mcp_server.add_request_handler("resources/subscribe", SubscribeRequestParams, subscribe)
+    mcp_server.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, unsubscribe)
+    mcp_server.add_request_handler("prompts/get", GetPromptRequestParams, get_prompt)
+    mcp_server.add_request_handler("completion/complete", CompleteRequestParams, complete)
+    return mcp_server

@@ -1,4 +1,4 @@
-"""One call of a tool: who acts, and the tenant's memory opened for it."""
+"""The context of one client request: its caller, its actor, and access to the tenant's memory."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -7,51 +7,57 @@ from typing import Any
 
 from mcp.server.context import ServerRequestContext
 
-from backends.knowledge.notifications import Announcer
+from backends.knowledge.notifications import ChangeNotifier
 from backends.knowledge.options import Options
 from backends.knowledge.search.engines import index_for
-from backends.knowledge.unit_of_work import Book
+from backends.knowledge.unit_of_work import UnitOfWork
 from gateway.contract import Caller, Host
 
 
-class Library:
-    """What the calls of one server share."""
+class MemoryService:
+    """State shared by all calls of one server: host services, options and subscriptions."""
 
-    def __init__(self, home: Host) -> None:
-        self.home = home
-        self.announcer = Announcer()
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.notifier = ChangeNotifier()
 
     @property
     def options(self) -> Options:
-        return self.home.options
+        return self.host.options
 
     @asynccontextmanager
-    async def open(self, caller: Caller, actor: str) -> AsyncGenerator[Book]:
-        """One transaction of the caller's tenant: all of it is kept, or nothing."""
-        async with self.home.store(caller).transaction() as connection:
+    async def open(self, caller: Caller, actor: str) -> AsyncGenerator[UnitOfWork]:
+        """Open a unit of work for the caller's tenant. It commits on success and rolls back on error."""
+        async with self.host.store(caller).transaction() as connection:
             options = self.options
-            book = Book(connection, index_for(connection.dialect.name), actor, options.max_bytes, options.meaning)
-            yield book
-            await book.end_writing()
+            unit = UnitOfWork(connection, index_for(connection.dialect.name), actor, options.max_bytes, options.meaning)
+            yield unit
+            await unit.end_writing()
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    library: Library
+class CallContext:
+    """The caller and actor of one request."""
+
+    service: MemoryService
     ctx: ServerRequestContext[Any, Any]
     caller: Caller
     actor: str
 
     @asynccontextmanager
-    async def open(self) -> AsyncGenerator[Book]:
-        """As `Library.open`; once it is kept, subscribers are told."""
-        async with self.library.open(self.caller, self.actor) as book:
-            yield book
-        await self.library.announcer.tell(self.caller.tenant, self.ctx.session, self.ctx.request_id or 0, book.written)
+    async def open(self) -> AsyncGenerator[UnitOfWork]:
+        """Open a unit of work as `MemoryService.open` does, and notify subscribers after its commit."""
+        async with self.service.open(self.caller, self.actor) as unit:
+            yield unit
+        await self.service.notifier.notify(
+            self.caller.tenant, self.ctx.session, self.ctx.request_id or 0, unit.recorded
+        )
 
 
-def visit(library: Library, ctx: ServerRequestContext[Any, Any]) -> Visit:
-    here = library.home.current_call()
-    named = here.meta.get("actor")
-    actor = named if isinstance(named, str) and 0 < len(named) <= 200 else here.caller.subject
-    return Visit(library, ctx, here.caller, actor)
+def open_call(service: MemoryService, ctx: ServerRequestContext[Any, Any]) -> CallContext:
+    """Create the context of the current call. The actor is the `actor` of its `_meta`, or else the caller."""
+    current = service.host.current_call()
+    actor = current.meta.get("actor")
+    if not (isinstance(actor, str) and 0 < len(actor) <= 200):
+        actor = current.caller.subject
+    return CallContext(service, ctx, current.caller, actor)

@@ -1,18 +1,18 @@
-"""Cutting a long text into pieces that each make one entry."""
+"""Splits a long text into chunks for ingestion; each chunk becomes one entry."""
 
 import re
 from typing import Final
 
-CHUNK: Final = 500
-_LONGEST: Final = 1000
+TARGET_LENGTH: Final = 500
+_MAX_PARAGRAPH: Final = 1000
 _BLANK_LINES: Final = re.compile(r"\n[^\S\n]*\n\s*")
 
 
 def split(text: str) -> list[str]:
-    """Pieces of about 500 characters that end at blank lines where they can; nothing but white space is lost."""
+    """Split into chunks of about 500 characters, at blank lines if possible. Only white space is lost."""
     chunks: list[str] = []
     for paragraph in _paragraphs(text):
-        if chunks and len(chunks[-1]) + len(paragraph) + 2 <= CHUNK:
+        if chunks and len(chunks[-1]) + len(paragraph) + 2 <= TARGET_LENGTH:
             chunks[-1] += "\n\n" + paragraph
         else:
             chunks.append(paragraph)
@@ -21,24 +21,24 @@ def split(text: str) -> list[str]:
 
 def _paragraphs(text: str) -> list[str]:
     pieces = [part.strip() for part in _BLANK_LINES.split(text.replace("\r\n", "\n"))]
-    return [short for piece in pieces if piece for short in _shortened(piece)]
+    return [short for piece in pieces if piece for short in _split_long(piece)]
 
 
-def _shortened(paragraph: str) -> list[str]:
+def _split_long(paragraph: str) -> list[str]:
     pieces: list[str] = []
-    while len(paragraph) > _LONGEST:
-        cut = _cut(paragraph)
+    while len(paragraph) > _MAX_PARAGRAPH:
+        cut = _find_cut(paragraph)
         pieces.append(paragraph[:cut].rstrip())
         paragraph = paragraph[cut:].lstrip()
     return [*pieces, paragraph] if paragraph else pieces
 
 
-def _cut(paragraph: str) -> int:
-    """After a line or a sentence if there is an end of one, else at a blank, else just there."""
+def _find_cut(paragraph: str) -> int:
+    """Return the cut position: after a line, a sentence or a word, or at the target length if there is none."""
     for end in ("\n", ". ", " "):
-        if (at := paragraph.rfind(end, CHUNK // 2, CHUNK)) > 0:
+        if (at := paragraph.rfind(end, TARGET_LENGTH // 2, TARGET_LENGTH)) > 0:
             return at + len(end)
-    return CHUNK
+    return TARGET_LENGTH
 
 
 def title_of(chunk: str) -> str:

@@ -1,4 +1,4 @@
-"""Which names mean the same: those of one entity, or else just the name itself."""
+"""Resolves a name to all names of its entity."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -7,25 +7,25 @@ from sqlalchemy import bindparam, select
 
 from backends.knowledge.tables import names
 from backends.knowledge.text_keys import fold
-from backends.knowledge.unit_of_work import Book
+from backends.knowledge.unit_of_work import UnitOfWork
 
-_others = names.alias("others")
-_ALL_NAMES: Final = (
-    select(_others.c.name_key)
-    .select_from(names.join(_others, _others.c.entity_id == names.c.entity_id))
+_siblings = names.alias("others")
+_SIBLING_NAMES: Final = (
+    select(_siblings.c.name_key)
+    .select_from(names.join(_siblings, _siblings.c.entity_id == names.c.entity_id))
     .where(names.c.name_key.in_(bindparam("keys", expanding=True)))
 )
 
 
-async def same(book: Book, name: str) -> set[str]:
-    """All names of what this name means, as they are compared."""
+async def equivalent_names(unit: UnitOfWork, name: str) -> set[str]:
+    """Return the keys of all names of the entity with this name, or only the name's own key."""
     key = fold(name)
-    if key not in book.names:
-        book.names[key] = await spread(book, [key])
-    return book.names[key]
+    if key not in unit.name_cache:
+        unit.name_cache[key] = await expand_names(unit, [key])
+    return unit.name_cache[key]
 
 
-async def spread(book: Book, keys: Iterable[str]) -> set[str]:
-    """The keys with all other names of the entities they belong to."""
+async def expand_names(unit: UnitOfWork, keys: Iterable[str]) -> set[str]:
+    """Return the keys together with the keys of all other names of their entities."""
     known = set(keys)
-    return known | set((await book.connection.execute(_ALL_NAMES, {"keys": list(known)})).scalars())
+    return known | set((await unit.connection.execute(_SIBLING_NAMES, {"keys": list(known)})).scalars())

@@ -1,4 +1,4 @@
-"""What was changed, by whom and how: the transactions of the memory."""
+"""Reads the history: every transaction of the memory, with snapshots before and after."""
 
 import json
 from functools import lru_cache
@@ -6,50 +6,52 @@ from typing import Any, Final
 
 from sqlalchemy import bindparam, select, union_all
 
-from backends.knowledge.paging import Listing, Page, newest_first
+from backends.knowledge.paging import Page, PagedQuery, fetch_page
 from backends.knowledge.tables import touches, transactions
-from backends.knowledge.unit_of_work import Book
+from backends.knowledge.unit_of_work import UnitOfWork
 from gateway.contract import Json
 
 DEFAULT_LIMIT = 20
 
-TOUCHING: Final = union_all(
+TRANSACTIONS_OF_ENTITY: Final = union_all(
     select(transactions.c.id).where(transactions.c.entity_id == bindparam("entity_id")),
     select(touches.c.transaction_id).where(touches.c.entity_id == bindparam("entity_id")),
 )
-"""Ids of the transactions that changed the thing `entity_id`, under its name or beside another's."""
+"""Ids of the transactions that changed `entity_id`, as their main entity or as a related one."""
 _FILTERS: Final = {
     "entity_type": transactions.c.entity_type == bindparam("entity_type"),
     "actor": transactions.c.actor == bindparam("actor"),
-    "entity_id": transactions.c.id.in_(TOUCHING),
+    "entity_id": transactions.c.id.in_(TRANSACTIONS_OF_ENTITY),
 }
-_OUTLINES: Final = Listing.of(select(*(column for column in transactions.c if column.name != "changes")), transactions)
-_ONE: Final = select(transactions).where(transactions.c.id == bindparam("transaction_id"))
+_SUMMARIES: Final = PagedQuery.build(
+    select(*(column for column in transactions.c if column.name != "changes")), transactions
+)
+_BY_ID: Final = select(transactions).where(transactions.c.id == bindparam("transaction_id"))
 
 
-async def history(book: Book, arguments: Json) -> Page:
-    """With snapshots, for reading what a fact said before."""
-    asked = {name: arguments[name] for name in _FILTERS if arguments.get(name) is not None}
+async def history(unit: UnitOfWork, arguments: Json) -> Page:
+    """Return a page of transactions with snapshots."""
+    filters = {name: arguments[name] for name in _FILTERS if arguments.get(name) is not None}
     limit = arguments.get("limit", DEFAULT_LIMIT)
-    return await newest_first(book, _listing(tuple(asked)), _whole, limit, arguments.get("cursor"), asked)
+    return await fetch_page(unit, _paged_query(tuple(filters)), _full, limit, arguments.get("cursor"), filters)
 
 
 @lru_cache
-def _listing(filters: tuple[str, ...]) -> Listing:
-    return Listing.of(select(transactions).where(*(_FILTERS[name] for name in filters)), transactions)
+def _paged_query(filters: tuple[str, ...]) -> PagedQuery:
+    return PagedQuery.build(select(transactions).where(*(_FILTERS[name] for name in filters)), transactions)
 
 
-async def outlines(book: Book, limit: int, cursor: str | None) -> Page:
-    """Without snapshots, for seeing what happened."""
-    return await newest_first(book, _OUTLINES, _outline, limit, cursor)
+async def list_summaries(unit: UnitOfWork, limit: int, cursor: str | None) -> Page:
+    """Return a page of transactions without snapshots."""
+    return await fetch_page(unit, _SUMMARIES, _summary, limit, cursor)
 
 
-async def one(book: Book, transaction_id: str) -> Json | None:
-    row = (await book.connection.execute(_ONE, {"transaction_id": transaction_id})).first()
-    return _whole(row) if row is not None else None
+async def find(unit: UnitOfWork, transaction_id: str) -> Json | None:
+    row = (await unit.connection.execute(_BY_ID, {"transaction_id": transaction_id})).first()
+    return _full(row) if row is not None else None
 
 
-def _outline(row: Any) -> Json:
+def _summary(row: Any) -> Json:
     return {
         "id": row.id,
         "op": row.op,
@@ -62,7 +64,7 @@ def _outline(row: Any) -> Json:
     }
 
 
-def _whole(row: Any) -> Json:
+def _full(row: Any) -> Json:
     changes: list[Json] = json.loads(row.changes)
     main = next(change for change in changes if change["id"] == row.entity_id)
     related = [
@@ -70,7 +72,7 @@ def _whole(row: Any) -> Json:
         for change in changes
         if change is not main
     ]
-    return {**_outline(row), **_snapshots(main), "related": related}
+    return {**_summary(row), **_snapshots(main), "related": related}
 
 
 def _snapshots(change: Json) -> Json:

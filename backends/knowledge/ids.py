@@ -1,4 +1,4 @@
-"""Monotonic ULIDs: 26 characters whose order is the order of creation, whatever the clock does."""
+"""Monotonic ULIDs: 26-character ids that sort in order of creation, even if the clock goes backwards."""
 
 import re
 import secrets
@@ -11,9 +11,9 @@ ULID: Final = re.compile(f"[0-7][{_ALPHABET}]{{25}}")
 
 
 def next_id(last: str, milliseconds: int) -> str:
-    """An id after `last`, which is empty for the first."""
+    """Return an id greater than `last`. `last` is empty for the first id."""
     previous = _decode(last) if last else 0
-    # The top bit is left clear, so that one millisecond has room for more ids than it can ever make.
+    # The top random bit stays clear, so that incrementing within one millisecond never overflows into the time.
     fresh = (milliseconds << _RANDOM_BITS) | secrets.randbits(_RANDOM_BITS - 1)
     return _encode(fresh if milliseconds > previous >> _RANDOM_BITS else previous + 1)
 

@@ -1,4 +1,4 @@
-"""Telling subscribers what a commit changed. Nobody is told of what nobody watches."""
+"""Sends `notifications/resources/updated` to subscribers after a commit."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal, cast
@@ -8,14 +8,14 @@ from mcp.types import Notification, NotificationParams, RequestId, ServerNotific
 from pydantic import ConfigDict, Field
 
 from backends.knowledge import uris
-from backends.knowledge.unit_of_work import Change, Written
+from backends.knowledge.unit_of_work import Change, RecordedTransaction
 from gateway.contract import Json
 
 MAX_IDS: Final = 50
 
 
 class _Params(NotificationParams):
-    """The protocol's `uri`, and what changed: once at the top level and once in `_meta`, for either kind of reader."""
+    """Carries the change both at the top level (for raw clients) and in `_meta` (for SDK clients)."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -27,55 +27,63 @@ class _Updated(Notification[_Params, Literal["notifications/resources/updated"]]
     params: _Params
 
 
-class Announcer:
-    """Of one server: holds the URIs that somebody of a tenant watches, so that no tenant's writes pay for another's."""
+class ChangeNotifier:
+    """Holds the subscribed URIs of each tenant and notifies the subscribers of committed changes.
+
+    A write costs nothing extra when its tenant has no subscription.
+    """
 
     def __init__(self) -> None:
-        self._watched: dict[str, set[str]] = {}
+        self._subscribed: dict[str, set[str]] = {}
 
-    def watch(self, tenant: str, uri: str) -> None:
-        self._watched.setdefault(tenant, set()).add(uri)
+    def subscribe(self, tenant: str, uri: str) -> None:
+        self._subscribed.setdefault(tenant, set()).add(uri)
 
-    def unwatch(self, tenant: str, uri: str) -> None:
-        left = self._watched.get(tenant, set())
-        left.discard(uri)
-        if not left:
-            self._watched.pop(tenant, None)
+    def unsubscribe(self, tenant: str, uri: str) -> None:
+        remaining = self._subscribed.get(tenant, set())
+        remaining.discard(uri)
+        if not remaining:
+            self._subscribed.pop(tenant, None)
 
-    async def tell(self, tenant: str, session: ServerSession, request_id: RequestId, written: list[Written]) -> None:
-        """After the commit. It goes out as part of the call, so that only the caller's tenant hears of it."""
-        watched = self._watched.get(tenant)
-        if not watched:
+    async def notify(
+        self, tenant: str, session: ServerSession, request_id: RequestId, transactions: list[RecordedTransaction]
+    ) -> None:
+        """Notify subscribers after a commit.
+
+        The notification is sent within the call, so that the gateway delivers it to the caller's tenant only.
+        """
+        subscribed = self._subscribed.get(tenant)
+        if not subscribed:
             return
-        for news in news_of(written):
-            for uri in _watching(watched, news["resource_uri"]):
-                params: dict[str, Any] = {"uri": uri, **news, "_meta": news}
+        for payload in notification_payloads(transactions):
+            for uri in _matching(subscribed, payload["resource_uri"]):
+                params: dict[str, Any] = {"uri": uri, **payload, "_meta": payload}
                 update = _Updated(params=_Params.model_validate(params))
                 await session.send_notification(cast("ServerNotification", update), related_request_id=request_id)
 
 
-def _watching(watched: set[str], changed: str) -> list[str]:
-    """The URIs under which somebody watches it: its own, or that of a search of it."""
-    return sorted(uri for uri in watched if uri == changed or uri.startswith(f"{changed}?"))
+def _matching(subscribed: set[str], changed: str) -> list[str]:
+    """Return the subscribed URIs that match a changed URI: the URI itself, or a search of it."""
+    return sorted(uri for uri in subscribed if uri == changed or uri.startswith(f"{changed}?"))
 
 
-def news_of(written: list[Written]) -> Iterator[Json]:
-    """One item for each resource and type of change, with the newest transaction that changed it."""
-    if not written:
+def notification_payloads(transactions: list[RecordedTransaction]) -> Iterator[Json]:
+    """Yield one payload per resource and change type, with the newest transaction that changed it."""
+    if not transactions:
         return
-    changes = [(each.id, change) for each in written for change in each.changes]
+    changes = [(transaction.id, change) for transaction in transactions for change in transaction.changes]
     groups: dict[tuple[str, str], tuple[str, list[str]]] = {}
     for transaction_id, change in changes:
-        for uri in _addresses(change):
+        for uri in _affected_uris(change):
             key = (uri, "upsert" if change.after is not None else "delete")
             _, ids = groups.get(key, ("", []))
             groups[key] = (transaction_id, [*ids, change.id])
     for (uri, change_type), (transaction_id, ids) in groups.items():
-        yield _news(uri, transaction_id, change_type, ids)
-    yield _news(uris.TRANSACTIONS, written[-1].id, "upsert", (each.id for each in written))
+        yield _payload(uri, transaction_id, change_type, ids)
+    yield _payload(uris.TRANSACTIONS, transactions[-1].id, "upsert", (transaction.id for transaction in transactions))
 
 
-def _news(uri: str, transaction_id: str, change_type: str, ids: Iterable[str]) -> Json:
+def _payload(uri: str, transaction_id: str, change_type: str, ids: Iterable[str]) -> Json:
     return {
         "resource_uri": uri,
         "tx_id": transaction_id,
@@ -84,7 +92,7 @@ def _news(uri: str, transaction_id: str, change_type: str, ids: Iterable[str]) -
     }
 
 
-def _addresses(change: Change) -> list[str]:
-    own = [uris.LISTS[change.kind], uris.of(change.kind, change.id)]
-    # An entity is shown in the entries that its names link to.
-    return [*own, uris.ENTRIES] if change.kind == "entity" else own
+def _affected_uris(change: Change) -> list[str]:
+    changed = [uris.LISTS[change.kind], uris.item_uri(change.kind, change.id)]
+    # Entries show the entity that their topic names, so an entity change also affects the list of entries.
+    return [*changed, uris.ENTRIES] if change.kind == "entity" else changed

@@ -1,4 +1,4 @@
-"""The settings of this backend."""
+"""The options of the knowledge backend."""
 
 from typing import Any
 
@@ -6,17 +6,19 @@ from pydantic import BaseModel, ConfigDict, Field, ImportString
 
 
 class Options(BaseModel):
+    """Parsed from `backends.<name>.options` when the gateway starts."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     min_confidence: float | None = Field(
-        default=None, ge=0, le=1, description="Facts stated with less confidence than this are refused."
+        default=None, ge=0, le=1, description="Minimum confidence of a fact; facts below it are rejected."
     )
     max_bytes: int = Field(
         default=1_073_741_824,
         gt=0,
-        description="Bytes of changes, all of which are kept, beyond which a tenant's memory takes in nothing more.",
+        description="Maximum bytes of recorded changes per tenant. Beyond it, only deletes and undo are accepted.",
     )
     meaning: ImportString[Any] | None = Field(
         default=None,
-        description="What finds entries by their meaning, as `package.module:name`: see `search.index.Meaning`.",
+        description="Semantic search implementation, as `package.module:name`: see `search.index.SemanticSearch`.",
     )

@@ -1,4 +1,4 @@
-"""Pages: newest first, from where the last one ended, never larger than an answer may be."""
+"""Keyset pagination: newest first, with opaque cursors and a size limit per page."""
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Integer, Select, TableClause, bindparam
 
 from backends.knowledge.ids import ULID
-from backends.knowledge.unit_of_work import MAX_PAGE_BYTES, Book
+from backends.knowledge.unit_of_work import MAX_PAGE_BYTES, UnitOfWork
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
@@ -24,42 +24,45 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Listing:
-    """A list that is read in pages, newest first: the statements of its first page and of those after it."""
+class PagedQuery:
+    """The SQL statements of a paged list, newest first: one for the first page, one for the following pages."""
 
     first: Select[Any]
-    onwards: Select[Any]
+    following: Select[Any]
 
     @classmethod
-    def of(cls, statement: Select[Any], table: TableClause, order: ColumnElement[Any] | None = None) -> "Listing":
-        """`order` is another column in the order of ids, where the statement has one that costs less."""
+    def build(cls, statement: Select[Any], table: TableClause, order: ColumnElement[Any] | None = None) -> "PagedQuery":
+        """Build both statements. `order` is an alternative sort column with the same order as the ids but cheaper."""
         newest = (table.c.id if order is None else order).desc()
-        older = statement.where(table.c.id < bindparam("older_than"))
+        following = statement.where(table.c.id < bindparam("older_than"))
         size = bindparam("page_size", type_=Integer)
-        return cls(*(each.order_by(newest).limit(size) for each in (statement, older)))
+        return cls(*(query.order_by(newest).limit(size) for query in (statement, following)))
 
 
-async def newest_first(
-    book: Book,
-    listing: Listing,
+async def fetch_page(
+    unit: UnitOfWork,
+    listing: PagedQuery,
     from_row: Callable[[Any], Json],
     limit: int,
     cursor: str | None,
     values: Json | None = None,
 ) -> Page:
-    """Ids are in order of commit, so what others write meanwhile lands before the first page, never between two."""
-    given = {**(values or {}), "page_size": limit + 1}
+    """Read one page.
+
+    Ids are in order of commit. Rows written during paging therefore sort before the first page, never between pages.
+    """
+    parameters = {**(values or {}), "page_size": limit + 1}
     if cursor is not None:
-        given["older_than"] = _id_of(cursor)
-    rows = await book.connection.execute(listing.first if cursor is None else listing.onwards, given)
+        parameters["older_than"] = _decode_id(cursor)
+    rows = await unit.connection.execute(listing.first if cursor is None else listing.following, parameters)
     found = [from_row(row) for row in rows]
-    shown = fitting(found[:limit])
-    more = len(found) > len(shown)
-    return Page(shown, cursor_of(shown[-1]["id"]) if more else None)
+    items = fit_page(found[:limit])
+    has_more = len(found) > len(items)
+    return Page(items, encode_cursor(items[-1]["id"]) if has_more else None)
 
 
-def fitting(items: list[Json]) -> list[Json]:
-    """As many from the beginning as an answer has room for; at least one."""
+def fit_page(items: list[Json]) -> list[Json]:
+    """Return as many leading items as fit into a page; at least one."""
     size = 0
     for count, item in enumerate(items):
         size += len(json.dumps(item, ensure_ascii=False).encode())
@@ -68,28 +71,28 @@ def fitting(items: list[Json]) -> list[Json]:
     return items
 
 
-def cursor_of(word: str) -> str:
-    return urlsafe_b64encode(word.encode()).decode().rstrip("=")
+def encode_cursor(text: str) -> str:
+    return urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def read_cursor(cursor: str) -> str:
+def decode_cursor(cursor: str) -> str:
     try:
         return urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("ascii")
     except ValueError as exc:
-        raise bad_cursor() from exc
+        raise invalid_cursor() from exc
 
 
-def bad_cursor() -> Fault:
+def invalid_cursor() -> Fault:
     return Fault(
         Kind.INVALID_INPUT,
-        "That cursor is not one that this search or list gave.",
+        "The cursor is not valid for this query.",
         details={"validation_path": "input.cursor", "validation_rule": "cursor"},
         suggested_fix="Start again without a cursor.",
     )
 
 
-def _id_of(cursor: str) -> str:
-    word = read_cursor(cursor)
-    if not ULID.fullmatch(word):
-        raise bad_cursor()
-    return word
+def _decode_id(cursor: str) -> str:
+    text = decode_cursor(cursor)
+    if not ULID.fullmatch(text):
+        raise invalid_cursor()
+    return text

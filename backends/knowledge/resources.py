@@ -1,4 +1,4 @@
-"""The memory to be read: lists in pages, and single things by their address."""
+"""MCP resources of the memory: paged lists and single items."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -8,34 +8,34 @@ from sqlalchemy import select
 
 from backends.knowledge import conflicts, history, ingest, ledger, uris
 from backends.knowledge.entries import with_entity
-from backends.knowledge.paging import Listing, Page, newest_first
-from backends.knowledge.row_mapping import entity_from
+from backends.knowledge.paging import Page, PagedQuery, fetch_page
+from backends.knowledge.row_mapping import entity_from_row
 from backends.knowledge.search.graph_query import query_graph
 from backends.knowledge.search.query import query
 from backends.knowledge.tables import entities
 from backends.knowledge.tool_results import JSON_TYPE
-from backends.knowledge.unit_of_work import Book, EntityType
-from backends.knowledge.uris import Address
+from backends.knowledge.unit_of_work import EntityType, UnitOfWork
+from backends.knowledge.uris import ResourceUri
 from gateway.contract import Json
 from gateway.errors import UnknownName
 
 VERSION: Final = 1
-"""Of the shape of what a read answers."""
-_LIMIT: Final = 50
-_MOST: Final = 200
+"""Version of the resource body format."""
+_DEFAULT_LIMIT: Final = 50
+_MAX_LIMIT: Final = 200
 
 
-def _listed(uri: str, name: str, title: str, description: str) -> Json:
-    # `version` is not a field that SDK clients know, so they find it in `_meta`.
+def _resource(uri: str, name: str, title: str, description: str) -> Json:
+    # SDK clients drop the unknown field `version`, so it is repeated in `_meta`.
     shown = {"uri": uri, "name": name, "title": title, "description": description, "mimeType": JSON_TYPE}
     return {**shown, "version": VERSION, "_meta": {"version": VERSION}}
 
 
 RESOURCES: Final = (
-    _listed(uris.ENTRIES, "entries", "Entries", "All entries of the memory, newest first."),
-    _listed(uris.TRIPLES, "triples", "Triples", "All facts of the graph, newest first."),
-    _listed(uris.ENTITIES, "entities", "Entities", "All entities with their aliases, newest first."),
-    _listed(uris.TRANSACTIONS, "transactions", "Transactions", "All changes of the memory, newest first."),
+    _resource(uris.ENTRIES, "entries", "Entries", "All entries of the memory, newest first."),
+    _resource(uris.TRIPLES, "triples", "Triples", "All facts of the graph, newest first."),
+    _resource(uris.ENTITIES, "entities", "Entities", "All entities with their aliases, newest first."),
+    _resource(uris.TRANSACTIONS, "transactions", "Transactions", "All changes of the memory, newest first."),
 )
 
 
@@ -58,18 +58,18 @@ TEMPLATES: Final = (
     _template(f"{uris.TRIPLES}/{{id}}", "triple", "One triple."),
     _template(f"{uris.ENTITIES}/{{id}}", "entity", "One entity."),
     _template(f"{uris.TRANSACTIONS}/{{id}}", "transaction", "One transaction with its snapshots."),
-    _template(f"{uris.CONFLICTS}/{{id}}", "conflict", "One contradiction that waits to be settled."),
-    _template(f"{uris.INGESTIONS}/{{id}}", "ingestion", "How far the ingestion of a text has come."),
+    _template(f"{uris.CONFLICTS}/{{id}}", "conflict", "One conflict between contradicting triples."),
+    _template(f"{uris.INGESTIONS}/{{id}}", "ingestion", "Status of one ingestion."),
 )
 
 
-async def read(book: Book, uri: str) -> Json:
-    """The result of `resources/read`. Raises `UnknownName`."""
-    address = uris.parse(uri)
-    if address is None:
+async def read(unit: UnitOfWork, uri: str) -> Json:
+    """Return the result of `resources/read`. Raises `UnknownName`."""
+    parsed = uris.parse(uri)
+    if parsed is None:
         raise _unknown(uri)
-    page = await _page(book, address) if address.id is None else await _one(book, address, uri)
-    body = {"resource_uri": uri, "as_of_tx_id": await book.last_transaction(), **page.as_json()}
+    page = await _read_list(unit, parsed) if parsed.id is None else await _read_item(unit, parsed, uri)
+    body = {"resource_uri": uri, "as_of_tx_id": await unit.last_transaction(), **page.as_json()}
     content = {"uri": uri, "mimeType": JSON_TYPE, "text": json.dumps(body, ensure_ascii=False)}
     return {"contents": [content]}
 
@@ -77,62 +77,62 @@ async def read(book: Book, uri: str) -> Json:
 # ---- lists --------------------------------------------------------------------------------------------------------
 
 
-async def _page(book: Book, address: Address) -> Page:
-    asked: Json = {"limit": _limit(address.first("limit")), "cursor": address.first("cursor")}
-    # A list holds everything, whenever it is valid, unless the address says otherwise.
-    asked["as_of"] = address.first("as_of") or "any"
-    match address.base:
+async def _read_list(unit: UnitOfWork, parsed: ResourceUri) -> Page:
+    arguments: Json = {"limit": _limit(parsed.first("limit")), "cursor": parsed.first("cursor")}
+    # Unlike a query, a list contains items of any validity unless the URI sets `as_of`.
+    arguments["as_of"] = parsed.first("as_of") or "any"
+    match parsed.base:
         case uris.ENTRIES:
-            words = {name: address.first(name) for name in ("topic", "content")}
-            return await query(book, {**asked, **words, "tags": address.asked.get("tags")})
+            words = {name: parsed.first(name) for name in ("topic", "content")}
+            return await query(unit, {**arguments, **words, "tags": parsed.query.get("tags")})
         case uris.TRIPLES:
-            return await query_graph(book, {**asked, **{part: address.first(part) for part in _PARTS}})
+            return await query_graph(unit, {**arguments, **{part: parsed.first(part) for part in _PARTS}})
         case uris.ENTITIES:
-            return await newest_first(book, _LIVING_ENTITIES, entity_from, asked["limit"], asked["cursor"])
+            return await fetch_page(unit, _ACTIVE_ENTITIES, entity_from_row, arguments["limit"], arguments["cursor"])
         case uris.TRANSACTIONS:
-            return await history.outlines(book, asked["limit"], asked["cursor"])
+            return await history.list_summaries(unit, arguments["limit"], arguments["cursor"])
         case _:
-            raise _unknown(address.base)
+            raise _unknown(parsed.base)
 
 
-_LIVING_ENTITIES: Final = Listing.of(select(entities).where(entities.c.deleted_at.is_(None)), entities)
+_ACTIVE_ENTITIES: Final = PagedQuery.build(select(entities).where(entities.c.deleted_at.is_(None)), entities)
 _PARTS: Final = ("subject", "predicate", "object")
 
 
-def _limit(given: str | None) -> int:
-    """Whatever is not a number means the default; a number is brought into range."""
-    if given is None or not given.lstrip("-").isdecimal():
-        return _LIMIT
-    return min(max(int(given[:9]), 1), _MOST)
+def _limit(value: str | None) -> int:
+    """Parse the limit: clamp a number to the allowed range, use the default for anything else."""
+    if value is None or not value.lstrip("-").isdecimal():
+        return _DEFAULT_LIMIT
+    return min(max(int(value[:9]), 1), _MAX_LIMIT)
 
 
-# ---- one thing ----------------------------------------------------------------------------------------------------
+# ---- single items -------------------------------------------------------------------------------------------------
 
 
-async def _one(book: Book, address: Address, uri: str) -> Page:
-    found = await _FINDERS[address.base](book, address.id or "")
+async def _read_item(unit: UnitOfWork, parsed: ResourceUri, uri: str) -> Page:
+    found = await _FINDERS[parsed.base](unit, parsed.id or "")
     if found is None:
         raise _unknown(uri)
     return Page([found], None)
 
 
-async def _entry(book: Book, id_: str) -> Json | None:
-    found = await ledger.find(book, "entry", id_)
-    return await with_entity(book, found) if found is not None else None
+async def _find_entry(unit: UnitOfWork, id_: str) -> Json | None:
+    found = await ledger.find(unit, "entry", id_)
+    return await with_entity(unit, found) if found is not None else None
 
 
-def _living(kind: EntityType) -> Callable[[Book, str], Awaitable[Json | None]]:
-    async def finder(book: Book, id_: str) -> Json | None:
-        return await ledger.find(book, kind, id_)
+def _finder_for(kind: EntityType) -> Callable[[UnitOfWork, str], Awaitable[Json | None]]:
+    async def finder(unit: UnitOfWork, id_: str) -> Json | None:
+        return await ledger.find(unit, kind, id_)
 
     return finder
 
 
-_FINDERS: Final[dict[str, Callable[[Book, str], Awaitable[Any]]]] = {
-    uris.ENTRIES: _entry,
-    uris.TRIPLES: _living("triple"),
-    uris.ENTITIES: _living("entity"),
-    uris.TRANSACTIONS: history.one,
+_FINDERS: Final[dict[str, Callable[[UnitOfWork, str], Awaitable[Any]]]] = {
+    uris.ENTRIES: _find_entry,
+    uris.TRIPLES: _finder_for("triple"),
+    uris.ENTITIES: _finder_for("entity"),
+    uris.TRANSACTIONS: history.find,
     uris.CONFLICTS: conflicts.find,
     uris.INGESTIONS: ingest.find,
 }

@@ -1,4 +1,4 @@
-"""How each kind of thing lies in its tables: from snapshot to rows and back."""
+"""Maps entries, triples and entities between JSON snapshots and table rows."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ from sqlalchemy import TableClause, bindparam, delete, insert, select
 
 from backends.knowledge.tables import entities, entries, entry_tags, names, triples
 from backends.knowledge.text_keys import digest, fold
-from backends.knowledge.unit_of_work import Book, EntityType
+from backends.knowledge.unit_of_work import EntityType, UnitOfWork
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
@@ -17,12 +17,14 @@ _PROVENANCE: Final = ("source", "actor", "confidence", "valid_from", "valid_to",
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class RowMapper:
+    """The mapping of one entity type to its table."""
+
     table: TableClause
     to_row: Callable[[Json], Json]
     from_row: Callable[[Any], Json]
-    settle: Callable[[Book, str, Json | None, Json | None], Awaitable[None]]
-    """What lies beside the row, such as tags and names, as it was before and is to be after; the row is written."""
+    sync_related: Callable[[UnitOfWork, str, Json | None, Json | None], Awaitable[None]]
+    """Updates the rows in related tables (tags, names) from the old to the new snapshot, after the main row."""
 
 
 # ---- entries ------------------------------------------------------------------------------------------------------
@@ -35,24 +37,24 @@ def _entry_row(entry: Json) -> Json:
     return row
 
 
-def entry_from(row: Any) -> Json:
+def entry_from_row(row: Any) -> Json:
     entry: Json = {"id": row.id, "topic": row.topic, "content": row.content, "tags": json.loads(row.tags)}
     return entry | {name: getattr(row, name) for name in _PROVENANCE}
 
 
-_TAG: Final = insert(entry_tags)
-_UNTAG: Final = delete(entry_tags).where(entry_tags.c.entry_id == bindparam("untagged"))
+_INSERT_TAGS: Final = insert(entry_tags)
+_DELETE_TAGS: Final = delete(entry_tags).where(entry_tags.c.entry_id == bindparam("untagged"))
 
 
-async def _settle_entry(book: Book, id_: str, before: Json | None, after: Json | None) -> None:
-    had: list[str] = before["tags"] if before else []
-    has: list[str] = after["tags"] if after else []
-    if had == has:
+async def _sync_entry_tags(unit: UnitOfWork, id_: str, before: Json | None, after: Json | None) -> None:
+    old_tags: list[str] = before["tags"] if before else []
+    new_tags: list[str] = after["tags"] if after else []
+    if old_tags == new_tags:
         return
-    if had:
-        await book.connection.execute(_UNTAG, {"untagged": id_})
-    if has:
-        await book.connection.execute(_TAG, [{"tag": tag, "entry_id": id_} for tag in has])
+    if old_tags:
+        await unit.connection.execute(_DELETE_TAGS, {"untagged": id_})
+    if new_tags:
+        await unit.connection.execute(_INSERT_TAGS, [{"tag": tag, "entry_id": id_} for tag in new_tags])
 
 
 # ---- triples ------------------------------------------------------------------------------------------------------
@@ -65,13 +67,13 @@ def _triple_row(triple: Json) -> Json:
     return {**triple, **keys, "multi": int(triple["multi"])}
 
 
-def triple_from(row: Any) -> Json:
+def triple_from_row(row: Any) -> Json:
     triple: Json = {"id": row.id, **{part: getattr(row, part) for part in _PARTS}, "multi": bool(row.multi)}
     return triple | {name: getattr(row, name) for name in _PROVENANCE}
 
 
-async def _settle_triple(book: Book, id_: str, before: Json | None, after: Json | None) -> None:
-    """All of it is in its row."""
+async def _sync_nothing(unit: UnitOfWork, id_: str, before: Json | None, after: Json | None) -> None:
+    """Triples have no related rows."""
 
 
 # ---- entities -----------------------------------------------------------------------------------------------------
@@ -81,7 +83,7 @@ def _entity_row(entity: Json) -> Json:
     return {**entity, "aliases": json.dumps(entity["aliases"], ensure_ascii=False)}
 
 
-def entity_from(row: Any) -> Json:
+def entity_from_row(row: Any) -> Json:
     return {
         "id": row.id,
         "name": row.name,
@@ -92,31 +94,31 @@ def entity_from(row: Any) -> Json:
     }
 
 
-async def _settle_entity(book: Book, id_: str, before: Json | None, after: Json | None) -> None:
-    book.names.clear()
+async def _sync_entity_names(unit: UnitOfWork, id_: str, before: Json | None, after: Json | None) -> None:
+    unit.name_cache.clear()
     if before is not None:
-        await book.connection.execute(delete(names).where(names.c.entity_id == id_))
+        await unit.connection.execute(delete(names).where(names.c.entity_id == id_))
     if after is None:
         return
-    keys = names_of(after)
-    taken = await book.connection.execute(select(names).where(names.c.name_key.in_(keys)))
-    if (other := taken.first()) is not None:
+    keys = name_keys(after)
+    owners = await unit.connection.execute(select(names).where(names.c.name_key.in_(keys)))
+    if (owner := owners.first()) is not None:
         raise Fault(
             Kind.ILLEGAL_STATE,
-            f"The name {other.name_key[:100]!r} belongs to another entity.",
-            details={"entity_id": other.entity_id},
-            suggested_fix="Merge the two entities with merge_entities, or leave the name out.",
+            f"The name {owner.name_key[:100]!r} belongs to another entity.",
+            details={"entity_id": owner.entity_id},
+            suggested_fix="Merge the two entities with merge_entities, or omit the name.",
         )
-    await book.connection.execute(insert(names), [{"name_key": key, "entity_id": id_} for key in keys])
+    await unit.connection.execute(insert(names), [{"name_key": key, "entity_id": id_} for key in keys])
 
 
-def names_of(entity: Json) -> list[str]:
-    """Its own name and its aliases, as they are compared."""
+def name_keys(entity: Json) -> list[str]:
+    """Return the keys of the entity's name and aliases."""
     return list(dict.fromkeys(map(fold, [entity["name"], *entity["aliases"]])))
 
 
-SHELVES: Final[dict[EntityType, Shelf]] = {
-    "entry": Shelf(entries, _entry_row, entry_from, _settle_entry),
-    "triple": Shelf(triples, _triple_row, triple_from, _settle_triple),
-    "entity": Shelf(entities, _entity_row, entity_from, _settle_entity),
+MAPPERS: Final[dict[EntityType, RowMapper]] = {
+    "entry": RowMapper(entries, _entry_row, entry_from_row, _sync_entry_tags),
+    "triple": RowMapper(triples, _triple_row, triple_from_row, _sync_nothing),
+    "entity": RowMapper(entities, _entity_row, entity_from_row, _sync_entity_names),
 }

@@ -1,4 +1,4 @@
-"""The shapes of arguments and answers."""
+"""JSON schemas of tool arguments and results."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -14,52 +14,52 @@ def text(limit: int, description: str) -> Json:
     return {"type": "string", "maxLength": limit, "description": description}
 
 
-def optional(schema: Json) -> Json:
-    """The same, or null to clear it."""
+def nullable(schema: Json) -> Json:
+    """Return the schema with null allowed; null clears the field."""
     return {**schema, "type": [schema["type"], "null"]}
 
 
-def whole(low: int, high: int, description: str, default: int | None = None) -> Json:
+def integer(low: int, high: int, description: str, default: int | None = None) -> Json:
     schema: Json = {"type": "integer", "minimum": low, "maximum": high, "description": description}
     return schema if default is None else {**schema, "default": default}
 
 
-def closed(properties: Mapping[str, Json], required: Sequence[str] = ()) -> Json:
+def closed_object(properties: Mapping[str, Json], required: Sequence[str] = ()) -> Json:
     schema: Json = {"type": "object", "properties": dict(properties), "additionalProperties": False}
     return {**schema, "required": list(required)} if required else schema
 
 
-TOPIC: Final = text(MAX_TOPIC, "What it is about, in a few words.")
-CONTENT: Final = text(MAX_CONTENT, "What is known.")
+TOPIC: Final = text(MAX_TOPIC, "The topic, in a few words.")
+CONTENT: Final = text(MAX_CONTENT, "The text of the entry.")
 TAGS: Final[Json] = {
     "type": "array",
     "items": text(100, "A tag."),
     "maxItems": 50,
-    "description": "Labels for finding it again.",
+    "description": "Labels to search by.",
 }
-ID: Final = text(64, "Its id.")
-ACTOR: Final = text(200, "Who says so; by default the caller.")
-CURSOR: Final = text(200, "next_cursor of the page before.")
-EXPECTED: Final = whole(1, 2**31 - 1, "Refuse with `conflict` unless it is at this version.")
+ID: Final = text(64, "Id of the item.")
+ACTOR: Final = text(200, "Author of the change; by default the caller.")
+CURSOR: Final = text(200, "next_cursor of the previous page.")
+EXPECTED_VERSION: Final = integer(1, 2**31 - 1, "Reject with `conflict` unless the item has this version.")
 PROVENANCE: Final[dict[str, Json]] = {
-    "source": text(2_000, "Where it comes from."),
+    "source": text(2_000, "Source of the fact."),
     "actor": ACTOR,
-    "confidence": {"type": "number", "minimum": 0, "maximum": 1, "description": "How sure it is, 0 to 1."},
+    "confidence": {"type": "number", "minimum": 0, "maximum": 1, "description": "Confidence from 0 to 1."},
 }
 VALIDITY: Final[dict[str, Json]] = {
-    "valid_from": text(64, "From when on it holds, ISO 8601."),
-    "valid_to": text(64, "Until when it holds, ISO 8601, or `forever`."),
+    "valid_from": text(64, "Start of validity, ISO 8601."),
+    "valid_to": text(64, "End of validity, ISO 8601, or `forever`."),
 }
-AS_OF: Final = text(64, "Only what holds at this time, ISO 8601; by default now, `any` for all times.")
+AS_OF: Final = text(64, "Only facts valid at this time, ISO 8601; by default now, `any` for all times.")
 
 
-def changed(fields: Mapping[str, Json]) -> dict[str, Json]:
-    """Provenance and validity of an update: null clears."""
+def update_fields(fields: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the fields of an update tool: the given fields, plus provenance and validity, which null clears."""
     own = {**PROVENANCE, **VALIDITY}
-    return {**fields, **{name: schema if name == "actor" else optional(schema) for name, schema in own.items()}}
+    return {**fields, **{name: schema if name == "actor" else nullable(schema) for name, schema in own.items()}}
 
 
-# ---- answers ------------------------------------------------------------------------------------------------------
+# ---- results ------------------------------------------------------------------------------------------------------
 
 _STRING: Final[Json] = {"type": "string"}
 _NULLABLE: Final[Json] = {"type": ["string", "null"]}
@@ -68,7 +68,7 @@ _FLAG: Final[Json] = {"type": "boolean"}
 _STRINGS: Final[Json] = {"type": "array", "items": _STRING}
 _SCORE: Final[Json] = {"type": "number", "minimum": 0, "maximum": 1}
 _SCORES: Final = ("score_lexical", "score_semantic", "score_graph", "score_total")
-_LIFE: Final[dict[str, Json]] = {
+_PROVENANCE_FIELDS: Final[dict[str, Json]] = {
     "source": _NULLABLE,
     "actor": _NULLABLE,
     "confidence": {"type": ["number", "null"]},
@@ -89,7 +89,7 @@ _ENTRY_FIELDS: Final[dict[str, Json]] = {
     "topic": _STRING,
     "content": _STRING,
     "tags": _STRINGS,
-    **_LIFE,
+    **_PROVENANCE_FIELDS,
     "canonical_entity_id": _NULLABLE,
 }
 _TRIPLE_FIELDS: Final[dict[str, Json]] = {
@@ -98,18 +98,18 @@ _TRIPLE_FIELDS: Final[dict[str, Json]] = {
     "predicate": _STRING,
     "object": _STRING,
     "multi": _FLAG,
-    **_LIFE,
+    **_PROVENANCE_FIELDS,
 }
 _ENTITY_FIELDS: Final[dict[str, Json]] = {
     "id": _STRING,
     "name": _STRING,
     "aliases": _STRINGS,
-    **{name: _LIFE[name] for name in ("version", "recorded_at", "updated_at")},
+    **{name: _PROVENANCE_FIELDS[name] for name in ("version", "recorded_at", "updated_at")},
 }
 ENTRY: Final = _object(_ENTRY_FIELDS, tuple(_ENTRY_FIELDS))
 TRIPLE: Final = _object(_TRIPLE_FIELDS, tuple(_TRIPLE_FIELDS))
 ENTITY: Final = _object({**_ENTITY_FIELDS, "created": _FLAG}, (*_ENTITY_FIELDS, "created"))
-MADE_TRIPLE: Final = _object({**_TRIPLE_FIELDS, "created": _FLAG}, (*_TRIPLE_FIELDS, "created"))
+UPSERTED_TRIPLE: Final = _object({**_TRIPLE_FIELDS, "created": _FLAG}, (*_TRIPLE_FIELDS, "created"))
 CONFLICT: Final = _object(
     {
         "conflict_id": _STRING,
@@ -178,7 +178,7 @@ FOUND_ENTRY: Final = _object(
 )
 
 
-def page_of(item: Json, **more: Json) -> Json:
+def page(item: Json, **more: Json) -> Json:
     properties: Json = {"items": {"type": "array", "items": item}, "next_cursor": _NULLABLE, **more}
     return _object(properties, ("items", "next_cursor", *more))
 
@@ -189,8 +189,8 @@ _ERROR: Final[Json] = _object(
 )
 
 
-def answer(*forms: Json) -> Json:
-    """One of the forms, or the failure that every tool may answer with."""
+def result(*forms: Json) -> Json:
+    """Return the output schema: one of the forms, or the error object that every tool may return."""
     properties: dict[str, Any] = {"ok": {"const": False}, "error": _ERROR}
     for form in forms:
         properties |= form["properties"]

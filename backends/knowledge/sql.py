@@ -1,7 +1,7 @@
-"""Pieces of SQL: statements that are made once, and conditions with the values they name.
+"""Cached SQL statements and reusable conditions.
 
-A statement of SQLAlchemy refers to itself, so one that is made for a single call stays in memory until the garbage
-collector comes by. What every call runs is therefore made once and given its values when it runs.
+A SQLAlchemy statement contains reference cycles, so a statement built for a single call stays in memory until the
+garbage collector runs. Statements are therefore built once and receive their values as parameters.
 """
 
 from dataclasses import dataclass
@@ -12,22 +12,22 @@ from sqlalchemy import TextClause, text
 from gateway.contract import Json
 
 
-# There are as many as there are shapes of searches: they differ in the number of tags, never in the values.
+# One statement per shape of search: shapes differ in the number of tags, never in values.
 @lru_cache(maxsize=512)
 def statement(sql: str) -> TextClause:
-    """With `:name` for each value."""
+    """Return the cached statement of an SQL text with `:name` parameters."""
     return text(sql)
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Of the rows of one table, under its own name."""
+    """An SQL condition on the rows of one table, qualified with the table's name, and its parameters."""
 
     sql: str
     values: Json
 
 
-def like(text: str) -> str:
-    """The pattern of what contains the text, for LIKE with `/` as its escape."""
+def contains_pattern(text: str) -> str:
+    """Return the LIKE pattern (escape character `/`) that matches any string containing the text."""
     escaped = text.replace("/", "//").replace("%", "/%").replace("_", "/_")
     return f"%{escaped}%"

@@ -1,4 +1,4 @@
-"""The tables of one tenant's memory."""
+"""SQLAlchemy table objects of one tenant's memory; the migrations define the columns."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Texts as they are compared: names by their folded form, searches by their words."""
+"""Normalizes texts for comparison: keys for names, digests for contents, words for searches."""
 
 import hashlib
 import re
@@ -10,7 +10,7 @@ _MAX_WORDS: Final = 32
 
 
 def fold(text: str) -> str:
-    """The same for names that differ only in case, width or white space."""
+    """Return the key of a name. Names that differ only in case, width or white space have the same key."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
@@ -19,7 +19,7 @@ def digest(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """The different words of a search, without case and accents, as the index has them; the first ones only."""
+    """Return the first distinct words of a search, without case and accents, as the index stores them."""
     plain = unicodedata.normalize("NFKD", text.lower())
     found = _WORD.findall("".join(letter for letter in plain if not unicodedata.combining(letter)))
     return list(dict.fromkeys(found))[:_MAX_WORDS]

@@ -1,4 +1,4 @@
-"""Times as text: UTC to the millisecond, so that their order is the order of the text."""
+"""Timestamps as text: ISO 8601 in UTC with milliseconds, so that they sort as strings."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -9,18 +9,18 @@ _OPEN_ENDED: Final = frozenset({"infinite", "infinity", "forever"})
 
 
 def now() -> str:
-    return _text(datetime.now(UTC))
+    return _format(datetime.now(UTC))
 
 
-def later(seconds: float) -> str:
-    return _text(datetime.now(UTC) + timedelta(seconds=seconds))
+def from_now(seconds: float) -> str:
+    return _format(datetime.now(UTC) + timedelta(seconds=seconds))
 
 
-def parse(given: str, argument: str) -> str:
-    """An ISO 8601 date or date-time; without an offset it is UTC. Raises `Fault(INVALID_INPUT)`."""
+def parse(value: str, argument: str) -> str:
+    """Parse an ISO 8601 date or date-time; UTC if it has no offset. Raises `Fault(INVALID_INPUT)`."""
     try:
-        moment = datetime.fromisoformat(given.strip())
-        return _text(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+        moment = datetime.fromisoformat(value.strip())
+        return _format(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
     except (ValueError, OverflowError) as exc:
         raise Fault(
             Kind.INVALID_INPUT,
@@ -30,11 +30,11 @@ def parse(given: str, argument: str) -> str:
         ) from exc
 
 
-def parse_bound(given: str | None, argument: str) -> str | None:
-    """One end of a validity; None and `forever` leave it open."""
-    if given is None or given.strip().lower() in _OPEN_ENDED:
+def parse_bound(value: str | None, argument: str) -> str | None:
+    """Parse one end of a validity interval. None and `forever` mean open-ended."""
+    if value is None or value.strip().lower() in _OPEN_ENDED:
         return None
-    return parse(given, argument)
+    return parse(value, argument)
 
 
 def check_order(valid_from: str | None, valid_to: str | None) -> None:
@@ -46,5 +46,5 @@ def check_order(valid_from: str | None, valid_to: str | None) -> None:
         )
 
 
-def _text(moment: datetime) -> str:
+def _format(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

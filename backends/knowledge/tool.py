@@ -1,22 +1,24 @@
-"""What a tool is made of."""
+"""The definition of a tool: name, schemas, effect and handler."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from backends.knowledge.call_context import Visit
-from backends.knowledge.tool_results import Answer
+from backends.knowledge.call_context import CallContext
+from backends.knowledge.tool_results import ToolResult
 from gateway.contract import Json
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
+    """One tool of the backend. `effect` follows the gateway's effect levels; 0 is read-only."""
+
     name: str
     title: str
     description: str
     effect: int
     input: Json
     output: Json
-    run: Callable[[Visit, Json], Awaitable[Answer]]
+    run: Callable[[CallContext, Json], Awaitable[ToolResult]]
     destructive: bool = False
 
     def definition(self) -> Json:

@@ -1,4 +1,4 @@
-"""What a tool answers: a sentence, the data as an embedded resource, and the same data structured."""
+"""Builds tool results: a text summary, the data as an embedded resource, and the same data as structured content."""
 
 import json
 from dataclasses import dataclass
@@ -8,13 +8,15 @@ from urllib.parse import urlencode
 from gateway.contract import Json
 
 JSON_TYPE: Final = "application/json"
-_SHOWN: Final = 600
+_MAX_LINE_TEXT: Final = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ToolResult:
+    """The outcome of a tool call, rendered for text-only and structured clients."""
+
     text: str
-    """For clients that read nothing else: it says all that matters."""
+    """Summary for text-only clients. It contains every id and value they need to continue."""
     uri: str
     data: Json
 
@@ -24,23 +26,23 @@ class Answer:
         return {"content": content, "structuredContent": self.data, "isError": False}
 
 
-def counted(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
+def pluralize(number: int, singular: str, plural: str) -> str:
+    return f"{number} {singular if number == 1 else plural}"
 
 
-def listing(head: str, lines: list[str], next_cursor: str | None = None) -> str:
-    """A heading with one line for each item, as text, and how to go on where there is more."""
+def format_list(head: str, lines: list[str], next_cursor: str | None = None) -> str:
+    """Format a heading and one line per item, followed by the cursor of the next page if there is one."""
     tail = [f"More with cursor {next_cursor}"] if next_cursor is not None else []
     return "\n".join([head, *(f"- {line}" for line in lines), *tail])
 
 
 def entry_line(entry: Json) -> str:
-    sure = f" (confidence {entry['confidence']:g})" if entry["confidence"] is not None else ""
-    return f"{entry['id']} {clipped(entry['topic'])}: {clipped(entry['content'])}{sure}"
+    confidence = f" (confidence {entry['confidence']:g})" if entry["confidence"] is not None else ""
+    return f"{entry['id']} {clip(entry['topic'])}: {clip(entry['content'])}{confidence}"
 
 
 def triple_line(triple: Json) -> str:
-    return f"{triple['id']} {' | '.join(clipped(triple[part]) for part in ('subject', 'predicate', 'object'))}"
+    return f"{triple['id']} {' | '.join(clip(triple[part]) for part in ('subject', 'predicate', 'object'))}"
 
 
 def transaction_line(item: Json) -> str:
@@ -51,12 +53,12 @@ def transaction_line(item: Json) -> str:
     )
 
 
-def clipped(text: str) -> str:
+def clip(text: str) -> str:
     flat = " ".join(text.split())
-    return flat if len(flat) <= _SHOWN else flat[: _SHOWN - 1] + "…"
+    return flat if len(flat) <= _MAX_LINE_TEXT else flat[: _MAX_LINE_TEXT - 1] + "…"
 
 
-def uri_with(base: str, asked: Json) -> str:
-    """The address whose read gives the same items."""
-    given = {name: value for name, value in asked.items() if value not in (None, "", [])}
-    return f"{base}?{urlencode(given, doseq=True)}" if given else base
+def with_query(base: str, query: Json) -> str:
+    """Return the resource URI that lists the same items."""
+    filled = {name: value for name, value in query.items() if value not in (None, "", [])}
+    return f"{base}?{urlencode(filled, doseq=True)}" if filled else base

@@ -1,4 +1,4 @@
-"""The tools: what each takes, gives and does."""
+"""The table of tools: descriptions, schemas and handlers."""
 
 from typing import Final
 
@@ -9,17 +9,22 @@ from backends.knowledge.tool import Tool
 from gateway.contract import Json
 
 _TRIPLE: Final[dict[str, Json]] = {
-    "subject": s.text(s.MAX_PART, "What the fact is about."),
-    "predicate": s.text(s.MAX_PART, "How the two are related, such as `works_at`."),
-    "object": s.text(s.MAX_PART, "What it is related to."),
+    "subject": s.text(s.MAX_PART, "Subject of the fact."),
+    "predicate": s.text(s.MAX_PART, "Relation between subject and object, such as `works_at`."),
+    "object": s.text(s.MAX_PART, "Object of the fact."),
 }
 _MULTI: Final[Json] = {
     "type": "boolean",
     "default": False,
-    "description": "The predicate may have many values at once: do not look for contradictions.",
+    "description": "The predicate may have several values at once: do not check for contradictions.",
 }
-_NEW: Final = {**s.PROVENANCE, **s.VALIDITY}
-_KIND: Final[Json] = {"type": "string", "enum": ["entry", "triple"], "default": "entry", "description": "What it is."}
+_NEW_FACT: Final = {**s.PROVENANCE, **s.VALIDITY}
+_ENTITY_TYPE: Final[Json] = {
+    "type": "string",
+    "enum": ["entry", "triple"],
+    "default": "entry",
+    "description": "Type of the item.",
+}
 
 TOOLS: Final = (
     Tool(
@@ -27,23 +32,29 @@ TOOLS: Final = (
         "Store an entry",
         "Remember something about a topic. Each call makes a new entry; correct an existing one with update.",
         2,
-        s.closed({"topic": s.TOPIC, "content": s.CONTENT, "tags": s.TAGS, **_NEW}, ("topic", "content")),
-        s.answer(s.ENTRY),
+        s.closed_object({"topic": s.TOPIC, "content": s.CONTENT, "tags": s.TAGS, **_NEW_FACT}, ("topic", "content")),
+        s.result(s.ENTRY),
         tool_handlers.store,
     ),
     Tool(
         "update",
         "Correct an entry",
-        "Change fields of an entry; what is not given stays, tags are replaced, null clears. "
-        "With expected_version the change is refused when somebody else was faster.",
+        "Change fields of an entry. Omitted fields stay, tags are replaced, null clears. "
+        "With expected_version the change is rejected if the entry has changed since.",
         2,
-        s.closed(
-            s.changed(
-                {"id": s.ID, "topic": s.TOPIC, "content": s.CONTENT, "tags": s.TAGS, "expected_version": s.EXPECTED}
+        s.closed_object(
+            s.update_fields(
+                {
+                    "id": s.ID,
+                    "topic": s.TOPIC,
+                    "content": s.CONTENT,
+                    "tags": s.TAGS,
+                    "expected_version": s.EXPECTED_VERSION,
+                }
             ),
             ("id",),
         ),
-        s.answer(s.ENTRY),
+        s.result(s.ENTRY),
         tool_handlers.update,
     ),
     Tool(
@@ -52,26 +63,28 @@ TOOLS: Final = (
         "Find entries by words in topic, content and tags, and through the graph; the best first, with scores. "
         "Without topic and content: list by tags, newest first.",
         0,
-        s.closed(
+        s.closed_object(
             {
                 "topic": s.text(s.MAX_TOPIC, "Words to look for."),
                 "content": s.text(s.MAX_PART, "More words to look for."),
                 "tags": {**s.TAGS, "description": "Only entries that have all of these."},
                 "as_of": s.AS_OF,
-                "limit": s.whole(1, 200, "How many at most: 20 for a search, 50 for a list, unless given."),
+                "limit": s.integer(1, 200, "Maximum number of entries; by default 20 for a search, 50 for a list."),
                 "cursor": s.CURSOR,
             }
         ),
-        s.answer(s.page_of(s.FOUND_ENTRY, retrieval_ms={"type": "number", "minimum": 0})),
+        s.result(s.page(s.FOUND_ENTRY, retrieval_ms={"type": "number", "minimum": 0})),
         tool_handlers.query,
     ),
     Tool(
         "delete",
         "Delete an entry or triple",
-        "Take an entry or triple out of the memory. It stays in the history, and undo brings it back.",
+        "Delete an entry or triple. It stays in the history, and undo restores it.",
         2,
-        s.closed({"id": s.ID, "entity_type": _KIND, "actor": s.ACTOR, "expected_version": s.EXPECTED}, ("id",)),
-        s.answer(s.DELETED),
+        s.closed_object(
+            {"id": s.ID, "entity_type": _ENTITY_TYPE, "actor": s.ACTOR, "expected_version": s.EXPECTED_VERSION}, ("id",)
+        ),
+        s.result(s.DELETED),
         tool_handlers.delete,
         destructive=True,
     ),
@@ -82,8 +95,8 @@ TOOLS: Final = (
         "predicate another object at the same time, nothing is written and the conflict is returned: settle it with "
         "resolve_conflict.",
         2,
-        s.closed({**_TRIPLE, "multi": _MULTI, **_NEW}, tuple(_TRIPLE)),
-        s.answer(s.MADE_TRIPLE, s.CONFLICT),
+        s.closed_object({**_TRIPLE, "multi": _MULTI, **_NEW_FACT}, tuple(_TRIPLE)),
+        s.result(s.UPSERTED_TRIPLE, s.CONFLICT),
         tool_handlers.relate,
     ),
     Tool(
@@ -92,8 +105,15 @@ TOOLS: Final = (
         "List triples whose parts contain the given texts, newest first; a name also finds the other names of its "
         "entity.",
         0,
-        s.closed({**_TRIPLE, "as_of": s.AS_OF, "limit": s.whole(1, 200, "How many at most.", 50), "cursor": s.CURSOR}),
-        s.answer(s.page_of(s.TRIPLE)),
+        s.closed_object(
+            {
+                **_TRIPLE,
+                "as_of": s.AS_OF,
+                "limit": s.integer(1, 200, "Maximum number of items.", 50),
+                "cursor": s.CURSOR,
+            }
+        ),
+        s.result(s.page(s.TRIPLE)),
         tool_handlers.query_graph,
     ),
     Tool(
@@ -101,140 +121,152 @@ TOOLS: Final = (
         "Undo",
         "Revert the newest transactions, newest first, all or none. With actor: only that actor's own.",
         2,
-        s.closed(
+        s.closed_object(
             {
-                "count": s.whole(1, 100, "How many transactions.", 1),
+                "count": s.integer(1, 100, "Number of transactions.", 1),
                 "actor": s.text(200, "Only transactions of this actor."),
             }
         ),
-        s.answer(s.UNDONE),
+        s.result(s.UNDONE),
         tool_handlers.undo,
         destructive=True,
     ),
     Tool(
         "history",
         "History",
-        "List transactions, newest first, each with what it changed before and after.",
+        "List transactions, newest first, each with snapshots before and after the change.",
         0,
-        s.closed(
+        s.closed_object(
             {
-                "entity_type": {**_KIND, "enum": ["entry", "triple", "entity"], "description": "Only of this kind."},
-                "entity_id": s.text(64, "Only what touched this entry, triple or entity."),
+                "entity_type": {
+                    **_ENTITY_TYPE,
+                    "enum": ["entry", "triple", "entity"],
+                    "description": "Only items of this type.",
+                },
+                "entity_id": s.text(64, "Only changes of this entry, triple or entity."),
                 "actor": s.text(200, "Only transactions of this actor."),
-                "limit": s.whole(1, 100, "How many at most.", 20),
+                "limit": s.integer(1, 100, "Maximum number of items.", 20),
                 "cursor": s.CURSOR,
             }
         ),
-        s.answer(s.page_of(s.TRANSACTION)),
+        s.result(s.page(s.TRANSACTION)),
         tool_handlers.history,
     ),
     Tool(
         "resolve_conflict",
-        "Settle a contradiction",
-        "Say which fact stands: `replace` the known one, `retain_both`, or `reject` the new one.",
+        "Resolve a conflict",
+        "Settle a conflict of two facts: `replace` the known one, `retain_both`, or `reject` the new one.",
         2,
-        s.closed(
+        s.closed_object(
             {
                 "conflict_id": s.ID,
-                "strategy": {"type": "string", "enum": list(STRATEGIES), "description": "What to do."},
+                "strategy": {"type": "string", "enum": list(STRATEGIES), "description": "Resolution strategy."},
                 "actor": s.ACTOR,
             },
             ("conflict_id", "strategy"),
         ),
-        s.answer(s.RESOLVED),
+        s.result(s.RESOLVED),
         tool_handlers.resolve_conflict,
         destructive=True,
     ),
     Tool(
         "upsert_triple",
         "Set a fact",
-        "Make this the one value of subject and predicate: the known triple is changed, or a new one added.",
+        "Set the only value of subject and predicate: change the known triple, or add a new one.",
         1,
-        s.closed({**_TRIPLE, "multi": _MULTI, **_NEW}, tuple(_TRIPLE)),
-        s.answer(s.MADE_TRIPLE),
+        s.closed_object({**_TRIPLE, "multi": _MULTI, **_NEW_FACT}, tuple(_TRIPLE)),
+        s.result(s.UPSERTED_TRIPLE),
         tool_handlers.upsert_triple,
     ),
     Tool(
         "update_triple",
         "Correct a fact",
-        "Change fields of a triple by its id; what is not given stays, null clears.",
+        "Change fields of a triple by its id. Omitted fields stay, null clears.",
         2,
-        s.closed(
+        s.closed_object(
             {
                 "id": s.ID,
-                "expected_version": s.EXPECTED,
-                **s.changed({name: _TRIPLE[name] for name in ("predicate", "object")}),
+                "expected_version": s.EXPECTED_VERSION,
+                **s.update_fields({name: _TRIPLE[name] for name in ("predicate", "object")}),
             },
             ("id",),
         ),
-        s.answer(s.TRIPLE),
+        s.result(s.TRIPLE),
         tool_handlers.update_triple,
     ),
     Tool(
         "upsert_entity",
         "Name an entity",
-        "The entity of that name, made if there is none; the aliases become further names of it.",
+        "Create the entity with this name, or find it if it exists. The aliases become further names of it.",
         1,
-        s.closed(
+        s.closed_object(
             {
                 "name": s.text(s.MAX_PART, "Its name, or one of its aliases."),
                 "aliases": {
                     "type": "array",
                     "items": s.text(s.MAX_PART, "Another name."),
                     "maxItems": 50,
-                    "description": "Other names of the same thing.",
+                    "description": "Other names of the same entity.",
                 },
                 "actor": s.ACTOR,
             },
             ("name",),
         ),
-        s.answer(s.ENTITY),
+        s.result(s.ENTITY),
         tool_handlers.upsert_entity,
     ),
     Tool(
         "merge_entities",
         "Merge two entities",
-        "Two entities are one: all names of merge_id become names of keep_id. dry_run only counts what it would link.",
+        "Merge two entities: all names of merge_id become names of keep_id. dry_run only counts what it would link.",
         2,
-        s.closed(
+        s.closed_object(
             {
                 "keep_id": s.ID,
                 "merge_id": s.ID,
-                "dry_run": {"type": "boolean", "default": False, "description": "Only say what would happen."},
+                "dry_run": {
+                    "type": "boolean",
+                    "default": False,
+                    "description": "Return what would happen without changing anything.",
+                },
                 "actor": s.ACTOR,
             },
             ("keep_id", "merge_id"),
         ),
-        s.answer(s.MERGED),
+        s.result(s.MERGED),
         tool_handlers.merge_entities,
         destructive=True,
     ),
     Tool(
         "ingest",
-        "Take in a text",
-        "Cut a long text into entries, skipping what is known word for word. A large one goes on in the background: "
-        "ask ingestion_status, or wait for it with progress.",
+        "Ingest a text",
+        "Split a long text into entries and skip exact duplicates. A large text is processed in the background: "
+        "poll ingestion_status, or set wait to receive progress.",
         2,
-        s.closed(
+        s.closed_object(
             {
                 "content": s.text(900_000, "The text, at most 900 kB."),
                 "topic": s.text(s.MAX_TOPIC, "The topic of every entry; by default the first line of each."),
                 "tags": {**s.TAGS, "maxItems": 49},
-                "wait": {"type": "boolean", "default": False, "description": "Answer only when it is done."},
-                **_NEW,
+                "wait": {
+                    "type": "boolean",
+                    "default": False,
+                    "description": "Return only when the ingestion is finished.",
+                },
+                **_NEW_FACT,
             },
             ("content",),
         ),
-        s.answer(s.TASK),
+        s.result(s.TASK),
         tool_handlers.ingest,
     ),
     Tool(
         "ingestion_status",
-        "Ask after an ingestion",
-        "How far the ingestion of a text has come.",
+        "Ingestion status",
+        "Return the status and progress of an ingestion.",
         0,
-        s.closed({"task_id": s.ID}, ("task_id",)),
-        s.answer(s.TASK),
+        s.closed_object({"task_id": s.ID}, ("task_id",)),
+        s.result(s.TASK),
         tool_handlers.ingestion_status,
     ),
 )

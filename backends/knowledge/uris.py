@@ -1,4 +1,4 @@
-"""The URIs of the memory."""
+"""Builds and parses the `knowledge://` URIs of lists and single items."""
 
 import re
 from dataclasses import dataclass
@@ -15,37 +15,40 @@ TRANSACTIONS: Final = "knowledge://history/transactions"
 CONFLICTS: Final = "knowledge://conflicts"
 INGESTIONS: Final = "knowledge://ingestions"
 
-_MAX_FIELDS: Final = 64
+_MAX_QUERY_FIELDS: Final = 64
 
 LISTS: Final[dict[EntityType, str]] = {"entry": ENTRIES, "triple": TRIPLES, "entity": ENTITIES}
 
-_ADDRESS: Final = re.compile(
+_PATTERN: Final = re.compile(
     rf"({'|'.join(map(re.escape, (ENTRIES, TRIPLES, ENTITIES, TRANSACTIONS, CONFLICTS, INGESTIONS)))})"
     r"(?:/([^/?#]+))?(?:\?([^#]*))?"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ResourceUri:
+    """A parsed `knowledge://` URI. `id` is None when the URI addresses a list."""
+
     base: str
     id: str | None
-    asked: dict[str, list[str]]
+    query: dict[str, list[str]]
 
     def first(self, name: str) -> str | None:
-        return self.asked[name][0] if name in self.asked else None
+        """Return the first value of a query parameter."""
+        return self.query[name][0] if name in self.query else None
 
 
-def parse(uri: str) -> Address | None:
-    """None for what is no address of the memory. Raises `Fault(TOO_LARGE)` for one that asks too much at once."""
-    match = _ADDRESS.fullmatch(uri)
+def parse(uri: str) -> ResourceUri | None:
+    """Parse a URI. Returns None for an unknown URI; raises `Fault(TOO_LARGE)` for too many query parameters."""
+    match = _PATTERN.fullmatch(uri)
     if match is None:
         return None
-    base, id_, asked = match.groups()
-    if asked and (fields := asked.count("&") + 1) > _MAX_FIELDS:
-        message = f"An address of the memory has at most {_MAX_FIELDS} parts after the question mark."
-        raise Fault(Kind.TOO_LARGE, message, details={"found": fields, "most": _MAX_FIELDS})
-    return Address(base, unquote(id_) if id_ else None, parse_qs(asked or ""))
+    base, id_, query = match.groups()
+    if query and (fields := query.count("&") + 1) > _MAX_QUERY_FIELDS:
+        message = f"A knowledge:// URI may have at most {_MAX_QUERY_FIELDS} query parameters."
+        raise Fault(Kind.TOO_LARGE, message, details={"found": fields, "most": _MAX_QUERY_FIELDS})
+    return ResourceUri(base, unquote(id_) if id_ else None, parse_qs(query or ""))
 
 
-def of(kind: EntityType, id_: str) -> str:
+def item_uri(kind: EntityType, id_: str) -> str:
     return f"{LISTS[kind]}/{id_}"

@@ -1,15 +1,18 @@
-"""Documentation launches: from a product's repository to a validated Hugo site and its pull request, as runs."""
+"""Backend that generates Hugo documentation pages from a product repository, validates them and opens a pull request.
+
+Each launch is a run with a persistent state. The package exports the manifest and the MCP server of the tools.
+"""
 
 from pathlib import Path
 from typing import Any
 
-from backends.launch.errors import WORDS, dress
+from backends.launch.errors import CODES, render_error
 from backends.launch.options import Options
 from gateway.contract import Host, Manifest
 
 manifest = Manifest(
-    codes=WORDS,
-    render_error=dress,
+    codes=CODES,
+    render_error=render_error,
     options=Options,
     uri_prefixes=("resource://run/",),
     effects={
@@ -47,9 +50,9 @@ manifest = Manifest(
 )
 
 
-def server(home: Host) -> Any:
-    """The SDK server of the launch tools."""
-    # Here, not at the top: work items run in children that import this package and need no MCP server.
+def server(host: Host) -> Any:
+    """Return the MCP server of the launch tools."""
+    # Imported here: worker processes import this package and do not need the MCP server.
     from backends.launch.mcp_server import launch_server
 
-    return launch_server(home)
+    return launch_server(host)

@@ -1,19 +1,19 @@
-"""Artifacts by name. A name that could be anything but a file of the run's own never reaches the disk."""
+"""Reads artifacts and reports of a run by name. Names are checked before any file access."""
 
 import base64
 import os
 from pathlib import Path
 from typing import Final
 
-from backends.launch.paths import ARTIFACT
+from backends.launch.paths import ARTIFACT_NAME
 from backends.launch.run import Run
 from backends.launch.serialization import digest
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
-_PLACES: Final = ("artifacts", ".", "reports")
-_AT_ROOT: Final = frozenset({"run_config.yaml", "snapshot.json", "events.ndjson", "telemetry_outbox.jsonl"})
-_TYPES: Final = {
+_FOLDERS: Final = ("artifacts", ".", "reports")
+_ROOT_FILES: Final = frozenset({"run_config.yaml", "snapshot.json", "events.ndjson", "telemetry_outbox.jsonl"})
+_CONTENT_TYPES: Final = {
     ".json": "application/json",
     ".yaml": "application/x-yaml",
     ".yml": "application/x-yaml",
@@ -22,8 +22,8 @@ _TYPES: Final = {
 
 
 def read(run: Run, name: str) -> Json:
-    """Raises `INVALID_INPUT` when the run has no such artifact."""
-    data = _bytes(run.folder, name) if ARTIFACT.fullmatch(name) else None
+    """Return name, content type, digest and content. Raises `INVALID_INPUT` when the run has no such artifact."""
+    data = _read_bytes(run.folder, name) if ARTIFACT_NAME.fullmatch(name) else None
     if data is None:
         raise Fault(
             Kind.INVALID_INPUT,
@@ -31,19 +31,19 @@ def read(run: Run, name: str) -> Json:
             details={"run_id": run.run_id, "artifact_name": name[:300]},
         )
     try:
-        content, kind = data.decode(), _TYPES.get(Path(name).suffix, "text/plain")
+        content, content_type = data.decode(), _CONTENT_TYPES.get(Path(name).suffix, "text/plain")
     except UnicodeDecodeError:
-        content, kind = base64.b64encode(data).decode(), "application/octet-stream;base64"
-    return {"name": name, "content_type": kind, "sha256": digest(data), "content": content}
+        content, content_type = base64.b64encode(data).decode(), "application/octet-stream;base64"
+    return {"name": name, "content_type": content_type, "sha256": digest(data), "content": content}
 
 
-def _bytes(folder: Path, name: str) -> bytes | None:
-    for place in _PLACES:
-        if place == "." and name not in _AT_ROOT:
+def _read_bytes(folder: Path, name: str) -> bytes | None:
+    for subfolder in _FOLDERS:
+        if subfolder == "." and name not in _ROOT_FILES:
             continue
         try:
-            # A link in the run's folder can only be another hand's.
-            handle = os.open(folder / place / name, os.O_RDONLY | os.O_NOFOLLOW)
+            # The backend creates no symlinks in a run's folder, so a symlink there is never followed.
+            handle = os.open(folder / subfolder / name, os.O_RDONLY | os.O_NOFOLLOW)
         except OSError:
             continue
         with os.fdopen(handle, "rb") as file:

@@ -1,4 +1,4 @@
-"""The contract's codes, and how its failures look."""
+"""The error codes of the launch contract, the rendering of errors and constructors for common faults."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any, Final
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
-WORDS: Final[Mapping[Kind, str]] = {
+CODES: Final[Mapping[Kind, str]] = {
     Kind.INVALID_INPUT: "INVALID_INPUT",
     Kind.TOO_LARGE: "INVALID_INPUT",
     Kind.NOT_FOUND: "RUN_NOT_FOUND",
@@ -20,8 +20,8 @@ WORDS: Final[Mapping[Kind, str]] = {
 
 RUN_ID: Final = re.compile(r"[A-Za-z0-9_-]{8,64}", re.ASCII)
 
-# The kind that each code of a work item is raised with.
-KINDS: Final[Mapping[str, Kind]] = {
+# The kind of each error code that a work item may report.
+KIND_BY_CODE: Final[Mapping[str, Kind]] = {
     "INVALID_INPUT": Kind.INVALID_INPUT,
     "SCHEMA_VALIDATION_FAILED": Kind.INVALID_INPUT,
     "TOOLCHAIN_MISSING": Kind.UNSUPPORTED,
@@ -33,16 +33,16 @@ KINDS: Final[Mapping[str, Kind]] = {
 }
 
 
-def dress(error: Json, tool: str, arguments: Json) -> Json:
-    """The standard error shape; `run_id` when the call named one, or the failure concerns one."""
+def render_error(error: Json, tool: str, arguments: Json) -> Json:
+    """Build the standard error object, with `run_id` if the call or the error names a run."""
     details: Json = error["details"]
     if error["kind"] == Kind.INTERNAL:
         error = {**error, "details": {"cause_class": "GatewayFault", **details}}
-    shown: Json = {"ok": False, "error": error}
+    result: Json = {"ok": False, "error": error}
     run_id: Any = details.get("run_id", arguments.get("run_id"))
     if isinstance(run_id, str) and RUN_ID.fullmatch(run_id):
-        shown["run_id"] = run_id
-    return shown
+        result["run_id"] = run_id
+    return result
 
 
 def run_not_found(run_id: str) -> Fault:

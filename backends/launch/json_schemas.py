@@ -1,4 +1,4 @@
-"""The JSON schemas of everything a run reads and writes, compiled when first used."""
+"""The JSON schemas of run configurations, artifacts and requests, compiled on first use."""
 
 import json
 from functools import cache
@@ -10,7 +10,7 @@ import jsonschema_rs
 from gateway.contract import Json
 
 FOLDER: Final = Path(__file__).parent / "schemas"
-_SHOWN: Final = 20
+_MAX_PROBLEMS: Final = 20
 
 
 @cache
@@ -24,17 +24,17 @@ def _validator(name: str) -> Any:
 
 
 def problems(name: str, value: Any) -> list[Json]:
-    """What keeps `value` from being one: `path` and `message` each, the first twenty."""
+    """Validate `value` and return the first twenty errors, each with `path` and `message`."""
     found: list[Json] = []
     for error in _validator(name).iter_errors(value):
         path = "/".join(str(part) for part in error.instance_path)
         found.append({"path": path, "message": error.message[:300]})
-        if len(found) == _SHOWN:
+        if len(found) == _MAX_PROBLEMS:
             break
     return found
 
 
-def known(artifact: str) -> str | None:
-    """The schema of an artifact by its file name, if it has one."""
+def schema_name(artifact: str) -> str | None:
+    """Return the name of an artifact's schema, or None if it has no schema."""
     name = artifact.removesuffix(".json")
     return name if artifact.endswith(".json") and (FOLDER / f"{name}.schema.json").is_file() else None

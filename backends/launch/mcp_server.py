@@ -1,4 +1,4 @@
-"""The server of the launch tools: every call in one envelope, in telemetry, and in one form of failure."""
+"""The MCP server of the launch tools: dispatches calls, wraps results in one envelope and records telemetry."""
 
 import asyncio
 import json
@@ -13,150 +13,166 @@ from mcp.server.context import ServerRequestContext
 from mcp.types import CallToolRequestParams, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams
 
 from backends.launch import resources
-from backends.launch.errors import WORDS, internal
-from backends.launch.events import News, Span, now
-from backends.launch.outbound import Outward
-from backends.launch.publishing import Publishing
-from backends.launch.run_scheduler import Conductor
-from backends.launch.run_store import Shelf
-from backends.launch.run_tools import Launches
-from backends.launch.start_tools import Starting
+from backends.launch.errors import CODES, internal
+from backends.launch.events import NewEvent, Span, now
+from backends.launch.outbound import OutboundClients
+from backends.launch.publishing import Publisher
+from backends.launch.run_scheduler import RunScheduler
+from backends.launch.run_store import RunStore
+from backends.launch.run_tools import RunTools
+from backends.launch.start_tools import StartTools
 from backends.launch.telemetry import Telemetry
-from backends.launch.tool_call import Ask
+from backends.launch.tool_call import ToolCall
 from backends.launch.tools import tools
 from gateway.contract import CurrentCall, Host, Json
 from gateway.errors import Fault, Kind
 
 log = logging.getLogger("gatehouse.launch")
 
-Handler = Callable[[Ask], Awaitable[Json]]
+Handler = Callable[[ToolCall], Awaitable[Json]]
 
 _INSTRUCTIONS: Final = (
-    "Start a run, then ask for its status until it is READY_FOR_PR (open the pull request) or VALIDATING (fix the next"
-    " issue, again and again). A failed gate is in validation_report.ok, not an error."
+    "Start a run, then poll its status until it is READY_FOR_PR (open the pull request) or VALIDATING (fix the next"
+    " issue, repeatedly). A failed gate is reported in validation_report.ok, not as an error."
 )
-_QUIET: Final = frozenset({"launch_get_status", "launch_get_artifact", "launch_list_runs", "get_run_telemetry"})
+_READ_ONLY_TOOLS: Final = frozenset(
+    {"launch_get_status", "launch_get_artifact", "launch_list_runs", "get_run_telemetry"}
+)
 
 
-def launch_server(home: Host) -> Server[Any]:
-    outward = Outward(home)
-    telemetry = Telemetry(home, outward)
-    shelf, conductor = Shelf(home), Conductor(home, telemetry)
-    launches = Launches(home, shelf, conductor, Publishing(home, outward))
-    door = _Door(home, shelf, telemetry, {**_starters(Starting(home, shelf, conductor, outward)), **_others(launches)})
+def launch_server(host: Host) -> Server[Any]:
+    outbound = OutboundClients(host)
+    telemetry = Telemetry(host, outbound)
+    run_store, scheduler = RunStore(host), RunScheduler(host, telemetry)
+    run_tools = RunTools(host, run_store, scheduler, Publisher(host, outbound))
+    dispatcher = _ToolDispatcher(
+        host,
+        run_store,
+        telemetry,
+        {**_start_handlers(StartTools(host, run_store, scheduler, outbound)), **_run_handlers(run_tools)},
+    )
     listed = tools()
 
     async def list_tools(ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=listed)
 
     async def call_tool(ctx: ServerRequestContext[Any], params: CallToolRequestParams) -> Json:
-        return await door.call(ctx, params.name, params.arguments or {})
+        return await dispatcher.call(ctx, params.name, params.arguments or {})
 
     async def read_resource(ctx: ServerRequestContext[Any], params: ReadResourceRequestParams) -> Json:
-        return await resources.read(shelf, home.current_call().caller, str(params.uri))
+        return await resources.read(run_store, host.current_call().caller, str(params.uri))
 
     @asynccontextmanager
     async def lifespan(server: Server[Any]) -> AsyncGenerator[None]:
         try:
             yield
         finally:
-            await outward.close()
+            await outbound.close()
 
     server = Server[Any](
         "launch",
         instructions=_INSTRUCTIONS,
         lifespan=lifespan,
         on_list_tools=list_tools,
-        on_list_resources=resources.list_none,
+        on_list_resources=resources.list_resources,
         on_list_resource_templates=resources.list_templates,
     )
-    # Registered by hand: the handlers answer plain objects, which the constructor's types do not admit.
+    # Registered separately: these handlers return plain objects, which the constructor's types do not accept.
     server.add_request_handler("tools/call", CallToolRequestParams, call_tool)
     server.add_request_handler("resources/read", ReadResourceRequestParams, read_resource)
     return server
 
 
-def _starters(starting: Starting) -> dict[str, Handler]:
+def _start_handlers(start_tools: StartTools) -> dict[str, Handler]:
     return {
-        "launch_start_run": starting.start_run,
-        "launch_start_run_from_product_url": starting.start_from_product_url,
-        "launch_start_run_from_url": starting.start_from_product_url,
-        "launch_start_run_from_github_repo_url": starting.start_from_github,
+        "launch_start_run": start_tools.start_run,
+        "launch_start_run_from_product_url": start_tools.start_from_product_url,
+        "launch_start_run_from_url": start_tools.start_from_product_url,
+        "launch_start_run_from_github_repo_url": start_tools.start_from_github,
     }
 
 
-def _others(launches: Launches) -> dict[str, Handler]:
+def _run_handlers(run_tools: RunTools) -> dict[str, Handler]:
     return {
-        "launch_get_status": launches.get_status,
-        "launch_get_artifact": launches.get_artifact,
-        "launch_validate": launches.validate,
-        "launch_fix_next": launches.fix_next,
-        "launch_resume": launches.resume,
-        "launch_cancel": launches.cancel,
-        "launch_open_pr": launches.open_pr,
-        "launch_list_runs": launches.list_runs,
-        "get_run_telemetry": launches.telemetry,
+        "launch_get_status": run_tools.get_status,
+        "launch_get_artifact": run_tools.get_artifact,
+        "launch_validate": run_tools.validate,
+        "launch_fix_next": run_tools.fix_next,
+        "launch_resume": run_tools.resume,
+        "launch_cancel": run_tools.cancel,
+        "launch_open_pr": run_tools.open_pr,
+        "launch_list_runs": run_tools.list_runs,
+        "get_run_telemetry": run_tools.get_telemetry,
     }
 
 
-class _Door:
-    def __init__(self, home: Host, shelf: Shelf, telemetry: Telemetry, handlers: dict[str, Handler]) -> None:
-        self._home = home
-        self._shelf = shelf
+class _ToolDispatcher:
+    """Calls the handler of a tool and records the call in telemetry and in the run's journal."""
+
+    def __init__(self, host: Host, run_store: RunStore, telemetry: Telemetry, handlers: dict[str, Handler]) -> None:
+        self._host = host
+        self._run_store = run_store
         self._telemetry = telemetry
         self._handlers = handlers
 
     async def call(self, ctx: ServerRequestContext[Any], name: str, arguments: Json) -> Json:
-        here = self._home.current_call()
-        ask = Ask(here.caller, arguments, _span(here), _Steps(ctx))
+        current = self._host.current_call()
+        call = ToolCall(current.caller, arguments, _span(current), _ProgressReporter(ctx))
         started, clock = now(), time.monotonic()
-        about: Json = {"tool": name, "arguments": sorted(arguments), "correlation_id": here.correlation_id}
+        fields: Json = {"tool": name, "arguments": sorted(arguments), "correlation_id": current.correlation_id}
         try:
-            answer = await self._carry_out(name, ask)
+            result = await self._dispatch(name, call)
         except Fault as fault:
-            about |= {"status": "failure", "error": fault.code or WORDS.get(fault.kind, fault.kind.upper())}
-            about["run_id"] = fault.details.get("run_id", arguments.get("run_id"))
+            fields |= {"status": "failure", "error": fault.code or CODES.get(fault.kind, fault.kind.upper())}
+            fields["run_id"] = fault.details.get("run_id", arguments.get("run_id"))
             raise
         else:
-            about |= {"status": "success", "run_id": answer.get("run_id")}
+            fields |= {"status": "success", "run_id": result.get("run_id")}
         finally:
-            about |= {"started_at": started, "duration_ms": round((time.monotonic() - clock) * 1000)}
-            await self._tell(name, ask, about)
-        structured: Json = {"ok": True, **answer}
+            fields |= {"started_at": started, "duration_ms": round((time.monotonic() - clock) * 1000)}
+            await self._record_call(name, call, fields)
+        structured: Json = {"ok": True, **result}
         block = {"type": "text", "text": json.dumps(structured, ensure_ascii=False, separators=(",", ":"))}
         return {"content": [block], "structuredContent": structured, "isError": False}
 
-    async def _carry_out(self, name: str, ask: Ask) -> Json:
+    async def _dispatch(self, name: str, call: ToolCall) -> Json:
         tool = self._handlers.get(name)
         if tool is None:
             raise Fault(Kind.NOT_FOUND, "There is no such tool.", code="INVALID_INPUT")
         try:
-            return await tool(ask)
+            return await tool(call)
         except Fault:
             raise
         except Exception as exc:
-            # The contract wants the class of the cause in every INTERNAL, and only we know it.
-            log.exception("%s failed", name, extra={"correlation_id": self._home.current_call().correlation_id})
+            # The contract requires the class of the cause in every INTERNAL error; it is known only here.
+            log.exception(
+                "launch tool %s: unexpected error",
+                name,
+                extra={"correlation_id": self._host.current_call().correlation_id},
+            )
             raise internal(exc) from exc
 
-    async def _tell(self, name: str, ask: Ask, about: Json) -> None:
-        """To the tenant's outbox, or to the run's with a line in its journal when the call was to change it."""
-        folder = self._home.folder(ask.caller)
+    async def _record_call(self, name: str, call: ToolCall, fields: Json) -> None:
+        """Record the call in the run's outbox, or in the tenant's outbox if it names no known run.
+
+        A call of a tool that changes the run is also recorded in the run's journal.
+        """
+        folder = self._host.folder(call.caller)
         try:
-            run = await self._shelf.known(ask.caller, str(about.get("run_id")))
+            run = await self._run_store.get(call.caller, str(fields.get("run_id")))
         except Fault:
-            about.pop("run_id", None)
-            await self._telemetry.tool(folder, name, ask.span, about)
+            fields.pop("run_id", None)
+            await self._telemetry.record_tool_call(folder, name, call.span, fields)
             return
-        if name not in _QUIET:
-            kind = "MCP_TOOL_FINISHED" if about.get("status") == "success" else "MCP_TOOL_FAILED"
-            payload = {key: about[key] for key in ("tool", "correlation_id", "error", "duration_ms") if key in about}
-            await asyncio.to_thread(run.record, [News(kind, payload, ask.span)])
-        await self._telemetry.tool(run.folder, name, ask.span, about)
+        if name not in _READ_ONLY_TOOLS:
+            kind = "MCP_TOOL_FINISHED" if fields.get("status") == "success" else "MCP_TOOL_FAILED"
+            payload = {key: fields[key] for key in ("tool", "correlation_id", "error", "duration_ms") if key in fields}
+            await asyncio.to_thread(run.record, [NewEvent(kind, payload, call.span)])
+        await self._telemetry.record_tool_call(run.folder, name, call.span, fields)
 
 
-class _Steps:
-    """Progress to a client that asked for it: one more with every step."""
+class _ProgressReporter:
+    """Sends MCP progress notifications with an increasing count."""
 
     def __init__(self, ctx: ServerRequestContext[Any]) -> None:
         self._ctx = ctx
@@ -167,6 +183,6 @@ class _Steps:
         await self._ctx.session.report_progress(self._count, None, message)
 
 
-def _span(here: CurrentCall) -> Span:
-    """The call's own, so that what the journal names is found in the trace, and the other way round."""
-    return Span() if here.position is None else Span.at(here.position)
+def _span(current: CurrentCall) -> Span:
+    """Return the span of the call, so that journal and trace share the same ids."""
+    return Span() if current.position is None else Span.from_position(current.position)

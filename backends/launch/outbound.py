@@ -1,4 +1,4 @@
-"""The HTTP clients of this backend: the guarded one, and a plain one for addresses the operator vouches for."""
+"""The HTTP clients of this backend: the gateway's guarded client, and an unguarded one for trusted URLs."""
 
 import os
 from collections.abc import Iterable
@@ -10,66 +10,69 @@ from gateway.contract import Host, Json
 from gateway.errors import Fault, Kind
 
 
-class Outward:
-    def __init__(self, home: Host) -> None:
-        options: Options = home.options
-        self._home = home
-        self._vouched = _prefixes((*options.endpoints, options.github_api or ""))
-        self._tokens = {variable: _prefixes(addresses) for variable, addresses in options.tokens.items()}
-        self._plain: httpx.AsyncClient | None = None
+class OutboundClients:
+    """Selects the client for a URL and adds operator tokens only for the URLs they are configured for."""
+
+    def __init__(self, host: Host) -> None:
+        options: Options = host.options
+        self._host = host
+        self._trusted_prefixes = _prefixes((*options.endpoints, options.github_api or ""))
+        self._token_prefixes = {variable: _prefixes(addresses) for variable, addresses in options.tokens.items()}
+        self._unguarded: httpx.AsyncClient | None = None
 
     def client(self, url: str) -> httpx.AsyncClient:
-        """For a URL of a run: guarded, unless the operator named it."""
-        if not _under(url, self._vouched):
-            return self._home.http
-        if self._plain is None:  # made when first needed: reading the machine's certificates takes its time
-            self._plain = httpx.AsyncClient(timeout=60, follow_redirects=False, trust_env=False)
-        return self._plain
+        """Return the client for a URL of a run: guarded, unless the operator configured the URL."""
+        if not _is_under(url, self._trusted_prefixes):
+            return self._host.http
+        if self._unguarded is None:  # created on first use: loading the CA certificates is slow
+            self._unguarded = httpx.AsyncClient(timeout=60, follow_redirects=False, trust_env=False)
+        return self._unguarded
 
-    def bearer(self, variable: str | None, url: str) -> Json:
-        """The header for a token that the operator lets runs name, in a request to an address that it is for.
+    def bearer_header(self, variable: str | None, url: str) -> Json:
+        """Return the authorization header with the operator's token from the environment variable.
 
-        Both come from the run's settings, which a tenant wrote: no token goes where the operator did not say.
+        The variable and the URL come from the run's settings, which a tenant wrote. Raises `Fault` unless the operator
+        configured this token for this URL.
         """
         if variable is None:
             return {}
-        if variable not in self._tokens or variable not in os.environ:
+        if variable not in self._token_prefixes or variable not in os.environ:
             raise Fault(
                 Kind.DENIED,
-                "The run names a token that the operator does not provide.",
+                "The run names a token that the operator has not configured.",
                 code="INVALID_INPUT",
                 details={"variable": variable[:100]},
-                suggested_fix="Have the operator add it to `token_envs` of the backend's options.",
+                suggested_fix="Ask the operator to add it to `token_envs` in the backend's options.",
             )
-        if not _under(url, self._tokens[variable]):
+        if not _is_under(url, self._token_prefixes[variable]):
             raise Fault(
                 Kind.DENIED,
-                "The run names a token that is not for this address.",
+                "The run names a token that may not be sent to this URL.",
                 code="INVALID_INPUT",
                 details={"variable": variable[:100], "endpoint_url": url[:200]},
-                suggested_fix="Have the operator name it in `endpoints` or `token_envs` of the backend's options.",
+                suggested_fix="Ask the operator to add it to `endpoints` or `token_envs` in the backend's options.",
             )
         return {"authorization": f"Bearer {os.environ[variable]}"}
 
-    def own_token(self) -> Json:
-        """The header for the operator's own token for the GitHub API."""
-        variable = self._home.options.github_token_env
+    def github_token_header(self) -> Json:
+        """Return the authorization header for the GitHub API; empty without a configured token."""
+        variable = self._host.options.github_token_env
         token = os.environ.get(variable, "") if variable else ""
         return {"authorization": f"Bearer {token}"} if token else {}
 
     async def close(self) -> None:
-        if self._plain is not None:
-            await self._plain.aclose()
+        if self._unguarded is not None:
+            await self._unguarded.aclose()
 
 
 def _prefixes(addresses: Iterable[str]) -> tuple[str, ...]:
     return tuple(each.rstrip("/") + "/" for each in addresses if each)
 
 
-def _under(url: str, prefixes: tuple[str, ...]) -> bool:
-    """Whether it begins like one of them, and stays there: no `..` leads out again."""
+def _is_under(url: str, prefixes: tuple[str, ...]) -> bool:
+    """Whether the URL starts with one of the prefixes and contains no `..` path segment."""
     try:
-        meant = httpx.URL(url)
+        parsed = httpx.URL(url)
     except httpx.InvalidURL:
         return False
-    return url.startswith(prefixes) and str(meant).startswith(prefixes) and ".." not in meant.path.split("/")
+    return url.startswith(prefixes) and str(parsed).startswith(prefixes) and ".." not in parsed.path.split("/")

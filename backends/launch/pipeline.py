@@ -1,4 +1,4 @@
-"""The order of a launch: which work takes a run from one state to the next, and what each piece reads."""
+"""The pipeline of a launch: the work that leads from each state to the next, and the artifacts that it reads."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,18 +9,20 @@ from backends.launch.states import State
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One worker's part. It is done again only when something it read has changed."""
+    """The work of one worker. It runs again only when one of its inputs has changed, or always if `always` is set."""
 
     worker: str
     title: str
     inputs: tuple[str, ...] = ()
-    """Artifacts by name; `drafts/` stands for all drafts."""
+    """Names of artifacts; `drafts/` means all drafts."""
     per_section: bool = False
     always: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
+    """The work to do before a run enters the target state."""
+
     target: State
     works: tuple[Work, ...] = ()
 
@@ -50,4 +52,4 @@ STEPS: Final[Mapping[State, Step]] = {
     State.DRAFT_READY: Step(State.LINKING, (LINK,)),
     State.LINKING: Step(State.VALIDATING, (VALIDATE,)),
 }
-"""From each state that a run leaves by itself."""
+"""The step that leads out of each state that a run leaves automatically."""

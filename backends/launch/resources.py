@@ -1,4 +1,4 @@
-"""The run's documents as resources: `resource://run/{run_id}/{name}`."""
+"""Serves the artifacts of runs as MCP resources: `resource://run/{run_id}/{name}`."""
 
 import asyncio
 import re
@@ -8,21 +8,21 @@ from mcp.server.context import ServerRequestContext
 from mcp.types import ListResourcesResult, ListResourceTemplatesResult, PaginatedRequestParams, ResourceTemplate
 
 from backends.launch import artifacts
-from backends.launch.run_store import Shelf
+from backends.launch.run_store import RunStore
 from gateway.contract import Caller, Json
 from gateway.errors import Fault, UnknownName
 
 _URI: Final = re.compile(r"resource://run/([^/?#]+)/([^/?#]+)")
 _TEMPLATES: Final = (
-    ("page_plan.json", "The pages that a run writes"),
-    ("validation_report.json", "What the gates found in a run"),
-    ("snapshot.json", "A run as its events tell it"),
+    ("page_plan.json", "Page plan of a run"),
+    ("validation_report.json", "Validation report of a run"),
+    ("snapshot.json", "Snapshot of a run"),
     ("{name}", "Any artifact or report of a run"),
 )
 
 
-async def list_none(ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None) -> ListResourcesResult:
-    """Runs are each tenant's own, and this list is everybody's."""
+async def list_resources(ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None) -> ListResourcesResult:
+    """Return an empty list: runs belong to one tenant, but the list is cached for all tenants."""
     return ListResourcesResult(resources=[])
 
 
@@ -41,12 +41,13 @@ async def list_templates(
     return ListResourceTemplatesResult(resource_templates=found)
 
 
-async def read(shelf: Shelf, caller: Caller, uri: str) -> Json:
+async def read(run_store: RunStore, caller: Caller, uri: str) -> Json:
+    """Return the contents of a resource. Raises `UnknownName` for an unknown run or artifact."""
     found = _URI.fullmatch(uri)
     if found is None:
         raise UnknownName("There is no such resource.", uri=uri)
     try:
-        run = await shelf.known(caller, found[1])
+        run = await run_store.get(caller, found[1])
         artifact = await asyncio.to_thread(artifacts.read, run, found[2])
     except Fault as exc:
         raise UnknownName("There is no such resource.", uri=uri) from exc

@@ -1,4 +1,4 @@
-"""The tenant's list of runs: an index over the run folders, and the keeper of idempotency keys."""
+"""Database index of a tenant's runs. It also enforces the uniqueness of idempotency keys."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -7,11 +7,11 @@ from sqlalchemy import text
 
 from gateway.contract import Store
 
-LISTED: Final = 1000
-"""A list names at most so many runs, the newest."""
+MAX_LISTED: Final = 1000
+"""Maximum number of runs in a list; the newest are returned."""
 
 _COLUMNS: Final = "run_id, idempotency_key, config_hash, product_slug, state, started_at, finished_at"
-# Without a target, so that it holds for whatever uniqueness the engine adds (the tenant, where rows share a table).
+# No conflict target: the unique index may also contain the tenant column, where tenants share a table.
 _INSERT: Final = text(
     f"INSERT INTO launch_runs ({_COLUMNS}) VALUES (:run_id, :idempotency_key, :config_hash, :product_slug, :state,"  # noqa: S608
     " :started_at, :finished_at) ON CONFLICT DO NOTHING"
@@ -21,14 +21,16 @@ _BY_KEY: Final = text(f"SELECT {_COLUMNS} FROM launch_runs WHERE idempotency_key
 _SET_STATE: Final = text("UPDATE launch_runs SET state = :state, finished_at = :finished_at WHERE run_id = :run_id")
 _LIST: Final = text(
     f"SELECT {_COLUMNS} FROM launch_runs WHERE (:product_slug = '' OR product_slug = :product_slug)"  # noqa: S608
-    f" ORDER BY started_at DESC, run_id DESC LIMIT {LISTED}"
+    f" ORDER BY started_at DESC, run_id DESC LIMIT {MAX_LISTED}"
 )
 
-_OPEN: Final = text("SELECT COUNT(*) FROM launch_runs WHERE state NOT IN ('DONE', 'FAILED', 'CANCELLED')")
+_COUNT_OPEN: Final = text("SELECT COUNT(*) FROM launch_runs WHERE state NOT IN ('DONE', 'FAILED', 'CANCELLED')")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
+    """One row of the index."""
+
     run_id: str
     idempotency_key: str | None
     config_hash: str
@@ -42,23 +44,23 @@ class Entry:
 
 
 async def add(store: Store, entry: Entry) -> bool:
-    """False when another run has its idempotency key."""
+    """Insert the entry. Returns False when another run has the same idempotency key."""
     async with store.transaction() as connection:
         return (await connection.execute(_INSERT, entry.as_row())).rowcount == 1
 
 
-async def open_runs(store: Store) -> int:
-    """How many have not ended."""
+async def count_open(store: Store) -> int:
+    """Count the runs that have not ended."""
     async with store.transaction() as connection:
-        return (await connection.execute(_OPEN)).scalar_one()
+        return (await connection.execute(_COUNT_OPEN)).scalar_one()
 
 
 async def by_id(store: Store, run_id: str) -> Entry | None:
-    return await _one(store, _BY_ID, run_id)
+    return await _select_one(store, _BY_ID, run_id)
 
 
 async def by_key(store: Store, key: str) -> Entry | None:
-    return await _one(store, _BY_KEY, key)
+    return await _select_one(store, _BY_KEY, key)
 
 
 async def set_state(store: Store, run_id: str, state: str, finished_at: str | None) -> None:
@@ -66,14 +68,14 @@ async def set_state(store: Store, run_id: str, state: str, finished_at: str | No
         await connection.execute(_SET_STATE, {"run_id": run_id, "state": state, "finished_at": finished_at})
 
 
-async def entries(store: Store, product_slug: str | None) -> list[Entry]:
-    """The newest first."""
+async def list_entries(store: Store, product_slug: str | None) -> list[Entry]:
+    """List the runs, newest first, optionally of one product."""
     async with store.transaction() as connection:
         rows = await connection.execute(_LIST, {"product_slug": product_slug or ""})
         return [Entry(*row) for row in rows]
 
 
-async def _one(store: Store, statement: Any, value: str) -> Entry | None:
+async def _select_one(store: Store, statement: Any, value: str) -> Entry | None:
     async with store.transaction() as connection:
         row = (await connection.execute(statement, {"value": value})).first()
         return None if row is None else Entry(*row)

@@ -1,4 +1,4 @@
-"""Runs on their way: one job at a time for each run, and every job outlives the call that asked for it."""
+"""Schedules the work of runs: one job at a time per run, in background tasks that outlive the tool call."""
 
 import asyncio
 import contextlib
@@ -10,88 +10,94 @@ from weakref import WeakValueDictionary
 
 from backends.launch import run_index
 from backends.launch.errors import internal
-from backends.launch.events import News, Span
+from backends.launch.events import NewEvent, Span
 from backends.launch.job import Job, Progress, read_report
 from backends.launch.pipeline import STEPS
-from backends.launch.run import Run, at_work, times
-from backends.launch.run_slots import Places
-from backends.launch.serialization import write_whole
+from backends.launch.run import Run, start_and_end, work_seconds
+from backends.launch.run_slots import RunSlots
+from backends.launch.serialization import write_atomic
 from backends.launch.states import STABLE, TERMINAL, State
 from backends.launch.telemetry import Telemetry
-from backends.launch.worker_process import Workshop
+from backends.launch.worker_process import WorkerProcess
 from gateway.contract import Caller, Host, Lease
 from gateway.errors import Fault, Kind
 
 log = logging.getLogger("gatehouse.launch")
 
 T = TypeVar("T")
-_LEASE: Final = 30.0
-_STAYS: Final = frozenset({"TOOLCHAIN_MISSING"})
-"""Faults that leave a run where it is, as all that a retry can help do."""
+_LEASE_SECONDS: Final = 30.0
+_PAUSING_CODES: Final = frozenset({"TOOLCHAIN_MISSING"})
+"""Error codes that pause a run instead of failing it. Retryable faults do the same."""
 
 
-async def silent(message: str) -> None:
-    """Nobody waits."""
+async def ignore_progress(message: str) -> None:
+    """Progress callback for background work without a waiting client."""
 
 
-class Conductor:
-    def __init__(self, home: Host, telemetry: Telemetry) -> None:
-        self._home = home
+class RunScheduler:
+    """Executes jobs for runs.
+
+    At most one job per run executes at a time, across all workers of the gateway. Concurrency across runs is limited
+    by `RunSlots`.
+    """
+
+    def __init__(self, host: Host, telemetry: Telemetry) -> None:
+        self._host = host
         self._telemetry = telemetry
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._workshops: dict[str, Workshop] = {}
-        self._places = Places(home.options.children)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._processes: dict[str, WorkerProcess] = {}
+        self._slots = RunSlots(host.options.children)
 
     def start(self, caller: Caller, run: Run, span: Span) -> None:
-        """Let the run advance by itself."""
-        self._home.spawn(self._alone(caller, run, span))
+        """Advance the run in the background."""
+        self._host.spawn(self._advance_in_background(caller, run, span))
 
-    async def together(
+    async def run_job(
         self, caller: Caller, run: Run, span: Span, progress: Progress, work: Callable[[Job], Awaitable[T]]
     ) -> T:
-        """Do the work when it is the run's turn; should the one who waits leave, it is done all the same."""
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        answer.add_done_callback(_looked_at)
-        self._home.spawn(self._answered(answer, caller, run, span, progress, work))
-        return await asyncio.shield(answer)
+        """Run the work as the next job of the run and return its result. A cancelled caller does not cancel the job."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(_retrieve_exception)
+        self._host.spawn(self._execute_job(future, caller, run, span, progress, work))
+        return await asyncio.shield(future)
 
     async def resume(self, caller: Caller, run: Run, span: Span, progress: Progress) -> None:
-        """From the last stable state to the next; the rest of the way goes on alone."""
+        """Advance from the last stable state to the next one, then continue in the background."""
 
         async def work(job: Job) -> None:
-            await self._back_to_stable(job)
+            await self._rewind_to_stable(job)
             await self._advance(caller, job, to_stable=True)
 
-        await self.together(caller, run, span, progress, work)
+        await self.run_job(caller, run, span, progress, work)
         self.start(caller, run, span)
 
     def stop(self, caller: Caller, run: Run) -> None:
-        """End the work that is being done for the run in this process."""
-        workshop = self._workshops.get(_key(caller, run))
-        if workshop is not None:
-            workshop.kill()
+        """Kill the worker process of the run, if it belongs to this gateway process."""
+        process = self._processes.get(_key(caller, run))
+        if process is not None:
+            process.kill()
 
-    async def index(self, caller: Caller, run: Run) -> None:
-        """Let the tenant's list of runs say what the run's journal says."""
-        known = await asyncio.to_thread(run.events)
+    async def update_index(self, caller: Caller, run: Run) -> None:
+        """Copy the run's state and end time from its journal to the tenant's index of runs."""
+        events = await asyncio.to_thread(run.events)
         state = await asyncio.to_thread(run.state)
-        await run_index.set_state(self._home.store(caller), run.run_id, state, times(known)[1])
+        await run_index.set_state(self._host.store(caller), run.run_id, state, start_and_end(events)[1])
 
     # ---- one job ----
 
-    async def _alone(self, caller: Caller, run: Run, span: Span) -> None:
+    async def _advance_in_background(self, caller: Caller, run: Run, span: Span) -> None:
         async def work(job: Job) -> None:
             await self._advance(caller, job, to_stable=False)
 
         try:
-            async with self._job(caller, run, span, silent) as job:
+            async with self._open_job(caller, run, span, ignore_progress) as job:
                 await work(job)
         except Fault as fault:
-            log.info("run %s stopped: %s", run.run_id, fault.code or fault.kind)
+            log.info("launch run %s: background work stopped: %s", run.run_id, fault.code or fault.kind)
 
-    async def _answered(
+    async def _execute_job(
         self,
-        answer: "asyncio.Future[Any]",
+        future: "asyncio.Future[Any]",
         caller: Caller,
         run: Run,
         span: Span,
@@ -99,76 +105,76 @@ class Conductor:
         work: Callable[[Job], Awaitable[Any]],
     ) -> None:
         try:
-            async with self._job(caller, run, span, progress) as job:
+            async with self._open_job(caller, run, span, progress) as job:
                 result = await work(job)
         except Fault as fault:
-            _give(answer, fault)
+            _set_fault(future, fault)
         except Exception as exc:
-            log.exception("work on run %s failed", run.run_id)
-            _give(answer, internal(exc))
+            log.exception("launch run %s: job failed with an unexpected error", run.run_id)
+            _set_fault(future, internal(exc))
         except asyncio.CancelledError:
-            _give(answer, Fault(Kind.UNAVAILABLE, "The gateway is shutting down.", retryable=True))
+            _set_fault(future, Fault(Kind.UNAVAILABLE, "The gateway is shutting down.", retryable=True))
             raise
         else:
-            if not answer.done():
-                answer.set_result(result)
+            if not future.done():
+                future.set_result(result)
 
     @asynccontextmanager
-    async def _job(self, caller: Caller, run: Run, span: Span, progress: Progress) -> AsyncGenerator[Job]:
+    async def _open_job(self, caller: Caller, run: Run, span: Span, progress: Progress) -> AsyncGenerator[Job]:
         key = _key(caller, run)
-        turn = self._turns.setdefault(key, asyncio.Lock())
-        async with turn, self._places.one(caller.tenant), self._leased(key):
-            workshop = self._workshops[key] = Workshop(run, self._home.options)
-            known = len(await asyncio.to_thread(run.events))
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        async with lock, self._slots.acquire(caller.tenant), self._hold_lease(key):
+            process = self._processes[key] = WorkerProcess(run, self._host.options)
+            event_count = len(await asyncio.to_thread(run.events))
             try:
-                yield Job(run, span, workshop, progress, self._home.span)
+                yield Job(run, span, process, progress, self._host.span)
             except Fault as fault:
-                await self._failed(run, span, fault)
+                await self._handle_fault(run, span, fault)
                 raise
             finally:
-                del self._workshops[key]
-                await workshop.close()
-                await self.index(caller, run)
-                await self._telemetry.worked(run, known)
+                del self._processes[key]
+                await process.close()
+                await self.update_index(caller, run)
+                await self._telemetry.record_work_items(run, event_count)
                 await self._telemetry.flush(run)
 
     @asynccontextmanager
-    async def _leased(self, key: str) -> AsyncGenerator[None]:
-        """The run's lease among all workers of the gateway."""
-        lease = await self._home.bus.lease(f"launch:{key}", _LEASE)
+    async def _hold_lease(self, key: str) -> AsyncGenerator[None]:
+        """Hold the run's lease, which excludes all other workers of the gateway."""
+        lease = await self._host.bus.lease(f"launch:{key}", _LEASE_SECONDS)
         if lease is None:
-            raise Fault(Kind.UNAVAILABLE, "Another worker is at work on this run. Try again.", retry_after=2.0)
-        keeping = asyncio.create_task(self._keep(key, lease))
+            raise Fault(Kind.UNAVAILABLE, "Another worker is processing this run. Try again.", retry_after=2.0)
+        renewal = asyncio.create_task(self._renew_lease(key, lease))
         try:
             yield
         finally:
-            keeping.cancel()
+            renewal.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await keeping
+                await renewal
             await lease.release()
 
-    async def _keep(self, key: str, lease: Lease) -> None:
-        """Renew it; when it is lost, another worker may be at work, so ours ends."""
+    async def _renew_lease(self, key: str, lease: Lease) -> None:
+        """Renew the lease until cancelled. Kill the worker process if the lease is lost."""
         while True:
-            await asyncio.sleep(_LEASE / 3)
-            if not await lease.renew() and key in self._workshops:
-                self._workshops[key].kill()
+            await asyncio.sleep(_LEASE_SECONDS / 3)
+            if not await lease.renew() and key in self._processes:
+                self._processes[key].kill()
 
-    async def _failed(self, run: Run, span: Span, fault: Fault) -> None:
-        """A fault that no retry can help ends the run, with a report of why."""
+    async def _handle_fault(self, run: Run, span: Span, fault: Fault) -> None:
+        """Pause the run after a retryable fault; otherwise fail it and write a failure report."""
         state = await asyncio.to_thread(run.state)
         if fault.code == "ILLEGAL_STATE" or state in TERMINAL:
             return
-        if fault.retryable or fault.code in _STAYS or state is State.READY_FOR_PR:
-            pause = News("RUN_PAUSED", {"state": state, "code": fault.code or fault.kind.upper()}, span)
+        if fault.retryable or fault.code in _PAUSING_CODES or state is State.READY_FOR_PR:
+            pause = NewEvent("RUN_PAUSED", {"state": state, "code": fault.code or fault.kind.upper()}, span)
             await asyncio.to_thread(run.record, [pause])
             return
         summary = f"# The run failed\n\n- State: {state}\n- Code: {fault.code or fault.kind}\n\n{fault.message}\n"
-        await asyncio.to_thread(write_whole, run.folder / "reports" / "failure_summary.md", summary.encode())
-        with contextlib.suppress(Fault):  # cancelled at this very moment: then it stays cancelled
+        await asyncio.to_thread(write_atomic, run.folder / "reports" / "failure_summary.md", summary.encode())
+        with contextlib.suppress(Fault):  # the run may have been cancelled in the meantime; it stays cancelled
             await asyncio.to_thread(run.move, State.FAILED, span)
 
-    # ---- the way ----
+    # ---- state transitions ----
 
     async def _advance(self, caller: Caller, job: Job, *, to_stable: bool) -> None:
         while True:
@@ -179,26 +185,30 @@ class Conductor:
                 return
             if step is None:
                 return
-            if not await self._home.is_authorized(caller):
-                raise Fault(Kind.DENIED, "The credential that this run goes on with is no longer good.", retryable=True)
+            if not await self._host.is_authorized(caller):
+                raise Fault(
+                    Kind.DENIED,
+                    "The credential used for this run is no longer valid. Resume the run with a valid credential.",
+                    retryable=True,
+                )
             await asyncio.to_thread(_check_runtime, job.run)
-            await self._step(job, state)
-            await self.index(caller, job.run)
-            await self._telemetry.work(job.run, job.span, f"{state}", f"{step.target}")
+            await self._take_step(job, state)
+            await self.update_index(caller, job.run)
+            await self._telemetry.record_step(job.run, job.span, f"{state}", f"{step.target}")
             if to_stable and step.target in STABLE:
                 return
 
-    async def _step(self, job: Job, state: State) -> None:
+    async def _take_step(self, job: Job, state: State) -> None:
         step = STEPS[state]
         if step.target is not State.VALIDATING:
-            await job.take(step)
+            await job.take_step(step)
             return
         report = await job.validate()
         await job.move(State.VALIDATING)
         await job.progress(State.VALIDATING)
-        await job.settle(report)
+        await job.apply_report(report)
 
-    async def _back_to_stable(self, job: Job) -> None:
+    async def _rewind_to_stable(self, job: Job) -> None:
         state = State((await job.snapshot())["run_state"])
         target = {
             State.DRAFTING: State.PLAN_READY,
@@ -215,16 +225,16 @@ class Conductor:
 
 
 def _check_runtime(run: Run) -> None:
-    """Raises `Fault` when the run has been at work for longer than its budget allows; waiting does not count."""
-    spent = at_work(run.events())
-    most = run.config["budgets"]["max_runtime_s"]
-    if spent > most:
+    """Raises `Fault` when the run's work time exceeds its budget. Waiting time does not count."""
+    spent = work_seconds(run.events())
+    limit = run.config["budgets"]["max_runtime_s"]
+    if spent > limit:
         raise Fault(
             Kind.TIMEOUT,
-            f"The run has been at work for longer than its budget of {most} s.",
+            f"The run has exceeded its work time budget of {limit} s.",
             code="BUDGET_EXCEEDED_RUNTIME",
             retryable=False,
-            details={"run_id": run.run_id, "max_runtime_s": most, "spent_s": round(spent, 3)},
+            details={"run_id": run.run_id, "max_runtime_s": limit, "spent_s": round(spent, 3)},
         )
 
 
@@ -232,11 +242,12 @@ def _key(caller: Caller, run: Run) -> str:
     return f"{caller.tenant}:{run.run_id}"
 
 
-def _give(answer: "asyncio.Future[Any]", fault: Fault) -> None:
-    if not answer.done():
-        answer.set_exception(fault)
+def _set_fault(future: "asyncio.Future[Any]", fault: Fault) -> None:
+    if not future.done():
+        future.set_exception(fault)
 
 
-def _looked_at(answer: "asyncio.Future[Any]") -> None:
-    if not answer.cancelled():
-        answer.exception()
+def _retrieve_exception(future: "asyncio.Future[Any]") -> None:
+    """Mark the exception as retrieved, so that asyncio does not log it when the caller was cancelled."""
+    if not future.cancelled():
+        future.exception()

@@ -1,4 +1,4 @@
-"""How many runs are worked on at once: so many in all, and no tenant takes more than half."""
+"""Limits how many runs are processed concurrently, in total and per tenant."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -6,15 +6,17 @@ from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
 
-class Places:
+class RunSlots:
+    """Grants `count` slots in total. One tenant holds at most half of them, rounded up."""
+
     def __init__(self, count: int) -> None:
-        self._all = asyncio.Semaphore(count)
-        self._share = (count + 1) // 2
+        self._total = asyncio.Semaphore(count)
+        self._tenant_limit = (count + 1) // 2
         self._tenants: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def one(self, tenant: str) -> AsyncGenerator[None]:
-        own = self._tenants.setdefault(tenant, asyncio.Semaphore(self._share))
-        # The tenant's own first: whoever waits for its share must not hold a place that others could use.
-        async with own, self._all:
+    async def acquire(self, tenant: str) -> AsyncGenerator[None]:
+        own = self._tenants.setdefault(tenant, asyncio.Semaphore(self._tenant_limit))
+        # Acquire the tenant's slot first: a call that waits for it must not hold a global slot.
+        async with own, self._total:
             yield

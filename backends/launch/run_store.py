@@ -1,4 +1,4 @@
-"""Where a tenant's runs are kept, and the check that every run id from outside goes through."""
+"""Finds the runs of a tenant. All run ids from clients are checked here."""
 
 from pathlib import Path
 
@@ -8,19 +8,24 @@ from backends.launch.run import Run
 from gateway.contract import Caller, Host
 
 
-class Shelf:
-    def __init__(self, home: Host) -> None:
-        self._home = home
+class RunStore:
+    """Maps run ids to runs in the tenant's folder."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
 
     def folder(self, caller: Caller, run_id: str) -> Path:
-        return self._home.folder(caller) / "runs" / run_id
+        return self._host.folder(caller) / "runs" / run_id
 
     def run(self, caller: Caller, run_id: str) -> Run:
-        """For an id of ours."""
+        """Return the run for a trusted id, without a check that it exists."""
         return Run(run_id, self.folder(caller, run_id))
 
-    async def known(self, caller: Caller, run_id: str) -> Run:
-        """Raises `RUN_NOT_FOUND`; an id that could not be one never reaches a file or a table."""
-        if RUN_ID.fullmatch(run_id) is None or await run_index.by_id(self._home.store(caller), run_id) is None:
+    async def get(self, caller: Caller, run_id: str) -> Run:
+        """Return the run for an id from a client. Raises `RUN_NOT_FOUND`.
+
+        A malformed id is rejected before any file or database access.
+        """
+        if RUN_ID.fullmatch(run_id) is None or await run_index.by_id(self._host.store(caller), run_id) is None:
             raise run_not_found(run_id)
         return self.run(caller, run_id)

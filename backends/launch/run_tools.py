@@ -1,4 +1,4 @@
-"""What the tools for a run that exists do. Each answers its success payload without `ok`, or raises."""
+"""Handlers of the tools that work on an existing run. Each returns the success payload without `ok`, or raises."""
 
 import asyncio
 from collections import Counter
@@ -6,59 +6,61 @@ from typing import Final
 
 from backends.launch import artifacts, run_index
 from backends.launch.errors import illegal_state
-from backends.launch.fix_loop import fix_next, to_be_mended
+from backends.launch.fix_loop import fix_next, require_fixable
 from backends.launch.job import Job, read_report
-from backends.launch.publishing import Publishing
-from backends.launch.run import Run, times
+from backends.launch.publishing import Publisher
+from backends.launch.run import Run, start_and_end
 from backends.launch.run_index import Entry
-from backends.launch.run_scheduler import Conductor
-from backends.launch.run_store import Shelf
+from backends.launch.run_scheduler import RunScheduler
+from backends.launch.run_store import RunStore
 from backends.launch.states import TERMINAL, VALIDATABLE, State
-from backends.launch.tool_call import Ask
+from backends.launch.tool_call import ToolCall
 from gateway.contract import Caller, Host, Json
 
-_FINAL: Final = frozenset(state.value for state in TERMINAL)
+_TERMINAL_VALUES: Final = frozenset(state.value for state in TERMINAL)
 
 
-class Launches:
-    def __init__(self, home: Host, shelf: Shelf, conductor: Conductor, publishing: Publishing) -> None:
-        self._home = home
-        self._shelf = shelf
-        self._conductor = conductor
+class RunTools:
+    """Handlers for status, artifacts, validation, fixes, resume, cancel and pull requests."""
+
+    def __init__(self, host: Host, run_store: RunStore, scheduler: RunScheduler, publishing: Publisher) -> None:
+        self._host = host
+        self._run_store = run_store
+        self._scheduler = scheduler
         self._publishing = publishing
 
-    # ---- looking ----
+    # ---- read-only tools ----
 
-    async def get_status(self, ask: Ask) -> Json:
-        run = await self._shelf.known(ask.caller, ask.run_id)
+    async def get_status(self, call: ToolCall) -> Json:
+        run = await self._run_store.get(call.caller, call.run_id)
         return {"run_id": run.run_id, "status": await asyncio.to_thread(status, run)}
 
-    async def get_artifact(self, ask: Ask) -> Json:
-        run = await self._shelf.known(ask.caller, ask.run_id)
+    async def get_artifact(self, call: ToolCall) -> Json:
+        run = await self._run_store.get(call.caller, call.run_id)
         return {
             "run_id": run.run_id,
-            "artifact": await asyncio.to_thread(artifacts.read, run, ask.arguments["artifact_name"]),
+            "artifact": await asyncio.to_thread(artifacts.read, run, call.arguments["artifact_name"]),
         }
 
-    async def list_runs(self, ask: Ask) -> Json:
-        wanted: Json = ask.arguments.get("filter", {})
-        found = await run_index.entries(self._home.store(ask.caller), wanted.get("product_slug"))
-        shown = [await self._listed(ask.caller, entry) for entry in found]
-        return {"runs": [each for each in shown if each["state"] == wanted.get("state", each["state"])]}
+    async def list_runs(self, call: ToolCall) -> Json:
+        filters: Json = call.arguments.get("filter", {})
+        found = await run_index.list_entries(self._host.store(call.caller), filters.get("product_slug"))
+        described = [await self._describe_entry(call.caller, entry) for entry in found]
+        return {"runs": [each for each in described if each["state"] == filters.get("state", each["state"])]}
 
-    async def _listed(self, caller: Caller, entry: Entry) -> Json:
-        shown = {
+    async def _describe_entry(self, caller: Caller, entry: Entry) -> Json:
+        described = {
             name: getattr(entry, name) for name in ("run_id", "product_slug", "state", "started_at", "finished_at")
         }
-        if entry.state not in _FINAL:
-            # The journal is the truth; the index may be a crash behind it.
-            known = await asyncio.to_thread(self._shelf.run(caller, entry.run_id).events)
-            shown["state"] = await asyncio.to_thread(self._shelf.run(caller, entry.run_id).state)
-            shown["finished_at"] = times(known)[1]
-        return shown
+        if entry.state not in _TERMINAL_VALUES:
+            # The journal is authoritative; after a crash, the index may be outdated.
+            known = await asyncio.to_thread(self._run_store.run(caller, entry.run_id).events)
+            described["state"] = await asyncio.to_thread(self._run_store.run(caller, entry.run_id).state)
+            described["finished_at"] = start_and_end(known)[1]
+        return described
 
-    async def telemetry(self, ask: Ask) -> Json:
-        run = await self._shelf.known(ask.caller, ask.run_id)
+    async def get_telemetry(self, call: ToolCall) -> Json:
+        run = await self._run_store.get(call.caller, call.run_id)
         events = await asyncio.to_thread(run.events)
         kinds = Counter(event["type"] for event in events)
         summary = {
@@ -69,60 +71,61 @@ class Launches:
         }
         return {"run_id": run.run_id, "events": events, "summary": summary}
 
-    # ---- moving ----
+    # ---- tools that change a run ----
 
-    async def validate(self, ask: Ask) -> Json:
-        run = await self._shelf.known(ask.caller, ask.run_id)
-        await asyncio.to_thread(_validatable, run)
+    async def validate(self, call: ToolCall) -> Json:
+        run = await self._run_store.get(call.caller, call.run_id)
+        await asyncio.to_thread(_require_validatable, run)
 
         async def work(job: Job) -> Json:
-            state = await asyncio.to_thread(_validatable, run)
+            state = await asyncio.to_thread(_require_validatable, run)
             report = await job.validate()
             if state is State.READY_FOR_PR and not report["ok"]:
                 await job.rewind(State.VALIDATING, "VALIDATION_REWIND")
             if state in (State.LINKING, State.FIXING):
                 await job.move(State.VALIDATING)
             if state is not State.READY_FOR_PR or not report["ok"]:
-                await job.settle(report)
+                await job.apply_report(report)
             return report
 
-        report = await self._conductor.together(ask.caller, run, ask.span, ask.progress, work)
+        report = await self._scheduler.run_job(call.caller, run, call.span, call.progress, work)
         return {"run_id": run.run_id, "validation_report": report}
 
-    async def fix_next(self, ask: Ask) -> Json:
-        run = await self._shelf.known(ask.caller, ask.run_id)
-        await asyncio.to_thread(to_be_mended, run)
-        fixed = await self._conductor.together(ask.caller, run, ask.span, ask.progress, fix_next)
+    async def fix_next(self, call: ToolCall) -> Json:
+        run = await self._run_store.get(call.caller, call.run_id)
+        await asyncio.to_thread(require_fixable, run)
+        fixed = await self._scheduler.run_job(call.caller, run, call.span, call.progress, fix_next)
         return {"run_id": run.run_id, **fixed}
 
-    async def resume(self, ask: Ask) -> Json:
-        run = await self._shelf.known(ask.caller, ask.run_id)
+    async def resume(self, call: ToolCall) -> Json:
+        run = await self._run_store.get(call.caller, call.run_id)
         state = await asyncio.to_thread(run.state)
         if state in TERMINAL:
-            raise illegal_state(run.run_id, state, f"The run has ended as {state}.")
-        await self._conductor.resume(ask.caller, run, ask.span, ask.progress)
+            raise illegal_state(run.run_id, state, f"The run has already ended with state {state}.")
+        await self._scheduler.resume(call.caller, run, call.span, call.progress)
         return {"run_id": run.run_id, "status": await asyncio.to_thread(status, run)}
 
-    async def cancel(self, ask: Ask) -> Json:
-        run = await self._shelf.known(ask.caller, ask.run_id)
-        await asyncio.to_thread(run.cancel, ask.span)
-        self._conductor.stop(ask.caller, run)
-        await self._conductor.index(ask.caller, run)
+    async def cancel(self, call: ToolCall) -> Json:
+        run = await self._run_store.get(call.caller, call.run_id)
+        await asyncio.to_thread(run.cancel, call.span)
+        self._scheduler.stop(call.caller, run)
+        await self._scheduler.update_index(call.caller, run)
         return {"run_id": run.run_id, "cancelled": True, "state": State.CANCELLED}
 
-    async def open_pr(self, ask: Ask) -> Json:
-        run = await self._shelf.known(ask.caller, ask.run_id)
-        await asyncio.to_thread(_ready, run)
+    async def open_pr(self, call: ToolCall) -> Json:
+        run = await self._run_store.get(call.caller, call.run_id)
+        await asyncio.to_thread(_require_ready, run)
 
         async def work(job: Job) -> Json:
-            await asyncio.to_thread(_ready, run)
-            return await self._publishing.open_pr(job, self._home.folder(ask.caller))
+            await asyncio.to_thread(_require_ready, run)
+            return await self._publishing.open_pr(job, self._host.folder(call.caller))
 
-        pull = await self._conductor.together(ask.caller, run, ask.span, ask.progress, work)
+        pull = await self._scheduler.run_job(call.caller, run, call.span, call.progress, work)
         return {"run_id": run.run_id, **pull}
 
 
 def status(run: Run) -> Json:
+    """Return the RunStatus object of the contract."""
     snapshot = run.snapshot()
     index = snapshot["artifacts_index"]
     issues = [issue for issue in snapshot["issues"] if issue["status"] != "RESOLVED"]
@@ -142,16 +145,16 @@ def status(run: Run) -> Json:
     }
 
 
-def _validatable(run: Run) -> State:
+def _require_validatable(run: Run) -> State:
     state = run.state()
     if state not in VALIDATABLE or not (run.folder / "work" / "site").is_dir():
         raise illegal_state(run.run_id, state, f"A run in {state} has nothing to validate.")
     return state
 
 
-def _ready(run: Run) -> None:
+def _require_ready(run: Run) -> None:
     state, report = run.state(), read_report(run)
     if state is not State.READY_FOR_PR or report is None or not report["ok"]:
         raise illegal_state(
-            run.run_id, state, "Only a run that is READY_FOR_PR, with a report that is ok, has a pull request."
+            run.run_id, state, "A pull request requires a run in READY_FOR_PR with a passing validation report."
         )

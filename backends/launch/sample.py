@@ -1,4 +1,4 @@
-"""A small product and a small site, as git repositories: what the demo and the tests launch."""
+"""A small sample product and a sample site as git repositories, for the demo and the tests."""
 
 import os
 import subprocess
@@ -104,8 +104,8 @@ disableKinds = ["taxonomy", "term", "rss", "sitemap"]
 }
 
 
-def repository(folder: Path, files: Mapping[str, str]) -> str:
-    """A git repository with one commit of these files; the commit's id."""
+def create_repository(folder: Path, files: Mapping[str, str]) -> str:
+    """Create a git repository with one commit of these files and return the commit id."""
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,24 +116,24 @@ def repository(folder: Path, files: Mapping[str, str]) -> str:
     return _git(folder, "rev-parse", "HEAD")
 
 
-def make(folder: Path) -> tuple[Path, Path]:
-    """The product, at the place that its GitHub address has below `folder`, and the site beside it."""
+def create_repositories(folder: Path) -> tuple[Path, Path]:
+    """Create the product at `OWNER/PRODUCT_NAME` below `folder` and the site at `site`. Returns both paths."""
     product, site = folder / OWNER / PRODUCT_NAME, folder / "site"
-    repository(product, PRODUCT)
-    repository(site, SITE)
+    create_repository(product, PRODUCT)
+    create_repository(site, SITE)
     return product, site
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    people = {f"GIT_{who}_{what}": "sample" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    # The same files make the same commit, wherever and whenever.
-    dates = {f"GIT_{who}_DATE": "2026-01-01T00:00:00Z" for who in ("AUTHOR", "COMMITTER")}
-    quiet = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "PATH": os.environ["PATH"]}
-    done = subprocess.run(  # noqa: S603
+    identity = {f"GIT_{role}_{field}": "sample" for role in ("AUTHOR", "COMMITTER") for field in ("NAME", "EMAIL")}
+    # Fixed dates: the same files always produce the same commit id.
+    dates = {f"GIT_{role}_DATE": "2026-01-01T00:00:00Z" for role in ("AUTHOR", "COMMITTER")}
+    environment = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "PATH": os.environ["PATH"]}
+    completed = subprocess.run(  # noqa: S603
         ["git", *arguments],  # noqa: S607
         cwd=folder,
-        env={**quiet, **people, **dates},
+        env={**environment, **identity, **dates},
         capture_output=True,
         check=True,
     )
-    return done.stdout.decode().strip()
+    return completed.stdout.decode().strip()

@@ -1,4 +1,4 @@
-"""Bytes that two machines agree on: canonical JSON, digests, and files that are there whole or not at all."""
+"""Canonical JSON, SHA-256 digests and atomic file writes."""
 
 import hashlib
 import json
@@ -8,22 +8,23 @@ from pathlib import Path
 from typing import Any
 
 
-def canonical(value: Any) -> bytes:
-    """JSON with sorted keys and no blanks."""
+def canonical_json(value: Any) -> bytes:
+    """Encode as JSON with sorted keys and no whitespace, for hashing."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def pretty(value: Any) -> bytes:
-    """JSON for a file that people read too."""
+def pretty_json(value: Any) -> bytes:
+    """Encode as indented JSON, for files that people also read."""
     return (json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def digest(data: bytes) -> str:
+    """Return the SHA-256 digest in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write by rename: a reader sees the old file or the new one."""
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a temporary file and rename it, so that readers see the old content or the new content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name[:80]}.{secrets.token_hex(4)}.tmp")
     try:

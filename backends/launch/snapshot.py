@@ -1,4 +1,4 @@
-"""A run as its events tell it: the snapshot is a fold over the journal and nothing else."""
+"""Computes the snapshot of a run from its events. The journal is the only input."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -10,7 +10,7 @@ SCHEMA_VERSION: Final = "1.0"
 
 
 def fold(events: Iterable[Json], onto: Json | None = None) -> Json:
-    """The snapshot after these events; `onto` is one that earlier events made, and is changed."""
+    """Apply the events to an empty snapshot, or to `onto`, which is modified, and return the result."""
     snapshot = empty() if onto is None else onto
     for event in events:
         apply = _REDUCERS.get(event["type"])

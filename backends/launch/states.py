@@ -1,4 +1,4 @@
-"""The state machine of a run. Every change of state in this backend is judged here, and nowhere else."""
+"""The state machine of a run. Every state change of this backend is checked against the tables in this module."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -25,10 +25,10 @@ class State(StrEnum):
 
 TERMINAL: Final = frozenset({State.DONE, State.FAILED, State.CANCELLED})
 STABLE: Final = frozenset({State.PLAN_READY, State.DRAFT_READY, State.READY_FOR_PR})
-"""Where a resume may stop and start again."""
+"""States at which a resume starts and stops."""
 
 VALIDATABLE: Final = frozenset({State.LINKING, State.VALIDATING, State.FIXING, State.READY_FOR_PR})
-"""At least LINKING, and not yet a pull request."""
+"""States in which a run can be validated: from LINKING until the pull request is opened."""
 
 _NEXT: Final[Mapping[State, frozenset[State]]] = {
     State.CREATED: frozenset({State.CLONED_INPUTS}),
@@ -55,13 +55,13 @@ REWIND: Final[Mapping[State, State]] = {
     State.LINKING: State.DRAFT_READY,
     State.VALIDATING: State.DRAFT_READY,
     State.FIXING: State.DRAFT_READY,
-    # Ready means validated: a later validation that finds something takes the readiness back.
+    # A later validation that finds issues revokes READY_FOR_PR.
     State.READY_FOR_PR: State.VALIDATING,
 }
-"""The only ways back, each recorded as a rewind: the first four by a resume."""
+"""The allowed backward transitions, each recorded as a rewind. A resume uses the first four."""
 
 SECTIONS: Final = ("products", "docs", "reference", "kb", "blog")
 
 
-def may_move(old: State, new: State, *, rewind: bool = False) -> bool:
+def can_move(old: State, new: State, *, rewind: bool = False) -> bool:
     return REWIND.get(old) == new if rewind else new in FORWARD[old]

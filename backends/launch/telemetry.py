@@ -1,4 +1,7 @@
-"""Telemetry of tool calls and steps: kept with the run first, then sent, so that a dead endpoint loses nothing."""
+"""Telemetry of tool calls, steps and work items: written to an outbox file first, then delivered.
+
+Records stay in the outbox while the endpoint is unreachable.
+"""
 
 import asyncio
 import fcntl
@@ -13,7 +16,7 @@ from typing import Any, Final
 import httpx
 
 from backends.launch.events import Span, now
-from backends.launch.outbound import Outward
+from backends.launch.outbound import OutboundClients
 from backends.launch.run import Run
 from gateway.contract import Host, Json
 from gateway.errors import Fault
@@ -21,105 +24,112 @@ from gateway.errors import Fault
 log = logging.getLogger("gatehouse.launch")
 
 OUTBOX: Final = "telemetry_outbox.jsonl"
-_CAP: Final = 10 * 1024 * 1024
+_MAX_OUTBOX_BYTES: Final = 10 * 1024 * 1024
 _DELAYS: Final = (1.0, 2.0, 4.0)
 
 
 class Telemetry:
-    def __init__(self, home: Host, outward: Outward, delays: Sequence[float] = _DELAYS) -> None:
-        self._home = home
-        self._outward = outward
+    """Writes telemetry records to outbox files and delivers the outbox of a run to its endpoint."""
+
+    def __init__(self, host: Host, outbound: OutboundClients, delays: Sequence[float] = _DELAYS) -> None:
+        self._host = host
+        self._outbound = outbound
         self._delays = delays
 
-    async def tool(self, folder: Path, tool: str, span: Span, about: Json) -> None:
-        """One tool call: `status`, `duration_ms`, `run_id` if it has one, and names, never values, of its arguments."""
-        run_id = about.pop("run_id", None) or "none"
-        await asyncio.to_thread(_append, folder / OUTBOX, _record("mcp_tool_call", tool, run_id, span, about))
+    async def record_tool_call(self, folder: Path, tool: str, span: Span, fields: Json) -> None:
+        """Record one tool call with `status`, `duration_ms` and an optional `run_id`.
 
-    async def work(self, run: Run, span: Span, node: str, target: str) -> None:
-        about: Json = {"status": "success", "target": target}
-        await asyncio.to_thread(_keep, run, [_record("orchestrator_node", node, run.run_id, span.child(), about)])
+        `fields` contains the names of the arguments, never their values.
+        """
+        run_id = fields.pop("run_id", None) or "none"
+        await asyncio.to_thread(_append, folder / OUTBOX, _build_record("mcp_tool_call", tool, run_id, span, fields))
 
-    async def worked(self, run: Run, known: int) -> None:
-        """A record for each work item that ended since the journal had `known` events, with the item's own span."""
+    async def record_step(self, run: Run, span: Span, node: str, target: str) -> None:
+        fields: Json = {"status": "success", "target": target}
+        await asyncio.to_thread(
+            _store, run, [_build_record("orchestrator_node", node, run.run_id, span.child(), fields)]
+        )
+
+    async def record_work_items(self, run: Run, known_count: int) -> None:
+        """Record every work item that ended after the first `known_count` events, with the item's own span."""
         events = await asyncio.to_thread(run.events)
-        began = {_item_of(event): event["ts"] for event in events if event["type"] == "WORK_ITEM_STARTED"}
-        ended = [event for event in events[known:] if event["type"] in _ENDINGS]
-        await asyncio.to_thread(_keep, run, [_of_item(run.run_id, event, began) for event in ended])
+        started_at = {_work_item_id(event): event["ts"] for event in events if event["type"] == "WORK_ITEM_STARTED"}
+        ended = [event for event in events[known_count:] if event["type"] in _STATUS_BY_TYPE]
+        await asyncio.to_thread(_store, run, [_work_item_record(run.run_id, event, started_at) for event in ended])
 
     async def flush(self, run: Run) -> None:
-        """Send what is kept, in the background."""
-        if self._home.options.telemetry == "http":
-            self._home.spawn(self.deliver(run))
+        """Start delivery of the run's outbox in the background, if an endpoint is configured."""
+        if self._host.options.telemetry == "http":
+            self._host.spawn(self.deliver(run))
 
     async def deliver(self, run: Run) -> None:
-        """Send what is kept with the run; what cannot be sent stays."""
+        """Send the records of the run's outbox. Stops at the first failure; unsent records stay."""
         outbox = run.folder / OUTBOX
-        about = (await asyncio.to_thread(lambda: run.config))["telemetry"]
+        settings = (await asyncio.to_thread(lambda: run.config))["telemetry"]
         try:
-            url = f"{about['endpoint_url'].rstrip('/')}/api/v1/runs"
-            headers = self._outward.bearer(about.get("auth_token_env"), url)
+            url = f"{settings['endpoint_url'].rstrip('/')}/api/v1/runs"
+            headers = self._outbound.bearer_header(settings.get("auth_token_env"), url)
         except Fault as fault:
-            log.warning("telemetry of %s is not sent: %s", run.run_id, fault.message)
+            log.warning("launch run %s: telemetry not sent: %s", run.run_id, fault.message)
             return
         for record in await asyncio.to_thread(_records, outbox):
             if not await self._post(url, headers, record):
                 return
-            await asyncio.to_thread(_forget, outbox, record["event_id"])
+            await asyncio.to_thread(_remove, outbox, record["event_id"])
 
     async def _post(self, url: str, headers: Json, record: Json) -> bool:
         for delay in (*self._delays, None):
             try:
-                response = await self._outward.client(url).post(url, json=record, headers=headers, timeout=10)
+                response = await self._outbound.client(url).post(url, json=record, headers=headers, timeout=10)
             except (httpx.HTTPError, Fault) as exc:
-                log.info("telemetry endpoint: %s", type(exc).__name__)
+                log.info("launch telemetry: request to the endpoint failed: %s", type(exc).__name__)
             else:
                 if response.status_code < 500:
-                    # A record that the endpoint will never take is not kept for ever.
+                    # A 4xx response also counts as delivered: the endpoint would reject the record again.
                     return True
             if delay is not None:
                 await asyncio.sleep(delay)
         return False
 
 
-_ENDINGS: Final = {"WORK_ITEM_FINISHED": "success", "WORK_ITEM_FAILED": "failure"}
+_STATUS_BY_TYPE: Final = {"WORK_ITEM_FINISHED": "success", "WORK_ITEM_FAILED": "failure"}
 
 
-def _item_of(event: Json) -> str:
+def _work_item_id(event: Json) -> str:
     return event["payload"]["work_item_id"]
 
 
-def _of_item(run_id: str, event: Json, began: Json) -> Json:
-    _, worker, attempt, scope = _item_of(event).split(":", 3)
-    about: Json = {"status": _ENDINGS[event["type"]], "scope_key": scope, "attempt": int(attempt)}
+def _work_item_record(run_id: str, event: Json, started_at: Json) -> Json:
+    _, worker, attempt, scope = _work_item_id(event).split(":", 3)
+    fields: Json = {"status": _STATUS_BY_TYPE[event["type"]], "scope_key": scope, "attempt": int(attempt)}
     if (error := event["payload"].get("error")) is not None:
-        about["error_summary"] = error["code"]
+        fields["error_summary"] = error["code"]
     span = Span(event["trace_id"], event["span_id"], event.get("parent_span_id"))
-    record = _record("worker", worker, run_id, span, about)
-    return {**record, "start_time": began.get(_item_of(event), event["ts"]), "end_time": event["ts"]}
+    record = _build_record("worker", worker, run_id, span, fields)
+    return {**record, "start_time": started_at.get(_work_item_id(event), event["ts"]), "end_time": event["ts"]}
 
 
-def _keep(run: Run, records: list[Json]) -> None:
-    """With what the run's settings say of it, for those who look at many."""
+def _store(run: Run, records: list[Json]) -> None:
+    """Append records to the run's outbox, with the product and project fields of the run's settings."""
     if not records:
         return
     config = run.config
-    asked = config["telemetry"]
-    told: Json = {
+    settings = config["telemetry"]
+    product_fields: Json = {
         "product": config["product_slug"],
         "product_family": config["family"],
         "platform": config["target_platform"],
         "git_repo": config["github_repo_url"],
     }
-    labels: Json = {"project": asked["project"], "run_tags": asked.get("run_tags", [])}
+    labels: Json = {"project": settings["project"], "run_tags": settings.get("run_tags", [])}
     for record in records:
         context = {**record["context_json"], **labels}
-        _append(run.folder / OUTBOX, {**record, **told, "context_json": context})
+        _append(run.folder / OUTBOX, {**record, **product_fields, "context_json": context})
 
 
-def _record(job_type: str, name: str, run_id: str, span: Span, about: Json) -> Json:
+def _build_record(job_type: str, name: str, run_id: str, span: Span, fields: Json) -> Json:
     stamp = now()
-    context: Json = {"trace_id": span.trace_id, "span_id": span.span_id, "name": name, **about}
+    context: Json = {"trace_id": span.trace_id, "span_id": span.span_id, "name": name, **fields}
     if span.parent_span_id:
         context["parent_span_id"] = span.parent_span_id
     return {
@@ -127,9 +137,9 @@ def _record(job_type: str, name: str, run_id: str, span: Span, about: Json) -> J
         "run_id": run_id,
         "agent_name": "gatehouse-launch",
         "job_type": job_type,
-        "start_time": about.get("started_at", stamp),
+        "start_time": fields.get("started_at", stamp),
         "end_time": stamp,
-        "status": about.get("status", "success"),
+        "status": fields.get("status", "success"),
         "context_json": context,
     }
 
@@ -138,27 +148,27 @@ def _append(path: Path, record: Json) -> None:
     line = json.dumps(record, sort_keys=True, separators=(",", ":")).encode() + b"\n"
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        if file.tell() + len(line) <= _CAP:
+        if file.tell() + len(line) <= _MAX_OUTBOX_BYTES:
             file.write(line)
 
 
 def _records(path: Path) -> list[Json]:
     lines = path.read_bytes().splitlines() if path.exists() else []
-    return [record for line in lines if (record := _parsed(line)) is not None]
+    return [record for line in lines if (record := _parse(line)) is not None]
 
 
-def _forget(path: Path, event_id: str) -> None:
-    """Take one record out, under the lock that those who append hold too."""
+def _remove(path: Path, event_id: str) -> None:
+    """Remove one record. Holds the same lock as `_append`."""
     with path.open("r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        kept = [line for line in file.read().splitlines(keepends=True) if event_id.encode() not in line]
+        remaining = [line for line in file.read().splitlines(keepends=True) if event_id.encode() not in line]
         file.seek(0)
-        file.write(b"".join(kept))
+        file.write(b"".join(remaining))
         file.truncate()
         os.fsync(file.fileno())
 
 
-def _parsed(line: bytes) -> Json | None:
+def _parse(line: bytes) -> Json | None:
     try:
         record: Any = json.loads(line)
     except ValueError:

@@ -1,4 +1,4 @@
-"""One call of a tool, as the tools see it."""
+"""The arguments and context of one tool call, passed to every tool handler."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from gateway.contract import Caller, Json
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ToolCall:
     caller: Caller
     arguments: Json
     span: Span

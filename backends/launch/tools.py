@@ -1,4 +1,4 @@
-"""The tools as clients see them: names, closed schemas, annotations."""
+"""The tool definitions: names, descriptions, closed schemas and annotations."""
 
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -15,14 +15,14 @@ _KEY: Final[Json] = {
     "type": "string",
     "minLength": 1,
     "maxLength": 200,
-    "description": "The same key with the same config answers with the same run.",
+    "description": "A repeated call with the same key and config returns the same run.",
 }
 _URL: Final[Json] = {"type": "string", "minLength": 1, "maxLength": 2000}
 _STATE: Final[Json] = {"enum": [state.value for state in State]}
 
 
 def _object(*texts: str, **others: Json) -> Json:
-    """An object that has all of these."""
+    """Schema of an object in which all properties are required."""
     properties: Json = {**dict.fromkeys(texts, _TEXT), **others}
     return {"type": "object", "properties": properties, "required": list(properties)}
 
@@ -45,7 +45,7 @@ _RUN: Final[Json] = _input({"run_id": _RUN_ID}, "run_id")
 
 
 def _output(properties: Json) -> Json:
-    """Everything on success, the standard error shape on failure."""
+    """Schema of a result: all properties on success, the standard error shape on failure."""
     common: Json = {"ok": {"type": "boolean"}, "run_id": _TEXT, "error": _ERROR}
     return {
         "type": "object",
@@ -57,41 +57,41 @@ def _output(properties: Json) -> Json:
     }
 
 
-def _report() -> Json:
-    """The report's schema without what only names a document."""
+def _report_schema() -> Json:
+    """Return the schema of the validation report without the document keywords (`$id`, `$defs`)."""
     return {key: value for key, value in json_schemas.schema("validation_report").items() if not key.startswith("$")}
 
 
-def _inlined(schema: Any, definitions: Json) -> Any:
-    """References replaced by what they name: the schema becomes a part of others."""
+def _inline_refs(schema: Any, definitions: Json) -> Any:
+    """Replace references by their definitions, so that the schema can be embedded in others."""
     if isinstance(schema, dict):
         found = cast("Json", schema)
         if "$ref" in found:
             return definitions[found["$ref"].rsplit("/", 1)[-1]]
-        return {key: _inlined(value, definitions) for key, value in found.items()}
+        return {key: _inline_refs(value, definitions) for key, value in found.items()}
     if isinstance(schema, list):
-        return [_inlined(each, definitions) for each in cast("list[Any]", schema)]
+        return [_inline_refs(each, definitions) for each in cast("list[Any]", schema)]
     return schema
 
 
 @dataclass(frozen=True, slots=True)
 class _Spec:
-    """One tool: what it takes and what it answers."""
+    """The definition of one tool."""
 
     name: str
     title: str
     description: str
-    given: Json
-    answer: Json
-    read: bool = False
-    again: bool = False
-    """Whether the same call twice does no more than once."""
-    away: bool = False
-    """Whether it reaches beyond this machine."""
+    input_schema: Json
+    output_properties: Json
+    read_only: bool = False
+    idempotent: bool = False
+    """Whether a repeated call has no additional effect."""
+    open_world: bool = False
+    """Whether the tool accesses other machines."""
 
 
 def tools() -> list[Tool]:
-    return [_tool(spec) for spec in (*_starting(), *_looking(), *_moving())]
+    return [_tool(spec) for spec in (*_start_specs(), *_read_specs(), *_action_specs())]
 
 
 def _tool(spec: _Spec) -> Tool:
@@ -99,20 +99,20 @@ def _tool(spec: _Spec) -> Tool:
         name=spec.name,
         title=spec.title,
         description=spec.description,
-        input_schema=spec.given,
-        output_schema=_output(spec.answer),
+        input_schema=spec.input_schema,
+        output_schema=_output(spec.output_properties),
         annotations=ToolAnnotations(
-            read_only_hint=spec.read,
-            destructive_hint=None if spec.read else spec.name == "launch_cancel",
-            idempotent_hint=spec.read or spec.again,
-            open_world_hint=spec.away,
+            read_only_hint=spec.read_only,
+            destructive_hint=None if spec.read_only else spec.name == "launch_cancel",
+            idempotent_hint=spec.read_only or spec.idempotent,
+            open_world_hint=spec.open_world,
         ),
     )
 
 
-def _starting() -> list[_Spec]:
+def _start_specs() -> list[_Spec]:
     started: Json = {"run_id": _TEXT, "state": _STATE}
-    config: Json = {"type": "object", "description": "What the launch is to do: run_config.schema.json."}
+    config: Json = {"type": "object", "description": "Configuration of the launch; see run_config.schema.json."}
     page = _input({"url": _URL, "idempotency_key": _KEY}, "url")
     site: Json = {"type": "object", "required": ["site", "product_slug", "platform", "locale"]}
     inferred: Json = {"type": "object", "required": ["family", "target_platform", "github_repo_url", "github_ref"]}
@@ -120,14 +120,14 @@ def _starting() -> list[_Spec]:
         _Spec(
             "launch_start_run",
             "Start a launch",
-            "Start a run from a run_config; it advances by itself.",
+            "Start a run from a run_config; it advances automatically.",
             _input({"run_config": config, "idempotency_key": _KEY}, "run_config"),
             started,
         ),
         _Spec(
             "launch_start_run_from_product_url",
             "Start from a product page",
-            "Start a run from the address of an Aspose product page.",
+            "Start a run from the URL of an Aspose product page.",
             page,
             {**started, "derived_config": site},
         ),
@@ -141,20 +141,24 @@ def _starting() -> list[_Spec]:
         _Spec(
             "launch_start_run_from_github_repo_url",
             "Start from a GitHub repository",
-            "Infer family and platform from a public GitHub repository, and start a run when they are certain.",
+            "Infer family and platform from a public GitHub repository, and start a run if they are unambiguous.",
             _input({"github_repo_url": _URL, "idempotency_key": _KEY}, "github_repo_url"),
             {**started, "derived_config": inferred},
-            away=True,
+            open_world=True,
         ),
     ]
 
 
-def _looking() -> list[_Spec]:
+def _read_specs() -> list[_Spec]:
     artifact = _object("name", "content_type", "sha256", "content")
-    listed = _object("run_id", "product_slug", "started_at", state=_STATE, finished_at={"type": ["string", "null"]})
-    wanted: Json = {"product_slug": {"type": "string", "maxLength": 200}, "state": _STATE}
-    name: Json = {"type": "string", "maxLength": 300, "description": "As the status lists it."}
-    facts: Json = {"type": "object", "required": ["total_events", "event_types", "first_event", "last_event"]}
+    run_entry = _object("run_id", "product_slug", "started_at", state=_STATE, finished_at={"type": ["string", "null"]})
+    filter_properties: Json = {"product_slug": {"type": "string", "maxLength": 200}, "state": _STATE}
+    name: Json = {
+        "type": "string",
+        "maxLength": 300,
+        "description": "Name of the artifact as listed by launch_get_status.",
+    }
+    summary: Json = {"type": "object", "required": ["total_events", "event_types", "first_event", "last_event"]}
     return [
         _Spec(
             "launch_get_status",
@@ -162,7 +166,7 @@ def _looking() -> list[_Spec]:
             "State, sections, open issues and artifacts of a run.",
             _RUN,
             {"run_id": _TEXT, "status": _STATUS},
-            read=True,
+            read_only=True,
         ),
         _Spec(
             "launch_get_artifact",
@@ -170,29 +174,29 @@ def _looking() -> list[_Spec]:
             "One artifact or report of a run, with its digest.",
             _input({"run_id": _RUN_ID, "artifact_name": name}, "run_id", "artifact_name"),
             {"run_id": _TEXT, "artifact": artifact},
-            read=True,
+            read_only=True,
         ),
         _Spec(
             "launch_list_runs",
             "List runs",
             "The tenant's runs, the newest first.",
-            _input({"filter": _input(wanted)}),
-            {"runs": {"type": "array", "items": listed}},
-            read=True,
+            _input({"filter": _input(filter_properties)}),
+            {"runs": {"type": "array", "items": run_entry}},
+            read_only=True,
         ),
         _Spec(
             "get_run_telemetry",
             "Telemetry of a run",
             "The events of a run, and a summary of them.",
             _RUN,
-            {"run_id": _TEXT, "events": {"type": "array", "items": {"type": "object"}}, "summary": facts},
-            read=True,
+            {"run_id": _TEXT, "events": {"type": "array", "items": {"type": "object"}}, "summary": summary},
+            read_only=True,
         ),
     ]
 
 
-def _moving() -> list[_Spec]:
-    report = _inlined(_report(), json_schemas.schema("validation_report")["$defs"])
+def _action_specs() -> list[_Spec]:
+    report = _inline_refs(_report_schema(), json_schemas.schema("validation_report")["$defs"])
     fixed: Json = {
         "run_id": _TEXT,
         "fixed_issue_id": _TEXT,
@@ -207,24 +211,24 @@ def _moving() -> list[_Spec]:
             "Run all gates over the site's worktree; validation_report.ok says whether they passed.",
             _RUN,
             {"run_id": _TEXT, "validation_report": report},
-            again=True,
+            idempotent=True,
         ),
-        _Spec("launch_fix_next", "Fix the next issue", "Mend the next issue, and validate again.", _RUN, fixed),
+        _Spec("launch_fix_next", "Fix the next issue", "Fix the next issue and validate again.", _RUN, fixed),
         _Spec(
             "launch_resume",
             "Resume a run",
-            "Continue from the last stable state to the next; the rest goes on by itself.",
+            "Continue from the last stable state to the next; the run then advances automatically.",
             _RUN,
             {"run_id": _TEXT, "status": _STATUS},
-            again=True,
+            idempotent=True,
         ),
         _Spec(
             "launch_cancel",
             "Cancel a run",
-            "Stop a run for good.",
+            "Cancel a run permanently.",
             _RUN,
             {"run_id": _TEXT, "cancelled": {"type": "boolean"}, "state": _STATE},
-            again=True,
+            idempotent=True,
         ),
         _Spec(
             "launch_open_pr",
@@ -232,6 +236,6 @@ def _moving() -> list[_Spec]:
             "Commit the validated pages and open the pull request.",
             _RUN,
             {"run_id": _TEXT, "pr_url": _TEXT, "branch": _TEXT, "commit_sha": _TEXT},
-            away=True,
+            open_world=True,
         ),
     ]

@@ -1,20 +1,23 @@
-"""Roblox Studio: scripts and instances, through a plugin that connects to the gateway from inside Studio."""
+"""The `roblox` backend: edits scripts and instances in Roblox Studio.
+
+A plugin inside Studio connects to the gateway's bridge and executes the operations.
+"""
 
 from functools import partial
 from typing import Any
 
 from mcp.server import Server
 
-from backends.gox.action import MIGRATIONS, WORDS, Action, Request, action_server, closed
+from backends.gox.action import ERROR_CODES, MIGRATIONS, Action, Request, action_server, closed_schema
 from backends.roblox.options import Options
-from backends.roblox.studio import Studio
-from backends.roblox.tools import STUDIOS, TOOLS, Tool
+from backends.roblox.studio import StudioClient
+from backends.roblox.tools import STUDIO_LIST_SCHEMA, TOOLS, Tool
 from gateway.contract import Host, Json, Manifest
 from gateway.errors import Fault, Kind
 
 manifest = Manifest(
     error_style="protocol",
-    codes=WORDS,
+    codes=ERROR_CODES,
     options=Options,
     store="gox",
     effects={"list_studios": 0, **{tool.name: 2 if tool.effect == "write" else 0 for tool in TOOLS}},
@@ -22,17 +25,17 @@ manifest = Manifest(
 )
 
 
-def server(home: Host) -> Server[Any]:
-    """`roblox`; without the bridge it has no tools."""
-    options: Options = home.options
+def server(host: Host) -> Server[Any]:
+    """Build the `roblox` backend. It has no tools when the bridge is disabled."""
+    options: Options = host.options
     if not options.bridge_enabled:
-        return action_server(home, "roblox", [])
-    studio = Studio(home)
+        return action_server(host, "roblox", [])
+    studio = StudioClient(host)
     actions = [_action(studio, tool, options) for tool in TOOLS]
-    return action_server(home, "roblox", [*actions, _list_studios(home, studio)], studio.listed)
+    return action_server(host, "roblox", [*actions, _list_studios(host, studio)], studio.list_studios)
 
 
-def _action(studio: Studio, tool: Tool, options: Options) -> Action:
+def _action(studio: StudioClient, tool: Tool, options: Options) -> Action:
     timeout = options.execute_timeout if tool.name == "script_execute" else options.request_timeout
     return Action(
         name=tool.name,
@@ -40,13 +43,13 @@ def _action(studio: Studio, tool: Tool, options: Options) -> Action:
         description=tool.description,
         side_effect=tool.effect,
         run=partial(_run, studio, tool, timeout),
-        input_schema=tool.takes,
-        output_schema=tool.gives,
+        input_schema=tool.input_schema,
+        output_schema=tool.output_schema,
         requires_bridge=True,
     )
 
 
-async def _run(studio: Studio, tool: Tool, timeout: float, request: Request) -> Json:
+async def _run(studio: StudioClient, tool: Tool, timeout: float, request: Request) -> Json:
     payload = dict(request.arguments)
     if "value" in payload and payload["value"] is None:
         details = {"validation_path": "input.value", "validation_rule": "required"}
@@ -55,20 +58,20 @@ async def _run(studio: Studio, tool: Tool, timeout: float, request: Request) -> 
         payload["limit"] = payload.pop("maxResults")
     if tool.effect == "write":
         payload["dryRun"] = request.dry_run
-    return await studio.ask(request, tool.operation, payload, timeout)
+    return await studio.send(request, tool.operation, payload, timeout)
 
 
-def _list_studios(home: Host, studio: Studio) -> Action:
+def _list_studios(host: Host, studio: StudioClient) -> Action:
     async def run(request: Request) -> Json:
-        return {"studios": studio.listed(home.current_call().caller)}
+        return {"studios": studio.list_studios(host.current_call().caller)}
 
     return Action(
         name="list_studios",
         title="List Studios",
-        description="The Studios that are connected, which of them are yours, and how they do.",
+        description="List the connected Studios with their owner and connection state.",
         side_effect="read",
         run=run,
-        input_schema=closed({}),
-        output_schema=STUDIOS,
+        input_schema=closed_schema({}),
+        output_schema=STUDIO_LIST_SCHEMA,
         requires_bridge=True,
     )

@@ -1,18 +1,18 @@
-"""The demo: a Studio without a screen connects, and a few calls plant a small wood in it."""
+"""The demo of the roblox backend: a headless Studio connects, and a few calls build a small forest in it."""
 
 import asyncio
 from pathlib import Path
 from typing import Final
 
 from backends.demo import Demo
-from backends.roblox.headless_studio import NoStudio, headless, install, node
+from backends.roblox.headless_studio import StudioUnavailable, install, node, run_headless_studio
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
-TITLE: Final = "Roblox: the real Studio plugin in a Luau VM, on a gateway of its own, plants a wood."
+TITLE: Final = "Roblox: the real Studio plugin runs in a Luau VM and builds a small forest."
 
 _NAME: Final = "Headless Studio"
-_PATIENCE: Final = 30.0
+_CONNECT_TIMEOUT: Final = 30.0
 _PAUSE: Final = 0.05
 _TREES: Final = 3
 _SOURCE: Final = """\
@@ -38,14 +38,14 @@ return Gardener
 
 
 async def prepare(folder: Path) -> Json:
-    await _modules()
+    await _install_modules()
     return {"roblox": {"module": "backends.roblox", "options": {"bridge_enabled": True}}}
 
 
 async def play(demo: Demo) -> Json:
-    modules, key = await _modules(), await demo.key("bridge:roblox")
-    async with headless(demo.base, key, _NAME, modules):
-        studio = await _connected(demo)
+    modules, key = await _install_modules(), await demo.key("bridge:roblox")
+    async with run_headless_studio(demo.base, key, _NAME, modules):
+        studio = await _wait_for_studio(demo)
         demo.step("a Studio connects", studio["name"])
         wood = await _call(demo, "instance_create", parentPath="Workspace", className="Model", name="Wood")
         ground = await _call(demo, "instance_create", parentPath="Workspace.Wood", className="Part", name="Ground")
@@ -54,28 +54,28 @@ async def play(demo: Demo) -> Json:
         where = {"parentPath": "ServerScriptService", "scriptType": "ModuleScript"}
         script = await _call(demo, "script_create", **where, name="Gardener", source=_SOURCE)
         demo.step("roblox_script_execute", f"Gardener.plant({_TREES})")
-        asked = {"scriptId": script, "functionName": "plant", "args": [_TREES]}
-        grown = (await demo.call("roblox_script_execute", asked))["output"]["returnValue"]
-        demo.note(f"returned {grown}")
-        demo.step("roblox_instance_list_children", "what stands in the Studio now")
+        arguments = {"scriptId": script, "functionName": "plant", "args": [_TREES]}
+        returned = (await demo.call("roblox_script_execute", arguments))["output"]["returnValue"]
+        demo.note(f"returned {returned}")
+        demo.step("roblox_instance_list_children", "the instances in the Studio")
         tree = ["Wood (Model)", *await _tree(demo, wood)]
         for line in tree:
             demo.note(line)
-    return {"studio": studio["name"], "returned": grown, "tree": tree}
+    return {"studio": studio["name"], "returned": returned, "tree": tree}
 
 
-async def _modules() -> Path:
+async def _install_modules() -> Path:
     try:
         node()
         return await install()
-    except NoStudio as exc:
+    except StudioUnavailable as exc:
         raise Fault(Kind.UNSUPPORTED, str(exc)) from exc
 
 
-async def _connected(demo: Demo) -> Json:
-    """The Studio, once it is there. Raises `Fault(TIMEOUT)`."""
+async def _wait_for_studio(demo: Demo) -> Json:
+    """Wait until a Studio is connected and return it. Raises `Fault(TIMEOUT)`."""
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_CONNECT_TIMEOUT):
             while True:
                 studios = (await demo.call("roblox_list_studios", {}))["output"]["studios"]
                 for studio in studios:
@@ -83,18 +83,18 @@ async def _connected(demo: Demo) -> Json:
                         return studio
                 await asyncio.sleep(_PAUSE)
     except TimeoutError as exc:
-        raise Fault(Kind.TIMEOUT, f"the Studio did not connect within {_PATIENCE:g} s") from exc
+        raise Fault(Kind.TIMEOUT, f"the Studio did not connect within {_CONNECT_TIMEOUT:g} s") from exc
 
 
 async def _call(demo: Demo, tool: str, **arguments: object) -> str:
-    """A write, shown by what it changed; the id of its instance."""
+    """Call a write tool, print its diff, and return the id of its instance."""
     answer = await demo.call(f"roblox_{tool}", arguments)
     demo.step(f"roblox_{tool}", answer["diff"]["summary"])
     return answer["output"]["instanceId"]
 
 
 async def _tree(demo: Demo, parent: str, indent: str = "") -> list[str]:
-    """What is below it, as a picture."""
+    """Return the descendants of `parent` as the lines of a tree."""
     lines: list[str] = []
     children = (await demo.call("roblox_instance_list_children", {"parentId": parent}))["output"]["children"]
     for number, child in enumerate(children, 1):

@@ -6,6 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field
 class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    bridge_enabled: bool = Field(default=False, description="Whether Studios may be worked on; without it, no tools.")
-    request_timeout: float = Field(default=5.0, gt=0, description="Seconds a Studio may take to answer.")
-    execute_timeout: float = Field(default=30.0, gt=0, le=55, description="The same, for script_execute.")
+    bridge_enabled: bool = Field(
+        default=False, description="Accept Studio connections. When false, the backend has no tools."
+    )
+    request_timeout: float = Field(default=5.0, gt=0, description="Seconds to wait for a Studio's response.")
+    execute_timeout: float = Field(default=30.0, gt=0, le=55, description="Seconds to wait for script_execute.")

@@ -1,4 +1,4 @@
-"""The Studio plugin as one file for Studio's plugin folder: `python -m backends.roblox.package Gatehouse.rbxmx`."""
+"""Packages the plugin as one file for Studio's plugin folder: `python -m backends.roblox.package Gatehouse.rbxmx`."""
 
 import sys
 from pathlib import Path
@@ -9,8 +9,8 @@ SOURCES: Final = Path(__file__).parent / "plugin" / "src"
 _MAIN: Final = "init.server.luau"
 
 
-def rbxmx() -> str:
-    """A script with its modules below it, in Roblox's XML."""
+def build_rbxmx() -> str:
+    """Return the plugin script with its modules as children, in Roblox's XML format."""
     modules = sorted(path for path in SOURCES.glob("*.luau") if path.name != _MAIN)
     below = "".join(_item("ModuleScript", path.stem, path.read_text(encoding="utf-8")) for path in modules)
     main = _item("Script", "Gatehouse", (SOURCES / _MAIN).read_text(encoding="utf-8"), below)
@@ -18,7 +18,7 @@ def rbxmx() -> str:
 
 
 def _item(kind: str, name: str, source: str, below: str = "") -> str:
-    # The one sequence that would end a CDATA section is split between two.
+    # Split `]]>`, which would end the CDATA section.
     text = source.replace("]]>", "]]]]><![CDATA[>")
     return (
         f'<Item class="{kind}">\n<Properties>\n<string name="Name">{escape(name)}</string>\n'
@@ -27,4 +27,4 @@ def _item(kind: str, name: str, source: str, below: str = "") -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(rbxmx(), encoding="utf-8")
+    Path(sys.argv[1]).write_text(build_rbxmx(), encoding="utf-8")

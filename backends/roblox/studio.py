@@ -1,4 +1,4 @@
-"""The way to a Studio: which one, what it is asked, and what its refusals mean."""
+"""Sends requests to a Studio over the bridge: selects the Studio and translates its errors into faults."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -18,40 +18,43 @@ _TRANSIENT: Final = "TRANSIENT_ERROR"
 _MAX_MESSAGE: Final = 2000
 
 
-class Studio:
-    """The Studios of whoever calls."""
+class StudioClient:
+    """Access to the Studios of the caller's tenant."""
 
-    def __init__(self, home: Host) -> None:
-        self._home = home
+    def __init__(self, host: Host) -> None:
+        self._host = host
 
-    def listed(self, caller: Caller) -> list[Json]:
-        """Every Studio of the caller's tenant, with how it does."""
-        return [_shown(peer, caller) for peer in self._home.bridge.peers(caller)]
+    def list_studios(self, caller: Caller) -> list[Json]:
+        """Return every Studio of the caller's tenant with its connection state."""
+        return [_describe(peer, caller) for peer in self._host.bridge.peers(caller)]
 
-    async def ask(self, request: Request, operation: str, payload: Json, timeout: float) -> Json:
-        """What the Studio answers. Raises `Fault` for its refusals as for its absence."""
-        caller = self._home.current_call().caller
-        peer = self._choose(caller, payload.pop("studioId", None))
+    async def send(self, request: Request, operation: str, payload: Json, timeout: float) -> Json:
+        """Send one operation and return the Studio's answer.
+
+        Raises `Fault` when the Studio reports an error, does not answer, or is not connected.
+        """
+        caller = self._host.current_call().caller
+        peer = self._select(caller, payload.pop("studioId", None))
         message: Json = {
             "operation": operation,
             "payload": payload,
             "correlationId": request.correlation_id,
             "idempotencyKey": request.idempotency_key,
         }
-        answer = await self._home.bridge.request(caller, peer, message, timeout)
+        answer = await self._host.bridge.request(caller, peer, message, timeout)
         if not answer["success"]:
-            raise _refusal(answer["error"])
+            raise _to_fault(answer["error"])
         output = answer.get("payload")
         if not isinstance(output, dict):
             raise Fault(Kind.INTERNAL, "the Studio's answer is not an object", category="platform")
         return cast("Json", output)
 
-    def _choose(self, caller: Caller, wanted: str | None) -> str:
-        peers = self._home.bridge.peers(caller)
-        if wanted is not None:
-            if any(peer["id"] == wanted for peer in peers):
-                return wanted
-            raise Fault(Kind.NOT_FOUND, f"no Studio {wanted!r} is connected", details={"studioId": wanted})
+    def _select(self, caller: Caller, studio_id: str | None) -> str:
+        peers = self._host.bridge.peers(caller)
+        if studio_id is not None:
+            if any(peer["id"] == studio_id for peer in peers):
+                return studio_id
+            raise Fault(Kind.NOT_FOUND, f"no Studio {studio_id!r} is connected", details={"studioId": studio_id})
         if not peers:
             raise Fault(
                 Kind.UNAVAILABLE,
@@ -61,16 +64,16 @@ class Studio:
             )
         own = [peer for peer in peers if peer["owner"] == caller.subject]
         if own or len(peers) == 1:
-            # The newest that is there; one that is not may come back, and is waited for.
+            # Prefer a connected Studio, then the newest; the bridge waits for one that may reconnect.
             return max(own or peers, key=lambda peer: (peer["connected"], peer["connected_at"]))["id"]
         raise Fault(
             Kind.INVALID_INPUT,
-            "several Studios are connected and none is yours: studioId says which",
+            "several Studios are connected and none is yours: set studioId to select one",
             details={"studios": [{"studioId": peer["id"], "name": peer["name"]} for peer in peers]},
         )
 
 
-def _refusal(error: Json) -> Fault:
+def _to_fault(error: Json) -> Fault:
     code = str(error["code"])
     details: Any = error.get("details")
     return Fault(
@@ -82,8 +85,8 @@ def _refusal(error: Json) -> Fault:
     )
 
 
-def _shown(peer: Json, caller: Caller) -> Json:
-    shown: Json = {
+def _describe(peer: Json, caller: Caller) -> Json:
+    description: Json = {
         "studioId": peer["id"],
         "name": peer["name"],
         "owner": peer["owner"],
@@ -91,18 +94,18 @@ def _shown(peer: Json, caller: Caller) -> Json:
         "connected": peer["connected"],
         "state": peer["state"],
         "polling": peer["polling"],
-        "connectedAt": _time(peer["connected_at"]),
-        "lastSeenAt": _time(peer["last_seen"]),
+        "connectedAt": _format_time(peer["connected_at"]),
+        "lastSeenAt": _format_time(peer["last_seen"]),
         "capabilities": peer["capabilities"],
         "consecutiveFailures": peer["consecutive_failures"],
     }
     for key, name in (("lastSuccessAt", "last_success_at"), ("lastFailureAt", "last_failure_at")):
         if peer[name] is not None:
-            shown[key] = _time(peer[name])
+            description[key] = _format_time(peer[name])
     if peer["last_failure_message"] is not None:
-        shown["lastFailureMessage"] = peer["last_failure_message"]
-    return shown
+        description["lastFailureMessage"] = peer["last_failure_message"]
+    return description
 
 
-def _time(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S.%f}Z"

@@ -1,10 +1,10 @@
-"""The tools of the contract as a table: what each takes, gives, and asks of the Studio."""
+"""The tools of the Roblox contract as a table: schemas, effect, and the operation sent to the Studio."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from backends.gox.action import closed
+from backends.gox.action import closed_schema
 from gateway.contract import Json
 
 _TEXT: Final[Json] = {"type": "string"}
@@ -15,7 +15,7 @@ _LIMIT: Final[Json] = {"type": "integer", "minimum": 1}
 _STUDIO: Final[Json] = {
     "type": "string",
     "minLength": 1,
-    "description": "Which Studio, as list_studios names them; by default your own, or the only one.",
+    "description": "The studioId from list_studios. Default: your own Studio, or the only one.",
 }
 _INSTANCE: Final[Json] = {
     "type": "object",
@@ -35,28 +35,30 @@ _VALUE: Final[Json] = {
 
 @dataclass(frozen=True, slots=True)
 class Tool:
+    """A tool and the Studio operation that it calls."""
+
     name: str
     operation: str
     title: str
     description: str
     effect: Literal["read", "write"]
-    takes: Json
-    gives: Json
+    input_schema: Json
+    output_schema: Json
 
 
-def _takes(target: str | None, properties: Json, required: Sequence[str] = (), **more: Any) -> Json:
-    """Its own properties, and a target given by path or by id."""
+def _input_schema(target: str | None, properties: Json, required: Sequence[str] = (), **more: Any) -> Json:
+    """Build an input schema with a target, addressed by path or by id, and further properties."""
     targets: Json = {}
     if target is not None:
         either = [f"{target}Path", f"{target}Id"]
         targets = {either[0]: _NAME, either[1]: _NAME}
         more = {"anyOf": [{"required": [each]} for each in either], **more}
-    return closed({**targets, **properties, "studioId": _STUDIO}, required, **more)
+    return closed_schema({**targets, **properties, "studioId": _STUDIO}, required, **more)
 
 
-def _gives(**properties: Json) -> Json:
-    rehearsed: Json = {"dryRun": _FLAG, "diffSummary": _TEXT, "path": _TEXT, "instanceId": _TEXT}
-    return {"type": "object", "properties": {**rehearsed, **properties}}
+def _output_schema(**properties: Json) -> Json:
+    common: Json = {"dryRun": _FLAG, "diffSummary": _TEXT, "path": _TEXT, "instanceId": _TEXT}
+    return {"type": "object", "properties": {**common, **properties}}
 
 
 _PAGE: Final[Json] = {"offset": _COUNT, "limit": _LIMIT, "count": _COUNT, "hasMore": _FLAG, "nextOffset": _COUNT}
@@ -73,10 +75,10 @@ TOOLS: Final = (
         "bridge_ping",
         "bridge.ping",
         "Ping Studio",
-        "Ask the Studio whether it is there.",
+        "Check that the Studio responds.",
         "read",
-        _takes(None, {}),
-        _gives(ok=_FLAG, placeId={"type": "number"}, studio=_FLAG),
+        _input_schema(None, {}),
+        _output_schema(ok=_FLAG, placeId={"type": "number"}, studio=_FLAG),
     ),
     Tool(
         "script_create",
@@ -84,7 +86,7 @@ TOOLS: Final = (
         "Create a script",
         "Create a script under a parent.",
         "write",
-        _takes(
+        _input_schema(
             "parent",
             {
                 "name": _NAME,
@@ -93,7 +95,7 @@ TOOLS: Final = (
             },
             ("name", "scriptType", "source"),
         ),
-        _gives(created=_FLAG, className=_TEXT),
+        _output_schema(created=_FLAG, className=_TEXT),
     ),
     Tool(
         "script_update",
@@ -101,8 +103,8 @@ TOOLS: Final = (
         "Update a script",
         "Replace a script's source.",
         "write",
-        _takes("script", {"source": _TEXT}, ("source",)),
-        _gives(updated=_FLAG),
+        _input_schema("script", {"source": _TEXT}, ("source",)),
+        _output_schema(updated=_FLAG),
     ),
     Tool(
         "script_delete",
@@ -110,8 +112,8 @@ TOOLS: Final = (
         "Delete a script",
         "Delete a script.",
         "write",
-        _takes("script", {}),
-        _gives(deleted=_FLAG),
+        _input_schema("script", {}),
+        _output_schema(deleted=_FLAG),
     ),
     Tool(
         "script_get_source",
@@ -119,25 +121,28 @@ TOOLS: Final = (
         "Read a script",
         "Read a script's source.",
         "read",
-        _takes("script", {}),
-        _gives(className=_TEXT, source=_TEXT),
+        _input_schema("script", {}),
+        _output_schema(className=_TEXT, source=_TEXT),
     ),
     Tool(
         "script_execute",
         "script.execute",
         "Execute a script",
-        "Require a script as a module and, with functionName, call that function of what it returns.",
+        "Require a script as a module and, with functionName, call that function of the returned table.",
         "write",
-        _takes(
+        _input_schema(
             "script",
             {
                 "functionName": _NAME,
                 "args": {"type": "array", "description": "Only used with functionName."},
-                "forceRequire": {"type": "boolean", "description": "Load it anew, past Roblox's cache of modules."},
-                "expectReturn": {"type": "boolean", "description": "Fail when it returns nil."},
+                "forceRequire": {
+                    "type": "boolean",
+                    "description": "Reload the module, bypassing Roblox's module cache.",
+                },
+                "expectReturn": {"type": "boolean", "description": "Fail when the return value is nil."},
             },
         ),
-        _gives(executed=_FLAG, called=_FLAG, returnValue={}),
+        _output_schema(executed=_FLAG, called=_FLAG, returnValue={}),
     ),
     Tool(
         "instance_create",
@@ -145,8 +150,8 @@ TOOLS: Final = (
         "Create an instance",
         "Create an instance of a class under a parent.",
         "write",
-        _takes("parent", {"className": _NAME, "name": _NAME}, ("className", "name")),
-        _gives(created=_FLAG, className=_TEXT),
+        _input_schema("parent", {"className": _NAME, "name": _NAME}, ("className", "name")),
+        _output_schema(created=_FLAG, className=_TEXT),
     ),
     Tool(
         "instance_set_property",
@@ -154,60 +159,60 @@ TOOLS: Final = (
         "Set a property",
         "Set one property of an instance.",
         "write",
-        _takes("instance", {"propertyName": _NAME, "value": _VALUE}, ("propertyName", "value")),
-        _gives(updated=_FLAG, propertyName=_TEXT),
+        _input_schema("instance", {"propertyName": _NAME, "value": _VALUE}, ("propertyName", "value")),
+        _output_schema(updated=_FLAG, propertyName=_TEXT),
     ),
     Tool(
         "instance_delete",
         "instance.delete",
         "Delete an instance",
-        "Delete an instance and all below it.",
+        "Delete an instance and its descendants.",
         "write",
-        _takes("instance", {}),
-        _gives(deleted=_FLAG),
+        _input_schema("instance", {}),
+        _output_schema(deleted=_FLAG),
     ),
     Tool(
         "instance_get",
         "instance.get",
-        "Look at an instance",
-        "An instance's name, class, path and number of children.",
+        "Get an instance",
+        "Return an instance's name, class, path and number of children.",
         "read",
-        _takes("instance", {}),
-        _gives(instance=_INSTANCE),
+        _input_schema("instance", {}),
+        _output_schema(instance=_INSTANCE),
     ),
     Tool(
         "instance_list_children",
         "instance.list_children",
         "List children",
-        "The children of an instance, page by page.",
+        "List the children of an instance, with paging.",
         "read",
-        _takes("parent", {"limit": _LIMIT, "offset": _COUNT}),
-        _gives(parentPath=_TEXT, total=_COUNT, children={"type": "array", "items": _INSTANCE}, **_PAGE),
+        _input_schema("parent", {"limit": _LIMIT, "offset": _COUNT}),
+        _output_schema(parentPath=_TEXT, total=_COUNT, children={"type": "array", "items": _INSTANCE}, **_PAGE),
     ),
     Tool(
         "instance_find",
         "instance.find",
         "Find instances",
-        "Descendants whose name contains a text, or whose class is given, page by page.",
+        "Find descendants by a part of their name or by class, with paging.",
         "read",
-        closed(
+        closed_schema(
             {
                 "rootPath": _NAME,
                 "rootId": _NAME,
                 "nameContains": _NAME,
                 "className": _NAME,
                 "limit": _LIMIT,
-                "maxResults": {**_LIMIT, "description": "Another name of limit; send one of them."},
+                "maxResults": {**_LIMIT, "description": "Alias of limit; do not send both."},
                 "offset": _COUNT,
                 "studioId": _STUDIO,
             },
             **_FIND_RULES,
         ),
-        _gives(rootPath=_TEXT, truncated=_FLAG, matches={"type": "array", "items": _INSTANCE}, **_PAGE),
+        _output_schema(rootPath=_TEXT, truncated=_FLAG, matches={"type": "array", "items": _INSTANCE}, **_PAGE),
     ),
 )
 
-STUDIOS: Final[Json] = {
+STUDIO_LIST_SCHEMA: Final[Json] = {
     "type": "object",
     "properties": {"studios": {"type": "array", "items": {"type": "object"}}},
     "required": ["studios"],

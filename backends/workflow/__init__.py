@@ -1,4 +1,8 @@
-"""Workflows: steps over every backend, each through the whole path, in runs that outlive the call and the process."""
+"""The `workflow` backend: runs sequences of tool calls over all backends.
+
+Each step is an ordinary call through all stages of the gateway. A run continues after the client's call ends and
+resumes after a restart.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -10,17 +14,17 @@ from mcp.server.context import ServerRequestContext
 from mcp.types import CallToolRequestParams, ListToolsResult, PaginatedRequestParams
 
 from backends.gox import registry
-from backends.gox.action import MIGRATIONS, WORDS
+from backends.gox.action import ERROR_CODES, MIGRATIONS
 from backends.gox.resources import add_resources
 from backends.workflow.options import Options
 from backends.workflow.recovery import Recovery
 from backends.workflow.runner import Runner
-from backends.workflow.tools import Tools, listed
+from backends.workflow.tools import WorkflowTools, tool_definitions
 from gateway.contract import Host, Json, Manifest
 
 manifest = Manifest(
     error_style="protocol",
-    codes=WORDS,
+    codes=ERROR_CODES,
     options=Options,
     store="gox",
     uri_prefixes=("gox://",),
@@ -32,29 +36,29 @@ manifest = Manifest(
 _MARGIN = 60.0
 
 
-def server(home: Host) -> Server[Any]:
-    """`workflow`, and the resources of the contract."""
-    runner = Runner(home, home.options)
-    options: Options = home.options
-    recovery = Recovery(home, runner, options.max_step_timeout + options.max_backoff + _MARGIN)
-    tools = Tools(home, runner, recovery)
+def server(host: Host) -> Server[Any]:
+    """Build the `workflow` backend with its tools and the `gox://` resources."""
+    runner = Runner(host, host.options)
+    options: Options = host.options
+    recovery = Recovery(host, runner, options.max_step_timeout + options.max_backoff + _MARGIN)
+    tools = WorkflowTools(host, runner, recovery)
 
     async def list_tools(ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=listed())
+        return ListToolsResult(tools=tool_definitions())
 
     async def call_tool(ctx: ServerRequestContext[Any], params: CallToolRequestParams) -> Json:
         return await tools.call(ctx, params.name, params.arguments or {})
 
     @asynccontextmanager
     async def lifespan(server: Server[Any]) -> AsyncGenerator[None]:
-        # Its tools are no actions: they count for nothing, and a step may name them.
-        async with registry.joined(home, registry.Part("", frozenset())):
-            looking = asyncio.create_task(recovery.of_all())
+        # Registered without actions: workflow tools do not count in `actionsCount`.
+        async with registry.register(host, registry.Member("", frozenset())):
+            recovery_task = asyncio.create_task(recovery.run_forever())
             yield
-            looking.cancel()
+            recovery_task.cancel()
 
     made = Server[Any]("workflow", on_list_tools=list_tools, lifespan=lifespan)
-    # Registered by hand: the handler answers a plain object, which the constructor's type does not admit.
+    # The handler returns a plain object, which the type of the `Server` constructor does not allow.
     made.add_request_handler("tools/call", CallToolRequestParams, call_tool)
-    add_resources(made, home)
+    add_resources(made, host)
     return made

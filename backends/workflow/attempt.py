@@ -1,4 +1,4 @@
-"""One attempt at one step: a call through the whole path, and its output or fault."""
+"""One attempt at one workflow step: calls the tool and returns its output or raises a fault."""
 
 import asyncio
 from typing import Any, Final, cast
@@ -13,12 +13,12 @@ _MAX_MESSAGE: Final = 2000
 _KINDS: Final = {kind.value: kind for kind in Kind}
 
 
-async def attempt(home: Host, caller: Caller, step: Step, arguments: Json, meta: Json) -> Any:
-    """The step's output. Raises `Fault`, whatever went wrong."""
+async def attempt(host: Host, caller: Caller, step: Step, arguments: Json, meta: Json) -> Any:
+    """Call the step's tool and return its output. Every failure is raised as a `Fault`."""
     scope = asyncio.timeout(step.timeout)
     try:
         async with scope:
-            return output_of(await home.invoke(caller, step.action, arguments, meta))
+            return extract_output(await host.invoke(caller, step.action, arguments, meta))
     except TimeoutError as exc:
         if not scope.expired():
             raise
@@ -28,28 +28,28 @@ async def attempt(home: Host, caller: Caller, step: Step, arguments: Json, meta:
         raise Fault(kind, exc.message[:_MAX_MESSAGE]) from exc
 
 
-def output_of(result: Json) -> Any:
-    """What the tool gave: an action's output, else what is structured, else its text. Raises `Fault` for a failure."""
+def extract_output(result: Json) -> Any:
+    """Return an action's output, else the structured content, else the text. Raises `Fault` for an error result."""
     structured = result.get("structuredContent")
     if result.get("isError"):
-        raise _failure(structured, result)
+        raise _to_fault(structured, result)
     if not isinstance(structured, dict):
-        return structured if structured is not None else {"text": _text(result)}
-    known = cast("Json", structured)
-    return known["output"] if known.keys() == _ENVELOPE else known
+        return structured if structured is not None else {"text": _join_text(result)}
+    content = cast("Json", structured)
+    return content["output"] if content.keys() == _ENVELOPE else content
 
 
-def _failure(structured: Any, result: Json) -> Fault:
+def _to_fault(structured: Any, result: Json) -> Fault:
     error: Any = cast("Json", structured).get("error") if isinstance(structured, dict) else None
-    said = cast("Json", error) if isinstance(error, dict) else {}
+    reported = cast("Json", error) if isinstance(error, dict) else {}
     return Fault(
-        _KINDS.get(str(said.get("kind")), Kind.INTERNAL),
-        str(said.get("message") or _text(result) or "the tool failed")[:_MAX_MESSAGE],
-        retryable=said.get("retryable") is True,
+        _KINDS.get(str(reported.get("kind")), Kind.INTERNAL),
+        str(reported.get("message") or _join_text(result) or "the tool failed")[:_MAX_MESSAGE],
+        retryable=reported.get("retryable") is True,
     )
 
 
-def _text(result: Json) -> str:
+def _join_text(result: Json) -> str:
     blocks: list[Any] = result.get("content") or []
     texts = [cast("Json", block).get("text") for block in blocks if isinstance(block, dict)]
     return "\n".join(text for text in texts if isinstance(text, str))

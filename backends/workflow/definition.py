@@ -1,39 +1,39 @@
-"""A workflow as it was asked for, checked and with every default filled in."""
+"""Workflow definitions: the JSON schema, and the parser that validates a definition and fills in defaults."""
 
 from dataclasses import dataclass
 from typing import Any, Final
 
-from backends.gox.action import closed
+from backends.gox.action import closed_schema
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
 MAX_NAME: Final = 200
-"""Characters of an id: they stand in every line of a log."""
+"""Maximum length of an id; ids are repeated in every log line."""
 _MILLISECONDS: Final[Json] = {"type": "integer", "minimum": 0}
 
-STEP_SCHEMA: Final[Json] = closed(
+STEP_SCHEMA: Final[Json] = closed_schema(
     {
-        "id": {"type": "string", "maxLength": MAX_NAME, "description": "By default step-<n>."},
+        "id": {"type": "string", "maxLength": MAX_NAME, "description": "Default: step-<n>."},
         "actionId": {
             "type": "string",
             "minLength": 1,
             "maxLength": MAX_NAME,
-            "description": "Any tool that you may call, as namespace.tool.",
+            "description": "A tool that you are allowed to call, as namespace.tool.",
         },
         "input": {
             "type": "object",
-            "description": "Its arguments. ${steps.<id>.output.<path>} stands for what an earlier step gave.",
+            "description": "The arguments. ${steps.<id>.output.<path>} inserts the output of an earlier step.",
         },
         "timeoutMs": _MILLISECONDS,
-        "retry": closed({"maxAttempts": {"type": "integer", "minimum": 0}, "backoffMs": _MILLISECONDS}),
-        "when": closed(
+        "retry": closed_schema({"maxAttempts": {"type": "integer", "minimum": 0}, "backoffMs": _MILLISECONDS}),
+        "when": closed_schema(
             {"stepId": {"type": "string", "minLength": 1}, "path": {"type": "string"}, "equals": {}},
             required=("stepId", "equals"),
         ),
     },
     required=("actionId",),
 )
-SCHEMA: Final[Json] = closed(
+SCHEMA: Final[Json] = closed_schema(
     {
         "id": {"type": "string", "minLength": 1, "maxLength": MAX_NAME},
         "steps": {"type": "array", "minItems": 1, "items": STEP_SCHEMA},
@@ -52,8 +52,8 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class When:
-    """The step runs only if an earlier one's output, at that path, equals this."""
+class StepCondition:
+    """The step runs only if the output of an earlier step at `path` equals `equals`."""
 
     step_id: str
     path: str
@@ -68,7 +68,7 @@ class Step:
     timeout: float
     attempts: int
     backoff: float
-    when: When | None
+    when: StepCondition | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +77,24 @@ class Definition:
     steps: tuple[Step, ...]
 
 
-def parse(given: Json, limits: Limits) -> Definition:
-    """Raises `Fault(INVALID_INPUT)`. The schema has been checked before."""
-    name = given["id"].strip()
+def parse(raw: Json, limits: Limits) -> Definition:
+    """Parse a definition that already matches `SCHEMA`. Raises `Fault(INVALID_INPUT)`."""
+    name = raw["id"].strip()
     if not name:
         raise _invalid("definition.id is required", "definition.id", "required")
-    steps: list[Json] = given["steps"]
+    steps: list[Json] = raw["steps"]
     if len(steps) > limits.max_steps:
         raise _invalid(f"a workflow has at most {limits.max_steps} steps", "definition.steps", "maxItems")
     parsed: dict[str, Step] = {}
     for number, raw in enumerate(steps, 1):
-        step = _step(raw, number, limits, parsed)
+        step = _parse_step(raw, number, limits, parsed)
         if step.id in parsed:
             raise _invalid(f"duplicate step id {step.id!r}", f"definition.steps.{number - 1}.id", "unique")
         parsed[step.id] = step
     return Definition(name, tuple(parsed.values()))
 
 
-def _step(raw: Json, number: int, limits: Limits, earlier: dict[str, Step]) -> Step:
+def _parse_step(raw: Json, number: int, limits: Limits, earlier: dict[str, Step]) -> Step:
     at = f"definition.steps.{number - 1}"
     action = raw["actionId"].strip()
     if not action:
@@ -107,26 +107,27 @@ def _step(raw: Json, number: int, limits: Limits, earlier: dict[str, Step]) -> S
         id=(raw.get("id") or "").strip() or f"step-{number}",
         action=action,
         input=raw.get("input") or {},
-        timeout=_seconds(raw.get("timeoutMs"), limits.max_timeout, f"{at}.timeoutMs") or limits.default_timeout,
+        timeout=_parse_milliseconds(raw.get("timeoutMs"), limits.max_timeout, f"{at}.timeoutMs")
+        or limits.default_timeout,
         attempts=attempts,
-        backoff=_seconds(retry.get("backoffMs"), limits.max_backoff, f"{at}.retry.backoffMs"),
-        when=_when(raw.get("when"), earlier, at),
+        backoff=_parse_milliseconds(retry.get("backoffMs"), limits.max_backoff, f"{at}.retry.backoffMs"),
+        when=_parse_condition(raw.get("when"), earlier, at),
     )
 
 
-def _when(raw: Json | None, earlier: dict[str, Step], at: str) -> When | None:
+def _parse_condition(raw: Json | None, earlier: dict[str, Step], at: str) -> StepCondition | None:
     if raw is None:
         return None
     step_id = raw["stepId"].strip()
     if step_id not in earlier:
         raise _invalid(f"when.stepId {step_id!r} names no earlier step", f"{at}.when.stepId", "earlierStep")
-    return When(step_id, raw.get("path") or "", raw["equals"])
+    return StepCondition(step_id, raw.get("path") or "", raw["equals"])
 
 
-def _seconds(milliseconds: int | None, most: float, at: str) -> float:
+def _parse_milliseconds(milliseconds: int | None, maximum: float, at: str) -> float:
     seconds = (milliseconds or 0) / 1000
-    if seconds > most:
-        raise _invalid(f"{at.rpartition('.')[2]} is at most {most * 1000:g}", at, "maximum")
+    if seconds > maximum:
+        raise _invalid(f"{at.rpartition('.')[2]} is at most {maximum * 1000:g}", at, "maximum")
     return seconds
 
 

@@ -1,4 +1,4 @@
-"""Runs of a tenant as a list, newest first: also those of which only the record in the log of runs is left."""
+"""Lists a tenant's workflow runs, newest first, including pruned runs that remain only in the run log."""
 
 import re
 from typing import Any, Final
@@ -16,55 +16,55 @@ _COLUMNS: Final = (
 _ONE: Final = text(f"SELECT {_COLUMNS} AND r.run_id = :run_id")  # only our own columns
 _PAGE: Final = text(
     f"SELECT {_COLUMNS} AND (:status = '' OR r.status = :status)"
-    " ORDER BY r.started_at DESC, r.run_id DESC LIMIT :most OFFSET :start"
+    " ORDER BY r.started_at DESC, r.run_id DESC LIMIT :limit OFFSET :start"
 )
 _PROGRESS: Final = re.compile(r"steps=(\d+)/(\d+)")
 
 
-async def page(store: Store, status: str, limit: int, cursor: str | None) -> Json:
-    """One page of snapshots. Raises `Fault(INVALID_INPUT)` for a cursor that is none."""
-    start = _offset(cursor)
-    row = {"status": status.strip().lower(), "most": limit + 1, "start": start}
+async def read_page(store: Store, status: str, limit: int, cursor: str | None) -> Json:
+    """Return one page of snapshots. Raises `Fault(INVALID_INPUT)` for an invalid cursor."""
+    start = _parse_cursor(cursor)
+    row = {"status": status.strip().lower(), "limit": limit + 1, "start": start}
     async with store.transaction() as connection:
         found = (await connection.execute(_PAGE, row)).all()
-    shown: Json = {"runs": [_snapshot(each) for each in found[:limit]]}
+    shown: Json = {"runs": [_to_snapshot(each) for each in found[:limit]]}
     if len(found) > limit:
         shown["nextCursor"] = str(start + limit)
     return shown
 
 
-async def recall(store: Store, run_id: str) -> Json | None:
-    """The snapshot of a run of which only its record is left."""
+async def find_record(store: Store, run_id: str) -> Json | None:
+    """Return the snapshot of a run from its run-log record, or None if there is no record."""
     async with store.transaction() as connection:
         row = (await connection.execute(_ONE, {"run_id": run_id})).one_or_none()
-    return _snapshot(row) if row is not None else None
+    return _to_snapshot(row) if row is not None else None
 
 
-def lines(snapshot: Json) -> list[Json]:
-    """What is left of its log."""
+def summary_log(snapshot: Json) -> list[Json]:
+    """Return log lines for a pruned run, derived from its snapshot."""
     status = snapshot["status"]
-    begun = {"timestamp": snapshot["startedAt"], "level": "info", "message": "workflow started"}
+    started = {"timestamp": snapshot["startedAt"], "level": "info", "message": "workflow started"}
     if "endedAt" not in snapshot:
-        return [begun]
+        return [started]
     level = "error" if status == "failed" else "info"
-    return [begun, {"timestamp": snapshot["endedAt"], "level": level, "message": f"workflow {status}"}]
+    return [started, {"timestamp": snapshot["endedAt"], "level": level, "message": f"workflow {status}"}]
 
 
-def _offset(cursor: str | None) -> int:
+def _parse_cursor(cursor: str | None) -> int:
     if cursor is None or cursor == "":
         return 0
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
         details = {"validation_path": "input.cursor", "validation_rule": "cursor"}
-        raise Fault(Kind.INVALID_INPUT, "cursor is not one of ours", details=details)
+        raise Fault(Kind.INVALID_INPUT, "cursor is invalid: use the nextCursor of the previous page", details=details)
     return int(cursor)
 
 
-def _snapshot(row: Row[Any]) -> Json:
+def _to_snapshot(row: Row[Any]) -> Json:
     completed, total = row.completed_steps, row.total_steps
     if total is None:
         match = _PROGRESS.fullmatch(row.diff_summary)
         completed, total = (int(match[1]), int(match[2])) if match else (0, 0)
-    shown: Json = {
+    snapshot: Json = {
         "runId": row.run_id,
         "workflowId": row.name,
         "correlationId": row.correlation_id,
@@ -75,7 +75,7 @@ def _snapshot(row: Row[Any]) -> Json:
         "cancelRequested": bool(row.cancel_requested) or row.status == "canceled",
     }
     if row.ended_at is not None:
-        shown["endedAt"] = row.ended_at
+        snapshot["endedAt"] = row.ended_at
     if row.error_code is not None:
-        shown["lastError"] = {"code": row.error_code, "message": row.error_message or ""}
-    return shown
+        snapshot["lastError"] = {"code": row.error_code, "message": row.error_message or ""}
+    return snapshot

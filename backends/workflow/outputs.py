@@ -1,4 +1,4 @@
-"""What the steps of a run gave, kept for later ones: as text, and no more than a run may keep."""
+"""The outputs of a run's steps, stored as JSON text for later steps up to a size limit."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -8,36 +8,36 @@ from gateway.errors import Fault, Kind
 
 
 class Outputs(Mapping[str, Any]):
-    """By step. Reading one that was too large to be kept raises `Fault(TOO_LARGE)`."""
+    """Step outputs by step id. Reading an output that was too large to store raises `Fault(TOO_LARGE)`."""
 
-    def __init__(self, kept: Mapping[str, str | None], max_bytes: int) -> None:
-        """`kept`: JSON texts of earlier steps, None for what was not kept."""
-        self._kept = dict(kept)
+    def __init__(self, stored: Mapping[str, str | None], max_bytes: int) -> None:
+        """`stored`: JSON texts of earlier steps; None for an output that was not stored."""
+        self._stored = dict(stored)
         self._max_bytes = max_bytes
-        # Texts, not objects: these may take twenty times the memory.
-        self._left = max_bytes - sum(len(text) for text in kept.values() if text is not None)
+        # Stored as text: parsed objects can take twenty times the memory.
+        self._remaining_bytes = max_bytes - sum(len(text) for text in stored.values() if text is not None)
 
     def add(self, step_id: str, output: Any) -> str | None:
-        """The text to keep, or None when the run has no room for it."""
+        """Store an output and return its JSON text, or None when it exceeds the remaining size."""
         text = json.dumps(output)
-        kept = text if len(text) <= self._left else None
-        self._left -= len(text) if kept is not None else 0
-        self._kept[step_id] = kept
-        return kept
+        stored = text if len(text) <= self._remaining_bytes else None
+        self._remaining_bytes -= len(text) if stored is not None else 0
+        self._stored[step_id] = stored
+        return stored
 
     def __getitem__(self, step_id: str) -> Any:
-        text = self._kept[step_id]
+        text = self._stored[step_id]
         if text is None:
             raise Fault(
                 Kind.TOO_LARGE,
-                f"The output of step {step_id!r} was not kept: a run keeps {self._max_bytes} bytes of outputs.",
+                f"The output of step {step_id!r} was not stored: the limit is {self._max_bytes} bytes per run.",
                 details={"stepId": step_id, "max_bytes": self._max_bytes},
-                suggested_fix="Have the step give less, such as fewer items.",
+                suggested_fix="Reduce the output of the step, for example by requesting fewer items.",
             )
         return json.loads(text)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._kept)
+        return iter(self._stored)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._stored)

@@ -1,4 +1,4 @@
-"""Runs whose worker died are taken over: at the start, ever after, and before a call looks at them."""
+"""Takes over workflow runs whose worker died: at startup, periodically, and before each workflow tool call."""
 
 import asyncio
 import logging
@@ -14,62 +14,69 @@ from gateway.contract import Caller, Host
 
 log = logging.getLogger("gatehouse.workflow")
 
-_LOOK_AGAIN: Final = 60.0
+_CHECK_INTERVAL: Final = 60.0
 
 
 class Recovery:
-    def __init__(self, home: Host, runner: Runner, silence: float) -> None:
-        """`silence`: longer than that no run that goes on says nothing in its log."""
-        self._home = home
+    """Finds interrupted runs and hands them to the runner."""
+
+    def __init__(self, host: Host, runner: Runner, silence_timeout: float) -> None:
+        """`silence_timeout`: longest time that an active run can go without writing a log line."""
+        self._host = host
         self._runner = runner
-        self._silence = silence
-        self._looked: dict[str, float] = {}
-        self._looking: dict[str, asyncio.Lock] = {}
+        self._silence_timeout = silence_timeout
+        self._next_check: dict[str, float] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
 
-    async def of_all(self) -> None:
-        """For as long as the gateway runs: every tenant's. At the start at once; later only what has fallen silent,
-        since a worker that cannot be asked may be a process beside this one that is about to leave."""
-        look = self.of
+    async def run_forever(self) -> None:
+        """Recover the runs of all tenants at startup, then check periodically for runs without recent log lines.
+
+        The periodic check ignores runs with recent log lines: a worker that does not answer may be a process of the
+        same gateway that is still draining.
+        """
+        recover = self.ensure_recovered
         while True:
-            with _going_on():
-                for tenant in await self._home.tenants():
-                    with _going_on():
-                        await look(tenant)
-            look = self._of_silent
-            await asyncio.sleep(_LOOK_AGAIN)
+            with _log_errors():
+                for tenant in await self._host.tenants():
+                    with _log_errors():
+                        await recover(tenant)
+            recover = self._recover_silent
+            await asyncio.sleep(_CHECK_INTERVAL)
 
-    async def of(self, tenant: str) -> None:
-        """Whoever comes while somebody else is at it waits, and finds the runs taken over."""
-        if self._seen(tenant):
+    async def ensure_recovered(self, tenant: str) -> None:
+        """Recover the tenant's runs unless that was done recently. Concurrent callers wait for the first one."""
+        if self._is_recent(tenant):
             return
-        async with self._turn(tenant):
-            if not self._seen(tenant):
+        async with self._lock(tenant):
+            if not self._is_recent(tenant):
                 await self._recover(tenant, 0.0)
-                self._looked[tenant] = time.monotonic() + _LOOK_AGAIN
+                self._next_check[tenant] = time.monotonic() + _CHECK_INTERVAL
 
-    async def _of_silent(self, tenant: str) -> None:
-        async with self._turn(tenant):
-            await self._recover(tenant, self._silence)
+    async def _recover_silent(self, tenant: str) -> None:
+        async with self._lock(tenant):
+            await self._recover(tenant, self._silence_timeout)
 
-    def _turn(self, tenant: str) -> asyncio.Lock:
-        return self._looking.setdefault(tenant, asyncio.Lock())
+    def _lock(self, tenant: str) -> asyncio.Lock:
+        return self._locks.setdefault(tenant, asyncio.Lock())
 
-    def _seen(self, tenant: str) -> bool:
-        return time.monotonic() < self._looked.get(tenant, 0.0)
+    def _is_recent(self, tenant: str) -> bool:
+        return time.monotonic() < self._next_check.get(tenant, 0.0)
 
     async def _recover(self, tenant: str, silent_for: float) -> None:
-        store = self._home.store(Caller(tenant, "workflow", "service"))
-        for run in await run_store.running(store, silent_for):
-            if self._runner.live(run.run_id) is not None or await registry.alive(self._home, run.worker):
+        store = self._host.store(Caller(tenant, "workflow", "service"))
+        for run in await run_store.list_running(store, silent_for):
+            if self._runner.active_run(run.run_id) is not None or await registry.is_worker_alive(
+                self._host, run.worker
+            ):
                 continue
-            if await run_store.claim(store, run, self._home.bus.worker):
+            if await run_store.claim(store, run, self._host.bus.worker):
                 await self._runner.take_over(store, run)
 
 
 @contextmanager
-def _going_on() -> Generator[None]:
-    """One store that cannot be read must not leave the runs of all others lying."""
+def _log_errors() -> Generator[None]:
+    """Log an exception and continue: an unreadable store must not block the recovery of other tenants."""
     try:
         yield
     except Exception:
-        log.exception("interrupted runs could not be looked for")
+        log.exception("workflow recovery failed; retry after %g s", _CHECK_INTERVAL)

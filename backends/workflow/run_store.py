@@ -1,4 +1,4 @@
-"""A tenant's workflow runs as rows: what is known of each run outlives the process that runs it."""
+"""Persistent state of a tenant's workflow runs; used by the runner, recovery and the workflow tools."""
 
 import json
 from dataclasses import dataclass, fields
@@ -44,28 +44,28 @@ _DROP_STEPS: Final = text("DELETE FROM workflow_steps WHERE run_id = :run_id")
 _STALE: Final = text(
     "SELECT run_id FROM workflow_runs WHERE status <> 'running' AND (ended_at < :before OR run_id NOT IN"
     " (SELECT run_id FROM (SELECT run_id FROM workflow_runs WHERE status <> 'running' ORDER BY started_at DESC,"
-    " run_id DESC LIMIT :most) AS newest))"
+    " run_id DESC LIMIT :max_runs) AS newest))"
 )
-_FORGET: Final = tuple(
+_DELETE_RUN: Final = tuple(
     text(f"DELETE FROM {table} WHERE run_id = :run_id")  # noqa: S608  # only our own tables
     for table in ("workflow_steps", "workflow_logs", "workflow_runs")
 )
 
 
-class Lost(Exception):
-    """Another worker has taken the run over: it is no longer ours to write to."""
+class RunTakenOver(Exception):
+    """Another worker has taken over the run; this worker must stop writing to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """On whose behalf a run works, and how; kept with it, but for any secret."""
+    """The caller and the control flags of a run. Stored with the run; contains no secrets."""
 
     caller: Caller
     actor: str | None
     dry_run: bool
     approved: bool
     traceparent: str | None = None
-    """Of the call that began it: its steps stand below that one, whoever carries them on."""
+    """Trace context of the call that started the run; the parent of every step, on any worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +85,10 @@ class Run:
     control: Control
     worker: str
     taken_over: int
-    """How often since its last step ended."""
+    """Number of takeovers since the last completed step."""
 
     def snapshot(self) -> Json:
-        shown: Json = {
+        snapshot: Json = {
             "runId": self.run_id,
             "workflowId": self.workflow_id,
             "correlationId": self.correlation_id,
@@ -99,10 +99,10 @@ class Run:
             "cancelRequested": self.cancel_requested,
         }
         if self.ended_at is not None:
-            shown["endedAt"] = self.ended_at
+            snapshot["endedAt"] = self.ended_at
         if self.error_code is not None:
-            shown["lastError"] = {"code": self.error_code, "message": self.error_message or ""}
-        return shown
+            snapshot["lastError"] = {"code": self.error_code, "message": self.error_message or ""}
+        return snapshot
 
 
 async def insert(
@@ -112,9 +112,9 @@ async def insert(
     definition: Json,
     control: Control,
     worker: str,
-    most: int,
+    max_running: int,
 ) -> None:
-    """Begin a run. Raises `Fault(RATE_LIMITED)` when as many run already as may."""
+    """Insert a new run. Raises `Fault(RATE_LIMITED)` when `max_running` runs are active."""
     name: str = definition["id"].strip()
     row: Json = {
         "run_id": run_id,
@@ -122,44 +122,44 @@ async def insert(
         "correlation_id": correlation_id,
         "total": len(definition["steps"]),
         "definition": json.dumps(definition),
-        "control": json.dumps(_control_row(control)),
+        "control": json.dumps(_from_control(control)),
         "worker": worker,
     }
     async with store.transaction() as connection:
-        if (await connection.execute(_COUNT)).scalar_one() >= most:
-            message = f"workflow concurrency limit reached (max {most})"
-            raise Fault(Kind.RATE_LIMITED, message, details={"max": most}, retry_after=1.0)
-        row["at"] = await runlog.start_in(connection, run_id, correlation_id, "workflow", name, worker)
+        if (await connection.execute(_COUNT)).scalar_one() >= max_running:
+            message = f"workflow concurrency limit reached (max {max_running})"
+            raise Fault(Kind.RATE_LIMITED, message, details={"max": max_running}, retry_after=1.0)
+        row["at"] = await runlog.start_in_transaction(connection, run_id, correlation_id, "workflow", name, worker)
         await connection.execute(_INSERT, row)
 
 
 async def find(store: Store, run_id: str) -> Run | None:
     async with store.transaction() as connection:
         row = (await connection.execute(_ONE, {"run_id": run_id})).one_or_none()
-    return _run(row) if row is not None else None
+    return _to_run(row) if row is not None else None
 
 
-async def running(store: Store, silent_for: float = 0.0) -> list[Run]:
-    """Those that have not ended; with `silent_for` those of which nothing was heard for so many seconds."""
-    statement, row = (_SILENT, {"since": runlog.ago(silent_for)}) if silent_for else (_RUNNING, {})
+async def list_running(store: Store, silent_for: float = 0.0) -> list[Run]:
+    """Return the running runs; with `silent_for`, only those without a log line in the last `silent_for` seconds."""
+    statement, row = (_SILENT, {"since": runlog.timestamp_before(silent_for)}) if silent_for else (_RUNNING, {})
     async with store.transaction() as connection:
-        return [_run(each) for each in await connection.execute(statement, row)]
+        return [_to_run(each) for each in await connection.execute(statement, row)]
 
 
 async def claim(store: Store, run: Run, worker: str) -> bool:
-    """Take over a run whose worker is gone; False when somebody else was faster."""
+    """Take over a run of a dead worker. Returns False when another worker has already taken it."""
     row = {"run_id": run.run_id, "before": run.worker, "worker": worker}
     async with store.transaction() as connection:
         return (await connection.execute(_CLAIM, row)).rowcount > 0
 
 
 async def request_cancel(store: Store, run_id: str) -> bool:
-    """False when the run is not running."""
+    """Request cancellation. Returns False when the run is not running."""
     async with store.transaction() as connection:
         return (await connection.execute(_CANCEL, {"run_id": run_id})).rowcount > 0
 
 
-async def cancel_requested(store: Store, run_id: str) -> bool:
+async def is_cancel_requested(store: Store, run_id: str) -> bool:
     async with store.transaction() as connection:
         return bool((await connection.execute(_CANCELED, {"run_id": run_id})).scalar_one_or_none())
 
@@ -173,61 +173,68 @@ async def end(
     code: str | None,
     message: str | None,
 ) -> None:
-    """What only its steps needed is dropped. Raises `Lost`, which takes the record of its end back, too."""
+    """Store the end of a run and delete its step outputs.
+
+    Raises `RunTakenOver`; the transaction must then be rolled back, with the run-log record.
+    """
     progress = f"steps={completed}/{run.total_steps}"
-    at = await runlog.end_in(connection, run.run_id, status, progress, code, message)
+    at = await runlog.end_in_transaction(connection, run.run_id, status, progress, code, message)
     row = {"run_id": run.run_id, "status": status, "at": at, "code": code, "message": message, "worker": worker}
     if not (await connection.execute(_END, row)).rowcount:
-        raise Lost
+        raise RunTakenOver
     await connection.execute(_DROP_STEPS, {"run_id": run.run_id})
 
 
 async def add_step(
     connection: AsyncConnection, run_id: str, worker: str, position: int, step_id: str, status: str, output: str | None
 ) -> None:
-    """What a step came to, with the text of its output if that is kept; skipped ones count as completed.
+    """Record the result of a step and its stored output, if any. A skipped step counts as completed.
 
-    Raises `Lost`.
+    Raises `RunTakenOver`.
     """
     done = {"run_id": run_id, "worker": worker, "completed": position + 1}
     if not (await connection.execute(_COMPLETED, done)).rowcount:
-        raise Lost
+        raise RunTakenOver
     row = {"run_id": run_id, "position": position, "step_id": step_id, "status": status}
     await connection.execute(_STEP, {**row, "output": output})
 
 
-async def outputs(store: Store, run_id: str) -> tuple[int, dict[str, str | None]]:
-    """How many steps are done, and what was kept of those that were not skipped."""
+async def load_outputs(store: Store, run_id: str) -> tuple[int, dict[str, str | None]]:
+    """Return the number of completed steps and the stored outputs of the steps that were not skipped."""
     async with store.transaction() as connection:
         rows = (await connection.execute(_STEPS, {"run_id": run_id})).all()
     return len(rows), {row.step_id: row.output for row in rows if row.status == "succeeded"}
 
 
-async def prune(store: Store, max_age: float, most: int) -> None:
-    """Forget runs that ended too long ago, and the oldest of too many; their records stay in the log of runs."""
+async def prune(store: Store, max_age: float, max_runs: int) -> None:
+    """Delete finished runs older than `max_age` and all but the newest `max_runs`. Run-log records remain."""
     async with store.transaction() as connection:
-        stale = (await connection.execute(_STALE, {"before": runlog.ago(max_age), "most": most})).scalars().all()
+        stale = (
+            (await connection.execute(_STALE, {"before": runlog.timestamp_before(max_age), "max_runs": max_runs}))
+            .scalars()
+            .all()
+        )
         for run_id in stale:
-            for statement in _FORGET:
+            for statement in _DELETE_RUN:
                 await connection.execute(statement, {"run_id": run_id})
 
 
-def _run(row: Row[Any]) -> Run:
-    known: Json = {name: getattr(row, name) for name in Run.__slots__}
-    known["control"] = _control(json.loads(row.control))
-    known["definition"] = json.loads(row.definition)
-    known["cancel_requested"] = bool(row.cancel_requested)
-    return Run(**known)
+def _to_run(row: Row[Any]) -> Run:
+    values: Json = {name: getattr(row, name) for name in Run.__slots__}
+    values["control"] = _to_control(json.loads(row.control))
+    values["definition"] = json.loads(row.definition)
+    values["cancel_requested"] = bool(row.cancel_requested)
+    return Run(**values)
 
 
-def _control(row: Json) -> Control:
-    who: Json = dict(row["caller"])
-    who |= {key: frozenset(who[key]) for key in ("groups", "scopes")}
-    caller = Caller(**who)
+def _to_control(row: Json) -> Control:
+    caller_fields: Json = dict(row["caller"])
+    caller_fields |= {key: frozenset(caller_fields[key]) for key in ("groups", "scopes")}
+    caller = Caller(**caller_fields)
     return Control(caller, row["actor"], row["dry_run"], row["approved"], row.get("traceparent"))
 
 
-def _control_row(control: Control) -> Json:
+def _from_control(control: Control) -> Json:
     caller = {each.name: getattr(control.caller, each.name) for each in fields(Caller) if each.init}
     return {
         "caller": {**caller, "groups": sorted(control.caller.groups), "scopes": sorted(control.caller.scopes)},

@@ -1,4 +1,4 @@
-"""Runs carry on by themselves: step after step through the whole path, every result noted before the next begins."""
+"""Executes workflow runs in the background, step by step; each result is stored before the next step starts."""
 
 import asyncio
 import itertools
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from backends.gox import registry
-from backends.gox.action import WORDS
+from backends.gox.action import ERROR_CODES
 from backends.workflow import logs, run_store
 from backends.workflow.attempt import attempt
 from backends.workflow.definition import Definition, Step, parse
-from backends.workflow.expressions import filled, holds
+from backends.workflow.expressions import is_met, resolve_references
 from backends.workflow.options import Options
 from backends.workflow.outputs import Outputs
 from backends.workflow.run_store import Control, Run
@@ -21,19 +21,19 @@ from gateway.errors import Fault, Kind
 
 log = logging.getLogger("gatehouse.workflow")
 
-_CANCEL: Final = "gox.workflow.cancel"
-_PATIENCE: Final = (0.1, 1.0, 5.0)
-_TAKE_OVERS: Final = 3
-_numbers = itertools.count(1)
+_CANCEL_TOPIC: Final = "gox.workflow.cancel"
+_END_RETRY_DELAYS: Final = (0.1, 1.0, 5.0)
+_MAX_TAKEOVERS: Final = 3
+_run_counter = itertools.count(1)
 
 
 class _Canceled(Exception):
-    """Somebody asked for it."""
+    """Cancellation of the run was requested."""
 
 
 @dataclass(eq=False, slots=True)
-class Live:
-    """A run of this worker: whoever waits for it waits for `changed`."""
+class ActiveRun:
+    """A run that this worker executes. To wait for progress, wait for `changed`."""
 
     run: Run
     completed: int = 0
@@ -41,156 +41,164 @@ class Live:
     canceled: asyncio.Event = field(default_factory=asyncio.Event)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         self.changed.set()
         self.changed = asyncio.Event()
 
 
 class Runner:
-    def __init__(self, home: Host, options: Options) -> None:
-        self._home = home
-        self._options = options
-        self._live: dict[str, Live] = {}
-        home.bus.respond(_CANCEL, self._cancel_here)
+    """Starts, resumes and cancels the runs of this worker."""
 
-    def live(self, run_id: str) -> Live | None:
-        return self._live.get(run_id)
+    def __init__(self, host: Host, options: Options) -> None:
+        self._host = host
+        self._options = options
+        self._active: dict[str, ActiveRun] = {}
+        host.bus.respond(_CANCEL_TOPIC, self._cancel_local)
+
+    def active_run(self, run_id: str) -> ActiveRun | None:
+        return self._active.get(run_id)
 
     async def start(self, definition: Json, correlation_id: str, control: Control) -> str:
-        """The id of a new run, which has begun."""
+        """Validate the definition, start a run, and return its id."""
         parsed = parse(definition, self._options.limits)
         for step in parsed.steps:
-            if not self._home.has_tool(control.caller, step.action):
+            if not self._host.has_tool(control.caller, step.action):
                 details = {"actionId": step.action, "stepId": step.id}
                 raise Fault(Kind.NOT_FOUND, f"action {step.action!r} is not registered", details=details)
-        store = self._home.store(control.caller)
+        store = self._host.store(control.caller)
         await run_store.prune(store, self._options.retention_ttl, self._options.retention_max_runs)
-        run_id, worker = f"wf-{time.time_ns()}-{next(_numbers)}", self._home.bus.worker
-        most = self._options.max_concurrent_runs
-        await run_store.insert(store, run_id, correlation_id, definition, control, worker, most)
+        run_id, worker = f"wf-{time.time_ns()}-{next(_run_counter)}", self._host.bus.worker
+        max_running = self._options.max_concurrent_runs
+        await run_store.insert(store, run_id, correlation_id, definition, control, worker, max_running)
         run = await run_store.find(store, run_id)
         assert run is not None
-        self._carry(run, parsed, resumed=False)
+        self._spawn(run, parsed, resumed=False)
         return run_id
 
     async def cancel(self, store: Store, run: Run) -> bool:
-        """Whether it was running, and now will end."""
+        """Request cancellation on the worker of the run. Returns False when the run has already ended."""
         if not await run_store.request_cancel(store, run.run_id):
             return False
-        await self._note(store, run.run_id, "info", "workflow cancel requested")
-        if run.worker == self._home.bus.worker:
-            await self._cancel_here({"run_id": run.run_id})
-        elif await registry.alive(self._home, run.worker):
-            await self._home.bus.request(run.worker, _CANCEL, {"run_id": run.run_id})
+        await self._log(store, run.run_id, "info", "workflow cancel requested")
+        if run.worker == self._host.bus.worker:
+            await self._cancel_local({"run_id": run.run_id})
+        elif await registry.is_worker_alive(self._host, run.worker):
+            await self._host.bus.request(run.worker, _CANCEL_TOPIC, {"run_id": run.run_id})
         return True
 
     async def take_over(self, store: Store, run: Run) -> None:
-        """A run that was another worker's: go on with it, or say that it failed."""
+        """Resume the run of another worker, or mark it as failed."""
         try:
             if self._options.on_restart == "fail":
                 raise Fault(Kind.INTERNAL, "The gateway stopped while this ran.")
-            if run.taken_over >= _TAKE_OVERS:
+            if run.taken_over >= _MAX_TAKEOVERS:
                 raise Fault(
                     Kind.INTERNAL,
-                    f"The gateway stopped {_TAKE_OVERS + 1} times at step {run.completed_steps + 1} of this run,"
-                    " which was given up.",
+                    f"The gateway stopped {_MAX_TAKEOVERS + 1} times at step {run.completed_steps + 1} of this run,"
+                    " which is not resumed again.",
                 )
             definition = parse(run.definition, self._options.limits)
         except Fault as fault:
-            await self._end(store, Live(run, run.completed_steps), "failed", WORDS[fault.kind], fault.message)
+            await self._end(
+                store, ActiveRun(run, run.completed_steps), "failed", ERROR_CODES[fault.kind], fault.message
+            )
             return
-        await self._note(store, run.run_id, "warn", "workflow resumed after a restart")
-        self._carry(run, definition, resumed=True)
+        await self._log(store, run.run_id, "warn", "workflow resumed after a restart")
+        self._spawn(run, definition, resumed=True)
 
     # ---- one run ----
 
-    def _carry(self, run: Run, definition: Definition, *, resumed: bool) -> None:
-        live = self._live[run.run_id] = Live(run)
+    def _spawn(self, run: Run, definition: Definition, *, resumed: bool) -> None:
+        active = self._active[run.run_id] = ActiveRun(run)
         if run.cancel_requested:
-            live.canceled.set()
-        self._home.spawn(self._run(live, definition, resumed=resumed))
+            active.canceled.set()
+        self._host.spawn(self._run(active, definition, resumed=resumed))
 
-    async def _run(self, live: Live, definition: Definition, *, resumed: bool) -> None:
-        store = self._home.store(live.run.control.caller)
+    async def _run(self, active: ActiveRun, definition: Definition, *, resumed: bool) -> None:
+        store = self._host.store(active.run.control.caller)
         try:
             if not resumed:
-                await self._note(store, live.run.run_id, "info", "workflow started")
-            await self._through(store, live, definition)
-            await self._end(store, live, "succeeded")
+                await self._log(store, active.run.run_id, "info", "workflow started")
+            await self._run_steps(store, active, definition)
+            await self._end(store, active, "succeeded")
         except _Canceled:
-            await self._end(store, live, "canceled")
+            await self._end(store, active, "canceled")
         except Fault as fault:
-            await self._end(store, live, "failed", fault.code or WORDS[fault.kind], fault.message)
-        except run_store.Lost:
-            log.warning("another worker goes on with %s", live.run.run_id)
+            await self._end(store, active, "failed", fault.code or ERROR_CODES[fault.kind], fault.message)
+        except run_store.RunTakenOver:
+            log.warning("workflow: run %s was taken over by another worker; stopping it here", active.run.run_id)
         except Exception:
-            # A run must come to an end that its owner can see, whatever happened.
-            log.exception("a workflow run failed", extra={"correlation_id": live.run.correlation_id})
-            await self._end(store, live, "failed", "INTERNAL_ERROR", "The run could not be carried on.")
+            # The owner must see that the run ended, whatever the cause.
+            log.exception(
+                "workflow: run %s failed with an unexpected error",
+                active.run.run_id,
+                extra={"correlation_id": active.run.correlation_id},
+            )
+            await self._end(store, active, "failed", "INTERNAL_ERROR", "The run failed with an internal error.")
         finally:
-            self._live.pop(live.run.run_id, None)
-            live.tell()
+            self._active.pop(active.run.run_id, None)
+            active.notify()
 
-    async def _through(self, store: Store, live: Live, definition: Definition) -> None:
-        run = live.run
-        live.completed, kept = await run_store.outputs(store, run.run_id)
-        outputs = Outputs(kept, self._options.max_kept_bytes)
-        for position, step in enumerate(definition.steps[live.completed :], live.completed):
-            # Also by the row: whoever was asked to cancel may not have been able to reach us.
-            if live.canceled.is_set() or await run_store.cancel_requested(store, run.run_id):
+    async def _run_steps(self, store: Store, active: ActiveRun, definition: Definition) -> None:
+        run = active.run
+        active.completed, stored = await run_store.load_outputs(store, run.run_id)
+        outputs = Outputs(stored, self._options.max_kept_bytes)
+        for position, step in enumerate(definition.steps[active.completed :], active.completed):
+            # Check the database too: the worker that received the cancel request may not have reached this one.
+            if active.canceled.is_set() or await run_store.is_cancel_requested(store, run.run_id):
                 raise _Canceled
             status, output = "succeeded", None
-            if step.when is not None and not holds(step.when, outputs):
+            if step.when is not None and not is_met(step.when, outputs):
                 status, line = "skipped", "step skipped (condition not met)"
             else:
-                output = outputs.add(step.id, await self._step(store, live, step, outputs))
+                output = outputs.add(step.id, await self._run_step(store, active, step, outputs))
                 line = "step completed"
             async with store.transaction() as connection:
-                worker = self._home.bus.worker
+                worker = self._host.bus.worker
                 await run_store.add_step(connection, run.run_id, worker, position, step.id, status, output)
-                most = self._options.max_logs_per_run
-                await logs.add(connection, run.run_id, most, "info", line, step.id, step.action)
-            live.completed = position + 1
-            live.tell()
+                max_lines = self._options.max_logs_per_run
+                await logs.append(connection, run.run_id, max_lines, "info", line, step.id, step.action)
+            active.completed = position + 1
+            active.notify()
 
-    async def _step(self, store: Store, live: Live, step: Step, outputs: Outputs) -> Any:
+    async def _run_step(self, store: Store, active: ActiveRun, step: Step, outputs: Outputs) -> Any:
         number = 0
         while True:
             number += 1
-            if not await self._home.is_authorized(live.run.control.caller):
-                raise Fault(Kind.DENIED, "the credential that started this run is no longer good")
+            if not await self._host.is_authorized(active.run.control.caller):
+                raise Fault(Kind.DENIED, "the credential that started this run is no longer valid")
             line = f"step started (attempt 1/{step.attempts})"
             if number > 1:
                 line = f"retry attempt {number}/{step.attempts}"
-            await self._note(store, live.run.run_id, "info", line, step)
+            await self._log(store, active.run.run_id, "info", line, step)
             try:
-                return await self._unless_canceled(live, self._attempt(live, step, outputs))
+                return await self._wait_unless_canceled(active, self._attempt(active, step, outputs))
             except Fault as fault:
                 final = number >= step.attempts or not (fault.kind is Kind.INTERNAL or fault.retryable)
                 level, line = ("error", "step failed") if final else ("warn", "step attempt failed, retrying")
-                await self._note(store, live.run.run_id, level, line, step)
+                await self._log(store, active.run.run_id, level, line, step)
                 if final:
                     raise
-            await self._unless_canceled(live, asyncio.sleep(step.backoff))
+            await self._wait_unless_canceled(active, asyncio.sleep(step.backoff))
 
-    async def _attempt(self, live: Live, step: Step, outputs: Outputs) -> Any:
-        run, control = live.run, live.run.control
+    async def _attempt(self, active: ActiveRun, step: Step, outputs: Outputs) -> Any:
+        run, control = active.run, active.run.control
         meta: Json = {
             "correlationId": run.correlation_id,
             "dryRun": control.dry_run,
             "approved": control.approved,
-            # Should we die before the result is noted, the step is asked for again: once done, it stays done.
+            # A step whose result was not stored before a crash is called again; the key prevents a second execution.
             "idempotencyKey": f"{run.run_id}:{step.id}",
         }
         if control.actor is not None:
             meta["actor"] = control.actor
         if control.traceparent is not None:
             meta["traceparent"] = control.traceparent
-        arguments = filled(step.input, outputs, self._options.max_input_bytes)
-        return await attempt(self._home, control.caller, step, arguments, meta)
+        arguments = resolve_references(step.input, outputs, self._options.max_input_bytes)
+        return await attempt(self._host, control.caller, step, arguments, meta)
 
-    async def _unless_canceled(self, live: Live, work: Any) -> Any:
-        task, canceled = asyncio.ensure_future(work), asyncio.ensure_future(live.canceled.wait())
+    async def _wait_unless_canceled(self, active: ActiveRun, awaitable: Any) -> Any:
+        task, canceled = asyncio.ensure_future(awaitable), asyncio.ensure_future(active.canceled.wait())
         try:
             await asyncio.wait((task, canceled), return_when=asyncio.FIRST_COMPLETED)
             if task.done():
@@ -202,34 +210,34 @@ class Runner:
             await asyncio.gather(task, canceled, return_exceptions=True)
 
     async def _end(
-        self, store: Store, live: Live, status: str, code: str | None = None, message: str | None = None
+        self, store: Store, active: ActiveRun, status: str, code: str | None = None, message: str | None = None
     ) -> None:
         level = "error" if status == "failed" else "info"
-        for pause in (*_PATIENCE, None):
+        for pause in (*_END_RETRY_DELAYS, None):
             try:
                 async with store.transaction() as connection:
-                    worker, most = self._home.bus.worker, self._options.max_logs_per_run
-                    await run_store.end(connection, live.run, worker, live.completed, status, code, message)
-                    await logs.add(connection, live.run.run_id, most, level, f"workflow {status}")
+                    worker, max_lines = self._host.bus.worker, self._options.max_logs_per_run
+                    await run_store.end(connection, active.run, worker, active.completed, status, code, message)
+                    await logs.append(connection, active.run.run_id, max_lines, level, f"workflow {status}")
                 break
-            except run_store.Lost:
-                log.warning("another worker goes on with %s", live.run.run_id)
+            except run_store.RunTakenOver:
+                log.warning("workflow: run %s was taken over by another worker; stopping it here", active.run.run_id)
                 return
             except Fault:
-                # A run whose end is not noted would run for ever: a busy store is waited for.
+                # Without a stored end the run would appear to run forever: retry while the store is busy.
                 if pause is None:
                     raise
                 await asyncio.sleep(pause)
-        live.ended = True
+        active.ended = True
 
-    async def _cancel_here(self, message: Json) -> Json:
-        live = self._live.get(message["run_id"])
-        if live is not None:
-            live.run = replace(live.run, cancel_requested=True)
-            live.canceled.set()
+    async def _cancel_local(self, message: Json) -> Json:
+        active = self._active.get(message["run_id"])
+        if active is not None:
+            active.run = replace(active.run, cancel_requested=True)
+            active.canceled.set()
         return {}
 
-    async def _note(self, store: Store, run_id: str, level: str, message: str, step: Step | None = None) -> None:
-        named = (step.id, step.action) if step is not None else (None, None)
+    async def _log(self, store: Store, run_id: str, level: str, message: str, step: Step | None = None) -> None:
+        step_columns = (step.id, step.action) if step is not None else (None, None)
         async with store.transaction() as connection:
-            await logs.add(connection, run_id, self._options.max_logs_per_run, level, message, *named)
+            await logs.append(connection, run_id, self._options.max_logs_per_run, level, message, *step_columns)

@@ -1,8 +1,8 @@
-"""What the workflow tools take and give."""
+"""Input and output schemas of the workflow tools."""
 
 from typing import Any, Final
 
-from backends.gox.action import closed
+from backends.gox.action import closed_schema
 from backends.workflow.definition import MAX_NAME
 from backends.workflow.definition import SCHEMA as DEFINITION
 from gateway.contract import Json
@@ -13,14 +13,14 @@ _WAIT: Final[Json] = {
     "type": "integer",
     "minimum": 0,
     "maximum": MAX_WAIT,
-    "description": "Wait up to so many milliseconds for the run to end; progress is told meanwhile.",
+    "description": "Maximum milliseconds to wait for the run to end; progress is reported meanwhile.",
 }
 _RUN_ID: Final[Json] = {"type": "string", "minLength": 1}
 _FLAG: Final[Json] = {"type": "boolean"}
 _TEXT: Final[Json] = {"type": "string"}
 _LIMIT: Final[Json] = {"type": "integer", "minimum": 1, "maximum": 1000}
 
-RUN: Final = closed(
+RUN: Final = closed_schema(
     {
         "definition": DEFINITION,
         "actor": {"type": "string", "maxLength": MAX_NAME},
@@ -31,10 +31,10 @@ RUN: Final = closed(
     },
     required=("definition",),
 )
-STATUS: Final = closed({"runId": _RUN_ID, "waitMs": _WAIT}, required=("runId",))
-CANCEL: Final = closed({"runId": _RUN_ID}, required=("runId",))
-LIST: Final = closed({"status": _TEXT, "limit": _LIMIT, "cursor": _TEXT})
-LOGS: Final = closed(
+STATUS: Final = closed_schema({"runId": _RUN_ID, "waitMs": _WAIT}, required=("runId",))
+CANCEL: Final = closed_schema({"runId": _RUN_ID}, required=("runId",))
+LIST: Final = closed_schema({"status": _TEXT, "limit": _LIMIT, "cursor": _TEXT})
+LOGS: Final = closed_schema(
     {"runId": _RUN_ID, "limit": _LIMIT, "level": _TEXT, "stepId": _TEXT, "since": _TEXT}, required=("runId",)
 )
 
@@ -55,7 +55,7 @@ _SNAPSHOT: Final[Json] = {
     "cancelRequested": _FLAG,
     "lastError": _object({"code": _TEXT, "message": _TEXT}, ("code", "message")),
 }
-_ALWAYS: Final = (
+_REQUIRED: Final = (
     *("runId", "workflowId", "correlationId", "status", "startedAt"),
     *("totalSteps", "completedSteps", "cancelRequested"),
 )
@@ -64,7 +64,7 @@ _LINE: Final = _object(
     ("timestamp", "level", "message"),
 )
 
-SNAPSHOT: Final = _object(_SNAPSHOT, _ALWAYS)
-CANCELED: Final = _object({**_SNAPSHOT, "acknowledged": _FLAG}, (*_ALWAYS, "acknowledged"))
+SNAPSHOT: Final = _object(_SNAPSHOT, _REQUIRED)
+CANCELED: Final = _object({**_SNAPSHOT, "acknowledged": _FLAG}, (*_REQUIRED, "acknowledged"))
 RUNS: Final = _object({"runs": {"type": "array", "items": SNAPSHOT}, "nextCursor": _TEXT}, ("runs",))
 LINES: Final = _object({"runId": _TEXT, "logs": {"type": "array", "items": _LINE}}, ("runId", "logs"))

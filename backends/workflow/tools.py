@@ -1,4 +1,4 @@
-"""The five workflow tools."""
+"""The five workflow tools: run, status, cancel, list and logs."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from typing import Any, Final
 from mcp.server.context import ServerRequestContext
 from mcp.types import Tool, ToolAnnotations
 
-from backends.gox.idempotency import Once
+from backends.gox.idempotency import IdempotentCalls
 from backends.workflow import history, logs, run_store, schemas
 from backends.workflow.recovery import Recovery
 from backends.workflow.run_store import Control, Run
@@ -24,53 +24,57 @@ Handler = Callable[[Json, Progress], Awaitable[Json]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
+class _ToolSpec:
     title: str
     description: str
-    takes: Json
-    gives: Json
-    reads: bool
+    input_schema: Json
+    output_schema: Json
+    read_only: bool
 
 
-_TOOLS: Final[Mapping[str, _Listed]] = {
-    "cancel": _Listed("Cancel a workflow run", "Stop a run.", schemas.CANCEL, schemas.CANCELED, reads=False),
-    "list": _Listed("List workflow runs", "Runs, newest first.", schemas.LIST, schemas.RUNS, reads=True),
-    "logs": _Listed("Read a workflow run's log", "What a run did.", schemas.LOGS, schemas.LINES, reads=True),
-    "run": _Listed(
+_TOOLS: Final[Mapping[str, _ToolSpec]] = {
+    "cancel": _ToolSpec("Cancel a workflow run", "Stop a run.", schemas.CANCEL, schemas.CANCELED, read_only=False),
+    "list": _ToolSpec("List workflow runs", "List runs, newest first.", schemas.LIST, schemas.RUNS, read_only=True),
+    "logs": _ToolSpec(
+        "Read a workflow run's log", "Return the log lines of a run.", schemas.LOGS, schemas.LINES, read_only=True
+    ),
+    "run": _ToolSpec(
         "Run a workflow",
-        "Begin a workflow: steps in order, each a tool that you may call. It goes on by itself; ask workflow.status.",
+        "Start a workflow: a sequence of tool calls. It runs in the background; poll workflow.status for the result.",
         schemas.RUN,
         schemas.SNAPSHOT,
-        reads=False,
+        read_only=False,
     ),
-    "status": _Listed("Status of a workflow run", "Where a run is.", schemas.STATUS, schemas.SNAPSHOT, reads=True),
+    "status": _ToolSpec(
+        "Status of a workflow run", "Return the status of a run.", schemas.STATUS, schemas.SNAPSHOT, read_only=True
+    ),
 }
 
 
-def listed() -> list[Tool]:
-    """The tools, by name."""
+def tool_definitions() -> list[Tool]:
+    """Return the tool definitions, sorted by name."""
     return [
         Tool(
             name=name,
             title=tool.title,
             description=tool.description,
-            input_schema=tool.takes,
-            output_schema=tool.gives,
-            annotations=ToolAnnotations(read_only_hint=tool.reads),
+            input_schema=tool.input_schema,
+            output_schema=tool.output_schema,
+            annotations=ToolAnnotations(read_only_hint=tool.read_only),
             _meta={"gox:type": "workflow"},
         )
         for name, tool in _TOOLS.items()
     ]
 
 
-class Tools:
-    """What each tool does."""
+class WorkflowTools:
+    """Handlers of the workflow tools."""
 
-    def __init__(self, home: Host, runner: Runner, recovery: Recovery) -> None:
-        self._home = home
+    def __init__(self, host: Host, runner: Runner, recovery: Recovery) -> None:
+        self._host = host
         self._runner = runner
         self._recovery = recovery
-        self._once = Once.of(home)
+        self._idempotent = IdempotentCalls.create(host)
         self._handlers: dict[str, Handler] = {
             "cancel": self._cancel,
             "list": self._list,
@@ -83,28 +87,30 @@ class Tools:
         handler = self._handlers.get(name)
         if handler is None:
             raise Fault(Kind.NOT_FOUND, f"tool {name!r} is not registered")
-        await self._recovery.of(self._home.current_call().caller.tenant)
+        await self._recovery.ensure_recovered(self._host.current_call().caller.tenant)
         structured = await handler(arguments, ctx.session.report_progress)
         block = {"type": "text", "text": json.dumps(structured, ensure_ascii=False, separators=(",", ":"))}
         return {"content": [block], "structuredContent": structured, "isError": False}
 
     async def _run(self, arguments: Json, progress: Progress) -> Json:
-        here = self._home.current_call()
+        current = self._host.current_call()
         control = Control(
-            here.caller,
+            current.caller,
             actor=arguments.get("actor"),
             dry_run=arguments.get("dryRun", False),
             approved=arguments.get("approved", False),
-            traceparent=here.position.traceparent if here.position is not None else None,
+            traceparent=current.position.traceparent if current.position is not None else None,
         )
-        correlation_id = arguments.get("correlationId") or here.correlation_id
+        correlation_id = arguments.get("correlationId") or current.correlation_id
 
-        async def begin() -> Json:
+        async def start() -> Json:
             return {"runId": await self._runner.start(arguments["definition"], correlation_id, control)}
 
-        begun = await self._once(f"{self._home.namespace}.run", here.meta.get("idempotencyKey"), arguments, begin)
-        await self._wait(begun["runId"], arguments, progress)
-        return await self._snapshot(begun["runId"])
+        started = await self._idempotent(
+            f"{self._host.namespace}.run", current.meta.get("idempotencyKey"), arguments, start
+        )
+        await self._wait(started["runId"], arguments, progress)
+        return await self._snapshot(started["runId"])
 
     async def _status(self, arguments: Json, progress: Progress) -> Json:
         await self._wait(arguments["runId"], arguments, progress)
@@ -117,26 +123,26 @@ class Tools:
 
     async def _list(self, arguments: Json, progress: Progress) -> Json:
         limit = arguments.get("limit", _DEFAULT_PAGE)
-        return await history.page(self._store(), arguments.get("status", ""), limit, arguments.get("cursor"))
+        return await history.read_page(self._store(), arguments.get("status", ""), limit, arguments.get("cursor"))
 
     async def _logs(self, arguments: Json, progress: Progress) -> Json:
         run_id = arguments["runId"]
         if await self._find(run_id) is None:
-            return {"runId": run_id, "logs": history.lines(await self._snapshot(run_id))}
+            return {"runId": run_id, "logs": history.summary_log(await self._snapshot(run_id))}
         return {"runId": run_id, "logs": await logs.read(self._store(), run_id, arguments)}
 
     async def _wait(self, run_id: str, arguments: Json, progress: Progress) -> None:
-        """Until the run ends or the time is over; a run of another worker is not waited for."""
-        live = self._runner.live(run_id)
-        if live is None or not arguments.get("waitMs") or await self._find(run_id) is None:
+        """Wait until the run ends or `waitMs` has passed. Returns at once for a run of another worker."""
+        active = self._runner.active_run(run_id)
+        if active is None or not arguments.get("waitMs") or await self._find(run_id) is None:
             return
-        until = asyncio.get_running_loop().time() + arguments["waitMs"] / 1000
-        scope = asyncio.timeout_at(until)
+        deadline = asyncio.get_running_loop().time() + arguments["waitMs"] / 1000
+        scope = asyncio.timeout_at(deadline)
         try:
             async with scope:
-                while not live.ended:
-                    changed = live.changed
-                    await progress(live.completed, live.run.total_steps, f"{live.completed} steps done")
+                while not active.ended:
+                    changed = active.changed
+                    await progress(active.completed, active.run.total_steps, f"{active.completed} steps completed")
                     await changed.wait()
         except TimeoutError:
             if not scope.expired():
@@ -144,13 +150,13 @@ class Tools:
 
     async def _snapshot(self, run_id: str) -> Json:
         run = await self._find(run_id)
-        known = run.snapshot() if run is not None else await history.recall(self._store(), run_id)
-        if known is None:
+        snapshot = run.snapshot() if run is not None else await history.find_record(self._store(), run_id)
+        if snapshot is None:
             raise Fault(Kind.NOT_FOUND, f"workflow run {run_id!r} not found", details={"runId": run_id})
-        return known
+        return snapshot
 
     async def _find(self, run_id: str) -> Run | None:
         return await run_store.find(self._store(), run_id)
 
     def _store(self) -> Store:
-        return self._home.store(self._home.current_call().caller)
+        return self._host.store(self._host.current_call().caller)

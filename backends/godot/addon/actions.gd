@@ -1,4 +1,4 @@
-# What the gateway may ask of this editor: `do_` and the operation's name. Changes are in changes.gd.
+# Operations that the gateway may call in this editor: methods named `do_` and the operation. Scene edits: changes.gd.
 @tool
 extends "changes.gd"
 
@@ -50,7 +50,7 @@ func _note(event: String, payload: Dictionary) -> void:
 	_events.append([event, data])
 
 
-# What happened while the last request was carried out.
+# Returns and clears the events of the last request.
 func take_events() -> Array:
 	var taken := _events
 	_events = []
@@ -65,7 +65,7 @@ func _methods() -> Array:
 	return names
 
 
-# Only files of the project: res:// and nothing that climbs.
+# Whether all paths are inside the project: `res://` or relative, without `..`.
 func _confined(params: Dictionary) -> bool:
 	for name: String in params:
 		var value: Variant = params[name]

@@ -1,4 +1,4 @@
-# The scene that is being edited, and how a change becomes an action that can be undone.
+# Access to the edited scene, and helpers that make each change an undoable action.
 @tool
 extends RefCounted
 
@@ -29,7 +29,7 @@ func _res(path: String) -> String:
 	return path if path.begins_with("res://") else "res://" + path
 
 
-# The root of the scene that is asked for; it is opened when another one is being edited.
+# Returns the root of the requested scene; opens the scene if another one is being edited.
 func _root(params: Dictionary) -> Node:
 	var wanted := str(params.get("scene_path", ""))
 	var root := EditorInterface.get_edited_scene_root()
@@ -69,7 +69,7 @@ func _path(node: Node) -> String:
 
 func _begin(name: String, context: Node) -> EditorUndoRedoManager:
 	var undo := _plugin.get_undo_redo()
-	# Steps of a batch share a name and merge into one action, which one undo takes back.
+	# Steps of a batch share a name and merge into one action, so that one undo reverts all of them.
 	if _batch.is_empty():
 		undo.create_action("Gatehouse: " + name, UndoRedo.MERGE_DISABLE, context)
 	else:

@@ -1,4 +1,4 @@
-# What may be changed in a scene.
+# Operations that change a scene.
 @tool
 extends "base.gd"
 

@@ -1,4 +1,4 @@
-# The connection: out to the gateway, as often as it takes; one request at a time, each answered by its id.
+# Connects to the gateway, reconnects with backoff, and answers one request at a time by its id.
 @tool
 extends EditorPlugin
 
@@ -25,7 +25,7 @@ func _enter_tree() -> void:
 	get_undo_redo().version_changed.connect(_on_changed)
 
 
-# Somebody did, undid or redid something; what the gateway itself asked for is told by its own name.
+# The user made, undid or redid a change. Changes made by gateway requests send their own events.
 func _on_changed() -> void:
 	var root := EditorInterface.get_edited_scene_root()
 	if root != null and not _busy:
@@ -93,7 +93,7 @@ func _answer(line: String) -> void:
 		_tell(event[0], event[1])
 
 
-# Whoever started or stopped it.
+# Sends an event when the project starts or stops, whether the user or a request caused it.
 func _look_at_game() -> void:
 	var playing := EditorInterface.is_playing_scene()
 	if playing != _playing:

@@ -1,4 +1,4 @@
-# JSON values as properties take them: by the property's own type, resources by path or class.
+# Converts JSON values to property values: by the property's type, resources by path or class.
 @tool
 extends RefCounted
 
@@ -11,10 +11,10 @@ const PARTS := {
 }
 
 var failure := {}
-# Why the last value was not taken: kind, message, details.
+# Why the last value was rejected: kind, message, details.
 
 
-# The value for a property of the object; null with a `failure` when it takes none such.
+# Returns the value for a property of the object; null and a `failure` if the property rejects it.
 func settled(object: Object, script: Variant, name: String, given: Variant) -> Variant:
 	failure = {}
 	var known: Variant = property(object, script, name)
@@ -29,7 +29,7 @@ func _fail(kind: String, message: String, details := {}) -> Variant:
 	return null
 
 
-# Whether what an object kept is what it was given.
+# Whether the stored value equals the value that was set.
 func same(stored: Variant, given: Variant) -> bool:
 	if typeof(stored) != typeof(given):
 		return false
@@ -107,7 +107,7 @@ func _converted(given: Variant, type: int) -> Variant:
 	return given
 
 
-# JSON knows no whole numbers; where no type says otherwise, a number without a fraction is one.
+# JSON has no integers: without a type, a number without a fraction becomes an integer.
 func _whole(given: Variant) -> Variant:
 	if given is float and given == floorf(given) and absf(given) < 9e15:
 		return int(given)

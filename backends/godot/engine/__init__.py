@@ -1,1 +1,1 @@
-"""The headless engine: found once, started per call or kept warm per project, and always killed in time."""
+"""The headless Godot engine: sandboxed processes, the pool of warm engines and the parser of their output."""

@@ -1,4 +1,4 @@
-"""What the engine says on its standard error, sorted: failures, warnings, and notices that mean nothing went wrong."""
+"""Parser for errors and warnings in the engine's output. It ignores notices that do not indicate a failure."""
 
 import re
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from typing import Final, Literal
 from gateway.contract import Json
 
 _HEAD: Final = re.compile(r"^(USER |SCRIPT |SHADER )?(ERROR|WARNING): (?P<text>.*)$")
-_AT: Final = re.compile(r"^\s+at: (?P<where>.*)$")
-_PLACE: Final = re.compile(r"\((?P<file>res://[^:)]+):(?P<line>\d+)\)")
-# Said at the end of a run that went well.
+_DETAILS: Final = re.compile(r"^\s+at: (?P<where>.*)$")
+_SOURCE: Final = re.compile(r"\((?P<file>res://[^:)]+):(?P<line>\d+)\)")
+# The engine prints these at exit even after a successful run.
 _HARMLESS: Final = re.compile(
     r"leaked|RID allocations|ObjectDB instances|resources? still in use at exit|Pages in use exist at exit"
     r"|BUG: Unreferenced",
@@ -19,6 +19,8 @@ _HARMLESS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Message:
+    """One error or warning, with its source location if the engine printed one."""
+
     severity: Literal["error", "warning"]
     text: str
     file: str | None = None
@@ -31,21 +33,21 @@ class Message:
         return shown
 
 
-def messages(lines: list[str]) -> list[Message]:
-    """Errors and warnings with the place they point at; leak notices are left out."""
+def parse_messages(lines: list[str]) -> list[Message]:
+    """Return errors and warnings with their source locations, without leak notices."""
     found: list[Message] = []
     for line in lines:
         if (head := _HEAD.match(line)) is not None:
             severity: Literal["error", "warning"] = "error" if head[2] == "ERROR" else "warning"
             found.append(Message(severity, head["text"]))
             continue
-        at = _AT.match(line)
-        place = _PLACE.search(at["where"]) if at else None
-        if place is not None and found and found[-1].file is None:
+        details_line = _DETAILS.match(line)
+        source = _SOURCE.search(details_line["where"]) if details_line else None
+        if source is not None and found and found[-1].file is None:
             last = found.pop()
-            found.append(Message(last.severity, last.text, place["file"], int(place["line"])))
+            found.append(Message(last.severity, last.text, source["file"], int(source["line"])))
     return [each for each in found if not _HARMLESS.search(each.text)]
 
 
-def errors(lines: list[str]) -> list[Message]:
-    return [each for each in messages(lines) if each.severity == "error"]
+def parse_errors(lines: list[str]) -> list[Message]:
+    return [each for each in parse_messages(lines) if each.severity == "error"]

@@ -1,5 +1,5 @@
-# What the gateway asks of a headless engine: one JSON line in, one marked JSON line out, until the input ends.
-# Scenes are read as states and never instantiated, unless an operation says so: reading must not run their scripts.
+# Operations of the headless engine: reads one JSON line, writes one JSON line with a marker, until the input ends.
+# Scenes are read through SceneState and not instantiated, unless an operation says so: reading must not run scripts.
 extends SceneTree
 
 const LINE := 1 << 22
@@ -10,14 +10,14 @@ var _values: RefCounted
 
 
 func _initialize() -> void:
-	# The editor's add-on reads values by the same rules.
+	# The editor add-on converts values by the same rules.
 	_values = load(get_script().resource_path.get_base_dir().path_join("../addon/values.gd").simplify_path()).new()
 	_mark = OS.read_string_from_stdin(LINE).strip_edges()
 	while true:
 		var line := OS.read_string_from_stdin(LINE)
 		if line.is_empty():
 			break
-		# Standard error is never buffered, whatever the project's settings say.
+		# Standard error is never buffered, independent of the project's settings.
 		printerr(_mark + JSON.stringify(_answer(line)))
 	quit(0)
 
@@ -69,7 +69,7 @@ func _stored(state: SceneState, index: int) -> Dictionary:
 	return stored
 
 
-# The class and script of a node; those of an instance are those of the root that it instances.
+# Returns the class and script of a node; for an instance, those of the instanced scene's root.
 func _kind(state: SceneState, index: int) -> Dictionary:
 	var stored := _stored(state, index)
 	var script: Variant = stored.get("script")
@@ -91,7 +91,7 @@ func op_load_scene(params: Dictionary) -> Variant:
 	return {"nodes": nodes, "dependencies": _missing(params["scene"])}
 
 
-# What was asked to be stored against what the engine reads from the file.
+# Compares the expected values with the values that the engine reads from the file.
 func op_read_back(params: Dictionary) -> Variant:
 	var state := _state(params["scene"])
 	if state == null:
@@ -143,7 +143,7 @@ func op_load_resource(params: Dictionary) -> Variant:
 	return {"class": found.get_class()}
 
 
-# Written beside the project's own files, for the gateway to put in place whole.
+# Writes a temporary file, which the gateway moves to its final path.
 func op_save_copy(params: Dictionary) -> Variant:
 	var scene: Variant = ResourceLoader.load(params["scene"], "", ResourceLoader.CACHE_MODE_IGNORE)
 	if not scene is Resource:
@@ -155,7 +155,7 @@ func _save(resource: Resource, path: String) -> Variant:
 	var code := ResourceSaver.save(resource, path)
 	if code != OK:
 		return _fail("internal", "The engine could not save: %s." % error_string(code))
-	# On a full disk it says that all went well.
+	# On a full disk the engine reports success.
 	var written := FileAccess.get_file_as_bytes(path)
 	if written.is_empty() or written[-1] != 10 or not ResourceLoader.load(path, "", ResourceLoader.CACHE_MODE_IGNORE) is Resource:
 		return _fail("internal", "The engine could not save: it may be that there is no room left on the disk.")
@@ -186,7 +186,7 @@ func op_mesh_library(params: Dictionary) -> Variant:
 # ---- values -------------------------------------------------------------------------------------------------------
 
 
-# Each value as the engine writes it, after it was set on an object of that class and read back.
+# Returns each value as the engine writes it, after setting it on an object of the class and reading it back.
 func op_values(params: Dictionary) -> Variant:
 	var type := str(params.get("class", ""))
 	var script: Variant = null
@@ -213,7 +213,7 @@ func op_values(params: Dictionary) -> Variant:
 	return {"class": type, "script": script.resource_path if script is Script else "", "values": values}
 
 
-# A class of the engine, or one that a script of the project names.
+# Finds an engine class or a `class_name` of the project's scripts.
 func _resolve(type: String, base: String) -> Variant:
 	if ClassDB.class_exists(type):
 		if not ClassDB.is_parent_class(type, base) or not ClassDB.can_instantiate(type):
@@ -266,7 +266,7 @@ func _saved_class(value: Resource) -> String:
 	return "PackedScene" if value is PackedScene else ("Texture2D" if value is Texture2D else value.get_class())
 
 
-# Only what differs from a new object of the class.
+# Returns only the values that differ from a new object of the class.
 func _changed(value: Resource) -> Dictionary:
 	var fresh: Object = ClassDB.instantiate(value.get_class())
 	var changed := {}
@@ -322,7 +322,7 @@ func op_evaluate(params: Dictionary) -> Variant:
 	var expression := Expression.new()
 	if expression.parse(params["expression"], names) != OK:
 		return _fail("invalid", "The expression cannot be read: %s" % expression.get_error_text())
-	# Nothing to call methods on: only the values given and the engine's built-in functions are in reach.
+	# Without a base instance only the supplied values and the engine's built-in functions are accessible.
 	var value: Variant = expression.execute(params.get("values", []), null, false, true)
 	if expression.has_execute_failed():
 		return _fail("invalid", "The expression failed: %s" % expression.get_error_text())

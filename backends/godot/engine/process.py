@@ -1,4 +1,4 @@
-"""The engine as a child process: a clean environment, bounded output, and no way to outlive its call."""
+"""Runs the engine as a child process with a clean environment, bounded output and a guaranteed end."""
 
 import asyncio
 import os
@@ -13,102 +13,107 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from backends.godot.engine.sandbox import Walls, found
+from backends.godot.engine.sandbox import Sandbox, supported_isolation
 from backends.godot.options import Options
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
 LINE_LIMIT: Final = 8 * 1024 * 1024
-_KEPT: Final = 256 * 1024
-_SCREEN: Final = ("DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR")
+_MAX_OUTPUT: Final = 256 * 1024
+_DISPLAY_VARIABLES: Final = ("DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR")
 _PROBE_SECONDS: Final = 15
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
-Heard = Callable[[str], Awaitable[None]]
-"""Told every line that the engine says."""
+LineListener = Callable[[str], Awaitable[None]]
+"""Called with every output line of the engine."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    code: int
-    out: str
-    err: str
+class ProcessResult:
+    """Exit code and the end of the output of a finished process."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
 
     @property
     def lines(self) -> list[str]:
-        return [line for line in (self.out + "\n" + self.err).splitlines() if line.strip()]
+        return [line for line in (self.stdout + "\n" + self.stderr).splitlines() if line.strip()]
 
 
 class Engine:
-    """The operator's engine. Its version is asked once."""
+    """The configured engine: its program, version and sandbox."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._version: str | None = None
-        # A window needs the screen's socket, the graphics card, the user's fonts and sounds.
+        # A window needs the display socket, the GPU, and the user's fonts and audio, which a sandbox blocks.
         mode = "off" if options.windowed else options.sandbox
-        self.walls = Walls(mode, options.engine_memory_mb, reads=options.engine_reads)
+        self.sandbox = Sandbox(mode, options.engine_memory_mb, readable_paths=options.engine_reads)
 
     def program(self) -> Path:
-        """Raises `Fault(UNSUPPORTED)` when there is none."""
-        given = self._options.program()
-        if given is None and self._options.godot_path is None and (found := shutil.which("godot")) is not None:
-            given = Path(found)
-        if given is None or not os.access(given, os.X_OK) or not given.is_file():
+        """Return the engine's path. Raises `Fault(UNSUPPORTED)` when no engine is available."""
+        program = self._options.program()
+        if program is None and self._options.godot_path is None and (found := shutil.which("godot")) is not None:
+            program = Path(found)
+        if program is None or not os.access(program, os.X_OK) or not program.is_file():
             raise Fault(
                 Kind.UNSUPPORTED,
                 "There is no Godot engine on this machine.",
                 suggested_fix="Ask your operator to set backends.godot.options.godot_path or GODOT_PATH to a Godot 4.",
             )
-        return given.absolute()
+        return program.absolute()
 
     @property
-    def present(self) -> bool:
+    def is_available(self) -> bool:
         try:
             return bool(self.program())
         except Fault:
             return False
 
     async def version(self, home: Path) -> str:
+        """Return the engine's version, cached after the first call."""
         if self._version is None:
-            self._version = await version_of(self.program(), home, self.walls)
+            self._version = await probe_version(self.program(), home, self.sandbox)
         return self._version
 
-    def sandbox(self) -> Json:
-        """Which walls stand around what projects run."""
+    def sandbox_status(self) -> Json:
+        """Return the sandbox mode and which kinds of isolation are active."""
         return {
-            "mode": self.walls.mode,
-            **{wall: self.walls.mode != "off" and there for wall, there in found().items()},
+            "mode": self.sandbox.mode,
+            **{name: self.sandbox.mode != "off" and supported for name, supported in supported_isolation().items()},
         }
 
     def command(self, *arguments: str, headless: bool = True) -> list[str]:
+        """Return the engine's command line with these arguments."""
         return [str(self.program()), *(("--headless",) if headless else ()), "--no-header", *arguments]
 
 
-async def version_of(program: Path, home: Path, walls: Walls) -> str:
-    done = await finish([str(program), "--headless", "--version"], home, home, _PROBE_SECONDS, walls)
-    words = done.out.strip().splitlines()
-    if done.code or not words or not words[-1][:1].isdigit():
+async def probe_version(program: Path, home: Path, sandbox: Sandbox) -> str:
+    """Run `--version`. Raises `Fault(UNSUPPORTED)` when the program is not Godot."""
+    result = await run_to_completion([str(program), "--headless", "--version"], home, home, _PROBE_SECONDS, sandbox)
+    output_lines = result.stdout.strip().splitlines()
+    if result.exit_code or not output_lines or not output_lines[-1][:1].isdigit():
         raise Fault(Kind.UNSUPPORTED, "The program at the engine's path is not Godot.")
-    return words[-1]
+    return output_lines[-1]
 
 
-def environment(home: Path, *, windowed: bool = False) -> dict[str, str]:
-    """Nothing of the gateway's own: a project's code reads it."""
+def build_environment(home: Path, *, windowed: bool = False) -> dict[str, str]:
+    """Return a minimal environment. Project code can read it, so it contains nothing from the gateway's own."""
     scratch = home / "tmp"
     scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
-    clean = {"HOME": str(home), "PATH": os.defpath, "LANG": "C.UTF-8", "TMPDIR": str(scratch)}
+    variables = {"HOME": str(home), "PATH": os.defpath, "LANG": "C.UTF-8", "TMPDIR": str(scratch)}
     if windowed:
-        clean |= {name: os.environ[name] for name in _SCREEN if name in os.environ}
-    return clean
+        variables |= {name: os.environ[name] for name in _DISPLAY_VARIABLES if name in os.environ}
+    return variables
 
 
 @asynccontextmanager
-async def started(
-    command: Sequence[str], folder: Path, home: Path, walls: Walls, *, windowed: bool = False
+async def running_process(
+    command: Sequence[str], folder: Path, home: Path, sandbox: Sandbox, *, windowed: bool = False
 ) -> AsyncGenerator[Process, None]:
-    """Running until the block ends, with everything it started itself."""
-    process = await launch(command, folder, home, walls, windowed=windowed)
+    """Start a process and kill it with all its children when the block ends."""
+    process = await launch(command, folder, home, sandbox, windowed=windowed)
     try:
         yield process
     finally:
@@ -117,15 +122,16 @@ async def started(
 
 
 async def launch(
-    command: Sequence[str], folder: Path, home: Path, walls: Walls, *, stdin: bool = False, windowed: bool = False
+    command: Sequence[str], folder: Path, home: Path, sandbox: Sandbox, *, stdin: bool = False, windowed: bool = False
 ) -> Process:
-    await asyncio.to_thread(walls.check)
-    clean = environment(home, windowed=windowed)
+    """Start the command inside the sandbox, in its own session. Raises `Fault` when it cannot start."""
+    await asyncio.to_thread(sandbox.check)
+    variables = build_environment(home, windowed=windowed)
     try:
         return await asyncio.create_subprocess_exec(
-            *walls.around(command, folder, home),
+            *sandbox.wrap_command(command, folder, home),
             cwd=folder,
-            env=clean,
+            env=variables,
             stdin=PIPE if stdin else DEVNULL,
             stdout=PIPE,
             stderr=PIPE,
@@ -133,55 +139,55 @@ async def launch(
             limit=LINE_LIMIT,
         )
     except FileNotFoundError as exc:
-        raise Fault(Kind.NOT_FOUND, "The project's folder is gone.") from exc
+        raise Fault(Kind.NOT_FOUND, "The project's folder no longer exists.") from exc
     except OSError as exc:
         raise Fault(Kind.INTERNAL, "The engine could not be started.") from exc
 
 
 def kill(process: Process) -> None:
-    """The whole group: a game may have started programs of its own."""
+    """Kill the whole process group: a game may have started other programs."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
-async def finish(
+async def run_to_completion(
     command: Sequence[str],
     folder: Path,
     home: Path,
     timeout: float,
-    walls: Walls,
-    on_line: Heard | None = None,
+    sandbox: Sandbox,
+    on_line: LineListener | None = None,
     *,
     windowed: bool = False,
-) -> Finished:
-    """Run to its end. Raises `Fault(TIMEOUT)` once it was killed for taking too long."""
-    async with started(command, folder, home, walls, windowed=windowed) as process:
+) -> ProcessResult:
+    """Run a command until it exits. On timeout the process is killed and `Fault(TIMEOUT)` is raised."""
+    async with running_process(command, folder, home, sandbox, windowed=windowed) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         try:
             async with asyncio.timeout(timeout):
                 out, err = await asyncio.gather(_tail(process.stdout, on_line), _tail(process.stderr, on_line))
-                return Finished(await process.wait(), out, err)
+                return ProcessResult(await process.wait(), out, err)
         except TimeoutError as exc:
-            raise Fault(Kind.TIMEOUT, f"The engine gave no answer within {timeout:g} s and was ended.") from exc
+            raise Fault(Kind.TIMEOUT, f"The engine did not finish within {timeout:g} s and was stopped.") from exc
 
 
-async def _tail(stream: asyncio.StreamReader, on_line: Heard | None) -> str:
-    """The end of what it says; the rest is read and forgotten, so that it never blocks."""
-    kept: deque[str] = deque()
+async def _tail(stream: asyncio.StreamReader, on_line: LineListener | None) -> str:
+    """Read the whole stream, so that the process never blocks, and return the last `_MAX_OUTPUT` characters."""
+    tail: deque[str] = deque()
     size = 0
-    async for line in lines(stream):
-        kept.append(line)
+    async for line in read_lines(stream):
+        tail.append(line)
         size += len(line)
-        while size > _KEPT:
-            size -= len(kept.popleft())
+        while size > _MAX_OUTPUT:
+            size -= len(tail.popleft())
         if on_line is not None:
             await on_line(line)
-    return "\n".join(kept)
+    return "\n".join(tail)
 
 
-async def lines(stream: asyncio.StreamReader) -> AsyncGenerator[str, None]:
-    """Each line as text without colours and control characters; one longer than a line may be is cut into pieces."""
+async def read_lines(stream: asyncio.StreamReader) -> AsyncGenerator[str, None]:
+    """Yield lines without color codes and control characters. Lines above `LINE_LIMIT` are split."""
     while True:
         try:
             raw = await stream.readuntil(b"\n")

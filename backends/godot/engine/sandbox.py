@@ -1,7 +1,8 @@
-"""What the engine may touch: a project's code runs in it, and nobody has read that code.
+"""Sandbox for engine processes, which execute untrusted project code.
 
-The project and the tenant's own engine folder are open to it, the system and the engine itself can be read, everything
-else is closed; there is no network, and memory and files have a bound. `sandbox_launcher.py` does it, in the engine's process.
+The engine may write to its project and to the tenant's engine home, and read the system and the engine itself.
+Everything else is blocked, including the network; memory and file size are limited.
+`sandbox_launcher.py` applies the restrictions in the engine's process.
 """
 
 import json
@@ -17,74 +18,84 @@ from typing import Final, Literal
 from backends.godot.engine import sandbox_launcher
 from gateway.errors import Fault, Kind
 
-_PYTHON: Final = (sys.executable, "-I", "-S", sandbox_launcher.__file__)
-_SYSTEM: Final = (
+_LAUNCHER: Final = (sys.executable, "-I", "-S", sandbox_launcher.__file__)
+_READABLE_SYSTEM: Final = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix", "/proc", "/sys"),
-    # Not all of /etc: people keep settings of other programs there.
+    # Not all of /etc: it contains the settings of other programs.
     *("/etc/alternatives", "/etc/fonts", "/etc/ld.so.cache", "/etc/locale.alias", "/etc/localtime", "/etc/ssl"),
     "/var/cache/fontconfig",
     *("/dev/random", "/dev/urandom"),
 )
-_LISTED: Final = ("/dev",)
-"""An editor looks here for joysticks, and crashes where it may not look."""
+_LISTABLE: Final = ("/dev",)
+"""The editor lists /dev to find joysticks and crashes if that is denied."""
 _DEVICES: Final = ("/dev/null", "/dev/zero")
-_OURS: Final = Path(__file__).parents[1]
+_BACKEND_FOLDER: Final = Path(__file__).parents[1]
 _MEGABYTE: Final = 1 << 20
-_LARGEST: Final = 4096 * _MEGABYTE
+_MAX_FILE_BYTES: Final = 4096 * _MEGABYTE
 
 Mode = Literal["auto", "require", "off"]
 
 
 @dataclass(frozen=True, slots=True)
-class Walls:
-    """`auto`: those that this machine has; `require`: all of them, or nothing runs; `off`: only the limits."""
+class Sandbox:
+    """Restrictions for one engine process.
+
+    Mode `auto` uses every isolation that this machine supports, `require` refuses to run unless all are supported,
+    and `off` applies resource limits only.
+    """
 
     mode: Mode = "off"
     memory_mb: int = 0
     network: bool = False
-    """Whether it may use the network."""
-    reads: tuple[Path, ...] = ()
-    """What it may read beside the system and itself."""
+    """Whether the process may use the network."""
+    readable_paths: tuple[Path, ...] = ()
+    """Readable paths in addition to the system and the engine."""
 
-    def with_network(self) -> "Walls":
+    def with_network(self) -> "Sandbox":
+        """Return the same sandbox with network access."""
         return replace(self, network=True)
 
-    def check(self, have: "Callable[[], dict[str, bool]] | None" = None) -> None:
-        """Raises `Fault(UNSUPPORTED)` when a wall that must be there cannot be."""
-        if self.mode == "require" and not all((have or found)().values()):
+    def check(self, probe: "Callable[[], dict[str, bool]] | None" = None) -> None:
+        """Raise `Fault(UNSUPPORTED)` in mode `require` when this machine lacks an isolation."""
+        if self.mode == "require" and not all((probe or supported_isolation)().values()):
             raise Fault(
                 Kind.UNSUPPORTED,
-                "This machine cannot wall in the engine, and without walls it may not run.",
+                "This machine cannot sandbox the engine, and the operator requires a sandbox.",
                 suggested_fix="Ask your operator for a kernel with Landlock and user namespaces, or to set"
                 " backends.godot.options.sandbox to auto.",
             )
 
-    def around(self, command: Sequence[str], project: Path, home: Path) -> list[str]:
-        """The command that runs this one inside."""
-        walls = {
-            "list": _LISTED,
-            "read": [*_SYSTEM, str(_OURS), *_of_engine(Path(command[0]), home), *map(str, self.reads)],
+    def wrap_command(self, command: Sequence[str], project: Path, home: Path) -> list[str]:
+        """Return the command line that runs `command` inside the sandbox."""
+        config = {
+            "list": _LISTABLE,
+            "read": [
+                *_READABLE_SYSTEM,
+                str(_BACKEND_FOLDER),
+                *_engine_paths(Path(command[0]), home),
+                *map(str, self.readable_paths),
+            ],
             "write": [str(project), str(home), *_DEVICES],
             "files": self.mode != "off",
             "network": self.mode != "off" and not self.network,
-            "must": self.mode == "require",
+            "required": self.mode == "require",
             "memory": self.memory_mb * _MEGABYTE,
-            "size": _LARGEST,
+            "size": _MAX_FILE_BYTES,
             "parent": os.getpid(),
         }
-        return [*_PYTHON, json.dumps(walls), *command]
+        return [*_LAUNCHER, json.dumps(config), *command]
 
 
-def _of_engine(program: Path, home: Path) -> list[str]:
-    """The program, and what lies beside it, unless that is where people keep everything else."""
+def _engine_paths(program: Path, home: Path) -> list[str]:
+    """Return the program and its folder; not the folder when it contains a home directory."""
     folder = program.resolve().parent
-    theirs = (home, Path.home())
-    beside = () if any(each.is_relative_to(folder) for each in theirs) else (str(folder),)
-    return [str(program.resolve()), *beside]
+    private_folders = (home, Path.home())
+    neighbours = () if any(each.is_relative_to(folder) for each in private_folders) else (str(folder),)
+    return [str(program.resolve()), *neighbours]
 
 
 @cache
-def found() -> dict[str, bool]:
-    """Which walls this machine has: of `files`, and of the `network`. Asked once, in a process of its own."""
-    asked = subprocess.run(_PYTHON, stdin=subprocess.DEVNULL, capture_output=True, check=True)  # noqa: S603  # our own
-    return json.loads(asked.stdout)
+def supported_isolation() -> dict[str, bool]:
+    """Return whether this machine supports isolation of `files` and of the `network`. Probed once, in a subprocess."""
+    probe = subprocess.run(_LAUNCHER, stdin=subprocess.DEVNULL, capture_output=True, check=True)  # noqa: S603  # our own
+    return json.loads(probe.stdout)

@@ -1,1 +1,1 @@
-"""What the tools do, by what they work on. Functions that are not asynchronous only work on files."""
+"""Tool handlers, grouped by subject. Synchronous handlers only access files and run in a thread."""

@@ -1,4 +1,4 @@
-"""Resources and assets: list, make, bring in, import."""
+"""Handlers for resources and assets: list, create, copy into the project, import."""
 
 import asyncio
 import fnmatch
@@ -9,13 +9,13 @@ from contextlib import suppress
 from typing import Final
 
 from backends.godot import files
-from backends.godot.engine.messages import errors
+from backends.godot.engine.messages import parse_errors
 from backends.godot.envelope import Outcome
-from backends.godot.handlers.progress import percent
-from backends.godot.paths import OURS, Place
-from backends.godot.text.literal import literal
-from backends.godot.text.scan import property_name, quoted
-from backends.godot.tool import Job
+from backends.godot.handlers.progress import progress_listener
+from backends.godot.paths import DATA_FOLDER, ProjectPath
+from backends.godot.text.literal import to_literal
+from backends.godot.text.scan import format_property_name, quote
+from backends.godot.tool import ToolCall
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
@@ -27,174 +27,192 @@ CATEGORIES: Final[Mapping[str, frozenset[str]]] = {
 }
 ALL: Final = frozenset[str]().union(*CATEGORIES.values())
 _IMPORT_SECONDS: Final = 280.0
-_TYPE: Final = re.compile(r'\[gd_resource type="(\w+)"')
+_RESOURCE_TYPE: Final = re.compile(r'\[gd_resource type="(\w+)"')
 _MAX_FOUND: Final = 1000
 
 
-def category(place: Place) -> str | None:
-    return next((name for name, suffixes in CATEGORIES.items() if place.path.suffix.lower() in suffixes), None)
+def category(location: ProjectPath) -> str | None:
+    return next((name for name, suffixes in CATEGORIES.items() if location.path.suffix.lower() in suffixes), None)
 
 
-def listing(job: Job) -> Outcome:
-    wanted = job.text("category", "all")
+def list_assets(call: ToolCall) -> Outcome:
+    wanted = call.text("category", "all")
     suffixes = ALL if wanted == "all" else CATEGORIES[wanted]
-    found = files.walk(job.project, job.place("directory", "."), suffixes, recursive=job.get("recursive", True))
+    found = files.walk(
+        call.project, call.resolve_path("directory", "."), suffixes, recursive=call.get("recursive", True)
+    )
     assets = [
         {
-            "path": place.res,
-            "category": category(place),
-            "bytes": place.path.stat().st_size,
-            "imported": imported(place),
+            "path": location.res,
+            "category": category(location),
+            "bytes": location.path.stat().st_size,
+            "imported": is_imported(location),
         }
-        for place in found
+        for location in found
     ]
     return Outcome(f"There are {len(assets)} assets.", {"assets": assets[:_MAX_FOUND], "total": len(assets)})
 
 
-def imported(place: Place) -> bool:
-    return place.path.with_name(place.path.name + ".import").is_file()
+def is_imported(location: ProjectPath) -> bool:
+    return location.path.with_name(location.path.name + ".import").is_file()
 
 
-def resources(job: Job) -> Outcome:
-    start = job.place("directory") if job.get("directory") else job.place("dirPath", ".")
-    found = files.walk(job.project, start, frozenset({".tres", ".res"}), recursive=job.get("recursive", True))
-    shown = [{"path": place.res, "type": resource_type(place), "bytes": place.path.stat().st_size} for place in found]
-    if job.get("resourceType"):
-        shown = [each for each in shown if each["type"] == job.get("resourceType")]
-    most = int(job.get("maxResults", _MAX_FOUND))
-    return Outcome(f"There are {len(shown)} resources.", {"resources": shown[:most], "total": len(shown)})
+def list_resources(call: ToolCall) -> Outcome:
+    start = call.resolve_path("directory") if call.get("directory") else call.resolve_path("dirPath", ".")
+    found = files.walk(call.project, start, frozenset({".tres", ".res"}), recursive=call.get("recursive", True))
+    shown = [
+        {"path": location.res, "type": resource_type(location), "bytes": location.path.stat().st_size}
+        for location in found
+    ]
+    if call.get("resourceType"):
+        shown = [each for each in shown if each["type"] == call.get("resourceType")]
+    limit = int(call.get("maxResults", _MAX_FOUND))
+    return Outcome(f"There are {len(shown)} resources.", {"resources": shown[:limit], "total": len(shown)})
 
 
-def resource_type(place: Place) -> str:
-    if place.path.suffix != ".tres":
+def resource_type(location: ProjectPath) -> str:
+    if location.path.suffix != ".tres":
         return "Resource"
-    with suppress(OSError), place.path.open("rb") as file:
-        if found := _TYPE.search(file.read(512).decode("utf-8", "replace")):
+    with suppress(OSError), location.path.open("rb") as file:
+        if found := _RESOURCE_TYPE.search(file.read(512).decode("utf-8", "replace")):
             return found[1]
     return "Resource"
 
 
-async def create(job: Job) -> Outcome:
-    """Made and saved by the engine where there is one, so that it is what the engine will read."""
-    place, kind = job.place("resourcePath"), job.text("resourceType")
-    if place.path.suffix != ".tres":
+async def create_resource(call: ToolCall) -> Outcome:
+    """Create a resource file. The engine writes it if available, so that the engine can read it."""
+    location, kind = call.resolve_path("resourcePath"), call.text("resourceType")
+    if location.path.suffix != ".tres":
         raise Fault(Kind.INVALID_INPUT, "resourcePath must end in .tres.")
-    properties: Json = job.get("properties", {})
-    if job.desk.engine.present:
-        data = await scratch(job, "create_resource", {"type": kind, "properties": properties}, ".tres")
+    properties: Json = call.get("properties", {})
+    if call.services.engine.is_available:
+        data = await run_and_read_output(call, "create_resource", {"type": kind, "properties": properties}, ".tres")
     else:
-        lines = "".join(f"{property_name(name)} = {literal(value)}\n" for name, value in properties.items())
-        data = f"[gd_resource type={quoted(kind)} format=3]\n\n[resource]\n{lines}".encode()
-    size = await asyncio.to_thread(files.write, place, data, overwrite=False)
-    details = {"resourcePath": place.res, "resourceType": kind}
-    return Outcome(f"Made {place.res}.", details, files=(place.described("resource", size),))
+        lines = "".join(f"{format_property_name(name)} = {to_literal(value)}\n" for name, value in properties.items())
+        data = f"[gd_resource type={quote(kind)} format=3]\n\n[resource]\n{lines}".encode()
+    size = await asyncio.to_thread(files.write, location, data, overwrite=False)
+    details = {"resourcePath": location.res, "resourceType": kind}
+    return Outcome(f"Created {location.res}.", details, files=(location.describe("resource", size),))
 
 
-async def scratch(job: Job, operation: str, params: Json, suffix: str) -> bytes:
-    """What an operation of the engine saves, before it is put in its place."""
-    root = job.project.root
-    place = Place(root, root / OURS / f"made{suffix}")
-    await asyncio.to_thread(files.make_folder, Place(root, root / OURS))
+async def run_and_read_output(call: ToolCall, operation: str, params: Json, suffix: str) -> bytes:
+    """Run an engine operation that writes a temporary file and return the file's content."""
+    root = call.project.root
+    location = ProjectPath(root, root / DATA_FOLDER / f"made{suffix}")
+    await asyncio.to_thread(files.make_folder, ProjectPath(root, root / DATA_FOLDER))
     try:
-        await job.desk.ask(job.caller, job.project, operation, {**params, "output": place.res})
-        return await asyncio.to_thread(files.read, place)
+        await call.services.run_operation(call.caller, call.project, operation, {**params, "output": location.res})
+        return await asyncio.to_thread(files.read, location)
     finally:
-        if files.exists(place):
-            await asyncio.to_thread(files.delete, place)
+        if files.exists(location):
+            await asyncio.to_thread(files.delete, location)
 
 
-async def mesh_library(job: Job) -> Outcome:
-    scene, place = job.scene(), job.place("outputPath")
-    if place.path.suffix not in (".tres", ".res", ".meshlib"):
+async def export_mesh_library(call: ToolCall) -> Outcome:
+    scene, location = call.resolve_scene_path(), call.resolve_path("outputPath")
+    if location.path.suffix not in (".tres", ".res", ".meshlib"):
         raise Fault(Kind.INVALID_INPUT, "outputPath must end in .tres, .res or .meshlib.")
-    asked: Json = {"scene": scene.res, "names": job.get("meshItemNames", [])}
-    data = await scratch(job, "mesh_library", asked, place.path.suffix)
-    size = await asyncio.to_thread(files.write, place, data)
-    return Outcome(f"Made {place.res}.", {"outputPath": place.res}, files=(place.described("mesh_library", size),))
-
-
-def bring_in(job: Job) -> Outcome:
-    """A copy inside the project; the source must be the caller's own too."""
-    target = job.place("destinationPath")
-    given = job.text("sourcePath")
-    if given.startswith("/"):
-        folder = job.desk.project(job.caller, os.path.dirname(given))
-        source = folder.inside(os.path.basename(given), "sourcePath")
-    else:
-        source = job.place("sourcePath")
-    if category(source) is None:
-        raise Fault(
-            Kind.UNSUPPORTED, f"{source.path.suffix or 'A file without a suffix'} is no asset the engine imports."
-        )
-    data = files.read(source, "The asset", limit=64 * 1024 * 1024)
-    size = files.write(target, data, overwrite=bool(job.get("overwrite", False)))
-    details = {"destinationPath": target.res, "category": category(target)}
-    return Outcome(f"Brought in {target.res}.", details, files=(target.described("asset", size),))
-
-
-async def reimport(job: Job) -> Outcome:
-    """Marked as changed, then imported by the engine."""
-    given: list[str] = job.get("assetPaths") or job.get("files") or job.get("paths") or []
-    places = [job.project.inside(path, "assetPaths") for path in given]
-    for place in places:
-        await asyncio.to_thread(_mark, place, job.text("method", "touch"))
-    outcome = await import_all(job)
-    details = {"assets": [place.res for place in places], **outcome.details}
-    return Outcome(f"Imported {len(places)} assets again.", details, warnings=outcome.warnings)
-
-
-def _mark(place: Place, method: str) -> None:
-    if not files.exists(place):
-        raise Fault(Kind.NOT_FOUND, f"There is no asset {place.res}.")
-    note = Place(place.root, place.path.with_name(place.path.name + ".import"))
-    if method == "delete_import" and files.exists(note):
-        files.delete(note)
-    os.utime(place.path, follow_symlinks=False)
-
-
-async def import_all(job: Job) -> Outcome:
-    program = job.desk.permit_program(job.get("godotPath"))
-    done = await job.desk.run(job.caller, job.project, ("--import",), _IMPORT_SECONDS, program, on_line=percent(job))
-    found = errors(done.lines)
-    if done.code:
-        raise Fault(Kind.INTERNAL, "The import failed.", details={"errors": [each.as_json() for each in found][:20]})
-    start = job.project.inside(".")
-    places = await asyncio.to_thread(lambda: list(files.walk(job.project, start, ALL)))
-    details: Json = {"assets": len(places), "imported": sum(map(imported, places)), "exitCode": done.code}
+    params: Json = {"scene": scene.res, "names": call.get("meshItemNames", [])}
+    data = await run_and_read_output(call, "mesh_library", params, location.path.suffix)
+    size = await asyncio.to_thread(files.write, location, data)
     return Outcome(
-        f"Imported {details['imported']} of {len(places)} assets.", details, warnings=tuple(e.text for e in found)
+        f"Created {location.res}.", {"outputPath": location.res}, files=(location.describe("mesh_library", size),)
     )
 
 
-async def import_check(job: Job) -> Outcome:
-    """Only what was never imported, unless forced."""
-    given: list[str] = job.get("files") or job.get("paths") or []
-    places = [job.project.inside(path, "files") for path in given]
-    waiting = [place.res for place in places if not imported(place)]
-    if waiting or job.get("forceReimport", False):
-        await import_all(job)
-    return Outcome(f"{len(waiting)} of {len(places)} were not imported yet.", {"imported": waiting})
+def import_asset(call: ToolCall) -> Outcome:
+    """Copy an asset into the project. The source must also be in one of the caller's folders."""
+    target = call.resolve_path("destinationPath")
+    source_path = call.text("sourcePath")
+    if source_path.startswith("/"):
+        folder = call.services.project(call.caller, os.path.dirname(source_path))
+        source = folder.resolve(os.path.basename(source_path), "sourcePath")
+    else:
+        source = call.resolve_path("sourcePath")
+    if category(source) is None:
+        raise Fault(
+            Kind.UNSUPPORTED,
+            f"{source.path.suffix or 'A file without a suffix'} is not an asset type that the engine imports.",
+        )
+    data = files.read(source, "The asset", limit=64 * 1024 * 1024)
+    size = files.write(target, data, overwrite=bool(call.get("overwrite", False)))
+    details = {"destinationPath": target.res, "category": category(target)}
+    return Outcome(f"Copied the asset to {target.res}.", details, files=(target.describe("asset", size),))
 
 
-def exists(job: Job) -> Outcome:
-    place = job.place("filePath")
-    there = files.exists(place)
-    return Outcome(f"{place.res} {'exists' if there else 'does not exist'}.", {"filePath": place.res, "exists": there})
+async def reimport(call: ToolCall) -> Outcome:
+    """Mark the assets as changed and run the engine's import."""
+    paths: list[str] = call.get("assetPaths") or call.get("files") or call.get("paths") or []
+    locations = [call.project.resolve(path, "assetPaths") for path in paths]
+    for location in locations:
+        await asyncio.to_thread(_mark_changed, location, call.text("method", "touch"))
+    outcome = await import_all(call)
+    details = {"assets": [location.res for location in locations], **outcome.details}
+    return Outcome(f"Reimported {len(locations)} assets.", details, warnings=outcome.warnings)
 
 
-def make_folder(job: Job) -> Outcome:
-    place = job.place("dirPath")
-    files.make_folder(place, parents=job.get("createParents", True))
-    return Outcome(f"Made {place.res}.", {"dirPath": place.res})
+def _mark_changed(location: ProjectPath, method: str) -> None:
+    if not files.exists(location):
+        raise Fault(Kind.NOT_FOUND, f"There is no asset {location.res}.")
+    import_file = ProjectPath(location.root, location.path.with_name(location.path.name + ".import"))
+    if method == "delete_import" and files.exists(import_file):
+        files.delete(import_file)
+    os.utime(location.path, follow_symlinks=False)
 
 
-def search(job: Job) -> Outcome:
-    """By a pattern with * and ? over the whole path."""
-    pattern = job.text("pattern")
+async def import_all(call: ToolCall) -> Outcome:
+    program = call.services.resolve_program(call.get("godotPath"))
+    result = await call.services.run_command(
+        call.caller, call.project, ("--import",), _IMPORT_SECONDS, program, on_line=progress_listener(call)
+    )
+    found = parse_errors(result.lines)
+    if result.exit_code:
+        raise Fault(Kind.INTERNAL, "The import failed.", details={"errors": [each.as_json() for each in found][:20]})
+    start = call.project.resolve(".")
+    locations = await asyncio.to_thread(lambda: list(files.walk(call.project, start, ALL)))
+    details: Json = {
+        "assets": len(locations),
+        "imported": sum(map(is_imported, locations)),
+        "exitCode": result.exit_code,
+    }
+    return Outcome(
+        f"Imported {details['imported']} of {len(locations)} assets.", details, warnings=tuple(e.text for e in found)
+    )
+
+
+async def import_check(call: ToolCall) -> Outcome:
+    """Import the assets that were never imported, or all of them with `forceReimport`."""
+    paths: list[str] = call.get("files") or call.get("paths") or []
+    locations = [call.project.resolve(path, "files") for path in paths]
+    not_imported = [location.res for location in locations if not is_imported(location)]
+    if not_imported or call.get("forceReimport", False):
+        await import_all(call)
+    return Outcome(f"{len(not_imported)} of {len(locations)} were not imported yet.", {"imported": not_imported})
+
+
+def file_exists(call: ToolCall) -> Outcome:
+    location = call.resolve_path("filePath")
+    found = files.exists(location)
+    return Outcome(
+        f"{location.res} {'exists' if found else 'does not exist'}.", {"filePath": location.res, "exists": found}
+    )
+
+
+def create_folder(call: ToolCall) -> Outcome:
+    location = call.resolve_path("dirPath")
+    files.make_folder(location, parents=call.get("createParents", True))
+    return Outcome(f"Created {location.res}.", {"dirPath": location.res})
+
+
+def search_files(call: ToolCall) -> Outcome:
+    """Find files by a pattern with * and ? that matches the relative path or the file name."""
+    pattern = call.text("pattern")
     found = [
-        place.res
-        for place in files.walk(job.project, job.place("directory", "."), None, recursive=job.get("recursive", True))
-        if fnmatch.fnmatch(place.relative, pattern) or fnmatch.fnmatch(place.path.name, pattern)
+        location.res
+        for location in files.walk(
+            call.project, call.resolve_path("directory", "."), None, recursive=call.get("recursive", True)
+        )
+        if fnmatch.fnmatch(location.relative, pattern) or fnmatch.fnmatch(location.path.name, pattern)
     ]
-    most = int(job.get("maxResults", 200))
-    return Outcome(f"{len(found)} files match.", {"files": found[:most], "total": len(found)})
+    limit = int(call.get("maxResults", 200))
+    return Outcome(f"{len(found)} files match.", {"files": found[:limit], "total": len(found)})

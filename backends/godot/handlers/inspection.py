@@ -1,62 +1,62 @@
-"""Looking into scenes and classes without changing or running anything."""
+"""Handlers that inspect scenes and classes without changing or running anything."""
 
 from typing import Any
 
 from backends.godot.envelope import Outcome
-from backends.godot.handlers.scene_editing import load
+from backends.godot.handlers.scene_editing import load_scene
 from backends.godot.text.scene import Node, Scene
-from backends.godot.tool import Job
+from backends.godot.tool import ToolCall
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
 
-async def inspect(job: Job) -> Outcome:
-    """A class, or what a scene stores of a node."""
-    if job.get("className"):
-        return await describe(job)
-    place = job.scene()
-    scene = await load(job, place)
-    node = scene.find(job.text("nodePath", "."))
+async def inspect(call: ToolCall) -> Outcome:
+    """Describe a class, or return the properties that the scene file stores for a node."""
+    if call.get("className"):
+        return await describe(call)
+    location = call.resolve_scene_path()
+    scene = await load_scene(call, location)
+    node = scene.find(call.text("nodePath", "."))
     stored: dict[str, Any] = {each.name: each.value for each in node.section.properties}
     details: Json = {"nodePath": node.path, "class": node.type, "properties": stored, "groups": scene.groups(node)}
-    wanted = job.get("property")
+    wanted = call.get("property")
     if wanted is not None:
         if wanted not in stored:
-            raise Fault(Kind.NOT_FOUND, f"The scene stores no {wanted} for {node.path}: it has its default.")
+            raise Fault(Kind.NOT_FOUND, f"The scene stores no {wanted} for {node.path}: it has its default value.")
         details = {"nodePath": node.path, "property": wanted, "value": stored[wanted]}
     return Outcome(f"{node.path} stores {len(stored)} properties.", details)
 
 
-async def describe(job: Job) -> Outcome:
-    asked = {"class": job.text("className"), "own": False}
-    done = await job.desk.ask(job.caller, job.project, "describe", asked)
-    return Outcome(f"{done.value['class']} is a {done.value['parent'] or 'class of its own'}.", done.value)
+async def describe(call: ToolCall) -> Outcome:
+    params = {"class": call.text("className"), "own": False}
+    result = await call.services.run_operation(call.caller, call.project, "describe", params)
+    return Outcome(f"{result.value['class']} is a {result.value['parent'] or 'class of its own'}.", result.value)
 
 
-async def query(job: Job) -> Outcome:
-    """Nodes by name, part of a name, class or group."""
-    scene = await load(job, job.scene())
-    limit = int(job.get("limit", 100))
-    found = [node for node in scene.nodes if _matches(job, scene, node)]
+async def query_nodes(call: ToolCall) -> Outcome:
+    """Find nodes by name, part of a name, class or group."""
+    scene = await load_scene(call, call.resolve_scene_path())
+    limit = int(call.get("limit", 100))
+    found = [node for node in scene.nodes if _matches(call, scene, node)]
     shown = [{"path": node.path, "name": node.name, "type": node.type or ""} for node in found[:limit]]
     return Outcome(f"{len(found)} nodes match.", {"nodes": shown, "total": len(found)})
 
 
-def _matches(job: Job, scene: Scene, node: Node) -> bool:
-    facts: dict[str, bool] = {
-        "name": node.name == job.get("name"),
-        "nameContains": job.text("nameContains").lower() in node.name.lower(),
-        "className": node.type == job.get("className"),
-        "group": job.get("group") in scene.groups(node),
+def _matches(call: ToolCall, scene: Scene, node: Node) -> bool:
+    matches: dict[str, bool] = {
+        "name": node.name == call.get("name"),
+        "nameContains": call.text("nameContains").lower() in node.name.lower(),
+        "className": node.type == call.get("className"),
+        "group": call.get("group") in scene.groups(node),
     }
-    asked = all(held for name, held in facts.items() if job.get(name) is not None)
-    return asked and (job.get("includeRoot", True) or node.path != ".")
+    params = all(is_match for name, is_match in matches.items() if call.get(name) is not None)
+    return params and (call.get("includeRoot", True) or node.path != ".")
 
 
-async def connections(job: Job) -> Outcome:
-    scene = await load(job, job.scene())
-    source = scene.find(job.text("sourceNodePath", ".")).path
+async def list_connections(call: ToolCall) -> Outcome:
+    scene = await load_scene(call, call.resolve_scene_path())
+    source = scene.find(call.text("sourceNodePath", ".")).path
     found = [
-        each for each in scene.connections() if each["from"] == source and job.get("signal") in (None, each["signal"])
+        each for each in scene.connections() if each["from"] == source and call.get("signal") in (None, each["signal"])
     ]
     return Outcome(f"{source} has {len(found)} connections.", {"connections": found})

@@ -1,214 +1,242 @@
-"""Nodes of a scene: add, edit, remove, rename, move, duplicate, instance, connect, group, script."""
+"""Handlers that change the nodes of a scene: add, edit, remove, rename, move, duplicate, instance, connect, group."""
 
 from backends.godot.envelope import Outcome
-from backends.godot.handlers.scene_editing import Typed, load, new_node, save, settle, typed
-from backends.godot.paths import Place
+from backends.godot.handlers.scene_editing import (
+    TypedValues,
+    add_node,
+    load_scene,
+    prepare_values,
+    resolve_values,
+    save_scene,
+)
+from backends.godot.paths import ProjectPath
 from backends.godot.text import node_edits
-from backends.godot.text.scene import Scene, checked_name
-from backends.godot.tool import Job
+from backends.godot.text.scene import Scene, validate_name
+from backends.godot.tool import ToolCall
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
 
-def _properties(job: Job) -> Json:
-    return {**job.get("props", {}), **job.get("properties", {})}
+def _properties(call: ToolCall) -> Json:
+    return {**call.get("props", {}), **call.get("properties", {})}
 
 
-async def tree(job: Job) -> Outcome:
-    place = job.scene()
-    scene = await load(job, place)
-    shown = scene.tree(job.get("maxDepth"))
+async def tree(call: ToolCall) -> Outcome:
+    location = call.resolve_scene_path()
+    scene = await load_scene(call, location)
+    shown = scene.tree(call.get("maxDepth"))
     return Outcome(
-        f"{place.res} has {len(scene.nodes)} nodes.",
-        {"scenePath": place.res, "nodeCount": len(scene.nodes), "tree": shown, "picture": "\n".join(_drawn(shown))},
+        f"{location.res} has {len(scene.nodes)} nodes.",
+        {
+            "scenePath": location.res,
+            "nodeCount": len(scene.nodes),
+            "tree": shown,
+            "picture": "\n".join(_draw_tree(shown)),
+        },
     )
 
 
-def _drawn(node: Json, lead: str = "", first: str = "") -> list[str]:
-    lines = [f"{first}{node['name']} ({node['type'] or node.get('instance') or 'inherited'})"]
-    below: list[Json] = node.get("children", [])
-    for index, child in enumerate(below):
-        last = index == len(below) - 1
-        lines += _drawn(child, lead + ("   " if last else "│  "), lead + ("└─ " if last else "├─ "))
+def _draw_tree(node: Json, indent: str = "", branch: str = "") -> list[str]:
+    lines = [f"{branch}{node['name']} ({node['type'] or node.get('instance') or 'inherited'})"]
+    children: list[Json] = node.get("children", [])
+    for index, child in enumerate(children):
+        last = index == len(children) - 1
+        lines += _draw_tree(child, indent + ("   " if last else "│  "), indent + ("└─ " if last else "├─ "))
     return lines
 
 
-async def add(job: Job) -> Outcome:
-    place = job.scene()
-    scene = await load(job, place)
-    parent = scene.find(job.text("parentNodePath", ".")).path
-    name = checked_name(job.text("nodeName"))
-    if job.get("ensureUniqueName", False):
+async def add(call: ToolCall) -> Outcome:
+    location = call.resolve_scene_path()
+    scene = await load_scene(call, location)
+    parent = scene.find(call.text("parentNodePath", ".")).path
+    name = validate_name(call.text("nodeName"))
+    if call.get("ensureUniqueName", False):
         name = scene.unique_name(parent, name)
-    made = await typed(job, _properties(job), kind=job.text("nodeType"))
-    after, path, expected = new_node(scene, parent, name, made)
-    details = {"nodePath": path, "nodeType": job.text("nodeType"), "nodeName": name}
-    return await save(job, place, scene, after, {path: expected}, f"Added {name} ({made.type}).", details)
+    made = await resolve_values(call, _properties(call), kind=call.text("nodeType"))
+    after, path, expected = add_node(scene, parent, name, made)
+    details = {"nodePath": path, "nodeType": call.text("nodeType"), "nodeName": name}
+    return await save_scene(call, location, scene, after, {path: expected}, f"Added {name} ({made.type}).", details)
 
 
-async def add_many(job: Job) -> Outcome:
-    """All of them in one change of the file."""
-    place = job.scene()
-    scene = after = await load(job, place)
+async def add_many(call: ToolCall) -> Outcome:
+    """Add several nodes with a single write of the scene file."""
+    location = call.resolve_scene_path()
+    scene = after = await load_scene(call, location)
     expected: dict[str, dict[str, str]] = {}
     failures: list[Json] = []
-    for index, item in enumerate(job.get("items")):
-        one = job.with_(**{"parentNodePath": None, "props": None, "properties": None, **item})
+    for index, item in enumerate(call.get("items")):
+        item_call = call.with_arguments(**{"parentNodePath": None, "props": None, "properties": None, **item})
         try:
-            parent = after.find(one.text("parentNodePath", ".")).path
-            name = after.unique_name(parent, checked_name(one.text("nodeName")))
-            made = await typed(one, _properties(one), kind=one.text("nodeType"))
-            after, path, values = new_node(after, parent, name, made)
+            parent = after.find(item_call.text("parentNodePath", ".")).path
+            name = after.unique_name(parent, validate_name(item_call.text("nodeName")))
+            made = await resolve_values(item_call, _properties(item_call), kind=item_call.text("nodeType"))
+            after, path, values = add_node(after, parent, name, made)
         except Fault as fault:
-            if job.get("stopOnError", True):
+            if call.get("stopOnError", True):
                 raise
             failures.append({"index": index, "message": fault.message})
             continue
         expected[path] = values
-        await job.report(index + 1, len(job.get("items")), name)
+        await call.report_progress(index + 1, len(call.get("items")), name)
     details = {"nodePaths": list(expected), "failures": failures}
-    return await save(job, place, scene, after, expected, f"Added {len(expected)} nodes.", details)
+    return await save_scene(call, location, scene, after, expected, f"Added {len(expected)} nodes.", details)
 
 
-async def edit(job: Job) -> Outcome:
-    place = job.scene()
-    scene = await load(job, place)
-    node = scene.find(job.text("nodePath"))
-    properties = _properties(job)
+async def edit(call: ToolCall) -> Outcome:
+    location = call.resolve_scene_path()
+    scene = await load_scene(call, location)
+    node = scene.find(call.text("nodePath"))
+    properties = _properties(call)
     if not properties:
         raise Fault(Kind.INVALID_INPUT, "There are no properties to set.")
-    made = await typed(job, properties, kind=node.type or "", at=(place, node.path))
-    after, literals, expected = settle(scene, made.values)
+    made = await resolve_values(call, properties, kind=node.type or "", at=(location, node.path))
+    after, literals, expected = prepare_values(scene, made.values)
     after = after.with_properties(node.path, literals)
     details = {"nodePath": node.path, "properties": sorted(properties)}
-    return await save(job, place, scene, after, {node.path: expected}, f"Set {len(properties)} properties.", details)
+    return await save_scene(
+        call, location, scene, after, {node.path: expected}, f"Set {len(properties)} properties.", details
+    )
 
 
-async def set_property(job: Job) -> Outcome:
-    return await edit(job.with_(properties={job.text("property"): job.arguments.get("value")}, props=None))
+async def set_property(call: ToolCall) -> Outcome:
+    return await edit(call.with_arguments(properties={call.text("property"): call.arguments.get("value")}, props=None))
 
 
-async def add_resource(job: Job) -> Outcome:
-    """A new resource of a class, or one from a file, as a property's value."""
-    named = job.get("resourcePath") or job.text("resourceType")
-    if job.get("resourcePath"):
-        named = job.place("resourcePath").res
-    value = {"$resource": named, "props": job.get("props", {})}
-    return await edit(job.with_(properties={job.text("property"): value}, props=None))
+async def add_resource(call: ToolCall) -> Outcome:
+    """Set a property to a new resource of a class or to a resource file."""
+    resource = call.get("resourcePath") or call.text("resourceType")
+    if call.get("resourcePath"):
+        resource = call.resolve_path("resourcePath").res
+    value = {"$resource": resource, "props": call.get("props", {})}
+    return await edit(call.with_arguments(properties={call.text("property"): value}, props=None))
 
 
-async def remove(job: Job) -> Outcome:
-    place = job.scene()
-    scene = await load(job, place)
-    node = scene.find(job.text("nodePath"))
+async def remove(call: ToolCall) -> Outcome:
+    location = call.resolve_scene_path()
+    scene = await load_scene(call, location)
+    node = scene.find(call.text("nodePath"))
     after, count = node_edits.remove(scene, node.path)
-    warnings = tuple(node_edits.pointing_at(after, node.name))
+    warnings = tuple(node_edits.stale_path_warnings(after, node.name))
     details = {"nodePath": node.path, "removed": count}
-    return await save(job, place, scene, after, {}, f"Removed {node.path}.", details, warnings)
+    return await save_scene(call, location, scene, after, {}, f"Removed {node.path}.", details, warnings)
 
 
-async def rename(job: Job) -> Outcome:
-    place = job.scene()
-    scene = await load(job, place)
-    node, name = scene.find(job.text("nodePath")), job.text("newName")
+async def rename(call: ToolCall) -> Outcome:
+    location = call.resolve_scene_path()
+    scene = await load_scene(call, location)
+    node, name = scene.find(call.text("nodePath")), call.text("newName")
     after = node_edits.rename(scene, node.path, name)
     path = "." if node.parent is None else name if node.parent == "." else f"{node.parent}/{name}"
-    warnings = tuple(node_edits.pointing_at(after, node.name))
+    warnings = tuple(node_edits.stale_path_warnings(after, node.name))
     details = {"nodePath": path, "oldPath": node.path}
-    return await save(job, place, scene, after, {path: {}}, f"Renamed {node.name} to {name}.", details, warnings)
+    return await save_scene(
+        call, location, scene, after, {path: {}}, f"Renamed {node.name} to {name}.", details, warnings
+    )
 
 
-async def move(job: Job) -> Outcome:
-    """Below another parent, or to another place among its siblings."""
-    place = job.scene()
-    scene = await load(job, place)
-    node = scene.find(job.text("nodePath"))
-    target = scene.find(job.text("newParentPath", node.parent or "."))
-    after = node_edits.reparent(scene, node.path, target.path, job.get("index"))
+async def move(call: ToolCall) -> Outcome:
+    """Move a node to another parent or to another position among its siblings."""
+    location = call.resolve_scene_path()
+    scene = await load_scene(call, location)
+    node = scene.find(call.text("nodePath"))
+    target = scene.find(call.text("newParentPath", node.parent or "."))
+    after = node_edits.reparent(scene, node.path, target.path, call.get("index"))
     path = node.name if target.path == "." else f"{target.path}/{node.name}"
-    warnings = tuple(node_edits.pointing_at(after, node.name)) if path != node.path else ()
+    warnings = tuple(node_edits.stale_path_warnings(after, node.name)) if path != node.path else ()
     details = {"nodePath": path, "oldPath": node.path}
-    return await save(job, place, scene, after, {path: {}}, f"Moved {node.path} to {path}.", details, warnings)
+    return await save_scene(
+        call, location, scene, after, {path: {}}, f"Moved {node.path} to {path}.", details, warnings
+    )
 
 
-async def duplicate(job: Job) -> Outcome:
-    place = job.scene()
-    scene = await load(job, place)
-    after, path = node_edits.duplicate(scene, job.text("nodePath"), job.get("newName"))
-    return await save(job, place, scene, after, {path: {}}, f"Duplicated it as {path}.", {"nodePath": path})
+async def duplicate(call: ToolCall) -> Outcome:
+    location = call.resolve_scene_path()
+    scene = await load_scene(call, location)
+    after, path = node_edits.duplicate(scene, call.text("nodePath"), call.get("newName"))
+    return await save_scene(
+        call, location, scene, after, {path: {}}, f"Duplicated the node as {path}.", {"nodePath": path}
+    )
 
 
-async def instance(job: Job) -> Outcome:
-    place = job.scene()
-    scene = await load(job, place)
-    source = job.place("instancePath") if job.get("instancePath") else job.place("instanceScenePath")
-    if source == place:
-        raise Fault(Kind.INVALID_INPUT, "A scene cannot hold an instance of itself.")
-    inner = await load(job, source)
-    parent = scene.find(job.text("parentNodePath", ".")).path
-    wanted = job.get("instanceName") or job.get("name") or scene.unique_name(parent, inner.nodes[0].name)
-    name = checked_name(str(wanted))
+async def instance(call: ToolCall) -> Outcome:
+    location = call.resolve_scene_path()
+    scene = await load_scene(call, location)
+    source = call.resolve_path("instancePath") if call.get("instancePath") else call.resolve_path("instanceScenePath")
+    if source == location:
+        raise Fault(Kind.INVALID_INPUT, "A scene cannot contain an instance of itself.")
+    inner = await load_scene(call, source)
+    parent = scene.find(call.text("parentNodePath", ".")).path
+    wanted = call.get("instanceName") or call.get("name") or scene.unique_name(parent, inner.nodes[0].name)
+    name = validate_name(str(wanted))
     after, reference = scene.with_external("PackedScene", source.res, inner.sections[0].string("uid"))
-    made = await typed(job, _properties(job), kind=inner.nodes[0].type or "Node") if _properties(job) else Typed("")
-    after, literals, expected = settle(after, made.values)
+    made = (
+        await resolve_values(call, _properties(call), kind=inner.nodes[0].type or "Node")
+        if _properties(call)
+        else TypedValues("")
+    )
+    after, literals, expected = prepare_values(after, made.values)
     after = after.with_node(parent, name, f"instance={reference}", literals)
     path = name if parent == "." else f"{parent}/{name}"
     details = {"nodePath": path, "instancePath": source.res}
-    return await save(job, place, scene, after, {path: expected}, f"Instanced {source.res} as {path}.", details)
+    return await save_scene(
+        call, location, scene, after, {path: expected}, f"Instanced {source.res} as {path}.", details
+    )
 
 
-async def connect(job: Job) -> Outcome:
-    place = job.scene()
-    scene = await load(job, place)
-    ends = (job.text("fromNodePath"), job.text("signal"), job.text("toNodePath"), job.text("method"))
-    await _known_signal(job, place, scene, ends[0], ends[1])
-    after = node_edits.connect(scene, *ends, job.get("flags"))
-    return await save(job, place, scene, after, {}, f"Connected {ends[1]} to {ends[3]}.", {"connection": list(ends)})
+async def connect(call: ToolCall) -> Outcome:
+    location = call.resolve_scene_path()
+    scene = await load_scene(call, location)
+    ends = (call.text("fromNodePath"), call.text("signal"), call.text("toNodePath"), call.text("method"))
+    await _check_signal(call, location, scene, ends[0], ends[1])
+    after = node_edits.connect(scene, *ends, call.get("flags"))
+    return await save_scene(
+        call, location, scene, after, {}, f"Connected {ends[1]} to {ends[3]}.", {"connection": list(ends)}
+    )
 
 
-async def _known_signal(job: Job, place: Place, scene: Scene, path: str, signal: str) -> None:
-    """A node without a script has the signals of its class only."""
+async def _check_signal(call: ToolCall, location: ProjectPath, scene: Scene, path: str, signal: str) -> None:
+    """Raise `Fault(NOT_FOUND)` for an unknown signal. A node with a script is not checked: scripts add signals."""
     node = scene.find(path)
-    if not job.desk.engine.present or node.type is None or node.section.property("script") is not None:
+    if not call.services.engine.is_available or node.type is None or node.section.property("script") is not None:
         return
-    known = await job.desk.ask(job.caller, job.project, "describe", {"class": node.type})
+    known = await call.services.run_operation(call.caller, call.project, "describe", {"class": node.type})
     if signal not in known.value["signals"]:
         raise Fault(Kind.NOT_FOUND, f"{node.type} has no signal {signal}.", details={"signals": known.value["signals"]})
 
 
-async def disconnect(job: Job) -> Outcome:
-    place = job.scene()
-    scene = await load(job, place)
-    ends = (job.text("fromNodePath"), job.text("signal"), job.text("toNodePath"), job.text("method"))
+async def disconnect(call: ToolCall) -> Outcome:
+    location = call.resolve_scene_path()
+    scene = await load_scene(call, location)
+    ends = (call.text("fromNodePath"), call.text("signal"), call.text("toNodePath"), call.text("method"))
     after = node_edits.disconnect(scene, *ends)
-    return await save(job, place, scene, after, {}, f"Disconnected {ends[1]}.", {"connection": list(ends)})
+    return await save_scene(call, location, scene, after, {}, f"Disconnected {ends[1]}.", {"connection": list(ends)})
 
 
-async def groups(job: Job) -> Outcome:
-    place = job.scene()
-    scene = await load(job, place)
-    node = scene.find(job.text("nodePath"))
-    now = scene.groups(node)
-    asked: list[str] = job.get("groups") or ([job.text("groupName")] if job.get("groupName") else [])
-    match job.text("action").removeprefix("groups."):
+async def groups(call: ToolCall) -> Outcome:
+    location = call.resolve_scene_path()
+    scene = await load_scene(call, location)
+    node = scene.find(call.text("nodePath"))
+    current = scene.groups(node)
+    requested: list[str] = call.get("groups") or ([call.text("groupName")] if call.get("groupName") else [])
+    match call.text("action").removeprefix("groups."):
         case "add":
-            wanted = [*now, *(each for each in dict.fromkeys(asked) if each not in now)]
+            wanted = [*current, *(each for each in dict.fromkeys(requested) if each not in current)]
         case "remove":
-            wanted = [each for each in now if each not in asked]
+            wanted = [each for each in current if each not in requested]
         case _:
-            return Outcome(f"{node.path} is in {len(now)} groups.", {"nodePath": node.path, "groups": now})
-    if not asked:
-        raise Fault(Kind.INVALID_INPUT, "groups is needed to add or remove.")
-    after = node_edits.regroup(scene, node.path, wanted)
+            return Outcome(f"{node.path} is in {len(current)} groups.", {"nodePath": node.path, "groups": current})
+    if not requested:
+        raise Fault(Kind.INVALID_INPUT, "groups is required to add or remove.")
+    after = node_edits.set_groups(scene, node.path, wanted)
     details = {"nodePath": node.path, "groups": wanted}
-    return await save(job, place, scene, after, {}, f"{node.path} is in {len(wanted)} groups.", details)
+    return await save_scene(call, location, scene, after, {}, f"{node.path} is in {len(wanted)} groups.", details)
 
 
-async def attach_components(job: Job) -> Outcome:
-    """Each component is a node below this one: a class, or a scene to instance."""
+async def attach_components(call: ToolCall) -> Outcome:
+    """Add each component as a child node: a class name, or an object with node arguments."""
     items: list[Json] = []
-    for each in job.get("components"):
-        given: Json = {"nodeType": each} if isinstance(each, str) else each
-        name = given.get("nodeName") or given.get("name") or given.get("nodeType")
-        items.append({**given, "nodeName": name, "parentNodePath": job.text("nodePath")})
-    return await add_many(job.with_(items=items))
+    for each in call.get("components"):
+        component: Json = {"nodeType": each} if isinstance(each, str) else each
+        name = component.get("nodeName") or component.get("name") or component.get("nodeType")
+        items.append({**component, "nodeName": name, "parentNodePath": call.text("nodePath")})
+    return await add_many(call.with_arguments(items=items))

@@ -1,4 +1,4 @@
-"""The plain doors: any operation by name, headless or in an editor, one or many at a time."""
+"""Handlers that run operations by name, headless or in an editor, one at a time or in batches."""
 
 import json
 from collections.abc import Mapping
@@ -8,13 +8,13 @@ from typing import Any, Final, cast
 
 import jsonschema_rs
 
-from backends.godot.dispatch import ask_editor, camel
-from backends.godot.envelope import WORDS, Outcome
-from backends.godot.tool import Job, Tool, carry_out
+from backends.godot.dispatch import request_editor, to_camel_case
+from backends.godot.envelope import CODES, Outcome
+from backends.godot.tool import Tool, ToolCall, run_handler
 from gateway.contract import Json
 from gateway.errors import Fault, ForeignError, Kind
 
-# Operation -> the tool, and for a manager its action, that does it.
+# Operation -> tool, or `manager:action`, that executes it.
 OPERATIONS: Final[Mapping[str, str]] = {
     "create_scene": "create_scene",
     "add_node": "add_node",
@@ -50,42 +50,46 @@ OPERATIONS: Final[Mapping[str, str]] = {
     "project_config_input_map_setup_v1": "godot_project_config_manager:input_map.setup",
 }
 _SINGLETONS: Final = frozenset({"OS", "ProjectSettings", "FileAccess", "DirAccess", "Engine", "ResourceSaver"})
-_REACHING: Final = frozenset({"call", "set", "get"})
+_OBJECT_METHODS: Final = frozenset({"call", "set", "get"})
 
 
-def _object(value: Any, what: str) -> Json:
-    """Given as an object, or as JSON text."""
+def _parse_object(value: Any, label: str) -> Json:
+    """Return an argument that is an object or JSON text of an object."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except ValueError as exc:
-            raise Fault(Kind.INVALID_INPUT, f"{what} is not JSON.") from exc
+            raise Fault(Kind.INVALID_INPUT, f"{label} is not JSON.") from exc
     if not isinstance(value, dict):
-        raise Fault(Kind.INVALID_INPUT, f"{what} is not an object.")
+        raise Fault(Kind.INVALID_INPUT, f"{label} is not an object.")
     return cast("Json", value)
 
 
-async def operation(job: Job) -> Outcome:
-    return await _operate(job, job.text("operation"), _object(job.get("params", {}), "params"))
+async def run_operation(call: ToolCall) -> Outcome:
+    return await _run_named(call, call.text("operation"), _parse_object(call.get("params", {}), "params"))
 
 
-async def _operate(job: Job, name: str, params: Json) -> Outcome:
+async def _run_named(call: ToolCall, name: str, params: Json) -> Outcome:
     if name not in OPERATIONS:
         raise Fault(Kind.UNSUPPORTED, f"There is no operation {name!r}.", details={"operations": sorted(OPERATIONS)})
-    job.desk.permit_danger(name)
+    call.services.check_dangerous(name)
     target, _, action = OPERATIONS[name].partition(":")
-    tool = job.desk.tools[target]
-    arguments: Json = {camel(key): value for key, value in params.items() if camel(key) != "projectPath"}
+    tool = call.services.tools[target]
+    arguments: Json = {
+        to_camel_case(key): value for key, value in params.items() if to_camel_case(key) != "projectPath"
+    }
     if action:
         arguments["action"] = action
     if "projectPath" in _properties(tool):
-        arguments["projectPath"] = str(job.project.root)
+        arguments["projectPath"] = str(call.project.root)
     _check(tool, arguments)
-    chosen = tool.chosen(action) if action else None
-    run = chosen.run if chosen else tool.run
-    assert run is not None
-    inner = Job(job.tool, job.action, arguments, job.caller, job.desk, job.report, job.given)
-    return await carry_out(run, inner)
+    chosen = tool.find_action(action) if action else None
+    handler = chosen.handler if chosen else tool.handler
+    assert handler is not None
+    inner_call = ToolCall(
+        call.tool, call.action, arguments, call.caller, call.services, call.report_progress, call.optional_project
+    )
+    return await run_handler(handler, inner_call)
 
 
 def _properties(tool: Tool) -> Json:
@@ -97,7 +101,7 @@ def _check(tool: Tool, arguments: Json) -> None:
     if error is not None:
         raise Fault(
             Kind.INVALID_INPUT,
-            f"These are not the parameters of {tool.name}.",
+            f"The parameters do not match the schema of {tool.name}.",
             details={"validation_path": "/".join(map(str, error.instance_path)), "rule": str(error.kind.name)},
         )
 
@@ -107,49 +111,49 @@ def _validator(name: str, schema: str) -> Any:
     return jsonschema_rs.validator_for(json.loads(schema))
 
 
-async def batch(job: Job) -> Outcome:
-    """Operations one after the other."""
-    steps: list[Json] = job.get("steps")
-    # Before the first of them runs: a batch that is not allowed changes nothing.
+async def run_batch(call: ToolCall) -> Outcome:
+    """Run operations in sequence."""
+    steps: list[Json] = call.get("steps")
+    # Check all steps before the first one runs: a denied batch must not change anything.
     for step in steps:
-        job.desk.permit_danger(step["operation"])
+        call.services.check_dangerous(step["operation"])
     results: list[Json] = []
     for index, step in enumerate(steps):
         try:
-            done = await _operate(job, step["operation"], step.get("params", {}))
-            results.append({"operation": step["operation"], "ok": True, "result": done.details})
+            result = await _run_named(call, step["operation"], step.get("params", {}))
+            results.append({"operation": step["operation"], "ok": True, "result": result.details})
         except Fault as fault:
-            code = fault.code or WORDS[fault.kind]
+            code = fault.code or CODES[fault.kind]
             results.append(
                 {"operation": step["operation"], "ok": False, "error": {"code": code, "message": fault.message}}
             )
-            if job.get("stopOnError", True):
+            if call.get("stopOnError", True):
                 break
-        await job.report(index + 1, len(steps), step["operation"])
-    return _tally(results, len(steps))
+        await call.report_progress(index + 1, len(steps), step["operation"])
+    return _summarize(results, len(steps))
 
 
-def _tally(results: list[Json], asked: int) -> Outcome:
+def _summarize(results: list[Json], total: int) -> Outcome:
     failed = [each for each in results if not each["ok"]]
-    details: Json = {"total": asked, "done": len(results), "failed": len(failed), "results": results}
+    details: Json = {"total": total, "done": len(results), "failed": len(failed), "results": results}
     if failed and len(failed) == len(results):
         raise Fault(Kind.INVALID_INPUT, failed[0]["error"]["message"], code=failed[0]["error"]["code"], details=details)
-    return Outcome(f"{len(results) - len(failed)} of {asked} steps done.", details)
+    return Outcome(f"{len(results) - len(failed)} of {total} steps succeeded.", details)
 
 
-async def batch_tools(job: Job) -> Outcome:
-    """Each through the whole path of the gateway, as if called by itself."""
-    operations: list[Json] = job.get("operations")
-    most = int(job.get("maxOperations", 100))
-    if len(operations) > most:
-        raise Fault(Kind.INVALID_INPUT, f"There are more than {most} operations.")
+async def run_tools(call: ToolCall) -> Outcome:
+    """Call tools in sequence. Each call passes through the whole gateway like a separate call."""
+    operations: list[Json] = call.get("operations")
+    limit = int(call.get("maxOperations", 100))
+    if len(operations) > limit:
+        raise Fault(Kind.INVALID_INPUT, f"There are more than {limit} operations.")
     if any(each["tool"].endswith("batch_operations") for each in operations):
-        raise Fault(Kind.INVALID_INPUT, "A batch cannot hold a batch.")
+        raise Fault(Kind.INVALID_INPUT, "A batch cannot contain another batch.")
     results: list[Json] = []
     for index, each in enumerate(operations):
-        results.append({"index": index, "tool": each["tool"], "id": each.get("id"), **await _call(job, each)})
-        await job.report(index + 1, len(operations), each["tool"])
-        if not results[-1]["success"] and job.get("stopOnError", True):
+        results.append({"index": index, "tool": each["tool"], "id": each.get("id"), **await _invoke_tool(call, each)})
+        await call.report_progress(index + 1, len(operations), each["tool"])
+        if not results[-1]["success"] and call.get("stopOnError", True):
             break
     succeeded = sum(each["success"] for each in results)
     details: Json = {
@@ -159,61 +163,61 @@ async def batch_tools(job: Job) -> Outcome:
         "stoppedEarly": len(results) < len(operations),
         "results": results,
     }
-    return Outcome(f"{succeeded} of {len(operations)} operations done.", details)
+    return Outcome(f"{succeeded} of {len(operations)} operations succeeded.", details)
 
 
-async def _call(job: Job, operation: Json) -> Json:
+async def _invoke_tool(call: ToolCall, operation: Json) -> Json:
     started = perf_counter()
-    tool = job.desk.tools.get(operation["tool"])
+    tool = call.services.tools.get(operation["tool"])
     arguments: Json = dict(operation["args"])
     if tool is not None and "projectPath" in _properties(tool):
-        arguments["projectPath"] = str(job.project.root)
-    desk = job.desk
+        arguments["projectPath"] = str(call.project.root)
+    services = call.services
     try:
         if tool is None:
             raise Fault(Kind.UNSUPPORTED, f"There is no tool {operation['tool']!r}.")
-        own = tool.name.removeprefix(f"{desk.home.namespace}_")
-        result = await desk.home.invoke(job.caller, f"{desk.home.namespace}.{own}", arguments, {})
+        local_name = tool.name.removeprefix(f"{services.host.namespace}_")
+        result = await services.host.invoke(call.caller, f"{services.host.namespace}.{local_name}", arguments, {})
     except Fault as fault:
-        error = {"code": fault.code or WORDS[fault.kind], "message": fault.message}
-        return {"success": False, "error": error, "durationMs": _since(started)}
+        error = {"code": fault.code or CODES[fault.kind], "message": fault.message}
+        return {"success": False, "error": error, "durationMs": _elapsed_ms(started)}
     except ForeignError as foreign:
-        error = {"code": WORDS[Kind.INTERNAL], "message": foreign.message}
-        return {"success": False, "error": error, "durationMs": _since(started)}
+        error = {"code": CODES[Kind.INTERNAL], "message": foreign.message}
+        return {"success": False, "error": error, "durationMs": _elapsed_ms(started)}
     envelope: Json = result.get("structuredContent") or {}
-    return {"success": bool(envelope.get("ok")), "result": envelope.get("result"), "durationMs": _since(started)}
+    return {"success": bool(envelope.get("ok")), "result": envelope.get("result"), "durationMs": _elapsed_ms(started)}
 
 
-def _since(started: float) -> int:
+def _elapsed_ms(started: float) -> int:
     return round((perf_counter() - started) * 1000)
 
 
-# ---- the editor's own methods -------------------------------------------------------------------------------------
+# ---- editor methods -----------------------------------------------------------------------------------------------
 
 
-async def rpc(job: Job) -> Outcome:
-    asked = _object(job.get("request_json"), "request_json")
-    return await ask_editor(job, *_permitted(job, asked))
+async def rpc(call: ToolCall) -> Outcome:
+    request = _parse_object(call.get("request_json"), "request_json")
+    return await request_editor(call, *_check_request(call, request))
 
 
-async def inspect(job: Job) -> Outcome:
-    return await ask_editor(job, "inspect", _object(job.get("query_json"), "query_json"))
+async def inspect(call: ToolCall) -> Outcome:
+    return await request_editor(call, "inspect", _parse_object(call.get("query_json"), "query_json"))
 
 
-async def editor_batch(job: Job) -> Outcome:
-    """One undo for all of them; the editor takes back what was done when one fails."""
-    steps = [dict(zip(("method", "params"), _permitted(job, step), strict=True)) for step in job.get("steps")]
-    params: Json = {"steps": steps, "stop_on_error": job.get("stopOnError", True)}
-    return await ask_editor(job, "batch", {**params, "action_name": job.text("actionName", "Batch")})
+async def editor_batch(call: ToolCall) -> Outcome:
+    """Run several editor methods as one undo step. The editor rolls all of them back when one fails."""
+    steps = [dict(zip(("method", "params"), _check_request(call, step), strict=True)) for step in call.get("steps")]
+    params: Json = {"steps": steps, "stop_on_error": call.get("stopOnError", True)}
+    return await request_editor(call, "batch", {**params, "action_name": call.text("actionName", "Batch")})
 
 
-def _permitted(job: Job, asked: Json) -> tuple[str, Json]:
-    method, params = asked.get("method"), asked.get("params", {})
+def _check_request(call: ToolCall, request: Json) -> tuple[str, Json]:
+    method, params = request.get("method"), request.get("params", {})
     if not isinstance(method, str) or not method or not isinstance(params, dict):
-        raise Fault(Kind.INVALID_INPUT, "A request is {method, params}.")
+        raise Fault(Kind.INVALID_INPUT, "A request must be an object {method, params}.")
     params = cast("Json", params)
     words = {str(value) for value in params.values() if isinstance(value, str)}
-    job.desk.permit_danger(method, certain=method in _REACHING and bool(words & _SINGLETONS))
+    call.services.check_dangerous(method, known_dangerous=method in _OBJECT_METHODS and bool(words & _SINGLETONS))
     for name, value in params.items():
         if isinstance(value, str) and value.startswith(("user://", "/", "file://")) and "node" not in name:
             raise Fault(Kind.DENIED, f"{name} leaves the project.")

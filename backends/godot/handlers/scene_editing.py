@@ -1,4 +1,4 @@
-"""How a scene is changed: values as the engine writes them, the file edited by span, and read back before success."""
+"""Shared steps of scene edits: resolve values with the engine, edit the file by span, read back and verify."""
 
 import asyncio
 import re
@@ -8,97 +8,102 @@ from typing import Any, cast
 
 from backends.godot import files
 from backends.godot.envelope import Outcome
-from backends.godot.paths import Place
-from backends.godot.text.literal import literal
-from backends.godot.text.scan import quoted
+from backends.godot.paths import ProjectPath
+from backends.godot.text.literal import to_literal
+from backends.godot.text.scan import quote
 from backends.godot.text.scene import Scene
-from backends.godot.tool import Job
+from backends.godot.tool import ToolCall
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
 _CLASS = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_NO_ENGINE = "No engine is here: the file was checked by its form only."
+_NO_ENGINE_WARNING = "No engine is available: only the syntax of the file was checked."
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
-    """Property values, settled by the engine where there is one."""
+class TypedValues:
+    """Property values of a class, converted by the engine if one is available."""
 
     type: str
     script: str = ""
     values: Mapping[str, Json] = field(default_factory=dict[str, Json])
 
 
-async def load(job: Job, place: Place) -> Scene:
-    if place.path.suffix not in (".tscn", ".tres"):
-        raise Fault(Kind.UNSUPPORTED, "Only scenes in text form (.tscn) can be worked on.")
+async def load_scene(call: ToolCall, location: ProjectPath) -> Scene:
+    """Read a scene file. Raises `Fault` if it is missing, not in text form or empty."""
+    if location.path.suffix not in (".tscn", ".tres"):
+        raise Fault(Kind.UNSUPPORTED, "Only scenes in text form (.tscn) can be edited.")
     try:
-        text = await asyncio.to_thread(files.read_text, place, "The scene")
+        text = await asyncio.to_thread(files.read_text, location, "The scene")
     except Fault as fault:
         if fault.kind is Kind.NOT_FOUND:
-            fault.suggested_fix = "Make it with create_scene first, or call list_scenes to see what there is."
+            fault.suggested_fix = "Create it with create_scene first, or call list_scenes to see which scenes exist."
         raise
     scene = Scene(text)
     if not scene.nodes:
-        raise Fault(Kind.INVALID_INPUT, f"{place.res} has no nodes.")
+        raise Fault(Kind.INVALID_INPUT, f"{location.res} has no nodes.")
     return scene
 
 
-async def typed(job: Job, properties: Json, *, kind: str = "", at: tuple[Place, str] | None = None) -> Typed:
-    """The values for a new object of a class, or for a node of a scene."""
+async def resolve_values(
+    call: ToolCall, properties: Json, *, kind: str = "", at: tuple[ProjectPath, str] | None = None
+) -> TypedValues:
+    """Convert JSON values for a new object of class `kind`, or for an existing node `at` (scene, node path)."""
     for name, value in properties.items():
-        _confine(job, name, value)
-    if not job.desk.engine.present:
+        _check_resource_paths(call, name, value)
+    if not call.services.engine.is_available:
         if at is None and not _CLASS.fullmatch(kind):
-            raise Fault(Kind.INVALID_INPUT, f"{kind!r} is not the name of a class.")
-        return Typed(kind, values={name: _unaided(job, value) for name, value in properties.items()})
-    asked: Json = {"properties": {name: _at_home(job, value) for name, value in properties.items()}}
-    asked |= {"scene": at[0].res, "node": at[1]} if at else {"class": kind}
-    value = (await job.desk.ask(job.caller, job.project, "values", asked)).value
-    return Typed(value["class"], value["script"], value["values"])
+            raise Fault(Kind.INVALID_INPUT, f"{kind!r} is not a valid class name.")
+        return TypedValues(
+            kind, values={name: _value_without_engine(call, value) for name, value in properties.items()}
+        )
+    params: Json = {"properties": {name: _with_res_path(call, value) for name, value in properties.items()}}
+    params |= {"scene": at[0].res, "node": at[1]} if at else {"class": kind}
+    value = (await call.services.run_operation(call.caller, call.project, "values", params)).value
+    return TypedValues(value["class"], value["script"], value["values"])
 
 
-def _confine(job: Job, name: str, value: Any) -> None:
-    """No value may name a resource outside the project."""
+def _check_resource_paths(call: ToolCall, name: str, value: Any) -> None:
+    """Raise `Fault(DENIED)` if a value refers to a resource outside the project."""
     if isinstance(value, dict):
-        for key, held in cast("Json", value).items():
-            _confine(job, name, held)
-            if key == "$resource" and isinstance(held, str) and ("/" in held or "\\" in held):
-                job.project.inside(held, name)
+        for key, item in cast("Json", value).items():
+            _check_resource_paths(call, name, item)
+            if key == "$resource" and isinstance(item, str) and ("/" in item or "\\" in item):
+                call.project.resolve(item, name)
     elif isinstance(value, list):
-        for held in cast("list[Any]", value):
-            _confine(job, name, held)
+        for item in cast("list[Any]", value):
+            _check_resource_paths(call, name, item)
     elif isinstance(value, str) and value.startswith(("res://", "user://", "uid://", "file://")):
-        job.project.inside(value, name)
+        call.project.resolve(value, name)
 
 
-def _resource_named(value: Any) -> str | None:
-    """The path of a `{"$resource": path}`; a class there is none."""
-    named: Any = cast("Json", value).get("$resource") if isinstance(value, dict) else None
-    return named if isinstance(named, str) and "/" in named else None
+def _resource_path(value: Any) -> str | None:
+    """Return the path of a `{"$resource": path}`, or None for a class name and other values."""
+    path: Any = cast("Json", value).get("$resource") if isinstance(value, dict) else None
+    return path if isinstance(path, str) and "/" in path else None
 
 
-def _at_home(job: Job, value: Any) -> Any:
-    """Resources named by a path in the project, as the engine names them."""
-    named = _resource_named(value)
-    return {**cast("Json", value), "$resource": job.project.inside(named).res} if named else value
+def _with_res_path(call: ToolCall, value: Any) -> Any:
+    """Replace the path of a `{"$resource": path}` with its `res://` form."""
+    path = _resource_path(value)
+    return {**cast("Json", value), "$resource": call.project.resolve(path).res} if path else value
 
 
-def _unaided(job: Job, value: Any) -> Json:
-    named = _resource_named(value)
-    if named is None and isinstance(value, str) and value.startswith("res://"):
-        named = value
-    if named is None:
-        return {"text": literal(value)}
-    place = job.project.inside(named)
-    if not files.exists(place):
-        raise Fault(Kind.NOT_FOUND, f"There is no resource {place.res}.")
-    return {"resource": place.res, "class": resource_class(place), "uid": ""}
+def _value_without_engine(call: ToolCall, value: Any) -> Json:
+    path = _resource_path(value)
+    if path is None and isinstance(value, str) and value.startswith("res://"):
+        path = value
+    if path is None:
+        return {"text": to_literal(value)}
+    location = call.project.resolve(path)
+    if not files.exists(location):
+        raise Fault(Kind.NOT_FOUND, f"There is no resource {location.res}.")
+    return {"resource": location.res, "class": resource_class(location), "uid": ""}
 
 
-def resource_class(place: Place) -> str:
-    """What a file holds, by its name."""
-    match place.path.suffix.lower():
+def resource_class(location: ProjectPath) -> str:
+    """Return the resource class of a file by its suffix."""
+    match location.path.suffix.lower():
         case ".gd" | ".cs":
             return "Script"
         case ".tscn" | ".scn":
@@ -111,8 +116,11 @@ def resource_class(place: Place) -> str:
             return "Resource"
 
 
-def settle(scene: Scene, values: Mapping[str, Json]) -> tuple[Scene, dict[str, str], dict[str, str]]:
-    """The scene with the resources that values need; the literals; and what the engine must read back."""
+def prepare_values(scene: Scene, values: Mapping[str, Json]) -> tuple[Scene, dict[str, str], dict[str, str]]:
+    """Add the resources that the values refer to.
+
+    Returns the scene, the literal of each property, and the values that the engine must read back.
+    """
     literals: dict[str, str] = {}
     expected: dict[str, str] = {}
     for name, value in values.items():
@@ -127,19 +135,19 @@ def settle(scene: Scene, values: Mapping[str, Json]) -> tuple[Scene, dict[str, s
     return scene, literals, expected
 
 
-def new_node(scene: Scene, parent: str, name: str, made: Typed) -> tuple[Scene, str, dict[str, str]]:
-    """(scene, the node's path, what must read back)."""
-    values = dict(made.values)
-    if made.script and "script" not in values:
-        values["script"] = {"resource": made.script, "class": "Script", "uid": ""}
-    scene, literals, expected = settle(scene, values)
-    scene = scene.with_node(parent, name, f"type={quoted(made.type)}", literals)
+def add_node(scene: Scene, parent: str, name: str, values: TypedValues) -> tuple[Scene, str, dict[str, str]]:
+    """Add a node. Returns the scene, the node's path and the values that the engine must read back."""
+    properties = dict(values.values)
+    if values.script and "script" not in properties:
+        properties["script"] = {"resource": values.script, "class": "Script", "uid": ""}
+    scene, literals, expected = prepare_values(scene, properties)
+    scene = scene.with_node(parent, name, f"type={quote(values.type)}", literals)
     return scene, name if parent == "." else f"{parent}/{name}", expected
 
 
-async def save(
-    job: Job,
-    place: Place,
+async def save_scene(
+    call: ToolCall,
+    location: ProjectPath,
     before: Scene | None,
     after: Scene,
     expected: Mapping[str, Mapping[str, str]],
@@ -147,63 +155,70 @@ async def save(
     details: Json,
     warnings: tuple[str, ...] = (),
 ) -> Outcome:
-    """Write, read back, compare; what does not hold is put back as it was."""
-    size = await asyncio.to_thread(_write, place, before, after)
+    """Write the scene and verify it. The previous file is restored if the engine reads other values."""
+    size = await asyncio.to_thread(_write, location, before, after)
     logs: tuple[str, ...] = ()
-    if job.desk.engine.present:
+    if call.services.engine.is_available:
         try:
-            logs = await _read_back(job, place, expected)
+            logs = await _read_back(call, location, expected)
         except Fault as fault:
-            warnings = (*warnings, await _undo(job, place, before, after, fault))
+            warnings = (*warnings, await _revert(call, location, before, after, fault))
         except asyncio.CancelledError:
-            # Nobody will hear whether it held, and this task may not wait any more.
-            _put_back(place, before)
+            # The caller has left and a cancelled task cannot await: restore the file synchronously.
+            _restore(location, before)
             raise
     else:
-        warnings = (*warnings, _NO_ENGINE)
+        warnings = (*warnings, _NO_ENGINE_WARNING)
     return Outcome(
         summary,
-        {"scenePath": place.res, **details},
+        {"scenePath": location.res, **details},
         logs=logs,
         warnings=warnings,
-        files=(place.described("scene", size),),
-        execution={"executor": "headless" if job.desk.engine.present else "files"},
+        files=(location.describe("scene", size),),
+        execution={"executor": "headless" if call.services.engine.is_available else "files"},
     )
 
 
-def _write(place: Place, before: Scene | None, after: Scene) -> int:
-    size = files.write_text(place, after.text, overwrite=before is not None)
-    again = Scene(files.read_text(place))
-    if [node.path for node in again.nodes] != [node.path for node in after.nodes]:
-        raise Fault(Kind.INTERNAL, f"{place.res} does not read back as it was written.")
+def _write(location: ProjectPath, before: Scene | None, after: Scene) -> int:
+    size = files.write_text(location, after.text, overwrite=before is not None)
+    reread = Scene(files.read_text(location))
+    if [node.path for node in reread.nodes] != [node.path for node in after.nodes]:
+        raise Fault(Kind.INTERNAL, f"{location.res} does not match what was written.")
     return size
 
 
-async def _read_back(job: Job, place: Place, expected: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
+async def _read_back(
+    call: ToolCall, location: ProjectPath, expected: Mapping[str, Mapping[str, str]]
+) -> tuple[str, ...]:
     nodes = [{"path": path, "values": dict(values)} for path, values in expected.items()]
-    done = await job.desk.ask(job.caller, job.project, "read_back", {"scene": place.res, "nodes": nodes})
-    if wrong := done.value["wrong"]:
-        raise Fault(Kind.INTERNAL, "The engine does not read back what was written.", details={"properties": wrong})
-    return done.logs
+    result = await call.services.run_operation(
+        call.caller, call.project, "read_back", {"scene": location.res, "nodes": nodes}
+    )
+    if wrong := result.value["wrong"]:
+        raise Fault(Kind.INTERNAL, "The engine reads other values than were written.", details={"properties": wrong})
+    return result.logs
 
 
-def _put_back(place: Place, before: Scene | None) -> None:
+def _restore(location: ProjectPath, before: Scene | None) -> None:
     if before is None:
-        files.delete(place)
+        files.delete(location)
     else:
-        files.write_text(place, before.text)
+        files.write_text(location, before.text)
 
 
-async def _undo(job: Job, place: Place, before: Scene | None, after: Scene, fault: Fault) -> str:
-    """Put the file back and raise, unless the engine could not load the scene before either."""
-    await asyncio.to_thread(_put_back, place, before)
+async def _revert(call: ToolCall, location: ProjectPath, before: Scene | None, after: Scene, fault: Fault) -> str:
+    """Restore the file and raise `fault`.
+
+    If the engine could not load the previous version either, keep the change and return a warning.
+    """
+    await asyncio.to_thread(_restore, location, before)
     if before is None:
         raise fault
     try:
-        await job.desk.ask(job.caller, job.project, "load_scene", {"scene": place.res})
+        await call.services.run_operation(call.caller, call.project, "load_scene", {"scene": location.res})
     except Fault as earlier:
         if earlier.kind is not Kind.INVALID_INPUT:
             raise fault from earlier
-        await asyncio.to_thread(files.write_text, place, after.text)
+        await asyncio.to_thread(files.write_text, location, after.text)
         return "The engine could not load this scene before the change either: import the project's assets."
     raise fault

@@ -1,4 +1,4 @@
-"""Scripts and other text files of a project."""
+"""Handlers for scripts, shaders and other text files of a project."""
 
 import asyncio
 import base64
@@ -14,8 +14,8 @@ from typing import Any, Final
 from backends.godot import files
 from backends.godot.envelope import Outcome
 from backends.godot.handlers.projects import SCRIPTS, script_errors
-from backends.godot.paths import OURS, PROJECT_FILE, Place
-from backends.godot.tool import Job
+from backends.godot.paths import DATA_FOLDER, PROJECT_FILE, ProjectPath
+from backends.godot.tool import ToolCall
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
@@ -30,7 +30,7 @@ TEMPLATES: Final[Mapping[str, str]] = {
     "resource": "extends Resource\n{name}\n",
 }
 _CLASS_NAME: Final = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
-_TEXT: Final = frozenset(
+_TEXT_SUFFIXES: Final = frozenset(
     {
         ".gd",
         ".cs",
@@ -47,202 +47,211 @@ _TEXT: Final = frozenset(
         ".import",
     }
 )
-_SHOWN: Final = 400
-_REPLACING: Final = Path(__file__).parents[1] / "regex_replace.py"
+_PREVIEW_CHARS: Final = 400
+_REGEX_SCRIPT: Final = Path(__file__).parents[1] / "regex_replace.py"
 _REGEX_SECONDS: Final = 2.0
 
 
-def _script(job: Job, name: str = "scriptPath") -> Place:
-    place = job.place(name)
-    if place.path.suffix not in SCRIPTS:
+def _script_path(call: ToolCall, name: str = "scriptPath") -> ProjectPath:
+    location = call.resolve_path(name)
+    if location.path.suffix not in SCRIPTS:
         raise Fault(Kind.INVALID_INPUT, f"{name} must end in .gd or .cs.")
-    return place
+    return location
 
 
-def listing(job: Job) -> Outcome:
-    found = files.walk(job.project, job.place("directory", "."), SCRIPTS)
-    scripts = [{"path": place.res, "name": place.path.name, "bytes": place.path.stat().st_size} for place in found]
+def list_scripts(call: ToolCall) -> Outcome:
+    found = files.walk(call.project, call.resolve_path("directory", "."), SCRIPTS)
+    scripts = [
+        {"path": location.res, "name": location.path.name, "bytes": location.path.stat().st_size} for location in found
+    ]
     return Outcome(f"There are {len(scripts)} scripts.", {"scripts": scripts})
 
 
-def _as_text(place: Place, what: str) -> str:
+def _decode_text(location: ProjectPath, label: str) -> str:
     try:
-        return files.read(place, what).decode()
+        return files.read(location, label).decode()
     except UnicodeDecodeError as exc:
-        raise Fault(Kind.UNSUPPORTED, f"{place.res} is not text.") from exc
+        raise Fault(Kind.UNSUPPORTED, f"{location.res} is not text.") from exc
 
 
-def read(job: Job) -> Outcome:
-    place = _script(job)
-    text = _as_text(place, "The script")
-    kept = text[: int(job.get("maxChars", files.MAX_READ))]
-    details: Json = {"scriptPath": place.res, "content": kept, "lines": len(text.splitlines())}
-    return Outcome(f"{place.res} has {details['lines']} lines.", {**details, "truncated": len(kept) < len(text)})
+def read(call: ToolCall) -> Outcome:
+    location = _script_path(call)
+    text = _decode_text(location, "The script")
+    content = text[: int(call.get("maxChars", files.MAX_READ))]
+    details: Json = {"scriptPath": location.res, "content": content, "lines": len(text.splitlines())}
+    return Outcome(f"{location.res} has {details['lines']} lines.", {**details, "truncated": len(content) < len(text)})
 
 
-async def write(job: Job) -> Outcome:
-    place = _script(job)
+async def write(call: ToolCall) -> Outcome:
+    location = _script_path(call)
     size = await asyncio.to_thread(
-        files.write_text, place, job.text("content"), overwrite=bool(job.get("overwrite", False))
+        files.write_text, location, call.text("content"), overwrite=bool(call.get("overwrite", False))
     )
-    problems = await _checked(job, place)
+    problems = await _check_compiles(call, location)
     warnings = tuple(f"line {each.get('line', '?')}: {each['message']}" for each in problems)
-    details: Json = {"scriptPath": place.res, "bytes": size, "errors": problems}
-    return Outcome(f"Wrote {place.res}.", details, warnings=warnings, files=(place.described("script", size),))
+    details: Json = {"scriptPath": location.res, "bytes": size, "errors": problems}
+    return Outcome(f"Wrote {location.res}.", details, warnings=warnings, files=(location.describe("script", size),))
 
 
-async def _checked(job: Job, place: Place) -> list[Json]:
-    """A script is written also when it does not compile yet; the caller is told."""
-    if not job.desk.engine.present or place.path.suffix != ".gd":
+async def _check_compiles(call: ToolCall, location: ProjectPath) -> list[Json]:
+    """Return the compiler errors. A script that does not compile is written anyway."""
+    if not call.services.engine.is_available or location.path.suffix != ".gd":
         return []
-    return await script_errors(job, place.res)
+    return await script_errors(call, location.res)
 
 
-async def create(job: Job) -> Outcome:
-    """From the content given, or from a template."""
-    place = _script(job)
-    content = job.get("content")
+async def create(call: ToolCall) -> Outcome:
+    """Create a script from `content` or from a template."""
+    location = _script_path(call)
+    content = call.get("content")
     if content is None:
-        template, name = job.text("template", "basic_node"), job.text("className")
+        template, name = call.text("template", "basic_node"), call.text("className")
         if template not in TEMPLATES:
             raise Fault(Kind.NOT_FOUND, f"There is no template {template!r}.", details={"templates": list(TEMPLATES)})
         if name and not _CLASS_NAME.fullmatch(name):
-            raise Fault(Kind.INVALID_INPUT, "className is a letter or _, then letters, digits and _.")
+            raise Fault(
+                Kind.INVALID_INPUT, "className must start with a letter or _ and contain only letters, digits and _."
+            )
         content = TEMPLATES[template].format(name=f"class_name {name}\n" if name else "")
-    outcome = await write(job.with_(content=content))
-    more: Json = {"absolutePath": str(place.path), "wrote": True, "changed": True}
-    return Outcome(outcome.summary, {**outcome.details, **more}, warnings=outcome.warnings, files=outcome.files)
+    outcome = await write(call.with_arguments(content=content))
+    extra: Json = {"absolutePath": str(location.path), "wrote": True, "changed": True}
+    return Outcome(outcome.summary, {**outcome.details, **extra}, warnings=outcome.warnings, files=outcome.files)
 
 
-def delete(job: Job) -> Outcome:
-    """Refused while a scene uses it, unless forced."""
-    place = _script(job)
+def delete(call: ToolCall) -> Outcome:
+    """Delete a script. Raises `Fault(DENIED)` while a scene uses it, unless `force` is set."""
+    location = _script_path(call)
     users = [
         each.res
-        for each in files.walk(job.project, job.project.inside("."), frozenset({".tscn", ".tres"}))
-        if f'path="{place.res}"' in files.read_text(each)
+        for each in files.walk(call.project, call.project.resolve("."), frozenset({".tscn", ".tres"}))
+        if f'path="{location.res}"' in files.read_text(each)
     ]
-    if users and not job.get("force", False):
+    if users and not call.get("force", False):
         raise Fault(
             Kind.DENIED,
-            f"{place.res} is used by {len(users)} files.",
+            f"{location.res} is used by {len(users)} files.",
             details={"usedBy": users},
             suggested_fix="Detach it first, or repeat the call with force: true.",
         )
-    files.delete(place, "The script")
-    beside = Place(place.root, place.path.with_name(place.path.name + ".uid"))
-    if files.exists(beside):
-        files.delete(beside)
-    return Outcome(f"Deleted {place.res}.", {"scriptPath": place.res, "usedBy": users})
+    files.delete(location, "The script")
+    uid_file = ProjectPath(location.root, location.path.with_name(location.path.name + ".uid"))
+    if files.exists(uid_file):
+        files.delete(uid_file)
+    return Outcome(f"Deleted {location.res}.", {"scriptPath": location.res, "usedBy": users})
 
 
-async def check(job: Job) -> Outcome:
-    if job.get("scriptPath"):
-        places = [_script(job)]
-        if not files.exists(places[0]):
-            raise Fault(Kind.NOT_FOUND, f"There is no script {places[0].res}.")
+async def check(call: ToolCall) -> Outcome:
+    if call.get("scriptPath"):
+        locations = [_script_path(call)]
+        if not files.exists(locations[0]):
+            raise Fault(Kind.NOT_FOUND, f"There is no script {locations[0].res}.")
     else:
-        start = job.project.inside(".")
-        places = await asyncio.to_thread(lambda: list(files.walk(job.project, start, frozenset({".gd"}))))
+        start = call.project.resolve(".")
+        locations = await asyncio.to_thread(lambda: list(files.walk(call.project, start, frozenset({".gd"}))))
     found: list[Json] = []
-    for index, place in enumerate(places):
-        found += await script_errors(job, place.res)
-        await job.report(index + 1, len(places), place.res)
-    return Outcome(f"{len(found)} errors in {len(places)} scripts.", {"errors": found, "checked": len(places)})
+    for index, location in enumerate(locations):
+        found += await script_errors(call, location.res)
+        await call.report_progress(index + 1, len(locations), location.res)
+    return Outcome(f"{len(found)} errors in {len(locations)} scripts.", {"errors": found, "checked": len(locations)})
 
 
-async def evaluate(job: Job) -> Outcome:
-    """One expression of the engine's own kind: no loops, no statements, no singletons."""
-    given = job.get("expression") or job.text("code")
-    if "\n" in given.strip():
-        raise Fault(Kind.INVALID_INPUT, "An expression is one line.")
-    names: Json = {**job.get("vars", {}), **job.get("variables", {})}
-    asked: Json = {"expression": given, "names": list(names), "values": list(names.values())}
-    done = await job.desk.ask(job.caller, job.project, "evaluate", asked)
-    return Outcome(f"It is {done.value['value']}.", {"value": done.value["json"], **done.value})
+async def evaluate(call: ToolCall) -> Outcome:
+    """Evaluate one Godot `Expression`: no loops, no statements, no singletons."""
+    expression = call.get("expression") or call.text("code")
+    if "\n" in expression.strip():
+        raise Fault(Kind.INVALID_INPUT, "An expression must be a single line.")
+    names: Json = {**call.get("vars", {}), **call.get("variables", {})}
+    request: Json = {"expression": expression, "names": list(names), "values": list(names.values())}
+    result = await call.services.run_operation(call.caller, call.project, "evaluate", request)
+    return Outcome(f"The result is {result.value['value']}.", {"value": result.value["json"], **result.value})
 
 
-def shader(job: Job) -> Outcome:
-    place = job.place("shaderPath")
-    if place.path.suffix not in (".gdshader", ".gdshaderinc"):
+def write_shader(call: ToolCall) -> Outcome:
+    location = call.resolve_path("shaderPath")
+    if location.path.suffix not in (".gdshader", ".gdshaderinc"):
         raise Fault(Kind.INVALID_INPUT, "shaderPath must end in .gdshader.")
-    size = files.write_text(place, job.text("content"), overwrite=bool(job.get("overwrite", False)))
-    return Outcome(f"Wrote {place.res}.", {"shaderPath": place.res}, files=(place.described("shader", size),))
+    size = files.write_text(location, call.text("content"), overwrite=bool(call.get("overwrite", False)))
+    return Outcome(f"Wrote {location.res}.", {"shaderPath": location.res}, files=(location.describe("shader", size),))
 
 
-async def edit(job: Job) -> Outcome:
-    """Find and replace; with `dryRun` it only shows what would change."""
-    place = _editable(job)
-    before = await asyncio.to_thread(_as_text, place, "The file")
-    after, count = await _replaced(job, before)
+async def edit_text(call: ToolCall) -> Outcome:
+    """Find and replace text. `dryRun` only returns a preview."""
+    location = _editable_path(call)
+    before = await asyncio.to_thread(_decode_text, location, "The file")
+    after, count = await _replace(call, before)
     if not count:
-        raise Fault(Kind.NOT_FOUND, f"{place.res} does not hold what to find.")
+        raise Fault(Kind.NOT_FOUND, f"{location.res} does not contain the text to find.")
     at = next((index for index, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), 0)
     start = max(at - 80, 0)
-    preview = {"before": before[start : start + _SHOWN], "after": after[start : start + _SHOWN]}
-    changed, dry = before != after, bool(job.get("dryRun", False))
+    preview = {"before": before[start : start + _PREVIEW_CHARS], "after": after[start : start + _PREVIEW_CHARS]}
+    changed, dry = before != after, bool(call.get("dryRun", False))
     if changed and not dry:
-        await asyncio.to_thread(files.write_text, place, after)
+        await asyncio.to_thread(files.write_text, location, after)
     verb = "Would replace" if dry else "Replaced"
-    details: Json = {"filePath": place.res, "changed": changed and not dry, "replacements": count, "preview": preview}
-    return Outcome(f"{verb} {count} in {place.res}.", details)
+    details: Json = {
+        "filePath": location.res,
+        "changed": changed and not dry,
+        "replacements": count,
+        "preview": preview,
+    }
+    return Outcome(f"{verb} {count} in {location.res}.", details)
 
 
-async def _replaced(job: Job, text: str) -> tuple[str, int]:
-    find, new, most = job.text("find"), job.text("replace"), int(job.get("maxReplacements", 50))
+async def _replace(call: ToolCall, text: str) -> tuple[str, int]:
+    find, replacement, limit = call.text("find"), call.text("replace"), int(call.get("maxReplacements", 50))
     if not find:
         raise Fault(Kind.INVALID_INPUT, "find is empty.")
-    if not job.get("regex", False):
-        return text.replace(find, new, most), min(text.count(find), most)
-    asked = json.dumps({"find": find, "replace": new, "text": text, "most": most}).encode()
-    command = (sys.executable, "-I", str(_REPLACING))
+    if not call.get("regex", False):
+        return text.replace(find, replacement, limit), min(text.count(find), limit)
+    request = json.dumps({"find": find, "replace": replacement, "text": text, "limit": limit}).encode()
+    command = (sys.executable, "-I", str(_REGEX_SCRIPT))
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
     try:
         async with asyncio.timeout(_REGEX_SECONDS):
-            out, _ = await process.communicate(asked)
+            out, _ = await process.communicate(request)
     except TimeoutError as exc:
-        raise Fault(Kind.TIMEOUT, "The pattern did not come to an end.", suggested_fix="Use a simpler one.") from exc
+        raise Fault(Kind.TIMEOUT, "The pattern search timed out.", suggested_fix="Use a simpler pattern.") from exc
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode:
         raise Fault(Kind.INVALID_INPUT, "find or replace is not a regular expression.")
-    done = json.loads(out)
-    return done["text"], done["count"]
+    result = json.loads(out)
+    return result["text"], result["count"]
 
 
-def _editable(job: Job) -> Place:
-    place = job.place("filePath")
-    if place.path.suffix.lower() not in _TEXT:
-        raise Fault(Kind.UNSUPPORTED, f"{place.res} is not a kind of file that is edited as text.")
-    if place.parts[0] in (OURS, ".godot", ".git"):
-        raise Fault(Kind.DENIED, f"{place.res} is not the project's own to edit.")
-    return place
+def _editable_path(call: ToolCall) -> ProjectPath:
+    location = call.resolve_path("filePath")
+    if location.path.suffix.lower() not in _TEXT_SUFFIXES:
+        raise Fault(Kind.UNSUPPORTED, f"{location.res} is not a text file type that can be edited.")
+    if location.parts[0] in (DATA_FOLDER, ".godot", ".git"):
+        raise Fault(Kind.DENIED, f"{location.res} is in a folder that must not be edited.")
+    return location
 
 
-def write_binary(job: Job) -> Outcome:
-    place = job.place("filePath")
-    if not place.parts or place.parts[0] in (OURS, ".godot", ".git") or place.relative == PROJECT_FILE:
-        raise Fault(Kind.DENIED, f"{place.res} may not be written like this.")
+def write_binary(call: ToolCall) -> Outcome:
+    location = call.resolve_path("filePath")
+    if not location.parts or location.parts[0] in (DATA_FOLDER, ".godot", ".git") or location.relative == PROJECT_FILE:
+        raise Fault(Kind.DENIED, f"{location.res} must not be written with this tool.")
     try:
-        data = base64.b64decode(job.text("base64"), validate=True)
+        data = base64.b64decode(call.text("base64"), validate=True)
     except binascii.Error as exc:
-        raise Fault(Kind.INVALID_INPUT, "base64 is not base64.") from exc
-    size = files.write(place, data, overwrite=bool(job.get("overwrite", False)))
+        raise Fault(Kind.INVALID_INPUT, "base64 is not valid base64.") from exc
+    size = files.write(location, data, overwrite=bool(call.get("overwrite", False)))
     return Outcome(
-        f"Wrote {place.res}.", {"filePath": place.res, "bytes": size}, files=(place.described("file", size),)
+        f"Wrote {location.res}.", {"filePath": location.res, "bytes": size}, files=(location.describe("file", size),)
     )
 
 
-def read_text(job: Job) -> Outcome:
-    place: Any = job.place("filePath")
-    return Outcome(f"Read {place.res}.", {"filePath": place.res, "content": _as_text(place, "The file")})
+def read_text(call: ToolCall) -> Outcome:
+    location: Any = call.resolve_path("filePath")
+    return Outcome(f"Read {location.res}.", {"filePath": location.res, "content": _decode_text(location, "The file")})
 
 
-def write_text(job: Job) -> Outcome:
-    place = _editable(job)
-    size = files.write_text(place, job.text("content"), overwrite=bool(job.get("overwrite", False)))
+def write_text(call: ToolCall) -> Outcome:
+    location = _editable_path(call)
+    size = files.write_text(location, call.text("content"), overwrite=bool(call.get("overwrite", False)))
     return Outcome(
-        f"Wrote {place.res}.", {"filePath": place.res, "bytes": size}, files=(place.described("file", size),)
+        f"Wrote {location.res}.", {"filePath": location.res, "bytes": size}, files=(location.describe("file", size),)
     )

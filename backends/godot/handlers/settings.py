@@ -1,4 +1,4 @@
-"""`project.godot`: settings, autoloads, the input map; and a project's saved data."""
+"""Handlers for `project.godot` (settings, autoloads, input map) and for saved game data."""
 
 import json
 import re
@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from backends.godot import files
 from backends.godot.envelope import Outcome
-from backends.godot.paths import OURS, PROJECT_FILE, Place, Project
+from backends.godot.paths import DATA_FOLDER, PROJECT_FILE, Project, ProjectPath
 from backends.godot.text import settings
-from backends.godot.text.literal import literal
-from backends.godot.text.scan import quoted, unquoted
-from backends.godot.tool import Job
+from backends.godot.text.literal import to_literal
+from backends.godot.text.scan import quote, unquote
+from backends.godot.tool import ToolCall
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
@@ -24,48 +24,50 @@ _KEYS: Final[Mapping[str, int]] = {
 }  # fmt: skip
 
 
-def place_of(project: Project) -> Place:
-    return Place(project.root, project.root / PROJECT_FILE)
+def settings_path(project: Project) -> ProjectPath:
+    return ProjectPath(project.root, project.root / PROJECT_FILE)
 
 
-def _text(job: Job) -> str:
-    return files.read_text(place_of(job.project), "The project's settings")
+def _read_settings(call: ToolCall) -> str:
+    return files.read_text(settings_path(call.project), "The project's settings")
 
 
-def _save(job: Job, text: str, section: str, key: str, value: str | None) -> tuple[Json, ...]:
-    """Written, and read back."""
-    place = place_of(job.project)
-    size = files.write_text(place, text)
-    if settings.get(files.read_text(place), section, key) != value:
-        raise Fault(Kind.INTERNAL, "The setting does not read back as it was written.")
-    return (place.described("settings", size),)
+def _save(call: ToolCall, text: str, section: str, key: str, value: str | None) -> tuple[Json, ...]:
+    """Write the settings file and verify the key."""
+    location = settings_path(call.project)
+    size = files.write_text(location, text)
+    if settings.get_value(files.read_text(location), section, key) != value:
+        raise Fault(Kind.INTERNAL, "The setting does not match what was written.")
+    return (location.describe("settings", size),)
 
 
-def _split(job: Job) -> tuple[str, str]:
-    """`application/run/main_scene`, or the section apart."""
-    key = job.text("key")
-    if job.get("section"):
-        return job.text("section"), key
+def _split_key(call: ToolCall) -> tuple[str, str]:
+    """Return (section, key) of `section/key`, or of the separate `section` and `key` arguments."""
+    key = call.text("key")
+    if call.get("section"):
+        return call.text("section"), key
     section, _, rest = key.partition("/")
     if not rest:
-        raise Fault(Kind.INVALID_INPUT, "key is section/name, or name with the section apart.", details={"key": key})
+        raise Fault(
+            Kind.INVALID_INPUT, "key must be section/name, or a name together with section.", details={"key": key}
+        )
     return section, rest
 
 
-def _checked(section: str, key: str) -> None:
+def _validate_key(section: str, key: str) -> None:
     if not re.fullmatch(r"[\w.\-]+", section) or not re.fullmatch(r"[\w./\-:]+", key):
-        raise Fault(Kind.INVALID_INPUT, "A section or key has letters, digits and _ . - / : only.")
+        raise Fault(Kind.INVALID_INPUT, "A section or key may contain only letters, digits and _ . - / :")
 
 
-def get(job: Job) -> Outcome:
-    values = settings.values(_text(job))
-    if job.get("key"):
-        section, key = _split(job)
+def get_settings(call: ToolCall) -> Outcome:
+    values = settings.values(_read_settings(call))
+    if call.get("key"):
+        section, key = _split_key(call)
         if key not in values.get(section, {}):
-            raise Fault(Kind.NOT_FOUND, f"project.godot does not set {section}/{key}: it has its default.")
+            raise Fault(Kind.NOT_FOUND, f"project.godot does not set {section}/{key}: it has its default value.")
         return Outcome(f"{section}/{key} is set.", {"section": section, "key": key, "value": values[section][key]})
-    if job.get("section"):
-        section = job.text("section")
+    if call.get("section"):
+        section = call.text("section")
         if section not in values:
             raise Fault(Kind.NOT_FOUND, f"project.godot has no section {section}.")
         return Outcome(
@@ -74,93 +76,97 @@ def get(job: Job) -> Outcome:
     return Outcome(f"project.godot has {len(values)} sections.", {"settings": values})
 
 
-def put(job: Job) -> Outcome:
-    section, key = _split(job)
-    _checked(section, key)
-    given = job.arguments.get("value")
-    written = _as_setting(given)
-    before = _text(job)
-    after = settings.put(before, section, key, written)
-    made = _save(job, after, section, key, written)
+def set_setting(call: ToolCall) -> Outcome:
+    section, key = _split_key(call)
+    _validate_key(section, key)
+    value = call.arguments.get("value")
+    written = _to_setting_literal(value)
+    before = _read_settings(call)
+    after = settings.set_value(before, section, key, written)
+    written_files = _save(call, after, section, key, written)
     details = {"section": section, "key": key, "value": written, "changed": before != after}
-    return Outcome(f"Set {section}/{key}.", details, files=made)
+    return Outcome(f"Set {section}/{key}.", details, files=written_files)
 
 
-def _as_setting(given: Any) -> str:
-    """A caller may give every value as text: a number, boolean or Godot literal in it is meant as such."""
-    if isinstance(given, str):
-        if re.fullmatch(r"true|false|null|-?\d+(\.\d+)?(e[-+]?\d+)?", given):
-            return given
-        if re.fullmatch(r'"(?:[^"\\\n]|\\.)*"', given):
-            return quoted(unquoted(given))
-    return literal(given)
+def _to_setting_literal(value: Any) -> str:
+    """Return the literal of a value. A number, boolean or quoted string given as text is used as a literal."""
+    if isinstance(value, str):
+        if re.fullmatch(r"true|false|null|-?\d+(\.\d+)?(e[-+]?\d+)?", value):
+            return value
+        if re.fullmatch(r'"(?:[^"\\\n]|\\.)*"', value):
+            return quote(unquote(value))
+    return to_literal(value)
 
 
-def autoloads(job: Job) -> Outcome:
-    text = _text(job)
-    now = {name: unquoted(value) for name, value in settings.sections(text).get("autoload", {}).items()}
-    if job.text("action") == "list":
-        shown = [{"name": name, "path": path.lstrip("*"), "enabled": path[:1] == "*"} for name, path in now.items()]
+def autoloads(call: ToolCall) -> Outcome:
+    text = _read_settings(call)
+    current = {name: unquote(value) for name, value in settings.sections(text).get("autoload", {}).items()}
+    if call.text("action") == "list":
+        shown = [{"name": name, "path": path.lstrip("*"), "enabled": path[:1] == "*"} for name, path in current.items()]
         return Outcome(f"There are {len(shown)} autoloads.", {"autoloads": shown})
-    name = job.text("name")
+    name = call.text("name")
     if not _NAME.fullmatch(name):
-        raise Fault(Kind.INVALID_INPUT, "name is needed: a letter or _, then letters, digits and _.")
-    if job.text("action") == "remove":
-        if name not in now:
+        raise Fault(Kind.INVALID_INPUT, "name must start with a letter or _ and contain only letters, digits and _.")
+    if call.text("action") == "remove":
+        if name not in current:
             raise Fault(Kind.NOT_FOUND, f"There is no autoload {name}.")
-        made = _save(job, settings.drop(text, "autoload", name), "autoload", name, None)
-        return Outcome(f"Removed the autoload {name}.", {"name": name}, files=made)
-    place = job.place("path")
-    if not files.exists(place):
-        raise Fault(Kind.NOT_FOUND, f"There is no file {place.res}.")
-    value = quoted("*" + place.res)
-    made = _save(job, settings.put(text, "autoload", name, value), "autoload", name, value)
-    return Outcome(f"{name} is loaded at start.", {"name": name, "path": place.res}, files=made)
+        written_files = _save(call, settings.remove_key(text, "autoload", name), "autoload", name, None)
+        return Outcome(f"Removed the autoload {name}.", {"name": name}, files=written_files)
+    location = call.resolve_path("path")
+    if not files.exists(location):
+        raise Fault(Kind.NOT_FOUND, f"There is no file {location.res}.")
+    value = quote("*" + location.res)
+    written_files = _save(call, settings.set_value(text, "autoload", name, value), "autoload", name, value)
+    return Outcome(f"{name} is loaded at startup.", {"name": name, "path": location.res}, files=written_files)
 
 
-def input_actions(job: Job) -> Outcome:
-    text = _text(job)
-    now = settings.sections(text).get("input", {})
-    if job.text("action") == "list":
-        return Outcome(f"There are {len(now)} actions of the project's own.", {"actions": sorted(now)})
-    name = job.text("name")
+def input_actions(call: ToolCall) -> Outcome:
+    text = _read_settings(call)
+    current = settings.sections(text).get("input", {})
+    if call.text("action") == "list":
+        return Outcome(f"The project defines {len(current)} actions.", {"actions": sorted(current)})
+    name = call.text("name")
     if not re.fullmatch(r"[\w.\-]{1,64}", name):
-        raise Fault(Kind.INVALID_INPUT, "name is needed: letters, digits and _ . - only.")
-    if job.text("action") == "remove":
-        if name not in now:
+        raise Fault(Kind.INVALID_INPUT, "name is required and may contain only letters, digits and _ . -")
+    if call.text("action") == "remove":
+        if name not in current:
             raise Fault(Kind.NOT_FOUND, f"There is no action {name}.")
-        made = _save(job, settings.drop(text, "input", name), "input", name, None)
-        return Outcome(f"Removed the action {name}.", {"name": name}, files=made)
-    value = _action(float(job.get("deadzone", 0.5)), [_event(event) for event in job.get("events", [])])
-    made = _save(job, settings.put(text, "input", name, value), "input", name, value)
-    return Outcome(f"Set the action {name}.", {"name": name, "events": len(job.get("events", []))}, files=made)
+        written_files = _save(call, settings.remove_key(text, "input", name), "input", name, None)
+        return Outcome(f"Removed the action {name}.", {"name": name}, files=written_files)
+    value = _action_literal(
+        float(call.get("deadzone", 0.5)), [_event_literal(event) for event in call.get("events", [])]
+    )
+    written_files = _save(call, settings.set_value(text, "input", name, value), "input", name, value)
+    return Outcome(
+        f"Set the action {name}.", {"name": name, "events": len(call.get("events", []))}, files=written_files
+    )
 
 
-def input_map(job: Job) -> Outcome:
-    """Several actions at once, keys by name or number."""
-    text = _text(job)
-    for action in job.get("actions"):
-        events = [_event({"type": "key", "keycode": str(key)}) for key in action.get("keys", [])]
-        value = _action(float(action.get("deadzone", 0.5)), events)
+def input_map(call: ToolCall) -> Outcome:
+    """Set several actions at once. Keys are names or key codes."""
+    text = _read_settings(call)
+    for action in call.get("actions"):
+        events = [_event_literal({"type": "key", "keycode": str(key)}) for key in action.get("keys", [])]
+        value = _action_literal(float(action.get("deadzone", 0.5)), events)
         if not re.fullmatch(r"[\w.\-]{1,64}", action["name"]):
-            raise Fault(Kind.INVALID_INPUT, "An action's name has letters, digits and _ . - only.")
-        text = settings.put(text, "input", action["name"], value)
-    names = [action["name"] for action in job.get("actions")]
-    made = _save(job, text, "input", names[-1], settings.get(text, "input", names[-1]))
-    return Outcome(f"Set {len(names)} actions.", {"actions": names}, files=made)
+            raise Fault(Kind.INVALID_INPUT, "An action name may contain only letters, digits and _ . -")
+        text = settings.set_value(text, "input", action["name"], value)
+    names = [action["name"] for action in call.get("actions")]
+    written_files = _save(call, text, "input", names[-1], settings.get_value(text, "input", names[-1]))
+    return Outcome(f"Set {len(names)} actions.", {"actions": names}, files=written_files)
 
 
-def _action(deadzone: float, events: list[str]) -> str:
+def _action_literal(deadzone: float, events: list[str]) -> str:
     return "{\n" + f'"deadzone": {deadzone},\n"events": [{", ".join(events)}]' + "\n}"
 
 
-def _event(event: Json) -> str:
+def _event_literal(event: Json) -> str:
     match event["type"]:
         case "key":
             return (
                 f'Object(InputEventKey,"resource_local_to_scene":false,"resource_name":"","device":-1,"window_id":0,'
                 f'"alt_pressed":false,"shift_pressed":false,"ctrl_pressed":false,"meta_pressed":false,"pressed":false,'
-                f'"keycode":0,"physical_keycode":{_key(str(event.get("keycode", "")))},"key_label":0,"unicode":0,'
+                f'"keycode":0,"physical_keycode":{_key_code(str(event.get("keycode", "")))},"key_label":0,"unicode":0,'
                 f'"location":0,"echo":false,"script":null)'
             )
         case "joypad_axis":
@@ -173,40 +179,40 @@ def _event(event: Json) -> str:
             )
 
 
-def _key(word: str) -> int:
-    name = word.upper().removeprefix("KEY_")
+def _key_code(key_name: str) -> int:
+    name = key_name.upper().removeprefix("KEY_")
     if name in _KEYS:
         return _KEYS[name]
     if len(name) == 1 and name.isascii() and name.isprintable():
         return ord(name)
     if name.isdigit():
         return int(name)
-    raise Fault(Kind.INVALID_INPUT, f"There is no key {word!r}.", details={"known": sorted(_KEYS)})
+    raise Fault(Kind.INVALID_INPUT, f"There is no key {key_name!r}.", details={"known": sorted(_KEYS)})
 
 
-# ---- data that a game keeps ---------------------------------------------------------------------------------------
+# ---- saved game data ----------------------------------------------------------------------------------------------
 
 
-def _data(job: Job) -> tuple[Place, Json]:
-    place = Place(job.project.root, job.project.root / OURS / "game_data.json")
-    if not files.exists(place):
-        return place, {}
+def _load_saved_data(call: ToolCall) -> tuple[ProjectPath, Json]:
+    location = ProjectPath(call.project.root, call.project.root / DATA_FOLDER / "game_data.json")
+    if not files.exists(location):
+        return location, {}
     try:
-        return place, json.loads(files.read_text(place))
+        return location, json.loads(files.read_text(location))
     except ValueError as exc:
-        raise Fault(Kind.INTERNAL, "The saved data is not JSON any more.") from exc
+        raise Fault(Kind.INTERNAL, "The saved data is not valid JSON.") from exc
 
 
-def save_data(job: Job) -> Outcome:
-    place, data = _data(job)
-    data[job.text("key")] = job.arguments.get("value")
-    size = files.write_text(place, json.dumps(data, ensure_ascii=False, indent=1))
-    return Outcome(f"Saved {job.text('key')}.", {"key": job.text("key")}, files=(place.described("data", size),))
+def save_data(call: ToolCall) -> Outcome:
+    location, data = _load_saved_data(call)
+    data[call.text("key")] = call.arguments.get("value")
+    size = files.write_text(location, json.dumps(data, ensure_ascii=False, indent=1))
+    return Outcome(f"Saved {call.text('key')}.", {"key": call.text("key")}, files=(location.describe("data", size),))
 
 
-def load_data(job: Job) -> Outcome:
-    _, data = _data(job)
-    key = job.text("key")
-    if key not in data and "defaultValue" not in job.arguments:
+def load_data(call: ToolCall) -> Outcome:
+    _, data = _load_saved_data(call)
+    key = call.text("key")
+    if key not in data and "defaultValue" not in call.arguments:
         raise Fault(Kind.NOT_FOUND, f"Nothing is saved as {key}.")
-    return Outcome(f"Read {key}.", {"key": key, "value": data.get(key, job.arguments.get("defaultValue"))})
+    return Outcome(f"Read {key}.", {"key": key, "value": data.get(key, call.arguments.get("defaultValue"))})

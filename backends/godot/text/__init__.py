@@ -1,1 +1,1 @@
-"""Godot's text files, edited by span: what is not touched stays byte for byte."""
+"""Parsing and span-based editing of Godot's text files: unchanged parts stay identical byte for byte."""

@@ -1,4 +1,4 @@
-"""JSON values as Godot writes them, where no engine is there to know a property's type; and the simple ones back."""
+"""Conversion between JSON values and Godot literals, for edits without an engine."""
 
 import json
 import math
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from backends.godot.text.scan import quoted, unquoted
+from backends.godot.text.scan import quote, unquote
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
@@ -22,15 +22,15 @@ TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "Rect2i": ("x", "y", "width", "height"),
 }
 _DEFAULTS: Final = {"a": 1}
-# What the engine's own reader takes for a value of a type: `Name(…)`, `&"name"`, `^"path"`, `NodePath("…")`.
+# Text that the engine parses as a typed value: `Name(…)`, `&"name"`, `^"path"`, `NodePath("…")`.
 _TYPED: Final = re.compile(
     r"(Vector[234]i?|Color|Rect2i?|Transform[23]D|Basis|Quaternion|Plane|AABB|Projection"
     r"|Packed\w+Array)\([-+0-9.eE,\s\"\w#/:]*\)|NodePath\(\"[^\"\\]*\"\)|[&^]\"[^\"\\]*\""
 )
 
 
-def literal(value: Any) -> str:
-    """Raises `Fault(INVALID_INPUT)` for what has no text of its own, such as a resource."""
+def to_literal(value: Any) -> str:
+    """Return the Godot literal of a JSON value. Raises `Fault(INVALID_INPUT)` if there is none, as for a resource."""
     match value:
         case None:
             return "null"
@@ -39,38 +39,40 @@ def literal(value: Any) -> str:
         case int():
             return str(value)
         case float():
-            return _number(value)
+            return _number_literal(value)
         case str():
-            return value if _TYPED.fullmatch(value) else quoted(value)
+            return value if _TYPED.fullmatch(value) else quote(value)
         case list():
-            return "[" + ", ".join(map(literal, cast("list[Any]", value))) + "]"
+            return "[" + ", ".join(map(to_literal, cast("list[Any]", value))) + "]"
         case dict():
-            return _object(cast("Json", value))
+            return _object_literal(cast("Json", value))
         case _:
-            raise Fault(Kind.INVALID_INPUT, "A value is no JSON.")
+            raise Fault(Kind.INVALID_INPUT, "A value is not JSON.")
 
 
-def _object(value: Json) -> str:
+def _object_literal(value: Json) -> str:
     kind = value.get("$type")
     if kind is None and "$resource" not in value:
         if not value:
             return "{}"
-        inner = ",\n".join(f"{quoted(name)}: {literal(held)}" for name, held in value.items())
+        inner = ",\n".join(f"{quote(name)}: {to_literal(item)}" for name, item in value.items())
         return "{\n" + inner + "\n}"
     names = TYPES.get(str(kind))
     if kind == "NodePath" and isinstance(value.get("path"), str):
-        return f"NodePath({quoted(value['path'])})"
+        return f"NodePath({quote(value['path'])})"
     if kind == "StringName" and isinstance(value.get("name"), str):
-        return f"&{quoted(value['name'])}"
+        return f"&{quote(value['name'])}"
     if names is None:
-        raise Fault(Kind.INVALID_INPUT, "Without an engine a value is plain JSON or one of " + ", ".join(TYPES) + ".")
+        raise Fault(
+            Kind.INVALID_INPUT, "Without an engine a value must be plain JSON or one of " + ", ".join(TYPES) + "."
+        )
     parts = [value.get(name, _DEFAULTS.get(name, 0)) for name in names]
     if not all(isinstance(part, int | float) and not isinstance(part, bool) for part in parts):
-        raise Fault(Kind.INVALID_INPUT, f"A {kind} has numbers only.")
-    return f"{kind}({', '.join(literal(part) for part in parts)})"
+        raise Fault(Kind.INVALID_INPUT, f"A {kind} must contain only numbers.")
+    return f"{kind}({', '.join(to_literal(part) for part in parts)})"
 
 
-def _number(value: float) -> str:
+def _number_literal(value: float) -> str:
     if math.isnan(value):
         return "nan"
     if math.isinf(value):
@@ -78,12 +80,12 @@ def _number(value: float) -> str:
     return repr(value)
 
 
-def plain(value: str) -> Any:
-    """The JSON value of a simple literal; anything else as the text it is."""
+def from_literal(value: str) -> Any:
+    """Return the JSON value of a simple literal; other literals are returned as text."""
     if value[:1] == '"':
-        return unquoted(value)
+        return unquote(value)
     try:
-        found: Any = json.loads(value)
+        parsed: Any = json.loads(value)
     except ValueError:
         return value
-    return found if isinstance(found, bool | int | float) or found is None else value
+    return parsed if isinstance(parsed, bool | int | float) or parsed is None else value

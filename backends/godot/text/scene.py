@@ -1,4 +1,4 @@
-"""A scene file as nodes, and the edits that leave everything else alone."""
+"""A parsed scene file with its nodes. Edits replace spans of the text and leave everything else unchanged."""
 
 import re
 import secrets
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from backends.godot.text.scan import Section, apply, property_name, quoted, scan, unquoted
+from backends.godot.text.scan import Section, apply_edits, format_property_name, quote, scan, unquote
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
@@ -15,26 +15,29 @@ _BAD_NAME: Final = re.compile(r'[.:@/"%\x00-\x1f]')
 _REFERENCE: Final = re.compile(r"(Ext|Sub)Resource\(\s*(\"(?:[^\"\\]|\\.)*\")\s*\)")
 
 
-def checked_name(name: str) -> str:
+def validate_name(name: str) -> str:
+    """Return the node name. Raises `Fault(INVALID_INPUT)` for a name that the engine would change."""
     if not name or _BAD_NAME.search(name):
         raise Fault(
-            Kind.INVALID_INPUT, "A node's name is not empty and has none of . : @ / \" % in it.", details={"name": name}
+            Kind.INVALID_INPUT, 'A node name must not be empty or contain any of . : @ / " %', details={"name": name}
         )
     return name
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
+    """One node of a scene; `path` is relative to the root, which has the path `.`."""
+
     section: Section
     path: str
     name: str
     type: str | None
-    """None for an instance, or for an override of a node that an instance brings."""
+    """None for an instance, and for an override of a node inside an instance."""
     parent: str | None
 
 
 class Scene:
-    """One version of the text. Edits answer a new one."""
+    """An immutable scene text with its parsed sections. Every edit returns a new scene."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -44,20 +47,23 @@ class Scene:
         self.nodes = [_node(section) for section in self.sections if section.tag == "node"]
         self._by_path = {node.path: node for node in self.nodes}
 
-    # ---- finding ----
+    # ---- queries ----
 
-    def find(self, given: str) -> Node:
-        """By path from the root; `root` and the root's own name may stand for the root."""
-        path = given.removeprefix("./").strip("/") or ROOT
-        if path in self._by_path:
-            return self._by_path[path]
-        first, _, rest = path.partition("/")
+    def find(self, path: str) -> Node:
+        """Find a node by its path. `.`, `root` and the root's name all denote the root node.
+
+        Raises `Fault(NOT_FOUND)`.
+        """
+        normalized = path.removeprefix("./").strip("/") or ROOT
+        if normalized in self._by_path:
+            return self._by_path[normalized]
+        first, _, rest = normalized.partition("/")
         if self.nodes and first in ("root", self.nodes[0].name) and (rest or ROOT) in self._by_path:
             return self._by_path[rest or ROOT]
-        raise Fault(Kind.NOT_FOUND, f"There is no node {given!r} in this scene.", details={"nodePath": given})
+        raise Fault(Kind.NOT_FOUND, f"There is no node {path!r} in this scene.", details={"nodePath": path})
 
-    def below(self, node: Node) -> list[Node]:
-        """The node and all under it."""
+    def subtree(self, node: Node) -> list[Node]:
+        """Return the node and all its descendants, in file order."""
         if node.path == ROOT:
             return list(self.nodes)
         return [each for each in self.nodes if each.path == node.path or each.path.startswith(node.path + "/")]
@@ -66,23 +72,25 @@ class Scene:
         return [node for node in self.nodes if node.parent == path]
 
     def unique_name(self, parent: str, name: str) -> str:
-        taken = {node.name for node in self.children(parent)}
+        """Return `name`, with a number appended if a child of `parent` already has it."""
+        used = {node.name for node in self.children(parent)}
         number, wanted = 2, name
-        while wanted in taken:
+        while wanted in used:
             wanted, number = f"{name}{number}", number + 1
         return wanted
 
     def tree(self, max_depth: int | None = None, path: str = ROOT, depth: int = 1) -> Json:
+        """Return the nodes as nested JSON objects."""
         node = self._by_path[path]
-        shown: Json = {"name": node.name, "type": node.type or "", "path": path, **self._extras(node)}
-        below = self.children(path)
-        if below and (max_depth is None or depth < max_depth):
-            shown["children"] = [self.tree(max_depth, child.path, depth + 1) for child in below]
-        elif below:
-            shown["childCount"] = len(below)
+        shown: Json = {"name": node.name, "type": node.type or "", "path": path, **self._tree_details(node)}
+        children = self.children(path)
+        if children and (max_depth is None or depth < max_depth):
+            shown["children"] = [self.tree(max_depth, child.path, depth + 1) for child in children]
+        elif children:
+            shown["childCount"] = len(children)
         return shown
 
-    def _extras(self, node: Node) -> Json:
+    def _tree_details(self, node: Node) -> Json:
         extras: Json = {}
         if (instance := node.section.attribute("instance")) is not None:
             extras["instance"] = self.resource_path(instance.value)
@@ -94,18 +102,18 @@ class Scene:
 
     def groups(self, node: Node) -> list[str]:
         found = node.section.attribute("groups")
-        return [unquoted(each) for each in re.findall(r'"(?:[^"\\]|\\.)*"', found.value)] if found else []
+        return [unquote(each) for each in re.findall(r'"(?:[^"\\]|\\.)*"', found.value)] if found else []
 
-    def external(self) -> list[Section]:
+    def external_resources(self) -> list[Section]:
         return [section for section in self.sections if section.tag == "ext_resource"]
 
     def resource_path(self, value: str) -> str | None:
-        """Where an `ExtResource("…")` leads."""
+        """Return the path that an `ExtResource("…")` value refers to."""
         found = _REFERENCE.fullmatch(value.strip())
         if found is None or found[1] != "Ext":
             return None
-        wanted = unquoted(found[2])
-        return next((each.string("path") for each in self.external() if each.string("id") == wanted), None)
+        wanted = unquote(found[2])
+        return next((each.string("path") for each in self.external_resources() if each.string("id") == wanted), None)
 
     def connections(self) -> list[Json]:
         return [
@@ -114,13 +122,13 @@ class Scene:
             if section.tag == "connection"
         ]
 
-    # ---- changing ----
+    # ---- edits ----
 
-    def edited(self, edits: Sequence[tuple[int, int, str]]) -> "Scene":
-        return Scene(apply(self.text, edits))
+    def apply_edits(self, edits: Sequence[tuple[int, int, str]]) -> "Scene":
+        return Scene(apply_edits(self.text, edits))
 
     def with_properties(self, path: str, values: Mapping[str, str]) -> "Scene":
-        """Properties set to these literals, in place where they stand, else behind the last."""
+        """Set properties to literals. Existing ones are replaced in place; new ones are added after the last."""
         section = self._by_path[path].section
         edits: list[tuple[int, int, str]] = []
         added = ""
@@ -128,20 +136,20 @@ class Scene:
             if (found := section.property(name)) is not None:
                 edits.append((found.value_start, found.end, value))
             else:
-                added += f"\n{property_name(name)} = {value}"
+                added += f"\n{format_property_name(name)} = {value}"
         if added:
             edits.append((section.content_end, section.content_end, added))
-        return self.edited(edits)
+        return self.apply_edits(edits)
 
     def without_property(self, path: str, name: str) -> "Scene":
         found = self._by_path[path].section.property(name)
         if found is None:
             return self
         end = found.end + 1 if self.text[found.end : found.end + 1] == "\n" else found.end
-        return self.edited([(found.start, end, "")])
+        return self.apply_edits([(found.start, end, "")])
 
-    def with_attribute(self, section: Section, name: str, value: str | None) -> tuple[int, int, str]:
-        """The edit that sets an attribute, or with None takes it away."""
+    def attribute_edit(self, section: Section, name: str, value: str | None) -> tuple[int, int, str]:
+        """Return the edit that sets an attribute, or removes it when `value` is None."""
         found = section.attribute(name)
         if found is None:
             at = section.header_end - 1
@@ -151,56 +159,57 @@ class Scene:
         return (self.text.rindex(name, section.start, found.start) - 1, found.end, "")
 
     def with_node(self, parent: str, name: str, attributes: str, values: Mapping[str, str]) -> "Scene":
-        """A new last child of `parent`; `attributes` are its type or instance."""
+        """Add a node as the last child of `parent`. `attributes` contains its type or instance."""
         if name in {node.name for node in self.children(parent)}:
-            raise Fault(Kind.DENIED, f"There is a node {name!r} there already.", suggested_fix="Choose another name.")
-        header = f"[node name={quoted(name)} {attributes} parent={quoted(parent)}{self._unique_id()}]"
-        lines = "".join(f"\n{property_name(each)} = {value}" for each, value in values.items())
-        at = self.below(self._by_path[parent])[-1].section.content_end
-        return self.edited([(at, at, f"\n\n{header}{lines}")])
+            raise Fault(Kind.DENIED, f"A node {name!r} already exists there.", suggested_fix="Choose another name.")
+        header = f"[node name={quote(name)} {attributes} parent={quote(parent)}{self._unique_id()}]"
+        lines = "".join(f"\n{format_property_name(each)} = {value}" for each, value in values.items())
+        at = self.subtree(self._by_path[parent])[-1].section.content_end
+        return self.apply_edits([(at, at, f"\n\n{header}{lines}")])
 
     def _unique_id(self) -> str:
-        taken = {node.section.string("unique_id") for node in self.nodes}
-        if taken <= {None}:
+        used = {node.section.string("unique_id") for node in self.nodes}
+        if used <= {None}:
             return ""
         number = secrets.randbelow(2**31 - 1) + 1
-        return self._unique_id() if str(number) in taken else f" unique_id={number}"
+        return self._unique_id() if str(number) in used else f" unique_id={number}"
 
     def with_external(self, kind: str, path: str, uid: str | None = None) -> tuple["Scene", str]:
-        """The scene, and the `ExtResource("…")` for that file; one that stands there already is used."""
-        for section in self.external():
+        """Return the scene and the `ExtResource("…")` value for that file. An existing entry is reused."""
+        for section in self.external_resources():
             if section.string("path") == path:
-                return self, f"ExtResource({quoted(section.string('id') or '')})"
-        taken = {section.string("id") for section in self.external()}
-        number = len(taken) + 1
-        while (made := f"{number}_{secrets.token_hex(3)[:5]}") in taken:
+                return self, f"ExtResource({quote(section.string('id') or '')})"
+        used = {section.string("id") for section in self.external_resources()}
+        number = len(used) + 1
+        while (resource_id := f"{number}_{secrets.token_hex(3)[:5]}") in used:
             number += 1
-        known = f" uid={quoted(uid)}" if uid else ""
-        line = f"[ext_resource type={quoted(kind)}{known} path={quoted(path)} id={quoted(made)}]"
-        last = self.external()
+        uid_attribute = f" uid={quote(uid)}" if uid else ""
+        line = f"[ext_resource type={quote(kind)}{uid_attribute} path={quote(path)} id={quote(resource_id)}]"
+        last = self.external_resources()
         at, lead = (last[-1].header_end, "\n") if last else (self.sections[0].content_end, "\n\n")
-        return self.edited([(at, at, lead + line)]), f"ExtResource({quoted(made)})"
+        return self.apply_edits([(at, at, lead + line)]), f"ExtResource({quote(resource_id)})"
 
     def with_sub_resource(self, kind: str, values: Mapping[str, str]) -> tuple["Scene", str]:
-        taken = {section.string("id") for section in self.sections if section.tag == "sub_resource"}
-        while (made := f"{kind}_{secrets.token_hex(3)[:5]}") in taken:
+        """Add a sub-resource. Returns the scene and the `SubResource("…")` value for it."""
+        used = {section.string("id") for section in self.sections if section.tag == "sub_resource"}
+        while (resource_id := f"{kind}_{secrets.token_hex(3)[:5]}") in used:
             pass
-        lines = "".join(f"\n{property_name(name)} = {value}" for name, value in values.items())
+        lines = "".join(f"\n{format_property_name(name)} = {value}" for name, value in values.items())
         before = [each for each in self.sections if each.tag in ("ext_resource", "sub_resource")]
         at = (before[-1] if before else self.sections[0]).content_end
-        block = f"\n\n[sub_resource type={quoted(kind)} id={quoted(made)}]{lines}"
-        return self.edited([(at, at, block)]), f"SubResource({quoted(made)})"
+        block = f"\n\n[sub_resource type={quote(kind)} id={quote(resource_id)}]{lines}"
+        return self.apply_edits([(at, at, block)]), f"SubResource({quote(resource_id)})"
 
 
 def _node(section: Section) -> Node:
     name, parent = section.string("name") or "", section.string("parent")
-    below = name if parent == ROOT else f"{parent}/{name}"
-    path = ROOT if parent is None else below
+    child_path = name if parent == ROOT else f"{parent}/{name}"
+    path = ROOT if parent is None else child_path
     return Node(section, path, name, section.string("type"), parent)
 
 
-def cut(text: str, section: Section) -> tuple[int, int, str]:
-    """The edit that takes a section away with the blank lines before it; a comment above it stays."""
+def removal_edit(text: str, section: Section) -> tuple[int, int, str]:
+    """Return the edit that removes a section and the blank lines before it; a comment above it stays."""
     start = section.start
     while start and text[start - 1] in " \t\r\n":
         start -= 1

@@ -1,6 +1,6 @@
-"""The tools that take an action."""
+"""Manager tools: each takes an `action` parameter that selects the operation."""
 
-# Rows read best one to a line; the notation says what each parameter is.
+# One entry per line for readability; see `parameter_notation` for the signatures.
 # fmt: off
 # ruff: noqa: E501
 
@@ -28,13 +28,13 @@ _WORKSPACE: Final = (
     Action("launch", "P", running.launch_editor),
     Action("connect", "P", running.connect),
     Action("status", "p", running.status),
-    Action("run", "p scene", running.start, editor="run_project"),
-    Action("stop", "p", running.stop, editor="stop_project"),
+    Action("run", "p scene", running.start, editor_method="run_project"),
+    Action("stop", "p", running.stop, editor_method="stop_project"),
     Action("smoke_test", "P scene waitMs:int>=100<=60000=2000 failOnIssues:bool=true", running.smoke_test),
-    Action("new_scene", "P S rootNodeType=Node2D", scenes.create, editor="create_scene"),
-    Action("open_scene", "p S", editor="open_scene"),
-    Action("save_scene", "P S newPath", scenes.resave, editor="save_scene"),
-    Action("save_all", "p", editor="save_all"),
+    Action("new_scene", "P S rootNodeType=Node2D", scenes.create, editor_method="create_scene"),
+    Action("open_scene", "p S", editor_method="open_scene"),
+    Action("save_scene", "P S newPath", scenes.resave, editor_method="save_scene"),
+    Action("save_all", "p", editor_method="save_all"),
     Action("restart", "P", running.restart),
     Action("get_state", "p", running.status),
     Action("guidelines.search", "P query* guidelinesFilePath maxMatches:int>=1=10", workspace.search_guidelines),
@@ -45,71 +45,71 @@ _WORKSPACE: Final = (
 )
 
 _SCENE: Final = (
-    Action("create", "nodeType* nodeName* parentNodePath props:object properties:object ensureUniqueName:bool=true", nodes.add, editor="add_node"),
-    Action("update", "nodePath* props:object properties:object", nodes.edit, editor="edit_node"),
-    Action("batch_create", "items*:items stopOnError:bool=true", nodes.add_many, editor="add_nodes"),
-    Action("attach_script", "nodePath* scriptPath*", node_attachments.attach_script, editor="attach_script"),
+    Action("create", "nodeType* nodeName* parentNodePath props:object properties:object ensureUniqueName:bool=true", nodes.add, editor_method="add_node"),
+    Action("update", "nodePath* props:object properties:object", nodes.edit, editor_method="edit_node"),
+    Action("batch_create", "items*:items stopOnError:bool=true", nodes.add_many, editor_method="add_nodes"),
+    Action("attach_script", "nodePath* scriptPath*", node_attachments.attach_script, editor_method="attach_script"),
     Action("attach_components", "nodePath* components*:components", nodes.attach_components),
-    Action("rename", "nodePath* newName*", nodes.rename, editor="rename_node", operation="rename_node"),
-    Action("move", "nodePath* index*:int>=0", nodes.move, editor="move_node", operation="move_node"),
-    Action("duplicate", "nodePath* newName", nodes.duplicate, editor="duplicate_node"),
-    Action("reparent", "nodePath* newParentPath* index:int>=0", nodes.move, editor="reparent_node"),
-    Action("instance", "instanceScenePath* parentNodePath name props:object", nodes.instance, editor="instance_scene"),
-    Action("remove", "nodePath*", nodes.remove, editor="remove_node", operation="remove_node"),
-    Action("undo", "", editor="undo"),
-    Action("redo", "", editor="redo"),
+    Action("rename", "nodePath* newName*", nodes.rename, editor_method="rename_node", gated_operation="rename_node"),
+    Action("move", "nodePath* index*:int>=0", nodes.move, editor_method="move_node", gated_operation="move_node"),
+    Action("duplicate", "nodePath* newName", nodes.duplicate, editor_method="duplicate_node"),
+    Action("reparent", "nodePath* newParentPath* index:int>=0", nodes.move, editor_method="reparent_node"),
+    Action("instance", "instanceScenePath* parentNodePath name props:object", nodes.instance, editor_method="instance_scene"),
+    Action("remove", "nodePath*", nodes.remove, editor_method="remove_node", gated_operation="remove_node"),
+    Action("undo", "", editor_method="undo"),
+    Action("redo", "", editor_method="redo"),
 )
 
 _INSPECTOR: Final = (
-    Action("query", "name nameContains className group includeRoot:bool=true limit:int>=1<=1000", inspection.query, editor="query"),
-    Action("scene_tree.get", "limit:int>=1", nodes.tree, editor="get_scene_tree"),
-    Action("inspect", _ONE_OF, inspection.inspect, editor="inspect", exactly=_EXACTLY),
-    Action("property_list", _ONE_OF, inspection.inspect, editor="inspect", exactly=_EXACTLY),
-    Action("method_list", _ONE_OF, inspection.inspect, editor="inspect", exactly=_EXACTLY),
-    Action("signals.list", _ONE_OF, inspection.inspect, editor="inspect", exactly=_EXACTLY),
-    Action("select", "nodePath* additive:bool=false clear:bool=false", editor="select"),
-    Action("get_selection", "", editor="get_selection"),
-    Action("focus_node", "nodePath*", editor="select"),
-    Action("connect_signal", "fromNodePath* signal* toNodePath* method*", nodes.connect, editor="connect_signal"),
-    Action("disconnect_signal", "fromNodePath* signal* toNodePath* method*", nodes.disconnect, editor="disconnect_signal"),
-    Action("signals.connections.list", "sourceNodePath* signal", inspection.connections),
+    Action("query", "name nameContains className group includeRoot:bool=true limit:int>=1<=1000", inspection.query_nodes, editor_method="query"),
+    Action("scene_tree.get", "limit:int>=1", nodes.tree, editor_method="get_scene_tree"),
+    Action("inspect", _ONE_OF, inspection.inspect, editor_method="inspect", exactly_one_of=_EXACTLY),
+    Action("property_list", _ONE_OF, inspection.inspect, editor_method="inspect", exactly_one_of=_EXACTLY),
+    Action("method_list", _ONE_OF, inspection.inspect, editor_method="inspect", exactly_one_of=_EXACTLY),
+    Action("signals.list", _ONE_OF, inspection.inspect, editor_method="inspect", exactly_one_of=_EXACTLY),
+    Action("select", "nodePath* additive:bool=false clear:bool=false", editor_method="select"),
+    Action("get_selection", "", editor_method="get_selection"),
+    Action("focus_node", "nodePath*", editor_method="select"),
+    Action("connect_signal", "fromNodePath* signal* toNodePath* method*", nodes.connect, editor_method="connect_signal"),
+    Action("disconnect_signal", "fromNodePath* signal* toNodePath* method*", nodes.disconnect, editor_method="disconnect_signal"),
+    Action("signals.connections.list", "sourceNodePath* signal", inspection.list_connections),
     Action("resource.add", "nodePath* property* resourceType* resourcePath props:object", nodes.add_resource),
-    Action("set_property", "nodePath* property* value*:any", nodes.set_property, editor="set_property"),
-    Action("get_property", "nodePath* property*", inspection.inspect, editor="get_property"),
+    Action("set_property", "nodePath* property* value*:any", nodes.set_property, editor_method="set_property"),
+    Action("get_property", "nodePath* property*", inspection.inspect, editor_method="get_property"),
     Action("groups.get", "nodePath*", nodes.groups),
     Action("groups.add", "nodePath* groupName*", nodes.groups),
     Action("groups.remove", "nodePath* groupName*", nodes.groups),
-    Action("set_collision_layer", "nodePath* collisionLayer:int>=0 collisionMask:int>=0", node_attachments.collision),
+    Action("set_collision_layer", "nodePath* collisionLayer:int>=0 collisionMask:int>=0", node_attachments.set_collision),
 )
 
 _ASSET: Final = (
     Action("load_texture", "P S nodePath* texturePath*", node_attachments.load_sprite),
     Action("get_uid", "P filePath*", scenes.get_uid),
     Action("uid_convert", "P filePath*", scenes.get_uid),
-    Action("file_exists", "P filePath*", assets.exists),
-    Action("scan", "p godotPath", assets.import_all, editor="scan"),
-    Action("reimport", "p files:paths paths:paths", assets.reimport, editor="reimport", exactly="files paths"),
-    Action("auto_import_check", "p files:paths paths:paths forceReimport:bool=false", assets.import_check, exactly="files paths"),
-    Action("create_folder", "P dirPath* createParents:bool=true", assets.make_folder),
-    Action("list_resources", "P dirPath=res:// recursive:bool=true maxResults:int>=1=200", assets.resources),
-    Action("search_files", "P pattern* directory recursive:bool=true maxResults:int>=1=200", assets.search),
+    Action("file_exists", "P filePath*", assets.file_exists),
+    Action("scan", "p godotPath", assets.import_all, editor_method="scan"),
+    Action("reimport", "p files:paths paths:paths", assets.reimport, editor_method="reimport", exactly_one_of="files paths"),
+    Action("auto_import_check", "p files:paths paths:paths forceReimport:bool=false", assets.import_check, exactly_one_of="files paths"),
+    Action("create_folder", "P dirPath* createParents:bool=true", assets.create_folder),
+    Action("list_resources", "P dirPath=res:// recursive:bool=true maxResults:int>=1=200", assets.list_resources),
+    Action("search_files", "P pattern* directory recursive:bool=true maxResults:int>=1=200", assets.search_files),
     Action("scene.read", "P S maxChars:int>=1=12000", scenes.read),
-    Action("scene.delete", "P S", scenes.delete, operation="scene.delete"),
+    Action("scene.delete", "P S", scenes.delete, gated_operation="scene.delete"),
     Action("scene.duplicate", "P sourceScenePath* destScenePath*", scenes.duplicate),
-    Action("scene.rename", "P S newScenePath*", scenes.rename, operation="scene.rename"),
+    Action("scene.rename", "P S newScenePath*", scenes.rename, gated_operation="scene.rename"),
     Action("scene.replace_resource", "P S oldResource* newResource*", scenes.replace_resource),
 )
 
 _CODE: Final = (
     Action("script.create", "P scriptPath* content template=basic_node className overwrite:bool=false", scripts.create),
     Action("script.read", "P scriptPath* maxChars:int>=1=12000", scripts.read),
-    Action("script.attach", "P s nodePath* scriptPath*", node_attachments.attach_script, editor="attach_script"),
-    Action("gdscript.eval_restricted", "P expression code vars:object variables:object", scripts.evaluate, exactly="expression code"),
-    Action("shader.create", "P shaderPath* content* overwrite:bool=false", scripts.shader),
+    Action("script.attach", "P s nodePath* scriptPath*", node_attachments.attach_script, editor_method="attach_script"),
+    Action("gdscript.eval_restricted", "P expression code vars:object variables:object", scripts.evaluate, exactly_one_of="expression code"),
+    Action("shader.create", "P shaderPath* content* overwrite:bool=false", scripts.write_shader),
     Action("shader.apply", "P s nodePath* shaderPath* materialProperty=material", node_attachments.apply_shader),
     Action("file.read", "P filePath*", scripts.read_text),
     Action("file.write", "P filePath* content* overwrite:bool=false", scripts.write_text),
-    Action("file.edit", "P filePath* find* replace* regex:bool=false maxReplacements:int>=1=50 dryRun:bool=false", scripts.edit),
+    Action("file.edit", "P filePath* find* replace* regex:bool=false maxReplacements:int>=1=50 dryRun:bool=false", scripts.edit_text),
     Action("file.write_binary", "P filePath* base64* overwrite:bool=false", scripts.write_binary),
 )
 
@@ -118,16 +118,16 @@ _CONFIG: Final = (
     Action("save_game_data", "P key* value*:any", settings.save_data),
     Action("load_game_data", "P key* defaultValue:any", settings.load_data),
     Action("input_map.setup", "P actions*:mapActions", settings.input_map),
-    Action("project_setting.set", "P key* value*:any", settings.put, operation="project_setting.set"),
-    Action("project_setting.get", "P key*", settings.get),
-    Action("errors.get_recent", "p maxMatches:int>=1=50", running.poll),
+    Action("project_setting.set", "P key* value*:any", settings.set_setting, gated_operation="project_setting.set"),
+    Action("project_setting.get", "P key*", settings.get_settings),
+    Action("errors.get_recent", "p maxMatches:int>=1=50", running.poll_output),
 )
 
 _POLL = "p cursor:int>=0 maxBytes:int>=1=65536 maxMatches:int>=1=50 onlyErrors:bool pattern"
 _LOG: Final = (
-    Action("poll", f"{_POLL} openScriptOnError:bool=false", running.poll),
-    Action("tail", _POLL, running.poll),
-    Action("clear_output", "p", running.clear),
+    Action("poll", f"{_POLL} openScriptOnError:bool=false", running.poll_output),
+    Action("tail", _POLL, running.poll_output),
+    Action("clear_output", "p", running.clear_output),
 )
 
 _META: Final = (
@@ -136,13 +136,13 @@ _META: Final = (
     Action("tool_help", "tool* toolAction", workspace.tool_help),
 )
 
-MANAGERS: Final = (
-    Tool("godot_workspace_manager", "Workspace manager", "Start, run, save and look after a project.", WRITE, "", actions=_WORKSPACE, common=f"mode:(auto|headless)=auto godotPath token host port:int>=1<=65535 {_TIMEOUT}", destructive=True, timeout=300.0, locks=False),
-    Tool("godot_scene_manager", "Scene manager", "Change the nodes of a scene.", WRITE, "", actions=_SCENE, common=f"p s {_TIMEOUT}", destructive=True),
-    Tool("godot_inspector_manager", "Inspector manager", "Look into scenes and classes; set properties, signals and groups.", WRITE, "", actions=_INSPECTOR, common=f"p s {_TIMEOUT}", destructive=True),
-    Tool("godot_asset_manager", "Asset manager", "Files, imports and scene files of a project.", WRITE, "", actions=_ASSET, common=_TIMEOUT, destructive=True, timeout=300.0),
-    Tool("godot_code_manager", "Code manager", "Scripts, shaders and text files of a project.", WRITE, "", actions=_CODE, common=_TIMEOUT, destructive=True),
-    Tool("godot_project_config_manager", "Project config manager", "Settings, input map and saved data of a project.", WRITE, "", actions=_CONFIG, common=_TIMEOUT, destructive=True),
-    Tool("godot_log_manager", "Log manager", "What the project that runs has said.", READ, "", actions=_LOG),
+MANAGER_TOOLS: Final = (
+    Tool("godot_workspace_manager", "Workspace manager", "Launch, run, save and inspect a project.", WRITE, "", actions=_WORKSPACE, common_signature=f"mode:(auto|headless)=auto godotPath token host port:int>=1<=65535 {_TIMEOUT}", destructive=True, timeout=300.0, takes_project_lock=False),
+    Tool("godot_scene_manager", "Scene manager", "Change the nodes of a scene.", WRITE, "", actions=_SCENE, common_signature=f"p s {_TIMEOUT}", destructive=True),
+    Tool("godot_inspector_manager", "Inspector manager", "Inspect scenes and classes; set properties, signals and groups.", WRITE, "", actions=_INSPECTOR, common_signature=f"p s {_TIMEOUT}", destructive=True),
+    Tool("godot_asset_manager", "Asset manager", "Files, imports and scene files of a project.", WRITE, "", actions=_ASSET, common_signature=_TIMEOUT, destructive=True, timeout=300.0),
+    Tool("godot_code_manager", "Code manager", "Scripts, shaders and text files of a project.", WRITE, "", actions=_CODE, common_signature=_TIMEOUT, destructive=True),
+    Tool("godot_project_config_manager", "Project config manager", "Settings, input map and saved data of a project.", WRITE, "", actions=_CONFIG, common_signature=_TIMEOUT, destructive=True),
+    Tool("godot_log_manager", "Log manager", "Output of the running project.", READ, "", actions=_LOG),
     Tool("meta_tool_manager", "Tool guide", "Find a tool and see its parameters.", READ, "", actions=_META),
 )

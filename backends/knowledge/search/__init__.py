@@ -1,1 +1,1 @@
-"""Finding entries and triples: the index of each engine behind one interface, and the ranking above it."""
+"""Search over entries and triples: one index interface with an implementation per database engine, and ranking."""

@@ -1,4 +1,4 @@
-"""Which index serves which engine."""
+"""Selects the full-text index for a database engine."""
 
 from backends.knowledge.search.index import Index
 from backends.knowledge.search.postgres import TextSearch
@@ -7,7 +7,7 @@ from gateway.errors import Fault, Kind
 
 
 def index_for(engine: str) -> Index:
-    """By the engine's name as SQLAlchemy has it. Raises `Fault(UNSUPPORTED)`."""
+    """Return the index for a SQLAlchemy dialect name. Raises `Fault(UNSUPPORTED)`."""
     match engine:
         case "sqlite":
             return Fts5()

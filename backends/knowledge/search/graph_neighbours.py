@@ -1,24 +1,24 @@
-"""One hop through the graph: entries about what a triple connects with what was found."""
+"""Graph search: finds entries one triple away from the hits of a search."""
 
 import json
 from collections.abc import Iterable
 from typing import Final
 
-from backends.knowledge.search.filters import alive_at
+from backends.knowledge.search.filters import active_at
 from backends.knowledge.search.index import Hit
 from backends.knowledge.sql import Condition, statement
-from backends.knowledge.unit_of_work import Book
+from backends.knowledge.unit_of_work import UnitOfWork
 from gateway.contract import Json
 
-_SEEDS: Final = 10
-_TRIPLES: Final = 100
-_LOOKED_AT: Final = 1_000
-"""Of a topic with very many entries not all are looked at."""
-_NEIGHBOURS: Final = 50
+_MAX_SEEDS: Final = 10
+_MAX_TRIPLES: Final = 100
+_MAX_CANDIDATES: Final = 1_000
+"""Maximum number of entries examined, for topics with very many entries."""
+_MAX_NEIGHBOURS: Final = 50
 
-# Every name of an entity stands for all of its names, at both ends of a triple.
+# Each name is expanded to all names of its entity, at both ends of a triple.
 _HOP: Final = """
-WITH seeds (name) AS ({given}),
+WITH seeds (name) AS ({seeds}),
   here (name) AS (
     SELECT name FROM seeds
     UNION SELECT others.name_key FROM seeds JOIN names ON names.name_key = seeds.name
@@ -38,14 +38,14 @@ SELECT number FROM (
 """
 
 
-async def neighbours(book: Book, hits: Iterable[Hit], arguments: Json, condition: Condition) -> set[int]:
-    """Numbers of entries whose topic is the other end of a triple that touches the topic of one of the best hits."""
-    topics = list(dict.fromkeys(hit.topic_key for hit in hits))[:_SEEDS]
+async def find_neighbours(unit: UnitOfWork, hits: Iterable[Hit], arguments: Json, condition: Condition) -> set[int]:
+    """Return the numbers of entries whose topic is linked by a triple to the topic of one of the best hits."""
+    topics = list(dict.fromkeys(hit.topic_key for hit in hits))[:_MAX_SEEDS]
     if not topics:
         return set()
-    triple = alive_at(book, "triples", arguments)
-    sql = _HOP.format(given=book.index.listed(":topics"), triple=triple.sql, entry=condition.sql)
-    bounds = {"triples": _TRIPLES, "looked_at": _LOOKED_AT, "neighbours": _NEIGHBOURS}
+    triple = active_at(unit, "triples", arguments)
+    sql = _HOP.format(seeds=unit.index.json_strings(":topics"), triple=triple.sql, entry=condition.sql)
+    bounds = {"triples": _MAX_TRIPLES, "looked_at": _MAX_CANDIDATES, "neighbours": _MAX_NEIGHBOURS}
     values: Json = {"topics": json.dumps(topics), **bounds, **triple.values, **condition.values}
-    found = await book.connection.execute(statement(sql), values)
+    found = await unit.connection.execute(statement(sql), values)
     return set(found.scalars())

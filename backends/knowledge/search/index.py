@@ -1,4 +1,8 @@
-"""The one place where engines differ: what a full-text index can be asked. The database keeps it by itself."""
+"""Interfaces of the full-text index and of the optional semantic search.
+
+The full-text index is the only part of the backend that differs between database engines. Database triggers and
+generated columns maintain it.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +17,7 @@ from gateway.contract import Json
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """An entry that a search found, and how well it fits: 1 is the best of this search."""
+    """An entry found by a search, with its score relative to the best hit, which has 1."""
 
     number: int
     topic_key: str
@@ -21,8 +25,8 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shortcut:
-    """A way to rows of `triples` by the index: where they are read from, and in which order they come at no cost."""
+class IndexScan:
+    """An index scan over `triples`: its FROM clause, its condition, and the order in which it returns rows for free."""
 
     source: FromClause
     condition: ColumnElement[bool] | TextClause
@@ -30,42 +34,42 @@ class Shortcut:
 
 
 class Index(Protocol):
-    """Holds exactly the living rows; the tables stay the truth."""
+    """Full-text index of one database engine. It contains exactly the active rows."""
 
-    def listed(self, value: str) -> str:
-        """A SELECT of the texts in the JSON array that the named value holds."""
+    def json_strings(self, value: str) -> str:
+        """Return a SELECT of the strings in the JSON array of the named parameter."""
         ...
 
-    def numbers(self, value: str) -> str:
-        """The same for whole numbers."""
+    def json_integers(self, value: str) -> str:
+        """Return a SELECT of the integers in the JSON array of the named parameter."""
         ...
 
-    async def lexical(
+    async def search_words(
         self, connection: AsyncConnection, words: Sequence[str], condition: Condition, limit: int
     ) -> list[Hit]:
-        """Entries with any of the words in topic, content or tags that meet the condition, the best first."""
+        """Find entries that match the condition and have any of the words in topic, content or tags, best first."""
         ...
 
-    async def beginning(
+    async def search_prefixes(
         self, connection: AsyncConnection, words: Sequence[str], condition: Condition, limit: int
     ) -> list[Hit]:
-        """The same for entries with words that begin with any of these."""
+        """Find entries with words that start with any of the given words, best first."""
         ...
 
-    def narrow(self, wanted: Mapping[str, Sequence[str]]) -> tuple[Shortcut, Json] | None:
-        """A shortcut to the triples whose columns each contain one of the wanted texts, with its values.
+    def narrow_triples(self, columns: Mapping[str, Sequence[str]]) -> tuple[IndexScan, Json] | None:
+        """Return an index scan for triples whose columns each contain one of the texts, with its parameters.
 
-        It leads to all of them, and to others too: the statement itself says what is wanted. None when there is none.
+        The scan may return additional rows, so the statement must repeat the filter. None if the index cannot help.
         """
         ...
 
 
-class Meaning(Protocol):
-    """Optional: how near entries are to a text in meaning. A memory without it ranks by words and graph alone.
+class SemanticSearch(Protocol):
+    """Optional semantic search, configured by the option `meaning`. Without it, ranking uses words and graph only.
 
-    The option `meaning` names one. It keeps what it needs by itself, and reads the tables by the connection.
+    An implementation manages its own data and reads the tables through the connection.
     """
 
     async def similar(self, connection: AsyncConnection, text: str, condition: Condition, limit: int) -> list[Hit]:
-        """At most so many rows of `entries` that meet the condition, the nearest first."""
+        """Return at most `limit` entries that match the condition, the most similar first."""
         ...

@@ -1,4 +1,4 @@
-"""How well an entry fits: words, meaning and the graph, each from 0 to 1, weighed into one score."""
+"""Ranking: combines lexical, semantic and graph scores, each from 0 to 1, into one weighted score."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ class Weights:
     graph: float
 
 
-WITH_MEANING: Final = Weights(0.3, 0.5, 0.2)
-# Without embeddings their weight goes to the others, 60 to 40.
-WITHOUT_MEANING: Final = Weights(0.6, 0.0, 0.4)
+WITH_SEMANTIC: Final = Weights(0.3, 0.5, 0.2)
+# Without semantic search, its weight is split 60/40 between lexical and graph.
+WITHOUT_SEMANTIC: Final = Weights(0.6, 0.0, 0.4)
 
 
 class Ranked(NamedTuple):
@@ -42,11 +42,11 @@ class Ranked(NamedTuple):
 def rank(
     lexical: Mapping[int, float], semantic: Mapping[int, float], neighbours: set[int], weights: Weights
 ) -> list[Ranked]:
-    """Everything found by any way, the best first; equals in order of creation."""
+    """Rank all hits, best first; ties are in order of creation."""
     ranked: list[Ranked] = []
     for number in {*lexical, *semantic, *neighbours}:
-        words, meaning = lexical.get(number, 0.0), semantic.get(number, 0.0)
+        words, similarity = lexical.get(number, 0.0), semantic.get(number, 0.0)
         graph = NEIGHBOUR if number in neighbours else 0.0
-        total = weights.lexical * words + weights.semantic * meaning + weights.graph * graph
-        ranked.append(Ranked(number, words, meaning, graph, round(total, 6)))
+        total = weights.lexical * words + weights.semantic * similarity + weights.graph * graph
+        ranked.append(Ranked(number, words, similarity, graph, round(total, 6)))
     return sorted(ranked, key=lambda each: (-each.total, each.number))

@@ -1,1 +1,1 @@
-"""The commit service: an HTTP client for one elsewhere, and an embedded one that needs nothing but git."""
+"""The commit service: an HTTP client for an external service, and an embedded service that uses local git."""

@@ -1,10 +1,10 @@
-"""Idempotency keys of a run's requests: the same after a crash as before it."""
+"""Deterministic idempotency keys of a run's commit service requests, stable across crashes."""
 
 import hashlib
 import uuid
 
 
 def idempotency_key(run_id: str, operation: str) -> str:
-    """A UUIDv4 in form, derived from the run and what is asked."""
+    """Derive a key in UUIDv4 format from the run and the operation."""
     raw = bytearray(hashlib.sha256(f"{run_id}:{operation}".encode()).digest()[:16])
     return str(uuid.UUID(bytes=bytes(raw), version=4))

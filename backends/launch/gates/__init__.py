@@ -1,1 +1,1 @@
-"""The gates that a launch must pass, in the order in which they run."""
+"""The validation gates of a launch, one module per gate. `runner.GATES` defines their order."""

@@ -1,4 +1,4 @@
-"""What the gates look at, read once, and the findings they make of it."""
+"""The input of the gates, loaded once per validation, and the findings that they return."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from backends.launch.serialization import digest
-from backends.launch.workers.context import Bench
+from backends.launch.workers.context import WorkerContext
 from backends.launch.workers.frontmatter import body_of
 from gateway.contract import Json
 
@@ -16,11 +16,13 @@ Severity = Literal["info", "warn", "error", "blocker"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
+    """A problem found by a gate."""
+
     code: str
     message: str
     severity: Severity = "error"
     path: str | None = None
-    """Of a page: inside the worktree; of an artifact: inside the run's folder, with `artifacts/`."""
+    """Relative to the worktree for a page; relative to the run's folder for an artifact (`artifacts/...`)."""
     line: int | None = None
     suggested_fix: str | None = None
 
@@ -35,47 +37,47 @@ class Finding:
             "error_code": self.code,
         }
         if self.path is not None:
-            where = self.path if self.path.startswith("artifacts/") else f"work/site/{self.path}"
-            issue["files"] = [where]
-            issue["location"] = {"path": where} if self.line is None else {"path": where, "line": self.line}
+            location = self.path if self.path.startswith("artifacts/") else f"work/site/{self.path}"
+            issue["files"] = [location]
+            issue["location"] = {"path": location} if self.line is None else {"path": location, "line": self.line}
         if self.suggested_fix is not None:
             issue["suggested_fix"] = self.suggested_fix
         return issue
 
 
-class Subject:
-    """A run's worktree and artifacts."""
+class GateContext:
+    """A run's worktree and artifacts. Each artifact is read at most once."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
-        self.config = bench.config
-        self.profile: str = bench.config.get("validation_profile", "local")
-        self.public: Path = bench.folder / "work" / "public"
+    def __init__(self, worker: WorkerContext) -> None:
+        self.worker = worker
+        self.config = worker.config
+        self.profile: str = worker.config.get("validation_profile", "local")
+        self.public: Path = worker.folder / "work" / "public"
 
     @cached_property
     def plan(self) -> list[Json]:
-        return self.bench.read("page_plan.json")["pages"]
+        return self.worker.read("page_plan.json")["pages"]
 
     @cached_property
     def pages(self) -> Mapping[str, str]:
-        """The text of every planned page that is there, by path."""
-        found = ((page["output_path"], self.bench.site / page["output_path"]) for page in self.plan)
+        """The text of every planned page that exists, by path."""
+        found = ((page["output_path"], self.worker.site / page["output_path"]) for page in self.plan)
         return {path: file.read_bytes().decode("utf-8", "replace") for path, file in found if file.is_file()}
 
     @cached_property
     def claims(self) -> dict[str, Json]:
-        return {claim["claim_id"]: claim for claim in self.bench.read("evidence_map.json")["claims"]}
+        return {claim["claim_id"]: claim for claim in self.worker.read("evidence_map.json")["claims"]}
 
     @cached_property
     def facts(self) -> Json:
-        return self.bench.read("product_facts.json")
+        return self.worker.read("product_facts.json")
 
     @cached_property
     def snippets(self) -> list[Json]:
-        return self.bench.read("snippet_catalog.json")["snippets"]
+        return self.worker.read("snippet_catalog.json")["snippets"]
 
     def body(self, path: str) -> tuple[str, int]:
-        """The text after the front matter, and how many lines precede it."""
+        """Return the text after the front matter and the number of lines before it."""
         page = self.pages[path]
         body = body_of(page)
         return body, page.count("\n") - body.count("\n")

@@ -1,39 +1,39 @@
-"""Every link from a page into the site leads to something that Hugo built."""
+"""Gate `links`: every internal link of a page has a target in the built site."""
 
 import posixpath
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from backends.launch.gates.context import Finding, Subject
+from backends.launch.gates.context import Finding, GateContext
 from backends.launch.workers import markdown
 
 
-def check(subject: Subject) -> Iterator[Finding]:
-    roots = _roots(subject)
-    urls = {page["output_path"]: page["url_path"] for page in subject.plan}
-    for path in subject.pages:
-        text, above = subject.body(path)
+def check(context: GateContext) -> Iterator[Finding]:
+    roots = _build_roots(context)
+    urls = {page["output_path"]: page["url_path"] for page in context.plan}
+    for path in context.pages:
+        text, line_offset = context.body(path)
         for line in markdown.lines(text):
-            if line.code:
+            if line.is_code:
                 continue
             for link in markdown.LINK.finditer(line.text):
-                if not leads_somewhere(link[2], urls[path], roots):
+                if not link_resolves(link[2], urls[path], roots):
                     message = f"The link to {link[2]} leads nowhere."
-                    yield Finding("GATE_LINK_BROKEN", message, "error", path, line.number + above)
+                    yield Finding("GATE_LINK_BROKEN", message, "error", path, line.number + line_offset)
 
 
-def leads_somewhere(target: str, page: str, roots: list[Path]) -> bool:
+def link_resolves(target: str, page: str, roots: list[Path]) -> bool:
     parts = urlsplit(target)
     if parts.scheme or parts.netloc or not parts.path:
-        return True  # outside the site, or inside the page
-    place = posixpath.normpath(posixpath.join(page, unquote(parts.path))).lstrip("/")
-    return any((root / place / "index.html").is_file() or (root / place).is_file() for root in roots)
+        return True  # external link, or anchor within the page
+    target_path = posixpath.normpath(posixpath.join(page, unquote(parts.path))).lstrip("/")
+    return any((root / target_path / "index.html").is_file() or (root / target_path).is_file() for root in roots)
 
 
-def _roots(subject: Subject) -> list[Path]:
-    """Where builds were written: one folder, or one for each section."""
-    public = subject.public
+def _build_roots(context: GateContext) -> list[Path]:
+    """Return the output folders of the builds: one for the site, or one per section."""
+    public = context.public
     if not public.is_dir():
         return []
     return [public, *sorted(child for child in public.iterdir() if child.is_dir())]

@@ -1,4 +1,4 @@
-"""Front matter is there and complete, and the text is clean Markdown."""
+"""Gate `lint`: pages have complete front matter and pass the Markdown linter."""
 
 import importlib
 import tempfile
@@ -6,44 +6,44 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from backends.launch.gates.context import Finding, Subject
+from backends.launch.gates.context import Finding, GateContext
 from backends.launch.workers.frontmatter import split
 from gateway.errors import Fault, Kind
 
-# Long lines, comments in the text (the claim markers) and a title in the front matter are how these pages are made.
-_OFF: Final = ("md013", "md033", "md041")
+# Generated pages contain long lines, comments (the claim markers) and a title only in the front matter.
+_DISABLED_RULES: Final = ("md013", "md033", "md041")
 
 
-def check(subject: Subject) -> Iterator[Finding]:
-    required = subject.bench.read("frontmatter_contract.json")["sections"]
+def check(context: GateContext) -> Iterator[Finding]:
+    required = context.worker.read("frontmatter_contract.json")["sections"]
     readable: dict[str, str] = {}
-    for page in subject.plan:
+    for page in context.plan:
         path = page["output_path"]
-        text = subject.pages.get(path)
+        text = context.pages.get(path)
         if text is None:
             yield Finding("GATE_FRONTMATTER_PAGE_MISSING", "The planned page is not there.", "blocker", path)
             continue
-        found = list(_front_matter(path, text, required[page["section"]]["required_keys"]))
+        found = list(_check_front_matter(path, text, required[page["section"]]["required_keys"]))
         yield from found
         if not any(finding.severity == "blocker" for finding in found):
-            readable[path] = text  # the linter would take broken front matter for text
+            readable[path] = text  # the linter would parse broken front matter as text
     yield from _lint(readable)
 
 
 def _lint(pages: Mapping[str, str]) -> Iterator[Finding]:
-    """All pages in one scan: each scan sets up every rule anew."""
+    """Lint all pages in one scan, because each scan initializes every rule."""
     with tempfile.TemporaryDirectory(prefix="launch-lint-") as folder:
         by_name = {f"{number:05}.md": path for number, path in enumerate(pages)}
         for name, path in by_name.items():
             Path(folder, name).write_text(pages[path], encoding="utf-8")
         scan = markdown_linter().scan_path(folder)
         for failure in scan.scan_failures:
-            words = f"{failure.rule_id.upper()} {failure.rule_name}: {failure.rule_description}"
+            message = f"{failure.rule_id.upper()} {failure.rule_name}: {failure.rule_description}"
             path = by_name[Path(failure.scan_file).name]
-            yield Finding("GATE_MARKDOWN_LINT", words, "error", path, failure.line_number)
+            yield Finding("GATE_MARKDOWN_LINT", message, "error", path, failure.line_number)
 
 
-def _front_matter(path: str, text: str, required: list[str]) -> Iterator[Finding]:
+def _check_front_matter(path: str, text: str, required: list[str]) -> Iterator[Finding]:
     try:
         matter, _ = split(text)
     except ValueError as exc:
@@ -69,6 +69,6 @@ def markdown_linter() -> Any:
             suggested_fix="Install the `launch` extra.",
         ) from exc
     linter = api.PyMarkdownApi().set_boolean_property("extensions.front-matter.enabled", True)
-    for rule in _OFF:
+    for rule in _DISABLED_RULES:
         linter = linter.disable_rule_by_identifier(rule)
     return linter

@@ -1,4 +1,4 @@
-"""W7: run the gates in order, each within its time, and write the report. The worktree is only read."""
+"""W7: runs the gates in order, each with a timeout, and writes the validation report. It does not change pages."""
 
 import signal
 from collections.abc import Callable, Generator, Iterable
@@ -8,22 +8,24 @@ from types import FrameType
 from typing import Final
 
 from backends.launch.gates import consistency, hugo, links, lint, rollback, schema, snippets, tokens, truthlock
-from backends.launch.gates.context import Finding, Subject
-from backends.launch.serialization import pretty
+from backends.launch.gates.context import Finding, GateContext
+from backends.launch.serialization import pretty_json
 from backends.launch.workers import baseline
-from backends.launch.workers.context import Bench
+from backends.launch.workers.context import WorkerContext
 from gateway.contract import Json
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    name: str
-    check: Callable[[Subject], Iterable[Finding]]
-    local: float
-    ci: float
+    """A gate with its timeouts for the local profile and for the other profiles."""
 
-    def seconds(self, profile: str) -> float:
-        return self.local if profile == "local" else self.ci
+    name: str
+    check: Callable[[GateContext], Iterable[Finding]]
+    local_seconds: float
+    ci_seconds: float
+
+    def timeout(self, profile: str) -> float:
+        return self.local_seconds if profile == "local" else self.ci_seconds
 
 
 GATES: Final = (
@@ -38,65 +40,65 @@ GATES: Final = (
     Gate("template_token_lint", tokens.check, 30, 60),
     Gate("rollback", rollback.check, 5, 10),
 )
-_ORDER: Final = {"blocker": 0, "error": 1, "warn": 2, "info": 3}
+_SEVERITY_RANK: Final = {"blocker": 0, "error": 1, "warn": 2, "info": 3}
 
 
-class _TimeIsUp(Exception):
+class _GateTimeout(Exception):
     pass
 
 
-def run(bench: Bench) -> None:
-    subject = Subject(bench)
-    # Before the gates look: a page that changes while they do must not count as judged.
-    judged = baseline.tree_digest(bench)
+def run(worker: WorkerContext) -> None:
+    context = GateContext(worker)
+    # Computed before the gates run: a page that changes during validation must not count as validated.
+    worktree_digest = baseline.tree_digest(worker)
     results: list[Json] = []
     issues: list[Json] = []
     for gate in GATES:
-        bench.say("GATE_RUN_STARTED", gate=gate.name)
-        findings = look(gate, subject, gate.seconds(subject.profile))
+        worker.emit("GATE_RUN_STARTED", gate=gate.name)
+        findings = run_gate(gate, context, gate.timeout(context.profile))
         found = [finding.as_issue(gate.name) for finding in findings]
         log = f"logs/gate_{gate.name}.json"
-        bench.leave(log, pretty(found), f"gate_{gate.name}.json")
-        ok = not any(issue["severity"] in failing(bench.config) for issue in found)
+        worker.write_file(log, pretty_json(found), f"gate_{gate.name}.json")
+        ok = not any(issue["severity"] in failing_severities(worker.config) for issue in found)
         results.append({"name": gate.name, "ok": ok, "log_path": log})
-        bench.say("GATE_RUN_FINISHED", gate=gate.name, ok=ok)
+        worker.emit("GATE_RUN_FINISHED", gate=gate.name, ok=ok)
         issues.extend(found)
         if gate.name == "truthlock":
-            bench.write("truth_lock_report.json", truthlock.report(subject, findings))
+            worker.write("truth_lock_report.json", truthlock.report(context, findings))
     unique = {issue["issue_id"]: issue for issue in issues}
-    bench.write("validation_report.json", _report(subject, results, sorted(unique.values(), key=order)))
-    bench.say("WORKTREE_JUDGED", worktree_sha256=judged)
+    worker.write("validation_report.json", _report(context, results, sorted(unique.values(), key=issue_order)))
+    worker.emit("WORKTREE_JUDGED", worktree_sha256=worktree_digest)
 
 
-def look(gate: Gate, subject: Subject, seconds: float) -> list[Finding]:
-    """What the gate finds; running past its time is a finding too."""
+def run_gate(gate: Gate, context: GateContext, seconds: float) -> list[Finding]:
+    """Return the findings of the gate. A timeout is reported as a finding."""
     try:
         with _alarm(seconds):
-            return list(gate.check(subject))
-    except _TimeIsUp:
+            return list(gate.check(context))
+    except _GateTimeout:
         return [Finding("GATE_TIMEOUT", f"The gate {gate.name} took longer than {seconds:g} s.", "blocker")]
 
 
-def failing(config: Json) -> frozenset[str]:
-    """The severities that fail a gate under the run's profile."""
+def failing_severities(config: Json) -> frozenset[str]:
+    """Return the severities that fail a gate in the run's profile."""
     profile = config.get("validation_profile", "local")
     strict = profile == "prod" or (profile == "ci" and config.get("ci_strictness", "strict") == "strict")
     return frozenset({"blocker", "error", "warn"} if strict else {"blocker", "error"})
 
 
-def order(issue: Json) -> tuple[int, str, str, int, str]:
-    """The one order in which issues are listed and mended."""
-    place = issue.get("location", {})
-    severity = _ORDER[issue["severity"]]
-    return severity, issue["gate"], place.get("path", ""), place.get("line", 0), issue["issue_id"]
+def issue_order(issue: Json) -> tuple[int, str, str, int, str]:
+    """Sort key of issues, for lists and for fixes."""
+    location = issue.get("location", {})
+    severity = _SEVERITY_RANK[issue["severity"]]
+    return severity, issue["gate"], location.get("path", ""), location.get("line", 0), issue["issue_id"]
 
 
-def _report(subject: Subject, gates: list[Json], issues: list[Json]) -> Json:
-    edited = consistency.edited_by_hand(subject)
+def _report(context: GateContext, gates: list[Json], issues: list[Json]) -> Json:
+    edited = consistency.manually_edited(context)
     report: Json = {
         "schema_version": "1.0",
         "ok": all(gate["ok"] for gate in gates),
-        "profile": subject.profile,
+        "profile": context.profile,
         "gates": gates,
         "issues": issues,
         "manual_edits": bool(edited),
@@ -107,7 +109,7 @@ def _report(subject: Subject, gates: list[Json], issues: list[Json]) -> Json:
 @contextmanager
 def _alarm(seconds: float) -> Generator[None]:
     def ring(number: int, frame: FrameType | None) -> None:
-        raise _TimeIsUp
+        raise _GateTimeout
 
     previous = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)

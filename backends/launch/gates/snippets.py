@@ -1,25 +1,25 @@
-"""Code on the pages parses, and comes from the catalogue."""
+"""Gate `snippets`: code on pages parses and comes from the snippet catalogue."""
 
 from collections.abc import Iterator
 
-from backends.launch.gates.context import Finding, Subject
+from backends.launch.gates.context import Finding, GateContext
 from backends.launch.workers import languages, markdown
 
 
-def check(subject: Subject) -> Iterator[Finding]:
-    known = {snippet["code"] for snippet in subject.snippets}
-    for path in subject.pages:
-        text, above = subject.body(path)
+def check(context: GateContext) -> Iterator[Finding]:
+    known = {snippet["code"] for snippet in context.snippets}
+    for path in context.pages:
+        text, line_offset = context.body(path)
         for fence in markdown.fences(text):
-            line = fence.start + above
-            language = languages.spoken(fence.word)
-            if not fence.closed:
+            line = fence.start + line_offset
+            language = languages.normalize_language(fence.language_tag)
+            if not fence.is_closed:
                 yield Finding("GATE_SNIPPET_UNCLOSED", "The code fence is not closed.", "error", path, line)
-            elif languages.parsable(language):
-                wrong = languages.syntax_error(language, fence.code)
-                if wrong is not None:
+            elif languages.can_parse(language):
+                error_line = languages.syntax_error(language, fence.code)
+                if error_line is not None:
                     message = f"The {language} code does not parse."
-                    yield Finding("GATE_SNIPPET_SYNTAX", message, "error", path, line + wrong)
+                    yield Finding("GATE_SNIPPET_SYNTAX", message, "error", path, line + error_line)
                 elif fence.code not in known:
                     message = "The code is not in the snippet catalogue."
                     yield Finding("GATE_SNIPPET_UNKNOWN", message, "warn", path, line)

@@ -1,95 +1,97 @@
-"""Every statement is cited, every citation holds, and nothing is claimed that the repository does not say."""
+"""Gate `truthlock`: every statement cites a claim, and every cited claim has evidence in the repository."""
 
 import re
 from collections.abc import Iterator
 from typing import Final
 
-from backends.launch.gates.context import Finding, Subject
+from backends.launch.gates.context import Finding, GateContext
 from backends.launch.workers import markdown
 from backends.launch.workers.facts import FORMATS
 from gateway.contract import Json
 
-_WORD: Final = re.compile(r"\b[A-Z0-9]{2,5}\b")
+_FORMAT_WORD: Final = re.compile(r"\b[A-Z0-9]{2,5}\b")
 _NEVER_INFERRED: Final = re.compile(
     r"\b(format|security|secure|complian|gdpr|hipaa|performan|faster|fastest)", re.IGNORECASE
 )
 
 
-def check(subject: Subject) -> Iterator[Finding]:
-    supported = {entry["format"] for entry in subject.facts["supported_formats"]}
-    for path in subject.pages:
-        text, above = subject.body(path)
+def check(context: GateContext) -> Iterator[Finding]:
+    supported = {entry["format"] for entry in context.facts["supported_formats"]}
+    for path in context.pages:
+        text, line_offset = context.body(path)
         for line in markdown.lines(text):
-            if not line.code:
-                for finding in _line(subject, path, line, supported):
-                    yield _below(finding, above)
-    yield from _evidence(subject)
+            if not line.is_code:
+                for finding in _check_line(context, path, line, supported):
+                    yield _shift_line(finding, line_offset)
+    yield from _check_evidence(context)
 
 
-def report(subject: Subject, findings: list[Finding]) -> Json:
-    """The truth lock report for these findings."""
-    pages = [{"path": path, "claim_ids": markdown.MARKER.findall(text)} for path, text in sorted(subject.pages.items())]
+def report(context: GateContext, findings: list[Finding]) -> Json:
+    """Build the truth lock report for these findings."""
+    pages = [{"path": path, "claim_ids": markdown.MARKER.findall(text)} for path, text in sorted(context.pages.items())]
     used = sorted({claim for page in pages for claim in page["claim_ids"]})
-    inferred = [each for each in used if subject.claims.get(each, {}).get("truth_status") == "inference"]
-    forbidden = [each for each in inferred if _forbidden(subject.claims[each])]
+    inferred = [each for each in used if context.claims.get(each, {}).get("truth_status") == "inference"]
+    forbidden = [each for each in inferred if _is_forbidden_inference(context.claims[each])]
     return {
         "schema_version": "1.0",
         "ok": not any(finding.severity in ("error", "blocker") for finding in findings),
         "pages": pages,
-        "unresolved_claim_ids": [each for each in used if each not in subject.claims],
+        "unresolved_claim_ids": [each for each in used if each not in context.claims],
         "inferred_claim_ids": inferred,
         "forbidden_inferred_claim_ids": forbidden,
         "issues": [finding.as_issue("truthlock")["issue_id"] for finding in findings],
     }
 
 
-def _line(subject: Subject, path: str, line: markdown.Line, supported: set[str]) -> Iterator[Finding]:
-    marks = markdown.MARKER.findall(line.text)
-    said = markdown.MARKER.sub("", line.text).strip()
-    for mark in marks:
-        claim = subject.claims.get(mark)
+def _check_line(context: GateContext, path: str, line: markdown.Line, supported: set[str]) -> Iterator[Finding]:
+    claim_ids = markdown.MARKER.findall(line.text)
+    statement = markdown.MARKER.sub("", line.text).strip()
+    for claim_id in claim_ids:
+        claim = context.claims.get(claim_id)
         if claim is None:
-            message = f"No evidence is known for claim {mark[:64]}."
+            message = f"No evidence is known for claim {claim_id[:64]}."
             yield Finding("GATE_TRUTHLOCK_INVALID_CLAIM_ID", message, "blocker", path, line.number)
-        elif claim["truth_status"] == "inference" and (not subject.config["allow_inference"] or _forbidden(claim)):
-            message = f"The claim {mark[:12]} is an inference."
+        elif claim["truth_status"] == "inference" and (
+            not context.config["allow_inference"] or _is_forbidden_inference(claim)
+        ):
+            message = f"The claim {claim_id[:12]} is an inference."
             yield Finding("GATE_TRUTHLOCK_INFERRED_CLAIM", message, "blocker", path, line.number)
-        elif claim["claim_text"] not in said:
-            message = f"The line does not say what claim {mark[:12]} says."
+        elif claim["claim_text"] not in statement:
+            message = f"The line does not say what claim {claim_id[:12]} says."
             yield Finding("GATE_TRUTHLOCK_CLAIM_MISMATCH", message, "blocker", path, line.number)
-    if not marks and _factual(line.text):
-        message = f"Uncited statement: {said[:120]}"
+    if not claim_ids and _is_statement(line.text):
+        message = f"Uncited statement: {statement[:120]}"
         yield Finding("GATE_TRUTHLOCK_UNCITED_FACT", message, "blocker", path, line.number)
-    if not marks and not markdown.HEADING.match(line.text):
-        for word in _WORD.findall(markdown.LINK.sub(r"\1", said)):
-            if word in FORMATS and word not in supported:
-                message = f"No evidence says that {word} is supported."
+    if not claim_ids and not markdown.HEADING.match(line.text):
+        for format_name in _FORMAT_WORD.findall(markdown.LINK.sub(r"\1", statement)):
+            if format_name in FORMATS and format_name not in supported:
+                message = f"No evidence says that {format_name} is supported."
                 yield Finding("GATE_TRUTHLOCK_UNSUPPORTED_FORMAT", message, "blocker", path, line.number)
 
 
-def _factual(text: str) -> bool:
-    """A bullet that is more than a link."""
+def _is_statement(text: str) -> bool:
+    """Whether the line is a bullet that is more than a link."""
     bullet = markdown.BULLET.match(text)
     return bullet is not None and markdown.LINK.fullmatch(bullet[1]) is None
 
 
-def _forbidden(claim: Json) -> bool:
+def _is_forbidden_inference(claim: Json) -> bool:
     return claim["claim_kind"] == "format" or _NEVER_INFERRED.search(claim["claim_text"]) is not None
 
 
-def _below(finding: Finding, above: int) -> Finding:
-    line = (finding.line or 1) + above
+def _shift_line(finding: Finding, line_offset: int) -> Finding:
+    line = (finding.line or 1) + line_offset
     return Finding(finding.code, finding.message, finding.severity, finding.path, line, finding.suggested_fix)
 
 
-def _evidence(subject: Subject) -> Iterator[Finding]:
-    """The cited lines are still there in the repository."""
+def _check_evidence(context: GateContext) -> Iterator[Finding]:
+    """Check that the cited lines still exist in the repository."""
     lengths: dict[str, int] = {}
-    for claim in subject.claims.values():
+    for claim in context.claims.values():
         for cited in claim["citations"]:
             path = cited["path"]
             if path not in lengths:
-                file = subject.bench.repo / path
+                file = context.worker.repo / path
                 lengths[path] = len(file.read_bytes().splitlines()) if file.is_file() else 0
             if cited["end_line"] > lengths[path]:
                 message = f"The evidence of claim {claim['claim_id'][:12]} is missing."

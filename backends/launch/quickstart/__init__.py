@@ -1,1 +1,1 @@
-"""Quick starts: from one URL to a whole run_config."""
+"""Quick starts: derive a complete run_config from one URL."""

@@ -1,19 +1,19 @@
-"""A whole run_config from the few fields that a quick start knows."""
+"""Builds a complete run_config from the few fields that a quick start knows."""
 
 from typing import Final
 
 from backends.launch.options import Options
-from backends.launch.quickstart.vocabulary import NAMES, PLATFORM_FAMILY, shown_family
+from backends.launch.quickstart.vocabulary import PLATFORM_FAMILY, PLATFORM_TITLES, family_title
 from backends.launch.states import SECTIONS
-from backends.launch.workers.plan import folder_of
+from backends.launch.workers.plan import section_folder
 from gateway.contract import Json
 
 
-def run_config(options: Options, family: str, platform: str, locale: str, repo_url: str, ref: str) -> Json:
+def build_run_config(options: Options, family: str, platform: str, locale: str, repo_url: str, ref: str) -> Json:
     config: Json = {
         "schema_version": "1.0",
         "product_slug": family,
-        "product_name": f"Aspose.{shown_family(family)} FOSS for {NAMES[platform]}",
+        "product_name": f"Aspose.{family_title(family)} FOSS for {PLATFORM_TITLES[platform]}",
         "family": family,
         "target_platform": platform,
         "platform_family": PLATFORM_FAMILY.get(platform, platform),
@@ -28,7 +28,7 @@ def run_config(options: Options, family: str, platform: str, locale: str, repo_u
             "subdomain_roots": {name: f"content/{name}.aspose.org" for name in SECTIONS},
             "localization": {"mode_by_section": {name: "filename" if name == "blog" else "dir" for name in SECTIONS}},
         },
-        **_SERVICES,
+        **_DEFAULT_SERVICES,
         "templates_version": "1.0",
         "ruleset_version": "1.0",
         "allow_inference": False,
@@ -37,11 +37,11 @@ def run_config(options: Options, family: str, platform: str, locale: str, repo_u
     }
     if options.site_ref is not None:
         config["site_ref"] = options.site_ref
-    config["allowed_paths"] = [folder_of(config, section, locale) for section in SECTIONS]
+    config["allowed_paths"] = [section_folder(config, section, locale) for section in SECTIONS]
     return config
 
 
-_SERVICES: Final[Json] = {
+_DEFAULT_SERVICES: Final[Json] = {
     "llm": {"api_base_url": "http://127.0.0.1:8000/v1", "model": "none", "decoding": {"temperature": 0.0}},
     "mcp": {"enabled": True, "listen_host": "127.0.0.1", "listen_port": 8787},
     "telemetry": {"endpoint_url": "http://localhost:8765", "project": "launch"},

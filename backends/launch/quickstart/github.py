@@ -1,4 +1,4 @@
-"""What there is to know about a GitHub repository, by its API or by cloning it."""
+"""Reads name, README, files and HEAD commit of a GitHub repository, through its API or by cloning it."""
 
 import asyncio
 import base64
@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import httpx
 
 from backends.launch.options import Options
-from backends.launch.outbound import Outward
+from backends.launch.outbound import OutboundClients
 from backends.launch.quickstart.inference import Evidence
 from backends.launch.worker_process import limits
 from backends.launch.workers import git
@@ -21,38 +21,40 @@ from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
 _URL: Final = re.compile(r"https://github\.com/([A-Za-z0-9][A-Za-z0-9-]{0,38})/([A-Za-z0-9._-]{1,100}?)(?:\.git)?/?")
-_README: Final = 200_000
+_MAX_README_BYTES: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class Repository:
+    """A GitHub repository at its HEAD commit."""
+
     url: str
     sha: str
     evidence: Evidence
 
 
 def parse(url: str) -> tuple[str, str]:
-    """Owner and name. Raises `INVALID_URL`."""
+    """Return owner and name. Raises `INVALID_URL`."""
     found = _URL.fullmatch(url)
     if found is None or found[2] in (".", ".."):
-        raise Fault(Kind.INVALID_INPUT, "The URL is not one of a GitHub repository.", code="INVALID_URL")
+        raise Fault(Kind.INVALID_INPUT, "The URL is not the URL of a GitHub repository.", code="INVALID_URL")
     return found[1], found[2]
 
 
-async def look_up(url: str, options: Options, outward: Outward, folder: Path) -> Repository:
-    """Raises `INVALID_URL` or `REPO_NOT_FOUND`."""
+async def look_up(url: str, options: Options, outbound: OutboundClients, folder: Path) -> Repository:
+    """Look up a repository by URL. Raises `INVALID_URL` or `REPO_NOT_FOUND`."""
     owner, name = parse(url)
     address = f"https://github.com/{owner}/{name}"
     if options.github_api is not None:
-        return await _Api(options, outward, f"/repos/{owner}/{name}").read(address, name)
+        return await _GitHubApi(options, outbound, f"/repos/{owner}/{name}").read(address, name)
     return await asyncio.to_thread(_clone, address, name, options, folder)
 
 
-class _Api:
-    def __init__(self, options: Options, outward: Outward, path: str) -> None:
+class _GitHubApi:
+    def __init__(self, options: Options, outbound: OutboundClients, path: str) -> None:
         self._base = f"{(options.github_api or '').rstrip('/')}{path}"
-        self._client = outward.client(self._base)
-        self._headers: Json = {"accept": "application/vnd.github+json", **outward.own_token()}
+        self._client = outbound.client(self._base)
+        self._headers: Json = {"accept": "application/vnd.github+json", **outbound.github_token_header()}
 
     async def read(self, address: str, name: str) -> Repository:
         await self._get("")
@@ -67,9 +69,11 @@ class _Api:
         return Repository(address, sha, Evidence(name, readme, files))
 
     async def _readme(self) -> str:
-        answer = await self._get("/readme")
+        response_body = await self._get("/readme")
         try:
-            return base64.b64decode(str(answer.get("content", "")))[:_README].decode("utf-8", "replace")
+            return base64.b64decode(str(response_body.get("content", "")))[:_MAX_README_BYTES].decode(
+                "utf-8", "replace"
+            )
         except binascii.Error:
             return ""
 
@@ -89,15 +93,17 @@ class _Api:
 
 
 def _clone(address: str, name: str, options: Options, folder: Path) -> Repository:
-    with tempfile.TemporaryDirectory(dir=folder, prefix="lookup-") as place:
-        copy = Path(place) / "repo.git"
+    with tempfile.TemporaryDirectory(dir=folder, prefix="lookup-") as temporary:
+        copy = Path(temporary) / "repo.git"
         git.mirror(address, copy, limits(options), newest=True)
         try:
-            sha = git.commit(copy, "HEAD")
+            sha = git.resolve_commit(copy, "HEAD")
         except Fault as exc:
             raise _not_found() from exc
-        top = [blob for blob in git.blobs(copy, sha) if "/" not in blob.path and blob.mode != "160000"]
-        readme = next((blob for blob in top if blob.path.lower().startswith("readme") and blob.size <= _README), None)
+        top = [blob for blob in git.list_blobs(copy, sha) if "/" not in blob.path and blob.mode != "160000"]
+        readme = next(
+            (blob for blob in top if blob.path.lower().startswith("readme") and blob.size <= _MAX_README_BYTES), None
+        )
         text = b"" if readme is None else _blob(copy, readme.sha)
         return Repository(address, sha, Evidence(name, text.decode("utf-8", "replace"), [blob.path for blob in top]))
 
@@ -116,4 +122,4 @@ def _not_found() -> Fault:
 
 
 def _unavailable() -> Fault:
-    return Fault(Kind.UNAVAILABLE, "GitHub does not answer.", code="REPO_NOT_FOUND", retryable=True)
+    return Fault(Kind.UNAVAILABLE, "GitHub does not respond.", code="REPO_NOT_FOUND", retryable=True)

@@ -1,6 +1,7 @@
-"""Which family and platform a repository is of: from its name, its README and its package files.
+"""Infers product family and platform of a repository from its name, README and package files.
 
-Each source gives a candidate some confidence; two that agree make it more certain, two that disagree make it ambiguous.
+Each source contributes a confidence per candidate. Agreeing sources raise the confidence of a candidate; disagreeing
+sources make the result ambiguous.
 """
 
 import fnmatch
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from backends.launch.quickstart.vocabulary import MENTION, family, platform
+from backends.launch.quickstart.vocabulary import PLATFORM_MENTION, find_family, find_platform
 
 _NAMES: Final = (
     re.compile(r"aspose-(?P<family>[a-z0-9]+)-foss-(?P<platform>[a-z0-9+#.]+)", re.IGNORECASE),
@@ -24,90 +25,103 @@ _PACKAGES: Final = (
     ("package.json", "javascript"),
 )  # fmt: skip
 _FAMILY: Final = re.compile(r"\baspose[.\s-]+([a-z0-9]+)", re.IGNORECASE)
-_BY_NAME: Final = 0.9
-_BY_PACKAGE: Final = 0.85
-_BY_README: Final = 0.6
-_SHOWN: Final = 5
+_NAME_CONFIDENCE: Final = 0.9
+_PACKAGE_CONFIDENCE: Final = 0.85
+_README_CONFIDENCE: Final = 0.6
+_MAX_SUGGESTIONS: Final = 5
 
 Scores = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
+    """The parts of a repository that the inference reads."""
+
     name: str
     readme: str
     files: Sequence[str]
-    """The names at the top of the repository."""
+    """File names in the root of the repository."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
+    """Confidence per candidate, for each field."""
+
     family: Scores
     platform: Scores
 
-    def sure(self, threshold: float) -> dict[str, str]:
-        """The fields that exactly one candidate is sure enough for."""
+    def confident(self, threshold: float) -> dict[str, str]:
+        """Return the fields for which exactly one candidate reaches the threshold."""
         fields = {"family": self.family, "target_platform": self.platform}
-        best = {name: [word for word, score in scores.items() if score >= threshold] for name, scores in fields.items()}
-        return {name: words[0] for name, words in best.items() if len(words) == 1}
+        best = {
+            name: [candidate for candidate, score in scores.items() if score >= threshold]
+            for name, scores in fields.items()
+        }
+        return {name: candidates[0] for name, candidates in best.items() if len(candidates) == 1}
 
-    def suggested(self) -> dict[str, list[str]]:
-        return {"family": _ranked(self.family), "target_platform": _ranked(self.platform)}
+    def suggestions(self) -> dict[str, list[str]]:
+        return {"family": _rank(self.family), "target_platform": _rank(self.platform)}
 
 
 def infer(evidence: Evidence) -> Inferred:
-    named_family, named_platform = _of_name(evidence.name)
+    named_family, named_platform = _from_name(evidence.name)
     return Inferred(
-        family=_combined(_certain(named_family, _BY_NAME), _mentions(_families(evidence.readme))),
-        platform=_combined(
-            _certain(named_platform, _BY_NAME),
-            _of_packages(evidence.files),
-            _mentions(_platforms(evidence.readme)),
+        family=_combine(
+            _single_candidate(named_family, _NAME_CONFIDENCE), _score_mentions(_mentioned_families(evidence.readme))
+        ),
+        platform=_combine(
+            _single_candidate(named_platform, _NAME_CONFIDENCE),
+            _from_package_files(evidence.files),
+            _score_mentions(_mentioned_platforms(evidence.readme)),
         ),
     )
 
 
-def _of_name(name: str) -> tuple[str | None, str | None]:
+def _from_name(name: str) -> tuple[str | None, str | None]:
     for pattern in _NAMES:
         if found := pattern.fullmatch(name):
-            return family(found["family"]), platform(found["platform"])
+            return find_family(found["family"]), find_platform(found["platform"])
     return None, None
 
 
-def _of_packages(files: Sequence[str]) -> Scores:
-    """TypeScript projects have a package.json too: its word then is not JavaScript's."""
+def _from_package_files(files: Sequence[str]) -> Scores:
+    """Score platforms by package files. A package.json counts as JavaScript only without a tsconfig.json."""
     found = {kind for name in files for pattern, kind in _PACKAGES if fnmatch.fnmatch(name, pattern)}
     if "typescript" in found:
         found.discard("javascript")
-    return dict.fromkeys(found, _BY_PACKAGE)
+    return dict.fromkeys(found, _PACKAGE_CONFIDENCE)
 
 
-def _families(readme: str) -> Iterable[str]:
-    return (word for found in _FAMILY.findall(readme) if (word := family(found)) is not None)
+def _mentioned_families(readme: str) -> Iterable[str]:
+    return (candidate for found in _FAMILY.findall(readme) if (candidate := find_family(found)) is not None)
 
 
-def _platforms(readme: str) -> Iterable[str]:
-    return (word for found in MENTION.findall(readme.lower()) if (word := platform(found)) is not None)
+def _mentioned_platforms(readme: str) -> Iterable[str]:
+    return (
+        candidate
+        for found in PLATFORM_MENTION.findall(readme.lower())
+        if (candidate := find_platform(found)) is not None
+    )
 
 
-def _mentions(words: Iterable[str]) -> Scores:
-    counted = Counter(words)
+def _score_mentions(candidates: Iterable[str]) -> Scores:
+    counted = Counter(candidates)
     total = sum(counted.values())
-    return {word: _BY_README * count / total for word, count in counted.items()}
+    return {candidate: _README_CONFIDENCE * count / total for candidate, count in counted.items()}
 
 
-def _certain(word: str | None, confidence: float) -> Scores:
-    return {} if word is None else {word: confidence}
+def _single_candidate(candidate: str | None, confidence: float) -> Scores:
+    return {} if candidate is None else {candidate: confidence}
 
 
-def _combined(*sources: Scores) -> Scores:
-    """Independent evidence for the same candidate adds up without ever reaching certainty."""
+def _combine(*sources: Scores) -> Scores:
+    """Combine independent confidences for the same candidate: 1 - (1 - a) * (1 - b)."""
     doubt: dict[str, float] = {}
     for scores in sources:
-        for word, score in scores.items():
-            doubt[word] = doubt.get(word, 1.0) * (1.0 - score)
-    return {word: round(1.0 - left, 4) for word, left in sorted(doubt.items())}
+        for candidate, score in scores.items():
+            doubt[candidate] = doubt.get(candidate, 1.0) * (1.0 - score)
+    return {candidate: round(1.0 - remaining, 4) for candidate, remaining in sorted(doubt.items())}
 
 
-def _ranked(scores: Scores) -> list[str]:
-    return sorted(scores, key=lambda word: (-scores[word], word))[:_SHOWN]
+def _rank(scores: Scores) -> list[str]:
+    return sorted(scores, key=lambda candidate: (-scores[candidate], candidate))[:_MAX_SUGGESTIONS]

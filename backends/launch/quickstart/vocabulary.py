@@ -1,4 +1,4 @@
-"""The words of the product families and platforms, and what other words stand for them."""
+"""Names and aliases of product families and platforms."""
 
 import re
 from typing import Final
@@ -13,34 +13,37 @@ URL_PLATFORMS: Final = {
     "net": "dotnet",
     "nodejs": "javascript",
 }
-"""What stands in a product's URL, and the platform it means."""
+"""Platform by its name in a product URL."""
 
 PLATFORM_FAMILY: Final = {"typescript": "node", "javascript": "node"}
 
-_SPOKEN: Final = {
+_PLATFORM_ALIASES: Final = {
     "python": "python", "typescript": "typescript", "javascript": "javascript", "node.js": "javascript",
     "nodejs": "javascript", "node": "javascript", "java": "java", ".net": "dotnet", "net": "dotnet", "dotnet": "dotnet",
     "c#": "dotnet", "c++": "cpp", "cpp": "cpp", "go": "go", "golang": "go", "ruby": "ruby", "php": "php",
     "kotlin": "kotlin", "swift": "swift", "rust": "rust",
 }  # fmt: skip
-NAMES: Final = {
+PLATFORM_TITLES: Final = {
     "python": "Python", "typescript": "TypeScript", "javascript": "JavaScript", "java": "Java", "dotnet": ".NET",
     "cpp": "C++", "go": "Go", "ruby": "Ruby", "php": "PHP", "kotlin": "Kotlin", "swift": "Swift", "rust": "Rust",
 }  # fmt: skip
-_UPPER: Final = frozenset({"3d", "cad", "gis", "html", "ocr", "pdf", "psd", "svg", "zip"})
+_UPPERCASE_FAMILIES: Final = frozenset({"3d", "cad", "gis", "html", "ocr", "pdf", "psd", "svg", "zip"})
 
-_WORDS: Final = "|".join(map(re.escape, sorted(_SPOKEN, key=len, reverse=True)))
-MENTION: Final = re.compile(rf"(?<![\w.])(?:{_WORDS})(?![\w+#])")
-
-
-def platform(word: str) -> str | None:
-    return _SPOKEN.get(word.strip().lower())
+_ALIAS_PATTERN: Final = "|".join(map(re.escape, sorted(_PLATFORM_ALIASES, key=len, reverse=True)))
+PLATFORM_MENTION: Final = re.compile(rf"(?<![\w.])(?:{_ALIAS_PATTERN})(?![\w+#])")
 
 
-def family(word: str) -> str | None:
-    word = word.strip().lower()
-    return word if word in FAMILIES else None
+def find_platform(text: str) -> str | None:
+    """Return the platform with this name or alias."""
+    return _PLATFORM_ALIASES.get(text.strip().lower())
 
 
-def shown_family(name: str) -> str:
-    return name.upper() if name in _UPPER else name.capitalize()
+def find_family(text: str) -> str | None:
+    """Return the product family with this name."""
+    text = text.strip().lower()
+    return text if text in FAMILIES else None
+
+
+def family_title(name: str) -> str:
+    """Return the family as it appears in product names, such as `PDF` or `Cells`."""
+    return name.upper() if name in _UPPERCASE_FAMILIES else name.capitalize()

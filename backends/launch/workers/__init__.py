@@ -1,1 +1,1 @@
-"""The work of a run, done in a child process: one module per worker, each a function of a `Bench`."""
+"""The workers of a run, one module each with a function `run(context)`. They run in a child process."""

@@ -1,6 +1,6 @@
-"""The child: takes work items as lines of JSON, and answers each with a line when it is done.
+"""The worker process of a run: reads work items as lines of JSON and writes one line with the outcome of each.
 
-Items are done one after the other; those that may stand beside each other (`hands`) by so many processes of their own.
+Items run one after the other. Items with a `pool_size` run concurrently in a process pool of that size.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ from typing import Final, TextIO
 
 import yaml
 
-from backends.launch.workers.context import Bench
+from backends.launch.workers.context import WorkerContext
 from gateway.contract import Json
 from gateway.errors import Fault
 
@@ -45,77 +45,79 @@ log = logging.getLogger("gatehouse.launch")
 def main() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # Nothing that a library prints may look like an answer.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    # Redirect stdout to stderr: output of libraries must not mix with the outcomes.
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    desk = _Desk(answers)
-    with Path(".worker").open("a") as turn:
-        # A child whose gateway was killed may still be writing: it is waited for, and its hands, who hold this too.
-        fcntl.flock(turn, fcntl.LOCK_EX)
+    runner = _ItemRunner(output)
+    with Path(".worker").open("a") as lock_file:
+        # Wait for a previous worker process, whose gateway may have been killed. Pool processes inherit this lock.
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         for line in sys.stdin:
-            desk.take(json.loads(line))
+            runner.submit(json.loads(line))
 
 
-class _Desk:
-    def __init__(self, answers: TextIO) -> None:
-        self._answers = answers
-        self._turn = threading.Lock()
-        self._hands: ProcessPoolExecutor | None = None
+class _ItemRunner:
+    """Runs items in this process or in the pool and writes their outcomes."""
 
-    def take(self, item: Json) -> None:
-        if not item["hands"]:
-            self._answer(item["number"], _do(item))
+    def __init__(self, output: TextIO) -> None:
+        self._output = output
+        self._write_lock = threading.Lock()
+        self._pool: ProcessPoolExecutor | None = None
+
+    def submit(self, item: Json) -> None:
+        if not item["pool_size"]:
+            self._write(item["number"], _run_item(item))
             return
-        if self._hands is None:
-            # All are forked here and now, while this process has one thread: a hand is there in no time.
-            given = (os.getpid(), self._answers.fileno())
-            self._hands = ProcessPoolExecutor(item["hands"], get_context("fork"), _become_a_hand, given)
-        self._hands.submit(_do, item).add_done_callback(partial(self._done, item["number"]))
+        if self._pool is None:
+            # The pool forks all processes at once, while this process has a single thread.
+            init_arguments = (os.getpid(), self._output.fileno())
+            self._pool = ProcessPoolExecutor(item["pool_size"], get_context("fork"), _init_pool_process, init_arguments)
+        self._pool.submit(_run_item, item).add_done_callback(partial(self._done, item["number"]))
 
     def _done(self, number: int, work: "Future[Json]") -> None:
         if work.exception() is not None:
-            # A hand was killed. What it left undone nobody knows, so this child ends with it.
-            log.error("a hand ended before its work did")
+            # A pool process was killed and its item is in an unknown state, so this process exits too.
+            log.error("launch worker: a pool process ended before its work item was done; exiting")
             os._exit(1)
-        self._answer(number, work.result())
+        self._write(number, work.result())
 
-    def _answer(self, number: int, outcome: Json) -> None:
-        with self._turn:
-            self._answers.write(json.dumps({"number": number, **outcome}) + "\n")
-            self._answers.flush()
+    def _write(self, number: int, outcome: Json) -> None:
+        with self._write_lock:
+            self._output.write(json.dumps({"number": number, **outcome}) + "\n")
+            self._output.flush()
 
 
-def _become_a_hand(child: int, answers: int) -> None:
-    """End with the child, and keep nobody waiting for answers of it."""
+def _init_pool_process(parent_pid: int, output_fd: int) -> None:
+    """Exit together with the parent, and close the inherited output so that the gateway sees its end of file."""
     ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != child:
+    if os.getppid() != parent_pid:
         os._exit(1)
-    os.close(answers)
+    os.close(output_fd)
 
 
-def _do(item: Json) -> Json:
+def _run_item(item: Json) -> Json:
     folder = Path.cwd()
     config = yaml.safe_load((folder / "run_config.yaml").read_bytes())
-    # No file, so no pack that git fetches either, grows past this.
+    # Limits every file, including the packs that git fetches.
     largest = 4 * item["limits"]["max_repo_bytes"]
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-    bench = Bench(item["run_id"], folder, config, item["limits"], item["scope"])
-    bench.result.update(item.get("given", {}))
+    context = WorkerContext(item["run_id"], folder, config, item["limits"], item["scope"])
+    context.result.update(item.get("parameters", {}))
     try:
-        importlib.import_module(MODULES[item["worker"]]).run(bench)
+        importlib.import_module(MODULES[item["worker"]]).run(context)
     except Fault as fault:
-        return {**_left(bench), "fault": _shown(fault)}
+        return {**_outcome(context), "fault": _encode_fault(fault)}
     except Exception as exc:
-        log.exception("work item %s failed", item["worker"])
-        return {**_left(bench), "crash": type(exc).__name__}
-    return _left(bench)
+        log.exception("launch worker: item %s failed with an unexpected error", item["worker"])
+        return {**_outcome(context), "crash": type(exc).__name__}
+    return _outcome(context)
 
 
-def _left(bench: Bench) -> Json:
-    return {"written": bench.written, "news": bench.news, "result": bench.result}
+def _outcome(context: WorkerContext) -> Json:
+    return {"written": context.written, "events": context.events, "result": context.result}
 
 
-def _shown(fault: Fault) -> Json:
+def _encode_fault(fault: Fault) -> Json:
     return {
         "kind": fault.kind,
         "code": fault.code,

@@ -1,40 +1,40 @@
-"""W5: write the pages of one section from cited claims and real snippets. No statement comes from anywhere else."""
+"""W5: drafts the pages of one section from cited claims and catalogued snippets only."""
 
 from pathlib import PurePosixPath
 from typing import Final
 
-from backends.launch.workers.context import Bench
-from backends.launch.workers.frontmatter import joined
+from backends.launch.workers.context import WorkerContext
+from backends.launch.workers.frontmatter import join
 from gateway.contract import Json
 
 
-def run(bench: Bench) -> None:
-    section = bench.scope
-    plan, facts = bench.read("page_plan.json"), bench.read("product_facts.json")
-    required = bench.read("frontmatter_contract.json")["sections"][section]["required_keys"]
+def run(context: WorkerContext) -> None:
+    section = context.scope
+    plan, facts = context.read("page_plan.json"), context.read("product_facts.json")
+    required = context.read("frontmatter_contract.json")["sections"][section]["required_keys"]
     claims = {claim["claim_id"]: claim for claim in facts["claims"]}
-    snippets = {snippet["snippet_id"]: snippet for snippet in bench.read("snippet_catalog.json")["snippets"]}
+    snippets = {snippet["snippet_id"]: snippet for snippet in context.read("snippet_catalog.json")["snippets"]}
     titles = {page["url_path"]: page["title"] for page in plan["pages"]}
     for page in plan["pages"]:
         if page["section"] == section:
-            matter = front_matter(page, required, bench.config)
-            text = joined(matter, body(page, claims, snippets, titles, bench.config))
+            matter = front_matter(page, required, context.config)
+            text = join(matter, body(page, claims, snippets, titles, context.config))
             path = f"drafts/{section}/{page['output_path']}"
-            bench.leave(path, text.encode(), path)
+            context.write_file(path, text.encode(), path)
 
 
 _CANONICAL: Final = {"products": "product", "docs": "docs", "reference": "reference"}
 
 
 def canonical_url(page: Json, config: Json) -> str | None:
-    """The address that the run's settings give the first page of its section."""
+    """Return the canonical URL that the run's settings define for the index page of a section."""
     name = _CANONICAL.get(page["section"])
     first = PurePosixPath(page["output_path"]).stem == "_index"
     return config.get("canonical_urls", {}).get(name) if first else None
 
 
 def front_matter(page: Json, required: list[str], config: Json) -> Json:
-    """What the site's own pages of the section have, and the canonical address where one is set."""
+    """Build the front matter: the keys that existing pages of the section have, and the canonical URL if set."""
     known: Json = {
         "title": page["title"],
         "description": page["purpose"],
@@ -61,7 +61,7 @@ def _lead(cited: list[Json]) -> str:
 
 
 def _sections(page: Json, cited: list[Json], shown: list[Json]) -> list[str]:
-    """Under each heading what belongs there; what fits nowhere goes under the first."""
+    """Distribute the claims over the headings. Claims without a matching heading go under the first."""
     headings = page["required_headings"]
     install = [claim for claim in cited if claim["claim_kind"] == "install"]
     rest = [claim for claim in cited if claim["claim_kind"] not in ("install", "positioning")]

@@ -1,4 +1,4 @@
-"""Real parsers for the languages of snippets and sources, each loaded when it is first asked for."""
+"""Tree-sitter parsers for the languages of snippets and sources, each loaded on first use."""
 
 import importlib
 from collections.abc import Iterator
@@ -8,20 +8,20 @@ from typing import Any, Final
 
 from gateway.errors import Fault, Kind
 
-LANGUAGES: Final = {
+LANGUAGE_BY_EXTENSION: Final = {
     ".py": "python", ".pyi": "python", ".ts": "typescript", ".tsx": "typescript", ".js": "javascript",
     ".mjs": "javascript", ".java": "java", ".cs": "csharp", ".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp", ".h": "cpp",
     ".hpp": "cpp", ".go": "go", ".rb": "ruby", ".php": "php", ".kt": "kotlin", ".swift": "swift", ".rs": "rust",
 }  # fmt: skip
-FENCES: Final = {
+FENCE_ALIASES: Final = {
     "py": "python", "python3": "python", "ts": "typescript", "js": "javascript", "node": "javascript",
     "cs": "csharp", "c#": "csharp", "dotnet": "csharp", "c++": "cpp", "golang": "go", "rb": "ruby", "kt": "kotlin",
     "rs": "rust", "sh": "bash", "shell": "bash", "console": "bash",
 }  # fmt: skip
-"""Other words for a language after a fence."""
+"""Aliases of languages in code fences."""
 
-OF_PLATFORM: Final = {"dotnet": "csharp"}
-"""Where a platform and its language have different names."""
+LANGUAGE_BY_PLATFORM: Final = {"dotnet": "csharp"}
+"""Languages of the platforms whose name differs from the language."""
 
 _GRAMMARS: Final = {
     "python": ("tree_sitter_python", "language"),
@@ -43,26 +43,26 @@ _TYPES: Final = frozenset({
     "class_specifier", "struct_specifier", "struct_item", "enum_item", "trait_item", "type_spec", "record_declaration",
 })  # fmt: skip
 _FUNCTIONS: Final = frozenset({"function_definition", "function_declaration", "function_item", "method"})
-_INSIDE: Final = frozenset({
+_CONTAINERS: Final = frozenset({
     "module", "program", "source_file", "translation_unit", "compilation_unit", "namespace_declaration",
     "file_scoped_namespace_declaration", "declaration_list", "export_statement", "decorated_definition",
     "type_declaration", "namespace_definition",
 })  # fmt: skip
-"""Where declarations at the top of a file may lie."""
+"""Nodes that may contain top-level declarations."""
 
 
-def spoken(word: str) -> str:
-    """The language that a fence's word means."""
-    word = word.strip().lower()
-    return FENCES.get(word, word)
+def normalize_language(tag: str) -> str:
+    """Return the language for the language tag of a code fence."""
+    tag = tag.strip().lower()
+    return FENCE_ALIASES.get(tag, tag)
 
 
-def parsable(language: str) -> bool:
+def can_parse(language: str) -> bool:
     return language in _GRAMMARS
 
 
 def syntax_error(language: str, code: str) -> int | None:
-    """The line of the first syntax error, counted from 1; None when there is none."""
+    """Return the line of the first syntax error, counted from 1, or None."""
     text = f"<?php\n{code}" if language == "php" and "<?php" not in code else code
     shift = text.count("\n") - code.count("\n")
     tree = _parser(language).parse(text.encode())
@@ -71,15 +71,17 @@ def syntax_error(language: str, code: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
+    """A public type or function of a source file."""
+
     is_type: bool
     name: str
     line: int
 
 
-def declared(language: str, code: str) -> list[Declaration]:
-    """The public types and functions at the top of a source file."""
+def public_declarations(language: str, code: str) -> list[Declaration]:
+    """Return the public top-level types and functions of a source file."""
     found: list[Declaration] = []
-    for node in _top(_parser(language).parse(code.encode()).root_node):
+    for node in _top_level_nodes(_parser(language).parse(code.encode()).root_node):
         name = node.child_by_field_name("name")
         text = name.text.decode("utf-8", "replace") if name is not None and name.text else ""
         if text and not text.startswith("_"):
@@ -87,12 +89,12 @@ def declared(language: str, code: str) -> list[Declaration]:
     return found
 
 
-def _top(node: Any) -> Iterator[Any]:
+def _top_level_nodes(node: Any) -> Iterator[Any]:
     for child in node.named_children:
         if child.type in _TYPES or child.type in _FUNCTIONS:
             yield child
-        elif child.type in _INSIDE:
-            yield from _top(child)
+        elif child.type in _CONTAINERS:
+            yield from _top_level_nodes(child)
 
 
 def _first_error(node: Any) -> int:
@@ -107,7 +109,7 @@ def _first_error(node: Any) -> int:
 
 @cache
 def _parser(language: str) -> Any:
-    module, maker = _GRAMMARS[language]
+    module, factory = _GRAMMARS[language]
     try:
         sitter: Any = importlib.import_module("tree_sitter")
         grammar: Any = importlib.import_module(module)
@@ -119,4 +121,4 @@ def _parser(language: str) -> Any:
             details={"tool": module},
             suggested_fix="Install the `launch` extra.",
         ) from exc
-    return sitter.Parser(sitter.Language(getattr(grammar, maker)()))
+    return sitter.Parser(sitter.Language(getattr(grammar, factory)()))

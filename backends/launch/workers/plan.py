@@ -1,4 +1,4 @@
-"""W4: which pages the site gets, where, and what each must say."""
+"""W4: plans the pages of the site: their paths, headings, claims and snippets."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,39 +6,41 @@ from typing import Final
 
 from backends.launch.states import SECTIONS
 from backends.launch.workers import languages, markdown
-from backends.launch.workers.context import Bench
+from backends.launch.workers.context import WorkerContext
 from gateway.contract import Json
 
-_HOW_TOS: Final = {"minimal": 1, "standard": 3, "rich": 10}
-_LINKS: Final = 4
+_MAX_HOW_TOS: Final = {"minimal": 1, "standard": 3, "rich": 10}
+_MAX_CROSS_LINKS: Final = 4
 
 
-def run(bench: Bench) -> None:
-    facts, snippets = bench.read("product_facts.json"), usable(bench)
-    tier = bench.config.get("launch_tier") or _tier(facts, snippets)
-    matter = _Matter(bench.config["product_name"], tier, facts, snippets)
-    wanted = [name for name in SECTIONS if name in bench.config["required_sections"]]
+def run(context: WorkerContext) -> None:
+    facts, snippets = context.read("product_facts.json"), usable_snippets(context)
+    tier = context.config.get("launch_tier") or _tier(facts, snippets)
+    matter = _PageSources(context.config["product_name"], tier, facts, snippets)
+    required_sections = [name for name in SECTIONS if name in context.config["required_sections"]]
     pages = [
         page
-        for locale in locales(bench.config)
-        for section in wanted
-        for page in _PAGES[section](_Place(bench.config, section, locale), matter)
+        for locale in locales(context.config)
+        for section in required_sections
+        for page in _PAGES[section](_SectionTarget(context.config, section, locale), matter)
     ]
     for page in pages:
-        page["cross_links"] = _links(page, pages)
-    slug = bench.config["product_slug"]
-    bench.write("page_plan.json", {"schema_version": "1.0", "product_slug": slug, "launch_tier": tier, "pages": pages})
+        page["cross_links"] = _cross_links(page, pages)
+    slug = context.config["product_slug"]
+    context.write(
+        "page_plan.json", {"schema_version": "1.0", "product_slug": slug, "launch_tier": tier, "pages": pages}
+    )
 
 
 def locales(config: Json) -> list[str]:
     return list(config.get("locales") or [config["locale"]])
 
 
-def usable(bench: Bench) -> list[Json]:
-    """The snippets in the platform's language that parse."""
-    platform = bench.config["target_platform"]
-    language: str = languages.OF_PLATFORM.get(platform) or platform
-    catalog = bench.read("snippet_catalog.json")["snippets"]
+def usable_snippets(context: WorkerContext) -> list[Json]:
+    """Return the snippets in the platform's language that parse."""
+    platform = context.config["target_platform"]
+    language: str = languages.LANGUAGE_BY_PLATFORM.get(platform) or platform
+    catalog = context.read("snippet_catalog.json")["snippets"]
     return [each for each in catalog if each["language"] == language and each["validation"]["syntax_ok"]]
 
 
@@ -50,8 +52,8 @@ def _tier(facts: Json, snippets: list[Json]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Matter:
-    """What pages can be made of."""
+class _PageSources:
+    """The facts and snippets from which pages are planned."""
 
     name: str
     tier: str
@@ -59,7 +61,7 @@ class _Matter:
     snippets: list[Json]
 
     @property
-    def about(self) -> list[str]:
+    def positioning_claims(self) -> list[str]:
         identity = self.facts["positioning"]["claim_id"]
         return [identity] if identity else []
 
@@ -71,8 +73,8 @@ class _Matter:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where the pages of one section in one language go."""
+class _SectionTarget:
+    """One section in one locale, for which pages are planned."""
 
     config: Json
     section: str
@@ -104,50 +106,52 @@ class _Place:
         }
 
 
-def _products(at: _Place, of: _Matter) -> Iterator[Json]:
-    claims = [*of.about, *of.group("key_features"), *of.group("install_steps")]
+def _products(target: _SectionTarget, sources: _PageSources) -> Iterator[Json]:
+    claims = [*sources.positioning_claims, *sources.group("key_features"), *sources.group("install_steps")]
     purpose = "Introduce the product and how to get it."
-    yield at.page("", of.name, purpose, ["Features", "Installation"], claims, of.snippets[:1])
+    yield target.page("", sources.name, purpose, ["Features", "Installation"], claims, sources.snippets[:1])
 
 
-def _docs(at: _Place, of: _Matter) -> Iterator[Json]:
-    yield at.page("", f"{of.name} documentation", "Lead into the documentation.", ["Overview"], of.about)
-    claims = [*of.group("install_steps"), *of.group("compatibility_notes")]
+def _docs(target: _SectionTarget, sources: _PageSources) -> Iterator[Json]:
+    yield target.page(
+        "", f"{sources.name} documentation", "Lead into the documentation.", ["Overview"], sources.positioning_claims
+    )
+    claims = [*sources.group("install_steps"), *sources.group("compatibility_notes")]
     purpose, headings = "Take a newcomer to the first working program.", ["Installation", "First steps"]
-    title = f"Getting started with {of.name}"
-    yield at.page("getting-started", title, purpose, headings, claims, of.snippets[:1])
-    features = of.group("key_features")
-    if features and of.tier != "minimal":
-        claims = [*features, *of.group("limitations")]
-        yield at.page("features", f"Features of {of.name}", "List what it can do.", ["Features"], claims)
+    title = f"Getting started with {sources.name}"
+    yield target.page("getting-started", title, purpose, headings, claims, sources.snippets[:1])
+    features = sources.group("key_features")
+    if features and sources.tier != "minimal":
+        claims = [*features, *sources.group("limitations")]
+        yield target.page("features", f"Features of {sources.name}", "List what it can do.", ["Features"], claims)
 
 
-def _reference(at: _Place, of: _Matter) -> Iterator[Json]:
-    title, purpose = f"{of.name} API reference", "Name the public types and functions."
-    yield at.page("", title, purpose, ["Public names"], of.of_kind("api"))
+def _reference(target: _SectionTarget, sources: _PageSources) -> Iterator[Json]:
+    title, purpose = f"{sources.name} API reference", "Name the public types and functions."
+    yield target.page("", title, purpose, ["Public names"], sources.of_kind("api"))
 
 
-def _how_tos(at: _Place, of: _Matter) -> Iterator[Json]:
-    seen = set[str]()
-    for snippet in of.snippets[: _HOW_TOS[of.tier]]:
+def _how_tos(target: _SectionTarget, sources: _PageSources) -> Iterator[Json]:
+    slugs = set[str]()
+    for snippet in sources.snippets[: _MAX_HOW_TOS[sources.tier]]:
         topic = snippet.get("title") or "use it"
-        slug = markdown.slug(f"how-to-{topic}")
-        if slug not in seen:
-            seen.add(slug)
+        slug = markdown.slugify(f"how-to-{topic}")
+        if slug not in slugs:
+            slugs.add(slug)
             purpose = "Show one task as a program that can be copied."
-            yield at.page(slug, f"{of.name}: {topic.lower()}", purpose, ["Program"], snippets=[snippet])
-    if not seen:
-        title, claims = f"How to install {of.name}", of.group("install_steps")
-        yield at.page("how-to-install", title, "Show the installation.", ["Installation"], claims)
+            yield target.page(slug, f"{sources.name}: {topic.lower()}", purpose, ["Program"], snippets=[snippet])
+    if not slugs:
+        title, claims = f"How to install {sources.name}", sources.group("install_steps")
+        yield target.page("how-to-install", title, "Show the installation.", ["Installation"], claims)
 
 
-def _blog(at: _Place, of: _Matter) -> Iterator[Json]:
-    slug, title = f"introducing-{at.config['product_slug']}", f"Introducing {of.name}"
-    claims = [*of.about, *of.group("key_features")]
-    yield at.page(slug, title, "Announce the product.", ["What it does", "Try it"], claims, of.snippets[:1])
+def _blog(target: _SectionTarget, sources: _PageSources) -> Iterator[Json]:
+    slug, title = f"introducing-{target.config['product_slug']}", f"Introducing {sources.name}"
+    claims = [*sources.positioning_claims, *sources.group("key_features")]
+    yield target.page(slug, title, "Announce the product.", ["What it does", "Try it"], claims, sources.snippets[:1])
 
 
-_PAGES: Final[Mapping[str, Callable[[_Place, _Matter], Iterator[Json]]]] = {
+_PAGES: Final[Mapping[str, Callable[[_SectionTarget, _PageSources], Iterator[Json]]]] = {
     "products": _products,
     "docs": _docs,
     "reference": _reference,
@@ -156,8 +160,8 @@ _PAGES: Final[Mapping[str, Callable[[_Place, _Matter], Iterator[Json]]]] = {
 }
 
 
-def folder_of(config: Json, section: str, locale: str) -> str:
-    """The folder of a section's pages for this product, language and platform."""
+def section_folder(config: Json, section: str, locale: str) -> str:
+    """Return the folder of a section's pages for this product, locale and platform."""
     layout = config["site_layout"]
     by_folder = layout["localization"]["mode_by_section"][section] == "dir"
     platform = [] if config.get("layout_mode") == "v1" else [config["target_platform"]]
@@ -165,7 +169,7 @@ def folder_of(config: Json, section: str, locale: str) -> str:
 
 
 def _path(config: Json, section: str, locale: str, slug: str) -> str:
-    folder = folder_of(config, section, locale)
+    folder = section_folder(config, section, locale)
     if config["site_layout"]["localization"]["mode_by_section"][section] == "filename":
         suffix = "" if locale == "en" else f".{locale}"
         return f"{folder}/{slug or 'overview'}/index{suffix}.md"
@@ -173,7 +177,7 @@ def _path(config: Json, section: str, locale: str, slug: str) -> str:
 
 
 def _url(config: Json, path: str, locale: str) -> str:
-    """As Hugo derives it from the place of the file."""
+    """Return the URL path that Hugo derives from the file's path."""
     inner = path.removeprefix(config["site_layout"]["content_root"].rstrip("/") + "/")
     for ending in ("/_index.md", f"/index.{locale}.md", "/index.md", ".md"):
         if inner.endswith(ending):
@@ -182,12 +186,12 @@ def _url(config: Json, path: str, locale: str) -> str:
     return f"/{inner.lower()}/"
 
 
-def _links(page: Json, pages: list[Json]) -> list[str]:
-    """Pages of the same language that a reader goes to next: one of each other section, then its own neighbours."""
+def _cross_links(page: Json, pages: list[Json]) -> list[str]:
+    """Return links to pages of the same locale: the first of each other section, then pages of the same section."""
     peers = [other for other in pages if other["locale"] == page["locale"] and other is not page]
     first_of: dict[str, str] = {}
     for other in peers:
         if other["section"] != page["section"]:
             first_of.setdefault(other["section"], other["url_path"])
     near = [other["url_path"] for other in peers if other["section"] == page["section"]]
-    return [*first_of.values(), *near][:_LINKS]
+    return [*first_of.values(), *near][:_MAX_CROSS_LINKS]

@@ -1,4 +1,4 @@
-"""W3: code of the repository that pages may show: from its documents and examples, each parsed by a real parser."""
+"""W3: builds the snippet catalogue from the repository's documents and examples, and checks the syntax of each."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Final
 
 from backends.launch.serialization import digest
 from backends.launch.workers import languages, markdown
-from backends.launch.workers.context import Bench
+from backends.launch.workers.context import WorkerContext
 from gateway.contract import Json
 
 _MAX_LINES: Final = 80
@@ -16,36 +16,36 @@ _IMPORT: Final = re.compile(
 )
 
 
-def run(bench: Bench) -> None:
-    inventory = bench.read("repo_inventory.json")
+def run(context: WorkerContext) -> None:
+    inventory = context.read("repo_inventory.json")
     catalog: dict[str, Json] = {}
-    for snippet in (*_of_documents(bench, inventory), *_of_examples(bench, inventory)):
+    for snippet in (*_from_documents(context, inventory), *_from_examples(context, inventory)):
         catalog.setdefault(snippet["snippet_id"], snippet)
-    bench.write("snippet_catalog.json", {"schema_version": "1.0", "snippets": list(catalog.values())})
+    context.write("snippet_catalog.json", {"schema_version": "1.0", "snippets": list(catalog.values())})
 
 
-def _of_documents(bench: Bench, inventory: Json) -> Iterator[Json]:
+def _from_documents(context: WorkerContext, inventory: Json) -> Iterator[Json]:
     for name in inventory["doc_entrypoints"]:
-        text = _text(bench, name)
+        text = _read_text(context, name)
         for fence in markdown.fences(text):
-            language = languages.spoken(fence.word)
-            if fence.closed and languages.parsable(language) and _showable(fence.code):
-                tags = ["install" if language == "bash" else "quickstart", markdown.slug(fence.heading or "usage")]
+            language = languages.normalize_language(fence.language_tag)
+            if fence.is_closed and languages.can_parse(language) and _is_showable(fence.code):
+                tags = ["install" if language == "bash" else "quickstart", markdown.slugify(fence.heading or "usage")]
                 yield _snippet(language, fence.code, name, fence.start + 1, fence.end - 1, tags, fence.heading)
 
 
-def _of_examples(bench: Bench, inventory: Json) -> Iterator[Json]:
+def _from_examples(context: WorkerContext, inventory: Json) -> Iterator[Json]:
     for name in inventory["example_paths"]:
-        code = _text(bench, name)
-        language = languages.LANGUAGES[PurePosixPath(name).suffix.lower()]
-        if _showable(code):
+        code = _read_text(context, name)
+        language = languages.LANGUAGE_BY_EXTENSION[PurePosixPath(name).suffix.lower()]
+        if _is_showable(code):
             stem = PurePosixPath(name).stem.replace("_", " ").replace("-", " ")
             count = len(code.splitlines())
-            yield _snippet(language, code, name, 1, max(1, count), ["example", markdown.slug(stem)], stem)
+            yield _snippet(language, code, name, 1, max(1, count), ["example", markdown.slugify(stem)], stem)
 
 
-def _showable(code: str) -> bool:
-    """Short, and free of what would end the fence or be acted on by the site: shortcodes work inside fences too."""
+def _is_showable(code: str) -> bool:
+    """Whether the code is short and contains no fence or shortcode. Hugo runs shortcodes inside fences too."""
     return (
         bool(code.strip())
         and len(code.splitlines()) <= _MAX_LINES
@@ -58,7 +58,7 @@ def _snippet(language: str, code: str, path: str, start: int, end: int, tags: li
     return {
         "snippet_id": f"snip_{digest(f'{language}|{code}'.encode())[:16]}",
         "language": language,
-        "title": markdown.plain(title)[:80],
+        "title": markdown.to_plain_text(title)[:80],
         "tags": tags,
         "source": {"path": path, "start_line": start, "end_line": max(start, end)},
         "code": code,
@@ -67,5 +67,5 @@ def _snippet(language: str, code: str, path: str, start: int, end: int, tags: li
     }
 
 
-def _text(bench: Bench, path: str) -> str:
-    return bench.repo.joinpath(path).read_bytes().decode("utf-8", "replace")
+def _read_text(context: WorkerContext, path: str) -> str:
+    return context.repo.joinpath(path).read_bytes().decode("utf-8", "replace")

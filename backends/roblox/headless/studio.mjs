@@ -1,12 +1,12 @@
-// A Studio without a screen: keeps one VM running, and starts it anew when it is stuck or dies.
+// A headless Studio: runs one VM and restarts it when it hangs or exits.
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { Worker } from 'node:worker_threads'
 
 const here = dirname(fileURLToPath(import.meta.url))
 const { GATEHOUSE_URL, GATEHOUSE_TOKEN, GATEHOUSE_NAME, GATEHOUSE_MODULES, GATEHOUSE_PATIENCE } = process.env
-const patience = Number(GATEHOUSE_PATIENCE ?? 10) * 1000
-const say = (event, more) => process.stdout.write(JSON.stringify({ event, ...more }) + '\n')
+const stallTimeout = Number(GATEHOUSE_PATIENCE ?? 10) * 1000
+const logEvent = (event, more) => process.stdout.write(JSON.stringify({ event, ...more }) + '\n')
 
 const workerData = {
   modules: GATEHOUSE_MODULES,
@@ -20,26 +20,26 @@ const workerData = {
 }
 
 function start() {
-  let heard = Date.now() + 20_000 // loading takes its time
+  let lastHeartbeat = Date.now() + 20_000 // allow 20 s for loading
   const worker = new Worker(join(here, 'vm.mjs'), { workerData })
   const watch = setInterval(() => {
-    if (Date.now() - heard > patience) {
-      say('stuck')
+    if (Date.now() - lastHeartbeat > stallTimeout) {
+      logEvent('stuck')
       void worker.terminate()
     }
   }, 100)
   worker.on('message', (message) => {
-    if (message.line !== undefined) say('print', { line: message.line })
-    else heard = Date.now()
+    if (message.line !== undefined) logEvent('print', { line: message.line })
+    else lastHeartbeat = Date.now()
   })
-  worker.on('error', (error) => say('died', { message: error.message }))
+  worker.on('error', (error) => logEvent('died', { message: error.message }))
   worker.on('exit', () => {
     clearInterval(watch)
     setTimeout(start, 200)
   })
-  say('started')
+  logEvent('started')
 }
 
-// Whoever started this holds the other end: when that is gone, so are we.
+// The parent process holds the other end of standard input: exit when it closes.
 process.stdin.on('end', () => process.exit()).resume()
 start()

@@ -1,4 +1,4 @@
-// One Luau VM with the plugin in it: the host side of what its shim asks for.
+// One Luau VM that runs the plugin; implements the host functions that the Luau shim calls.
 import { randomUUID } from 'node:crypto'
 import { readFileSync, readdirSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -41,7 +41,7 @@ function brickColor(name) {
   }
 }
 
-// Luau cannot be entered while it runs: whatever resumes a thread waits for its turn.
+// Luau is not re-entrant: resumptions of threads are queued.
 let turn = Promise.resolve()
 let resume
 const later = (id, ok, value) => {
@@ -60,10 +60,10 @@ async function request(id, text) {
 
 let state
 function compile(id, source, name) {
-  // From the event loop, since the compiler is not to be entered from inside the VM either.
+  // Called from the event loop, because the compiler must not be called from inside the VM.
   setImmediate(() => {
     try {
-      // On the same line, so that the lines of an error are those of the source.
+      // On the same line, so that line numbers in errors match the source.
       later(id, true, state.loadstring(`local script = ...; ${source}`, name, true))
     } catch (error) {
       later(id, false, error.message)

@@ -1,4 +1,4 @@
-"""A gateway with the godot backend, and a project in a tenant's own folder; a real engine where one is installed."""
+"""Fixtures: a gateway with the godot backend, a project in a tenant's folder, and a real engine if installed."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -36,17 +36,17 @@ metadata/keep = [1, &"name", Array[int]([1, 2]), {
 
 @pytest.fixture(scope="session")
 def engine() -> Path:
-    """A real Godot 4."""
+    """Path of a real Godot 4; the test is skipped without one."""
     found = installer.installed()
     if found is None:
-        reason = "no Godot here: `python -m tests.engines.godot` fetches one"
+        reason = "Godot is not installed: run `python -m tests.engines.godot`"
         missing(reason)
     return found
 
 
 @dataclass(frozen=True)
-class Studio:
-    """A gateway with the backend, seen by one caller, and that caller's project."""
+class GodotHarness:
+    """A gateway with the backend, used by one caller with one project."""
 
     gateway: Any
     files: Path
@@ -69,7 +69,7 @@ class Studio:
         return folder
 
     async def call(self, tool: str, /, **arguments: Any) -> Json:
-        """The envelope of a call; `projectPath` is the project's unless given (None: none)."""
+        """Return the envelope of a call. `projectPath` defaults to the project; None omits it."""
         arguments.setdefault("projectPath", str(self.project))
         if arguments["projectPath"] is None:
             del arguments["projectPath"]
@@ -80,7 +80,7 @@ class Studio:
         return envelope
 
     async def _post(self, name: str, arguments: Json) -> Json:
-        """As the gateway's own `call`, over one connection: a test makes many."""
+        """Like the gateway's own `call`, but reuses one connection because a test makes many calls."""
         meta = {
             "io.modelcontextprotocol/protocolVersion": MODERN,
             "io.modelcontextprotocol/clientCapabilities": {},
@@ -97,57 +97,57 @@ class Studio:
         answer = await self.http.post(self.gateway.url, json=body, headers=headers)
         if not answer.headers["content-type"].startswith("text/event-stream"):
             return answer.json()
-        # A call that takes long is answered as a stream; its last event is the answer.
+        # A long call is answered with an event stream; its last event is the response.
         events = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: ")]
         return json.loads(events[-1])
 
-    async def good(self, tool: str, /, **arguments: Any) -> Json:
-        """What a call that must succeed answers as its result."""
+    async def call_ok(self, tool: str, /, **arguments: Any) -> Json:
+        """Return the result of a call that must succeed."""
         envelope = await self.call(tool, **arguments)
         assert envelope["ok"], envelope["error"]
         return envelope["result"]
 
-    async def code(self, tool: str, /, **arguments: Any) -> str:
-        """The code of a call that must fail."""
+    async def error_code(self, tool: str, /, **arguments: Any) -> str:
+        """Return the error code of a call that must fail."""
         envelope = await self.call(tool, **arguments)
         assert not envelope["ok"], envelope
         return envelope["error"]["code"]
 
-    async def of(self, tenant: str) -> "Studio":
+    async def for_tenant(self, tenant: str) -> "GodotHarness":
         key = await self.gateway.new_key(tenant=tenant, subject="carol")
         return replace(self, gateway=self.gateway.as_(key), tenant=tenant)
 
 
-Open = Callable[..., AbstractAsyncContextManager[Studio]]
+OpenHarness = Callable[..., AbstractAsyncContextManager[GodotHarness]]
 
 
 @pytest.fixture
-def studio_with(start: Any, tmp_path: Path) -> Open:
-    """`async with studio_with(godot_path=…) as studio:`; other settings as `settings={…}`."""
+def open_harness(start: Any, tmp_path: Path) -> OpenHarness:
+    """`async with open_harness(godot_path=…) as harness:`; `settings={…}` sets gateway settings."""
 
     @asynccontextmanager
-    async def opening(settings: Json | None = None, **options: Any) -> AsyncIterator[Studio]:
-        given = {"godot_path": "", **options}
-        backends = {"godot": {"module": "backends.godot", "options": given}}
-        given_settings = {"limits": {"calls": "100000/minute"}, **(settings or {})}
+    async def open_with(settings: Json | None = None, **options: Any) -> AsyncIterator[GodotHarness]:
+        backend_options = {"godot_path": "", **options}
+        backends = {"godot": {"module": "backends.godot", "options": backend_options}}
+        gateway_settings = {"limits": {"calls": "100000/minute"}, **(settings or {})}
         http = httpx.AsyncClient(timeout=120, verify=False)
-        async with start(backends=backends, **given_settings) as gateway, http:
-            studio = Studio(gateway, gateway.house.settings.files_dir, http)
-            studio.make_project()
-            yield studio
+        async with start(backends=backends, **gateway_settings) as gateway, http:
+            harness = GodotHarness(gateway, gateway.app.settings.files_dir, http)
+            harness.make_project()
+            yield harness
 
-    return opening
-
-
-@pytest.fixture
-async def studio(studio_with: Open) -> AsyncIterator[Studio]:
-    """Without an engine: what files alone can do."""
-    async with studio_with() as running:
-        yield running
+    return open_with
 
 
 @pytest.fixture
-async def real(studio_with: Open, engine: Path) -> AsyncIterator[Studio]:
-    """With a real engine."""
-    async with studio_with(godot_path=str(engine)) as running:
-        yield running
+async def harness(open_harness: OpenHarness) -> AsyncIterator[GodotHarness]:
+    """A harness without an engine: tools only edit files."""
+    async with open_harness() as harness:
+        yield harness
+
+
+@pytest.fixture
+async def engine_harness(open_harness: OpenHarness, engine: Path) -> AsyncIterator[GodotHarness]:
+    """A harness with a real engine."""
+    async with open_harness(godot_path=str(engine)) as harness:
+        yield harness

@@ -1,4 +1,4 @@
-"""Editors that are connected to the gateway: one in Python that answers all, and the real one with our plugin."""
+"""Editors that connect to the gateway: a fake one in Python and the real one with the Gatehouse plugin."""
 
 import asyncio
 import json
@@ -11,44 +11,43 @@ from urllib.parse import quote
 
 from websockets.asyncio.client import connect
 
-from gateway.edge.bridge_godot import PATH
+from gateway.edge.godot_bridge import PATH
 
 Json = dict[str, Any]
 
 
 @dataclass
-class Door:
-    """Where editors connect to, of one gateway."""
+class BridgeEndpoint:
+    """The WebSocket endpoint for editors of one gateway."""
 
-    studio: Any
+    harness: Any
 
     @property
     def url(self) -> str:
-        return self.studio.gateway.base.replace("http://", "ws://") + PATH
+        return self.harness.gateway.base.replace("http://", "ws://") + PATH
 
     async def key(self, tenant: str = "default", *scopes: str) -> str:
-        return await self.studio.gateway.new_key(tenant=tenant, subject="ed", scopes=scopes or ("bridge:godot",))
+        return await self.harness.gateway.new_key(tenant=tenant, subject="ed", scopes=scopes or ("bridge:godot",))
 
 
 @dataclass
-class StandIn:
-    """An editor as far as the wire goes."""
+class FakeEditor:
+    """A fake editor that speaks the bridge protocol. It records requests and can send events."""
 
-    heard: list[Json]
-    tell: Callable[[str, Json], Coroutine[Any, Any, None]]
-    """Says an event, unasked."""
+    requests: list[Json]
+    send_event: Callable[[str, Json], Coroutine[Any, Any, None]]
 
 
 @asynccontextmanager
-async def stand_in(door: Door, project: str, tenant: str = "default") -> AsyncIterator[StandIn]:
-    """It greets, and answers every request with what it was asked."""
-    heard: list[Json] = []
-    key = await door.key(tenant)
-    url = f"{door.url}?project={quote(project)}"
+async def fake_editor(bridge: BridgeEndpoint, project: str, tenant: str = "default") -> AsyncIterator[FakeEditor]:
+    """Connect a fake editor that answers the handshake and echoes the payload of every request."""
+    requests: list[Json] = []
+    key = await bridge.key(tenant)
+    url = f"{bridge.url}?project={quote(project)}"
     async with connect(url, additional_headers={"authorization": f"Bearer {key}"}) as socket:
-        greeted = asyncio.Event()
+        hello_received = asyncio.Event()
 
-        async def tell(event: str, data: Json) -> None:
+        async def send_event(event: str, data: Json) -> None:
             await socket.send(json.dumps({"event": event, "data": data}))
 
         async def serve() -> None:
@@ -56,35 +55,35 @@ async def stand_in(door: Door, project: str, tenant: str = "default") -> AsyncIt
                 request = json.loads(line)
                 if request["operation"] == "bridge.hello":
                     payload: Any = {"protocolVersion": "1.1", "capabilities": []}
-                    greeted.set()
+                    hello_received.set()
                 else:
                     payload = {"summary": "Done.", "asked": request["payload"]}
                 if not request["operation"].startswith("bridge."):
-                    heard.append(request)
-                await tell("noise", {})
+                    requests.append(request)
+                await send_event("noise", {})
                 await socket.send(json.dumps({"requestId": request["requestId"], "success": True, "payload": payload}))
 
         task = asyncio.create_task(serve())
-        await asyncio.wait_for(greeted.wait(), 10)
-        yield StandIn(heard, tell)
+        await asyncio.wait_for(hello_received.wait(), 10)
+        yield FakeEditor(requests, send_event)
         task.cancel()
 
 
 @asynccontextmanager
-async def real_editor(studio_with: Any, engine: Path) -> AsyncIterator[Any]:
-    async with studio_with(godot_path=str(engine), allow_dangerous_ops=True) as studio:
-        door = Door(studio)
-        await studio.good("godot_sync_addon")
-        folder = studio.project / ".godot_mcp"
-        folder.mkdir(exist_ok=True)
-        (folder / "bridge.cfg").write_text(f'[bridge]\nurl="{door.url}"\ntoken="{await door.key()}"\n')
-        await studio.good("launch_editor")
+async def real_editor(open_harness: Any, engine: Path) -> AsyncIterator[Any]:
+    async with open_harness(godot_path=str(engine), allow_dangerous_ops=True) as harness:
+        bridge = BridgeEndpoint(harness)
+        await harness.call_ok("godot_sync_addon")
+        data_folder = harness.project / ".godot_mcp"
+        data_folder.mkdir(exist_ok=True)
+        (data_folder / "bridge.cfg").write_text(f'[bridge]\nurl="{bridge.url}"\ntoken="{await bridge.key()}"\n')
+        await harness.call_ok("launch_editor")
         async with asyncio.timeout(120):
-            while await editors(studio) != [str(studio.project)]:
+            while await connected_editors(harness) != [str(harness.project)]:
                 await asyncio.sleep(0.1)
-        yield studio
+        yield harness
 
 
-async def editors(studio: Any) -> list[str]:
-    status = await studio.good("godot_workspace_manager", action="status", projectPath=None)
+async def connected_editors(harness: Any) -> list[str]:
+    status = await harness.call_ok("godot_workspace_manager", action="status", projectPath=None)
     return [each["name"] for each in status["editors"] if each["state"] == "ready"]

@@ -1,6 +1,6 @@
-"""Run by test_engine.py in a namespace of its own: a gateway whose projects lie on a disk that is full.
+"""Program for test_engine.py: a gateway whose projects are on a full disk, run in its own mount namespace.
 
-`python -m tests.backends.godot.full_disk DATA DISK ENGINE` prints what each call answered, and what is left of files.
+`python -m tests.backends.godot.full_disk DATA DISK ENGINE` prints the code of each call and the remaining files.
 """
 
 import asyncio
@@ -13,22 +13,22 @@ from typing import Any
 from tests.backends.godot.conftest import PROJECT, SCENE
 from tests.conftest import run_gateway
 
-S = {"scenePath": "main.tscn"}
+MAIN_SCENE = {"scenePath": "main.tscn"}
 LARGE = "x" * 40_000
-ROWS: list[tuple[str, dict[str, Any]]] = [
+CALLS: list[tuple[str, dict[str, Any]]] = [
     ("write_script", {"scriptPath": "old.gd", "content": f"extends Node\n# {LARGE}\n", "overwrite": True}),
     ("write_script", {"scriptPath": "new.gd", "content": f"extends Node\n# {LARGE}\n"}),
-    ("edit_node", {**S, "nodePath": "Player", "properties": {"editor_description": LARGE}}),
-    ("save_scene", {**S, "newPath": "copy.tscn"}),
+    ("edit_node", {**MAIN_SCENE, "nodePath": "Player", "properties": {"editor_description": LARGE}}),
+    ("save_scene", {**MAIN_SCENE, "newPath": "copy.tscn"}),
     ("create_resource", {"resourcePath": "g.tres", "resourceType": "Gradient"}),
     ("create_scene", {"scenePath": "scenes/new.tscn"}),
     ("set_project_setting", {"key": "application/config/description", "value": LARGE}),
-    ("get_node_tree", S),
+    ("get_node_tree", MAIN_SCENE),
 ]
 
 
 async def main(data: Path, disk: Path, engine: str) -> None:
-    await asyncio.to_thread(_mount, disk)
+    await asyncio.to_thread(_mount_small_disk, disk)
     project = disk / "game"
     files = {"project.godot": PROJECT, "main.tscn": SCENE, "old.gd": "extends Node\n"}
     project.mkdir()
@@ -36,24 +36,24 @@ async def main(data: Path, disk: Path, engine: str) -> None:
         (project / name).write_text(text)
     entry = {"module": "backends.godot", "options": {"godot_path": engine, "roots": [str(disk)]}}
     async with run_gateway(data, backends={"godot": entry}) as gateway:
-        # The engine is warm, and has what it keeps in the project, before the last room is taken.
+        # Start the engine, which writes its own files into the project, before the disk is filled.
         await gateway.call("godot_get_script_errors", {"projectPath": str(project), "scriptPath": "old.gd"})
-        _fill(disk)
+        _fill_disk(disk)
         codes: list[str] = []
-        for tool, arguments in ROWS:
+        for tool, arguments in CALLS:
             answer = await gateway.call(f"godot_{tool}", {"projectPath": str(project), **arguments})
             envelope = answer["result"]["structuredContent"]
             codes.append("ok" if envelope["ok"] else envelope["error"]["code"])
-    kept = {name: (project / name).read_text() == text for name, text in files.items()}
-    left = sorted(path.name for path in project.iterdir() if path.is_file())
-    print(json.dumps({"codes": codes, "kept": kept, "left": left}))
+    unchanged = {name: (project / name).read_text() == text for name, text in files.items()}
+    remaining = sorted(path.name for path in project.iterdir() if path.is_file())
+    print(json.dumps({"codes": codes, "unchanged": unchanged, "remaining": remaining}))
 
 
-def _mount(disk: Path) -> None:
+def _mount_small_disk(disk: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", disk], check=True)
 
 
-def _fill(disk: Path) -> None:
+def _fill_disk(disk: Path) -> None:
     try:
         with (disk / "filler").open("wb", buffering=0) as file:
             while True:

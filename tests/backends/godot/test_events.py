@@ -1,4 +1,4 @@
-"""What an editor tells unasked reaches those of its tenant who watch, in either era, and nobody else."""
+"""Editor events reach the subscribers of the same tenant, in both protocol eras, and no other tenant."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -8,97 +8,101 @@ from typing import Any
 import pytest
 from mcp.types import ResourceUpdatedNotification
 
-from backends.godot.events import EVENTS, touched
-from tests.backends.godot.editors import Door, StandIn, stand_in
+from backends.godot.events import EVENTS_URI, changed_resources
+from tests.backends.godot.editors import BridgeEndpoint, FakeEditor, fake_editor
 
 MODERN = "2026-07-28"
 GAME = "/home/us/my game"
 
 
-class Ears:
-    """What a client hears."""
+class NotificationRecorder:
+    """Records the resource update notifications of a client."""
 
     def __init__(self) -> None:
-        self.heard: list[Any] = []
-        self._news = asyncio.Event()
+        self.received: list[Any] = []
+        self._received = asyncio.Event()
 
     async def __call__(self, message: Any) -> None:
         if isinstance(message, ResourceUpdatedNotification):
-            self.heard.append((str(message.params.uri), message.params.meta["godot:event"]["event"]))
-            self._news.set()
+            self.received.append((str(message.params.uri), message.params.meta["godot:event"]["event"]))
+            self._received.set()
 
-    async def until(self, fact: Callable[[], bool]) -> None:
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
-            while not fact():
-                self._news.clear()
-                await self._news.wait()
+            while not condition():
+                self._received.clear()
+                await self._received.wait()
 
 
 @asynccontextmanager
-async def watching(gateway: Any, era: str, editor: StandIn, *uris: str) -> AsyncIterator[Ears]:
-    """A client that is subscribed, and known to hear."""
-    ears = Ears()
-    async with gateway.client(era, message_handler=ears) as client:
+async def subscribed_client(
+    gateway: Any, era: str, editor: FakeEditor, *uris: str
+) -> AsyncIterator[NotificationRecorder]:
+    """Open a client and wait until its subscription is active."""
+    notifications = NotificationRecorder()
+    async with gateway.client(era, message_handler=notifications) as client:
         if era == MODERN:
-            async with client.listen(resource_subscriptions=[EVENTS, *uris]):
-                yield ears
+            async with client.listen(resource_subscriptions=[EVENTS_URI, *uris]):
+                yield notifications
             return
-        for uri in (EVENTS, *uris):
+        for uri in (EVENTS_URI, *uris):
             await client.subscribe_resource(uri)
-        # A client of that era opens its stream in its own time.
-        while not ears.heard:
-            await editor.tell("knock", {})
+        # A legacy client opens its stream in the background: send events until one arrives.
+        while not notifications.received:
+            await editor.send_event("probe", {})
             await asyncio.sleep(0.02)
-        yield ears
+        yield notifications
 
 
-async def test_who_watches_hears_what_an_editor_tells(studio: Any, era: str) -> None:
+async def test_subscriber_is_notified_of_editor_events(harness: Any, era: str) -> None:
     scene = "godot://scene/levels/one.tscn"
-    async with stand_in(Door(studio), GAME) as editor:
-        async with watching(studio.gateway, era, editor, scene, "godot://scenes?project=my%20game") as ears:
-            await editor.tell("scene_saved", {"scene": "res://levels/one.tscn"})
-            await editor.tell("filesystem_changed", {})
-            await editor.tell("last", {})
-            await ears.until(lambda: (EVENTS, "last") in ears.heard)
-        told = [each for each in ears.heard if each[1] != "knock"]
-        assert told == [
-            (EVENTS, "scene_saved"),
+    async with fake_editor(BridgeEndpoint(harness), GAME) as editor:
+        async with subscribed_client(
+            harness.gateway, era, editor, scene, "godot://scenes?project=my%20game"
+        ) as notifications:
+            await editor.send_event("scene_saved", {"scene": "res://levels/one.tscn"})
+            await editor.send_event("filesystem_changed", {})
+            await editor.send_event("last", {})
+            await notifications.wait_until(lambda: (EVENTS_URI, "last") in notifications.received)
+        received = [each for each in notifications.received if each[1] != "probe"]
+        assert received == [
+            (EVENTS_URI, "scene_saved"),
             (scene, "scene_saved"),
-            (EVENTS, "filesystem_changed"),
+            (EVENTS_URI, "filesystem_changed"),
             ("godot://scenes?project=my%20game", "filesystem_changed"),
-            (EVENTS, "last"),
+            (EVENTS_URI, "last"),
         ]
 
 
-async def test_another_tenant_neither_hears_nor_reads_it(studio_with: Any, era: str) -> None:
-    async with studio_with(settings={"tenants": {"default": {}, "acme": {}}}) as ours:
-        theirs, door = await ours.of("acme"), Door(ours)
-        async with stand_in(door, GAME) as editor, stand_in(door, GAME, "acme") as other:
-            async with watching(theirs.gateway, era, other) as ears:
-                await editor.tell("secret", {"scene": "res://secret.tscn"})
-                while "secret" not in await read(ours):
+async def test_events_are_not_visible_to_another_tenant(open_harness: Any, era: str) -> None:
+    async with open_harness(settings={"tenants": {"default": {}, "acme": {}}}) as ours:
+        theirs, bridge = await ours.for_tenant("acme"), BridgeEndpoint(ours)
+        async with fake_editor(bridge, GAME) as editor, fake_editor(bridge, GAME, "acme") as other:
+            async with subscribed_client(theirs.gateway, era, other) as notifications:
+                await editor.send_event("secret", {"scene": "res://secret.tscn"})
+                while "secret" not in await read_events(ours):
                     pass
-                await other.tell("own", {})
-                await ears.until(lambda: (EVENTS, "own") in ears.heard)
-            assert (EVENTS, "secret") not in ears.heard
-            assert "secret" not in await read(theirs)
+                await other.send_event("own", {})
+                await notifications.wait_until(lambda: (EVENTS_URI, "own") in notifications.received)
+            assert (EVENTS_URI, "secret") not in notifications.received
+            assert "secret" not in await read_events(theirs)
 
 
-async def read(studio: Any) -> str:
-    return (await studio.gateway.post("resources/read", {"uri": EVENTS})).text
+async def read_events(harness: Any) -> str:
+    return (await harness.gateway.post("resources/read", {"uri": EVENTS_URI})).text
 
 
-async def test_only_so_many_are_kept_and_none_is_large(studio: Any) -> None:
-    async with stand_in(Door(studio), GAME) as editor:
-        await editor.tell("huge", {"x": "y" * 70_000})
+async def test_event_buffer_is_bounded_and_drops_oversized_events(harness: Any) -> None:
+    async with fake_editor(BridgeEndpoint(harness), GAME) as editor:
+        await editor.send_event("huge", {"x": "y" * 70_000})
         for number in range(120):
-            await editor.tell(f"number-{number}.", {})
-        while "number-119." not in await read(studio):
+            await editor.send_event(f"number-{number}.", {})
+        while "number-119." not in await read_events(harness):
             pass
-        kept = await read(studio)
-        assert "huge" not in kept
-        assert "number-19." not in kept
-        assert "number-20." in kept
+        buffered = await read_events(harness)
+        assert "huge" not in buffered
+        assert "number-19." not in buffered
+        assert "number-20." in buffered
 
 
 @pytest.mark.parametrize(
@@ -109,6 +113,6 @@ async def test_only_so_many_are_kept_and_none_is_large(studio: Any) -> None:
         ("script_created", {f"godot://{each}" for each in ("scenes", "scripts", "assets", "resources")}),
     ],
 )
-def test_what_an_event_touches_is_told_with_and_without_the_projects_name(event: str, uris: set[str]) -> None:
-    told = touched({"event": event, "data": {"scene": "res://a b.tscn"}, "project": "/p/game"})
-    assert set(told) == {EVENTS, *uris, *(f"{uri}?project=game" for uri in uris)}
+def test_event_changes_resources_with_and_without_the_project_name(event: str, uris: set[str]) -> None:
+    received = changed_resources({"event": event, "data": {"scene": "res://a b.tscn"}, "project": "/p/game"})
+    assert set(received) == {EVENTS_URI, *uris, *(f"{uri}?project=game" for uri in uris)}

@@ -1,4 +1,4 @@
-"""Every tool and every action at least once, on a real engine, through the gateway."""
+"""Calls every tool and every action at least once, through the gateway and with a real engine."""
 
 import base64
 import os
@@ -12,7 +12,7 @@ import pytest
 from backends.godot.tool_table import TOOLS
 
 Json = dict[str, Any]
-S = {"scenePath": "main.tscn"}
+SCENE = {"scenePath": "main.tscn"}
 NONE = {"projectPath": None}
 DENIED, OFFLINE, UNSUPPORTED, MISSING = "E_PERMISSION_DENIED", "E_NOT_CONNECTED", "E_UNSUPPORTED", "E_NOT_FOUND"
 
@@ -60,36 +60,40 @@ ROWS: list[tuple[str, Json, str | None]] = [
     ("get_project_info", {}, None),
     ("create_scene", {"scenePath": "scenes/level.tscn", "rootNodeType": "Node3D"}, None),
     ("list_scenes", {}, None),
-    ("get_node_tree", {**S, "maxDepth": 1}, None),
+    ("get_node_tree", {**SCENE, "maxDepth": 1}, None),
     (
         "add_node",
-        {**S, "nodeType": "Label", "nodeName": "Title", "properties": {"text": "Hi", "position": [3, 4]}},
+        {**SCENE, "nodeType": "Label", "nodeName": "Title", "properties": {"text": "Hi", "position": [3, 4]}},
         None,
     ),
     (
         "edit_node",
-        {**S, "nodePath": "Title", "properties": {"modulate": "red", "custom_minimum_size": {"x": 5, "y": 6}}},
+        {**SCENE, "nodePath": "Title", "properties": {"modulate": "red", "custom_minimum_size": {"x": 5, "y": 6}}},
         None,
     ),
-    ("duplicate_node", {**S, "nodePath": "Player", "newName": "Twin"}, None),
-    ("rename_node", {**S, "nodePath": "Twin", "newName": "Other"}, None),
-    ("move_node", {**S, "nodePath": "Title", "newParentPath": "Other"}, None),
-    ("instance_scene", {**S, "instancePath": "scenes/level.tscn", "instanceName": "Level"}, None),
-    ("connect_signal", {**S, "fromNodePath": "Player", "signal": "draw", "toNodePath": ".", "method": "hide"}, None),
-    ("manage_groups", {**S, "nodePath": "Player", "action": "add", "groups": ["a"]}, None),
+    ("duplicate_node", {**SCENE, "nodePath": "Player", "newName": "Twin"}, None),
+    ("rename_node", {**SCENE, "nodePath": "Twin", "newName": "Other"}, None),
+    ("move_node", {**SCENE, "nodePath": "Title", "newParentPath": "Other"}, None),
+    ("instance_scene", {**SCENE, "instancePath": "scenes/level.tscn", "instanceName": "Level"}, None),
+    (
+        "connect_signal",
+        {**SCENE, "fromNodePath": "Player", "signal": "draw", "toNodePath": ".", "method": "hide"},
+        None,
+    ),
+    ("manage_groups", {**SCENE, "nodePath": "Player", "action": "add", "groups": ["a"]}, None),
     ("write_script", {"scriptPath": "player.gd", "content": "extends Sprite2D\n@export var speed := 3\n"}, None),
-    ("attach_script", {**S, "nodePath": "Player", "scriptPath": "player.gd"}, None),
-    ("edit_node", {**S, "nodePath": "Player", "properties": {"speed": 9}}, None),
+    ("attach_script", {**SCENE, "nodePath": "Player", "scriptPath": "player.gd"}, None),
+    ("edit_node", {**SCENE, "nodePath": "Player", "properties": {"speed": 9}}, None),
     ("read_script", {"scriptPath": "player.gd"}, None),
     ("list_scripts", {}, None),
     ("get_script_errors", {"scriptPath": "player.gd"}, None),
-    ("detach_script", {**S, "nodePath": "Other"}, MISSING),
-    ("attach_script", {**S, "nodePath": "Other", "scriptPath": "player.gd"}, None),
-    ("detach_script", {**S, "nodePath": "Other"}, None),
+    ("detach_script", {**SCENE, "nodePath": "Other"}, MISSING),
+    ("attach_script", {**SCENE, "nodePath": "Other", "scriptPath": "player.gd"}, None),
+    ("detach_script", {**SCENE, "nodePath": "Other"}, None),
     ("delete_script", {"scriptPath": "player.gd"}, DENIED),
-    ("remove_node", {**S, "nodePath": "Other"}, None),
-    ("save_scene", {**S, "newPath": "copy.tscn"}, None),
-    ("save_scene", S, None),
+    ("remove_node", {**SCENE, "nodePath": "Other"}, None),
+    ("save_scene", {**SCENE, "newPath": "copy.tscn"}, None),
+    ("save_scene", SCENE, None),
     ("get_uid", {"filePath": "scenes/level.tscn"}, None),
     ("update_project_uids", {}, None),
     (
@@ -130,8 +134,8 @@ ROWS: list[tuple[str, Json, str | None]] = [
             ("status", {}, None),
             ("get_state", NONE, None),
             ("new_scene", {"scenePath": "scenes/two.tscn"}, None),
-            ("open_scene", S, OFFLINE),
-            ("save_scene", S, None),
+            ("open_scene", SCENE, OFFLINE),
+            ("save_scene", SCENE, None),
             ("save_all", NONE, OFFLINE),
             ("run", {"scene": "scenes/two.tscn"}, None),
             ("stop", {}, None),
@@ -146,27 +150,27 @@ ROWS: list[tuple[str, Json, str | None]] = [
     *[
         ("godot_scene_manager", {"action": action, **arguments}, code)
         for action, arguments, code in (
-            ("create", {**S, "nodeType": "Node2D", "nodeName": "Player"}, None),
-            ("update", {**S, "nodePath": "Player2", "props": {"position": [1, 2]}}, None),
+            ("create", {**SCENE, "nodeType": "Node2D", "nodeName": "Player"}, None),
+            ("update", {**SCENE, "nodePath": "Player2", "props": {"position": [1, 2]}}, None),
             (
                 "batch_create",
-                {**S, "items": [{"nodeType": "Node", "nodeName": "A"}, {"nodeType": "Node", "nodeName": "B"}]},
+                {**SCENE, "items": [{"nodeType": "Node", "nodeName": "A"}, {"nodeType": "Node", "nodeName": "B"}]},
                 None,
             ),
-            ("attach_script", {**S, "nodePath": "Player", "scriptPath": "player.gd"}, None),
-            ("attach_components", {**S, "nodePath": "Player", "components": ["Timer"]}, None),
-            ("rename", {**S, "nodePath": "A", "newName": "C"}, None),
-            ("move", {**S, "nodePath": "C", "index": 0}, None),
-            ("duplicate", {**S, "nodePath": "C"}, None),
-            ("reparent", {**S, "nodePath": "C2", "newParentPath": "C"}, None),
-            ("instance", {**S, "instanceScenePath": "scenes/two.tscn", "name": "Two"}, None),
-            ("remove", {**S, "nodePath": "C"}, None),
+            ("attach_script", {**SCENE, "nodePath": "Player", "scriptPath": "player.gd"}, None),
+            ("attach_components", {**SCENE, "nodePath": "Player", "components": ["Timer"]}, None),
+            ("rename", {**SCENE, "nodePath": "A", "newName": "C"}, None),
+            ("move", {**SCENE, "nodePath": "C", "index": 0}, None),
+            ("duplicate", {**SCENE, "nodePath": "C"}, None),
+            ("reparent", {**SCENE, "nodePath": "C2", "newParentPath": "C"}, None),
+            ("instance", {**SCENE, "instanceScenePath": "scenes/two.tscn", "name": "Two"}, None),
+            ("remove", {**SCENE, "nodePath": "C"}, None),
             ("undo", NONE, OFFLINE),
             ("redo", NONE, OFFLINE),
         )
     ],
     *[
-        ("godot_inspector_manager", {"action": action, **S, **arguments}, code)
+        ("godot_inspector_manager", {"action": action, **SCENE, **arguments}, code)
         for action, arguments, code in (
             ("query", {"className": "Sprite2D"}, None),
             ("scene_tree.get", {}, None),
@@ -202,10 +206,10 @@ ROWS: list[tuple[str, Json, str | None]] = [
         for action, arguments, code in (
             ("script.create", {"scriptPath": "made.gd", "template": "character_2d", "className": "Made"}, None),
             ("script.read", {"scriptPath": "made.gd"}, None),
-            ("script.attach", {**S, "nodePath": "B", "scriptPath": "made.gd"}, None),
+            ("script.attach", {**SCENE, "nodePath": "B", "scriptPath": "made.gd"}, None),
             ("gdscript.eval_restricted", {"expression": "a * 2", "vars": {"a": 21}}, None),
             ("shader.create", {"shaderPath": "s.gdshader", "content": "shader_type canvas_item;\n"}, None),
-            ("shader.apply", {**S, "nodePath": "Player", "shaderPath": "s.gdshader"}, None),
+            ("shader.apply", {**SCENE, "nodePath": "Player", "shaderPath": "s.gdshader"}, None),
             ("file.read", {"filePath": "GUIDELINES.md"}, None),
             ("file.write", {"filePath": "notes.md", "content": "one\n"}, None),
             ("file.edit", {"filePath": "notes.md", "find": "one", "replace": "two", "dryRun": True}, None),
@@ -221,10 +225,10 @@ ROWS: list[tuple[str, Json, str | None]] = [
             ("create_folder", {"dirPath": "levels/one"}, None),
             ("list_resources", {}, None),
             ("search_files", {"pattern": "*.gd"}, None),
-            ("scene.read", S, None),
+            ("scene.read", SCENE, None),
             ("scene.duplicate", {"sourceScenePath": "copy.tscn", "destScenePath": "copy2.tscn"}, None),
             ("scene.rename", {"scenePath": "copy2.tscn", "newScenePath": "copy3.tscn"}, None),
-            ("scene.replace_resource", {**S, "oldResource": "player.gd", "newResource": "made.gd"}, None),
+            ("scene.replace_resource", {**SCENE, "oldResource": "player.gd", "newResource": "made.gd"}, None),
             ("scene.delete", {"scenePath": "copy3.tscn"}, None),
         )
     ],
@@ -253,8 +257,12 @@ ROWS: list[tuple[str, Json, str | None]] = [
 SLOW: list[tuple[str, Json, str | None]] = [
     ("import_asset", {"sourcePath": "raw.png", "destinationPath": "art/icon.png"}, None),
     ("godot_import_project_assets", {}, None),
-    ("load_sprite", {**S, "nodePath": "Player", "texturePath": "art/icon.png"}, None),
-    ("godot_asset_manager", {"action": "load_texture", **S, "nodePath": "Player", "texturePath": "art/icon.png"}, None),
+    ("load_sprite", {**SCENE, "nodePath": "Player", "texturePath": "art/icon.png"}, None),
+    (
+        "godot_asset_manager",
+        {"action": "load_texture", **SCENE, "nodePath": "Player", "texturePath": "art/icon.png"},
+        None,
+    ),
     ("godot_asset_manager", {"action": "auto_import_check", "files": ["art/icon.png"]}, None),
     ("reimport_assets", {"assetPaths": ["art/icon.png"], "method": "delete_import"}, None),
     ("godot_asset_manager", {"action": "scan"}, None),
@@ -270,47 +278,49 @@ SLOW: list[tuple[str, Json, str | None]] = [
 ]
 
 
-def test_the_rows_name_every_tool_and_action() -> None:
+def test_rows_cover_every_tool_and_action() -> None:
     called = {(tool, arguments.get("action") if TOOLS[tool].actions else None) for tool, arguments, _ in (*ROWS, *SLOW)}
-    there = {
+    expected = {
         (tool.name, action.name if action else None) for tool in TOOLS.values() for action in tool.actions or (None,)
     }
-    assert called == there
+    assert called == expected
 
 
-def filled(studio: Any, value: Any) -> Any:
+def fill_placeholders(harness: Any, value: Any) -> Any:
     if isinstance(value, str):
-        return value.replace("{root}", str(studio.root)).replace("{project}", str(studio.project))
-    return {name: filled(studio, held) for name, held in value.items()} if isinstance(value, dict) else value
+        return value.replace("{root}", str(harness.root)).replace("{project}", str(harness.project))
+    return (
+        {name: fill_placeholders(harness, item) for name, item in value.items()} if isinstance(value, dict) else value
+    )
 
 
-async def walk(studio: Any, rows: list[tuple[str, Json, str | None]]) -> None:
+async def run_rows(harness: Any, rows: list[tuple[str, Json, str | None]]) -> None:
     for tool, arguments, code in rows:
-        envelope = await studio.call(tool, **filled(studio, arguments))
-        found = None if envelope["ok"] else envelope["error"]["code"]
-        assert found == code, (tool, arguments, envelope["error"])
+        envelope = await harness.call(tool, **fill_placeholders(harness, arguments))
+        actual = None if envelope["ok"] else envelope["error"]["code"]
+        assert actual == code, (tool, arguments, envelope["error"])
 
 
-def furnish(project: Path) -> None:
+def create_files(project: Path) -> None:
     (project / "raw.png").write_bytes(png())
     (project / "meshes.tscn").write_text(MESHES)
     (project / "export_presets.cfg").write_text(PRESETS)
     (project / "GUIDELINES.md").write_text("# Style\n\nUse tabs.\n\n# Other\n")
 
 
-async def test_every_tool_and_action_does_what_its_row_says(studio_with: Any, engine: Path) -> None:
-    async with studio_with(godot_path=str(engine), allow_dangerous_ops=True) as studio:
-        furnish(studio.project)
-        await walk(studio, ROWS[:-1])
-        checked = await studio.good("validate_project")
+async def test_every_tool_and_action_returns_the_expected_result(open_harness: Any, engine: Path) -> None:
+    async with open_harness(godot_path=str(engine), allow_dangerous_ops=True) as harness:
+        create_files(harness.project)
+        await run_rows(harness, ROWS[:-1])
+        checked = await harness.call_ok("validate_project")
         assert checked["valid"], checked["issues"]
-        await walk(studio, ROWS[-1:])
+        await run_rows(harness, ROWS[-1:])
 
 
 @pytest.mark.skipif(
     os.environ.get("GATEHOUSE_ENGINES") != "all", reason="minutes of engine time: GATEHOUSE_ENGINES=all"
 )
-async def test_every_slow_tool_does_what_its_row_says(studio_with: Any, engine: Path) -> None:
-    async with studio_with(godot_path=str(engine), allow_dangerous_ops=True) as studio:
-        furnish(studio.project)
-        await walk(studio, SLOW)
+async def test_every_slow_tool_returns_the_expected_result(open_harness: Any, engine: Path) -> None:
+    async with open_harness(godot_path=str(engine), allow_dangerous_ops=True) as harness:
+        create_files(harness.project)
+        await run_rows(harness, SLOW)

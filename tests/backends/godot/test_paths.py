@@ -1,4 +1,4 @@
-"""No spelling of a path leaves the project, and no link made later does."""
+"""Path confinement: no spelling of a path and no symbolic link leads outside the project."""
 
 import os
 import resource
@@ -10,18 +10,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backends.godot import files
-from backends.godot.paths import Place, Project, Roots
+from backends.godot.paths import Project, ProjectPath, Roots
 from gateway.contract import Caller
 from gateway.errors import Fault, Kind
 
-HOSTILE = [
+REJECTED_PATHS = [
     "../secret", "a/../../secret", "/etc/passwd", "//host/share", "\\\\host\\share", "..\\secret", "C:\\x", "C:/x",
     "user://save", "uid://abc", "file:///etc/passwd", "http://x/y", "a\0b", "~/x", "%2e%2e/secret", "..%2fsecret",
     "a/%2e%2e/%2e%2e/x", "\uff0e\uff0e/secret", "res://../secret", "res:///etc/passwd", "res://user://x", "a\nb",
     "x" * 300, "a/" * 300, "link/secret", "res://link/secret", "\ud800", "%00", "..%5csecret",
 ]  # fmt: skip
 
-PIECES = st.sampled_from(
+PATH_PARTS = st.sampled_from(
     [
         "..",
         ".",
@@ -43,7 +43,7 @@ PIECES = st.sampled_from(
 )
 PATHS = st.one_of(
     st.text(max_size=60),
-    st.lists(PIECES, max_size=8).map("/".join),
+    st.lists(PATH_PARTS, max_size=8).map("/".join),
     st.tuples(st.sampled_from(["", "/", "//", "res://", "user://", "\\\\", "/tmp/", "../"]), st.text(max_size=30)).map(
         "".join
     ),
@@ -62,39 +62,39 @@ def project(tmp_path: Path) -> Project:
     return Project(root.resolve())
 
 
-@pytest.mark.parametrize("given_path", HOSTILE)
-def test_hostile_spellings_are_denied(project: Project, given_path: str) -> None:
+@pytest.mark.parametrize("path_text", REJECTED_PATHS)
+def test_paths_outside_the_project_are_denied(project: Project, path_text: str) -> None:
     with pytest.raises(Fault) as caught:
-        project.inside(given_path)
+        project.resolve(path_text)
     assert caught.value.kind is Kind.DENIED
 
 
-@pytest.mark.parametrize("given_path", ["a/b.gd", "res://a/b.gd", "./a/b.gd", "a//b.gd"])
-def test_every_honest_spelling_is_the_same_place(project: Project, given_path: str) -> None:
-    assert project.inside(given_path).res == "res://a/b.gd"
-    assert project.inside(str(project.root / "a" / "b.gd")).res == "res://a/b.gd"
+@pytest.mark.parametrize("path_text", ["a/b.gd", "res://a/b.gd", "./a/b.gd", "a//b.gd"])
+def test_equivalent_spellings_resolve_to_the_same_path(project: Project, path_text: str) -> None:
+    assert project.resolve(path_text).res == "res://a/b.gd"
+    assert project.resolve(str(project.root / "a" / "b.gd")).res == "res://a/b.gd"
 
 
 @settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(given_path=PATHS)
-def test_a_thousand_hostile_paths_never_read_or_write_outside(project: Project, given_path: str) -> None:
+@given(path_text=PATHS)
+def test_generated_paths_never_read_or_write_outside_the_project(project: Project, path_text: str) -> None:
     """Threat row 30: path traversal in file tools."""
     outside = project.root.parent / "outside"
     try:
-        place = project.inside(given_path)
+        place = project.resolve(path_text)
     except Fault as fault:
-        assert fault.kind is Kind.DENIED  # noqa: PT017  # an honest path is let in
+        assert fault.kind is Kind.DENIED  # noqa: PT017  # a valid path raises nothing
         return
     assert place.path.resolve().is_relative_to(project.root)
     with suppress(Fault):
-        files.write(Place(place.root, place.path), b"x")
+        files.write(ProjectPath(place.root, place.path), b"x")
     assert sorted(os.listdir(outside)) == ["secret"]
     assert (outside / "secret").read_text() == "secret"
     assert set(os.listdir(project.root.parent)) == {"outside", "project"}
 
 
-def test_a_link_made_after_the_check_leads_nowhere(project: Project) -> None:
-    place = project.inside("a/b/file.gd")
+def test_symlink_created_after_the_check_is_not_followed(project: Project) -> None:
+    place = project.resolve("a/b/file.gd")
     (project.root / "a" / "b").symlink_to(project.root.parent / "outside")
     for attempt in (lambda: files.write(place, b"x"), lambda: files.read(place), lambda: files.delete(place)):
         with pytest.raises(Fault) as caught:
@@ -103,25 +103,25 @@ def test_a_link_made_after_the_check_leads_nowhere(project: Project) -> None:
     assert sorted(os.listdir(project.root.parent / "outside")) == ["secret"]
 
 
-def test_a_file_that_became_a_link_is_not_read(project: Project) -> None:
-    place = project.inside("a/file.gd")
+def test_file_replaced_by_a_symlink_is_not_read(project: Project) -> None:
+    place = project.resolve("a/file.gd")
     place.path.symlink_to(project.root.parent / "outside" / "secret")
     with pytest.raises(Fault):
         files.read(place)
 
 
-def test_a_pipe_in_the_project_does_not_hang_a_reader(project: Project) -> None:
+def test_reading_a_named_pipe_does_not_block(project: Project) -> None:
     os.mkfifo(project.root / "a" / "pipe.gd")
-    assert files.read(project.inside("a/pipe.gd")) == b""
+    assert files.read(project.resolve("a/pipe.gd")) == b""
 
 
-def test_on_a_full_disk_the_old_file_stays_whole_and_nothing_is_left_behind(project: Project) -> None:
-    place = project.inside("a/file.gd")
+def test_failed_write_keeps_the_old_file_and_leaves_no_temporary_file(project: Project) -> None:
+    place = project.resolve("a/file.gd")
     files.write(place, b"old")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
     try:
-        with pytest.raises(Fault, match="no room") as caught:
+        with pytest.raises(Fault, match="the disk is full") as caught:
             files.write(place, b"x" * 4096)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -130,16 +130,16 @@ def test_on_a_full_disk_the_old_file_stays_whole_and_nothing_is_left_behind(proj
     assert os.listdir(project.root / "a") == ["file.gd"]
 
 
-def test_a_project_deleted_meanwhile_is_not_found(project: Project) -> None:
-    place = project.inside("a/file.gd")
+def test_write_to_a_deleted_project_is_not_found(project: Project) -> None:
+    place = project.resolve("a/file.gd")
     os.rename(project.root, project.root.parent / "gone")
     with pytest.raises(Fault) as caught:
         files.write(place, b"x")
     assert caught.value.kind is Kind.NOT_FOUND
 
 
-def test_an_existing_file_is_replaced_only_when_that_is_asked_for(project: Project) -> None:
-    place = project.inside("a/file.gd")
+def test_existing_file_is_replaced_only_with_overwrite(project: Project) -> None:
+    place = project.resolve("a/file.gd")
     files.write(place, b"one", overwrite=False)
     with pytest.raises(Fault) as caught:
         files.write(place, b"two", overwrite=False)
@@ -147,29 +147,29 @@ def test_an_existing_file_is_replaced_only_when_that_is_asked_for(project: Proje
     assert files.read(place) == b"one"
 
 
-def test_roots_are_the_tenants_own(tmp_path: Path) -> None:
+def test_roots_are_resolved_per_tenant(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     roots = Roots(["projects", str(shared), str(tmp_path / "{tenant}" / "games")])
     ours, theirs = Caller("default", "alice"), Caller("acme", "bob")
     folder = tmp_path / "folders"
-    assert roots.of(ours, folder / "default") == [
+    assert roots.for_caller(ours, folder / "default") == [
         folder / "default" / "projects", shared, tmp_path / "default" / "games",
     ]  # fmt: skip
-    assert roots.of(theirs, folder / "acme") == [folder / "acme" / "projects", tmp_path / "acme" / "games"]
+    assert roots.for_caller(theirs, folder / "acme") == [folder / "acme" / "projects", tmp_path / "acme" / "games"]
 
 
-@pytest.mark.parametrize("given_path", ["/etc", "/", "relative/path", "/tmp/../etc", "res://x", "\0", "//host/share"])
-def test_a_project_elsewhere_is_denied_whether_it_exists_or_not(tmp_path: Path, given_path: str) -> None:
+@pytest.mark.parametrize("path_text", ["/etc", "/", "relative/path", "/tmp/../etc", "res://x", "\0", "//host/share"])
+def test_project_outside_the_roots_is_denied_whether_it_exists_or_not(tmp_path: Path, path_text: str) -> None:
     roots = Roots(["projects"])
     with pytest.raises(Fault) as caught:
-        roots.project(Caller("default", "alice"), tmp_path, given_path)
+        roots.resolve_project(Caller("default", "alice"), tmp_path, path_text)
     assert caught.value.kind is Kind.DENIED
 
 
-def test_a_link_out_of_the_root_is_no_project_of_the_tenants(tmp_path: Path) -> None:
+def test_symlink_that_leads_out_of_the_root_is_denied(tmp_path: Path) -> None:
     (tmp_path / "projects").mkdir()
     (tmp_path / "other").mkdir()
     (tmp_path / "projects" / "mine").symlink_to(tmp_path / "other")
     with pytest.raises(Fault) as caught:
-        Roots(["projects"]).project(Caller("default", "alice"), tmp_path, str(tmp_path / "projects" / "mine"))
+        Roots(["projects"]).resolve_project(Caller("default", "alice"), tmp_path, str(tmp_path / "projects" / "mine"))
     assert caught.value.kind is Kind.DENIED

@@ -1,4 +1,4 @@
-"""Scenes that the engine wrote: each edit leaves every untouched byte alone, and the engine loads the result."""
+"""Edits of scenes that the engine wrote change nothing else, and the engine loads the result."""
 
 import difflib
 import json
@@ -12,7 +12,7 @@ from backends.godot.text.scene import Scene
 
 COUNT = 110
 
-MAKER = r"""
+CREATE_SCENES = r"""
 extends SceneTree
 
 const KINDS := ["Node", "Node2D", "Sprite2D", "Label", "Timer", "Node3D", "Button", "Area2D", "Camera2D"]
@@ -58,7 +58,7 @@ func decorate(node: Node) -> void:
 		node.position = Vector2(randf(), -1e-7)
 """.replace("COUNT", str(COUNT))
 
-CHECKER = """
+CHECK_SCENES = """
 extends SceneTree
 
 func _initialize() -> void:
@@ -88,65 +88,65 @@ def run(engine: Path, project: Path, script: str) -> str:
 
 
 def changed_lines(before: str, after: str) -> tuple[list[str], list[str]]:
-    """(lines gone, lines come)."""
-    gone, come = [], []
+    """Return (removed lines, added lines)."""
+    removed, added = [], []
     for line in difflib.ndiff(before.splitlines(keepends=True), after.splitlines(keepends=True)):
         if line[0] == "-" and line[2:].strip():
-            gone.append(line[2:])
+            removed.append(line[2:])
         elif line[0] == "+" and line[2:].strip():
-            come.append(line[2:])
-    return gone, come
+            added.append(line[2:])
+    return removed, added
 
 
-def edit(number: int, scene: Scene, choose: random.Random) -> tuple[Scene, int]:
-    """One edit, and how many lines it may take away at most: those of headers that it rewrites."""
-    node = choose.choice(scene.nodes[1:])
-    touching = sum(section.tag in ("node", "connection") for section in scene.sections)
+def apply_random_edit(number: int, scene: Scene, rng: random.Random) -> tuple[Scene, int]:
+    """Apply one edit. Returns the scene and the maximum number of removed lines (rewritten headers)."""
+    node = rng.choice(scene.nodes[1:])
+    reference_count = sum(section.tag in ("node", "connection") for section in scene.sections)
     match number % 10:
         case 0:
             return scene.with_properties(node.path, {"metadata/new": "42"}), 0
         case 1:
             return scene.with_node(node.path, "Newcomer", 'type="Node"', {"metadata/x": '"y"'}), 0
         case 2:
-            return node_edits.rename(scene, node.path, "Renamed"), touching
+            return node_edits.rename(scene, node.path, "Renamed"), reference_count
         case 3:
             return node_edits.duplicate(scene, node.path, None)[0], 0
         case 4:
-            return node_edits.regroup(scene, node.path, ["fresh"]), 1
+            return node_edits.set_groups(scene, node.path, ["fresh"]), 1
         case 5:
             return node_edits.connect(scene, node.path, "ready", ".", "queue_free", None), 0
         case 6:
             return scene.with_sub_resource("Gradient", {"offsets": "PackedFloat32Array(0, 1)"})[0], 0
         case 7:
-            made = scene.with_node(".", "Newcomer", 'type="Node"', {})
-            return node_edits.reparent(made, "Newcomer", node.path), 0
+            scene_files = scene.with_node(".", "Newcomer", 'type="Node"', {})
+            return node_edits.reparent(scene_files, "Newcomer", node.path), 0
         case 8:
-            made = scene.with_node(node.path, "Newcomer", 'type="Node"', {"metadata/x": "1"})
-            made = node_edits.connect(made, f"{node.path}/Newcomer", "ready", ".", "queue_free", None)
-            # Everything that was added is gone again, and nothing else is.
-            return node_edits.remove(made, f"{node.path}/Newcomer")[0], 0
+            scene_files = scene.with_node(node.path, "Newcomer", 'type="Node"', {"metadata/x": "1"})
+            scene_files = node_edits.connect(scene_files, f"{node.path}/Newcomer", "ready", ".", "queue_free", None)
+            # Removing the added node must restore the original text.
+            return node_edits.remove(scene_files, f"{node.path}/Newcomer")[0], 0
         case _:
             return scene.with_external("Script", "res://script.gd")[0], 0
 
 
-def test_each_edit_of_a_hundred_scenes_leaves_the_rest_alone_and_loads(engine: Path, tmp_path: Path) -> None:
+def test_edits_of_engine_written_scenes_change_nothing_else_and_load(engine: Path, tmp_path: Path) -> None:
     (tmp_path / "project.godot").write_text("config_version=5\n")
-    run(engine, tmp_path, MAKER)
-    made = sorted(tmp_path.glob("s*.tscn"))
-    assert len(made) == COUNT
-    choose = random.Random(11)
-    for number, path in enumerate(made):
+    run(engine, tmp_path, CREATE_SCENES)
+    scene_files = sorted(tmp_path.glob("s*.tscn"))
+    assert len(scene_files) == COUNT
+    rng = random.Random(11)
+    for number, path in enumerate(scene_files):
         raw = path.read_bytes()
         scene = Scene(raw.decode())
-        assert scene.edited([]).text.encode() == raw
-        after, at_most = edit(number, scene, choose)
-        gone, come = changed_lines(scene.text, after.text)
-        assert len(gone) <= at_most, (path.name, gone)
-        assert all(line.startswith("[") for line in gone), (path.name, gone)
+        assert scene.apply_edits([]).text.encode() == raw
+        after, max_removed = apply_random_edit(number, scene, rng)
+        removed, added = changed_lines(scene.text, after.text)
+        assert len(removed) <= max_removed, (path.name, removed)
+        assert all(line.startswith("[") for line in removed), (path.name, removed)
         if number % 10 == 8:
             assert after.text == scene.text
         else:
-            assert come
+            assert added
         path.write_text(after.text)
-    said: Any = run(engine, tmp_path, CHECKER)
-    assert json.loads(said.split("@@")[1]) == []
+    output: Any = run(engine, tmp_path, CHECK_SCENES)
+    assert json.loads(output.split("@@")[1]) == []

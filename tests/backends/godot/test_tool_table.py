@@ -1,4 +1,4 @@
-"""The tables: every tool is a row, and every row says the truth of itself."""
+"""Consistency of the tool table: names, schemas, effects and annotations."""
 
 import re
 from typing import Any
@@ -7,9 +7,9 @@ import jsonschema_rs
 import pytest
 
 from backends.godot import manifest
-from backends.godot.envelope import OUTPUT_SCHEMA, WORDS
+from backends.godot.envelope import CODES, OUTPUT_SCHEMA
 from backends.godot.handlers.raw_operations import OPERATIONS
-from backends.godot.parameter_notation import parameters
+from backends.godot.parameter_notation import parse_parameters
 from backends.godot.tool import Tool
 from backends.godot.tool_table import TOOLS
 from gateway.errors import Kind
@@ -23,13 +23,13 @@ VERBS = (
 
 
 @pytest.mark.parametrize("tool", TOOLS.values(), ids=lambda tool: tool.name)
-def test_names_are_snake_case_and_begin_with_a_verb_or_the_engine(tool: Tool) -> None:
+def test_names_are_snake_case_and_start_with_a_verb_or_godot(tool: Tool) -> None:
     assert re.fullmatch(r"[a-z][a-z0-9_]*", tool.name)
     assert re.match(VERBS, tool.name)
 
 
 @pytest.mark.parametrize("tool", TOOLS.values(), ids=lambda tool: tool.name)
-def test_schemas_are_closed_and_always_name_properties_and_required(tool: Tool) -> None:
+def test_schemas_are_closed_and_have_properties_and_required(tool: Tool) -> None:
     schema = tool.schema()
     assert schema["type"] == "object"
     assert schema["additionalProperties"] is False
@@ -39,20 +39,20 @@ def test_schemas_are_closed_and_always_name_properties_and_required(tool: Tool) 
 
 
 @pytest.mark.parametrize("tool", MANAGERS, ids=lambda tool: tool.name)
-def test_a_manager_takes_each_action_with_its_own_parameters_only(tool: Tool) -> None:
-    check = jsonschema_rs.validator_for(tool.schema())
+def test_manager_accepts_each_action_only_with_its_own_parameters(tool: Tool) -> None:
+    validator = jsonschema_rs.validator_for(tool.schema())
     assert tool.schema()["properties"]["action"]["enum"] == [action.name for action in tool.actions]
-    assert not check.is_valid({})
-    assert not check.is_valid({"action": "no such"})
+    assert not validator.is_valid({})
+    assert not validator.is_valid({"action": "no such"})
     for action in tool.actions:
-        properties, required = parameters(f"{tool.common} {action.written}")
-        given: dict[str, Any] = {name: example(properties[name]) for name in required}
-        for name in action.exactly.split()[:1]:
-            given[name] = example(properties[name])
-        assert check.is_valid({"action": action.name, **given}), action.name
-        assert not check.is_valid({"action": action.name, **given, "other": 1})
+        properties, required = parse_parameters(f"{tool.common_signature} {action.signature}")
+        arguments: dict[str, Any] = {name: example(properties[name]) for name in required}
+        for name in action.exactly_one_of.split()[:1]:
+            arguments[name] = example(properties[name])
+        assert validator.is_valid({"action": action.name, **arguments}), action.name
+        assert not validator.is_valid({"action": action.name, **arguments, "other": 1})
         for name in required:
-            assert not check.is_valid({"action": action.name, **{k: v for k, v in given.items() if k != name}})
+            assert not validator.is_valid({"action": action.name, **{k: v for k, v in arguments.items() if k != name}})
 
 
 def example(schema: dict[str, Any]) -> Any:
@@ -80,7 +80,7 @@ def test_all_scene_tools_require_project_and_scene() -> None:
         assert {"projectPath", "scenePath"} <= set(TOOLS[name].schema()["required"])
 
 
-def test_queries_and_exports_are_readable_and_writers_are_not() -> None:
+def test_queries_and_exports_have_no_effect_and_writes_have_one() -> None:
     effects = manifest.effects
     for name in (
         "get_node_tree",
@@ -96,7 +96,7 @@ def test_queries_and_exports_are_readable_and_writers_are_not() -> None:
     assert set(effects) == set(TOOLS)
 
 
-def test_annotations_tell_the_same_as_the_effects() -> None:
+def test_annotations_match_the_effects() -> None:
     for tool in TOOLS.values():
         hints = tool.definition(gate_open=False)["annotations"]
         if hints["readOnlyHint"]:
@@ -107,22 +107,22 @@ def test_annotations_tell_the_same_as_the_effects() -> None:
 
 
 def test_every_kind_of_fault_has_one_of_the_seven_codes() -> None:
-    assert set(WORDS) == set(Kind)
-    assert set(WORDS.values()) == {
+    assert set(CODES) == set(Kind)
+    assert set(CODES.values()) == {
         "E_SCHEMA_VALIDATION", "E_NOT_CONNECTED", "E_NOT_FOUND", "E_PERMISSION_DENIED", "E_TIMEOUT", "E_UNSUPPORTED",
         "E_INTERNAL",
     }  # fmt: skip
 
 
-def test_every_operation_leads_to_a_tool_or_action_that_is_there() -> None:
+def test_every_operation_maps_to_an_existing_tool_or_action() -> None:
     for target in OPERATIONS.values():
         name, _, action = target.partition(":")
         tool = TOOLS[name]
-        assert (tool.chosen(action) if action else tool).run is not None  # type: ignore[union-attr]
+        assert (tool.find_action(action) if action else tool).handler is not None  # type: ignore[union-attr]
 
 
-def test_the_output_schema_admits_failures_too() -> None:
-    check = jsonschema_rs.validator_for(OUTPUT_SCHEMA)
+def test_output_schema_accepts_failures() -> None:
+    validator = jsonschema_rs.validator_for(OUTPUT_SCHEMA)
     meta = {"tool": "x", "action": None, "correlationId": "c", "durationMs": 0}
     error = {"code": "E_INTERNAL", "message": "m", "retryable": False}
-    assert check.is_valid({"ok": False, "summary": "m", "result": None, "error": error, "meta": meta})
+    assert validator.is_valid({"ok": False, "summary": "m", "result": None, "error": error, "meta": meta})

@@ -1,4 +1,4 @@
-"""A gateway with the Gox backends and one of them that does as a test says."""
+"""A gateway with the Gox backends and a sandbox backend that tests control."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -17,7 +17,7 @@ BACKENDS = {
 
 @pytest.fixture(autouse=True)
 def clean_sandbox() -> None:
-    sandbox.forget()
+    sandbox.reset()
 
 
 @pytest.fixture

@@ -1,16 +1,16 @@
-"""A backend of the Gox contract whose actions do as a test says."""
+"""A Gox backend whose actions are controlled by tests."""
 
 import asyncio
 from typing import Any
 
 from mcp.server import Server
 
-from backends.gox.action import MIGRATIONS, WORDS, Action, Request, action_server, closed
+from backends.gox.action import ERROR_CODES, MIGRATIONS, Action, Request, action_server, closed_schema
 from gateway.contract import Host, Json, Manifest
 from gateway.errors import Fault, Kind
 
 manifest = Manifest(
-    error_style="protocol", codes=WORDS, store="gox", migrations=MIGRATIONS, effects={"fail": 0, "write": 2}
+    error_style="protocol", codes=ERROR_CODES, store="gox", migrations=MIGRATIONS, effects={"fail": 0, "write": 2}
 )
 written: list[Request] = []
 gates: dict[str, asyncio.Event] = {}
@@ -20,20 +20,20 @@ def gate(name: str) -> asyncio.Event:
     return gates.setdefault(name, asyncio.Event())
 
 
-def forget() -> None:
+def reset() -> None:
     written.clear()
     gates.clear()
 
 
 async def _fail(request: Request) -> Json:
-    word = request.arguments["kind"]
-    if word == "defect":
+    kind = request.arguments["kind"]
+    if kind == "defect":
         raise RuntimeError("a secret path /etc/passwd")
-    raise Fault(Kind(word), f"as asked: {word}", details={"asked": word})
+    raise Fault(Kind(kind), f"requested fault: {kind}", details={"requested": kind})
 
 
 async def _write(request: Request) -> Json:
-    """With `gate`, waits for it; with `fails`, fails that many times."""
+    """Record the request. With `gate`, wait until the test opens it; with `fails`, fail that many times first."""
     written.append(request)
     if (name := request.arguments.get("gate")) is not None:
         gate(f"{name}:begun").set()
@@ -43,10 +43,10 @@ async def _write(request: Request) -> Json:
     return {"count": len(written), "diffSummary": f"wrote {len(written)}"}
 
 
-def server(home: Host) -> Server[Any]:
+def server(host: Host) -> Server[Any]:
     anything: Json = {"type": "object"}
     text: Json = {"type": "string"}
-    fail = Action("fail", "Fail", "Fails.", "read", _fail, closed({"kind": text}, ("kind",)), anything)
-    takes = closed({"gate": text, "fails": {"type": "integer"}, "value": {}})
+    fail = Action("fail", "Fail", "Fails.", "read", _fail, closed_schema({"kind": text}, ("kind",)), anything)
+    takes = closed_schema({"gate": text, "fails": {"type": "integer"}, "value": {}})
     write = Action("write", "Write", "Writes.", "write", _write, takes, anything)
-    return action_server(home, "sandbox", [write, fail])
+    return action_server(host, "sandbox", [write, fail])

@@ -1,4 +1,4 @@
-"""Every kind of fault as the Gox contract numbers it, with the same data in both eras."""
+"""Every fault kind has the error number and data of the Gox contract, in both eras."""
 
 from typing import Any
 
@@ -23,19 +23,19 @@ FAULTS = [
 ]
 
 
-async def test_every_fault_has_its_number_code_and_data(gateway: Any, era: str) -> None:
+async def test_every_fault_kind_has_its_number_code_and_data(gateway: Any, era: str) -> None:
     async with gateway.client(era) as client:
         for kind, code, category, handshake, modern in FAULTS:
             with pytest.raises(MCPError) as caught:
                 await client.call_tool("sandbox_fail", {"kind": kind})
             error = caught.value.error
             assert error.code == (modern if era == MODERN else handshake), kind
-            assert {"code": code, "category": category, "details": {"asked": kind}}.items() <= error.data.items()
+            assert {"code": code, "category": category, "details": {"requested": kind}}.items() <= error.data.items()
             assert isinstance(error.data["retryable"], bool)
             assert error.data["correlation_id"]
 
 
-async def test_a_defect_is_internal_and_says_nothing_of_itself(gateway: Any) -> None:
+async def test_unexpected_exception_is_an_internal_error_without_details(gateway: Any) -> None:
     answer = await gateway.call("sandbox_fail", {"kind": "defect"})
     assert (answer["error"]["code"], answer["error"]["data"]["code"]) == (-32603, "INTERNAL_ERROR")
     assert "passwd" not in str(answer)
@@ -54,7 +54,7 @@ async def test_a_schema_error_names_its_path_and_rule(gateway: Any, arguments: A
     assert (data["code"], data["validation_path"], data["validation_rule"]) == ("VALIDATION_ERROR", path, rule)
 
 
-async def test_arguments_over_the_limit_are_refused_by_their_size(gateway: Any) -> None:
+async def test_arguments_over_the_size_limit_are_rejected_with_both_sizes(gateway: Any) -> None:
     answer = await gateway.call("sandbox_write", {"value": "x" * 1_100_000})
     data = answer["error"]["data"]
     assert answer["error"]["code"] == -32602

@@ -1,4 +1,4 @@
-"""Threat 32, idempotency key replay: a key is one principal's, for one tool and one set of arguments."""
+"""Threat 32, idempotency key replay: a key is scoped to one principal, one tool and one set of arguments."""
 
 import asyncio
 from typing import Any
@@ -15,14 +15,14 @@ def _envelope(answer: dict[str, Any]) -> dict[str, Any]:
     return answer["result"]["structuredContent"]
 
 
-async def test_threat_32_a_repeated_key_gets_the_first_answer_and_nothing_is_done_twice(gateway: Any) -> None:
+async def test_threat_32_repeated_key_returns_the_first_answer_without_a_second_write(gateway: Any) -> None:
     first = _envelope(await gateway.call("sandbox_write", {"value": 1}, KEY))
     again = _envelope(await gateway.call("sandbox_write", {"value": 1}, KEY))
     assert again == first
     assert len(sandbox.written) == 1
 
 
-async def test_threat_32_twenty_at_once_reach_the_backend_once(gateway: Any) -> None:
+async def test_threat_32_twenty_concurrent_calls_reach_the_backend_once(gateway: Any) -> None:
     calls = [asyncio.create_task(gateway.call("sandbox_write", {"gate": "g"}, KEY)) for _ in range(20)]
     await sandbox.gate("g:begun").wait()
     sandbox.gate("g").set()
@@ -31,7 +31,7 @@ async def test_threat_32_twenty_at_once_reach_the_backend_once(gateway: Any) -> 
     assert all(envelope == envelopes[0] for envelope in envelopes)
 
 
-async def test_threat_32_the_first_caller_may_leave_while_another_waits(gateway: Any) -> None:
+async def test_threat_32_first_caller_can_disconnect_while_another_waits(gateway: Any) -> None:
     first = asyncio.create_task(gateway.call("sandbox_write", {"gate": "g"}, KEY))
     await sandbox.gate("g:begun").wait()
     second = asyncio.create_task(gateway.call("sandbox_write", {"gate": "g"}, KEY))
@@ -40,7 +40,7 @@ async def test_threat_32_the_first_caller_may_leave_while_another_waits(gateway:
     assert _envelope(await second)["output"]["count"] == 1
 
 
-async def test_threat_32_other_arguments_under_the_same_key_are_refused(gateway: Any) -> None:
+async def test_threat_32_different_arguments_under_the_same_key_are_rejected(gateway: Any) -> None:
     await gateway.call("sandbox_write", {"value": 1}, KEY)
     for arguments, meta in (({"value": 2}, KEY), ({"value": 1}, {**KEY, "dryRun": True})):
         error = (await gateway.call("sandbox_write", arguments, meta))["error"]
@@ -49,21 +49,21 @@ async def test_threat_32_other_arguments_under_the_same_key_are_refused(gateway:
     assert len(sandbox.written) == 1
 
 
-async def test_threat_32_neither_another_user_nor_another_tenant_gets_the_answer(gateway: Any) -> None:
+async def test_threat_32_another_user_or_tenant_does_not_get_the_stored_answer(gateway: Any) -> None:
     await gateway.call("sandbox_write", {"value": 1}, KEY)
     for tenant in ("default", "other"):
-        someone = gateway.as_(await gateway.new_key(tenant, "mallory"))
-        await someone.call("sandbox_write", {"value": 1}, KEY)
+        mallory = gateway.as_(await gateway.new_key(tenant, "mallory"))
+        await mallory.call("sandbox_write", {"value": 1}, KEY)
     assert len(sandbox.written) == 3
     assert len({request.idempotency_key for request in sandbox.written}) == 3
 
 
-async def test_threat_32_a_crash_between_call_and_answer_asks_again_under_the_same_key(serving: Any) -> None:
+async def test_threat_32_call_interrupted_by_a_crash_runs_again_under_the_same_key(serving: Any) -> None:
     async with serving() as gateway:
         await gateway.call("sandbox_write", {"value": 1}, KEY)
         key = gateway.key
-        store = gateway.house.stores.store("default", "gox", None)
-        async with store.transaction() as connection:  # as a process leaves it that dies before it knows the answer
+        store = gateway.app.stores.store("default", "gox", None)
+        async with store.transaction() as connection:  # the state after a crash before the answer was stored
             await connection.exec_driver_sql("UPDATE idempotency SET answer = NULL")
     async with serving() as gateway:
         _envelope(await gateway.as_(key).call("sandbox_write", {"value": 1}, KEY))
@@ -72,15 +72,15 @@ async def test_threat_32_a_crash_between_call_and_answer_asks_again_under_the_sa
     assert first.idempotency_key == second.idempotency_key is not None
 
 
-async def test_a_failure_is_not_kept_so_the_same_key_may_try_again(gateway: Any) -> None:
+async def test_failure_is_not_stored_so_the_same_key_can_be_retried(gateway: Any) -> None:
     answer = await gateway.call("sandbox_write", {"fails": 1}, KEY)
     assert answer["error"]["data"]["code"] == "INTERNAL_ERROR"
     assert _envelope(await gateway.call("sandbox_write", {"fails": 1}, KEY))["output"]["count"] == 2
 
 
-async def test_a_key_is_forgotten_after_a_day(gateway: Any) -> None:
+async def test_key_expires_after_a_day(gateway: Any) -> None:
     await gateway.call("sandbox_write", {"value": 1}, KEY)
-    store = gateway.house.stores.store("default", "gox", None)
+    store = gateway.app.stores.store("default", "gox", None)
     async with store.transaction() as connection:
         await connection.exec_driver_sql("UPDATE idempotency SET made_at = made_at - 86401")
     await gateway.call("sandbox_write", {"value": 2}, KEY)
@@ -88,12 +88,12 @@ async def test_a_key_is_forgotten_after_a_day(gateway: Any) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, 5, ["k"]])
-async def test_what_is_no_key_is_refused(gateway: Any, key: Any) -> None:
+async def test_invalid_key_is_rejected(gateway: Any, key: Any) -> None:
     error = (await gateway.call("sandbox_write", {}, {"idempotencyKey": key}))["error"]
     assert error["data"]["code"] == "VALIDATION_ERROR"
     assert sandbox.written == []
 
 
-async def test_reads_take_no_notice_of_a_key(gateway: Any) -> None:
+async def test_read_actions_ignore_the_key(gateway: Any) -> None:
     runs = {_envelope(await gateway.call("core_ping", {}, KEY))["runId"] for _ in range(2)}
     assert len(runs) == 2

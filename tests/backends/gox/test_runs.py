@@ -1,4 +1,4 @@
-"""Envelopes, the metadata of requests, and the log of runs with its resources."""
+"""Result envelopes, request metadata, and the run log with its resources."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ async def _runs(gateway: Any) -> list[Json]:
     return json.loads(answer["result"]["contents"][0]["text"])["runs"]
 
 
-async def test_the_envelope_is_structured_and_repeated_as_text(gateway: Any) -> None:
+async def test_envelope_is_returned_as_structured_content_and_as_text(gateway: Any) -> None:
     result = (await gateway.call("sandbox_write", {}))["result"]
     envelope = result["structuredContent"]
     assert envelope["output"] == {"count": 1, "diffSummary": "wrote 1"}
@@ -35,7 +35,7 @@ async def test_a_read_has_no_diff(gateway: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "meaning"),
+    ("value", "parsed"),
     [
         (True, True),
         ("true", True),
@@ -47,14 +47,16 @@ async def test_a_read_has_no_diff(gateway: Any) -> None:
         (1, False),
     ],
 )
-async def test_flags_may_be_words_as_go_reads_them(gateway: Any, word: Any, meaning: bool) -> None:
-    await gateway.call("sandbox_write", {}, {"dryRun": word, "approved": word, "actor": "ann", "correlationId": "c-1"})
+async def test_flags_accept_the_boolean_strings_of_go(gateway: Any, value: Any, parsed: bool) -> None:
+    await gateway.call(
+        "sandbox_write", {}, {"dryRun": value, "approved": value, "actor": "ann", "correlationId": "c-1"}
+    )
     request = sandbox.written[0]
-    assert (request.dry_run, request.approved) == (meaning, meaning)
+    assert (request.dry_run, request.approved) == (parsed, parsed)
     assert (request.actor, request.correlation_id) == ("ann", "c-1")
 
 
-async def test_every_action_that_starts_leaves_a_record_newest_first(gateway: Any) -> None:
+async def test_every_started_action_has_a_record_and_records_are_newest_first(gateway: Any) -> None:
     written = await gateway.call("sandbox_write", {}, {"correlationId": "c-2"})
     await gateway.call("sandbox_fail", {"kind": "not_found"})
     failed, succeeded = await _runs(gateway)
@@ -62,28 +64,33 @@ async def test_every_action_that_starts_leaves_a_record_newest_first(gateway: An
     assert succeeded["runId"] == written["result"]["structuredContent"]["runId"]
     wanted = {"correlationId": "c-2", "type": "action", "name": "sandbox.write", "status": "succeeded"}
     assert {**wanted, "diffSummary": "wrote 1"}.items() <= succeeded.items()
-    wanted = {"status": "failed", "errorCode": "NOT_FOUND", "errorMessage": "as asked: not_found", "diffSummary": ""}
+    wanted = {
+        "status": "failed",
+        "errorCode": "NOT_FOUND",
+        "errorMessage": "requested fault: not_found",
+        "diffSummary": "",
+    }
     assert wanted.items() <= failed.items()
     one = await _read(gateway, f"gox://runs/{failed['runId']}")
     assert json.loads(one["result"]["contents"][0]["text"]) == failed
     assert one["result"]["contents"][0]["mimeType"] == "application/json"
 
 
-async def test_what_is_refused_before_it_starts_leaves_none(gateway: Any) -> None:
+async def test_call_rejected_before_it_starts_has_no_record(gateway: Any) -> None:
     await gateway.call("sandbox_fail", {"kind": 5})
     await gateway.call("sandbox_nothing", {})
-    powerless = gateway.as_(await gateway.new_key(scopes=("mcp:list", "mcp:call")))
-    await powerless.call("sandbox_write", {})
+    reader = gateway.as_(await gateway.new_key(scopes=("mcp:list", "mcp:call")))
+    await reader.call("sandbox_write", {})
     assert await _runs(gateway) == []
 
 
-async def test_a_defect_ends_its_record_too(gateway: Any) -> None:
+async def test_unexpected_exception_marks_the_record_as_failed(gateway: Any) -> None:
     await gateway.call("sandbox_fail", {"kind": "defect"})
     (run,) = await _runs(gateway)
     assert (run["status"], run["errorCode"]) == ("failed", "INTERNAL_ERROR")
 
 
-async def test_a_call_that_is_cancelled_ends_its_record(gateway: Any) -> None:
+async def test_cancelled_call_marks_the_record_as_canceled(gateway: Any) -> None:
     calling = asyncio.create_task(gateway.call("sandbox_write", {"gate": "g"}))
     await sandbox.gate("g:begun").wait()
     calling.cancel()
@@ -92,21 +99,21 @@ async def test_a_call_that_is_cancelled_ends_its_record(gateway: Any) -> None:
     assert run["status"] == "canceled"
 
 
-async def test_what_ran_when_the_process_died_has_failed(serving: Any) -> None:
+async def test_run_interrupted_by_a_process_kill_is_marked_as_failed(serving: Any) -> None:
     async with serving() as gateway:
         await gateway.call("sandbox_write", {})
-        store = gateway.house.stores.store("default", "gox", None)
-        async with store.transaction() as connection:  # as a process leaves it that is killed in mid-call
+        store = gateway.app.stores.store("default", "gox", None)
+        async with store.transaction() as connection:  # the state after a kill during the call
             await connection.exec_driver_sql("UPDATE runs SET status = 'running', ended_at = NULL")
     async with serving() as gateway:
         (run,) = await _runs(gateway)
         assert (run["status"], run["errorMessage"]) == ("failed", "The gateway stopped while this ran.")
 
 
-async def test_old_records_are_forgotten(serving: Any) -> None:
+async def test_old_records_are_deleted(serving: Any) -> None:
     async with serving() as gateway:
         await gateway.call("sandbox_write", {})
-        store = gateway.house.stores.store("default", "gox", None)
+        store = gateway.app.stores.store("default", "gox", None)
         async with store.transaction() as connection:
             await connection.exec_driver_sql("UPDATE runs SET ended_at = '2020-01-01T00:00:00.000000000Z'")
     async with serving() as gateway:
@@ -136,7 +143,7 @@ async def test_an_unknown_resource_is_not_found(gateway: Any, uri: str) -> None:
     assert answer["error"]["data"]["uri"] == uri
 
 
-async def test_tenants_have_logs_of_their_own(gateway: Any) -> None:
+async def test_each_tenant_has_its_own_run_log(gateway: Any) -> None:
     other = gateway.as_(await gateway.new_key("other"))
     run_id = (await gateway.call("core_ping", {}))["result"]["structuredContent"]["runId"]
     assert await _runs(other) == []

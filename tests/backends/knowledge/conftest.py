@@ -1,4 +1,7 @@
-"""One gateway with the knowledge backend alone, a fresh tenant for each test, and every answer held to its schema."""
+"""Fixtures: one gateway with only the knowledge backend, and a client in a new tenant for each test.
+
+The client validates every tool result against the tool's output schema.
+"""
 
 import asyncio
 import itertools
@@ -20,48 +23,48 @@ Json = dict[str, Any]
 TENANTS = 600
 
 
-class Served:
-    """A gateway on a thread and loop of its own, so that tests with loops of theirs can share it."""
+class GatewayThread:
+    """A gateway in its own thread and event loop, shared by tests that each run their own loop."""
 
-    def __init__(self, folder: Any, **more: Any) -> None:
+    def __init__(self, folder: Any, **settings: Any) -> None:
         self._folder = folder
-        self._more = more
+        self._settings = settings
         self._ready: Future[Running] = Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
         self._thread.start()
         self.gateway = self._ready.result(timeout=60)
 
     async def _serve(self) -> None:
-        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         settings: Json = {
             "backends": {"knowledge": {"module": "backends.knowledge"}},
             "limits": {"calls": "1000000/minute"},
             "tenants": {name: {} for name in ("default", *(f"t{n}" for n in range(TENANTS)))},
-            **self._more,
+            **self._settings,
         }
         try:
             async with run_gateway(self._folder, **settings) as gateway:
                 self._ready.set_result(gateway)
-                await self._over.wait()
+                await self._stop.wait()
         except BaseException as exc:
             if not self._ready.done():
                 self._ready.set_exception(exc)
             raise
 
     async def key(self, tenant: str, subject: str) -> str:
-        made = asyncio.run_coroutine_threadsafe(self.gateway.new_key(tenant, subject), self._loop)
-        return await asyncio.wrap_future(made)
+        created = asyncio.run_coroutine_threadsafe(self.gateway.new_key(tenant, subject), self._loop)
+        return await asyncio.wrap_future(created)
 
     def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._over.set)
+        self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
 
 @dataclass(frozen=True)
-class Memory:
-    """One caller's hand on the memory."""
+class MemoryClient:
+    """A client of the knowledge backend with the credentials of one caller."""
 
-    served: Served
+    gateway_thread: GatewayThread
     http: httpx.AsyncClient
     url: str
     tenant: str
@@ -70,15 +73,15 @@ class Memory:
 
     @property
     def gateway(self) -> Running:
-        return self.served.gateway.as_(self.key)
+        return self.gateway_thread.gateway.as_(self.key)
 
     async def post(self, method: str, params: Json | None = None) -> Json:
-        """The JSON-RPC answer to one request of 2026-07-28."""
+        """Send one request of protocol version 2026-07-28 and return the JSON-RPC response."""
         return (await self.http.post(self.url, **self._request(method, params or {}))).json()
 
     @asynccontextmanager
     async def stream(self, method: str, params: Json) -> AsyncIterator[AsyncIterator[Json]]:
-        """The messages that one request is answered with, as they come."""
+        """Send a request and yield the messages of its event stream."""
         async with self.http.stream("POST", self.url, **self._request(method, params)) as response:
             yield (json.loads(line[5:]) async for line in response.aiter_lines() if line.startswith("data:"))
 
@@ -100,7 +103,7 @@ class Memory:
         return {"json": body, "headers": headers}
 
     async def result(self, tool: str, arguments: Json, meta: Json | None = None) -> Json:
-        """The whole result of a call."""
+        """Call a tool and return the complete result."""
         answer = await self.post(
             "tools/call", {"name": f"knowledge_{tool}", "arguments": arguments, "_meta": meta or {}}
         )
@@ -110,7 +113,7 @@ class Memory:
         return result
 
     async def __call__(self, tool: str, **arguments: Any) -> Json:
-        """What a call that succeeds answers, structured."""
+        """Call a tool that must succeed and return its structured content."""
         result = await self.result(tool, arguments)
         assert not result["isError"], result
         (text, resource) = result["content"]
@@ -120,7 +123,7 @@ class Memory:
         return result["structuredContent"]
 
     async def error(self, tool: str, **arguments: Any) -> Json:
-        """The error object of a call that fails."""
+        """Call a tool that must fail and return its error object."""
         result = await self.result(tool, arguments)
         assert result["isError"], result
         assert result["content"][0]["text"] == result["structuredContent"]["error"]["message"]
@@ -137,7 +140,7 @@ class Memory:
         return body
 
     async def pages(self, tool: str, **arguments: Any) -> list[list[Json]]:
-        """Every page of a search, to its end."""
+        """Return all pages of a search."""
         page = await self(tool, **arguments)
         found = [page["items"]]
         while page["next_cursor"] is not None:
@@ -148,13 +151,13 @@ class Memory:
     async def contents(self, **arguments: Any) -> list[str]:
         return [item["content"] for item in (await self("query", **arguments))["items"]]
 
-    async def as_subject(self, subject: str) -> "Memory":
-        return replace(self, key=await self.served.key(self.tenant, subject))
+    async def as_subject(self, subject: str) -> "MemoryClient":
+        return replace(self, key=await self.gateway_thread.key(self.tenant, subject))
 
-    async def elsewhere(self) -> "Memory":
-        """Somebody of the same name in another tenant."""
+    async def in_other_tenant(self) -> "MemoryClient":
+        """Return a client with the same subject in a new tenant."""
         tenant = f"t{next(_numbers)}"
-        return replace(self, tenant=tenant, key=await self.served.key(tenant, "alice"))
+        return replace(self, tenant=tenant, key=await self.gateway_thread.key(tenant, "alice"))
 
     async def _check(self, tool: str, structured: Json) -> None:
         if not self.schemas:
@@ -167,22 +170,24 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    served = Served(tmp_path_factory.mktemp("knowledge"))
-    yield served
-    served.close()
+def gateway_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayThread]:
+    gateway_thread = GatewayThread(tmp_path_factory.mktemp("knowledge"))
+    yield gateway_thread
+    gateway_thread.close()
 
 
 @pytest.fixture
-async def memory(served: Served) -> AsyncIterator[Memory]:
-    async with remembering(served) as memory:
+async def memory(gateway_thread: GatewayThread) -> AsyncIterator[MemoryClient]:
+    async with new_tenant_client(gateway_thread) as memory:
         yield memory
 
 
 @asynccontextmanager
-async def remembering(served: Served) -> AsyncIterator[Memory]:
-    """A fresh tenant's."""
+async def new_tenant_client(gateway_thread: GatewayThread) -> AsyncIterator[MemoryClient]:
+    """Yield a client in a new tenant."""
     tenant = f"t{next(_numbers)}"
-    # Nothing here is encrypted, and reading the machine's certificates takes longer than a call.
+    # The gateway serves plain HTTP; loading the system certificates would take longer than a call.
     async with httpx.AsyncClient(timeout=30, verify=False) as http:
-        yield Memory(served, http, served.gateway.url, tenant, await served.key(tenant, "alice"))
+        yield MemoryClient(
+            gateway_thread, http, gateway_thread.gateway.url, tenant, await gateway_thread.key(tenant, "alice")
+        )

@@ -1,4 +1,4 @@
-"""`gatehouse serve` for a process that is to be killed. It imports little, since each such process imports it anew."""
+"""Runs `gatehouse serve` in a subprocess that a test kills. Imports little: each subprocess imports it again."""
 
 import os
 import sys

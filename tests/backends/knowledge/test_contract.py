@@ -1,4 +1,4 @@
-"""The acceptance criteria of the contract, from the SDK's client in both eras, and from one that reads only text."""
+"""Acceptance criteria of the contract with the SDK client in both protocol eras."""
 
 import json
 from typing import Any
@@ -10,8 +10,8 @@ from mcp.types import EmbeddedResource, TextContent, TextResourceContents
 SEED_TOOLS = ("store", "update", "query", "delete", "relate", "query_graph", "undo", "history")
 
 
-async def eight(client: Any) -> dict[str, Any]:
-    """One successful call of each of the eight tools."""
+async def call_seed_tools(client: Any) -> dict[str, Any]:
+    """Call each of the eight seed tools once, successfully."""
     done: dict[str, Any] = {}
 
     async def call(tool: str, **arguments: Any) -> Any:
@@ -19,21 +19,23 @@ async def eight(client: Any) -> dict[str, Any]:
         assert not done[tool].is_error, done[tool]
         return done[tool].structured_content
 
-    made = await call("store", topic="deployment", content="Use blue-green deploys.", confidence=0.92)
-    await call("update", id=made["id"], content="Use canary deploys.")
+    created = await call("store", topic="deployment", content="Use blue-green deploys.", confidence=0.92)
+    await call("update", id=created["id"], content="Use canary deploys.")
     await call("query", topic="deployment")
     await call("relate", subject="deployment", predicate="runs_on", object="kubernetes")
     await call("query_graph", subject="deployment")
-    await call("delete", id=made["id"])
+    await call("delete", id=created["id"])
     await call("undo")
     await call("history")
     return done
 
 
-async def test_us_002_001_every_tool_answers_structured_output_that_fits_its_schema(memory: Any, era: str) -> None:
+async def test_us_002_001_every_tool_returns_structured_content_matching_its_output_schema(
+    memory: Any, era: str
+) -> None:
     async with memory.gateway.client(era) as client:
         listed = {tool.name: tool for tool in (await client.list_tools()).tools}
-        results = await eight(client)
+        results = await call_seed_tools(client)
     assert set(results) == set(SEED_TOOLS)
     for name, result in results.items():
         tool = listed[f"knowledge_{name}"]
@@ -42,9 +44,9 @@ async def test_us_002_001_every_tool_answers_structured_output_that_fits_its_sch
         jsonschema_rs.validator_for(tool.output_schema).validate(result.structured_content)
 
 
-async def test_us_002_001_every_result_has_a_sentence_and_the_data_as_a_resource(memory: Any, era: str) -> None:
+async def test_us_002_001_every_result_has_a_text_summary_and_an_embedded_resource(memory: Any, era: str) -> None:
     async with memory.gateway.client(era) as client:
-        for result in (await eight(client)).values():
+        for result in (await call_seed_tools(client)).values():
             text, block = result.content
             assert isinstance(text, TextContent)
             assert text.text
@@ -55,7 +57,7 @@ async def test_us_002_001_every_result_has_a_sentence_and_the_data_as_a_resource
             assert json.loads(block.resource.text) == result.structured_content
 
 
-async def test_us_002_001_the_query_of_the_contract_answers_as_the_contract_shows(memory: Any, era: str) -> None:
+async def test_us_002_001_query_returns_the_example_result_of_the_contract(memory: Any, era: str) -> None:
     await memory("store", topic="deployment", content="Use blue-green deploys.", confidence=0.92)
     await memory("store", topic="deployment rollback", content="Rollback within 5 min.", confidence=0.85)
     async with memory.gateway.client(era) as client:
@@ -69,26 +71,26 @@ async def test_us_002_001_the_query_of_the_contract_answers_as_the_contract_show
     assert body["next_cursor"] is None
 
 
-async def test_us_002_001_a_client_that_reads_only_text_can_do_the_whole_journey(memory: Any, era: str) -> None:
+async def test_us_002_001_text_only_client_can_store_query_update_and_undo(memory: Any, era: str) -> None:
     async with memory.gateway.client(era) as client:
 
-        async def said(tool: str, **arguments: Any) -> str:
+        async def call_text(tool: str, **arguments: Any) -> str:
             return (await client.call_tool(f"knowledge_{tool}", arguments)).content[0].text
 
-        id_ = (await said("store", topic="deployment", content="Use blue-green deploys.")).split()[-1].rstrip(".")
-        found = await said("query", topic="deployment")
+        id_ = (await call_text("store", topic="deployment", content="Use blue-green deploys.")).split()[-1].rstrip(".")
+        found = await call_text("query", topic="deployment")
         assert id_ in found
         assert "Use blue-green deploys." in found
-        await said("update", id=id_, content="Use canary deploys.")
-        assert "Use canary deploys." in await said("query", topic="canary")
-        assert "UPDATE" in await said("history")
-        assert "Reverted 1 transaction" in await said("undo")
-        assert "Use blue-green deploys." in await said("query", topic="deployment")
-        assert await said("undo", actor="nobody") == "Nothing to undo."
-        assert "There is no entry" in await said("delete", id="nope")
+        await call_text("update", id=id_, content="Use canary deploys.")
+        assert "Use canary deploys." in await call_text("query", topic="canary")
+        assert "UPDATE" in await call_text("history")
+        assert "Reverted 1 transaction" in await call_text("undo")
+        assert "Use blue-green deploys." in await call_text("query", topic="deployment")
+        assert await call_text("undo", actor="nobody") == "Nothing to undo."
+        assert "There is no entry" in await call_text("delete", id="nope")
 
 
-async def test_us_002_001_tools_say_what_they_do_to_the_memory(memory: Any, era: str) -> None:
+async def test_us_002_001_tool_annotations_mark_read_only_and_destructive_tools(memory: Any, era: str) -> None:
     async with memory.gateway.client(era) as client:
         hints = {tool.name.removeprefix("knowledge_"): tool.annotations for tool in (await client.list_tools()).tools}
     reading = {name for name, hint in hints.items() if hint.read_only_hint}
@@ -97,7 +99,7 @@ async def test_us_002_001_tools_say_what_they_do_to_the_memory(memory: Any, era:
     assert destructive == {"delete", "undo", "merge_entities", "resolve_conflict"}
 
 
-async def test_us_002_002_a_failure_is_readable_by_the_sdk_client(memory: Any, era: str) -> None:
+async def test_us_002_002_sdk_client_receives_structured_error(memory: Any, era: str) -> None:
     async with memory.gateway.client(era) as client:
         await client.list_tools()
         result = await client.call_tool("knowledge_store", {"topic": "only a topic"})
@@ -107,7 +109,7 @@ async def test_us_002_002_a_failure_is_readable_by_the_sdk_client(memory: Any, e
     assert result.content[0].text == error["message"]
 
 
-async def test_us_002_003_the_three_resources_are_listed_with_all_they_need(memory: Any, era: str) -> None:
+async def test_us_002_003_three_resources_are_listed_with_required_fields(memory: Any, era: str) -> None:
     async with memory.gateway.client(era) as client:
         listed = {str(each.uri): each for each in (await client.list_resources()).resources}
         templates = {each.uri_template for each in (await client.list_resource_templates()).resource_templates}
@@ -121,7 +123,7 @@ async def test_us_002_003_the_three_resources_are_listed_with_all_they_need(memo
     assert "knowledge://entries/{id}" in templates
 
 
-async def test_us_002_003_the_version_is_at_the_top_level_for_who_reads_the_wire(memory: Any) -> None:
+async def test_us_002_003_listed_resources_have_version_at_top_level(memory: Any) -> None:
     listed = (await memory.post("resources/list"))["result"]["resources"]
     assert all(isinstance(each["version"], int) for each in listed)
 
@@ -129,17 +131,17 @@ async def test_us_002_003_the_version_is_at_the_top_level_for_who_reads_the_wire
 @pytest.mark.parametrize(
     "uri", ["knowledge://entries", "knowledge://graph/triples", "knowledge://history/transactions"]
 )
-async def test_us_002_003_a_resource_is_read_page_by_page_to_a_null_cursor(memory: Any, era: str, uri: str) -> None:
+async def test_us_002_003_resource_pages_end_with_a_null_cursor(memory: Any, era: str, uri: str) -> None:
     for n in range(3):
         await memory("store", topic="t", content=str(n))
         await memory("relate", subject=f"s{n}", predicate="p", object="o")
     async with memory.gateway.client(era) as client:
         cursor, pages = "", []
         while cursor is not None:
-            asked = f"{uri}?limit=2" + (f"&cursor={cursor}" if cursor else "")
-            (content,) = (await client.read_resource(asked)).contents
+            page_uri = f"{uri}?limit=2" + (f"&cursor={cursor}" if cursor else "")
+            (content,) = (await client.read_resource(page_uri)).contents
             body = json.loads(content.text)
-            assert body["resource_uri"] == asked
+            assert body["resource_uri"] == page_uri
             assert body["as_of_tx_id"]
             pages.append(body["items"])
             cursor = body["next_cursor"]
@@ -148,7 +150,7 @@ async def test_us_002_003_a_resource_is_read_page_by_page_to_a_null_cursor(memor
     assert all(len(page) == 2 for page in pages[:-1])
 
 
-async def test_us_002_005_the_three_prompts_are_listed_and_complete(memory: Any, era: str) -> None:
+async def test_us_002_005_three_prompts_are_listed_and_use_all_arguments(memory: Any, era: str) -> None:
     async with memory.gateway.client(era) as client:
         listed = {prompt.name: prompt for prompt in (await client.list_prompts()).prompts}
         assert {f"knowledge_{name}" for name in ("ingest-memory", "retrieve-context", "correct-stale-facts")} == set(

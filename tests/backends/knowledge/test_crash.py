@@ -1,4 +1,4 @@
-"""A gateway that is killed in the middle of a change loses nothing that it had answered."""
+"""Crash tests: a killed gateway process loses no acknowledged change."""
 
 import asyncio
 import copy
@@ -21,7 +21,7 @@ from tests.backends.knowledge.serve_subprocess import serve
 
 
 class Killable:
-    """`gatehouse serve` as a process of its own, started again and again on the same data."""
+    """Runs `gatehouse serve` as a subprocess that can be killed and restarted on the same data."""
 
     def __init__(self, folder: Path, memory: Any) -> None:
         with socket.socket() as found:
@@ -30,14 +30,14 @@ class Killable:
         self._base = base
         self._config = folder / "gatehouse.yaml"
         self.memory = replace(memory, url=f"{base}/mcp", tenant="default", key="none", schemas={})
-        given = {
+        settings = {
             "server": {"port": int(base.rpartition(":")[2]), "public_url": base},
             "data_dir": str(folder / "data"),
             "auth": {"mode": "none"},
             "limits": {"calls": "1000000/minute"},
             "backends": {"knowledge": {"module": "backends.knowledge"}},
         }
-        self._config.write_text(yaml.safe_dump(given))
+        self._config.write_text(yaml.safe_dump(settings))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Any]:
@@ -62,23 +62,23 @@ class Killable:
 
 KILLS = 40 if os.environ.get("GATEHOUSE_LONG") == "1" else 2
 
-# Processes of their own that need not import everything anew.
+# The fork server preloads the modules, so that each subprocess starts quickly.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     ["tests.backends.knowledge.serve_subprocess", "gateway.app", "gateway.cli.serve", "backends.knowledge"]
 )
 
 
-async def kill_during(process: Any, driver: Driver, model: Model, chance: random.Random) -> list[Model]:
-    """Kill the gateway at some point of one more op; the models that may be true afterwards."""
-    called = None
-    while called is None:
-        op = random_op(chance)
-        called = await driver.call(model, op)
+async def kill_during(process: Any, driver: Driver, model: Model, rng: random.Random) -> list[Model]:
+    """Kill the gateway during one more operation. Returns the models that are possible afterwards."""
+    tool_call = None
+    while tool_call is None:
+        op = random_op(rng)
+        tool_call = await driver.call(model, op)
     after = copy.deepcopy(model)
     expected = after.apply(op)
-    answer = asyncio.create_task(driver.memory.result(called[0], called[1]))
-    await asyncio.sleep(chance.uniform(0, 0.02))
+    answer = asyncio.create_task(driver.memory.result(tool_call[0], tool_call[1]))
+    await asyncio.sleep(rng.uniform(0, 0.02))
     process.kill()
     try:
         structured = (await answer)["structuredContent"]
@@ -88,24 +88,24 @@ async def kill_during(process: Any, driver: Driver, model: Model, chance: random
     return [after]
 
 
-async def test_after_a_kill_the_memory_has_all_that_was_answered(memory: Any, tmp_path: Path) -> None:
-    chance = random.Random(7)
+async def test_acknowledged_changes_survive_a_process_kill(memory: Any, tmp_path: Path) -> None:
+    rng = random.Random(7)
     killable = Killable(tmp_path, memory)
     driver, possible = Driver(killable.memory), [Model()]
     for _ in range(KILLS):
         async with killable.running() as process:
-            found = await driver.look()
+            found = await driver.read_state()
             (model, *_) = [each for each in possible if (each.now, each.ops) == found]
-            for _ in range(chance.randrange(8, 12)):
-                await driver.step(model, random_op(chance))
-            possible = await kill_during(process, driver, model, chance)
+            for _ in range(rng.randrange(8, 12)):
+                await driver.step(model, random_op(rng))
+            possible = await kill_during(process, driver, model, rng)
     async with killable.running():
-        found = await driver.look()
+        found = await driver.read_state()
         (model, *_) = [each for each in possible if (each.now, each.ops) == found]
         await driver.compare(model)
 
 
-async def test_an_ingestion_goes_on_after_a_kill_and_stores_each_chunk_once(memory: Any, tmp_path: Path) -> None:
+async def test_ingestion_resumes_after_a_process_kill_and_stores_each_chunk_once(memory: Any, tmp_path: Path) -> None:
     killable = Killable(tmp_path, memory)
     text = "\n\n".join(f"Paragraph {n}\n" + "word " * 90 for n in range(400))
     async with killable.running() as process:

@@ -1,4 +1,4 @@
-"""Every code of the contract, with whether trying again may help, and nothing of the inside."""
+"""Tests of error results: every code of the contract, the retryable flag, and no internal details."""
 
 import sqlite3
 from contextlib import closing
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 
-def store_of(memory: Any) -> Path:
-    settings = memory.served.gateway.house.settings
+def store_path(memory: Any) -> Path:
+    settings = memory.gateway_thread.gateway.app.settings
     return settings.files_dir / "stores" / memory.tenant / "knowledge.db"
 
 
@@ -34,7 +34,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("tool", "arguments", "code", "retryable"), ROWS)
-async def test_us_002_002_a_failure_has_a_stable_code_and_says_whether_to_retry(
+async def test_us_002_002_error_has_stable_code_and_retryable_flag(
     memory: Any, tool: str, arguments: Any, code: str, retryable: bool
 ) -> None:
     error = await memory.error(tool, **arguments)
@@ -43,7 +43,7 @@ async def test_us_002_002_a_failure_has_a_stable_code_and_says_whether_to_retry(
     assert error["correlation_id"]
 
 
-async def test_us_002_002_the_sdk_client_reads_every_one_of_them(memory: Any, era: str) -> None:
+async def test_us_002_002_sdk_client_receives_code_and_retryable_flag_of_every_error(memory: Any, era: str) -> None:
     async with memory.gateway.client(era) as client:
         for tool, arguments, code, retryable in ROWS:
             result = await client.call_tool(f"knowledge_{tool}", arguments)
@@ -53,8 +53,8 @@ async def test_us_002_002_the_sdk_client_reads_every_one_of_them(memory: Any, er
             assert result.content[0].text == error["message"]
 
 
-async def test_us_002_002_a_store_that_cannot_be_opened_is_a_dependency_to_retry(memory: Any, era: str) -> None:
-    path = store_of(memory)
+async def test_us_002_002_unreadable_database_is_a_retryable_dependency_error(memory: Any, era: str) -> None:
+    path = store_path(memory)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"this is no database " * 1000)
     async with memory.gateway.client(era) as client:
@@ -62,14 +62,14 @@ async def test_us_002_002_a_store_that_cannot_be_opened_is_a_dependency_to_retry
     assert result.is_error
     error = result.structured_content["error"]
     assert (error["code"], error["retryable"]) == ("dependency", True)
-    # Who reads only text is told the same, and nothing of the inside.
+    # Text-only clients receive the same message, without internal details.
     assert result.content[0].text == error["message"]
     assert str(path.parent) not in str(result)
 
 
-async def test_a_defect_is_internal_and_tells_nothing_of_the_inside(memory: Any) -> None:
+async def test_internal_error_does_not_leak_details(memory: Any) -> None:
     await memory("store", topic="t", content="c")
-    with closing(sqlite3.connect(store_of(memory))) as connection:
+    with closing(sqlite3.connect(store_path(memory))) as connection:
         connection.execute("UPDATE entries SET tags = 'no JSON'")
         connection.commit()
     error = await memory.error("query")
@@ -77,7 +77,7 @@ async def test_a_defect_is_internal_and_tells_nothing_of_the_inside(memory: Any)
     assert not any(word in str(error) for word in ("JSON", "sqlite", "Traceback", "Expecting", "tags"))
 
 
-async def test_a_required_confidence_is_a_policy(start: Any) -> None:
+async def test_confidence_below_the_minimum_is_a_policy_error(start: Any) -> None:
     backend = {"module": "backends.knowledge", "options": {"min_confidence": 0.5}}
     async with start(backends={"knowledge": backend}) as gateway:
 

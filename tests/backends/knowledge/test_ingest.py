@@ -1,4 +1,4 @@
-"""Ingestion: chunks become entries, known ones are skipped, large texts go on in the background."""
+"""Tests of ingestion: chunks become entries, duplicates are skipped, large texts run in the background."""
 
 import asyncio
 from typing import Any
@@ -10,13 +10,13 @@ def text_of(paragraphs: int, word: str = "lorem") -> str:
     return "\n\n".join(f"Paragraph {n} of {word}\n" + f"{word} " * 60 for n in range(paragraphs))
 
 
-async def finished(memory: Any, task: Any) -> Any:
+async def wait_until_finished(memory: Any, task: Any) -> Any:
     while task["status"] in ("pending", "processing"):
         task = await memory("ingestion_status", task_id=task["task_id"])
     return task
 
 
-async def test_a_short_text_is_taken_in_at_once_and_undone_in_one_step(memory: Any) -> None:
+async def test_short_text_is_ingested_synchronously_and_undone_in_one_step(memory: Any) -> None:
     task = await memory("ingest", content=text_of(5), source="notes.md", tags=["notes"], confidence=0.8)
     assert (task["status"], task["total"], task["stored"], task["skipped"]) == ("completed", 5, 5, 0)
     items = (await memory("query", tags=["ingested", "notes"]))["items"]
@@ -26,38 +26,38 @@ async def test_a_short_text_is_taken_in_at_once_and_undone_in_one_step(memory: A
     assert await memory.contents() == []
 
 
-async def test_what_is_known_word_for_word_is_skipped(memory: Any) -> None:
+async def test_exact_duplicate_chunks_are_skipped(memory: Any) -> None:
     await memory("ingest", content=text_of(3))
     again = await memory("ingest", content=text_of(4) + "\n\n" + text_of(4))
     assert (again["stored"], again["skipped"]) == (1, 7)
     assert len(await memory.contents()) == 4
 
 
-async def test_a_large_text_goes_on_in_the_background(memory: Any) -> None:
+async def test_large_text_is_ingested_in_the_background(memory: Any) -> None:
     task = await memory("ingest", content=text_of(90), topic="book")
     assert task["status"] in ("pending", "processing")
-    task = await finished(memory, task)
+    task = await wait_until_finished(memory, task)
     assert (task["status"], task["processed"], task["stored"]) == ("completed", 90, 90)
     assert len(await memory.contents(topic="book", limit=200)) == 90
     assert (await memory.read(f"knowledge://ingestions/{task['task_id']}"))["items"] == [task]
 
 
-async def test_a_caller_may_wait_and_hears_of_the_progress(memory: Any, era: str) -> None:
-    heard: list[tuple[float, float | None]] = []
+async def test_waiting_caller_receives_progress(memory: Any, era: str) -> None:
+    received: list[tuple[float, float | None]] = []
 
     async def progress(done: float, total: float | None, message: str | None) -> None:
-        heard.append((done, total))
+        received.append((done, total))
 
     async with memory.gateway.client(era) as client:
         result = await client.call_tool(
             "knowledge_ingest", {"content": text_of(50, era), "wait": True}, progress_callback=progress
         )
     assert result.structured_content["status"] == "completed"
-    assert heard[-1] == (50, 50)
-    assert [done for done, _ in heard] == sorted({done for done, _ in heard})
+    assert received[-1] == (50, 50)
+    assert [done for done, _ in received] == sorted({done for done, _ in received})
 
 
-async def test_a_caller_that_leaves_while_it_waits_leaves_nothing_undone(memory: Any) -> None:
+async def test_ingestion_completes_after_the_waiting_caller_disconnects(memory: Any) -> None:
     arguments = {"content": text_of(190), "topic": "left", "wait": True}
     waiting = asyncio.create_task(memory.post("tools/call", {"name": "knowledge_ingest", "arguments": arguments}))
     while not await memory.contents(topic="left"):
@@ -68,17 +68,17 @@ async def test_a_caller_that_leaves_while_it_waits_leaves_nothing_undone(memory:
             await asyncio.sleep(0)
 
 
-async def test_a_text_over_the_limit_is_refused(memory: Any) -> None:
+async def test_text_over_the_size_limit_is_rejected(memory: Any) -> None:
     error = await memory.error("ingest", content="ä" * 450_001)
     assert (error["code"], error["max_bytes"]) == ("validation", 900_000)
 
 
-async def test_a_bad_validity_is_refused_before_anything_starts(memory: Any) -> None:
+async def test_invalid_validity_is_rejected_before_ingestion_starts(memory: Any) -> None:
     assert (await memory.error("ingest", content=text_of(90), valid_to="soon"))["code"] == "validation"
 
 
 @pytest.mark.parametrize("content", ["", " \n\n \t"])
-async def test_a_blank_text_is_refused(memory: Any, content: str) -> None:
+async def test_blank_text_is_rejected(memory: Any, content: str) -> None:
     assert (await memory.error("ingest", content=content))["code"] == "policy"
 
 

@@ -1,17 +1,17 @@
-"""What holds of a memory in SQLite holds of one in PostgreSQL: the same tests, through a gateway on that database."""
+"""Runs the same tests against a gateway on PostgreSQL."""
 
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.backends.knowledge.conftest import Memory, Served, remembering
+from tests.backends.knowledge.conftest import GatewayThread, MemoryClient, new_tenant_client
 from tests.backends.knowledge.test_entries import *  # noqa: F403
 from tests.backends.knowledge.test_graph import *  # noqa: F403
 from tests.backends.knowledge.test_reference_model import (  # noqa: F401
-    agrees,
-    test_of_many_who_state_contradicting_facts_one_is_written,
-    test_of_two_writers_of_one_version_only_one_wins,
-    test_sixteen_writers_lose_nothing,
+    check_against_model,
+    test_only_one_concurrent_update_of_the_same_version_succeeds,
+    test_only_one_of_concurrent_contradicting_facts_is_written,
+    test_sixteen_concurrent_writers_lose_no_changes,
 )
 from tests.backends.knowledge.test_search import *  # noqa: F403
 from tests.backends.knowledge.test_tenants import *  # noqa: F403
@@ -19,17 +19,17 @@ from tests.backends.knowledge.test_undo import *  # noqa: F403
 
 
 @pytest.fixture(scope="session")
-def served_by_postgres(tmp_path_factory: pytest.TempPathFactory, postgres: str) -> Iterator[Served]:
-    served = Served(tmp_path_factory.mktemp("knowledge"), database={"url": postgres})
-    yield served
-    served.close()
+def postgres_gateway_thread(tmp_path_factory: pytest.TempPathFactory, postgres: str) -> Iterator[GatewayThread]:
+    gateway_thread = GatewayThread(tmp_path_factory.mktemp("knowledge"), database={"url": postgres})
+    yield gateway_thread
+    gateway_thread.close()
 
 
 @pytest.fixture
-async def memory(served_by_postgres: Served) -> AsyncIterator[Memory]:
-    async with remembering(served_by_postgres) as memory:
+async def memory(postgres_gateway_thread: GatewayThread) -> AsyncIterator[MemoryClient]:
+    async with new_tenant_client(postgres_gateway_thread) as memory:
         yield memory
 
 
-async def test_the_memory_agrees_with_a_simple_model(memory: Memory) -> None:
-    await agrees(memory, 4)
+async def test_random_operations_match_the_reference_model(memory: MemoryClient) -> None:
+    await check_against_model(memory, 4)

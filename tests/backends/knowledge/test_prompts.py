@@ -1,4 +1,4 @@
-"""Prompts: complete instructions, made from their arguments, that write nothing by themselves."""
+"""Tests of prompts: they contain their arguments, are complete, and write nothing."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ async def prompt(memory: Any, name: str, **arguments: str) -> str:
     return message["content"]["text"]
 
 
-async def test_arguments_are_in_the_text_word_for_word(memory: Any) -> None:
+async def test_prompt_contains_its_arguments_verbatim(memory: Any) -> None:
     text = await prompt(memory, "ingest-memory", text="The sky {is} blue.\n%s", topic='a "quoted" topic', source="me")
     assert "The sky {is} blue.\n%s" in text
     assert '"a \\"quoted\\" topic"' in text
@@ -26,7 +26,7 @@ async def test_arguments_are_in_the_text_word_for_word(memory: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["ingest-memory", "retrieve-context", "correct-stale-facts"])
-async def test_the_text_is_complete_without_the_optional_arguments(memory: Any, name: str) -> None:
+async def test_prompt_is_complete_without_optional_arguments(memory: Any, name: str) -> None:
     text = await prompt(memory, name, topic="t")
     assert "None" not in text
     assert "{" not in text
@@ -34,20 +34,20 @@ async def test_the_text_is_complete_without_the_optional_arguments(memory: Any, 
     assert "changes nothing" in text
 
 
-async def test_a_prompt_writes_nothing_and_reading_asks_for_no_writing_tool(memory: Any) -> None:
+async def test_retrieve_prompt_names_no_writing_tool_and_writes_nothing(memory: Any) -> None:
     text = await prompt(memory, "retrieve-context", topic="t")
     assert not any(f"`{tool}`" in text for tool in WRITING)
     assert (await memory("history"))["items"] == []
 
 
-async def test_bad_arguments_are_refused_with_their_names(memory: Any) -> None:
+async def test_invalid_arguments_are_rejected_by_name(memory: Any) -> None:
     for arguments, path in (({}, "topic"), ({"topic": " "}, "topic"), ({"topic": "t", "topics": "u"}, "topics")):
         answer = await memory.post("prompts/get", {"name": "knowledge_retrieve-context", "arguments": arguments})
         assert answer["error"]["data"]["code"] == "validation"
         assert answer["error"]["data"]["validation_path"] == f"input.{path}"
 
 
-async def test_known_topics_complete(memory: Any) -> None:
+async def test_completion_suggests_known_topics(memory: Any) -> None:
     for topic in ("Deployment", "deploy keys", "rollback", "Deployment"):
         await memory("store", topic=topic, content="c")
     gone = await memory("store", topic="deprecated", content="c")

@@ -1,12 +1,12 @@
-"""Resources: lists in pages, single things by address, and nothing that is not there."""
+"""Tests of resources: paged lists, single items, and unknown URIs."""
 
 from typing import Any
 
 import pytest
 
 
-async def test_a_list_is_read_in_pages_newest_first(memory: Any) -> None:
-    made = [(await memory("store", topic="t", content=str(n)))["id"] for n in range(5)]
+async def test_list_is_paged_newest_first(memory: Any) -> None:
+    created = [(await memory("store", topic="t", content=str(n)))["id"] for n in range(5)]
     uri, seen = "knowledge://entries?limit=2", []
     page = await memory.read(uri)
     while True:
@@ -14,10 +14,10 @@ async def test_a_list_is_read_in_pages_newest_first(memory: Any) -> None:
         if page["next_cursor"] is None:
             break
         page = await memory.read(f"{uri}&cursor={page['next_cursor']}")
-    assert seen == made[::-1]
+    assert seen == created[::-1]
 
 
-async def test_a_read_says_which_transaction_it_has_seen(memory: Any) -> None:
+async def test_read_reports_the_newest_visible_transaction(memory: Any) -> None:
     assert (await memory.read("knowledge://entries"))["as_of_tx_id"] is None
     await memory("store", topic="t", content="c")
     (newest,) = (await memory.read("knowledge://history/transactions"))["items"]
@@ -28,7 +28,7 @@ async def test_a_read_says_which_transaction_it_has_seen(memory: Any) -> None:
     assert items[0]["op"] == "REVERT"
 
 
-async def test_lists_of_transactions_leave_the_snapshots_out_and_one_has_them(memory: Any) -> None:
+async def test_transaction_list_omits_snapshots_and_single_transaction_has_them(memory: Any) -> None:
     await memory("store", topic="t", content="c")
     (item,) = (await memory.read("knowledge://history/transactions"))["items"]
     assert not {"before_snapshot", "after_snapshot"} & set(item)
@@ -36,7 +36,7 @@ async def test_lists_of_transactions_leave_the_snapshots_out_and_one_has_them(me
     assert whole["after_snapshot"]["content"] == "c"
 
 
-async def test_every_kind_of_thing_has_an_address(memory: Any) -> None:
+async def test_every_item_type_is_readable_by_uri(memory: Any) -> None:
     entry = await memory("store", topic="t", content="c")
     triple = await memory("relate", subject="a", predicate="b", object="c")
     entity = await memory("upsert_entity", name="e")
@@ -52,7 +52,7 @@ async def test_every_kind_of_thing_has_an_address(memory: Any) -> None:
         assert body["next_cursor"] is None
 
 
-async def test_the_address_in_a_search_result_reads_the_same_items(memory: Any) -> None:
+async def test_uri_of_a_search_result_lists_the_same_items(memory: Any) -> None:
     await memory("store", topic="deployment", content="one", tags=["a", "b"])
     await memory("store", topic="deployment", content="two", tags=["a"])
     result = await memory.result("query", {"topic": "deployment", "tags": ["a", "b"]})
@@ -65,14 +65,14 @@ async def test_the_address_in_a_search_result_reads_the_same_items(memory: Any) 
     assert len((await memory.read(result["content"][1]["resource"]["uri"]))["items"]) == 1
 
 
-async def test_a_list_shows_what_is_valid_at_any_time(memory: Any) -> None:
+async def test_list_contains_items_of_any_validity(memory: Any) -> None:
     await memory("store", topic="t", content="past", valid_to="2020-01-01")
     assert len((await memory.read("knowledge://entries"))["items"]) == 1
     assert (await memory.read("knowledge://entries?as_of=2021-01-01"))["items"] == []
 
 
 @pytest.mark.parametrize(("limit", "shown"), [("0", 1), ("-5", 1), ("2", 2), ("9999999999999", 3), ("many", 3)])
-async def test_a_limit_is_brought_into_range(memory: Any, limit: str, shown: int) -> None:
+async def test_limit_is_clamped(memory: Any, limit: str, shown: int) -> None:
     for n in range(3):
         await memory("store", topic="t", content=str(n))
     assert len((await memory.read(f"knowledge://entries?limit={limit}"))["items"]) == shown
@@ -91,40 +91,40 @@ async def test_a_limit_is_brought_into_range(memory: Any, limit: str, shown: int
         "knowledge://",
     ],
 )
-async def test_what_is_not_there_is_unknown(memory: Any, uri: str) -> None:
+async def test_unknown_uri_is_not_found(memory: Any, uri: str) -> None:
     answer = await memory.post("resources/read", {"uri": uri})
     assert answer["error"]["code"] == -32602
     assert answer["error"]["data"]["code"] == "not_found"
     assert answer["error"]["data"]["uri"] == uri
 
 
-async def test_a_bad_cursor_is_refused(memory: Any) -> None:
+async def test_invalid_cursor_is_rejected(memory: Any) -> None:
     answer = await memory.post("resources/read", {"uri": "knowledge://entries?cursor=junk"})
     assert answer["error"]["data"]["code"] == "validation"
 
 
-async def test_a_deleted_entry_has_no_address(memory: Any) -> None:
-    made = await memory("store", topic="t", content="c")
-    await memory("delete", id=made["id"])
-    assert "error" in await memory.post("resources/read", {"uri": f"knowledge://entries/{made['id']}"})
+async def test_deleted_entry_is_not_readable(memory: Any) -> None:
+    created = await memory("store", topic="t", content="c")
+    await memory("delete", id=created["id"])
+    assert "error" in await memory.post("resources/read", {"uri": f"knowledge://entries/{created['id']}"})
 
 
 @pytest.mark.parametrize(
-    ("asked", "kind", "told"),
+    ("query", "kind", "message"),
     [
-        ("tags=a&" * 100, "too_large", "at most 64 parts"),
+        ("tags=a&" * 100, "too_large", "at most 64 query parameters"),
         ("topic=" + "%25" * 3000, "invalid_input", "8192"),
     ],
 )
-async def test_an_address_that_asks_too_much_is_refused_with_words(
-    memory: Any, asked: str, kind: str, told: str
+async def test_uri_with_too_many_parameters_or_too_long_is_rejected_with_a_message(
+    memory: Any, query: str, kind: str, message: str
 ) -> None:
-    answer = await memory.post("resources/read", {"uri": f"knowledge://entries?{asked}"})
+    answer = await memory.post("resources/read", {"uri": f"knowledge://entries?{query}"})
     assert answer["error"]["data"]["kind"] == kind
-    assert told in answer["error"]["message"]
+    assert message in answer["error"]["message"]
 
 
-async def test_the_longest_address_is_searched_for(memory: Any) -> None:
-    asked = "%E2%82%AC" * 900  # a sign that no index knows, so every entry is looked through
+async def test_longest_allowed_uri_is_searched(memory: Any) -> None:
+    query = "%E2%82%AC" * 900  # not an indexed word, so every entry is scanned
     await memory("store", topic="t", content="€" * 900)
-    assert len((await memory.read(f"knowledge://entries?content={asked}"))["items"]) == 1
+    assert len((await memory.read(f"knowledge://entries?content={query}"))["items"]) == 1

@@ -1,11 +1,11 @@
-"""Searching: words first, then the graph; filters in the database; pages that fit together."""
+"""Tests of entry search: words, graph, filters and paging."""
 
 from typing import Any
 
 import pytest
 
 
-async def test_the_best_hit_has_a_lexical_score_of_one(memory: Any) -> None:
+async def test_best_hit_has_a_lexical_score_of_one(memory: Any) -> None:
     await memory("store", topic="rollback", content="How to roll back a deployment within five minutes.")
     best = await memory("store", topic="deployment", content="A deployment is a release.")
     items = (await memory("query", topic="deployment"))["items"]
@@ -28,7 +28,7 @@ async def test_an_entry_one_triple_away_from_a_hit_is_found(memory: Any) -> None
     assert (items[1]["score_graph"], items[1]["score_total"], items[1]["graph_hops"]) == (0.5, 0.2, 1)
 
 
-async def test_the_graph_is_crossed_under_any_name_of_an_entity(memory: Any) -> None:
+async def test_graph_search_uses_all_names_of_an_entity(memory: Any) -> None:
     await memory("store", topic="k8s", content="The cluster.")
     await memory("store", topic="etcd", content="Keeps the state.")
     await memory("relate", subject="Kubernetes", predicate="needs", object="etcd")
@@ -37,13 +37,13 @@ async def test_the_graph_is_crossed_under_any_name_of_an_entity(memory: Any) -> 
     assert [item["topic"] for item in (await memory("query", topic="cluster"))["items"]] == ["k8s", "etcd"]
 
 
-async def test_any_of_the_words_finds_and_both_arguments_count(memory: Any) -> None:
+async def test_any_word_of_topic_or_content_matches(memory: Any) -> None:
     await memory("store", topic="alpha", content="one")
     await memory("store", topic="beta", content="two")
     assert sorted(await memory.contents(topic="alpha", content="two")) == ["one", "two"]
 
 
-async def test_words_that_nearly_every_entry_has_do_not_hide_the_rare_one(memory: Any) -> None:
+async def test_rare_word_outranks_common_words(memory: Any) -> None:
     for n in range(25):
         await memory("store", topic=f"note {n}", content=f"the common words again {n}")
     await memory("store", topic="note zebra", content="the common words and a zebra")
@@ -52,33 +52,33 @@ async def test_words_that_nearly_every_entry_has_do_not_hide_the_rare_one(memory
     assert len((await memory("query", topic="the common"))["items"]) == 20
 
 
-async def test_words_that_nobody_wrote_find_those_that_begin_like_them(memory: Any) -> None:
+async def test_unknown_word_matches_as_a_prefix(memory: Any) -> None:
     await memory("store", topic="deployment", content="one")
     assert await memory.contents(topic="deploy") == ["one"]
     assert await memory.contents(topic="ployment") == []
     assert await memory.contents(topic="de") == []
 
 
-async def test_accents_and_case_do_not_matter(memory: Any) -> None:
+async def test_search_ignores_accents_and_case(memory: Any) -> None:
     await memory("store", topic="Café", content="Crème brûlée")
     assert await memory.contents(topic="CAFE") == ["Crème brûlée"]
     assert await memory.contents(topic="brulee") == ["Crème brûlée"]
 
 
-@pytest.mark.parametrize("sought", ["->", "ünd", "本語", "100%", "snake_", "é"])
-async def test_what_is_not_a_whole_word_is_found_as_a_part_of_the_text(memory: Any, sought: str) -> None:
+@pytest.mark.parametrize("query", ["->", "ünd", "本語", "100%", "snake_", "é"])
+async def test_text_that_is_not_a_word_matches_as_a_substring(memory: Any, query: str) -> None:
     await memory("store", topic="signs", content="a -> b, gründlich, 日本語, 100%, snake_case, é!")
     await memory("store", topic="other", content="a - > b, 1000, snakeXcase")
-    assert len(await memory.contents(topic=sought)) == 1
+    assert len(await memory.contents(topic=query)) == 1
 
 
-@pytest.mark.parametrize("sought", ['"', "AND", "NOT x", "a*", "topic:x", "(", "NEAR(a b)", "-", "^a", "'; --", "\\"])
-async def test_operators_of_the_index_are_just_text(memory: Any, sought: str) -> None:
+@pytest.mark.parametrize("query", ['"', "AND", "NOT x", "a*", "topic:x", "(", "NEAR(a b)", "-", "^a", "'; --", "\\"])
+async def test_index_operators_are_treated_as_text(memory: Any, query: str) -> None:
     await memory("store", topic="plain", content="nothing of that")
-    assert "items" in await memory("query", topic=sought)
+    assert "items" in await memory("query", topic=query)
 
 
-async def test_only_entries_with_all_of_the_tags_are_found_on_full_pages(memory: Any) -> None:
+async def test_tag_filter_requires_all_tags_and_fills_pages(memory: Any) -> None:
     for n in range(12):
         await memory("store", topic="release", content=str(n), tags=["x"] if n % 2 else ["x", "y"])
     pages = await memory.pages("query", topic="release", tags=["x", "y"], limit=4)
@@ -87,7 +87,7 @@ async def test_only_entries_with_all_of_the_tags_are_found_on_full_pages(memory:
     assert await memory.contents(tags=["y", "x"]) == ["10", "8", "6", "4", "2", "0"]
 
 
-async def test_only_what_is_valid_at_the_time_is_found(memory: Any) -> None:
+async def test_search_returns_only_entries_valid_at_the_requested_time(memory: Any) -> None:
     await memory("store", topic="host", content="old host", valid_to="2020-01-01")
     await memory("store", topic="host", content="new host", valid_from="2020-01-01")
     await memory("store", topic="host", content="future host", valid_from="2999-01-01")
@@ -98,7 +98,7 @@ async def test_only_what_is_valid_at_the_time_is_found(memory: Any) -> None:
     assert (await memory.error("query", topic="host", as_of="yesterday"))["code"] == "validation"
 
 
-async def test_without_words_entries_are_listed_newest_first(memory: Any) -> None:
+async def test_query_without_text_lists_entries_newest_first(memory: Any) -> None:
     for n in range(5):
         await memory("store", topic="t", content=str(n))
     pages = await memory.pages("query", limit=2)
@@ -107,21 +107,21 @@ async def test_without_words_entries_are_listed_newest_first(memory: Any) -> Non
 
 
 @pytest.mark.parametrize("words", [{}, {"topic": "entry"}])
-async def test_pages_fit_together_while_others_write(memory: Any, words: Any) -> None:
-    made = [(await memory("store", topic=f"entry {n}", content="entry " * (n + 1)))["id"] for n in range(12)]
+async def test_pages_neither_repeat_nor_skip_entries_during_concurrent_writes(memory: Any, words: Any) -> None:
+    created = [(await memory("store", topic=f"entry {n}", content="entry " * (n + 1)))["id"] for n in range(12)]
     page = await memory("query", limit=5, **words)
     seen = [item["id"] for item in page["items"]]
-    rest = [each for each in made if each not in seen]
+    rest = [each for each in created if each not in seen]
     await memory("delete", id=rest[0])
     for n in range(5):
-        await memory("store", topic="entry", content=f"entry of somebody else {n}")
+        await memory("store", topic="entry", content=f"entry of another writer {n}")
     while page["next_cursor"] is not None:
         page = await memory("query", limit=5, cursor=page["next_cursor"], **words)
         seen += [item["id"] for item in page["items"]]
-    assert sorted(seen) == sorted(each for each in made if each != rest[0])
+    assert sorted(seen) == sorted(each for each in created if each != rest[0])
 
 
-async def test_a_page_ends_before_it_is_too_large_to_answer(memory: Any) -> None:
+async def test_page_ends_early_when_its_items_are_large(memory: Any) -> None:
     for n in range(8):
         await memory("store", topic=f"big {n}", content="ä" * 100_000)
     for words in ({}, {"topic": "big"}):
@@ -131,7 +131,7 @@ async def test_a_page_ends_before_it_is_too_large_to_answer(memory: Any) -> None
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "!!!", "MDFNN0hKMFJCSzc4UlE", "w6TDpMOk", "0000000000000000.1"])
-async def test_a_cursor_that_was_never_given_is_refused(memory: Any, cursor: str) -> None:
+async def test_forged_cursor_is_rejected(memory: Any, cursor: str) -> None:
     await memory("store", topic="t", content="c")
     for arguments in ({"topic": "t"}, {}):
         assert (await memory.error("query", cursor=cursor, **arguments))["code"] == "validation"
@@ -139,13 +139,13 @@ async def test_a_cursor_that_was_never_given_is_refused(memory: Any, cursor: str
     assert (await memory.error("history", cursor=cursor))["code"] == "validation"
 
 
-async def test_a_cursor_is_good_for_its_own_search_only(memory: Any) -> None:
+async def test_cursor_of_another_search_is_rejected(memory: Any) -> None:
     for n in range(3):
         await memory("store", topic="t", content=str(n))
     page = await memory("query", topic="t", limit=1)
     assert (await memory.error("query", topic="u", limit=1, cursor=page["next_cursor"]))["code"] == "validation"
 
 
-async def test_an_offset_is_refused(memory: Any) -> None:
+async def test_offset_argument_is_rejected(memory: Any) -> None:
     error = await memory.error("query", topic="t", offset=10)
     assert (error["code"], error["validation_path"]) == ("validation", "input.offset")

@@ -1,4 +1,4 @@
-"""A memory that is given something which finds entries by their meaning."""
+"""Tests of the option `meaning`, which plugs in a semantic search."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.backends.knowledge.test_quotas import call
 
 
 class Synonyms:
-    """Knows one thing: who speaks of a car means a vehicle."""
+    """A semantic search with a single rule: "car" is similar to the topic "vehicle"."""
 
     async def similar(self, connection: Any, text_: str, condition: Condition, limit: int) -> list[Hit]:
         if "car" not in text_:
@@ -27,13 +27,13 @@ SYNONYMS = Synonyms()
 
 
 @pytest.fixture
-def minded(start: Any) -> Any:
+def semantic_gateway(start: Any) -> Any:
     options = {"meaning": "tests.backends.knowledge.test_semantic_search:SYNONYMS"}
     return lambda: start(backends={"knowledge": {"module": "backends.knowledge", "options": options}})
 
 
-async def test_what_means_the_same_is_found_and_weighed_with_words_and_graph(minded: Any) -> None:
-    async with minded() as gateway:
+async def test_semantic_hits_are_ranked_together_with_words_and_graph(semantic_gateway: Any) -> None:
+    async with semantic_gateway() as gateway:
         await call(gateway, "store", topic="vehicle", content="Has four wheels.")
         await call(gateway, "store", topic="car", content="Is fast.")
         found = {each["topic"]: each for each in (await call(gateway, "query", topic="car"))["items"]}
@@ -44,7 +44,7 @@ async def test_what_means_the_same_is_found_and_weighed_with_words_and_graph(min
         assert gone["items"] == []
 
 
-async def test_a_memory_without_it_finds_words_alone(start: Any) -> None:
+async def test_without_semantic_search_only_words_match(start: Any) -> None:
     async with start() as gateway:
         await call(gateway, "store", topic="vehicle", content="Has four wheels.")
         assert (await call(gateway, "query", topic="car"))["items"] == []

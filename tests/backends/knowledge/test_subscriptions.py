@@ -1,4 +1,4 @@
-"""Subscriptions in both eras: who watches hears of changes, and of nothing else."""
+"""Tests of subscriptions in both protocol eras: subscribers are notified of matching changes only."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,42 +7,45 @@ from typing import Any
 
 from mcp.types import ResourceUpdatedNotification
 
-from backends.knowledge.notifications import MAX_IDS, Announcer, news_of
-from backends.knowledge.unit_of_work import Change, Written
+from backends.knowledge.notifications import MAX_IDS, ChangeNotifier, notification_payloads
+from backends.knowledge.unit_of_work import Change, RecordedTransaction
 
 MODERN = "2026-07-28"
 ENTRIES, TRIPLES = "knowledge://entries", "knowledge://graph/triples"
 TRANSACTIONS = "knowledge://history/transactions"
 
 
-class Ears:
-    """What a client hears, in order, and a triple whose change shows that all changes before it were heard of."""
+class NotificationRecorder:
+    """Records the notifications of a client in order.
+
+    A change of the marker triple shows that all earlier notifications have arrived.
+    """
 
     def __init__(self, memory: Any, probe: str, marker: str) -> None:
-        self.heard: list[Any] = []
+        self.received: list[Any] = []
         self.probe, self.marker = (f"{TRIPLES}/{id_}" for id_ in (probe, marker))
         self._memory = memory
-        self._news = asyncio.Event()
+        self._arrived = asyncio.Event()
 
     async def __call__(self, message: Any) -> None:
         if isinstance(message, ResourceUpdatedNotification):
-            self.heard.append(message.params)
-            self._news.set()
+            self.received.append(message.params)
+            self._arrived.set()
 
     def of(self, uri: str) -> list[Any]:
-        return [params for params in self.heard if params.uri == uri]
+        return [params for params in self.received if params.uri == uri]
 
-    async def catch_up(self) -> None:
-        """Once this returns, everything that was to be heard has been."""
+    async def flush(self) -> None:
+        """Wait until all pending notifications have arrived."""
         before = len(self.of(self.marker))
         await self._change(self.marker)
         while len(self.of(self.marker)) == before:
-            self._news.clear()
-            await asyncio.wait_for(self._news.wait(), 10)
+            self._arrived.clear()
+            await asyncio.wait_for(self._arrived.wait(), 10)
 
-    async def wake_up(self) -> None:
-        """A client of the handshake era opens its stream in its own time: changes are made until one is heard of."""
-        while not self.heard:
+    async def wait_for_stream(self) -> None:
+        """Make changes until one is notified: a handshake-era client opens its stream asynchronously."""
+        while not self.received:
             await self._change(self.probe)
 
     async def _change(self, uri: str) -> None:
@@ -50,129 +53,129 @@ class Ears:
 
 
 @asynccontextmanager
-async def listening(memory: Any, era: str, *uris: str) -> AsyncIterator[tuple[Any, Ears]]:
-    """A client of that era that is subscribed to the resources, and known to hear of changes."""
-    made = [(await memory("relate", subject=name, predicate="is", object="here"))["id"] for name in ("one", "two")]
-    ears = Ears(memory, *made)
-    async with memory.gateway.client(era, message_handler=ears) as client:
+async def subscribed_client(memory: Any, era: str, *uris: str) -> AsyncIterator[tuple[Any, NotificationRecorder]]:
+    """Yield a client of the era that is subscribed to the resources and receives notifications."""
+    created = [(await memory("relate", subject=name, predicate="is", object="here"))["id"] for name in ("one", "two")]
+    recorder = NotificationRecorder(memory, *created)
+    async with memory.gateway.client(era, message_handler=recorder) as client:
         if era == MODERN:
-            async with client.listen(resource_subscriptions=[*uris, ears.probe, ears.marker]):
-                yield client, ears
+            async with client.listen(resource_subscriptions=[*uris, recorder.probe, recorder.marker]):
+                yield client, recorder
             return
-        for uri in (*uris, ears.probe, ears.marker):
+        for uri in (*uris, recorder.probe, recorder.marker):
             await client.subscribe_resource(uri)
-        await ears.wake_up()
-        yield client, ears
+        await recorder.wait_for_stream()
+        yield client, recorder
 
 
-async def test_us_002_004_a_subscriber_hears_of_a_committed_change(memory: Any, era: str) -> None:
-    async with listening(memory, era, ENTRIES) as (_, ears):
+async def test_us_002_004_subscriber_is_notified_of_a_committed_change(memory: Any, era: str) -> None:
+    async with subscribed_client(memory, era, ENTRIES) as (_, recorder):
         await memory("store", topic="t", content="c")
-        await ears.catch_up()
-        assert len(ears.of(ENTRIES)) == 1
+        await recorder.flush()
+        assert len(recorder.of(ENTRIES)) == 1
 
 
-async def test_us_002_004_a_notification_says_what_changed(memory: Any, era: str) -> None:
-    async with listening(memory, era, ENTRIES) as (_, ears):
-        made = await memory("store", topic="t", content="c")
+async def test_us_002_004_notification_describes_the_change(memory: Any, era: str) -> None:
+    async with subscribed_client(memory, era, ENTRIES) as (_, recorder):
+        created = await memory("store", topic="t", content="c")
         (transaction, *_) = (await memory("history"))["items"]
-        await ears.catch_up()
-        told = ears.of(ENTRIES)[0].meta
-        assert told["resource_uri"] == ENTRIES
-        assert told["tx_id"] == transaction["id"]
-        assert told["change_type"] == "upsert"
-        assert told["changed_ids"] == [made["id"]]
-        await memory("delete", id=made["id"])
-        await ears.catch_up()
-        told = ears.of(ENTRIES)[1].meta
-        assert (told["change_type"], told["changed_ids"]) == ("delete", [made["id"]])
+        await recorder.flush()
+        meta = recorder.of(ENTRIES)[0].meta
+        assert meta["resource_uri"] == ENTRIES
+        assert meta["tx_id"] == transaction["id"]
+        assert meta["change_type"] == "upsert"
+        assert meta["changed_ids"] == [created["id"]]
+        await memory("delete", id=created["id"])
+        await recorder.flush()
+        meta = recorder.of(ENTRIES)[1].meta
+        assert (meta["change_type"], meta["changed_ids"]) == ("delete", [created["id"]])
 
 
-async def test_us_002_004_who_reads_the_wire_finds_it_at_the_top_level(memory: Any) -> None:
-    asked = {"notifications": {"resourceSubscriptions": [ENTRIES]}}
-    async with memory.stream("subscriptions/listen", asked) as messages:
+async def test_us_002_004_raw_notification_has_the_change_at_top_level(memory: Any) -> None:
+    subscription = {"notifications": {"resourceSubscriptions": [ENTRIES]}}
+    async with memory.stream("subscriptions/listen", subscription) as messages:
         acknowledged = await anext(messages)
         assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
-        made = await memory("store", topic="t", content="c")
+        created = await memory("store", topic="t", content="c")
         params = (await anext(messages))["params"]
     assert (params["uri"], params["resource_uri"]) == (ENTRIES, ENTRIES)
-    assert (params["change_type"], params["changed_ids"]) == ("upsert", [made["id"]])
+    assert (params["change_type"], params["changed_ids"]) == ("upsert", [created["id"]])
     assert params["tx_id"] == params["_meta"]["tx_id"]
 
 
-async def test_us_002_004_nothing_arrives_after_an_acknowledged_unsubscription(memory: Any) -> None:
-    async with listening(memory, "legacy", ENTRIES) as (client, ears):
+async def test_us_002_004_no_notification_after_acknowledged_unsubscribe(memory: Any) -> None:
+    async with subscribed_client(memory, "legacy", ENTRIES) as (client, recorder):
         await memory("store", topic="t", content="before")
-        await ears.catch_up()
-        assert len(ears.of(ENTRIES)) == 1
+        await recorder.flush()
+        assert len(recorder.of(ENTRIES)) == 1
         await client.unsubscribe_resource(ENTRIES)
         await memory("store", topic="t", content="after")
-        await ears.catch_up()
-        assert len(ears.of(ENTRIES)) == 1
+        await recorder.flush()
+        assert len(recorder.of(ENTRIES)) == 1
 
 
-async def test_us_002_004_nothing_arrives_after_a_listener_has_left(memory: Any) -> None:
-    async with listening(memory, MODERN) as (client, ears):
+async def test_us_002_004_no_notification_after_the_listen_stream_closes(memory: Any) -> None:
+    async with subscribed_client(memory, MODERN) as (client, recorder):
         async with client.listen(resource_subscriptions=[ENTRIES]):
             await memory("store", topic="t", content="before")
-            await ears.catch_up()
-        heard = len(ears.of(ENTRIES))
+            await recorder.flush()
+        received = len(recorder.of(ENTRIES))
         async with client.listen(resource_subscriptions=["knowledge://graph/entities"]):
-            # The new stream is acknowledged, so the old one is over.
+            # The new stream is acknowledged, so the old one has ended.
             await memory("store", topic="t", content="after")
-            await ears.catch_up()
-        assert len(ears.of(ENTRIES)) == heard
+            await recorder.flush()
+        assert len(recorder.of(ENTRIES)) == received
 
 
-async def test_a_single_entry_can_be_watched(memory: Any, era: str) -> None:
-    made = await memory("store", topic="t", content="c")
-    uri = f"{ENTRIES}/{made['id']}"
-    async with listening(memory, era, uri) as (_, ears):
+async def test_single_entry_can_be_subscribed(memory: Any, era: str) -> None:
+    created = await memory("store", topic="t", content="c")
+    uri = f"{ENTRIES}/{created['id']}"
+    async with subscribed_client(memory, era, uri) as (_, recorder):
         await memory("store", topic="t", content="another")
-        await memory("update", id=made["id"], content="d")
-        await ears.catch_up()
-        assert len(ears.of(uri)) == 1
-        assert ears.of(ENTRIES) == []
+        await memory("update", id=created["id"], content="d")
+        await recorder.flush()
+        assert len(recorder.of(uri)) == 1
+        assert recorder.of(ENTRIES) == []
 
 
-async def test_an_undo_is_heard_of_like_any_change(memory: Any, era: str) -> None:
+async def test_undo_notifies_subscribers(memory: Any, era: str) -> None:
     await memory("store", topic="t", content="c")
-    async with listening(memory, era, ENTRIES, TRANSACTIONS) as (_, ears):
-        await ears.catch_up()
-        before = len(ears.of(TRANSACTIONS))
+    async with subscribed_client(memory, era, ENTRIES, TRANSACTIONS) as (_, recorder):
+        await recorder.flush()
+        before = len(recorder.of(TRANSACTIONS))
         await memory("store", topic="t", content="d")
         await memory("undo")
-        await ears.catch_up()
-        assert len(ears.of(ENTRIES)) == 2
-        # The transaction of the marker's own change is told after the marker, so it may not have come yet.
-        assert len(ears.of(TRANSACTIONS)) >= before + 2
+        await recorder.flush()
+        assert len(recorder.of(ENTRIES)) == 2
+        # The transaction of the marker's own change is notified after the marker, so it may not have arrived yet.
+        assert len(recorder.of(TRANSACTIONS)) >= before + 2
 
 
-async def test_another_tenants_changes_are_not_heard_of(memory: Any, era: str) -> None:
-    other = await memory.elsewhere()
-    async with listening(memory, era, ENTRIES) as (_, ears):
+async def test_changes_of_another_tenant_are_not_notified(memory: Any, era: str) -> None:
+    other = await memory.in_other_tenant()
+    async with subscribed_client(memory, era, ENTRIES) as (_, recorder):
         await other("store", topic="t", content="of the other")
-        await ears.catch_up()
-        assert ears.of(ENTRIES) == []
+        await recorder.flush()
+        assert recorder.of(ENTRIES) == []
 
 
-# ---- what leaves the backend --------------------------------------------------------------------------------------
+# ---- payloads -----------------------------------------------------------------------------------------------------
 
 
-def written(number: int, *changes: Change) -> Written:
-    return Written(f"tx-{number}", "UPDATE", changes)
+def recorded(number: int, *changes: Change) -> RecordedTransaction:
+    return RecordedTransaction(f"tx-{number}", "UPDATE", changes)
 
 
-def test_each_resource_and_type_of_change_is_told_once_with_its_newest_transaction() -> None:
-    news = list(
-        news_of(
+def test_one_payload_per_resource_and_change_type_with_its_newest_transaction() -> None:
+    payloads = list(
+        notification_payloads(
             [
-                written(1, Change("entry", "e1", None, {}), Change("entry", "e2", {}, None)),
-                written(2, Change("entry", "e3", {}, {}), Change("triple", "t1", {}, None)),
+                recorded(1, Change("entry", "e1", None, {}), Change("entry", "e2", {}, None)),
+                recorded(2, Change("entry", "e3", {}, {}), Change("triple", "t1", {}, None)),
             ]
         )
     )
-    lists = [each for each in news if each["resource_uri"] in (ENTRIES, TRIPLES, TRANSACTIONS)]
+    lists = [each for each in payloads if each["resource_uri"] in (ENTRIES, TRIPLES, TRANSACTIONS)]
     assert lists == [
         {"resource_uri": ENTRIES, "tx_id": "tx-2", "change_type": "upsert", "changed_ids": ["e1", "e3"]},
         {"resource_uri": ENTRIES, "tx_id": "tx-1", "change_type": "delete", "changed_ids": ["e2"]},
@@ -181,9 +184,9 @@ def test_each_resource_and_type_of_change_is_told_once_with_its_newest_transacti
     ]
 
 
-def test_the_list_of_changed_ids_is_bounded() -> None:
+def test_changed_ids_are_bounded() -> None:
     changes = [Change("entry", f"e{n}", None, {}) for n in range(3 * MAX_IDS)]
-    assert all(len(each["changed_ids"]) <= MAX_IDS for each in news_of([written(1, *changes)]))
+    assert all(len(each["changed_ids"]) <= MAX_IDS for each in notification_payloads([recorded(1, *changes)]))
 
 
 class Session:
@@ -195,16 +198,16 @@ class Session:
         self.sent.append(notification.model_dump(by_alias=True, mode="json", exclude_none=True))
 
 
-async def test_only_watched_resources_are_told_of_at_the_top_level_and_in_meta() -> None:
-    session, announcer = Session(), Announcer()
-    announcer.watch("acme", ENTRIES)
-    announcer.watch("acme", TRIPLES)
-    announcer.unwatch("acme", TRIPLES)
+async def test_only_subscribed_resources_are_notified_at_top_level_and_in_meta() -> None:
+    session, notifier = Session(), ChangeNotifier()
+    notifier.subscribe("acme", ENTRIES)
+    notifier.subscribe("acme", TRIPLES)
+    notifier.unsubscribe("acme", TRIPLES)
     searched = f"{ENTRIES}?topic=x"
-    announcer.watch("acme", searched)
-    announcer.watch("beta", f"{ENTRIES}?topic=y")
+    notifier.subscribe("acme", searched)
+    notifier.subscribe("beta", f"{ENTRIES}?topic=y")
     changes = (Change("entry", "e1", {}, None), Change("triple", "t1", None, {}))
-    await announcer.tell("acme", session, 7, [written(1, *changes)])  # pyright: ignore
+    await notifier.notify("acme", session, 7, [recorded(1, *changes)])  # pyright: ignore
     facts = {"resource_uri": ENTRIES, "tx_id": "tx-1", "change_type": "delete", "changed_ids": ["e1"]}
     method = "notifications/resources/updated"
     assert session.sent == [
@@ -212,19 +215,19 @@ async def test_only_watched_resources_are_told_of_at_the_top_level_and_in_meta()
     ]
 
 
-async def test_what_another_tenant_watches_costs_nothing() -> None:
-    """Nobody of this tenant watches: what was written is not even looked at, however much others watch."""
+async def test_subscriptions_of_another_tenant_add_no_work() -> None:
+    """Without a subscription of this tenant, the recorded transactions are not read at all."""
 
     class Unread(list[Any]):
         def __iter__(self) -> Any:
-            raise AssertionError("looked at")
+            raise AssertionError("the transactions were read")
 
         def __bool__(self) -> bool:
-            raise AssertionError("looked at")
+            raise AssertionError("the transactions were read")
 
-    announcer = Announcer()
-    announcer.watch("beta", ENTRIES)
-    announcer.watch("acme", ENTRIES)
-    announcer.unwatch("acme", ENTRIES)
-    announcer.unwatch("acme", ENTRIES)
-    await announcer.tell("acme", Session(), 7, Unread())  # pyright: ignore
+    notifier = ChangeNotifier()
+    notifier.subscribe("beta", ENTRIES)
+    notifier.subscribe("acme", ENTRIES)
+    notifier.unsubscribe("acme", ENTRIES)
+    notifier.unsubscribe("acme", ENTRIES)
+    await notifier.notify("acme", Session(), 7, Unread())  # pyright: ignore

@@ -1,10 +1,10 @@
-"""Two tenants with the same words never meet."""
+"""Tests of tenant isolation: two tenants with equal data do not affect each other."""
 
 from typing import Any
 
 
-async def test_a_tenant_never_sees_counts_changes_or_undoes_what_is_anothers(memory: Any) -> None:
-    other = await memory.elsewhere()
+async def test_tenant_cannot_read_change_or_undo_data_of_another_tenant(memory: Any) -> None:
+    other = await memory.in_other_tenant()
     mine = await memory("store", topic="launch", content="the plan", tags=["x"])
     fact = await memory("relate", subject="launch", predicate="on", object="monday")
     entity = await memory("upsert_entity", name="Launch")
@@ -23,13 +23,13 @@ async def test_a_tenant_never_sees_counts_changes_or_undoes_what_is_anothers(mem
     own = await other("upsert_entity", name="Launch")
     assert own["created"]
     assert own["id"] != entity["id"]
-    # What one tenant states contradicts nothing of another's.
+    # Facts of one tenant do not conflict with facts of another.
     assert (await other("relate", subject="launch", predicate="on", object="friday"))["created"]
     assert await memory.contents(topic="plan") == ["the plan"]
 
 
-async def test_conflicts_tasks_topics_and_cursors_are_a_tenants_own(memory: Any) -> None:
-    other = await memory.elsewhere()
+async def test_conflicts_tasks_topics_and_cursors_are_isolated_by_tenant(memory: Any) -> None:
+    other = await memory.in_other_tenant()
     await memory("relate", subject="a", predicate="b", object="c")
     conflict = await memory("relate", subject="a", predicate="b", object="d")
     refused = await other.error("resolve_conflict", conflict_id=conflict["conflict_id"], strategy="replace")
@@ -43,15 +43,15 @@ async def test_conflicts_tasks_topics_and_cursors_are_a_tenants_own(memory: Any)
         "code"
     ] == "validation"
     ref = {"type": "ref/prompt", "name": "knowledge_retrieve-context"}
-    asked = {"ref": ref, "argument": {"name": "topic", "value": "sec"}}
-    assert (await other.post("completion/complete", asked))["result"]["completion"]["values"] == []
+    params = {"ref": ref, "argument": {"name": "topic", "value": "sec"}}
+    assert (await other.post("completion/complete", params))["result"]["completion"]["values"] == []
 
 
-async def test_each_tenant_ranks_by_its_own_words_alone(memory: Any) -> None:
-    other = await memory.elsewhere()
-    for who in (memory, other):
-        await who("store", topic="alpha", content="alpha beta")
-        await who("store", topic="gamma", content="beta")
+async def test_ranking_is_independent_of_other_tenants(memory: Any) -> None:
+    other = await memory.in_other_tenant()
+    for client in (memory, other):
+        await client("store", topic="alpha", content="alpha beta")
+        await client("store", topic="gamma", content="beta")
     before = (await memory("query", topic="alpha beta"))["items"]
     for n in range(30):
         await other("store", topic=f"beta {n}", content="beta")

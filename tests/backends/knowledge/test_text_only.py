@@ -1,4 +1,4 @@
-"""The acceptance criteria again, for a client that reads nothing but text: no structured content, no `_meta`."""
+"""Acceptance criteria for a text-only client, which ignores structured content and `_meta`."""
 
 import json
 import re
@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.backends.knowledge.test_subscriptions import ENTRIES, listening
+from tests.backends.knowledge.test_subscriptions import ENTRIES, subscribed_client
 
 LISTS = ("knowledge://entries", "knowledge://graph/triples", "knowledge://history/transactions")
 
 
 class Reader:
-    """The SDK's client, of which only the texts are seen."""
+    """A text-only view of the SDK client."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -30,13 +30,13 @@ class Reader:
         return message.content.text
 
 
-def first_id(text: str) -> str:
+def find_id(text: str) -> str:
     found = re.search(r"\b[0-9A-HJKMNP-TV-Z]{26}\b", text)
     assert found, text
     return found[0]
 
 
-async def test_us_002_001_a_reader_of_text_turns_the_pages_of_every_search(memory: Any, era: str) -> None:
+async def test_us_002_001_text_only_client_can_page_through_every_search(memory: Any, era: str) -> None:
     for n in range(3):
         await memory("store", topic="deployment", content=f"fact {n}", tags=["a"])
         await memory("relate", subject=f"s{n}", predicate="p", object="o")
@@ -48,20 +48,20 @@ async def test_us_002_001_a_reader_of_text_turns_the_pages_of_every_search(memor
             ("query_graph", {"object": "o"}, 3),
             ("history", {}, 6),
         )
-        for tool, asked, count in searches:
+        for tool, query, count in searches:
             seen: list[str] = []
             more: dict[str, str] = {}
             while True:
-                text = await reader.call(f"knowledge_{tool}", limit=2, **asked, **more)
+                text = await reader.call(f"knowledge_{tool}", limit=2, **query, **more)
                 lines = text.splitlines()
-                seen += [first_id(line) for line in lines if line.startswith("- ")]
+                seen += [find_id(line) for line in lines if line.startswith("- ")]
                 if not lines[-1].startswith("More with cursor "):
                     break
                 more = {"cursor": lines[-1].removeprefix("More with cursor ")}
-            assert len(seen) == len(set(seen)) == count, (tool, asked)
+            assert len(seen) == len(set(seen)) == count, (tool, query)
 
 
-async def test_us_002_002_a_reader_of_text_is_told_what_is_wrong_and_where(memory: Any, era: str) -> None:
+async def test_us_002_002_text_only_client_receives_the_cause_and_field_of_an_error(memory: Any, era: str) -> None:
     async with memory.gateway.client(era) as client:
         reader = Reader(client)
         assert "content" in await reader.call("knowledge_store", topic="only a topic")
@@ -70,7 +70,7 @@ async def test_us_002_002_a_reader_of_text_is_told_what_is_wrong_and_where(memor
 
 
 @pytest.mark.parametrize("uri", LISTS)
-async def test_us_002_003_a_reader_of_text_browses_each_resource_to_its_end(memory: Any, era: str, uri: str) -> None:
+async def test_us_002_003_text_only_client_can_page_through_each_resource(memory: Any, era: str, uri: str) -> None:
     for n in range(3):
         await memory("store", topic="t", content=f"fact {n}")
         await memory("relate", subject=f"s{n}", predicate="p", object="o")
@@ -81,69 +81,71 @@ async def test_us_002_003_a_reader_of_text_browses_each_resource_to_its_end(memo
         assert listed[uri].mime_type == "application/json"
         reader, seen, cursor = Reader(client), [], None
         while True:
-            asked = f"{uri}?limit=2" + (f"&cursor={cursor}" if cursor else "")
-            body = json.loads(await reader.read(asked))
+            query = f"{uri}?limit=2" + (f"&cursor={cursor}" if cursor else "")
+            body = json.loads(await reader.read(query))
             assert list(body) == ["resource_uri", "as_of_tx_id", "items", "next_cursor"]
-            assert (body["resource_uri"], bool(body["as_of_tx_id"])) == (asked, True)
+            assert (body["resource_uri"], bool(body["as_of_tx_id"])) == (query, True)
             seen += [item["id"] for item in body["items"]]
             if (cursor := body["next_cursor"]) is None:
                 break
     assert len(seen) == len(set(seen)) == (6 if uri.endswith("transactions") else 3)
 
 
-async def test_us_002_004_a_reader_of_text_who_hears_only_an_address_finds_what_changed(memory: Any, era: str) -> None:
-    async with listening(memory, era, ENTRIES) as (client, ears):
+async def test_us_002_004_text_only_client_finds_the_change_from_the_notified_uri(memory: Any, era: str) -> None:
+    async with subscribed_client(memory, era, ENTRIES) as (client, recorder):
         reader = Reader(client)
-        made = await memory("store", topic="t", content="new")
-        await ears.catch_up()
-        (address,) = {str(params.uri) for params in ears.of(ENTRIES)}
-        newest = json.loads(await reader.read(f"{address}?limit=1"))
+        created = await memory("store", topic="t", content="new")
+        await recorder.flush()
+        (uri,) = {str(params.uri) for params in recorder.of(ENTRIES)}
+        newest = json.loads(await reader.read(f"{uri}?limit=1"))
         assert [item["content"] for item in newest["items"]] == ["new"]
-        # What happened, and by which transaction, is in the history's own words.
-        told = await reader.call("knowledge_history", entity_id=made["id"])
-        assert f"CREATE entry {made['id']} by alice" in told
-        await memory("delete", id=made["id"])
-        await ears.catch_up()
-        assert len(ears.of(ENTRIES)) == 2
-        assert json.loads(await reader.read(address))["items"] == []
-        assert f"DELETE entry {made['id']}" in await reader.call("knowledge_history", entity_id=made["id"], limit=1)
+        # The text of the history names the operation and the transaction.
+        history = await reader.call("knowledge_history", entity_id=created["id"])
+        assert f"CREATE entry {created['id']} by alice" in history
+        await memory("delete", id=created["id"])
+        await recorder.flush()
+        assert len(recorder.of(ENTRIES)) == 2
+        assert json.loads(await reader.read(uri))["items"] == []
+        assert f"DELETE entry {created['id']}" in await reader.call(
+            "knowledge_history", entity_id=created["id"], limit=1
+        )
 
 
-async def test_us_002_004_a_reader_of_text_hears_no_address_after_unsubscribing(memory: Any) -> None:
-    async with listening(memory, "legacy", ENTRIES) as (client, ears):
+async def test_us_002_004_text_only_client_receives_no_uri_after_unsubscribing(memory: Any) -> None:
+    async with subscribed_client(memory, "legacy", ENTRIES) as (client, recorder):
         await client.unsubscribe_resource(ENTRIES)
         await memory("store", topic="t", content="unheard")
-        await ears.catch_up()
-        assert ears.of(ENTRIES) == []
+        await recorder.flush()
+        assert recorder.of(ENTRIES) == []
         assert "unheard" in await Reader(client).read(ENTRIES)
 
 
-async def test_us_002_005_a_reader_of_text_can_run_each_prompt_as_it_stands(memory: Any, era: str) -> None:
+async def test_us_002_005_text_only_client_can_run_each_prompt(memory: Any, era: str) -> None:
     async with memory.gateway.client(era) as client:
         tools = {tool.name for tool in (await client.list_tools()).tools}
         prompts = (await client.list_prompts()).prompts
         assert len(prompts) == 3
         for prompt in prompts:
-            given = {argument.name: f"some {argument.name}" for argument in prompt.arguments or []}
-            text = await Reader(client).prompt(prompt.name, given)
-            assert all(value in text for value in given.values())
+            arguments = {argument.name: f"some {argument.name}" for argument in prompt.arguments or []}
+            text = await Reader(client).prompt(prompt.name, arguments)
+            assert all(value in text for value in arguments.values())
             assert "changes nothing" in text
             named = set(re.findall(r"`([a-z_]+)`", text)) - {"conflict", "knowledge_query"}
-            # Whatever it says to call is there to be called, under the name that it says the tools are shown by.
+            # Every tool that the prompt names exists under its prefixed name.
             assert "`query` may be shown to you as `knowledge_query`" in text
             assert named, prompt.name
             assert {f"knowledge_{name}" for name in named} <= tools
 
 
-async def test_us_002_005_a_reader_of_text_corrects_a_stale_fact_by_its_prompt(memory: Any, era: str) -> None:
+async def test_us_002_005_text_only_client_can_correct_a_stale_fact_with_the_prompt(memory: Any, era: str) -> None:
     await memory("store", topic="host", content="It is host-1.")
     async with memory.gateway.client(era) as client:
         reader = Reader(client)
-        given = {"topic": "host", "correct_fact": "It is host-2."}
-        text = await reader.prompt("knowledge_correct-stale-facts", given)
-        asked = re.search(r"Call `query` with topic \"(\w+)\"", text)
-        assert asked
-        stale = first_id(await reader.call("knowledge_query", topic=asked[1]))
+        arguments = {"topic": "host", "correct_fact": "It is host-2."}
+        text = await reader.prompt("knowledge_correct-stale-facts", arguments)
+        query = re.search(r"Call `query` with topic \"(\w+)\"", text)
+        assert query
+        stale = find_id(await reader.call("knowledge_query", topic=query[1]))
         assert "CREATE" in await reader.call("knowledge_history", entity_id=stale)
         assert "to version 2" in await reader.call(
             "knowledge_update", id=stale, content="It is host-2.", expected_version=1

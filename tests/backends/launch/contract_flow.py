@@ -1,4 +1,4 @@
-"""The journey that the contract is read against: every tool, in success and in each of its refusals."""
+"""Calls every launch tool through a real client, with success and with each kind of failure, for the contract tests."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ import jsonschema
 
 from backends.launch import sample
 from backends.launch.options import Options
-from backends.launch.quickstart.config import run_config
+from backends.launch.quickstart.config import build_run_config
 from tests.conftest import run_gateway
 from tests.peers.collector import COLLECTORS
 
@@ -23,55 +23,55 @@ NAMES = {
 RUN_SCOPED = ("status", "artifact", "validate", "fix", "resume", "cancel", "pr", "telemetry", "start")
 
 
-class Told(dict[str, Json]):
-    """What each call was answered, by a short word; `tools` are the tools as listed."""
+class Answers(dict[str, Json]):
+    """The structured content of each call by a short name, and further data of the flow."""
 
     tools: dict[str, Any]
     config: Json
-    wrong: list[str]
+    mismatches: list[str]
     spans: list[Any]
-    """Of the whole journey, as a real OTLP receiver got them."""
+    """All spans of the flow, as received by a real OTLP receiver."""
 
 
-async def journey(folder: Path, era: str, protocol: str = "http") -> Told:
+async def run_flow(folder: Path, era: str, protocol: str = "http") -> Answers:
     with COLLECTORS[protocol]() as collector:
-        told = await _told(folder, era, {"url": collector.url, "protocol": protocol})
-    told.spans = collector.spans()
-    return told
+        answers = await _run_calls(folder, era, {"url": collector.url, "protocol": protocol})
+    answers.spans = collector.spans()
+    return answers
 
 
-async def _told(folder: Path, era: str, otlp: Json) -> Told:
-    _, site = sample.make(folder / "repositories")
+async def _run_calls(folder: Path, era: str, otlp: Json) -> Answers:
+    _, site = sample.create_repositories(folder / "repositories")
     root = folder / "repositories"
-    given = {
+    options = {
         "local_roots": [str(root)],
         "site_repo_url": str(site),
         "github_api": None,
         "github_clone_base": root.as_uri(),
     }
-    config = run_config(Options.model_validate(given), "3d", "python", "en", sample.PRODUCT_URL, "0" * 40)
+    config = build_run_config(Options.model_validate(options), "3d", "python", "en", sample.PRODUCT_URL, "0" * 40)
     config["required_sections"] = ["docs"]
-    sample.repository(root / "someone" / "thing", {"setup.py": "", "pom.xml": ""})
-    told = Told()
-    told.config, told.wrong = config, []
-    entry = {"module": "backends.launch", "options": given}
+    sample.create_repository(root / "someone" / "thing", {"setup.py": "", "pom.xml": ""})
+    answers = Answers()
+    answers.config, answers.mismatches = config, []
+    entry = {"module": "backends.launch", "options": options}
     telemetry = {"traces": {"share": 1.0}, "otlp": otlp}
     async with (
         run_gateway(folder, backends={"launch": entry}, telemetry=telemetry) as gateway,
         gateway.client(era) as client,
     ):
-        told.tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        answers.tools = {tool.name: tool for tool in (await client.list_tools()).tools}
 
-        async def call(word: str, tool: str, **arguments: Any) -> Json:
+        async def call(name: str, tool: str, **arguments: Any) -> Json:
             result = await client.call_tool(tool, arguments)
             answer = result.structured_content
             assert answer is not None
             if result.is_error is answer["ok"]:
-                told.wrong.append(f"{word}: isError and ok agree")
+                answers.mismatches.append(f"{name}: isError and ok agree")
             if not result.is_error and json.loads(result.content[0].text) != answer:
-                told.wrong.append(f"{word}: the text is not the structured content")
-            jsonschema.Draft202012Validator(told.tools[tool].output_schema).validate(answer)
-            told[word] = answer
+                answers.mismatches.append(f"{name}: the text is not the structured content")
+            jsonschema.Draft202012Validator(answers.tools[tool].output_schema).validate(answer)
+            answers[name] = answer
             return answer
 
         async def until(run_id: str, *states: str) -> None:
@@ -81,7 +81,7 @@ async def _told(folder: Path, era: str, otlp: Json) -> Told:
             await call("status", "launch_get_status", run_id=run_id)
 
         await call("start", "launch_start_run", run_config=config, idempotency_key="one")
-        run_id = told["start"]["run_id"]
+        run_id = answers["start"]["run_id"]
         await call("early_fix", "launch_fix_next", run_id=run_id)
         await call("early_pr", "launch_open_pr", run_id=run_id)
         await call("early_validate", "launch_validate", run_id=run_id)
@@ -102,8 +102,8 @@ async def _told(folder: Path, era: str, otlp: Json) -> Told:
         await call("unclear", github, github_repo_url="https://github.com/someone/thing")
         await call("bad_github", github, github_repo_url="https://example.org/a/b")
         await call("no_repo", github, github_repo_url="https://github.com/no/body")
-        told["runs_before_and_after"] = {"counts": [before, len((await call("list", "launch_list_runs"))["runs"])]}
-        await call("cancel_first", "launch_cancel", run_id=told["github"]["run_id"])
+        answers["runs_before_and_after"] = {"counts": [before, len((await call("list", "launch_list_runs"))["runs"])]}
+        await call("cancel_first", "launch_cancel", run_id=answers["github"]["run_id"])
         await until(run_id, "READY_FOR_PR", "FAILED")
         await call("artifact", "launch_get_artifact", run_id=run_id, artifact_name="page_plan.json")
         await call("no_artifact", "launch_get_artifact", run_id=run_id, artifact_name="../run_config.yaml")
@@ -127,14 +127,14 @@ async def _told(folder: Path, era: str, otlp: Json) -> Told:
         await call("telemetry", "launch_get_run_telemetry", run_id=run_id)
         await call("done_list", "launch_list_runs", filter={"state": "DONE", "product_slug": "3d"})
         await call("unknown", "launch_get_status", run_id="r_2020-01-01T00-00-00Z_00000000")
-        # No attempts at all: the first broken page leaves nothing to try.
-        hopeless = {**config, "max_fix_attempts": 0}
-        tired = (await call("start_tired", "launch_start_run", run_config=hopeless))["run_id"]
-        await until(tired, "READY_FOR_PR", "FAILED")
-        tired_page = files.parent / tired / "work/site/content/docs.aspose.org/3d/en/python/features.md"
-        tired_page.unlink()
-        await call("tired_validate", "launch_validate", run_id=tired)
-        await call("exhausted", "launch_fix_next", run_id=tired)
-        await call("tired_status", "launch_get_status", run_id=tired)
-        await call("cancel", "launch_cancel", run_id=told["github"]["run_id"])
-    return told
+        # With zero fix attempts, the first broken page exhausts the fix loop.
+        no_attempts = {**config, "max_fix_attempts": 0}
+        exhausted_run = (await call("start_tired", "launch_start_run", run_config=no_attempts))["run_id"]
+        await until(exhausted_run, "READY_FOR_PR", "FAILED")
+        exhausted_page = files.parent / exhausted_run / "work/site/content/docs.aspose.org/3d/en/python/features.md"
+        exhausted_page.unlink()
+        await call("tired_validate", "launch_validate", run_id=exhausted_run)
+        await call("exhausted", "launch_fix_next", run_id=exhausted_run)
+        await call("tired_status", "launch_get_status", run_id=exhausted_run)
+        await call("cancel", "launch_cancel", run_id=answers["github"]["run_id"])
+    return answers

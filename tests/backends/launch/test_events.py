@@ -1,4 +1,4 @@
-"""The journal: a chain that shows every change, survives a crash, and is all that a snapshot needs."""
+"""The journal: tamper detection, crash recovery and snapshots."""
 
 import json
 import tempfile
@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.launch import json_schemas
-from backends.launch.events import News, Span, read_chain
-from backends.launch.run import Run, times
+from backends.launch.events import NewEvent, Span, read_chain
+from backends.launch.run import Run, start_and_end
 from backends.launch.snapshot import fold
 from backends.launch.states import State
 from gateway.errors import Fault
@@ -24,7 +24,7 @@ def run(tmp_path: Path) -> Run:
     return Run.create("r_2026-01-01T00-00-00Z_abcdef01", tmp_path / "run", CONFIG, Span())
 
 
-def test_every_line_is_an_event_by_its_schema_and_bound_to_the_one_before(run: Run) -> None:
+def test_every_journal_line_matches_the_event_schema_and_links_to_its_predecessor(run: Run) -> None:
     run.move(State.CLONED_INPUTS, Span())
     events = run.events()
     assert [event["type"] for event in events] == ["RUN_CREATED", "RUN_STATE_CHANGED"]
@@ -35,7 +35,7 @@ def test_every_line_is_an_event_by_its_schema_and_bound_to_the_one_before(run: R
 @pytest.mark.parametrize(
     ("old", "new"), [(b'"docs"', b'"blog"'), (b"RUN_CREATED", b"RUN_CHANGED"), (b'"payload":{', b'"payload":{"x":1,')]
 )
-def test_a_changed_line_breaks_the_chain(run: Run, old: bytes, new: bytes) -> None:
+def test_modified_line_breaks_the_chain(run: Run, old: bytes, new: bytes) -> None:
     journal = run.folder / "events.ndjson"
     assert old in journal.read_bytes()
     journal.write_bytes(journal.read_bytes().replace(old, new))
@@ -44,7 +44,7 @@ def test_a_changed_line_breaks_the_chain(run: Run, old: bytes, new: bytes) -> No
     assert broken.value.code == "EVENT_CHAIN_BROKEN"
 
 
-def test_a_line_taken_out_breaks_the_chain(run: Run) -> None:
+def test_removed_line_breaks_the_chain(run: Run) -> None:
     run.move(State.CLONED_INPUTS, Span())
     run.move(State.INGESTED, Span())
     lines = (run.folder / "events.ndjson").read_bytes().splitlines(keepends=True)
@@ -52,7 +52,7 @@ def test_a_line_taken_out_breaks_the_chain(run: Run) -> None:
         read_chain(lines[0] + lines[2])
 
 
-def test_a_last_line_that_a_crash_cut_short_never_happened(run: Run) -> None:
+def test_incomplete_last_line_is_ignored(run: Run) -> None:
     journal = run.folder / "events.ndjson"
     journal.write_bytes(journal.read_bytes() + b'{"event_id":"evt-2026')
     assert len(run.events()) == 1
@@ -60,49 +60,51 @@ def test_a_last_line_that_a_crash_cut_short_never_happened(run: Run) -> None:
     assert [event["type"] for event in run.events()] == ["RUN_CREATED", "RUN_STATE_CHANGED"]
 
 
-def test_the_snapshot_is_what_the_events_say_and_nothing_else(run: Run) -> None:
+def test_snapshot_is_computed_from_events_only(run: Run) -> None:
     item = {"work_item_id": "x", "worker": "W1", "attempt": 1, "scope_key": "run", "inputs": {}, "outputs": []}
-    run.record([News("WORK_ITEM_QUEUED", item, Span()), News("WORK_ITEM_STARTED", {"work_item_id": "x"}, Span())])
+    run.record(
+        [NewEvent("WORK_ITEM_QUEUED", item, Span()), NewEvent("WORK_ITEM_STARTED", {"work_item_id": "x"}, Span())]
+    )
     run.move(State.CLONED_INPUTS, Span())
-    kept = json.loads((run.folder / "snapshot.json").read_bytes())
+    stored = json.loads((run.folder / "snapshot.json").read_bytes())
     (run.folder / "snapshot.json").unlink()
-    assert fold(run.events()) == kept == run.snapshot()
-    assert not json_schemas.problems("snapshot", kept)
-    assert kept["work_items"][0]["status"] == "running"
+    assert fold(run.events()) == stored == run.snapshot()
+    assert not json_schemas.problems("snapshot", stored)
+    assert stored["work_items"][0]["status"] == "running"
 
 
-def test_a_run_has_ended_when_its_state_did_whatever_is_noted_later(run: Run) -> None:
-    assert times(run.events())[1] is None
+def test_end_time_is_that_of_the_terminal_state_despite_later_events(run: Run) -> None:
+    assert start_and_end(run.events())[1] is None
     run.cancel(Span())
-    ended = times(run.events())[1]
-    run.record([News("MCP_TOOL_FAILED", {}, Span())])
+    ended = start_and_end(run.events())[1]
+    run.record([NewEvent("MCP_TOOL_FAILED", {}, Span())])
     assert ended is not None
-    assert times(run.events())[1] == ended
+    assert start_and_end(run.events())[1] == ended
 
 
-def test_cancelling_twice_is_cancelling_once(run: Run) -> None:
+def test_cancel_is_idempotent(run: Run) -> None:
     run.cancel(Span())
     run.cancel(Span())
     assert [event["type"] for event in run.events()].count("RUN_STATE_CHANGED") == 1
 
 
-def test_a_cancelled_run_takes_no_more_news_of_its_work(run: Run) -> None:
+def test_cancelled_run_records_no_further_work_events(run: Run) -> None:
     run.cancel(Span())
     with pytest.raises(Fault) as refused:
-        run.record_if_alive([News("WORK_ITEM_FINISHED", {}, Span())])
+        run.record_unless_cancelled([NewEvent("WORK_ITEM_FINISHED", {}, Span())])
     assert refused.value.code == "CANCELLED"
 
 
-def test_writers_of_many_threads_keep_one_chain(run: Run) -> None:
+def test_concurrent_writers_produce_one_valid_chain(run: Run) -> None:
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: run.record([News("NOTE", {"number": number}, Span())]), range(40)))
+        list(pool.map(lambda number: run.record([NewEvent("NOTE", {"number": number}, Span())]), range(40)))
     numbers = [event["payload"]["number"] for event in run.events()[1:]]
     assert sorted(numbers) == list(range(40))
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.text(max_size=40))
-def test_a_run_keeps_its_config_to_the_letter(name: str) -> None:
-    with tempfile.TemporaryDirectory() as place:
+def test_run_config_round_trips(name: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
         config = {**CONFIG, "product_name": name}
-        assert Run.create("r_config_00000000", Path(place) / "run", config, Span()).config == config
+        assert Run.create("r_config_00000000", Path(folder) / "run", config, Span()).config == config

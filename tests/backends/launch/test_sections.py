@@ -1,4 +1,4 @@
-"""Sections are drafted side by side: bounded, in the same order of results, safe when one fails or all are stopped."""
+"""Concurrent drafting of sections: limits, order of results, failures and cancellation."""
 
 import asyncio
 import os
@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from backends.launch.events import News, Span
+from backends.launch.events import NewEvent, Span
 from backends.launch.job import Job
 from backends.launch.options import Options
 from backends.launch.pipeline import STEPS
-from backends.launch.run import Run, at_work
+from backends.launch.run import Run, work_seconds
 from backends.launch.states import SECTIONS, State
-from backends.launch.worker_process import Workshop
+from backends.launch.worker_process import WorkerProcess
 from gateway.contract import Caller, CurrentCall
 from gateway.errors import Fault, Kind
-from gateway.telemetry.piece import Done
-from gateway.upstream.home import ModuleWorkSpan
-from tests.backends.launch.worker_fixtures import worked
+from gateway.telemetry.work_span import FinishedWork
+from gateway.upstream.host import ModuleWorkSpan
+from tests.backends.launch.worker_fixtures import run_workers
 
 DRAFTING = STEPS[State.DRAFTING]
 PATH = (State.CLONED_INPUTS, State.INGESTED, State.FACTS_READY, State.PLAN_READY, State.DRAFTING)
@@ -28,13 +28,13 @@ PATH = (State.CLONED_INPUTS, State.INGESTED, State.FACTS_READY, State.PLAN_READY
 
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run's folder with everything that its writers need."""
-    return worked(tmp_path_factory.mktemp("planned")).folder
+    """A run folder with all inputs of the draft worker."""
+    return run_workers(tmp_path_factory.mktemp("planned")).folder
 
 
 @pytest.fixture
 def drafting(planned: Path, tmp_path: Path) -> Run:
-    """A run that is about to draft its five sections."""
+    """A run in DRAFTING, before its five sections are drafted."""
     folder = tmp_path / "run"
     for name in ("drafts", "logs"):
         (folder / name).mkdir(parents=True)
@@ -42,28 +42,34 @@ def drafting(planned: Path, tmp_path: Path) -> Run:
         os.symlink(planned / name, folder / name)
     run = Run("r_2026-01-01T00-00-00Z_00000000", folder)
     created = {"product_slug": "3d", "required_sections": list(SECTIONS)}
-    run.record([News("RUN_CREATED", created, Span())])
+    run.record([NewEvent("RUN_CREATED", created, Span())])
     for state in PATH:
         run.move(state, Span())
     return run
 
 
-class Silent(list[str]):
+class RecordedProgress(list[str]):
+    """A progress callback that stores the messages."""
+
     async def __call__(self, message: str) -> None:
         self.append(message)
 
 
-def job(run: Run, workshop: Any, progress: Silent | None = None, done: list[Done] | None = None) -> Job:
-    here = CurrentCall(Caller("default", "alice"), "cid", 0.0, {})
+def job(
+    run: Run, process: Any, progress: RecordedProgress | None = None, done: list[FinishedWork] | None = None
+) -> Job:
+    current = CurrentCall(Caller("default", "alice"), "cid", 0.0, {})
 
-    def spans(name: str, about: Mapping[str, Any]) -> ModuleWorkSpan:
-        return ModuleWorkSpan("launch", name, here, about, lambda each: done.append(each) if done is not None else None)
+    def start_span(name: str, attributes: Mapping[str, Any]) -> ModuleWorkSpan:
+        return ModuleWorkSpan(
+            "launch", name, current, attributes, lambda each: done.append(each) if done is not None else None
+        )
 
-    return Job(run, Span(), workshop, progress if progress is not None else Silent(), spans)
+    return Job(run, Span(), process, progress if progress is not None else RecordedProgress(), start_span)
 
 
-def told(run: Run, kind: str) -> list[str]:
-    """The sections of that news, in the order of the journal."""
+def recorded_sections(run: Run, kind: str) -> list[str]:
+    """Return the sections of all events of this type, in journal order."""
     return [event["payload"]["work_item_id"].rpartition(":")[2] for event in run.events() if event["type"] == kind]
 
 
@@ -71,78 +77,78 @@ def statuses(run: Run) -> dict[str, str]:
     return {item["scope_key"]: item["status"] for item in run.snapshot()["work_items"]}
 
 
-class Hands:
-    """A workshop whose work ends when the test says so."""
+class FakeProcess:
+    """A worker process whose items end when the test completes their futures."""
 
-    def __init__(self, hands: int) -> None:
-        self.hands = hands
-        self.at_work: dict[str, asyncio.Future[None]] = {}
+    def __init__(self, pool_size: int) -> None:
+        self.pool_size = pool_size
+        self.running: dict[str, asyncio.Future[None]] = {}
         self.changed = asyncio.Event()
-        self.most = 0
+        self.max_running = 0
 
-    async def do(self, worker: str, scope: str, given: Any = None, *, beside: bool = False) -> Any:
-        assert (worker, beside) == ("draft", True)
-        self.at_work[scope] = asyncio.get_running_loop().create_future()
-        self.most = max(self.most, len(self.at_work))
+    async def run_item(self, worker: str, scope: str, parameters: Any = None, *, parallel: bool = False) -> Any:
+        assert (worker, parallel) == ("draft", True)
+        self.running[scope] = asyncio.get_running_loop().create_future()
+        self.max_running = max(self.max_running, len(self.running))
         self.changed.set()
         try:
-            await self.at_work[scope]
+            await self.running[scope]
         finally:
-            del self.at_work[scope]
-        return {"written": [], "news": [], "result": {}}
+            del self.running[scope]
+        return {"written": [], "events": [], "result": {}}
 
-    async def until(self, fact: Callable[[], bool]) -> None:
-        while not fact():
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
             self.changed.clear()
             await asyncio.wait_for(self.changed.wait(), 30)
 
 
-async def test_as_many_sections_are_under_way_as_there_are_hands_and_no_more(drafting: Run) -> None:
-    hands, progress = Hands(2), Silent()
-    taking = asyncio.create_task(job(drafting, hands, progress).take(DRAFTING))
+async def test_number_of_concurrent_sections_equals_the_pool_size(drafting: Run) -> None:
+    process, progress = FakeProcess(2), RecordedProgress()
+    step_task = asyncio.create_task(job(drafting, process, progress).take_step(DRAFTING))
     for _ in SECTIONS:
-        await hands.until(lambda: len(hands.at_work) == min(2, len(SECTIONS) - len(progress)))
+        await process.until(lambda: len(process.running) == min(2, len(SECTIONS) - len(progress)))
         before = len(progress)
-        # The last to begin is the first to end.
-        hands.at_work[list(hands.at_work)[-1]].set_result(None)
+        # The section that started last ends first.
+        process.running[list(process.running)[-1]].set_result(None)
         while len(progress) == before:
             await asyncio.sleep(0)
-    await taking
-    assert hands.most == 2
-    assert told(drafting, "WORK_ITEM_QUEUED") == list(SECTIONS)
-    assert told(drafting, "WORK_ITEM_FINISHED") != list(SECTIONS)
+    await step_task
+    assert process.max_running == 2
+    assert recorded_sections(drafting, "WORK_ITEM_QUEUED") == list(SECTIONS)
+    assert recorded_sections(drafting, "WORK_ITEM_FINISHED") != list(SECTIONS)
     assert [item["scope_key"] for item in drafting.snapshot()["work_items"]] == list(SECTIONS)
     assert set(progress) == {*(f"DRAFTING {name}" for name in SECTIONS), "DRAFT_READY"}
     assert progress[-1] == "DRAFT_READY"
     assert drafting.state() is State.DRAFT_READY
 
 
-async def test_when_sections_fail_the_first_in_order_is_told_and_none_is_begun_after(drafting: Run) -> None:
-    hands, done = Hands(3), list[Done]()
-    taking = asyncio.create_task(job(drafting, hands, done=done).take(DRAFTING))
-    await hands.until(lambda: len(hands.at_work) == 3)
+async def test_fault_of_the_first_failed_section_is_raised_and_no_further_section_starts(drafting: Run) -> None:
+    process, done = FakeProcess(3), list[FinishedWork]()
+    step_task = asyncio.create_task(job(drafting, process, done=done).take_step(DRAFTING))
+    await process.until(lambda: len(process.running) == 3)
     for name in ("reference", "docs"):  # the later section fails first
-        hands.at_work[name].set_exception(Fault(Kind.UNSUPPORTED, name, code="TOOLCHAIN_MISSING"))
-    hands.at_work["products"].set_result(None)
+        process.running[name].set_exception(Fault(Kind.UNSUPPORTED, name, code="TOOLCHAIN_MISSING"))
+    process.running["products"].set_result(None)
     with pytest.raises(Fault, match="docs"):
-        await taking
+        await step_task
     assert statuses(drafting) == {
         **dict.fromkeys(("docs", "reference"), "failed"),
         "products": "finished",
         **dict.fromkeys(("kb", "blog"), "queued"),
     }
-    assert {each.about["scope"]: type(each.exc) for each in done} == {
+    assert {each.attributes["scope"]: type(each.exc) for each in done} == {
         "docs": Fault, "reference": Fault, "products": type(None),
     }  # fmt: skip
     assert drafting.state() is State.DRAFTING
-    # Taken up again, only what was not finished is done.
-    again = Hands(5)
-    taking = asyncio.create_task(job(drafting, again).take(DRAFTING))
-    await again.until(lambda: len(again.at_work) == 4)
-    assert set(again.at_work) == {"docs", "reference", "kb", "blog"}
-    for work in again.at_work.values():
-        work.set_result(None)
-    await taking
+    # A retry runs only the unfinished sections.
+    retried = FakeProcess(5)
+    step_task = asyncio.create_task(job(drafting, retried).take_step(DRAFTING))
+    await retried.until(lambda: len(retried.running) == 4)
+    assert set(retried.running) == {"docs", "reference", "kb", "blog"}
+    for future in retried.running.values():
+        future.set_result(None)
+    await step_task
     assert drafting.state() is State.DRAFT_READY
 
 
@@ -151,16 +157,18 @@ def _drafts(run: Run) -> dict[str, bytes]:
     return {str(path.relative_to(run.folder)): path.read_bytes() for path in files}
 
 
-async def drafted(run: Run, writers: int) -> None:
-    workshop = Workshop(run, Options(writers=writers))
+async def draft_sections(run: Run, writers: int) -> None:
+    process = WorkerProcess(run, Options(writers=writers))
     try:
-        await job(run, workshop).take(DRAFTING)
+        await job(run, process).take_step(DRAFTING)
     finally:
-        await workshop.close()
+        await process.close()
 
 
-async def test_side_by_side_leaves_what_one_after_another_leaves(drafting: Run, planned: Path) -> None:
-    await drafted(drafting, 4)
+async def test_concurrent_drafting_produces_the_same_drafts_as_sequential_drafting(
+    drafting: Run, planned: Path
+) -> None:
+    await draft_sections(drafting, 4)
     assert _drafts(drafting) == _drafts(Run("r_2026-01-01T00-00-00Z_00000000", planned))
     index = drafting.snapshot()["artifacts_index"]
     assert {name for name in index if name.startswith("drafts/")} == set(_drafts(drafting))
@@ -169,10 +177,12 @@ async def test_side_by_side_leaves_what_one_after_another_leaves(drafting: Run, 
     assert len(set(spans)) == len(SECTIONS)
 
 
-# ---- real writers that cannot go on: what they read is a pipe that nobody writes to -------------------------------
+# ---- real draft workers that block, because they read from a pipe without a writer -------------------------------
 
 
-class Stuck:
+class BlockedDrafting:
+    """A drafting step whose workers block until they are killed."""
+
     def __init__(self, run: Run, planned: Path) -> None:
         (run.folder / "artifacts").unlink()
         (run.folder / "artifacts").mkdir()
@@ -181,72 +191,74 @@ class Stuck:
         (run.folder / "artifacts" / "page_plan.json").unlink()
         os.mkfifo(run.folder / "artifacts" / "page_plan.json")
         self.run = run
-        self.workshop = Workshop(run, Options(writers=3))
-        self.taking = asyncio.create_task(job(run, self.workshop).take(DRAFTING))
+        self.process = WorkerProcess(run, Options(writers=3))
+        self.step_task = asyncio.create_task(job(run, self.process).take_step(DRAFTING))
 
     def processes(self) -> list[int]:
-        """Those at work in the run's folder."""
+        """Return the processes whose working directory is the run's folder."""
         found: list[int] = []
-        for place in Path("/proc").glob("[0-9]*/cwd"):
+        for link in Path("/proc").glob("[0-9]*/cwd"):
             try:
-                if place.readlink() == self.run.folder:
-                    found.append(int(place.parent.name))
+                if link.readlink() == self.run.folder:
+                    found.append(int(link.parent.name))
             except OSError:
                 continue
         return found
 
-    async def until(self, fact: Callable[[], bool]) -> None:
+    async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
-            while not fact():
+            while not condition():
                 await asyncio.sleep(0.02)
 
-    async def under_way(self) -> list[int]:
-        """The child and its three hands."""
-        await self.until(lambda: len(told(self.run, "WORK_ITEM_STARTED")) == 3 and len(self.processes()) == 4)
+    async def wait_until_running(self) -> list[int]:
+        """Wait until three sections are running, and return the worker process and its three pool processes."""
+        await self.until(
+            lambda: len(recorded_sections(self.run, "WORK_ITEM_STARTED")) == 3 and len(self.processes()) == 4
+        )
         return self.processes()
 
 
 @pytest.fixture
-def stuck(drafting: Run, planned: Path) -> Callable[[], Stuck]:
-    return lambda: Stuck(drafting, planned)
+def start_blocked(drafting: Run, planned: Path) -> Callable[[], BlockedDrafting]:
+    return lambda: BlockedDrafting(drafting, planned)
 
 
-async def test_a_cancel_ends_every_section_that_is_under_way(stuck: Any) -> None:
-    at = stuck()
-    await at.under_way()
-    at.run.cancel(Span())
-    at.workshop.kill()
+async def test_cancel_stops_every_running_section(start_blocked: Any) -> None:
+    blocked = start_blocked()
+    await blocked.wait_until_running()
+    blocked.run.cancel(Span())
+    blocked.process.kill()
     with pytest.raises(Fault) as failed:
-        await at.taking
+        await blocked.step_task
     assert failed.value.code == "CANCELLED"
-    await at.workshop.close()
-    await at.until(lambda: not at.processes())
-    last = at.run.events()[-1]
+    await blocked.process.close()
+    await blocked.until(lambda: not blocked.processes())
+    last = blocked.run.events()[-1]
     assert (last["type"], last["payload"]["new_state"]) == ("RUN_STATE_CHANGED", "CANCELLED")
-    assert _drafts(at.run) == {}
+    assert _drafts(blocked.run) == {}
 
 
-async def test_a_hand_that_is_killed_ends_the_work_so_that_it_can_be_taken_up_again(stuck: Any) -> None:
-    at = stuck()
-    processes = await at.under_way()
-    os.kill(next(pid for pid in processes if pid != at.workshop._process.pid), signal.SIGKILL)
+async def test_killed_pool_process_fails_the_work_with_a_retryable_fault(start_blocked: Any) -> None:
+    blocked = start_blocked()
+    processes = await blocked.wait_until_running()
+    os.kill(next(pid for pid in processes if pid != blocked.process._process.pid), signal.SIGKILL)
     with pytest.raises(Fault) as failed:
-        await at.taking
+        await blocked.step_task
     assert failed.value.retryable
     assert failed.value.details == {"cause_class": "WorkerDied"}
-    await at.until(lambda: not at.processes())
-    assert sorted(statuses(at.run).values()) == ["failed", "failed", "failed", "queued", "queued"]
-    await at.workshop.close()
+    await blocked.until(lambda: not blocked.processes())
+    assert sorted(statuses(blocked.run).values()) == ["failed", "failed", "failed", "queued", "queued"]
+    await blocked.process.close()
 
 
-async def test_no_hand_outlives_its_child(stuck: Any) -> None:
-    at = stuck()
-    await at.under_way()
-    os.kill(at.workshop._process.pid, signal.SIGKILL)
+async def test_pool_processes_end_with_the_worker_process(start_blocked: Any) -> None:
+    blocked = start_blocked()
+    await blocked.wait_until_running()
+    os.kill(blocked.process._process.pid, signal.SIGKILL)
     with pytest.raises(Fault, match="ended before"):
-        await at.taking
-    await at.until(lambda: not at.processes())
-    await at.workshop.close()
+        await blocked.step_task
+    await blocked.until(lambda: not blocked.processes())
+    await blocked.process.close()
 
 
 # ---- the budget ---------------------------------------------------------------------------------------------------
@@ -256,7 +268,7 @@ def _item(name: str, kind: str, second: int) -> Any:
     return {"type": f"WORK_ITEM_{kind}", "ts": f"2026-01-01T00:00:{second:02}+00:00", "payload": {"work_item_id": name}}
 
 
-def test_time_that_two_sections_share_is_counted_once() -> None:
+def test_overlapping_work_time_is_counted_once() -> None:
     events = [
         _item("a", "STARTED", 0),
         _item("b", "STARTED", 2),
@@ -266,4 +278,4 @@ def test_time_that_two_sections_share_is_counted_once() -> None:
         _item("c", "STARTED", 30),
         _item("c", "FINISHED", 33),
     ]
-    assert at_work(events) == 10
+    assert work_seconds(events) == 10

@@ -1,4 +1,4 @@
-"""A run whose commit service and telemetry are elsewhere, through the gateway."""
+"""Runs with an external commit service and telemetry endpoint, through the gateway."""
 
 import json
 import socket
@@ -14,11 +14,11 @@ from tests.quiet import QuietServer
 Json = dict[str, Any]
 
 
-class Elsewhere:
-    """A commit service and a telemetry endpoint in one; telemetry fails until it is told to work."""
+class ExternalServices:
+    """A commit service and a telemetry endpoint. Telemetry requests fail until `telemetry_works` is set."""
 
     def __init__(self) -> None:
-        self.asked: dict[str, list[Json]] = {}
+        self.requests: dict[str, list[Json]] = {}
         self.telemetry_works = False
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -42,65 +42,65 @@ class Elsewhere:
         if path.startswith("/api/v1/runs"):
             if not self.telemetry_works:
                 return 500, {}
-        elif headers.get("authorization") != "Bearer hush":
+        elif headers.get("authorization") != "Bearer secret-token":
             return 401, {"code": "AUTH_INVALID_TOKEN"}
-        self.asked.setdefault(path, []).append(body)
+        self.requests.setdefault(path, []).append(body)
         return 200, {"commit_sha": "c" * 40, "pr_url": "https://example.org/pull/7", "pr_number": 7}
 
 
 @asynccontextmanager
-async def _served(app: Any) -> AsyncIterator[str]:
+async def _serve(app: Any) -> AsyncIterator[str]:
     bound = socket.create_server(("127.0.0.1", 0))
     server = QuietServer(uvicorn.Config(app, lifespan="off", log_level="error"))
     async with server.running(bound) as port:
         yield f"http://127.0.0.1:{port}"
 
 
-async def test_services_elsewhere_get_the_commit_and_the_telemetry_once_they_answer(
+async def test_external_services_receive_the_commit_and_buffered_telemetry(
     launch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LAUNCH_TEST_TOKEN", "hush")
-    elsewhere = Elsewhere()
-    async with _served(elsewhere) as url:
+    monkeypatch.setenv("LAUNCH_TEST_TOKEN", "secret-token")
+    services = ExternalServices()
+    async with _serve(services) as url:
         options = {
             "commit_service": "http",
             "telemetry": "http",
             "endpoints": [url],
             "token_envs": ["LAUNCH_TEST_TOKEN"],
         }
-        async with launch(**options) as launching:
-            config = launching.place.config(required_sections=["docs"])
+        async with launch(**options) as launcher:
+            config = launcher.repositories.config(required_sections=["docs"])
             config["commit_service"] |= {"endpoint_url": url, "github_token_env": "LAUNCH_TEST_TOKEN"}
             config["telemetry"] = {"endpoint_url": url, "project": "test"}
-            run_id = (await launching.call("start_run", run_config=config))["run_id"]
-            await launching.until(run_id, "READY_FOR_PR")
-            outbox = launching.folder(run_id) / "telemetry_outbox.jsonl"
-            assert outbox.read_text().count("orchestrator_node") >= 8  # nothing was lost to the dead endpoint
-            elsewhere.telemetry_works = True
-            pull = await launching.call("open_pr", run_id=run_id)
+            run_id = (await launcher.call("start_run", run_config=config))["run_id"]
+            await launcher.until(run_id, "READY_FOR_PR")
+            outbox = launcher.folder(run_id) / "telemetry_outbox.jsonl"
+            assert outbox.read_text().count("orchestrator_node") >= 8  # the failing endpoint loses no records
+            services.telemetry_works = True
+            pull = await launcher.call("open_pr", run_id=run_id)
             assert (pull["pr_url"], pull["commit_sha"]) == ("https://example.org/pull/7", "c" * 40)
-            commit, asked = elsewhere.asked["/v1/commit"][0], elsewhere.asked["/v1/open_pr"][0]
-            assert commit["branch_name"] == asked["branch_name"] == f"launch/{run_id}/3d"
+            commit, requests = services.requests["/v1/commit"][0], services.requests["/v1/open_pr"][0]
+            assert commit["branch_name"] == requests["branch_name"] == f"launch/{run_id}/3d"
             assert {patch["type"] for patch in commit["patch_bundle"]["patches"]} == {"create_file"}
             while b"orchestrator_node" in outbox.read_bytes():
-                await launching.moved()
-            sent = elsewhere.asked["/api/v1/runs"]
+                await launcher.pause()
+            sent = services.requests["/api/v1/runs"]
             assert {"mcp_tool_call", "orchestrator_node"} <= {record["job_type"] for record in sent}
             assert all(record["run_id"] == run_id and record["context_json"]["trace_id"] for record in sent)
-            assert "hush" not in json.dumps(sent)
+            assert "secret-token" not in json.dumps(sent)
 
 
-async def test_a_run_cannot_send_a_token_that_the_operator_did_not_offer(
+async def test_run_cannot_send_a_token_that_the_operator_did_not_configure(
     launch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GATEHOUSE_SECRET", "hush")
-    elsewhere = Elsewhere()
-    async with _served(elsewhere) as url, launch(commit_service="http", endpoints=[url]) as launching:
-        config = launching.place.config(required_sections=["docs"])
+    monkeypatch.setenv("GATEHOUSE_SECRET", "secret-token")
+    services = ExternalServices()
+    async with _serve(services) as url, launch(commit_service="http", endpoints=[url]) as launcher:
+        config = launcher.repositories.config(required_sections=["docs"])
         config["commit_service"] |= {"endpoint_url": url, "github_token_env": "GATEHOUSE_SECRET"}
-        run_id = (await launching.call("start_run", run_config=config))["run_id"]
-        await launching.until(run_id, "READY_FOR_PR")
-        refused = await launching.call("open_pr", run_id=run_id)
+        run_id = (await launcher.call("start_run", run_config=config))["run_id"]
+        await launcher.until(run_id, "READY_FOR_PR")
+        refused = await launcher.call("open_pr", run_id=run_id)
         assert refused["error"]["code"] == "INVALID_INPUT"
-        assert elsewhere.asked == {}
-        assert (await launching.call("get_status", run_id=run_id))["status"]["state"] == "READY_FOR_PR"
+        assert services.requests == {}
+        assert (await launcher.call("get_status", run_id=run_id))["status"]["state"] == "READY_FOR_PR"

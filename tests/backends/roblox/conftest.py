@@ -1,4 +1,4 @@
-"""A gateway with the bridge open, a Studio in Python, and the real plugin in a real Luau VM."""
+"""Fixtures: a gateway with the bridge enabled, fake Studios, and the real plugin in a Luau VM."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from backends.roblox.headless_studio import NoStudio, headless, install
-from tests.backends.roblox.harness import Desk
+from backends.roblox.headless_studio import StudioUnavailable, install, run_headless_studio
+from tests.backends.roblox.harness import RobloxHarness
 from tests.conftest import run_gateway
 from tests.missing import missing
 
@@ -18,12 +18,12 @@ from tests.missing import missing
 async def _modules() -> Path:
     try:
         return await install()
-    except NoStudio as exc:
+    except StudioUnavailable as exc:
         missing(str(exc))
 
 
 @asynccontextmanager
-async def _open_desk(folder: Path, **options: Any) -> AsyncIterator[Desk]:
+async def _open_harness(folder: Path, **options: Any) -> AsyncIterator[RobloxHarness]:
     backends = {
         "core": {"module": "backends.core"},
         "project": {"module": "backends.core:project"},
@@ -37,37 +37,37 @@ async def _open_desk(folder: Path, **options: Any) -> AsyncIterator[Desk]:
         gateway = await stack.enter_async_context(
             run_gateway(folder, backends=backends, tenants=tenants, limits=limits)
         )
-        yield await stack.enter_async_context(Desk(gateway, stack, _modules, headless))
+        yield await stack.enter_async_context(RobloxHarness(gateway, stack, _modules, run_headless_studio))
 
 
 @pytest.fixture
 async def modules() -> Path:
-    """Where Node finds the VM."""
+    """The folder from which Node loads the VM."""
     return await _modules()
 
 
 @pytest.fixture
-def opening(tmp_path: Path) -> Callable[..., Any]:
-    """`async with opening(request_timeout=1) as desk`: the options are the roblox backend's."""
-    return lambda **options: _open_desk(tmp_path, **options)
+def open_harness(tmp_path: Path) -> Callable[..., Any]:
+    """`async with open_harness(request_timeout=1) as harness`: keywords are options of the roblox backend."""
+    return lambda **options: _open_harness(tmp_path, **options)
 
 
 @pytest.fixture
-async def desk(opening: Callable[..., Any]) -> AsyncIterator[Desk]:
-    async with opening() as opened:
+async def harness(open_harness: Callable[..., Any]) -> AsyncIterator[RobloxHarness]:
+    async with open_harness() as opened:
         yield opened
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared_studio(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
-    """One Studio with the real plugin for a whole file: starting one takes seconds."""
-    async with asyncio.timeout(600), _open_desk(tmp_path_factory.mktemp("studio")) as desk:
-        await desk.luau()
-        yield desk
+async def shared_studio(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RobloxHarness]:
+    """One Studio with the real plugin for a whole test file, because starting one takes seconds."""
+    async with asyncio.timeout(600), _open_harness(tmp_path_factory.mktemp("studio")) as harness:
+        await harness.start_plugin()
+        yield harness
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def studio(shared_studio: Desk) -> Desk:
-    """That Studio, with nothing in it."""
+async def studio(shared_studio: RobloxHarness) -> RobloxHarness:
+    """The shared Studio, emptied."""
     await shared_studio.clear()
     return shared_studio

@@ -1,4 +1,7 @@
-"""A Studio in Python: it speaks the relay's wire and answers as a test says. The real plugin has tests of its own."""
+"""A fake Studio in Python: speaks the bridge protocol and answers as the test configures.
+
+The real plugin is tested in `test_plugin.py`.
+"""
 
 import asyncio
 import json
@@ -9,26 +12,28 @@ import httpx
 
 Json = dict[str, Any]
 Answer = Callable[[Json], Awaitable[Json | None]]
-"""A request -> what to answer (without ids), or None to stay silent."""
+"""Maps a request to its answer (without ids), or to None for no answer."""
 
 CAPABILITIES = ["typed-values.v2", "instance-id", "idempotency-key"]
 
 
-async def agreeable(request: Json) -> Json | None:
+async def echo_request(request: Json) -> Json | None:
     return {"success": True, "payload": {"operation": request["operation"], **request["payload"]}}
 
 
-class Peer:
-    """`async with Peer(base, key) as studio:` is connected once `await studio.ready()` returns."""
+class FakeStudio:
+    """`async with FakeStudio(base, key) as studio:`; connected once `await studio.wait_until_connected()` returns."""
 
-    def __init__(self, base: str, key: str, name: str = "Studio", answer: Answer = agreeable, **headers: str) -> None:
+    def __init__(
+        self, base: str, key: str, name: str = "Studio", answer: Answer = echo_request, **headers: str
+    ) -> None:
         self.answer = answer
         self.name = name
         self.session = ""
-        self.seen: list[Json] = []
+        self.received: list[Json] = []
         self.arrived = asyncio.Event()
         self.opened = 0
-        self._greeted = asyncio.Event()
+        self._connected = asyncio.Event()
         self._key = key
         self._http = httpx.AsyncClient(base_url=base, headers=headers or {"x-gox-auth": key}, timeout=60, verify=False)
         self._task: asyncio.Task[None] | None = None
@@ -39,14 +44,14 @@ class Peer:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self.vanish()
+        await self.kill()
 
-    async def ready(self) -> Self:
-        await self._greeted.wait()
+    async def wait_until_connected(self) -> Self:
+        await self._connected.wait()
         return self
 
-    async def vanish(self) -> None:
-        """As a Studio that is killed: its connections break."""
+    async def kill(self) -> None:
+        """Close all connections, as when the Studio process is killed."""
         for task in (self._task, *self._answering):
             if task is not None:
                 task.cancel()
@@ -72,10 +77,10 @@ class Peer:
             if response.status_code == 404:
                 await self._open()
             elif response.status_code == 200:
-                self._hear(json.loads(response.json()["line"]))
+                self._receive(json.loads(response.json()["line"]))
 
-    def _hear(self, request: Json) -> None:
-        self.seen.append(request)
+    def _receive(self, request: Json) -> None:
+        self.received.append(request)
         self.arrived.set()
         task = asyncio.create_task(self._reply(request))
         self._answering.add(task)
@@ -84,9 +89,9 @@ class Peer:
     async def _reply(self, request: Json) -> None:
         match request["operation"]:
             case "bridge.auth":
-                # As the plugin does: the token must be its own.
-                good = request["payload"]["token"] == self._key
-                answer: Json | None = {"success": good, "payload": {"authenticated": good, "sessionId": self.session}}
+                # Like the plugin, accept only its own token.
+                valid = request["payload"]["token"] == self._key
+                answer: Json | None = {"success": valid, "payload": {"authenticated": valid, "sessionId": self.session}}
             case "bridge.hello":
                 answer = {"success": True, "payload": {"protocolVersion": "1.1", "capabilities": CAPABILITIES}}
             case _:
@@ -94,9 +99,9 @@ class Peer:
         if answer is not None:
             await self.send({"requestId": request["requestId"], "correlationId": request["correlationId"], **answer})
         if request["operation"] == "bridge.hello":
-            self._greeted.set()
+            self._connected.set()
 
     @property
-    def asked(self) -> list[Json]:
-        """What it was asked beside the handshake."""
-        return [each for each in self.seen if each["operation"] not in ("bridge.auth", "bridge.hello")]
+    def requests(self) -> list[Json]:
+        """The received requests, without the handshake."""
+        return [each for each in self.received if each["operation"] not in ("bridge.auth", "bridge.hello")]

@@ -1,4 +1,4 @@
-"""A gateway and the Studios that are connected to it, in short words."""
+"""Test harness: a gateway, a client that calls the roblox tools, and the Studios connected to it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import httpx
 
-from tests.backends.roblox.fake_studio import Peer, agreeable
+from tests.backends.roblox.fake_studio import FakeStudio, echo_request
 
 Json = dict[str, Any]
 MODERN = "2026-07-28"
@@ -19,7 +19,7 @@ return true
 """
 
 
-class Desk:
+class RobloxHarness:
     def __init__(
         self, gateway: Any, stack: AsyncExitStack, modules: Callable[[], Awaitable[Path]], headless: Any
     ) -> None:
@@ -35,13 +35,13 @@ class Desk:
     async def __aexit__(self, *exc: object) -> None:
         await self._http.aclose()
 
-    def as_(self, key: str) -> "Desk":
-        return Desk(self.gateway.as_(key), self._stack, self._modules, self._headless)
+    def as_(self, key: str) -> "RobloxHarness":
+        return RobloxHarness(self.gateway.as_(key), self._stack, self._modules, self._headless)
 
     # ---- calls ----
 
     async def send(self, method: str, params: Json, meta: Json | None = None) -> Json:
-        """One request of 2026-07-28 over a connection that stays."""
+        """Send one request of revision 2026-07-28 over a persistent connection."""
         own = {
             "io.modelcontextprotocol/protocolVersion": MODERN,
             "io.modelcontextprotocol/clientCapabilities": {},
@@ -66,8 +66,8 @@ class Desk:
         assert "result" in answer, answer
         return answer["result"]["structuredContent"]["output"]
 
-    async def refusal(self, tool: str, arguments: Json | None = None, **meta: Any) -> Json:
-        """The error, with its data lifted."""
+    async def error(self, tool: str, arguments: Json | None = None, **meta: Any) -> Json:
+        """Call a tool that must fail and return its error, merged with the error's data."""
         answer = await self.call(tool, arguments, **meta)
         assert "error" in answer, answer
         error = answer["error"]
@@ -81,31 +81,31 @@ class Desk:
     async def studio_key(self, tenant: str = "default", subject: str = "alice") -> str:
         return await self.gateway.new_key(tenant, subject, scopes=("bridge:roblox",))
 
-    async def peer(self, answer: Any = agreeable, name: str = "Studio", **who: str) -> Peer:
-        """A connected Studio in Python."""
-        peer = Peer(self.gateway.base, await self.studio_key(**who), name, answer)
+    async def start_fake(self, answer: Any = echo_request, name: str = "Studio", **identity: str) -> FakeStudio:
+        """Connect a fake Studio and return it."""
+        peer = FakeStudio(self.gateway.base, await self.studio_key(**identity), name, answer)
         await self._stack.enter_async_context(peer)
-        await peer.ready()
-        await (await self._within(who)).connected(name)
+        await peer.wait_until_connected()
+        await (await self._for_tenant(identity)).wait_for_studio(name)
         return peer
 
-    async def luau(self, name: str = "Studio", *, patience: float = 30.0, **who: str) -> Any:
-        """A connected Studio with the real plugin; its process."""
+    async def start_plugin(self, name: str = "Studio", *, stall_timeout: float = 30.0, **identity: str) -> Any:
+        """Connect a headless Studio with the real plugin and return its process."""
         modules = await self._modules()
-        key = await self.studio_key(**who)
+        key = await self.studio_key(**identity)
         process = await self._stack.enter_async_context(
-            self._headless(self.gateway.base, key, name, modules, patience=patience)
+            self._headless(self.gateway.base, key, name, modules, stall_timeout=stall_timeout)
         )
-        await (await self._within(who)).connected(name)
+        await (await self._for_tenant(identity)).wait_for_studio(name)
         return process
 
-    async def _within(self, who: dict[str, str]) -> "Desk":
-        return self.as_(await self.gateway.new_key(who["tenant"])) if "tenant" in who else self
+    async def _for_tenant(self, identity: dict[str, str]) -> "RobloxHarness":
+        return self.as_(await self.gateway.new_key(identity["tenant"])) if "tenant" in identity else self
 
     async def studios(self) -> list[Json]:
         return (await self.output("list_studios"))["studios"]
 
-    async def connected(self, name: str) -> Json:
+    async def wait_for_studio(self, name: str) -> Json:
         async with asyncio.timeout(30):
             while True:
                 for studio in await self.studios():
@@ -115,15 +115,15 @@ class Desk:
 
     # ---- the real plugin ----
 
-    async def module(self, source: str, name: str = "M", kind: str = "ModuleScript") -> str:
-        """The id of a new script in ServerScriptService."""
-        given = {"parentPath": "ServerScriptService", "name": name, "scriptType": kind, "source": source}
-        return (await self.output("script_create", given))["instanceId"]
+    async def create_script(self, source: str, name: str = "M", kind: str = "ModuleScript") -> str:
+        """Create a script in ServerScriptService and return its id."""
+        arguments = {"parentPath": "ServerScriptService", "name": name, "scriptType": kind, "source": source}
+        return (await self.output("script_create", arguments))["instanceId"]
 
     async def run(self, function: str, *args: Any) -> Any:
-        """What that function of the module M returns."""
-        given = {"scriptPath": "ServerScriptService.M", "functionName": function, "args": list(args)}
-        return (await self.output("script_execute", given)).get("returnValue")
+        """Call a function of the module M and return its result."""
+        arguments = {"scriptPath": "ServerScriptService.M", "functionName": function, "args": list(args)}
+        return (await self.output("script_execute", arguments)).get("returnValue")
 
     async def clear(self) -> None:
-        await self.output("script_execute", {"scriptId": await self.module(_CLEAR, "Clear")})
+        await self.output("script_execute", {"scriptId": await self.create_script(_CLEAR, "Clear")})

@@ -1,7 +1,7 @@
-"""The contract, sentence by sentence, asked by the SDK's own client in both eras of a Studio with the real plugin.
+"""Checks every requirement of the contract with the SDK's client, in both eras, against the real plugin.
 
-Faults that no Studio gives (denied, unimplemented) come from a backend that fails as it is told. That the tools which
-need the bridge are absent without it is in test_tools.py.
+Faults that a Studio never reports (denied, unimplemented) come from the sandbox backend. `test_tools.py` checks that
+the bridge tools are absent without the bridge.
 """
 
 from typing import Any
@@ -17,6 +17,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest.mark.parametrize("client_era", [MODERN, "legacy"])
 @pytest.mark.parametrize("check", [row[1] for row in ROWS], ids=[row[0] for row in ROWS])
-async def test_the_contract_holds(studio: Any, client_era: str, check: Check) -> None:
+async def test_contract_requirement_is_met(studio: Any, client_era: str, check: Check) -> None:
     async with studio.gateway.client(client_era) as client:
         await check(client, client_era)

@@ -1,4 +1,4 @@
-"""Studios with the real plugin that hang, die, or belong to another tenant."""
+"""Headless Studios with the real plugin: hangs, kills, tenant isolation, and process lifetime."""
 
 import asyncio
 import os
@@ -11,54 +11,54 @@ from typing import Any
 MODULE = "return {loop = function() while true do end end}"
 
 
-async def test_an_endless_loop_is_a_timeout_and_the_studio_comes_back(opening: Any) -> None:
-    async with opening(execute_timeout=1) as desk:
-        await desk.luau(patience=3)
-        await desk.module(MODULE)
-        before = (await desk.studios())[0]["studioId"]
-        refusal = await desk.refusal("script_execute", {"scriptPath": "ServerScriptService.M", "functionName": "loop"})
+async def test_endless_loop_times_out_and_the_studio_reconnects(open_harness: Any) -> None:
+    async with open_harness(execute_timeout=1) as harness:
+        await harness.start_plugin(stall_timeout=3)
+        await harness.create_script(MODULE)
+        before = (await harness.studios())[0]["studioId"]
+        refusal = await harness.error("script_execute", {"scriptPath": "ServerScriptService.M", "functionName": "loop"})
         assert (refusal["code"], refusal["kind"], refusal["retryable"]) == ("INTERNAL_ERROR", "timeout", True)
-        async with asyncio.timeout(30):  # it is killed, started anew, and connects by itself
-            while [studio["studioId"] for studio in await desk.studios() if studio["connected"]] in ([], [before]):
+        async with asyncio.timeout(30):  # the VM is killed, restarted, and reconnects
+            while [studio["studioId"] for studio in await harness.studios() if studio["connected"]] in ([], [before]):
                 await asyncio.sleep(0.05)
-        assert (await desk.output("bridge_ping"))["ok"] is True
+        assert (await harness.output("bridge_ping"))["ok"] is True
 
 
-async def test_killing_the_studio_in_mid_call_is_unavailable_and_the_call_after_its_return_works(desk: Any) -> None:
-    process = await desk.luau()
-    await desk.module("task.wait(60) return 1")
-    asking = asyncio.create_task(desk.refusal("script_execute", {"scriptPath": "ServerScriptService.M"}))
+async def test_call_to_a_killed_studio_is_unavailable_and_works_again_after_reconnect(harness: Any) -> None:
+    process = await harness.start_plugin()
+    await harness.create_script("task.wait(60) return 1")
+    asking = asyncio.create_task(harness.error("script_execute", {"scriptPath": "ServerScriptService.M"}))
     async with asyncio.timeout(20):
-        while not (await _running(desk) and (await desk.studios())[0]["polling"]):
+        while not (await _running(harness) and (await harness.studios())[0]["polling"]):
             await asyncio.sleep(0.02)
     os.kill(process.pid, signal.SIGKILL)
     refusal = await asking
     assert (refusal["code"], refusal["kind"], refusal["category"]) == ("INTERNAL_ERROR", "unavailable", "platform")
-    await desk.luau()
-    assert (await desk.output("bridge_ping"))["ok"] is True
+    await harness.start_plugin()
+    assert (await harness.output("bridge_ping"))["ok"] is True
 
 
-async def _running(desk: Any) -> bool:
-    """Whether the Studio has the script under way: it answers others meanwhile, after it took that one."""
-    if '"status": "running"' not in await desk.read("gox://runs"):
+async def _running(harness: Any) -> bool:
+    """Return whether the Studio is running the script; it still answers other requests."""
+    if '"status": "running"' not in await harness.read("gox://runs"):
         return False
-    return (await desk.output("bridge_ping"))["ok"]
+    return (await harness.output("bridge_ping"))["ok"]
 
 
-async def test_two_studios_of_two_tenants_never_see_each_others_instances(desk: Any) -> None:
-    await desk.luau("red")
-    await desk.luau("blue", tenant="other", subject="bob")
-    blue = desk.as_(await desk.gateway.new_key("other", "bob"))
-    await desk.output("instance_create", {"parentPath": "Workspace", "className": "Part", "name": "Red"})
+async def test_studios_of_two_tenants_are_isolated(harness: Any) -> None:
+    await harness.start_plugin("red")
+    await harness.start_plugin("blue", tenant="other", subject="bob")
+    blue = harness.as_(await harness.gateway.new_key("other", "bob"))
+    await harness.output("instance_create", {"parentPath": "Workspace", "className": "Part", "name": "Red"})
     find = {"rootPath": "game", "className": "Part"}
     assert (await blue.output("instance_find", find))["matches"] == []
-    assert [each["name"] for each in (await desk.output("instance_find", find))["matches"]] == ["Red"]
-    red = (await desk.studios())[0]["studioId"]
+    assert [each["name"] for each in (await harness.output("instance_find", find))["matches"]] == ["Red"]
+    red = (await harness.studios())[0]["studioId"]
     assert red not in [each["studioId"] for each in await blue.studios()]
-    assert (await blue.refusal("bridge_ping", {"studioId": red}))["code"] == "NOT_FOUND"
+    assert (await blue.error("bridge_ping", {"studioId": red}))["code"] == "NOT_FOUND"
 
 
-async def test_a_headless_studio_does_not_outlive_whoever_started_it(tmp_path: Path, modules: Path) -> None:
+async def test_headless_studio_exits_when_its_parent_is_killed(tmp_path: Path, modules: Path) -> None:
     script = tmp_path / "starter.py"
     script.write_text(_STARTER)
     starter = await asyncio.create_subprocess_exec(sys.executable, str(script), str(modules), stdout=PIPE)
@@ -74,10 +74,10 @@ async def test_a_headless_studio_does_not_outlive_whoever_started_it(tmp_path: P
 _STARTER = """
 import asyncio, sys
 from pathlib import Path
-from backends.roblox.headless_studio import headless
+from backends.roblox.headless_studio import run_headless_studio
 
 async def main():
-    async with headless("http://127.0.0.1:9", "token", "orphan", Path(sys.argv[1])) as process:
+    async with run_headless_studio("http://127.0.0.1:9", "token", "orphan", Path(sys.argv[1])) as process:
         print(process.pid, flush=True)
         await process.wait()
 
@@ -86,7 +86,7 @@ asyncio.run(main())
 
 
 def _alive(pid: int) -> bool:
-    """Whether it runs; one that waits to be buried does not."""
+    """Return whether the process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

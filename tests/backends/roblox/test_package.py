@@ -1,4 +1,4 @@
-"""The plugin as one file, read by Roblox's own format library."""
+"""The packaged plugin file, read with the rbx-dom library."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.roblox.headless_studio import node
-from backends.roblox.package import SOURCES, rbxmx
+from backends.roblox.package import SOURCES, build_rbxmx
 
 _READ = """
 const { readXml } = require(process.argv[1] + '/rbx-dom')
@@ -17,9 +17,9 @@ console.log(JSON.stringify(all))
 """
 
 
-async def test_the_file_holds_the_script_with_every_module_below_it(tmp_path: Path, modules: Any) -> None:
+async def test_package_contains_the_plugin_script_and_all_modules(tmp_path: Path, modules: Any) -> None:
     made = tmp_path / "Gatehouse.rbxmx"
-    made.write_text(rbxmx())
+    made.write_text(build_rbxmx())
     reading = await asyncio.create_subprocess_exec(node(), "-e", _READ, str(modules), str(made), stdout=PIPE)
     out, _ = await reading.communicate()
     found = {name: (kind, source) for kind, name, source in json.loads(out) if source is not None}

@@ -1,4 +1,4 @@
-"""The plugin's own Luau files in a real Luau VM, through the relay and the gateway: every tool, every refusal."""
+"""Every tool and every error of the real plugin, in a Luau VM, through the bridge and the gateway."""
 
 from typing import Any
 
@@ -51,11 +51,11 @@ async def test_scripts_from_creation_to_deletion(studio: Any) -> None:
         "path": "ServerScriptService.Main",
         "diffSummary": "delete ServerScriptService.Main",
     }
-    assert (await studio.refusal("script_get_source", by_id))["code"] == "NOT_FOUND"
+    assert (await studio.error("script_get_source", by_id))["code"] == "NOT_FOUND"
 
 
 async def test_executing_a_module(studio: Any) -> None:
-    identity = await studio.module(MODULE)
+    identity = await studio.create_script(MODULE)
     call = {"scriptId": identity, "functionName": "add", "args": [2, 40]}
     done = await studio.output("script_execute", call)
     assert done == {
@@ -78,35 +78,35 @@ async def test_executing_a_module(studio: Any) -> None:
     assert odd["f"].startswith("function")
 
 
-async def test_what_goes_wrong_in_a_script_is_told_by_its_code(studio: Any) -> None:
-    identity = await studio.module(MODULE)
+async def test_script_errors_have_their_error_codes(studio: Any) -> None:
+    identity = await studio.create_script(MODULE)
     at = {"scriptId": identity}
-    expected = await studio.refusal("script_execute", {**at, "functionName": "nothing", "expectReturn": True})
+    expected = await studio.error("script_execute", {**at, "functionName": "nothing", "expectReturn": True})
     assert (expected["code"], expected["kind"]) == ("VALIDATION_ERROR", "invalid_input")
-    absent = await studio.refusal("script_execute", {**at, "functionName": "nope"})
+    absent = await studio.error("script_execute", {**at, "functionName": "nope"})
     assert (absent["code"], absent["details"]["functionName"]) == ("NOT_FOUND", "nope")
-    thrown = await studio.refusal("script_execute", {**at, "functionName": "boom"})
+    thrown = await studio.error("script_execute", {**at, "functionName": "boom"})
     assert (thrown["code"], thrown["retryable"], thrown["category"]) == ("INTERNAL_ERROR", True, "runtime")
     assert thrown["details"]["error"].endswith(":5: bang")
-    bad = await studio.module("error('at load')", "Bad")
-    loading = await studio.refusal("script_execute", {"scriptId": bad})
+    bad = await studio.create_script("error('at load')", "Bad")
+    loading = await studio.error("script_execute", {"scriptId": bad})
     assert (loading["code"], loading["retryable"]) == ("INTERNAL_ERROR", True)
     assert "at load" in loading["details"]["error"]
-    unparsed = await studio.module("local = 1", "Unparsed")
-    assert (await studio.refusal("script_execute", {"scriptId": unparsed}))["code"] == "INTERNAL_ERROR"
-    workspace = await studio.refusal("script_execute", {"scriptPath": "Workspace"})
+    unparsed = await studio.create_script("local = 1", "Unparsed")
+    assert (await studio.error("script_execute", {"scriptId": unparsed}))["code"] == "INTERNAL_ERROR"
+    workspace = await studio.error("script_execute", {"scriptPath": "Workspace"})
     assert (workspace["code"], workspace["message"]) == ("VALIDATION_ERROR", "target is not a script")
 
 
-async def test_a_plain_script_runs_as_a_copy_that_leaves_no_trace(studio: Any) -> None:
-    identity = await studio.module("return 7", "Plain", "Script")
+async def test_plain_script_runs_as_a_temporary_copy(studio: Any) -> None:
+    identity = await studio.create_script("return 7", "Plain", "Script")
     assert (await studio.output("script_execute", {"scriptId": identity}))["returnValue"] == 7
     children = await studio.output("instance_list_children", {"parentPath": "ServerScriptService"})
     assert [child["name"] for child in children["children"]] == ["Plain"]
 
 
-async def test_a_module_is_cached_unless_it_is_forced(studio: Any) -> None:
-    identity = await studio.module("_G.count = (_G.count or 0) + 1 return _G.count")
+async def test_module_is_cached_unless_force_require_is_set(studio: Any) -> None:
+    identity = await studio.create_script("_G.count = (_G.count or 0) + 1 return _G.count")
     at = {"scriptId": identity}
     assert [(await studio.output("script_execute", at))["returnValue"] for _ in range(2)] == [1, 1]
     assert (await studio.output("script_execute", {**at, "forceRequire": True}))["returnValue"] == 2
@@ -127,27 +127,27 @@ async def test_a_module_is_cached_unless_it_is_forced(studio: Any) -> None:
         ),
     ],
 )
-async def test_a_dry_run_with_only_the_parents_id_does_nothing(
+async def test_dry_run_with_a_parent_id_creates_nothing(
     studio: Any, tool: str, arguments: dict[str, Any], output: dict[str, Any]
 ) -> None:
     parent = (await studio.output("instance_get", {"instancePath": "Workspace"}))["instance"]
-    given = {"parentId": parent["instanceId"], **arguments}
-    answer = await studio.call(tool, given, dryRun="true")
+    arguments = {"parentId": parent["instanceId"], **arguments}
+    answer = await studio.call(tool, arguments, dryRun="true")
     assert answer["result"]["structuredContent"]["output"] == output
     assert answer["result"]["structuredContent"]["diff"] == {"summary": output["diffSummary"], "entries": []}
     assert (await studio.output("instance_get", {"instancePath": "Workspace"}))["instance"]["childCount"] == 0
 
 
-async def test_dry_runs_of_every_other_write_change_nothing(studio: Any) -> None:
-    identity = await studio.module("return 1")
+async def test_dry_run_of_every_other_write_changes_nothing(studio: Any) -> None:
+    identity = await studio.create_script("return 1")
     at = {"scriptId": identity}
-    rehearsals = [
+    dry_runs = [
         ("script_update", {**at, "source": "return 2"}),
         ("script_delete", at),
         ("instance_delete", {"instanceId": identity}),
         ("instance_set_property", {"instanceId": identity, "propertyName": "Name", "value": "N"}),
     ]
-    for tool, arguments in rehearsals:
+    for tool, arguments in dry_runs:
         assert (await studio.output(tool, arguments, dryRun=True))["dryRun"] is True
     executed = await studio.output("script_execute", at, dryRun=True)
     path = "ServerScriptService.M"
@@ -169,25 +169,25 @@ async def test_instances_from_creation_to_deletion(studio: Any) -> None:
         "parentPath": "Workspace.F",
         "childCount": 0,
     }
-    assert (await studio.refusal("instance_get", {"instancePath": "Workspace.F.with.dots"}))["code"] == "NOT_FOUND"
+    assert (await studio.error("instance_get", {"instancePath": "Workspace.F.with.dots"}))["code"] == "NOT_FOUND"
     both = {"instanceId": "inst-999", "instancePath": "Workspace.F"}
     assert (await studio.output("instance_get", both))["instance"]["name"] == "F"
     deleted = await studio.output("instance_delete", {"instanceId": made["instanceId"]})
     assert deleted == {"deleted": True, "path": "Workspace.F", "diffSummary": "delete Workspace.F"}
     for gone in (made["instanceId"], inner["instanceId"]):
-        assert (await studio.refusal("instance_get", {"instanceId": gone}))["code"] == "NOT_FOUND"
+        assert (await studio.error("instance_get", {"instanceId": gone}))["code"] == "NOT_FOUND"
     nonsense = {"parentPath": "Workspace", "className": "Nonsense", "name": "N"}
-    assert (await studio.refusal("instance_create", nonsense))["code"] == "VALIDATION_ERROR"
-    assert (await studio.refusal("instance_delete", {"instancePath": "Workspace"}))["code"] == "VALIDATION_ERROR"
+    assert (await studio.error("instance_create", nonsense))["code"] == "VALIDATION_ERROR"
+    assert (await studio.error("instance_delete", {"instancePath": "Workspace"}))["code"] == "VALIDATION_ERROR"
 
 
 async def test_lists_of_children_come_in_pages_of_at_most_500(studio: Any) -> None:
     filler = "for i = 1, 600 do local p = Instance.new('Folder') p.Name = 'c' .. i p.Parent = workspace end return true"
-    await studio.output("script_execute", {"scriptId": await studio.module(filler)})
+    await studio.output("script_execute", {"scriptId": await studio.create_script(filler)})
     first = await studio.output("instance_list_children", {"parentPath": "Workspace"})
     assert (first["limit"], first["count"], first["total"], first["nextOffset"]) == (100, 100, 600, 100)
-    most = await studio.output("instance_list_children", {"parentPath": "Workspace", "limit": 5000})
-    assert (most["limit"], most["count"], most["hasMore"]) == (500, 500, True)
+    largest = await studio.output("instance_list_children", {"parentPath": "Workspace", "limit": 5000})
+    assert (largest["limit"], largest["count"], largest["hasMore"]) == (500, 500, True)
     last = await studio.output("instance_list_children", {"parentPath": "Workspace", "offset": 590})
     assert (last["count"], last["hasMore"]) == (10, False)
     assert "nextOffset" not in last
@@ -249,27 +249,27 @@ REFUSED = [
 ]
 
 
-async def test_every_typed_value_is_set_or_refused_as_studio_would(studio: Any) -> None:
+async def test_typed_values_are_set_or_rejected_as_in_studio(studio: Any) -> None:
     reader = "return {show = function(c, p) return tostring(workspace:FindFirstChild(c)[p]) end}"
-    await studio.module(reader)
+    await studio.create_script(reader)
     for name in dict.fromkeys(row[0] for row in (*TYPED, *REFUSED)):
         await studio.output("instance_create", {"parentPath": "Workspace", "className": name, "name": name})
     for name, prop, value, shown in TYPED:
-        given = {"instancePath": f"Workspace.{name}", "propertyName": prop, "value": value}
-        output = await studio.output("instance_set_property", given)
+        arguments = {"instancePath": f"Workspace.{name}", "propertyName": prop, "value": value}
+        output = await studio.output("instance_set_property", arguments)
         assert (output["updated"], output["propertyName"], output["path"]) == (True, prop, f"Workspace.{name}")
         assert await studio.run("show", name, prop) == shown, (name, prop)
     for name, prop, value, message in REFUSED:
-        given = {"instancePath": f"Workspace.{name}", "propertyName": prop, "value": value}
-        refusal = await studio.refusal("instance_set_property", given)
+        arguments = {"instancePath": f"Workspace.{name}", "propertyName": prop, "value": value}
+        refusal = await studio.error("instance_set_property", arguments)
         assert (refusal["code"], refusal["message"]) == ("VALIDATION_ERROR", message), (name, prop, value)
 
 
-async def test_every_write_is_one_recording_and_a_failed_one_is_cancelled(studio: Any) -> None:
-    await studio.module(MODULE)
+async def test_every_write_is_one_undo_step_and_a_failed_write_is_cancelled(studio: Any) -> None:
+    await studio.create_script(MODULE)
     await studio.output("instance_create", {"parentPath": "Workspace", "className": "Part", "name": "P"})
     bad = {"instancePath": "Workspace.P", "propertyName": "Size", "value": "big"}
-    assert (await studio.refusal("instance_set_property", bad))["code"] == "VALIDATION_ERROR"
+    assert (await studio.error("instance_set_property", bad))["code"] == "VALIDATION_ERROR"
     await studio.output("instance_delete", {"instancePath": "Workspace.P"}, dryRun=True)
     assert await studio.run("recordings") == [
         {"name": "Gatehouse: create ModuleScript ServerScriptService.M", "operation": "Commit"},

@@ -1,4 +1,4 @@
-"""The roblox tools against a Studio that answers as a test says: what is sent, what refusals mean, which Studio."""
+"""The roblox tools against a fake Studio: sent requests, error translation, and selection of the Studio."""
 
 import asyncio
 import json
@@ -14,10 +14,10 @@ TWELVE = {
     *(f"script_{each}" for each in ("create", "update", "delete", "get_source", "execute")),
     *(f"instance_{each}" for each in ("create", "set_property", "delete", "get", "list_children", "find")),
 }
-AFTERWARDS = 1000 if os.environ.get("GATEHOUSE_LONG") == "1" else 50
+LATER_CALLS = 1000 if os.environ.get("GATEHOUSE_LONG") == "1" else 50
 
 
-async def test_without_the_bridge_there_are_no_tools(start: Any) -> None:
+async def test_backend_without_the_bridge_has_no_tools(start: Any) -> None:
     backends = {"core": {"module": "backends.core"}, "roblox": {"module": "backends.roblox"}}
     async with start(backends=backends) as gateway, gateway.client() as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["core_ping"]
@@ -25,8 +25,8 @@ async def test_without_the_bridge_there_are_no_tools(start: Any) -> None:
         assert answer["error"]["code"] == -32602
 
 
-async def test_the_tools_say_what_they_are_in_either_era(desk: Any, era: str) -> None:
-    async with desk.gateway.client(era, path="/mcp/roblox") as client:
+async def test_tools_are_listed_with_annotations_and_schemas_in_both_eras(harness: Any, era: str) -> None:
+    async with harness.gateway.client(era, path="/mcp/roblox") as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert tools.keys() == TWELVE | {"list_studios"}
         assert list(tools) == sorted(tools)
@@ -68,20 +68,20 @@ REFUSED: list[tuple[str, Json]] = [
 ]
 
 
-async def test_what_breaks_a_tools_rules_never_reaches_the_studio(desk: Any) -> None:
-    studio = await desk.peer()
+async def test_invalid_arguments_never_reach_the_studio(harness: Any) -> None:
+    studio = await harness.start_fake()
     for tool, arguments in REFUSED:
-        refusal = await desk.refusal(tool, arguments)
+        refusal = await harness.error(tool, arguments)
         assert (refusal["code"], refusal["number"]) == ("VALIDATION_ERROR", -32602), (tool, arguments)
-    assert studio.asked == []
+    assert studio.requests == []
 
 
-async def test_the_studio_is_sent_the_operation_with_its_payload(desk: Any) -> None:
-    studio = await desk.peer()
-    await desk.output("script_create", {"parentId": "inst-1", "name": "S", "scriptType": "Script", "source": "x"})
+async def test_studio_receives_the_operation_with_its_payload(harness: Any) -> None:
+    studio = await harness.start_fake()
+    await harness.output("script_create", {"parentId": "inst-1", "name": "S", "scriptType": "Script", "source": "x"})
     find = {"rootPath": "W", "className": "Part", "maxResults": 3, "studioId": studio.session}
-    await desk.output("instance_find", find, correlationId="c-9")
-    create, found = studio.asked
+    await harness.output("instance_find", find, correlationId="c-9")
+    create, found = studio.requests
     assert create["operation"] == "script.create"
     payload = {"parentId": "inst-1", "name": "S", "scriptType": "Script", "source": "x", "dryRun": False}
     assert create["payload"] == payload
@@ -89,20 +89,20 @@ async def test_the_studio_is_sent_the_operation_with_its_payload(desk: Any) -> N
     assert found["payload"] == {"rootPath": "W", "className": "Part", "limit": 3}
 
 
-async def test_a_repetition_reaches_the_studio_under_the_same_key(desk: Any) -> None:
+async def test_repetition_reaches_the_studio_with_the_same_idempotency_key(harness: Any) -> None:
     async def refuse(request: Json) -> Json | None:
         return {"success": False, "error": {"code": "TRANSIENT_ERROR", "message": "busy"}}
 
-    studio = await desk.peer(refuse)
+    studio = await harness.start_fake(refuse)
     for _ in range(2):
-        await desk.refusal("instance_delete", {"instanceId": "inst-1"}, idempotencyKey="k")
-    await desk.refusal("instance_delete", {"instanceId": "inst-1"})
-    first, second, third = [request["idempotencyKey"] for request in studio.asked]
+        await harness.error("instance_delete", {"instanceId": "inst-1"}, idempotencyKey="k")
+    await harness.error("instance_delete", {"instanceId": "inst-1"})
+    first, second, third = [request["idempotencyKey"] for request in studio.requests]
     assert first == second != third
 
 
 @pytest.mark.parametrize(
-    ("code", "kind", "word", "retryable"),
+    ("studio_code", "kind", "code", "retryable"),
     [
         ("VALIDATION_ERROR", "invalid_input", "VALIDATION_ERROR", False),
         ("NOT_FOUND", "not_found", "NOT_FOUND", False),
@@ -112,53 +112,53 @@ async def test_a_repetition_reaches_the_studio_under_the_same_key(desk: Any) -> 
         ("SOMETHING_ELSE", "internal", "INTERNAL_ERROR", False),
     ],
 )
-async def test_a_studios_refusal_is_told_in_the_contracts_words(
-    desk: Any, code: str, kind: str, word: str, retryable: bool
+async def test_studio_error_is_translated_to_the_contracts_error_code(
+    harness: Any, studio_code: str, kind: str, code: str, retryable: bool
 ) -> None:
     async def refuse(request: Json) -> Json | None:
-        return {"success": False, "error": {"code": code, "message": "no", "details": {"why": "because"}}}
+        return {"success": False, "error": {"code": studio_code, "message": "no", "details": {"why": "because"}}}
 
-    await desk.peer(refuse)
-    refusal = await desk.refusal("instance_get", {"instancePath": "W"})
-    told = (refusal["kind"], refusal["code"], refusal["retryable"], refusal["category"], refusal["message"])
-    assert told == (kind, word, retryable, "runtime", "no")
+    await harness.start_fake(refuse)
+    refusal = await harness.error("instance_get", {"instancePath": "W"})
+    actual = (refusal["kind"], refusal["code"], refusal["retryable"], refusal["category"], refusal["message"])
+    assert actual == (kind, code, retryable, "runtime", "no")
     assert refusal["details"] == {"why": "because"}
 
 
-async def test_an_answer_that_is_no_object_is_an_internal_error(desk: Any) -> None:
+async def test_answer_that_is_not_an_object_is_an_internal_error(harness: Any) -> None:
     async def odd(request: Json) -> Json | None:
         return {"success": True, "payload": [1]}
 
-    await desk.peer(odd)
-    refusal = await desk.refusal("bridge_ping")
+    await harness.start_fake(odd)
+    refusal = await harness.error("bridge_ping")
     assert (refusal["code"], refusal["category"], refusal["retryable"]) == ("INTERNAL_ERROR", "platform", False)
 
 
-async def test_with_no_studio_the_call_is_unavailable(desk: Any) -> None:
-    refusal = await desk.refusal("bridge_ping")
+async def test_call_without_a_connected_studio_is_unavailable(harness: Any) -> None:
+    refusal = await harness.error("bridge_ping")
     assert (refusal["kind"], refusal["code"], refusal["retryable"]) == ("unavailable", "INTERNAL_ERROR", False)
     assert refusal["category"] == "platform"
 
 
-async def test_a_studio_that_stays_silent_is_a_timeout_and_does_not_disturb_those_after_it(opening: Any) -> None:
+async def test_call_to_a_silent_studio_times_out_and_later_calls_succeed(open_harness: Any) -> None:
     late = asyncio.Event()
 
     async def answer(request: Json) -> Json | None:
-        asked = request["payload"]["instancePath"]
-        if asked == "silent":
+        path = request["payload"]["instancePath"]
+        if path == "silent":
             await late.wait()
-        return {"success": True, "payload": {"asked": asked}}
+        return {"success": True, "payload": {"path": path}}
 
-    async with opening(request_timeout=2) as desk:
-        await desk.peer(answer)
-        assert (await desk.refusal("instance_get", {"instancePath": "silent"}))["kind"] == "timeout"
-        for start in range(0, AFTERWARDS, 5):
-            if start == AFTERWARDS // 2:
-                late.set()  # its answer comes now, when nobody waits for it
+    async with open_harness(request_timeout=2) as harness:
+        await harness.start_fake(answer)
+        assert (await harness.error("instance_get", {"instancePath": "silent"}))["kind"] == "timeout"
+        for start in range(0, LATER_CALLS, 5):
+            if start == LATER_CALLS // 2:
+                late.set()  # the late answer arrives now, after its call timed out
             names = [f"W.{number}" for number in range(start, start + 5)]
-            outputs = await asyncio.gather(*(desk.output("instance_get", {"instancePath": name}) for name in names))
-            assert [output["asked"] for output in outputs] == names
-        status = json.loads(await desk.read("gox://status"))
+            outputs = await asyncio.gather(*(harness.output("instance_get", {"instancePath": name}) for name in names))
+            assert [output["path"] for output in outputs] == names
+        status = json.loads(await harness.read("gox://status"))
         (studio,) = status["bridge"]["studios"]
         assert status["bridge"]["connected"] is True
         assert studio["lastFailureMessage"] == "The Studio gave no answer within 2 s."
@@ -166,28 +166,28 @@ async def test_a_studio_that_stays_silent_is_a_timeout_and_does_not_disturb_thos
         assert studio["lastSuccessAt"] > studio["lastFailureAt"]
 
 
-async def test_of_many_studios_the_callers_own_is_meant_unless_one_is_named(desk: Any) -> None:
-    bobs = await desk.peer(name="bobs", subject="bob")
-    hers = await desk.peer(name="hers", subject="alice")
-    assert [each["yours"] for each in await desk.studios()] == [False, True]
-    await desk.output("bridge_ping")
-    await desk.output("bridge_ping", {"studioId": bobs.session})
-    assert (len(hers.asked), len(bobs.asked)) == (1, 1)
-    carol = desk.as_(await desk.gateway.new_key(subject="carol"))
-    refusal = await carol.refusal("bridge_ping")
+async def test_callers_own_studio_is_selected_unless_studio_id_is_set(harness: Any) -> None:
+    bobs = await harness.start_fake(name="bobs", subject="bob")
+    hers = await harness.start_fake(name="hers", subject="alice")
+    assert [each["yours"] for each in await harness.studios()] == [False, True]
+    await harness.output("bridge_ping")
+    await harness.output("bridge_ping", {"studioId": bobs.session})
+    assert (len(hers.requests), len(bobs.requests)) == (1, 1)
+    carol = harness.as_(await harness.gateway.new_key(subject="carol"))
+    refusal = await carol.error("bridge_ping")
     assert (refusal["code"], len(refusal["details"]["studios"])) == ("VALIDATION_ERROR", 2)
-    assert (await desk.refusal("bridge_ping", {"studioId": "none"}))["code"] == "NOT_FOUND"
+    assert (await harness.error("bridge_ping", {"studioId": "none"}))["code"] == "NOT_FOUND"
 
 
-async def test_the_only_studio_serves_its_whole_tenant_and_no_other(desk: Any) -> None:
-    await desk.peer(subject="bob")
-    assert await desk.output("bridge_ping") == {"operation": "bridge.ping"}
-    other = desk.as_(await desk.gateway.new_key("other"))
-    assert (await other.refusal("bridge_ping"))["kind"] == "unavailable"
+async def test_only_studio_serves_all_users_of_its_tenant_and_no_other_tenant(harness: Any) -> None:
+    await harness.start_fake(subject="bob")
+    assert await harness.output("bridge_ping") == {"operation": "bridge.ping"}
+    other = harness.as_(await harness.gateway.new_key("other"))
+    assert (await other.error("bridge_ping"))["kind"] == "unavailable"
     assert await other.studios() == []
 
 
-async def test_a_read_only_tenant_may_look_and_not_write(start: Any) -> None:
+async def test_read_only_tenant_can_read_but_not_write(start: Any) -> None:
     roblox = {"module": "backends.roblox", "options": {"bridge_enabled": True}}
     async with start(backends={"roblox": roblox}, tenants={"default": {"read_only": True}}) as gateway:
         answer = await gateway.call("roblox.instance_delete", {"instanceId": "x"})
@@ -196,11 +196,11 @@ async def test_a_read_only_tenant_may_look_and_not_write(start: Any) -> None:
         assert answer["error"]["data"]["kind"] == "unavailable"
 
 
-async def test_a_workflow_works_on_the_studio_and_uses_what_it_gave(desk: Any) -> None:
+async def test_workflow_steps_call_the_studio_and_use_its_outputs(harness: Any) -> None:
     async def answer(request: Json) -> Json | None:
         return {"success": True, "payload": {"instanceId": "inst-7", "dryRun": request["payload"].get("dryRun")}}
 
-    studio = await desk.peer(answer)
+    studio = await harness.start_fake(answer)
     steps = [
         {
             "id": "make",
@@ -209,11 +209,11 @@ async def test_a_workflow_works_on_the_studio_and_uses_what_it_gave(desk: Any) -
         },
         {"actionId": "roblox.instance_delete", "input": {"instanceId": "${steps.make.output.instanceId}"}},
     ]
-    given = {"definition": {"id": "w", "steps": steps}, "dryRun": True, "correlationId": "wf-c", "waitMs": 20_000}
-    done = (await desk.call("workflow.run", given))["result"]["structuredContent"]
+    arguments = {"definition": {"id": "w", "steps": steps}, "dryRun": True, "correlationId": "wf-c", "waitMs": 20_000}
+    done = (await harness.call("workflow.run", arguments))["result"]["structuredContent"]
     assert done["status"] == "succeeded"
-    assert [request["payload"]["dryRun"] for request in studio.asked] == [True, True]
-    assert studio.asked[1]["payload"]["instanceId"] == "inst-7"
-    assert {request["correlationId"] for request in studio.asked} == {"wf-c"}
-    lacking = {"definition": {"id": "w", "steps": [{"actionId": "roblox.script.execute"}]}}
-    assert (await desk.refusal("workflow.run", lacking))["code"] == "NOT_FOUND"
+    assert [request["payload"]["dryRun"] for request in studio.requests] == [True, True]
+    assert studio.requests[1]["payload"]["instanceId"] == "inst-7"
+    assert {request["correlationId"] for request in studio.requests} == {"wf-c"}
+    unknown = {"definition": {"id": "w", "steps": [{"actionId": "roblox.script.execute"}]}}
+    assert (await harness.error("workflow.run", unknown))["code"] == "NOT_FOUND"

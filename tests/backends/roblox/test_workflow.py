@@ -1,4 +1,4 @@
-"""A five-step workflow on the real plugin, cancelled in the middle of a step that the Studio is at work on."""
+"""A five-step workflow on the real plugin, cancelled while the Studio executes a step."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ def _steps() -> list[dict[str, Any]]:
     ]
 
 
-async def _told(studio: Any, tool: str, **arguments: Any) -> Any:
+async def _call_workflow(studio: Any, tool: str, **arguments: Any) -> Any:
     answer = await studio.call(f"workflow.{tool}", arguments)
     assert "result" in answer, answer
     return answer["result"]["structuredContent"]
@@ -58,18 +58,18 @@ async def _until_begun(studio: Any) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_cancel_in_the_middle_stops_the_step_and_keeps_what_was_done(studio: Any) -> None:
-    sandbox.forget()
-    await studio.module(MODULE)
-    begun = await _told(studio, "run", definition={"id": "w", "steps": _steps()})
-    assert (begun["status"], begun["totalSteps"]) == ("running", 5)
+async def test_cancel_stops_the_running_step_and_keeps_completed_changes(studio: Any) -> None:
+    sandbox.reset()
+    await studio.create_script(MODULE)
+    started = await _call_workflow(studio, "run", definition={"id": "w", "steps": _steps()})
+    assert (started["status"], started["totalSteps"]) == ("running", 5)
     await _until_begun(studio)
-    canceled = await _told(studio, "cancel", runId=begun["runId"])
+    canceled = await _call_workflow(studio, "cancel", runId=started["runId"])
     assert (canceled["acknowledged"], canceled["cancelRequested"]) == (True, True)
-    done = await _told(studio, "status", runId=begun["runId"], waitMs=20_000)
-    # The step under way is neither done nor tried again, the one after it never begins, and nothing is taken back.
+    done = await _call_workflow(studio, "status", runId=started["runId"], waitMs=20_000)
+    # The running step is neither completed nor retried, the next step never starts, and earlier changes remain.
     assert (done["status"], done["completedSteps"], done["totalSteps"]) == ("canceled", 3, 5)
-    lines = (await _told(studio, "logs", runId=begun["runId"]))["logs"]
+    lines = (await _call_workflow(studio, "logs", runId=started["runId"]))["logs"]
     assert [(line["level"], line["message"], line.get("stepId")) for line in lines] == [
         ("info", "workflow started", None),
         ("info", "step started (attempt 1/1)", "ping"),
@@ -87,10 +87,10 @@ async def test_a_cancel_in_the_middle_stops_the_step_and_keeps_what_was_done(stu
     assert sorted(await studio.run("names")) == ["Begun", "Made"]
     await _answer_late(studio)
     assert sorted(await studio.run("names")) == ["Begun", "Ended", "Go", "Made"]
-    assert await _told(studio, "cancel", runId=begun["runId"]) == {**done, "acknowledged": False}
-    # A Studio cannot be called back: what it did after all is on record as done, and the run stays cancelled.
+    assert await _call_workflow(studio, "cancel", runId=started["runId"]) == {**done, "acknowledged": False}
+    # A Studio cannot abort an operation: the late result is recorded as succeeded, and the run stays cancelled.
     async with asyncio.timeout(30):
-        while "running" in (records := await _records(studio, begun["correlationId"])).values():
+        while "running" in (records := await _records(studio, started["correlationId"])).values():
             await asyncio.sleep(0.02)
     assert records == {
         "core.ping": "succeeded",
@@ -102,14 +102,14 @@ async def test_a_cancel_in_the_middle_stops_the_step_and_keeps_what_was_done(stu
 
 
 async def _records(studio: Any, correlation_id: str) -> dict[str, str]:
-    """How the run and each of its calls ended, the last of each name."""
+    """Return the status of the run and of the last call of each tool."""
     records = json.loads(await studio.read("gox://runs"))["runs"]
     own = [each for each in records if each["correlationId"] == correlation_id]
     return {each["name"]: each["status"] for each in sorted(own, key=lambda each: each["startedAt"])}
 
 
 async def _answer_late(studio: Any) -> None:
-    """Let the Studio finish what nobody waits for any more."""
+    """Let the Studio finish the cancelled step."""
     await studio.output("instance_create", {"parentPath": "Workspace", "className": "Folder", "name": "Go"})
     async with asyncio.timeout(30):
         while "Ended" not in await studio.run("names"):

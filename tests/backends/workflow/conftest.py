@@ -17,18 +17,18 @@ BACKENDS = {
 
 @pytest.fixture(autouse=True)
 def clean_sandbox() -> None:
-    sandbox.forget()
+    sandbox.reset()
 
 
 @pytest.fixture
 def serving(start: Any) -> Callable[..., Any]:
-    """`async with serving(max_steps=2) as gateway`: the options are the workflow backend's."""
+    """Start a gateway: `async with serving(max_steps=2) as gateway`. Keywords are options of the workflow backend."""
 
-    def starting(**options: Any) -> Any:
+    def start_with(**options: Any) -> Any:
         workflow = {"module": "backends.workflow", "options": options}
         return start(backends={**BACKENDS, "workflow": workflow}, tenants={"default": {}, "other": {}})
 
-    return starting
+    return start_with
 
 
 @pytest.fixture

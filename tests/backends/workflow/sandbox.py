@@ -1,4 +1,4 @@
-"""A backend for workflows to work on: it counts, fails on demand, and waits until it is let go."""
+"""A backend for workflow tests: records its calls, fails on demand, and waits until a test releases it."""
 
 import asyncio
 from pathlib import Path
@@ -17,7 +17,7 @@ def gate(name: str) -> asyncio.Event:
     return gates.setdefault(name, asyncio.Event())
 
 
-def forget() -> None:
+def reset() -> None:
     calls.clear()
     gates.clear()
 
@@ -30,7 +30,7 @@ async def echo(value: Any) -> dict[str, Any]:
 
 @server.tool()
 async def flaky(name: str, fails: int, kind: str = "internal") -> dict[str, Any]:
-    """Fails that many times, then succeeds."""
+    """Fail that many times, then succeed."""
     calls.append({"tool": "flaky", "name": name})
     tries = sum(call.get("name") == name for call in calls)
     if tries <= fails:
@@ -40,7 +40,7 @@ async def flaky(name: str, fails: int, kind: str = "internal") -> dict[str, Any]
 
 @server.tool()
 async def wait(name: str) -> dict[str, Any]:
-    """Until the test opens the gate of that name."""
+    """Wait until the test opens the gate of that name."""
     calls.append({"tool": "wait", "name": name})
     gate(f"{name}:begun").set()
     await gate(name).wait()
@@ -49,7 +49,7 @@ async def wait(name: str) -> dict[str, Any]:
 
 @server.tool()
 async def hold(folder: str) -> dict[str, Any]:
-    """The same for a test in another process: says that it began in one file, and waits for another."""
+    """Like `wait`, for a test in another process: write the file `begun`, then wait for the file `go`."""
     begun = Path(folder) / "begun"
     with begun.open("a") as file:
         file.write("x")

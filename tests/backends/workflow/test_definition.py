@@ -1,4 +1,4 @@
-"""What a definition may say, and what is filled in."""
+"""Validation and defaults of workflow definitions."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def _parse(*steps: dict[str, Any], name: str = "w") -> Any:
     return parse({"id": name, "steps": [{"actionId": "core.ping", **step} for step in steps]}, LIMITS)
 
 
-def test_what_is_left_out_is_filled_in() -> None:
+def test_missing_fields_get_their_defaults() -> None:
     parsed = _parse({}, {"id": " b ", "actionId": " core.ping "}, name=" w ")
     assert parsed.id == "w"
     first, second = parsed.steps
@@ -41,12 +41,12 @@ def test_zero_means_the_default() -> None:
         ([{"when": {"stepId": "step-2", "equals": 1}}, {}], "input.definition.steps.0.when.stepId"),
     ],
 )
-def test_what_breaks_a_rule_is_refused_by_its_path(steps: list[dict[str, Any]], path: str) -> None:
+def test_invalid_definition_is_rejected_with_the_path_of_the_error(steps: list[dict[str, Any]], path: str) -> None:
     with pytest.raises(Fault) as caught:
         _parse(*steps)
     assert (caught.value.kind, caught.value.details["validation_path"]) == (Kind.INVALID_INPUT, path)
 
 
-def test_a_blank_id_is_none() -> None:
+def test_blank_id_is_rejected() -> None:
     with pytest.raises(Fault, match=r"definition\.id"):
         _parse({}, name="  ")

@@ -1,6 +1,6 @@
-"""What the engine says: failures are told from notices that mean nothing went wrong."""
+"""Parsing of engine output: errors and warnings, without harmless notices."""
 
-from backends.godot.engine.messages import errors, messages
+from backends.godot.engine.messages import parse_errors, parse_messages
 
 LEAKS = [
     'WARNING: 3 RIDs of type "CanvasItem" were leaked.',
@@ -12,19 +12,19 @@ LEAKS = [
 
 
 def test_leak_notices_are_not_failures() -> None:
-    assert messages(LEAKS) == []
+    assert parse_messages(LEAKS) == []
 
 
-def test_an_error_knows_the_place_it_points_at() -> None:
+def test_error_has_file_and_line() -> None:
     lines = [
         "SCRIPT ERROR: Parse Error: Expected parameter name.",
         "          at: GDScript::reload (res://bad.gd:3)",
         "USER WARNING: careful",
         *LEAKS,
     ]
-    error, warning = messages(lines)
+    error, warning = parse_messages(lines)
     assert error.as_json() == {
         "severity": "error", "message": "Parse Error: Expected parameter name.", "file": "res://bad.gd", "line": 3,
     }  # fmt: skip
     assert (warning.severity, warning.text) == ("warning", "careful")
-    assert errors(lines) == [error]
+    assert parse_errors(lines) == [error]

@@ -1,4 +1,4 @@
-"""Walls around what a project runs: real ones, of this machine's kernel."""
+"""The engine sandbox, tested with the kernel of this machine."""
 
 import asyncio
 import os
@@ -9,63 +9,66 @@ from pathlib import Path
 
 import pytest
 
-from backends.godot.engine.process import finish
-from backends.godot.engine.sandbox import Walls, found
+from backends.godot.engine.process import run_to_completion
+from backends.godot.engine.sandbox import Sandbox, supported_isolation
 from gateway.errors import Fault, Kind
 from tests.missing import missing
 
-INSIDE = Walls("auto", 1024)
+SANDBOX = Sandbox("auto", 1024)
 
 
 @pytest.fixture(autouse=True)
-def walls() -> None:
-    if not all(found().values()):
-        reason = f"this kernel lacks walls: {found()}"
+def require_sandbox_support() -> None:
+    if not all(supported_isolation().values()):
+        reason = f"this kernel lacks sandbox support: {supported_isolation()}"
         missing(reason)
 
 
-async def shell(folder: Path, script: str, walls: Walls = INSIDE) -> tuple[int, str]:
-    """What a shell in the engine's place says: its code, and its words."""
+async def run_shell(folder: Path, script: str, sandbox: Sandbox = SANDBOX) -> tuple[int, str]:
+    """Run a shell script instead of the engine. Returns its exit code and output."""
     for name in ("project", "home"):
         (folder / name).mkdir(exist_ok=True)
-    done = await finish(["/bin/sh", "-c", script], folder / "project", folder / "home", 30, walls)
-    return done.code, done.out + done.err
+    result = await run_to_completion(["/bin/sh", "-c", script], folder / "project", folder / "home", 30, sandbox)
+    return result.exit_code, result.stdout + result.stderr
 
 
-async def test_it_writes_in_its_project_and_home_and_nowhere_else(tmp_path: Path) -> None:
-    assert await shell(tmp_path, "echo a > made && echo b > $HOME/kept && echo c > $TMPDIR/t && cat made") == (0, "a")
+async def test_process_writes_only_in_its_project_and_home(tmp_path: Path) -> None:
+    assert await run_shell(tmp_path, "echo a > made && echo b > $HOME/kept && echo c > $TMPDIR/t && cat made") == (
+        0,
+        "a",
+    )
     for place in (f"{tmp_path}/outside", "../outside", "/tmp/outside", "/etc/outside"):
-        code, said = await shell(tmp_path, f"echo x > {place}")
-        assert code, said
+        code, output = await run_shell(tmp_path, f"echo x > {place}")
+        assert code, output
     assert not (tmp_path / "outside").exists()
 
 
-async def test_it_reads_the_system_and_nothing_of_other_projects(tmp_path: Path) -> None:
+async def test_process_reads_the_system_but_no_other_project(tmp_path: Path) -> None:
     secret = tmp_path / "other" / "project.godot"
     secret.parent.mkdir()
     secret.write_text("hush")
-    for look in (f"cat {secret}", f"ls {tmp_path}", f"ls {Path.home()}", "cat /etc/hostname"):
-        code, said = await shell(tmp_path, look)
-        assert code, look
-        assert "hush" not in said
+    for command in (f"cat {secret}", f"ls {tmp_path}", f"ls {Path.home()}", "cat /etc/hostname"):
+        code, output = await run_shell(tmp_path, command)
+        assert code, command
+        assert "hush" not in output
     (tmp_path / "project" / "link").symlink_to(secret)
-    assert (await shell(tmp_path, "cat link"))[0]
-    assert await shell(tmp_path, "test -r /usr/bin/env") == (0, "")
+    assert (await run_shell(tmp_path, "cat link"))[0]
+    assert await run_shell(tmp_path, "test -r /usr/bin/env") == (0, "")
 
 
-async def test_it_reads_what_the_operator_lets_it_read(tmp_path: Path) -> None:
+async def test_process_reads_folders_that_the_operator_allows(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     (shared / "font").write_text("seen")
-    assert (await shell(tmp_path, f"cat {shared}/font"))[0]
-    walls = replace(INSIDE, reads=(shared,))
-    assert await shell(tmp_path, f"cat {shared}/font", walls) == (0, "seen")
-    assert (await shell(tmp_path, f"echo x > {shared}/font", walls))[0]
+    assert (await run_shell(tmp_path, f"cat {shared}/font"))[0]
+    sandbox = replace(SANDBOX, readable_paths=(shared,))
+    assert await run_shell(tmp_path, f"cat {shared}/font", sandbox) == (0, "seen")
+    assert (await run_shell(tmp_path, f"echo x > {shared}/font", sandbox))[0]
 
 
-async def test_it_sees_and_signals_no_process_outside(tmp_path: Path) -> None:
+async def test_process_cannot_inspect_or_signal_other_processes(tmp_path: Path) -> None:
     for attempt in (f"cat /proc/{os.getpid()}/environ", f"kill -0 {os.getpid()}"):
-        assert (await shell(tmp_path, attempt))[0], attempt
+        assert (await run_shell(tmp_path, attempt))[0], attempt
 
 
 @pytest.fixture
@@ -75,25 +78,27 @@ async def port() -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
-@pytest.mark.parametrize(("walls", "reached"), [(INSIDE, False), (INSIDE.with_network(), True)])
-async def test_it_has_a_network_only_where_that_is_said(tmp_path: Path, port: int, walls: Walls, reached: bool) -> None:
-    code, said = await shell(tmp_path, f"exec bash -c '</dev/tcp/127.0.0.1/{port}'", walls)
-    assert (code == 0) is reached, said
+@pytest.mark.parametrize(("sandbox", "reachable"), [(SANDBOX, False), (SANDBOX.with_network(), True)])
+async def test_process_reaches_the_network_only_if_allowed(
+    tmp_path: Path, port: int, sandbox: Sandbox, reachable: bool
+) -> None:
+    code, output = await run_shell(tmp_path, f"exec bash -c '</dev/tcp/127.0.0.1/{port}'", sandbox)
+    assert (code == 0) is reachable, output
 
 
-async def test_it_is_bounded(tmp_path: Path) -> None:
-    code, said = await shell(tmp_path, "ulimit -c; ulimit -v; ulimit -f; nice")
-    assert (code, said.split()) == (0, ["0", str(1024 * 1024), str(8 * 1024 * 1024), str(min(os.nice(0) + 5, 19))])
+async def test_resource_limits_are_set(tmp_path: Path) -> None:
+    code, output = await run_shell(tmp_path, "ulimit -c; ulimit -v; ulimit -f; nice")
+    assert (code, output.split()) == (0, ["0", str(1024 * 1024), str(8 * 1024 * 1024), str(min(os.nice(0) + 5, 19))])
 
 
-async def test_without_walls_only_the_limits_stand(tmp_path: Path) -> None:
+async def test_mode_off_applies_only_resource_limits(tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("seen")
-    assert await shell(tmp_path, "cat ../outside; ulimit -c", Walls()) == (0, "seen0")
+    assert await run_shell(tmp_path, "cat ../outside; ulimit -c", Sandbox()) == (0, "seen0")
 
 
-async def test_it_ends_with_the_gateway_however_that_ends(tmp_path: Path) -> None:
+async def test_process_is_killed_when_the_gateway_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "starter.py"
-    script.write_text(_STARTER)
+    script.write_text(_LAUNCH_SCRIPT)
     gateway = await asyncio.create_subprocess_exec(
         sys.executable, str(script), str(tmp_path), stdout=asyncio.subprocess.PIPE
     )
@@ -106,15 +111,15 @@ async def test_it_ends_with_the_gateway_however_that_ends(tmp_path: Path) -> Non
             await asyncio.sleep(0.01)
 
 
-_STARTER = """
+_LAUNCH_SCRIPT = """
 import asyncio, sys
 from pathlib import Path
 from backends.godot.engine.process import launch
-from backends.godot.engine.sandbox import Walls
+from backends.godot.engine.sandbox import Sandbox
 
 async def main():
     folder = Path(sys.argv[1])
-    process = await launch(["/bin/sleep", "1000"], folder, folder, Walls("auto"))
+    process = await launch(["/bin/sleep", "1000"], folder, folder, Sandbox("auto"))
     print(process.pid, flush=True)
     await process.wait()
 
@@ -123,12 +128,12 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("missing", ["files", "network"])
-def test_where_a_wall_must_stand_and_cannot_nothing_runs(missing: str) -> None:
-    def have() -> dict[str, bool]:
+def test_mode_require_rejects_a_machine_without_isolation(missing: str) -> None:
+    def probe() -> dict[str, bool]:
         return {"files": True, "network": True, missing: False}
 
-    Walls("auto").check(have)
-    Walls("require").check()
-    with pytest.raises(Fault) as refused:
-        Walls("require").check(have)
-    assert refused.value.kind is Kind.UNSUPPORTED
+    Sandbox("auto").check(probe)
+    Sandbox("require").check()
+    with pytest.raises(Fault) as caught:
+        Sandbox("require").check(probe)
+    assert caught.value.kind is Kind.UNSUPPORTED

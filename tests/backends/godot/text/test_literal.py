@@ -1,10 +1,10 @@
-"""Values without an engine: what has one meaning is written, what has none is refused."""
+"""Conversion of JSON values to Godot literals without an engine."""
 
 from typing import Any
 
 import pytest
 
-from backends.godot.text.literal import literal, plain
+from backends.godot.text.literal import from_literal, to_literal
 from gateway.errors import Fault
 
 
@@ -29,21 +29,21 @@ from gateway.errors import Fault
     ],
 )
 def test_values_are_written_as_godot_writes_them(value: Any, written: str) -> None:
-    assert literal(value) == written
+    assert to_literal(value) == written
 
 
 @pytest.mark.parametrize("value", [{"$type": "Mesh"}, {"$resource": "BoxMesh"}, {"$type": "Vector2", "x": "1"}])
-def test_what_only_an_engine_can_make_is_refused(value: Any) -> None:
+def test_values_that_require_an_engine_are_rejected(value: Any) -> None:
     with pytest.raises(Fault):
-        literal(value)
+        to_literal(value)
 
 
-def test_a_text_cannot_end_its_own_literal() -> None:
-    assert literal('x"\n[node name="evil"]') == '"x\\"\n[node name=\\"evil\\"]"'
+def test_string_cannot_terminate_its_literal() -> None:
+    assert to_literal('x"\n[node name="evil"]') == '"x\\"\n[node name=\\"evil\\"]"'
 
 
-def test_simple_literals_are_read_back() -> None:
-    assert [plain(each) for each in ('"a"', "1", "2.5", "true", "Vector2(1, 2)")] == [
+def test_simple_literals_are_converted_to_json() -> None:
+    assert [from_literal(each) for each in ('"a"', "1", "2.5", "true", "Vector2(1, 2)")] == [
         "a",
         1,
         2.5,

@@ -1,10 +1,10 @@
-"""The grammar: every part knows its span, and nothing is read that Godot would not read."""
+"""The scanner: spans of all parts, and rejection of malformed text."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.godot.text.scan import Malformed, apply, property_name, quoted, scan, unquoted
+from backends.godot.text.scan import MalformedText, apply_edits, format_property_name, quote, scan, unquote
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
 
@@ -19,16 +19,16 @@ def test_sections_attributes_and_properties_are_found_with_their_spans() -> None
     assert node.string("name") == "A"
     found = node.property("text")
     assert found is not None
-    assert unquoted(found.value) == "[b]\n; not a comment"
+    assert unquote(found.value) == "[b]\n; not a comment"
 
 
-def test_a_value_may_run_over_lines_and_hold_comments() -> None:
+def test_value_may_span_lines_and_contain_comments() -> None:
     (section,) = scan('[a]\nx = {\n"k": [1, ; why\n2],\n"s": "}"\n}\ny = 1\n')
     assert [each.name for each in section.properties] == ["x", "y"]
     assert section.properties[0].value.endswith("}")
 
 
-def test_a_comment_behind_a_value_is_not_part_of_it() -> None:
+def test_comment_after_a_value_is_not_part_of_it() -> None:
     (section,) = scan("[a]\nx = 1 ; one\ny = 2\n")
     assert [(each.name, each.value) for each in section.properties] == [("x", "1"), ("y", "2")]
 
@@ -36,22 +36,22 @@ def test_a_comment_behind_a_value_is_not_part_of_it() -> None:
 @pytest.mark.parametrize(
     "text", ['[a]\nx = "open', "[a]\nx = [1, 2", "[a b]\n", "[a", "[a]\nx\n", "[a]\nx = )\n", "[a x=]\n", "[]\n"]
 )
-def test_what_godot_would_not_read_is_refused_with_its_line(text: str) -> None:
-    with pytest.raises(Malformed, match=r"line \d"):
+def test_malformed_text_is_rejected_with_its_line(text: str) -> None:
+    with pytest.raises(MalformedText, match=r"line \d"):
         scan(text)
 
 
 @given(TEXTS)
-def test_any_text_survives_being_quoted(text: str) -> None:
-    assert unquoted(quoted(text)) == text
-    (section,) = scan(f"[a]\nx = {quoted(text)}\ny = 1\n")
-    assert unquoted(section.properties[0].value) == text
+def test_any_text_survives_quoting(text: str) -> None:
+    assert unquote(quote(text)) == text
+    (section,) = scan(f"[a]\nx = {quote(text)}\ny = 1\n")
+    assert unquote(section.properties[0].value) == text
     assert section.properties[1].value == "1"
 
 
 @given(TEXTS.filter(lambda text: text.strip() != ""))
-def test_any_property_name_survives_being_written(name: str) -> None:
-    (section,) = scan(f"[a]\n{property_name(name)} = 1\n")
+def test_any_property_name_survives_formatting(name: str) -> None:
+    (section,) = scan(f"[a]\n{format_property_name(name)} = 1\n")
     assert section.properties[0].name == name
 
 
@@ -59,11 +59,11 @@ def test_any_property_name_survives_being_written(name: str) -> None:
 def test_no_text_crashes_the_scanner(text: str) -> None:
     try:
         sections = scan(text)
-    except Malformed:
+    except MalformedText:
         return
     for section in sections:
         assert 0 <= section.start <= section.header_end <= section.content_end <= section.end <= len(text)
 
 
-def test_edits_are_applied_to_the_spans_they_were_made_for() -> None:
-    assert apply("abcdef", [(0, 1, "X"), (3, 3, "-"), (5, 6, "")]) == "Xbc-de"
+def test_edits_are_applied_to_their_spans() -> None:
+    assert apply_edits("abcdef", [(0, 1, "X"), (3, 3, "-"), (5, 6, "")]) == "Xbc-de"

@@ -1,4 +1,4 @@
-"""Scenes edited by span: what was asked changes, and every other byte stays."""
+"""Span-based scene edits: only the requested part changes."""
 
 import re
 
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.godot.text import node_edits
-from backends.godot.text.scene import Scene, checked_name
+from backends.godot.text.scene import Scene, validate_name
 from gateway.errors import Fault, Kind
 from tests.backends.godot.conftest import SCENE
 
@@ -18,16 +18,16 @@ def paths(scene: Scene) -> list[str]:
     return [node.path for node in scene.nodes]
 
 
-def test_nodes_are_found_by_every_way_of_naming_the_root() -> None:
+def test_nodes_are_found_by_every_spelling_of_the_root() -> None:
     scene = Scene(SCENE)
-    for given_path in (
+    for node_path in (
         "Player/Sword",
         "./Player/Sword",
         "root/Player/Sword",
         "Main/Player/Sword",
         "/root/Player/Sword",
     ):
-        assert scene.find(given_path).path == "Player/Sword"
+        assert scene.find(node_path).path == "Player/Sword"
     for root in (".", "root", "Main", ""):
         assert scene.find(root).path == "."
     with pytest.raises(Fault) as caught:
@@ -35,22 +35,22 @@ def test_nodes_are_found_by_every_way_of_naming_the_root() -> None:
     assert caught.value.kind is Kind.NOT_FOUND
 
 
-def test_a_property_is_changed_where_it_stands_and_nothing_else_is() -> None:
+def test_existing_property_is_replaced_in_place() -> None:
     after = Scene(SCENE).with_properties("Player", {"position": "Vector2(7, 8)"})
     assert after.text == SCENE.replace("Vector2(1, 2)", "Vector2(7, 8)")
 
 
-def test_a_new_property_goes_behind_the_last_of_its_node() -> None:
+def test_new_property_is_added_after_the_last_property_of_the_node() -> None:
     after = Scene(SCENE).with_properties("Player", {"rotation": "1.5"})
     assert after.text == SCENE.replace('"a": NodePath("b")\n}]', '"a": NodePath("b")\n}]\nrotation = 1.5')
 
 
-def test_a_property_taken_away_leaves_the_text_as_it_was_without_it() -> None:
-    with_one = Scene(SCENE).with_properties("Player/Sword", {"visible": "false"})
-    assert with_one.without_property("Player/Sword", "visible").text.split() == SCENE.split()
+def test_removing_an_added_property_restores_the_text() -> None:
+    changed = Scene(SCENE).with_properties("Player/Sword", {"visible": "false"})
+    assert changed.without_property("Player/Sword", "visible").text.split() == SCENE.split()
 
 
-def test_a_new_node_goes_behind_the_last_below_its_parent() -> None:
+def test_new_node_is_added_after_the_last_descendant_of_its_parent() -> None:
     after = Scene(SCENE).with_node("Player", "Shield", 'type="Node2D"', {"visible": "false"})
     assert paths(after) == [".", "Player", "Player/Sword", "Player/Shield"]
     assert without_new_ids(after.text).replace(
@@ -62,24 +62,24 @@ def without_new_ids(text: str) -> str:
     return re.sub(r" unique_id=\d+", "", text)
 
 
-def test_a_new_node_gets_an_id_only_where_others_have_one() -> None:
+def test_new_node_gets_a_unique_id_only_if_other_nodes_have_one() -> None:
     assert "unique_id" in Scene(SCENE).with_node(".", "A", 'type="Node"', {}).text.split('name="A"')[1].split("]")[0]
     plain = without_new_ids(SCENE)
     assert "unique_id" not in Scene(plain).with_node(".", "A", 'type="Node"', {}).text
 
 
-def test_a_resource_used_twice_is_named_once() -> None:
+def test_resource_used_twice_has_one_entry() -> None:
     scene, first = Scene(SCENE).with_external("Script", "res://a.gd")
     again, second = scene.with_external("Script", "res://a.gd")
     assert first == second
     assert again.text == scene.text
     other, third = scene.with_external("Texture2D", "res://b.png", "uid://abc")
     assert third != first
-    assert [section.string("path") for section in other.external()] == ["res://a.gd", "res://b.png"]
+    assert [section.string("path") for section in other.external_resources()] == ["res://a.gd", "res://b.png"]
     assert scene.resource_path(first) == "res://a.gd"
 
 
-def test_removing_a_node_takes_its_children_and_connections_and_leaves_comments() -> None:
+def test_removing_a_node_removes_its_children_and_connections_but_no_comments() -> None:
     after, count = node_edits.remove(Scene(SCENE), "Player")
     assert count == 2
     assert paths(after) == ["."]
@@ -87,7 +87,7 @@ def test_removing_a_node_takes_its_children_and_connections_and_leaves_comments(
     assert "; a comment of the author's" in after.text
 
 
-def test_renaming_moves_children_and_connections_along() -> None:
+def test_renaming_a_node_updates_children_and_connections() -> None:
     after = node_edits.rename(Scene(SCENE), "Player", "Hero")
     assert after.text == (
         SCENE.replace('name="Player"', 'name="Hero"')
@@ -96,11 +96,11 @@ def test_renaming_moves_children_and_connections_along() -> None:
     )
 
 
-def test_renaming_the_root_changes_its_name_only() -> None:
+def test_renaming_the_root_changes_only_its_name() -> None:
     assert node_edits.rename(Scene(SCENE), ".", "Top").text == SCENE.replace('name="Main"', 'name="Top"')
 
 
-def test_a_node_put_below_another_parent_and_back_keeps_its_properties() -> None:
+def test_node_moved_to_another_parent_and_back_keeps_its_properties() -> None:
     scene = Scene(SCENE)
     after = node_edits.reparent(scene, "Player/Sword", ".")
     assert sorted(paths(after)) == [".", "Player", "Sword"]
@@ -111,7 +111,7 @@ def test_a_node_put_below_another_parent_and_back_keeps_its_properties() -> None
     )
 
 
-def test_a_node_cannot_go_below_itself_or_beside_its_namesake() -> None:
+def test_node_cannot_move_below_itself_or_next_to_a_sibling_with_the_same_name() -> None:
     scene = Scene(SCENE)
     with pytest.raises(Fault, match="below itself"):
         node_edits.reparent(scene, "Player", "Player/Sword")
@@ -120,7 +120,7 @@ def test_a_node_cannot_go_below_itself_or_beside_its_namesake() -> None:
         node_edits.reparent(twin, "Sword", "Player")
 
 
-def test_an_index_says_where_among_its_siblings_a_node_goes() -> None:
+def test_index_sets_the_position_among_siblings() -> None:
     scene = Scene(SCENE)
     for name in ("A", "B"):
         scene = scene.with_node(".", name, 'type="Node"', {})
@@ -128,7 +128,7 @@ def test_an_index_says_where_among_its_siblings_a_node_goes() -> None:
     assert [node.name for node in node_edits.reparent(scene, "Player", ".", 1).children(".")] == ["A", "Player", "B"]
 
 
-def test_a_copy_has_the_properties_but_not_the_id() -> None:
+def test_copy_has_the_properties_but_not_the_unique_id() -> None:
     after, path = node_edits.duplicate(Scene(SCENE), "Player", None)
     assert path == "Player2"
     assert paths(after)[-2:] == ["Player2", "Player2/Sword"]
@@ -136,7 +136,7 @@ def test_a_copy_has_the_properties_but_not_the_id() -> None:
     assert after.text.count("Array[int]([1, 2])") == 2
 
 
-def test_a_connection_is_made_once_and_taken_away_again() -> None:
+def test_connection_is_added_once_and_can_be_removed() -> None:
     scene = Scene(SCENE)
     after = node_edits.connect(scene, "Player/Sword", "draw", ".", "hide", 3)
     assert {"signal": "draw", "from": "Player/Sword", "to": ".", "method": "hide"} in after.connections()
@@ -145,25 +145,25 @@ def test_a_connection_is_made_once_and_taken_away_again() -> None:
     assert node_edits.disconnect(after, "Player/Sword", "draw", ".", "hide").text == SCENE
 
 
-def test_groups_are_set_and_the_last_one_takes_the_attribute_with_it() -> None:
+def test_setting_empty_groups_removes_the_attribute() -> None:
     scene = Scene(SCENE)
-    both = node_edits.regroup(scene, "Player", ["heroes", 'odd "one"'])
+    both = node_edits.set_groups(scene, "Player", ["heroes", 'odd "one"'])
     assert both.groups(both.find("Player")) == ["heroes", 'odd "one"']
-    none = node_edits.regroup(both, "Player", [])
+    none = node_edits.set_groups(both, "Player", [])
     assert none.text == SCENE.replace(' groups=["heroes"]', "")
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a.b", 'a"b', "a:b", "a@b", "a%b", "a\nb"])
-def test_names_that_the_engine_would_change_are_refused(name: str) -> None:
+def test_names_that_the_engine_would_change_are_rejected(name: str) -> None:
     with pytest.raises(Fault):
-        checked_name(name)
+        validate_name(name)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(NAMES, min_size=1, max_size=6, unique=True), st.data())
-def test_any_walk_of_edits_and_its_way_back_leaves_the_rest_alone(names: list[str], data: st.DataObject) -> None:
+def test_adding_and_removing_any_nodes_restores_the_text(names: list[str], data: st.DataObject) -> None:
     scene = Scene(SCENE)
-    kept = scene.find("Player").section.property("metadata/keep").value  # type: ignore[union-attr]
+    value = scene.find("Player").section.property("metadata/keep").value  # type: ignore[union-attr]
     for name in names:
         parent = data.draw(st.sampled_from(paths(scene)))
         if name in {node.name for node in scene.children(parent)}:
@@ -173,4 +173,4 @@ def test_any_walk_of_edits_and_its_way_back_leaves_the_rest_alone(names: list[st
     for path in sorted(added, key=len, reverse=True):
         scene, _ = node_edits.remove(scene, path)
     assert scene.text == SCENE
-    assert scene.find("Player").section.property("metadata/keep").value == kept  # type: ignore[union-attr]
+    assert scene.find("Player").section.property("metadata/keep").value == value  # type: ignore[union-attr]

@@ -1,10 +1,10 @@
-"""Settings files: one key changes, the rest of the file does not."""
+"""Span-based edits of settings files: only the requested key changes."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.godot.text import settings
-from backends.godot.text.scan import quoted
+from backends.godot.text.scan import quote
 
 FILE = """; Engine configuration file.
 config_version=5
@@ -23,27 +23,28 @@ jump={
 """
 
 
-def test_a_value_is_replaced_where_it_stands() -> None:
-    after = settings.put(FILE, "application", "config/name", '"Hill"')
+def test_existing_value_is_replaced_in_place() -> None:
+    after = settings.set_value(FILE, "application", "config/name", '"Hill"')
     assert after == FILE.replace('"Meadow"', '"Hill"')
 
 
-def test_a_new_key_joins_its_section() -> None:
-    after = settings.put(FILE, "application", "config/icon", '"res://icon.svg"')
+def test_new_key_is_added_to_its_section() -> None:
+    after = settings.set_value(FILE, "application", "config/icon", '"res://icon.svg"')
     assert after == FILE.replace('"res://main.tscn"', '"res://main.tscn"\nconfig/icon="res://icon.svg"')
 
 
-def test_a_new_section_goes_to_the_end() -> None:
+def test_new_section_is_added_at_the_end() -> None:
     assert (
-        settings.put(FILE, "autoload", "Game", '"*res://game.gd"') == FILE + '\n[autoload]\n\nGame="*res://game.gd"\n'
+        settings.set_value(FILE, "autoload", "Game", '"*res://game.gd"')
+        == FILE + '\n[autoload]\n\nGame="*res://game.gd"\n'
     )
 
 
-def test_a_key_taken_away_takes_its_line_only() -> None:
-    assert settings.drop(FILE, "application", "config/name") == FILE.replace(
+def test_removing_a_key_removes_only_its_line() -> None:
+    assert settings.remove_key(FILE, "application", "config/name") == FILE.replace(
         'config/name="Meadow" ; ours\n', "; ours\n"
     )
-    assert settings.drop(FILE, "application", "absent") == FILE
+    assert settings.remove_key(FILE, "application", "absent") == FILE
 
 
 def test_simple_values_are_read_as_json() -> None:
@@ -56,10 +57,10 @@ def test_simple_values_are_read_as_json() -> None:
 @given(
     st.from_regex(r"[a-z]{1,8}", fullmatch=True), st.from_regex(r"[a-z/_]{1,12}", fullmatch=True), st.text(max_size=30)
 )
-def test_what_is_put_is_read_and_everything_else_stays(section: str, key: str, value: str) -> None:
-    literal = quoted(value.encode("utf-8", "replace").decode())
+def test_set_value_is_read_back_and_everything_else_is_unchanged(section: str, key: str, value: str) -> None:
+    literal = quote(value.encode("utf-8", "replace").decode())
     before = settings.sections(FILE)
-    after = settings.sections(settings.put(FILE, section, key, literal))
+    after = settings.sections(settings.set_value(FILE, section, key, literal))
     assert after[section][key] == literal
     after[section].pop(key)
     before.get(section, {}).pop(key, None)
