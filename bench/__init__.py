@@ -1,1 +1,1 @@
-"""What a call costs: CPU, latency, memory and start time, as ratios to a bare echo measured in the same run."""
+"""Benchmarks: CPU, latency, memory and start time per call, as ratios to a baseline measured in the same run."""

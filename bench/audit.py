@@ -1,4 +1,4 @@
-"""How long a million audit records take to write and to verify. `python -m bench.audit [RECORDS]`."""
+"""`python -m bench.audit [RECORDS]`: measures writing and verifying a million audit records."""
 
 import asyncio
 import sqlite3
@@ -9,35 +9,35 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from gateway.state.audit_chain import Break, Chains, Row
-from gateway.state.audit_file import FILE, AuditFile, prepare
+from gateway.state.audit_chain import AuditChains, ChainBreak, Row
+from gateway.state.audit_sqlite import FILE, SqliteAuditTables, migrate_file
 
-MOST_SECONDS = 60.0
+MAX_SECONDS = 60.0
 
 
 def main() -> int:
-    """1 when verifying takes more than a minute, or one changed byte is not found where it is."""
+    """Run the benchmark. Returns 1 when verification exceeds the limit or misses a tampered record."""
     records = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     with tempfile.TemporaryDirectory(prefix="gatehouse-audit-") as folder:
-        path = asyncio.run(prepare(Path(folder)))
-        with closing(AuditFile(path)) as kept:
-            began = time.process_time()
-            chains = Chains("bench")
+        path = asyncio.run(migrate_file(Path(folder)))
+        with closing(SqliteAuditTables(path)) as audit_file:
+            started = time.process_time()
+            chains = AuditChains("bench")
             for group in _groups(records):
-                linked, heads = chains.linked(group)
-                kept.write(chains.writer, linked, heads)
+                linked, heads = chains.link(group)
+                audit_file.write(chains.writer, linked, heads)
                 chains.advance(heads)
-            print(f"written   {records} records in {time.process_time() - began:6.1f} s of CPU")
-            took, broken = _verified(kept)
-            print(f"verified  {records} records in {took:6.1f} s (at most {MOST_SECONDS:g}), {len(broken)} broken")
-            touched = records * 3 // 4 // 2
+            print(f"written   {records} records in {time.process_time() - started:6.1f} s of CPU")
+            duration, broken = _verify(audit_file)
+            print(f"verified  {records} records in {duration:6.1f} s (at most {MAX_SECONDS:g}), {len(broken)} broken")
+            tampered = records * 3 // 4 // 2
             with closing(sqlite3.connect(Path(folder) / FILE)) as other, other:
                 change = "UPDATE audit SET target = 'core.pinh' WHERE tenant = 'b' AND sequence = ?"
-                other.execute(change, (touched,))
-            _, found = _verified(kept)
-            print(f"one byte changed in record {touched}: {found[0] if found else 'not found'}")
-    good = not broken and len(found) == 1 and found[0].sequence == touched
-    return 0 if good and took <= MOST_SECONDS else 1
+                other.execute(change, (tampered,))
+            _, found = _verify(audit_file)
+            print(f"one byte changed in record {tampered}: {found[0] if found else 'not found'}")
+    passed = not broken and len(found) == 1 and found[0].sequence == tampered
+    return 0 if passed and duration <= MAX_SECONDS else 1
 
 
 def _groups(records: int) -> Iterator[list[Row]]:
@@ -54,10 +54,10 @@ def _record(number: int) -> Row:
     )  # fmt: skip
 
 
-def _verified(kept: AuditFile) -> tuple[float, list[Break]]:
-    began = time.monotonic()
-    broken = [each for each in kept.verify() if each is not None]
-    return time.monotonic() - began, broken
+def _verify(audit_file: SqliteAuditTables) -> tuple[float, list[ChainBreak]]:
+    started = time.monotonic()
+    broken = [each for each in audit_file.verify() if each is not None]
+    return time.monotonic() - started, broken
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is measured, and how each is started."""
+"""The candidates of the benchmark and how to start each of them."""
 
 import json
 import os
@@ -11,67 +11,69 @@ from pathlib import Path
 from typing import Any
 
 from bench.process import Cores, Server, free_port
-from bench.wire import Door, Era
+from bench.wire import Endpoint, Era
 
 _ROOT = Path(__file__).resolve().parent.parent
 _BIN = Path(sys.executable).parent
 _ENV = {**os.environ, "PYTHONPATH": str(_ROOT)}
 
 
-class NotStarted(Exception):
-    """A candidate could not be started; the message says why in one line."""
+class StartError(Exception):
+    """A candidate could not be started. The message is a one-line reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to start a candidate that was prepared: its command, and the key to call it with."""
+    """The command of a prepared candidate and the API key for calling it."""
 
     argv: tuple[str, ...]
     key: str | None = None
-    behind: tuple[tuple[str, ...], ...] = ()
-    """Commands of what it needs behind it; they run on the driver's core and are not measured."""
+    upstreams: tuple[tuple[str, ...], ...] = ()
+    """Commands of the upstream servers it needs; they run on the driver's core and are not measured."""
     env: Mapping[str, str] | None = None
-    """Its whole environment, where it must not have ours."""
+    """The complete environment, if it must not inherit ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
+    """A server to measure, its baseline and its bound."""
+
     name: str
     title: str
     era: Era
     tool: str
     prepare: Callable[[Path, int], Launch]
-    """(an empty folder of its own, the port to serve on) -> how to start it."""
-    floor: str = "echo"
-    """The candidate that its cost is a multiple of."""
+    """Takes an empty folder and the port to serve on; returns how to start the candidate."""
+    baseline: str = "echo"
+    """The candidate that its CPU cost is compared with."""
     bound: float | None = None
-    """The most that multiple may be."""
+    """Maximum CPU cost as a multiple of the baseline's."""
     start_limit: float = 30.0
-    """Seconds until its first answer."""
+    """Maximum seconds until its first response."""
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """A candidate that was started, and the door to call it by."""
+class RunningCandidate:
+    """A started candidate and its endpoint."""
 
     candidate: Candidate
     server: Server
-    door: Door
+    endpoint: Endpoint
 
 
 @contextmanager
-def running(candidate: Candidate, folder: Path, cores: Cores) -> Generator[Running]:
-    """The candidate, started and, in the end, stopped with all that is behind it."""
+def start_candidate(candidate: Candidate, folder: Path, cores: Cores) -> Generator[RunningCandidate]:
+    """Start the candidate with its upstream servers, and stop all of them at the end."""
     folder.mkdir(parents=True)
     port = free_port()
     launch = candidate.prepare(folder, port)
     with ExitStack() as stack:
-        for place, argv in enumerate(launch.behind):
-            behind = Server(argv, core=cores.driver, log=folder / f"behind-{place}.log", env=_ENV)
-            stack.callback(behind.stop)
+        for index, argv in enumerate(launch.upstreams):
+            upstream = Server(argv, core=cores.driver, log=folder / f"upstream-{index}.log", env=_ENV)
+            stack.callback(upstream.stop)
         server = Server(launch.argv, core=cores.server, log=folder / "server.log", env=launch.env or _ENV)
         stack.callback(server.stop)
-        yield Running(candidate, server, Door(port, candidate.era, candidate.tool, launch.key))
+        yield RunningCandidate(candidate, server, Endpoint(port, candidate.era, candidate.tool, launch.key))
 
 
 def _echo(folder: Path, port: int) -> Launch:
@@ -86,46 +88,46 @@ def _gatehouse(folder: Path, port: int) -> Launch:
     return _gateway(folder, port, {"bench": {"module": "bench.echo_module"}})
 
 
-def upstream(era: Era) -> tuple[int, tuple[str, ...]]:
-    """A port, and the command of a server of that era on it."""
+def upstream_command(era: Era) -> tuple[int, tuple[str, ...]]:
+    """Return a free port and the command that starts an upstream server of the era on it."""
     port = free_port()
     return port, (sys.executable, "-m", "bench.upstream_server", era, str(port))
 
 
 def _forward(era: Era, token: str | None = "bench-token") -> Callable[[Path, int], Launch]:
     def prepare(folder: Path, port: int) -> Launch:
-        behind, argv = upstream(era)
-        checked = (token,) if token is not None else ()
-        forwarder = (sys.executable, "-m", "bench.forward_server", str(port), str(behind), *checked)
-        return Launch(forwarder, key=token, behind=(argv,))
+        upstream_port, argv = upstream_command(era)
+        token_arguments = (token,) if token is not None else ()
+        forwarder = (sys.executable, "-m", "bench.forward_server", str(port), str(upstream_port), *token_arguments)
+        return Launch(forwarder, key=token, upstreams=(argv,))
 
     return prepare
 
 
 def _gatehouse_hop(era: Era) -> Callable[[Path, int], Launch]:
     def prepare(folder: Path, port: int) -> Launch:
-        behind, argv = upstream(era)
+        upstream_port, argv = upstream_command(era)
         entry = {
-            "url": f"http://127.0.0.1:{behind}/mcp",
+            "url": f"http://127.0.0.1:{upstream_port}/mcp",
             "allow_private": True,
-            # So many are asked for at once, all by one tenant.
+            # The highest concurrency of the benchmark, all by one tenant.
             "max_calls": 512,
             "max_calls_per_tenant": 512,
         }
-        return replace(_gateway(folder, port, {"bench": entry}), behind=(argv,))
+        return replace(_gateway(folder, port, {"bench": entry}), upstreams=(argv,))
 
     return prepare
 
 
 def _gateway(folder: Path, port: int, backends: dict[str, Any]) -> Launch:
-    """Everything on: a key, policy, limits too high to be met, the schema check, audit."""
+    """Prepare a gateway with all stages enabled: API key, policy, unreachable limits, schema validation, audit."""
     config = folder / "gatehouse.yaml"
     settings = {
         "server": {
             "host": "127.0.0.1",
             "port": port,
             "public_url": f"http://127.0.0.1:{port}",
-            # All of the load comes from one address.
+            # All load comes from one IP address.
             "max_connections_per_ip": 4096,
         },
         "data_dir": str(folder / "data"),
@@ -135,7 +137,7 @@ def _gateway(folder: Path, port: int, backends: dict[str, Any]) -> Launch:
         "streams": {"per_principal": 100_000, "per_tenant": 100_000, "per_process": 100_000},
         "backends": backends,
     }
-    # JSON is YAML too.
+    # JSON is valid YAML.
     config.write_text(json.dumps(settings, indent=2))
     gatehouse = str(_BIN / "gatehouse")
     return Launch((gatehouse, "serve", "--config", str(config)), key=_new_key(gatehouse, config))
@@ -144,13 +146,13 @@ def _gateway(folder: Path, port: int, backends: dict[str, Any]) -> Launch:
 def _new_key(gatehouse: str, config: Path) -> str:
     argv = [gatehouse, "key", "create", "--config", str(config), "--tenant", "default", "--subject", "bench"]
     try:
-        made = subprocess.run(argv, env=_ENV, capture_output=True, text=True, timeout=60, check=False)
+        completed = subprocess.run(argv, env=_ENV, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as exc:
-        raise NotStarted(f"gatehouse key create could not be run: {exc}") from exc
-    if made.returncode != 0:
-        said = (made.stderr or made.stdout).strip().splitlines()
-        raise NotStarted(f"gatehouse key create failed: {said[-1] if said else f'exit {made.returncode}'}")
-    return made.stdout.strip()
+        raise StartError(f"could not run gatehouse key create: {exc}") from exc
+    if completed.returncode != 0:
+        output = (completed.stderr or completed.stdout).strip().splitlines()
+        raise StartError(f"gatehouse key create failed: {output[-1] if output else f'exit {completed.returncode}'}")
+    return completed.stdout.strip()
 
 
 _IN_PROCESS_BOUND = 2.8
@@ -168,15 +170,15 @@ CANDIDATES: tuple[Candidate, ...] = (
         _gatehouse,
         bound=_IN_PROCESS_BOUND,
     ),
-    Candidate("forward", "forwarder 2026-07-28", "modern", "bench_echo", _forward("modern"), floor="forward"),
-    Candidate("bytes", "the same, bytes only", "modern", "echo", _forward("modern", None), floor="forward"),
+    Candidate("forward", "forwarder 2026-07-28", "modern", "bench_echo", _forward("modern"), baseline="forward"),
+    Candidate("bytes", "the same, bytes only", "modern", "echo", _forward("modern", None), baseline="forward"),
     Candidate(
         "gatehouse-hop",
         "Gatehouse, HTTP hop 2026-07-28",
         "modern",
         "bench_echo",
         _gatehouse_hop("modern"),
-        floor="forward",
+        baseline="forward",
         bound=_HOP_BOUND,
     ),
     Candidate(
@@ -185,7 +187,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "handshake",
         "bench_echo",
         _forward("handshake"),
-        floor="forward-handshake",
+        baseline="forward-handshake",
     ),
     Candidate(
         "gatehouse-hop-handshake",
@@ -193,7 +195,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "handshake",
         "bench_echo",
         _gatehouse_hop("handshake"),
-        floor="forward-handshake",
+        baseline="forward-handshake",
         bound=_HOP_BOUND,
     ),
 )

@@ -1,6 +1,7 @@
-"""A peer: IBM ContextForge with the server behind it registered. Run by the Python of its own environment.
+"""Starts IBM ContextForge and registers the upstream server with it. Run by the Python of its own environment.
 
-`contextforge_peer.py PORT BEHIND TOKEN`; its settings come by the environment, the database is in the working folder.
+`contextforge_peer.py PORT UPSTREAM_PORT TOKEN`; settings come from environment variables, the database is in the
+working folder.
 """
 
 import json
@@ -13,7 +14,7 @@ import urllib.request
 from pathlib import Path
 
 
-def main(port: str, behind: str, token: str) -> int:
+def main(port: str, upstream_port: str, token: str) -> int:
     command = [str(Path(sys.executable).with_name("mcpgateway")), "--host", "127.0.0.1", "--port", port]
     gateway = subprocess.Popen(command)
     signal.signal(signal.SIGTERM, lambda *_: gateway.terminate())
@@ -23,7 +24,7 @@ def main(port: str, behind: str, token: str) -> int:
             break
         except OSError:
             time.sleep(0.2)
-    entry = {"name": "bench", "url": f"http://127.0.0.1:{behind}/mcp", "transport": "STREAMABLEHTTP"}
+    entry = {"name": "bench", "url": f"http://127.0.0.1:{upstream_port}/mcp", "transport": "STREAMABLEHTTP"}
     headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
     request = urllib.request.Request(f"http://127.0.0.1:{port}/gateways", json.dumps(entry).encode(), headers)
     urllib.request.urlopen(request, timeout=30)

@@ -1,4 +1,4 @@
-"""The load: keep-alive connections on uvloop, one call in flight on each, answers checked, latencies counted."""
+"""Load driver: keep-alive connections with one call in flight each. Validates responses and records latencies."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 import httptools
 
 from bench.histogram import Histogram
-from bench.wire import FIRST_NUMBER, Door, call_template, complaint, initialize, initialized
+from bench.wire import FIRST_NUMBER, Endpoint, call_template, check_response, initialize, initialized
 
 _CHECK_EVERY = 32
 _GRACE = 10.0
@@ -17,14 +17,14 @@ _GRACE = 10.0
 _numbers = count(FIRST_NUMBER)
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     status: int
     headers: dict[bytes, bytes]
     body: bytes
 
 
 class Tally:
-    """What one run of the load found, over all its connections."""
+    """Totals of one load run over all connections."""
 
     def __init__(self, seconds: float, limit: int) -> None:
         self.histogram = Histogram()
@@ -36,25 +36,29 @@ class Tally:
         self._limit = limit
         self._deadline = perf_counter_ns() + int(seconds * 1e9)
 
-    def wants_more(self, now: int) -> bool:
+    def should_continue(self, now: int) -> bool:
         return now < self._deadline and self.calls < self._limit
 
-    def blame(self, complaint: str) -> None:
+    def add_error(self, complaint: str) -> None:
         self.errors += 1
         self.complaint = self.complaint or complaint
 
 
-class Lane(asyncio.Protocol):
-    """One connection: `ask` sends a request and waits; `loop` calls without a pause until the tally has enough."""
+class ClientConnection(asyncio.Protocol):
+    """One client connection.
 
-    def __init__(self, door: Door) -> None:
-        self.door = door
+    `request` sends a single request and waits for the response. `loop` sends calls back to back until the tally is
+    complete.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
         self.session: str | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._headers: dict[bytes, bytes] = {}
         self._body = b""
-        self._asked: asyncio.Future[Answer] | None = None
+        self._pending: asyncio.Future[HttpResponse] | None = None
         self._tally: Tally | None = None
         self._done: asyncio.Future[None] | None = None
         self._template = b""
@@ -62,37 +66,37 @@ class Lane(asyncio.Protocol):
         self._sent = 0
 
     async def open(self) -> None:
-        """Connect and, in the handshake era, begin a session of its own."""
+        """Connect and, in the handshake era, begin a session."""
         loop = asyncio.get_running_loop()
-        await loop.create_connection(lambda: self, "127.0.0.1", self.door.port)
-        if self.door.era == "handshake":
+        await loop.create_connection(lambda: self, "127.0.0.1", self.endpoint.port)
+        if self.endpoint.era == "handshake":
             self.session = await self.begin_session()
-        self._template = call_template(self.door, self.session)
+        self._template = call_template(self.endpoint, self.session)
 
     async def begin_session(self) -> str:
-        answer = await self.ask(initialize(self.door))
+        answer = await self.request(initialize(self.endpoint))
         if answer.status != 200:
             raise ConnectionError(f"no session: HTTP {answer.status} {answer.body[:200]!r}")
-        session = answer.headers.get(b"mcp-session-id", b"")  # some keep none
-        accepted = await self.ask(initialized(self.door, session.decode()))
+        session = answer.headers.get(b"mcp-session-id", b"")  # a server may be stateless
+        accepted = await self.request(initialized(self.endpoint, session.decode()))
         if accepted.status != 202:
-            raise ConnectionError(f"initialized was answered with HTTP {accepted.status} {accepted.body[:200]!r}")
+            raise ConnectionError(f"initialized was rejected: HTTP {accepted.status} {accepted.body[:200]!r}")
         return session.decode()
 
-    async def ask(self, request: bytes) -> Answer:
+    async def request(self, request: bytes) -> HttpResponse:
         assert self._transport is not None
-        self._asked = asyncio.get_running_loop().create_future()
+        self._pending = asyncio.get_running_loop().create_future()
         self._transport.write(request)
-        return await asyncio.wait_for(self._asked, _GRACE)
+        return await asyncio.wait_for(self._pending, _GRACE)
 
     async def call(self) -> str | None:
-        """One call; what is wrong with its answer, or None."""
+        """Make one call. Returns a description of a wrong response, or None."""
         number = next(_numbers)
-        answer = await self.ask(self._template % (number, number))
-        return complaint(answer.status, answer.body, number)
+        answer = await self.request(self._template % (number, number))
+        return check_response(answer.status, answer.body, number)
 
     def loop(self, tally: Tally) -> "asyncio.Future[None]":
-        self._asked = None
+        self._pending = None
         self._tally = tally
         self._done = asyncio.get_running_loop().create_future()
         self._send()
@@ -109,15 +113,15 @@ class Lane(asyncio.Protocol):
         self._parser.feed_data(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._asked is not None and not self._asked.done():
-            self._asked.set_exception(ConnectionError("the server closed the connection"))
+        if self._pending is not None and not self._pending.done():
+            self._pending.set_exception(ConnectionError("the server closed the connection"))
         if self._done is not None and not self._done.done():
             assert self._tally is not None
-            self._tally.blame("the server closed the connection")
+            self._tally.add_error("the server closed the connection")
             self._done.set_result(None)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._asked is not None:
+        if self._pending is not None:
             self._headers[name.lower()] = value
 
     def on_body(self, body: bytes) -> None:
@@ -128,9 +132,9 @@ class Lane(asyncio.Protocol):
         body, self._body = self._body, b""
         if self._tally is not None:
             self._count(self._tally, status, body)
-        elif self._asked is not None and not self._asked.done():
+        elif self._pending is not None and not self._pending.done():
             headers, self._headers = self._headers, {}
-            self._asked.set_result(Answer(status, headers, body))
+            self._pending.set_result(HttpResponse(status, headers, body))
 
     def _send(self) -> None:
         assert self._transport is not None
@@ -142,40 +146,40 @@ class Lane(asyncio.Protocol):
         now = perf_counter_ns()
         tally.histogram.add(now - self._sent)
         tally.calls += 1
-        # Every answer must hold its own number; one in so many is decoded and compared whole.
+        # Every response must contain its own number; one in `_CHECK_EVERY` is decoded and compared completely.
         if status != 200 or b"hello %d" % self._number not in body or self._number % _CHECK_EVERY == 0:
-            wrong = complaint(status, body, self._number)
-            if wrong is not None:
-                tally.blame(wrong)
-        if tally.wants_more(now):
+            error = check_response(status, body, self._number)
+            if error is not None:
+                tally.add_error(error)
+        if tally.should_continue(now):
             self._send()
         else:
             assert self._done is not None
             self._done.set_result(None)
 
 
-async def open_lanes(doors: Sequence[Door]) -> list[Lane]:
-    """One open connection for each door; all or none. Raises `OSError` or `TimeoutError`."""
-    lanes = [Lane(door) for door in doors]
-    outcomes = await asyncio.gather(*(lane.open() for lane in lanes), return_exceptions=True)
+async def open_connections(endpoints: Sequence[Endpoint]) -> list[ClientConnection]:
+    """Open one connection per endpoint; all or none. Raises `OSError` or `TimeoutError`."""
+    connections = [ClientConnection(endpoint) for endpoint in endpoints]
+    outcomes = await asyncio.gather(*(connection.open() for connection in connections), return_exceptions=True)
     for outcome in outcomes:
         if outcome is not None:
-            close_lanes(lanes)
+            close_connections(connections)
             raise outcome
-    return lanes
+    return connections
 
 
-def close_lanes(lanes: Sequence[Lane]) -> None:
-    for lane in lanes:
-        lane.close()
+def close_connections(connections: Sequence[ClientConnection]) -> None:
+    for connection in connections:
+        connection.close()
 
 
-async def drive(lanes: Sequence[Lane], *, seconds: float, limit: int = 10**9) -> Tally:
-    """Call on every lane at once until `seconds` have passed or `limit` calls were answered."""
+async def drive(connections: Sequence[ClientConnection], *, seconds: float, limit: int = 10**9) -> Tally:
+    """Make calls on all connections concurrently for `seconds` or until `limit` calls are complete."""
     tally = Tally(seconds, limit)
-    began, cpu = perf_counter(), process_time()
-    _, silent = await asyncio.wait([lane.loop(tally) for lane in lanes], timeout=seconds + _GRACE)
-    tally.seconds, tally.driver_cpu = perf_counter() - began, process_time() - cpu
-    for _ in silent:
-        tally.blame(f"no answer within {_GRACE:g} s")
+    started, cpu = perf_counter(), process_time()
+    _, unfinished = await asyncio.wait([connection.loop(tally) for connection in connections], timeout=seconds + _GRACE)
+    tally.seconds, tally.driver_cpu = perf_counter() - started, process_time() - cpu
+    for _ in unfinished:
+        tally.add_error(f"no response within {_GRACE:g} s")
     return tally

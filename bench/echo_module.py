@@ -1,4 +1,4 @@
-"""The backend module that Gatehouse serves in the bench: one `echo` tool, answered with a plain dict."""
+"""The backend module that Gatehouse serves in the benchmark: one `echo` tool that returns a plain dict."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
@@ -18,7 +18,7 @@ SCHEMA: dict[str, Any] = {
 
 
 async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-    return ListToolsResult(tools=[Tool(name="echo", description="Answers its text.", input_schema=SCHEMA)])
+    return ListToolsResult(tools=[Tool(name="echo", description="Echoes its text.", input_schema=SCHEMA)])
 
 
 async def call_tool(ctx: Context, params: CallToolRequestParams) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def input_schema(name: str) -> dict[str, Any] | None:
     return SCHEMA if name == "echo" else None
 
 
-# The SDK takes a plain dict, though the constructor's type names only the models.
+# The SDK accepts a plain dict, but the constructor is only typed for the models.
 _call_tool = cast("Callable[[Context, CallToolRequestParams], Awaitable[CallToolResult]]", call_tool)
 
 server: Server[Any] = Server(

@@ -1,4 +1,4 @@
-"""The floor: a bare ASGI echo that decodes a `tools/call`, answers its text, and does nothing else."""
+"""The baseline: a minimal ASGI app that decodes a `tools/call` and echoes its text."""
 
 import json
 import sys
@@ -32,7 +32,7 @@ def _answer(call: dict[str, Any]) -> bytes:
 
 
 def serve(app: Any, port: int, *, lifespan: Literal["on", "off"] = "off") -> None:
-    """Serve as every candidate of the bench is served: one worker, httptools, uvloop, no access log."""
+    """Serve with the configuration common to all candidates: one worker, httptools, uvloop, no access log."""
     uvicorn.run(
         app,
         host="127.0.0.1",

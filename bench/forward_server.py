@@ -1,7 +1,7 @@
-"""The floor of the HTTP hop: a bare ASGI app that checks a token, renames the tool, and posts to the server behind it.
+"""The baseline of the HTTP hop: a minimal ASGI app that checks a token, renames the tool and forwards the request.
 
-Its client is as bare: keep-alive connections on an asyncio protocol and httptools. Without a token to check it does
-not even look at what it passes on, which is less than any gateway can do.
+Its HTTP client is minimal too: keep-alive connections on an asyncio protocol with httptools. Without a token
+argument it forwards bytes unread, which is less than any gateway can do.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ import httptools
 
 from bench.echo_server import Receive, Send, serve
 
-_PASSED_ON = (b"mcp-protocol-version", b"mcp-method", b"mcp-name", b"mcp-session-id")
+_FORWARDED_HEADERS = (b"mcp-protocol-version", b"mcp-method", b"mcp-name", b"mcp-session-id")
 
 
 class Connection(asyncio.Protocol):
-    """One exchange at a time."""
+    """A keep-alive connection to the upstream server, one exchange at a time."""
 
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
@@ -27,7 +27,7 @@ class Connection(asyncio.Protocol):
         self._headers: list[tuple[bytes, bytes]] = []
         self._body = b""
 
-    def ask(self, request: bytes) -> "asyncio.Future[tuple[int, list[tuple[bytes, bytes]], bytes]]":
+    def request(self, request: bytes) -> "asyncio.Future[tuple[int, list[tuple[bytes, bytes]], bytes]]":
         assert self._transport is not None
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(request)
@@ -53,7 +53,7 @@ class Connection(asyncio.Protocol):
 
 
 class Forward:
-    """Bytes in, bytes out."""
+    """Forwards requests without reading their bodies."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -67,43 +67,48 @@ class Forward:
             message = await receive()
             body += message.get("body", b"")
             more = message.get("more_body", False)
-        passed, body = self._prepared(scope["headers"], body)
+        forwarded, body = self._prepare(scope["headers"], body)
         connection = self._idle.pop() if self._idle else await self._connect()
-        request = b"%b%bcontent-length: %d\r\n\r\n%b" % (self._head, passed, len(body), body)
-        status, headers, answer = await connection.ask(request)
+        request = b"%b%bcontent-length: %d\r\n\r\n%b" % (self._head, forwarded, len(body), body)
+        status, headers, answer = await connection.request(request)
         self._idle.append(connection)
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
 
-    def _prepared(self, headers: list[tuple[bytes, bytes]], body: bytes) -> tuple[bytes, bytes]:
-        return b"".join(b"%b: %b\r\n" % header for header in headers if header[0] in _PASSED_ON), body
+    def _prepare(self, headers: list[tuple[bytes, bytes]], body: bytes) -> tuple[bytes, bytes]:
+        return b"".join(b"%b: %b\r\n" % header for header in headers if header[0] in _FORWARDED_HEADERS), body
 
     async def _connect(self) -> Connection:
         loop = asyncio.get_running_loop()
         return (await loop.create_connection(Connection, "127.0.0.1", self._port))[1]
 
 
-class Gate(Forward):
-    """The least that makes it a gateway: a token that must be known, and tools under a name of their own."""
+class AuthenticatingForward(Forward):
+    """The minimum of a gateway: checks the bearer token and maps tool names."""
 
     def __init__(self, port: int, token: str) -> None:
         super().__init__(port)
         self._known = {sha256(token.encode()).digest()}
         self._tools = {"bench_echo": "echo"}
 
-    def _prepared(self, headers: list[tuple[bytes, bytes]], body: bytes) -> tuple[bytes, bytes]:
-        named = dict(headers)
-        if sha256(named[b"authorization"].removeprefix(b"Bearer ")).digest() not in self._known:
+    def _prepare(self, headers: list[tuple[bytes, bytes]], body: bytes) -> tuple[bytes, bytes]:
+        header_map = dict(headers)
+        if sha256(header_map[b"authorization"].removeprefix(b"Bearer ")).digest() not in self._known:
             raise PermissionError
         message = json.loads(body)
         if message["method"] == "tools/call":
             name = message["params"]["name"] = self._tools[message["params"]["name"]]
             body = json.dumps(message, separators=(",", ":")).encode()
-            if b"mcp-name" in named:
-                named[b"mcp-name"] = name.encode()
-        return b"".join([b"%b: %b\r\n" % (each, named[each]) for each in _PASSED_ON if each in named]), body
+            if b"mcp-name" in header_map:
+                header_map[b"mcp-name"] = name.encode()
+        return b"".join(
+            [b"%b: %b\r\n" % (each, header_map[each]) for each in _FORWARDED_HEADERS if each in header_map]
+        ), body
 
 
 if __name__ == "__main__":
-    behind = int(sys.argv[2])
-    serve(Gate(behind, sys.argv[3]) if len(sys.argv) > 3 else Forward(behind), int(sys.argv[1]))
+    upstream_port = int(sys.argv[2])
+    serve(
+        AuthenticatingForward(upstream_port, sys.argv[3]) if len(sys.argv) > 3 else Forward(upstream_port),
+        int(sys.argv[1]),
+    )

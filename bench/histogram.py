@@ -1,4 +1,4 @@
-"""Latencies counted in buckets of under one percent width, from nanoseconds to hours, in constant memory."""
+"""Latency histogram with buckets less than one percent wide, from nanoseconds to hours, in constant memory."""
 
 _BITS = 7
 _SIZE = (64 - _BITS) << _BITS
@@ -24,7 +24,7 @@ class Histogram:
         return sum(self.counts)
 
     def percentile(self, share: float) -> float:
-        """The duration, in nanoseconds, that `share` (0 to 1) of all are not over; 0 when nothing was counted."""
+        """Return the percentile of `share` (0 to 1) in nanoseconds; 0 when the histogram is empty."""
         wanted = share * self.total
         seen = 0
         for index, count in enumerate(self.counts):

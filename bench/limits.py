@@ -1,35 +1,35 @@
-"""What a limit in memory costs a call, alone: `python -m bench.limits`."""
+"""`python -m bench.limits`: measures the CPU cost of in-memory rate limits per call."""
 
 from collections.abc import Awaitable
 from typing import Any, Final, cast
 
 from rich.console import Console
 
-from bench.policy import best
+from bench.policy import measure_cpu
 from gateway.contract import MODERN, Call, Caller, ClientProfile, NullWire, Record, Result, Route
-from gateway.stages.limit import Costs, Limit, Rule
+from gateway.stages.limit import CallCosts, Limit, RateRule
 
-MOST: Final = 10.0
-"""Microseconds of CPU that one limit may take."""
-_MANY: Final = 1e9
+MAX_US: Final = 10.0
+"""Maximum CPU microseconds of one limit."""
+_UNREACHED: Final = 1e9
 _RULES: Final = (
-    Rule("calls", _MANY, 60),
-    Rule("tenant", _MANY, 60, per=("tenant",)),
-    Rule("tool", _MANY, 3600, per=("tenant",), tool="lab.*"),
-    Rule("writes", _MANY, 60, effects=frozenset({2, 3})),
+    RateRule("calls", _UNREACHED, 60),
+    RateRule("tenant", _UNREACHED, 60, per=("tenant",)),
+    RateRule("tool", _UNREACHED, 3600, per=("tenant",), tool="lab.*"),
+    RateRule("writes", _UNREACHED, 60, effects=frozenset({2, 3})),
 )
 
 
 def main() -> int:
-    """Prints the table; 1 when a limit takes more than it may."""
-    console, call, costly = Console(), _call(), 0.0
-    nothing = best(lambda: _end(call), 20_000)
+    """Print the table. Returns 1 when a limit exceeds its maximum."""
+    console, call, slowest = Console(), _call(), 0.0
+    baseline = measure_cpu(lambda: _call_next(call), 20_000)
     for count in (1, len(_RULES)):
-        limit = Limit(_RULES[:count], Costs())
-        took = best(lambda limit=limit: limit(call, _end), 20_000) - nothing
-        costly = max(costly, took / count)
-        console.print(f"limits in memory, {count} of them  {took:8.2f} µs of CPU (at most {MOST:g} each)")
-    return 0 if costly <= MOST else 1
+        limit = Limit(_RULES[:count], CallCosts())
+        cost = measure_cpu(lambda limit=limit: limit(call, _call_next), 20_000) - baseline
+        slowest = max(slowest, cost / count)
+        console.print(f"in-memory limits: {count}    {cost:8.2f} µs of CPU (at most {MAX_US:g} each)")
+    return 0 if slowest <= MAX_US else 1
 
 
 def _call() -> Call:
@@ -41,11 +41,11 @@ def _call() -> Call:
     return Call("id", caller, "tools/call", params, ClientProfile(MODERN, {}), NullWire(), Record(), route)
 
 
-def _end(call: Call) -> Awaitable[Result]:
-    return _ANSWER
+def _call_next(call: Call) -> Awaitable[Result]:
+    return _RESULT
 
 
-_ANSWER: Final = cast("Awaitable[Result]", object())
+_RESULT: Final = cast("Awaitable[Result]", object())
 
 
 if __name__ == "__main__":

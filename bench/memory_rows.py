@@ -1,4 +1,4 @@
-"""A large memory in no time: the rows that so many calls of `knowledge` would have written."""
+"""Fills a knowledge database directly with SQL, much faster than through tool calls."""
 
 import json
 import random
@@ -17,35 +17,35 @@ WORDS: Final = [
     for b in ("ran", "bel", "dos", "fin", "gul")
     for c in range(200)
 ]
-# As in real text, some words are everywhere and most are rare.
+# Zipf-like distribution: as in real text, few words are frequent and most are rare.
 _WEIGHTS: Final = [1 / (rank + 1) for rank in range(len(WORDS))]
 
 
-def some_words(chance: random.Random, count: int) -> str:
-    return " ".join(chance.choices(WORDS, _WEIGHTS, k=count))
+def random_words(rng: random.Random, count: int) -> str:
+    return " ".join(rng.choices(WORDS, _WEIGHTS, k=count))
 
 
-def fill(path: Path, entries: int, triples: int, chance: random.Random) -> list[str]:
-    """The topics of the entries. The tables are there, with the triggers that keep the index."""
+def fill(path: Path, entries: int, triples: int, rng: random.Random) -> list[str]:
+    """Insert rows into the existing tables and return the topics of the entries. Triggers maintain the index."""
     with closing(sqlite3.connect(path)) as connection:
-        rows = _Rows(connection, chance)
+        rows = _Rows(connection, rng)
         topics = rows.entries(entries)
         rows.triples(triples, topics)
-        rows.done()
+        rows.finish()
     return topics
 
 
 class _Rows:
-    def __init__(self, connection: sqlite3.Connection, chance: random.Random) -> None:
+    def __init__(self, connection: sqlite3.Connection, rng: random.Random) -> None:
         self._connection = connection
-        self._chance = chance
+        self._rng = rng
         ((self._last, self._number),) = connection.execute("SELECT last_id, last_number FROM clock")
 
     def entries(self, count: int) -> list[str]:
         topics: list[str] = []
         for _ in range(count):
-            topic, content = some_words(self._chance, 3), some_words(self._chance, 50)
-            entry = {"id": self._next_id(), "topic": topic, "content": content, **_life()}
+            topic, content = random_words(self._rng, 3), random_words(self._rng, 50)
+            entry = {"id": self._next_id(), "topic": topic, "content": content, **_provenance_fields()}
             keys = {"topic_key": fold(topic), "content_digest": digest(content), "tags": '["seeded"]'}
             self._insert("entries", entry | keys)
             self._insert("entry_tags", {"tag": "seeded", "entry_id": entry["id"]}, numbered=False)
@@ -56,17 +56,17 @@ class _Rows:
     def triples(self, count: int, topics: list[str]) -> None:
         for number in range(count):
             parts = {
-                "subject": self._chance.choice(topics),
-                "predicate": f"relation_{number % 40}_{self._chance.randrange(100_000)}",
-                "object": self._chance.choice(topics),
+                "subject": self._rng.choice(topics),
+                "predicate": f"relation_{number % 40}_{self._rng.randrange(100_000)}",
+                "object": self._rng.choice(topics),
             }
-            triple = {"id": self._next_id(), **parts, "multi": 0} | _life()
+            triple = {"id": self._next_id(), **parts, "multi": 0} | _provenance_fields()
             self._insert("triples", triple | {f"{part}_key": fold(text) for part, text in parts.items()})
             self._transaction("triple", triple)
 
-    def done(self) -> None:
-        told = (self._last, self._number, self._last)
-        self._connection.execute("UPDATE clock SET last_id = ?, last_number = ?, last_transaction = ?", told)
+    def finish(self) -> None:
+        clock = (self._last, self._number, self._last)
+        self._connection.execute("UPDATE clock SET last_id = ?, last_number = ?, last_transaction = ?", clock)
         self._connection.commit()
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -87,5 +87,5 @@ class _Rows:
         self._connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
 
 
-def _life() -> dict[str, Any]:
+def _provenance_fields() -> dict[str, Any]:
     return {"actor": "seed", "version": 1, "recorded_at": _NOW, "updated_at": _NOW}

@@ -1,4 +1,4 @@
-"""Other gateways, measured beside ours when `BENCH_PEERS=1`: each in an environment of its own, made when needed."""
+"""Other gateways for comparison, enabled by `BENCH_PEERS=1`. Each is installed into its own virtual environment."""
 
 import os
 import secrets
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.candidates import Candidate, Launch, NotStarted, upstream
+from bench.candidates import Candidate, Launch, StartError, upstream_command
 from bench.wire import Era
 
 _HERE = Path(__file__).parent
@@ -26,12 +26,12 @@ def peers() -> tuple[Candidate, ...]:
         "handshake",
         "bench-echo",
         _contextforge,
-        floor="forward-handshake",
+        baseline="forward-handshake",
         start_limit=180.0,
     )
     fastmcp = tuple(
-        Candidate(f"fastmcp-{era}", f"FastMCP proxy {version}", era, "echo", _fastmcp(era), floor=floor)
-        for era, version, floor in (
+        Candidate(f"fastmcp-{era}", f"FastMCP proxy {version}", era, "echo", _fastmcp(era), baseline=baseline)
+        for era, version, baseline in (
             ("modern", "2026-07-28", "forward"),
             ("handshake", "2025-11-25", "forward-handshake"),
         )
@@ -42,16 +42,16 @@ def peers() -> tuple[Candidate, ...]:
 def _fastmcp(era: Era) -> Callable[[Path, int], Launch]:
     def prepare(folder: Path, port: int) -> Launch:
         python = _environment("fastmcp", "fastmcp>=4.1", "uvloop", "httptools")
-        behind, argv = upstream(era)
-        return Launch((str(python), str(_HERE / "fastmcp_proxy.py"), str(port), str(behind)), behind=(argv,))
+        upstream_port, argv = upstream_command(era)
+        return Launch((str(python), str(_HERE / "fastmcp_proxy.py"), str(port), str(upstream_port)), upstreams=(argv,))
 
     return prepare
 
 
 def _contextforge(folder: Path, port: int) -> Launch:
-    """With a memory cache, JSON answers and nothing that it can do without: as fast as its settings make it."""
+    """Prepare ContextForge with its fastest settings: memory cache, JSON responses, optional features off."""
     python = _environment("contextforge", "mcp-contextforge-gateway")
-    behind, argv = upstream("handshake")
+    upstream_port, argv = upstream_command("handshake")
     secret = secrets.token_urlsafe(48)
     env = {
         "PATH": os.environ.get("PATH", ""),
@@ -72,23 +72,23 @@ def _contextforge(folder: Path, port: int) -> Launch:
         "LOG_LEVEL": "ERROR",
     }
     token = _token(python, env, secret)
-    program = (str(python), str(_HERE / "contextforge_peer.py"), str(port), str(behind), token)
-    return Launch(program, key=token, behind=(argv,), env=env)
+    program = (str(python), str(_HERE / "contextforge_peer.py"), str(port), str(upstream_port), token)
+    return Launch(program, key=token, upstreams=(argv,), env=env)
 
 
 def _token(python: Path, env: dict[str, str], secret: str) -> str:
     argv = [str(python), "-m", "mcpgateway.utils.create_jwt_token", "--username", _ADMIN, "--admin", "--exp", "600"]
     try:
-        made = subprocess.run(
+        completed = subprocess.run(
             [*argv, "--secret", secret], env=env, capture_output=True, text=True, timeout=120, check=True
         )
     except (OSError, subprocess.SubprocessError) as exc:
-        raise NotStarted(f"contextforge makes no token: {type(exc).__name__}") from exc
-    return made.stdout.strip().splitlines()[-1]
+        raise StartError(f"contextforge could not create a token: {type(exc).__name__}") from exc
+    return completed.stdout.strip().splitlines()[-1]
 
 
 def _environment(name: str, *packages: str) -> Path:
-    """The Python of an environment that has the packages. Raises `NotStarted`."""
+    """Return the Python of a virtual environment with the packages; create it if needed. Raises `StartError`."""
     folder = _ENVIRONMENTS / name
     python, ready = folder / "bin" / "python", folder / "ready"
     if ready.exists():
@@ -102,7 +102,7 @@ def _environment(name: str, *packages: str) -> Path:
             _run(sys.executable, "-m", "venv", str(folder))
             _run(str(python), "-m", "pip", "install", "--quiet", *packages)
     except (OSError, subprocess.SubprocessError) as exc:
-        raise NotStarted(f"{name} could not be installed: {type(exc).__name__}") from exc
+        raise StartError(f"{name} could not be installed: {type(exc).__name__}") from exc
     ready.touch()
     return python
 

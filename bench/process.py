@@ -1,4 +1,4 @@
-"""A server under measure: started, pinned to a core, its CPU and memory read from /proc, stopped."""
+"""Starts a measured server, pins it to a core, and reads its CPU time and memory from /proc."""
 
 import os
 import signal
@@ -15,23 +15,23 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Which core serves and which one drives; the same one when there is no choice."""
+    """The cores of the server and of the load driver; the same one on a single-core machine."""
 
     server: int
     driver: int
 
     @classmethod
-    def of_this_machine(cls) -> "Cores":
+    def detect(cls) -> "Cores":
         allowed = sorted(os.sched_getaffinity(0))
         return cls(server=allowed[0], driver=allowed[min(1, len(allowed) - 1)])
 
     @property
-    def shared(self) -> bool:
+    def is_shared(self) -> bool:
         return self.server == self.driver
 
 
 class Server:
-    """One process, with all that it starts; on that core only, if one is given."""
+    """A server process and its children, pinned to `core` unless it is None."""
 
     def __init__(self, argv: Sequence[str], *, core: int | None, log: Path, env: Mapping[str, str]) -> None:
         self._log = log
@@ -46,20 +46,20 @@ class Server:
         return self._process.pid
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def last_words(self) -> str:
-        """The last line it wrote, for the reader of a failure."""
+    def last_log_line(self) -> str:
+        """Return the last line of its log, for error messages."""
         lines = self._log.read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "(it wrote nothing)"
+        return lines[-1] if lines else "(log is empty)"
 
     def cpu_seconds(self) -> float:
-        """User and system time so far of the whole process tree, children that ended included."""
+        """Return the user and system time of the process tree, including finished children."""
         return sum(stat.cpu_ticks for stat in _tree(self.pid)) / _TICK
 
     def cpu_nanoseconds(self) -> int:
-        """The same of its living threads alone, fine enough for a single call."""
+        """Return the CPU time of its live threads only; precise enough for a single call."""
         tasks = Path(f"/proc/{self.pid}/task").iterdir()
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
 
@@ -67,7 +67,7 @@ class Server:
         return sum(stat.rss_pages for stat in _tree(self.pid)) * _PAGE
 
     def stop(self) -> None:
-        if not self.alive:
+        if not self.is_alive:
             return
         self._process.terminate()
         try:
@@ -94,7 +94,7 @@ class _Stat:
 def _tree(root: int) -> list[_Stat]:
     every = [stat for entry in Path("/proc").iterdir() if entry.name.isdigit() and (stat := _read(entry))]
     wanted = {root}
-    # Pids may wrap around, so a child can stand before its parent: repeat until nothing is added.
+    # Process ids wrap around, so a child may be listed before its parent: repeat until nothing is added.
     while more := {stat.pid for stat in every if stat.parent in wanted} - wanted:
         wanted |= more
     return [stat for stat in every if stat.pid in wanted]
@@ -105,6 +105,6 @@ def _read(entry: Path) -> _Stat | None:
         text = (entry / "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The command's name may hold blanks and brackets; every field after its last bracket is plain.
+    # The command name may contain blanks and parentheses; parse the fields after the last parenthesis.
     fields = text.rpartition(")")[2].split()
     return _Stat(int(entry.name), int(fields[1]), sum(map(int, fields[11:15])), int(fields[21]))

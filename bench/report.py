@@ -1,4 +1,4 @@
-"""What a run leaves: tables in the terminal, `bench.json` with every cell, and `bench.md` for a README."""
+"""Reports a run: tables in the terminal, `bench.json` with every cell, and `bench.md` for a README."""
 
 import json
 import os
@@ -14,25 +14,25 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.process import Cores
-from bench.run import Findings, Plan
-from bench.summary import BUSY, Line, Summary, Verdict
+from bench.run import Plan, RunResults
+from bench.summary import HEADLINE_CONCURRENCY, CandidateSummary, Line, Summary
 
 _PACKAGES = ("gatehouse", "mcp", "uvicorn", "uvloop", "httptools", "msgspec", "pydantic")
 
-_SHORT = ("candidate", "CPU µs", "× floor", "bound", "start s", "idle MB", "end MB", "errors")
-_LONG = ("candidate", "at once", "CPU µs", "× floor", "p50 ms", "p99 ms", "calls/s", "driver")
+_SUMMARY_COLUMNS = ("candidate", "CPU µs", "ratio", "bound", "start s", "idle MB", "end MB", "errors")
+_DETAIL_COLUMNS = ("candidate", "conns", "CPU µs", "ratio", "p50 ms", "p99 ms", "calls/s", "driver")
 
-_HOW = (
-    f"CPU is user and system time of the server's process tree per call; the first table takes it at {BUSY[0]} and "
-    f"{BUSY[1]} calls at once. Start is from the process to its first answered call; memory is RSS; driver is the "
-    "CPU of the load driver per call, in µs. Candidates take "
-    "turns, figures are medians over rounds, and each ratio is taken inside its round."
+_METHOD = (
+    "CPU is user and system time of the server's process tree per call; the first table shows it at concurrency "
+    f"{HEADLINE_CONCURRENCY[0]} and {HEADLINE_CONCURRENCY[1]}. Start is the time from process start to the first "
+    "answered call; memory is RSS; driver is the CPU of the load driver per call, in µs. Candidates are measured in "
+    "turn, figures are medians over rounds, and ratio is the CPU relative to the baseline in the same round."
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """Where and when a run took place."""
+class Environment:
+    """The machine, software versions and time of a run."""
 
     date: str
     cpu: str
@@ -43,13 +43,13 @@ class Setting:
     load_before: float
 
     @classmethod
-    def of_now(cls, cores: Cores) -> "Setting":
+    def detect(cls, cores: Cores) -> "Environment":
         pinned = f"server on core {cores.server}, load driver on core {cores.driver}"
         return cls(
             date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             cpu=_cpu_model(),
             cores=os.cpu_count() or 1,
-            pinned=f"{pinned} (shared: latencies mean little)" if cores.shared else pinned,
+            pinned=f"{pinned} (shared: latencies are not meaningful)" if cores.is_shared else pinned,
             python=platform.python_version(),
             packages={name: version(name) for name in _PACKAGES},
             load_before=round(os.getloadavg()[0], 2),
@@ -57,91 +57,91 @@ class Setting:
 
 
 def show(console: Console, summary: Summary) -> None:
-    for title, heads, rows in _tables(summary):
+    for title, headers, rows in _tables(summary):
         table = Table(title=title, box=SIMPLE, padding=(0, 0, 0, 1), pad_edge=False, title_justify="left")
-        table.add_column(heads[0], no_wrap=True)
-        for head in heads[1:]:
-            table.add_column(head, justify="right")
+        table.add_column(headers[0], no_wrap=True)
+        for header in headers[1:]:
+            table.add_column(header, justify="right")
         for row in rows:
             table.add_row(*row)
         console.print(table)
-    console.print(_HOW, style="dim")
+    console.print(_METHOD, style="dim")
 
 
-def write(folder: Path, setting: Setting, plan: Plan, findings: Findings, summary: Summary) -> None:
+def write(folder: Path, environment: Environment, plan: Plan, results: RunResults, summary: Summary) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "bench.json").write_text(json.dumps(_as_json(setting, plan, findings, summary), indent=2) + "\n")
-    (folder / "bench.md").write_text(_as_markdown(setting, plan, summary))
+    (folder / "bench.json").write_text(json.dumps(_as_json(environment, plan, results, summary), indent=2) + "\n")
+    (folder / "bench.md").write_text(_as_markdown(environment, plan, summary))
 
 
-def _as_json(setting: Setting, plan: Plan, findings: Findings, summary: Summary) -> dict[str, Any]:
+def _as_json(environment: Environment, plan: Plan, results: RunResults, summary: Summary) -> dict[str, Any]:
     return {
-        "setting": asdict(setting),
+        "setting": asdict(environment),
         "plan": asdict(plan),
         "candidates": [
             {
-                "name": verdict.standing.candidate.name,
-                "title": verdict.standing.candidate.title,
-                "floor": verdict.standing.candidate.floor,
-                "bound": verdict.standing.candidate.bound,
-                "cpu_us": verdict.cpu_us,
-                "ratio": verdict.ratio,
-                "calls": verdict.calls,
-                "errors": verdict.errors,
-                "start_seconds": verdict.standing.start_seconds,
-                "idle_rss": verdict.standing.idle_rss,
-                "final_rss": verdict.standing.final_rss,
-                "trouble": verdict.trouble,
+                "name": candidate.result.candidate.name,
+                "title": candidate.result.candidate.title,
+                "floor": candidate.result.candidate.baseline,
+                "bound": candidate.result.candidate.bound,
+                "cpu_us": candidate.cpu_us,
+                "ratio": candidate.ratio,
+                "calls": candidate.calls,
+                "errors": candidate.errors,
+                "start_seconds": candidate.result.start_seconds,
+                "idle_rss": candidate.result.idle_rss,
+                "final_rss": candidate.result.final_rss,
+                "trouble": candidate.problem,
             }
-            for verdict in summary.verdicts
+            for candidate in summary.candidates
         ],
         "lines": [asdict(line) for line in summary.lines],
-        "cells": [asdict(cell) for cell in findings.cells],
+        "cells": [asdict(cell) for cell in results.cells],
     }
 
 
-def _as_markdown(setting: Setting, plan: Plan, summary: Summary) -> str:
-    packages = ", ".join(f"{name} {number}" for name, number in setting.packages.items())
+def _as_markdown(environment: Environment, plan: Plan, summary: Summary) -> str:
+    packages = ", ".join(f"{name} {number}" for name, number in environment.packages.items())
     parts = [
-        f"{setting.date} · {setting.cpu}, {setting.cores} cores, load {setting.load_before} before · "
-        f"Python {setting.python} · {packages}",
-        f"{plan.rounds} rounds of {plan.seconds:g} s at each concurrency; {setting.pinned}. {_HOW}",
+        f"{environment.date} · {environment.cpu}, {environment.cores} cores, load {environment.load_before} before · "
+        f"Python {environment.python} · {packages}",
+        f"{plan.rounds} rounds of {plan.seconds:g} s at each concurrency; {environment.pinned}. {_METHOD}",
     ]
-    for title, heads, rows in _tables(summary):
-        ruler = ["---", *["---:"] * (len(heads) - 1)]
-        lines = ["| " + " | ".join(row) + " |" for row in (heads, ruler, *rows)]
+    for title, headers, rows in _tables(summary):
+        ruler = ["---", *["---:"] * (len(headers) - 1)]
+        lines = ["| " + " | ".join(row) + " |" for row in (headers, ruler, *rows)]
         parts.append(f"**{title}**\n\n" + "\n".join(lines))
-    troubles = [f"- {trouble}" for verdict in summary.verdicts if (trouble := verdict.trouble)]
-    if troubles:
-        parts.append("\n".join(troubles))
+    problems = [f"- {problem}" for candidate in summary.candidates if (problem := candidate.problem)]
+    if problems:
+        parts.append("\n".join(problems))
     return "\n\n".join(parts) + "\n"
 
 
 def _tables(summary: Summary) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
-    titles = {verdict.standing.candidate.name: verdict.standing.candidate.title for verdict in summary.verdicts}
+    titles = {candidate.result.candidate.name: candidate.result.candidate.title for candidate in summary.candidates}
     return [
-        ("What a call costs", _SHORT, [_short_row(verdict) for verdict in summary.verdicts]),
-        ("By concurrency", _LONG, [_long_row(titles[line.candidate], line) for line in summary.lines]),
+        ("Cost per call", _SUMMARY_COLUMNS, [_summary_row(candidate) for candidate in summary.candidates]),
+        ("By concurrency", _DETAIL_COLUMNS, [_detail_row(titles[line.candidate], line) for line in summary.lines]),
     ]
 
 
-def _short_row(verdict: Verdict) -> tuple[str, ...]:
-    standing = verdict.standing
-    if standing.failure is not None:
-        return (standing.candidate.title, "failed", *["–"] * (len(_SHORT) - 2))
+def _summary_row(candidate: CandidateSummary) -> tuple[str, ...]:
+    result = candidate.result
+    if result.failure is not None:
+        return (result.candidate.title, "failed", *["–"] * (len(_SUMMARY_COLUMNS) - 2))
     return (
-        standing.candidate.title,
-        f"{verdict.cpu_us:.0f}",
-        _multiple(verdict.ratio),
-        f"{standing.candidate.bound:g}" if standing.candidate.bound else "–",
-        f"{standing.start_seconds:.2f}",
-        f"{standing.idle_rss / 1e6:.0f}",
-        f"{standing.final_rss / 1e6:.0f}",
-        str(verdict.errors),
+        result.candidate.title,
+        f"{candidate.cpu_us:.0f}",
+        _multiple(candidate.ratio),
+        f"{result.candidate.bound:g}" if result.candidate.bound else "–",
+        f"{result.start_seconds:.2f}",
+        f"{result.idle_rss / 1e6:.0f}",
+        f"{result.final_rss / 1e6:.0f}",
+        str(candidate.errors),
     )
 
 
-def _long_row(title: str, line: Line) -> tuple[str, ...]:
+def _detail_row(title: str, line: Line) -> tuple[str, ...]:
     return (
         title,
         str(line.concurrency),

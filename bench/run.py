@@ -1,4 +1,4 @@
-"""One run: every candidate started, warmed up, and measured in turns, so that noise falls on all alike."""
+"""Runs the benchmark: starts and warms up all candidates, then measures them in turn so that noise affects all."""
 
 import asyncio
 import gc
@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.candidates import Candidate, NotStarted, Running, running
-from bench.driver import Lane, Tally, close_lanes, drive, open_lanes
+from bench.candidates import Candidate, RunningCandidate, StartError, start_candidate
+from bench.driver import ClientConnection, Tally, close_connections, drive, open_connections
 from bench.process import Cores, Server
 
 _WARM_UP_CALLS = 3000
@@ -17,7 +17,7 @@ _WARM_UP_CALLS = 3000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured. `budget` bounds the rounds in time: none begins after it."""
+    """The extent of a run. No round begins after `budget` seconds."""
 
     concurrency: tuple[int, ...] = (1, 16, 64, 256)
     rounds: int = 5
@@ -30,7 +30,7 @@ QUICK = Plan(rounds=2, seconds=0.6, budget=40.0)
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One candidate at one concurrency in one round; no calls when its connections were refused."""
+    """One candidate at one concurrency in one round. `calls` is 0 when its connections failed."""
 
     candidate: str
     concurrency: int
@@ -48,8 +48,8 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What is measured once of a candidate; `failure` says why it could not be measured at all."""
+class CandidateResult:
+    """Measurements taken once per candidate. `failure` is the reason if it could not be measured."""
 
     candidate: Candidate
     start_seconds: float = 0.0
@@ -59,100 +59,100 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    standings: tuple[Standing, ...]
+class RunResults:
+    candidates: tuple[CandidateResult, ...]
     cells: tuple[Cell, ...]
 
 
 async def measure(
-    candidates: Sequence[Candidate], plan: Plan, cores: Cores, folder: Path, say: Callable[[str], None]
-) -> Findings:
+    candidates: Sequence[Candidate], plan: Plan, cores: Cores, folder: Path, report: Callable[[str], None]
+) -> RunResults:
     with ExitStack() as stack:
-        alive: list[tuple[Running, Standing]] = []
-        failed: list[Standing] = []
+        started: list[tuple[RunningCandidate, CandidateResult]] = []
+        failed: list[CandidateResult] = []
         for candidate in candidates:
-            say(f"starting {candidate.name}")
+            report(f"starting {candidate.name}")
             try:
-                run = stack.enter_context(running(candidate, folder / candidate.name, cores))
-                alive.append((run, await _first_standing(run)))
-            except NotStarted as exc:
-                failed.append(Standing(candidate, failure=str(exc)))
-        for run, _ in alive:
+                run = stack.enter_context(start_candidate(candidate, folder / candidate.name, cores))
+                started.append((run, await _measure_start(run)))
+            except StartError as exc:
+                failed.append(CandidateResult(candidate, failure=str(exc)))
+        for run, _ in started:
             await _warm_up(run)
         gc.collect()
         gc.freeze()
-        began = time.perf_counter()  # of the rounds: some take minutes to start
+        began = time.perf_counter()  # excludes the start of the candidates, which may take minutes
         cells: list[Cell] = []
         for number in range(plan.rounds):
             if time.perf_counter() - began > plan.budget:
-                say(f"stopped before round {number + 1}: the time is used up")
+                report(f"stopped before round {number + 1}: time budget exhausted")
                 break
-            say(f"round {number + 1} of {plan.rounds}")
+            report(f"round {number + 1} of {plan.rounds}")
             for concurrency in plan.concurrency:
-                for run in _in_turn([run for run, _ in alive], number):
+                for run in _rotate([run for run, _ in started], number):
                     cells.append(await _cell(run, concurrency, number, plan.seconds))
-        done = [_last_standing(run, standing) for run, standing in alive]
-    return Findings(tuple(done + failed), tuple(cells))
+        done = [_add_final_memory(run, result) for run, result in started]
+    return RunResults(tuple(done + failed), tuple(cells))
 
 
-async def first_call(run: Running) -> float:
-    """Seconds from the start of the process to its first right answer. Raises `NotStarted`."""
-    said = "nothing"
+async def wait_for_first_call(run: RunningCandidate) -> float:
+    """Return the seconds from process start to the first correct response. Raises `StartError`."""
+    last_error = "nothing"
     limit = run.candidate.start_limit
     while time.perf_counter() - run.server.started < limit:
-        if not run.server.alive:
-            raise NotStarted(f"it ended at start: {run.server.last_words()}")
-        lane = Lane(run.door)
+        if not run.server.is_alive:
+            raise StartError(f"the process exited at start: {run.server.last_log_line()}")
+        connection = ClientConnection(run.endpoint)
         try:
-            await lane.open()
-            said = await lane.call()
+            await connection.open()
+            last_error = await connection.call()
         except (OSError, TimeoutError) as exc:
-            said = str(exc)
+            last_error = str(exc)
         finally:
-            lane.close()
-        if said is None:
+            connection.close()
+        if last_error is None:
             return time.perf_counter() - run.server.started
         await asyncio.sleep(0.01)
-    raise NotStarted(f"no right answer within {limit:g} s; the last was: {said}")
+    raise StartError(f"no correct response within {limit:g} s; last error: {last_error}")
 
 
-async def _first_standing(run: Running) -> Standing:
-    seconds = await first_call(run)
-    return Standing(run.candidate, start_seconds=seconds, idle_rss=run.server.rss_bytes())
+async def _measure_start(run: RunningCandidate) -> CandidateResult:
+    seconds = await wait_for_first_call(run)
+    return CandidateResult(run.candidate, start_seconds=seconds, idle_rss=run.server.rss_bytes())
 
 
-def _last_standing(run: Running, first: Standing) -> Standing:
-    return Standing(run.candidate, first.start_seconds, first.idle_rss, run.server.rss_bytes())
+def _add_final_memory(run: RunningCandidate, first: CandidateResult) -> CandidateResult:
+    return CandidateResult(run.candidate, first.start_seconds, first.idle_rss, run.server.rss_bytes())
 
 
-async def _warm_up(run: Running) -> None:
-    lanes = await open_lanes([run.door] * 16)
-    await drive(lanes, seconds=2.0, limit=_WARM_UP_CALLS)
-    close_lanes(lanes)
+async def _warm_up(run: RunningCandidate) -> None:
+    connections = await open_connections([run.endpoint] * 16)
+    await drive(connections, seconds=2.0, limit=_WARM_UP_CALLS)
+    close_connections(connections)
 
 
-async def _cell(run: Running, concurrency: int, number: int, seconds: float) -> Cell:
+async def _cell(run: RunningCandidate, concurrency: int, number: int, seconds: float) -> Cell:
     try:
-        lanes = await open_lanes([run.door] * concurrency)
+        connections = await open_connections([run.endpoint] * concurrency)
     except (OSError, TimeoutError) as exc:
-        return _as_cell(run, concurrency, number, 0.0, _refused(str(exc)))
-    await quiet(run.server)
+        return _to_cell(run, concurrency, number, 0.0, _failed_tally(str(exc)))
+    await wait_until_idle(run.server)
     before = run.server.cpu_seconds()
-    tally = await drive(lanes, seconds=seconds)
-    # Work put off until after the answer, such as an audit commit, belongs to the calls that caused it.
-    await quiet(run.server)
+    tally = await drive(connections, seconds=seconds)
+    # Work deferred until after the response, such as an audit commit, counts towards its call.
+    await wait_until_idle(run.server)
     cpu = run.server.cpu_seconds() - before
-    close_lanes(lanes)
-    return _as_cell(run, concurrency, number, cpu, tally)
+    close_connections(connections)
+    return _to_cell(run, concurrency, number, cpu, tally)
 
 
-def _refused(complaint: str) -> Tally:
+def _failed_tally(complaint: str) -> Tally:
     tally = Tally(0.0, 0)
-    tally.blame(complaint)
+    tally.add_error(complaint)
     return tally
 
 
-def _as_cell(run: Running, concurrency: int, number: int, cpu: float, tally: Tally) -> Cell:
+def _to_cell(run: RunningCandidate, concurrency: int, number: int, cpu: float, tally: Tally) -> Cell:
     calls = max(tally.calls, 1)
     return Cell(
         candidate=run.candidate.name,
@@ -169,13 +169,13 @@ def _as_cell(run: Running, concurrency: int, number: int, cpu: float, tally: Tal
     )
 
 
-def _in_turn(runs: list[Running], number: int) -> list[Running]:
-    """Each round begins with another candidate, so that none always follows the same one."""
+def _rotate(runs: list[RunningCandidate], number: int) -> list[RunningCandidate]:
+    """Rotate the order in each round, so that no candidate always follows the same one."""
     first = number % max(len(runs), 1)
     return runs[first:] + runs[:first]
 
 
-async def quiet(server: Server) -> None:
+async def wait_until_idle(server: Server) -> None:
     """Wait until the server has used no CPU for 60 ms, a second at most."""
     last, since = server.cpu_seconds(), time.perf_counter()
     end = since + 1.0

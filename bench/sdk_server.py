@@ -1,4 +1,4 @@
-"""The SDK's own server around the same echo, at its fastest: JSON answers, no hidden listing."""
+"""The SDK's server with the same echo tool and its fastest settings: JSON responses, no implicit tools/list."""
 
 import sys
 
@@ -10,7 +10,7 @@ from bench.echo_server import serve
 
 
 class SdkApp:
-    """The session manager as an ASGI application, entered once."""
+    """The SDK's session manager as an ASGI application."""
 
     def __init__(self) -> None:
         self._manager = StreamableHTTPSessionManager(server, json_response=True)

@@ -1,4 +1,4 @@
-"""`python -m bench.soak`: does memory stay put over a million calls, and what do idle sessions and streams hold?"""
+"""`python -m bench.soak`: measures memory growth over a million calls, and memory per idle session and stream."""
 
 import argparse
 import asyncio
@@ -14,22 +14,22 @@ from statistics import median
 import uvloop
 from rich.console import Console
 
-from bench.candidates import CANDIDATES, NotStarted, Running, running
-from bench.driver import Lane, close_lanes, drive, open_lanes
+from bench.candidates import CANDIDATES, RunningCandidate, StartError, start_candidate
+from bench.driver import ClientConnection, close_connections, drive, open_connections
 from bench.process import Cores
-from bench.run import first_call, quiet
-from bench.wire import Door, get_stream, listen
+from bench.run import wait_for_first_call, wait_until_idle
+from bench.wire import Endpoint, get_stream, listen
 
 _GROWTH_BOUND = 2_000_000
 _BATCHES = 40
-_LANES_PER_ERA = 16
+_CONNECTIONS_PER_ERA = 16
 _IDLE = 2000
 _STREAM_WAIT = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Memory after each batch of a long run, and how much the second half holds over the first."""
+    """RSS after each batch of a long run."""
 
     calls: int
     errors: int
@@ -37,13 +37,13 @@ class Growth:
     samples: tuple[int, ...]
 
     @property
-    def bytes_over(self) -> float:
+    def growth_bytes(self) -> float:
         half = len(self.samples) // 2
         return median(self.samples[half:]) - median(self.samples[:half])
 
 
 class Stream(asyncio.Protocol):
-    """An open stream that only waits; `opened` is done with the head of its response."""
+    """An idle stream. `opened` resolves with the first bytes of its response."""
 
     def __init__(self) -> None:
         self.opened: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -57,109 +57,109 @@ class Stream(asyncio.Protocol):
             self.opened.set_exception(ConnectionError("the server closed the stream before it opened"))
 
 
-async def soak(run: Running, calls: int, console: Console) -> Growth:
-    """Both eras at once, each batch on connections and sessions of its own, so that theirs would show too."""
-    eras = (replace(run.door, era="modern"), replace(run.door, era="handshake"))
-    doors = [door for door in eras for _ in range(_LANES_PER_ERA)]
+async def soak(run: RunningCandidate, calls: int, console: Console) -> Growth:
+    """Call in both eras concurrently. Each batch uses new connections and sessions, so that their leaks show too."""
+    eras = (replace(run.endpoint, era="modern"), replace(run.endpoint, era="handshake"))
+    endpoints = [endpoint for endpoint in eras for _ in range(_CONNECTIONS_PER_ERA)]
     done, errors, complaint = 0, 0, None
     samples: list[int] = []
     for batch in range(_BATCHES):
-        lanes = await open_lanes(doors)
-        tally = await drive(lanes, seconds=600.0, limit=-(-calls // _BATCHES))
+        connections = await open_connections(endpoints)
+        tally = await drive(connections, seconds=600.0, limit=-(-calls // _BATCHES))
         samples.append(run.server.rss_bytes())
         done, errors, complaint = done + tally.calls, errors + tally.errors, complaint or tally.complaint
-        close_lanes(lanes)
+        close_connections(connections)
         if (batch + 1) % (_BATCHES // 8) == 0:
             console.print(f"{done:>9} calls, {errors} errors, RSS {samples[-1] / 1e6:.1f} MB", style="dim")
     return Growth(done, errors, complaint, tuple(samples))
 
 
-async def idle_sessions(run: Running, number: int) -> tuple[float, list[str]]:
-    """Bytes that each of `number` handshake sessions holds while nothing uses it, and the sessions."""
-    lane = Lane(replace(run.door, era="handshake"))
-    await lane.open()
-    before = await _settled_rss(run)
-    sessions = [await lane.begin_session() for _ in range(number)]
-    after = await _settled_rss(run)
-    lane.close()
+async def idle_sessions(run: RunningCandidate, number: int) -> tuple[float, list[str]]:
+    """Return the bytes per idle handshake session, and the ids of the sessions."""
+    connection = ClientConnection(replace(run.endpoint, era="handshake"))
+    await connection.open()
+    before = await _idle_rss(run)
+    sessions = [await connection.begin_session() for _ in range(number)]
+    after = await _idle_rss(run)
+    connection.close()
     return (after - before) / number, sessions
 
 
-async def idle_streams(run: Running, requests: Sequence[bytes]) -> float:
-    """Bytes that each open stream holds while nothing is sent on it."""
-    before = await _settled_rss(run)
+async def idle_streams(run: RunningCandidate, requests: Sequence[bytes]) -> float:
+    """Return the bytes per idle open stream."""
+    before = await _idle_rss(run)
     transports: list[asyncio.BaseTransport] = []
     try:
         for request in requests:
-            transports.append(await _open_stream(run.door, request))
-        return (await _settled_rss(run) - before) / len(requests)
+            transports.append(await _open_stream(run.endpoint, request))
+        return (await _idle_rss(run) - before) / len(requests)
     finally:
         for transport in transports:
             transport.close()
 
 
-async def _open_stream(door: Door, request: bytes) -> asyncio.BaseTransport:
-    transport, stream = await asyncio.get_running_loop().create_connection(Stream, "127.0.0.1", door.port)
+async def _open_stream(endpoint: Endpoint, request: bytes) -> asyncio.BaseTransport:
+    transport, stream = await asyncio.get_running_loop().create_connection(Stream, "127.0.0.1", endpoint.port)
     transport.write(request)
     head = await asyncio.wait_for(stream.opened, _STREAM_WAIT)
     if not head.startswith(b"HTTP/1.1 200"):
-        raise ConnectionError(f"a stream was refused: {head[:300]!r}")
+        raise ConnectionError(f"the server rejected a stream: {head[:300]!r}")
     return transport
 
 
-async def _settled_rss(run: Running) -> int:
-    await quiet(run.server)
+async def _idle_rss(run: RunningCandidate) -> int:
+    await wait_until_idle(run.server)
     return run.server.rss_bytes()
 
 
 async def _main(options: argparse.Namespace, cores: Cores, folder: Path, console: Console) -> int:
     candidate = next(candidate for candidate in CANDIDATES if candidate.name == options.candidate)
-    with running(candidate, folder / candidate.name, cores) as run:
-        console.print(f"{candidate.title}: first call after {await first_call(run):.2f} s", style="dim")
+    with start_candidate(candidate, folder / candidate.name, cores) as run:
+        console.print(f"{candidate.title}: first call after {await wait_for_first_call(run):.2f} s", style="dim")
         growth = await soak(run, options.calls, console)
         console.print(f"{growth.calls} calls in both eras, {growth.errors} errors")
-        console.print(f"RSS, median of the second half over the first: {growth.bytes_over / 1e6:+.2f} MB")
-        refused = await _idle(run, options.idle, console)
+        console.print(f"RSS, median of the second half over the first: {growth.growth_bytes / 1e6:+.2f} MB")
+        rejected = await _measure_idle(run, options.idle, console)
     if growth.complaint:
-        console.print(f"the first wrong answer: {growth.complaint}", markup=False)
-    return 1 if refused or growth.errors or growth.bytes_over > _GROWTH_BOUND else 0
+        console.print(f"first wrong response: {growth.complaint}", markup=False)
+    return 1 if rejected or growth.errors or growth.growth_bytes > _GROWTH_BOUND else 0
 
 
-async def _idle(run: Running, number: int, console: Console) -> bool:
-    """Print what each idle thing holds. True when the server refused to hold any of them."""
+async def _measure_idle(run: RunningCandidate, number: int, console: Console) -> bool:
+    """Print the memory per idle session and stream. Returns True when the server rejected a stream."""
     each, sessions = await idle_sessions(run, number)
     console.print(f"an idle handshake session: {each:.0f} bytes ({number} open)")
-    handshake = replace(run.door, era="handshake")
+    handshake = replace(run.endpoint, era="handshake")
     streams = {
         "GET": [get_stream(handshake, session) for session in sessions],
-        "subscriptions/listen": [listen(run.door)] * number,
+        "subscriptions/listen": [listen(run.endpoint)] * number,
     }
-    refused = False
+    rejected = False
     for name, requests in streams.items():
         try:
             each = await idle_streams(run, requests)
             console.print(f"an idle {name} stream: {each:.0f} bytes ({number} open)")
         except (OSError, TimeoutError) as exc:
-            refused = True
+            rejected = True
             console.print(f"an idle {name} stream: {exc}", style="red", markup=False)
-    return refused
+    return rejected
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
     parser.add_argument("--calls", type=int, default=1_000_000)
-    parser.add_argument("--idle", type=int, default=_IDLE, help="how many idle sessions and streams")
+    parser.add_argument("--idle", type=int, default=_IDLE, help="number of idle sessions and streams")
     parser.add_argument("--candidate", default="gatehouse", choices=["gatehouse", "sdk"])
     options = parser.parse_args()
     console = Console()
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    cores = Cores.of_this_machine()
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
+    cores = Cores.detect()
     os.sched_setaffinity(0, {cores.driver})
     with tempfile.TemporaryDirectory(prefix="gatehouse-soak-") as folder:
         try:
             return uvloop.run(_main(options, cores, Path(folder), console))
-        except (NotStarted, OSError, TimeoutError) as exc:
+        except (StartError, OSError, TimeoutError) as exc:
             console.print(str(exc), style="red", markup=False)
             return 1
 

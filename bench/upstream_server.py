@@ -1,4 +1,4 @@
-"""What stands behind the hop: a tiny MCP server of one era on a bare asyncio protocol, never the bottleneck."""
+"""The upstream server of the HTTP hop: a minimal MCP server of one era, fast enough never to be the bottleneck."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ _SESSION = b"mcp-session-id: bench\r\n"
 
 
 class Upstream(asyncio.Protocol):
-    """One connection; answers each request when its body is complete."""
+    """One connection. Responds to each request when its body is complete."""
 
     def __init__(self, era: str) -> None:
         self._era = era

@@ -1,4 +1,4 @@
-"""What a call costs two workers, beside what it costs one: `python -m bench.workers`. Both count in the same Redis."""
+"""`python -m bench.workers`: compares the CPU per call of two workers and one. Both use the same Redis for limits."""
 
 import argparse
 import asyncio
@@ -13,15 +13,15 @@ from typing import Final
 import uvloop
 from rich.console import Console
 
-from bench.candidates import CANDIDATES, Candidate, Launch, Running, running
-from bench.driver import close_lanes, drive, open_lanes
+from bench.candidates import CANDIDATES, Candidate, Launch, RunningCandidate, start_candidate
+from bench.driver import close_connections, drive, open_connections
 from bench.process import Cores
-from bench.run import first_call, quiet
+from bench.run import wait_for_first_call, wait_until_idle
 
-MOST: Final = 1.10
-"""CPU of a call with two workers, as a multiple of one's."""
-_LANES: Final = 32
-_WARM: Final = 4000
+MAX_RATIO: Final = 1.10
+"""Maximum CPU per call with two workers, as a multiple of one worker's."""
+_CONNECTIONS: Final = 32
+_WARM_UP_CALLS: Final = 4000
 
 
 def _with_workers(count: int, bus: str) -> Candidate:
@@ -39,33 +39,33 @@ def _with_workers(count: int, bus: str) -> Candidate:
     return Candidate(f"workers-{count}", f"{count} workers", "modern", plain.tool, prepare)
 
 
-async def compare(bus: str, folder: Path, rounds: int, calls: int, say: Callable[[str], None]) -> float:
-    """CPU of a call with two workers over one's: the median of rounds in turn."""
-    cores = Cores.of_this_machine()
+async def compare(bus: str, folder: Path, rounds: int, calls: int, report: Callable[[str], None]) -> float:
+    """Return the ratio of CPU per call, two workers to one: the median over alternating rounds."""
+    cores = Cores.detect()
     with ExitStack() as stack:
-        both: list[Running] = []
+        candidates: list[RunningCandidate] = []
         for count in (1, 2):
             candidate = _with_workers(count, bus)
-            both.append(stack.enter_context(running(candidate, folder / candidate.name, cores)))
-            await first_call(both[-1])
-        for run in both:
-            await _round(run, _WARM)
+            candidates.append(stack.enter_context(start_candidate(candidate, folder / candidate.name, cores)))
+            await wait_for_first_call(candidates[-1])
+        for run in candidates:
+            await _round(run, _WARM_UP_CALLS)
         ratios: list[float] = []
         for number in range(rounds):
-            one, two = [await _round(run, calls) for run in both]
-            ratios.append(two / one)
-            say(f"round {number + 1}: {one:.1f} µs with one worker, {two:.1f} µs with two")
+            single, double = [await _round(run, calls) for run in candidates]
+            ratios.append(double / single)
+            report(f"round {number + 1}: {single:.1f} µs with one worker, {double:.1f} µs with two")
     return median(ratios)
 
 
-async def _round(run: Running, calls: int) -> float:
-    lanes = await open_lanes([run.door] * _LANES)
-    await quiet(run.server)
+async def _round(run: RunningCandidate, calls: int) -> float:
+    connections = await open_connections([run.endpoint] * _CONNECTIONS)
+    await wait_until_idle(run.server)
     before = run.server.cpu_seconds()
-    tally = await drive(lanes, seconds=60.0, limit=calls)
-    await quiet(run.server)
+    tally = await drive(connections, seconds=60.0, limit=calls)
+    await wait_until_idle(run.server)
     spent = run.server.cpu_seconds() - before
-    close_lanes(lanes)
+    close_connections(connections)
     assert tally.errors == 0, tally.complaint
     return spent / tally.calls * 1e6
 
@@ -76,7 +76,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.workers", description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--calls", type=int, default=6000)
-    given = parser.parse_args()
+    options = parser.parse_args()
     console = Console()
     server = ValkeyServer()
     server.start()
@@ -85,13 +85,13 @@ def main() -> int:
             tempfile.TemporaryDirectory(prefix="gatehouse-workers-") as folder,
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
-            at = f"redis://127.0.0.1:{server.port}/0"
-            work = compare(at, Path(folder), given.rounds, given.calls, console.print)
-            ratio = runner.run(work)
+            url = f"redis://127.0.0.1:{server.port}/0"
+            comparison = compare(url, Path(folder), options.rounds, options.calls, console.print)
+            ratio = runner.run(comparison)
     finally:
         server.stop()
-    console.print(f"CPU of a call with two workers: {ratio:.2f} x one's (at most {MOST:g})")
-    return 0 if ratio <= MOST else 1
+    console.print(f"CPU per call with two workers: {ratio:.2f} x one worker (at most {MAX_RATIO:g})")
+    return 0 if ratio <= MAX_RATIO else 1
 
 
 if __name__ == "__main__":

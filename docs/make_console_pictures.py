@@ -85,7 +85,7 @@ async def main() -> None:
                 denied = await visitor.call("knowledge_store", {"topic": "x", "content": "y", "confidence": 0.5})
                 waiting = asyncio.create_task(users[1].call("slow_wait", {"seconds": 55}))
                 await asyncio.sleep(1)
-                await gateway.house.audit.flush()
+                await gateway.app.audit.flush()
                 await take_screenshots(gateway, _id(denied), _id(run))
                 await draw_terminal_pictures(gateway, Path(folder) / "data", _id(run))
                 for task in (waiting, *agents):
@@ -110,7 +110,9 @@ async def take_screenshots(gateway: Running, denied: str, run: str) -> None:
         async with browser_context(**options) as context:
             page = await context.new_page()
             await page.goto(f"{gateway.base}/console")
-            await page.get_by_label("Code from the terminal").fill(await gateway.house.identity.sign_in_code() or "")
+            await page.get_by_label("Code from the terminal").fill(
+                await gateway.app.identity.create_sign_in_code() or ""
+            )
             await page.get_by_role("button", name="Sign in").click()
             await page.wait_for_url("**/console")
             for page_name, path in pages.items():
@@ -124,7 +126,7 @@ async def take_screenshots(gateway: Running, denied: str, run: str) -> None:
 
 async def draw_terminal_pictures(gateway: Running, data: Path, run: str) -> None:
     """Draw the output of `gatehouse trace` and `gatehouse top` for the same calls."""
-    key, _ = await gateway.house.keys.create("default", "operator", scopes=frozenset({"mcp:admin"}))
+    key, _ = await gateway.app.keys.create("default", "operator", scopes=frozenset({"mcp:admin"}))
     variables = {"GATEHOUSE__DATA_DIR": str(data), "GATEHOUSE_TOKEN": key}
     top = ["top", "--url", gateway.base, "--minutes", "1"]
     await asyncio.to_thread(draw, "trace", f"trace {run}", ["trace", run], 120, **variables)

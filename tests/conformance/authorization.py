@@ -1,7 +1,7 @@
-"""`python -m tests.conformance.authorization [auth/SCENARIO…]`: the suite on authorization, for each part that we play.
+"""Runs the authorization scenarios of the suite: `python -m tests.conformance.authorization [auth/SCENARIO…]`.
 
-Its authorization mode tries the embedded server. Its client scenarios try `gatehouse stdio`, which signs a person in,
-and the gateway, which has a token of its own for a backend by client credentials.
+The server scenarios test the embedded authorization server. The client scenarios test `gatehouse stdio`, which signs
+a user in, and the gateway, which uses client credentials for a backend.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from typing import Final
 
 import httpx
 
-from tests.conformance.child_process import child
-from tests.conformance.clients import INDEX, try_clients
-from tests.conformance.suite import _BIN, _env, install
+from tests.conformance.child_process import child_process
+from tests.conformance.clients import INDEX, run_client_scenarios
+from tests.conformance.suite import BIN_FOLDER, install, node_environment
 from tests.conftest import run_gateway
-from tests.peers.oauth_flow import Person, Program
+from tests.peers.oauth_flow import BrowserUser, OAuthTestClient
 
 _PAGE: Final = re.compile(r"http://127\.0\.0\.1:\d+/oauth/authorize\?\S+")
 _SECONDS: Final = 120.0
@@ -29,45 +29,45 @@ _SERVER_SCENARIOS: Final = ("authorization-server-metadata-endpoint", "authoriza
 
 async def main(only: Collection[str]) -> int:
     await install()
-    wrong: list[str] = []
+    failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="gatehouse-authorization-") as name:
         folder = Path(name)
-        wrong += [] if only else await _server(folder)
-        wrong += await try_clients(folder / "clients", only)
-    for complaint in wrong:
-        print(f"✗ {complaint}")
-    if not wrong:
-        print("✓ Nothing failed.")
-    return 1 if wrong else 0
+        failures += [] if only else await _run_server_scenarios(folder)
+        failures += await run_client_scenarios(folder / "clients", only)
+    for failure in failures:
+        print(f"✗ {failure}")
+    if not failures:
+        print("✓ No failures.")
+    return 1 if failures else 0
 
 
-async def _server(folder: Path) -> list[str]:
+async def _run_server_scenarios(folder: Path) -> list[str]:
     async with run_gateway(folder, backends={"core": {"module": "backends.core"}}) as gateway:
         with socket.create_server(("127.0.0.1", 0)) as found:
             port = str(found.getsockname()[1])
-        program = await Program.register(gateway.base, f"http://127.0.0.1:{port}/callback")
-        person = Person(code=await gateway.house.identity.sign_in_code())
-        asked = ("--url", gateway.base, "--client-id", program.id, "--resource", gateway.url, "-p", port)
-        node = (str(_BIN / "node"), INDEX, "authorization", *asked)
-        async with child(*node, env=_env(), stdout=PIPE, stderr=STDOUT) as suite:
+        client = await OAuthTestClient.register(gateway.base, f"http://127.0.0.1:{port}/callback")
+        user = BrowserUser(code=await gateway.app.identity.create_sign_in_code())
+        options = ("--url", gateway.base, "--client-id", client.id, "--resource", gateway.url, "-p", port)
+        node = (str(BIN_FOLDER / "node"), INDEX, "authorization", *options)
+        async with child_process(*node, env=node_environment(), stdout=PIPE, stderr=STDOUT) as suite:
             assert suite.stdout is not None
             async with asyncio.timeout(_SECONDS):
-                said = await _attend(suite.stdout, person)
-    missing = [name for name in _SERVER_SCENARIOS if not re.search(rf"✓ {name}: [1-9]\d* passed, 0 failed", said)]
+                output = await _handle_output(suite.stdout, user)
+    missing = [name for name in _SERVER_SCENARIOS if not re.search(rf"✓ {name}: [1-9]\d* passed, 0 failed", output)]
     return [f"{name} did not pass" for name in missing]
 
 
-async def _attend(out: asyncio.StreamReader, person: Person) -> str:
-    """Print what the suite says, and do in a browser what it asks for."""
-    said = ""
+async def _handle_output(out: asyncio.StreamReader, user: BrowserUser) -> str:
+    """Print the output of the suite and open the authorization pages that it requests. Returns the output."""
+    output = ""
     while line := (await out.readline()).decode(errors="replace"):
         print(line, end="")
-        said += line
+        output += line
         if (page := _PAGE.search(line)) is not None:
-            told = await person.visit(page[0])
+            callback = await user.visit(page[0])
             async with httpx.AsyncClient() as http:
-                await http.get(told.pop("to"), params=told)
-    return said
+                await http.get(callback.pop("to"), params=callback)
+    return output
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""An MCP server with every name, text and behaviour that the official conformance suite looks for, in both eras.
+"""An MCP server with the names, texts and behaviour that the official conformance suite expects, in both eras.
 
-It leaves `requestState` as it is: sealing it is the work of whoever serves it.
+It does not protect `requestState`; the hosting server must seal it.
 """
 
 from typing import Any
@@ -26,25 +26,25 @@ from mcp_types import (
 from tests.conformance.exchange import Context, Exchange, InputNeeded
 from tests.conformance.prompts import complete, get_prompt, list_prompts
 from tests.conformance.resources import list_resources, list_templates, read_resource
-from tests.conformance.subscribers import Audience
+from tests.conformance.subscribers import Subscribers
 from tests.conformance.tools import TOOLS
 
 
 def build() -> Server[Any]:
-    audience = Audience()
+    subscribers = Subscribers()
 
     async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
         if params.name not in TOOLS:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name}")
         _, handler = TOOLS[params.name]
         try:
-            return await handler(Exchange(ctx, params, audience), params.arguments or {})
+            return await handler(Exchange(ctx, params, subscribers), params.arguments or {})
         except InputNeeded as needed:
             return needed.result
 
     async def prompt(ctx: Context, params: GetPromptRequestParams) -> GetPromptResult | InputRequiredResult:
         try:
-            return await get_prompt(Exchange(ctx, params, audience), params)
+            return await get_prompt(Exchange(ctx, params, subscribers), params)
         except InputNeeded as needed:
             return needed.result
 
@@ -59,12 +59,12 @@ def build() -> Server[Any]:
         on_read_resource=read_resource,
         on_subscribe_resource=_subscribe,
         on_unsubscribe_resource=_unsubscribe,
-        on_subscriptions_listen=ListenHandler(audience.bus),
+        on_subscriptions_listen=ListenHandler(subscribers.bus),
         on_list_prompts=list_prompts,
         on_get_prompt=prompt,
         on_completion=complete,
     )
-    built.middleware.append(audience.note)
+    built.middleware.append(subscribers.remember_session)
     built.add_request_handler("logging/setLevel", SetLevelRequestParams, _set_level)
     return built
 

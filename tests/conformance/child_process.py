@@ -1,4 +1,4 @@
-"""A child process that never outlives the block that started it."""
+"""Child processes that are stopped when their context exits."""
 
 import asyncio
 from asyncio.subprocess import Process
@@ -10,7 +10,7 @@ _GRACE: Final = 10.0
 
 
 @asynccontextmanager
-async def child(
+async def child_process(
     *command: str,
     env: Mapping[str, str],
     stdout: int | IO[Any] | None = None,
@@ -30,6 +30,6 @@ async def _stop(process: Process) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), _GRACE)
     finally:
-        # Also when the wait itself is cancelled.
+        # Runs also when the wait is cancelled.
         if process.returncode is None:
             process.kill()

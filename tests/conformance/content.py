@@ -1,4 +1,4 @@
-"""The smallest content of each kind that the suite accepts."""
+"""Minimal content of each kind that the suite accepts."""
 
 import base64
 import struct
@@ -37,16 +37,16 @@ PNG: Final = base64.b64encode(_png()).decode()
 WAV: Final = base64.b64encode(_wav()).decode()
 
 
-def text(words: str) -> CallToolResult:
-    return CallToolResult(content=[TextContent(text=words)])
+def text_result(content: str) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text=content)])
 
 
 def image() -> ImageContent:
     return ImageContent(data=PNG, mime_type="image/png")
 
 
-def embedded(uri: str, words: str, mime_type: str = "text/plain") -> EmbeddedResource:
-    return EmbeddedResource(resource=TextResourceContents(uri=uri, mime_type=mime_type, text=words))
+def embedded(uri: str, content: str, mime_type: str = "text/plain") -> EmbeddedResource:
+    return EmbeddedResource(resource=TextResourceContents(uri=uri, mime_type=mime_type, text=content))
 
 
 def blob(uri: str) -> BlobResourceContents:

@@ -1,7 +1,7 @@
-"""One call and its way back to the client, the same to write for in both eras.
+"""The context of one call, with an API for requests to the client that is the same in both eras.
 
-In the handshake era a question is pushed and awaited. In the modern one the call ends with it, and its retry runs the
-handler again from the top with the answers so far, which `requestState` carries.
+In the handshake era a request is sent to the client and awaited. In the modern era the call ends with an
+input-required result; its retry runs the handler again with the earlier answers, which `requestState` carries.
 """
 
 import json
@@ -32,7 +32,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from tests.conformance.subscribers import Audience
+from tests.conformance.subscribers import Subscribers
 
 Json = dict[str, Any]
 Context = ServerRequestContext[Any, Any]
@@ -50,7 +50,7 @@ _CAPABILITIES: Final = {
 
 
 class InputNeeded(Exception):
-    """The call cannot go on before the client has answered `result`."""
+    """The call needs the client's answers to the requests in `result`."""
 
     def __init__(self, result: InputRequiredResult) -> None:
         super().__init__("input required")
@@ -58,30 +58,30 @@ class InputNeeded(Exception):
 
 
 class Exchange:
-    """What a tool or prompt of the fixture may do beside returning."""
+    """Client requests, logging and notifications for the tools and prompts of the fixture."""
 
-    def __init__(self, ctx: Context, params: InputResponseRequestParams, audience: Audience) -> None:
+    def __init__(self, ctx: Context, params: InputResponseRequestParams, subscribers: Subscribers) -> None:
         self.ctx = ctx
-        self.resumed = params.request_state is not None
-        self.audience = audience
-        self._answered = _earlier(params.request_state)
+        self.is_resumed = params.request_state is not None
+        self.subscribers = subscribers
+        self._answered = _earlier_answers(params.request_state)
         for key, answer in (params.input_responses or {}).items():
             self._answered[key] = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
 
-    def can(self, capability: str) -> bool:
+    def has_capability(self, capability: str) -> bool:
         declared = self.ctx.session.client_capabilities or ClientCapabilities()
         return getattr(declared, capability) is not None
 
     def require(self, capability: str) -> None:
-        if not self.can(capability):
+        if not self.has_capability(capability):
             raise MCPError(
                 MISSING_REQUIRED_CLIENT_CAPABILITY,
                 f"The client did not declare {capability}.",
                 {"requiredCapabilities": {capability: {}}},
             )
 
-    async def ask(self, requests: dict[str, InputRequest]) -> dict[str, InputResponse]:
-        """The client's answers by the same keys. Raises `InputNeeded` for those that are not there yet."""
+    async def request_input(self, requests: dict[str, InputRequest]) -> dict[str, InputResponse]:
+        """Return the client's answers by key. Raises `InputNeeded` if answers are missing."""
         for request in requests.values():
             self.require(_CAPABILITIES[request.method])
         if not modern(self.ctx):
@@ -89,21 +89,21 @@ class Exchange:
         answers = {key: self._answer(key, request) for key, request in requests.items()}
         missing = {key: requests[key] for key, answer in answers.items() if answer is None}
         if missing:
-            kept = {key: value for key, value in self._answered.items() if key not in missing}
-            raise InputNeeded(InputRequiredResult(input_requests=missing, request_state=json.dumps(kept)))
+            answered = {key: value for key, value in self._answered.items() if key not in missing}
+            raise InputNeeded(InputRequiredResult(input_requests=missing, request_state=json.dumps(answered)))
         return {key: answer for key, answer in answers.items() if answer is not None}
 
     async def elicit(self, key: str, message: str, schema: Json) -> ElicitResult:
-        answers = await self.ask({key: form(message, schema)})
+        answers = await self.request_input({key: form(message, schema)})
         return cast("ElicitResult", answers[key])
 
     async def sample(self, key: str, prompt: str, max_tokens: int = 100) -> CreateMessageResult:
-        answers = await self.ask({key: sampling(prompt, max_tokens)})
+        answers = await self.request_input({key: sampling(prompt, max_tokens)})
         return cast("CreateMessageResult", answers[key])
 
-    async def log(self, words: str) -> None:
-        # Deprecated with the capability, and the only way that honours the request's own log level.
-        await self.ctx.session.send_log_message("info", words, "fixture", self.ctx.request_id)  # pyright: ignore[reportDeprecated]
+    async def log(self, message: str) -> None:
+        # Deprecated together with the capability, but the only method that honours the request's log level.
+        await self.ctx.session.send_log_message("info", message, "fixture", self.ctx.request_id)  # pyright: ignore[reportDeprecated]
 
     async def _push(self, request: InputRequest) -> InputResponse:
         related = ServerMessageMetadata(related_request_id=self.ctx.request_id)
@@ -133,8 +133,8 @@ def roots() -> ListRootsRequest:
     return ListRootsRequest()
 
 
-def _earlier(state: str | None) -> Json:
-    """The answers of earlier rounds. What follows them is ignored: only the host's seal may refuse a tampered state."""
+def _earlier_answers(state: str | None) -> Json:
+    """Return the answers of earlier rounds. Trailing data is ignored: only the host's seal detects tampering."""
     if state is None:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""The suite's backend as the gateway loads it: `module: tests.conformance.fixture`."""
+"""The fixture server as a gateway module: `module: tests.conformance.fixture`."""
 
 from typing import Any
 
@@ -10,5 +10,5 @@ from tests.conformance.backend import build
 manifest = Manifest(uri_prefixes=("test://",))
 
 
-def server(home: Host) -> Server[Any]:
+def server(host: Host) -> Server[Any]:
     return build()

@@ -1,7 +1,7 @@
-"""`python -m tests.conformance.gateway_under_test URL`: the suite's client under test, a gateway in front of the suite's server.
+"""The gateway as the client under test: `python -m tests.conformance.gateway_under_test URL`.
 
-What the suite tells its clients comes in the environment. The gateway is given what an operator would write into its
-settings; then somebody calls every tool that it shows.
+Starts a gateway with the suite's server as a backend and calls every tool through it. The suite passes the client
+configuration in the environment; it becomes the gateway's settings.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ _SECONDS: Final = 60.0
 
 
 async def main(url: str) -> int:
-    given: Json = json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])
-    entry: Json = {"url": url, "allow_private": True, "oauth": await _operator_writes(url, given)}
+    context: Json = json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])
+    entry: Json = {"url": url, "allow_private": True, "oauth": await _oauth_settings(url, context)}
     with tempfile.TemporaryDirectory(prefix="gatehouse-through-") as folder:
         async with run_gateway(Path(folder), backends={"suite": entry}) as gateway, asyncio.timeout(_SECONDS):
             await gateway.listed("suite_")
@@ -33,14 +33,18 @@ async def main(url: str) -> int:
     return 0
 
 
-async def _operator_writes(url: str, given: Json) -> Json:
-    """The issuer that the server's own metadata name."""
+async def _oauth_settings(url: str, context: Json) -> Json:
+    """Return the OAuth settings of the backend; the issuer comes from the server's metadata."""
     parts = urlsplit(url)
     async with httpx.AsyncClient(trust_env=False) as http:
         answer = await http.get(f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource{parts.path}")
     issuer = answer.json()["authorization_servers"][0]
-    written = {"client_secret": given.get("client_secret"), "client_key": given.get("private_key_pem")}
-    return {"issuer": issuer, "client_id": given["client_id"], **{name: it for name, it in written.items() if it}}
+    credentials = {"client_secret": context.get("client_secret"), "client_key": context.get("private_key_pem")}
+    return {
+        "issuer": issuer,
+        "client_id": context["client_id"],
+        **{name: value for name, value in credentials.items() if value},
+    }
 
 
 if __name__ == "__main__":

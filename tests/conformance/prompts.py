@@ -49,15 +49,15 @@ async def list_prompts(ctx: Context, params: PaginatedRequestParams | None) -> L
 
 
 async def get_prompt(exchange: Exchange, params: GetPromptRequestParams) -> GetPromptResult:
-    given = params.arguments or {}
+    arguments = params.arguments or {}
     match params.name:
         case "test_simple_prompt":
             return _messages(TextContent(text="This is a simple prompt for testing."))
         case "test_prompt_with_arguments":
-            words = f"Prompt with arguments: arg1='{given.get('arg1')}', arg2='{given.get('arg2')}'"
-            return _messages(TextContent(text=words))
+            text = f"Prompt with arguments: arg1='{arguments.get('arg1')}', arg2='{arguments.get('arg2')}'"
+            return _messages(TextContent(text=text))
         case "test_prompt_with_embedded_resource":
-            resource = embedded(given.get("resourceUri", ""), "Embedded resource content for testing.")
+            resource = embedded(arguments.get("resourceUri", ""), "Embedded resource content for testing.")
             return _messages(resource, TextContent(text="Please process the embedded resource above."))
         case "test_prompt_with_image":
             return _messages(image(), TextContent(text="Please analyze the image above."))

@@ -1,7 +1,7 @@
 """A loopback proxy that adds an `Authorization` header, which the suite's command line cannot send.
 
-It changes nothing else of a request but its `Connection`: one request a connection, so that all after the head can
-pass as bytes. The client's `Host`, its white space and its leaving reach the gateway as they are.
+Besides that it changes only the `Connection` header: one request per connection, so that the body can be forwarded as
+raw bytes. The client's `Host` header, white space and disconnects reach the gateway unchanged.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ _CHUNK: Final = 64 * 1024
 
 
 @asynccontextmanager
-async def proxy(port: int, upstream: int, authorization: str) -> AsyncGenerator[None]:
-    """Listen on `port` of 127.0.0.1 and pass every request on to `upstream`."""
+async def authorizing_proxy(port: int, upstream: int, authorization: str) -> AsyncGenerator[None]:
+    """Listen on 127.0.0.1:`port` and forward every request to the port `upstream`."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
-            await _pass_on(reader, writer, upstream, authorization)
+            await _forward(reader, writer, upstream, authorization)
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", port, limit=_HEAD_LIMIT)
@@ -30,29 +30,29 @@ async def proxy(port: int, upstream: int, authorization: str) -> AsyncGenerator[
 
 
 def with_authorization(head: bytes, authorization: str) -> bytes:
-    """The request's head with the header added and the connection made to end after its response."""
+    """Return the request head with the Authorization header and `Connection: close`."""
     request_line, *fields = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
-    kept = [field for field in fields if field.split(b":", 1)[0].lower() not in (b"authorization", b"connection")]
+    unchanged = [field for field in fields if field.split(b":", 1)[0].lower() not in (b"authorization", b"connection")]
     added = [b"Authorization: " + authorization.encode("ascii"), b"Connection: close"]
-    return b"\r\n".join([request_line, *kept, *added]) + b"\r\n\r\n"
+    return b"\r\n".join([request_line, *unchanged, *added]) + b"\r\n\r\n"
 
 
-async def _pass_on(
+async def _forward(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, upstream: int, authorization: str
 ) -> None:
     head = await reader.readuntil(b"\r\n\r\n")
-    far_reader, far_writer = await asyncio.open_connection("127.0.0.1", upstream)
+    upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", upstream)
     try:
-        far_writer.write(with_authorization(head, authorization))
-        there = asyncio.create_task(_pump(reader, far_writer))
-        back = asyncio.create_task(_pump(far_reader, writer))
-        # Whoever leaves first ends both: a response is over, or a client has hung up.
-        _, pending = await asyncio.wait({there, back}, return_when=asyncio.FIRST_COMPLETED)
+        upstream_writer.write(with_authorization(head, authorization))
+        outbound = asyncio.create_task(_pump(reader, upstream_writer))
+        inbound = asyncio.create_task(_pump(upstream_reader, writer))
+        # The end of either direction closes both: the response is complete or the client has disconnected.
+        _, pending = await asyncio.wait({outbound, inbound}, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:
             task.cancel()
-        await asyncio.wait({there, back})
+        await asyncio.wait({outbound, inbound})
     finally:
-        far_writer.close()
+        upstream_writer.close()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

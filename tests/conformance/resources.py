@@ -69,8 +69,8 @@ async def read_resource(ctx: Context, params: ReadResourceRequestParams) -> Read
 def _contents(uri: str) -> TextResourceContents | BlobResourceContents | None:
     if uri == "test://static-binary":
         return blob(uri)
-    if words := _TEXTS.get(uri):
-        return TextResourceContents(uri=uri, mime_type="text/plain", text=words)
+    if text := _TEXTS.get(uri):
+        return TextResourceContents(uri=uri, mime_type="text/plain", text=text)
     if match := _TEMPLATE.fullmatch(uri):
         data = {"id": match[1], "templateTest": True, "data": f"Data for ID: {match[1]}"}
         return TextResourceContents(uri=uri, mime_type="application/json", text=json.dumps(data))

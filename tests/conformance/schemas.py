@@ -1,4 +1,4 @@
-"""Schemas whose exact words the suite compares."""
+"""Schemas that the suite compares literally."""
 
 from typing import Any, Final
 
@@ -8,10 +8,12 @@ NOTHING: Final[Json] = {"type": "object", "properties": {}}
 
 
 def strings(**properties: str) -> Json:
-    """An object of required strings, each with its description."""
+    """Build an object schema of required strings from their descriptions."""
     return {
         "type": "object",
-        "properties": {name: {"type": "string", "description": words} for name, words in properties.items()},
+        "properties": {
+            name: {"type": "string", "description": description} for name, description in properties.items()
+        },
         "required": list(properties),
     }
 

@@ -1,7 +1,7 @@
-"""The fixture under the SDK's own HTTP server: the reference that the gateway is held to.
+"""The fixture under the SDK's HTTP server: the reference for the gateway's results.
 
-`python -m tests.conformance.sdk_server PORT [modern | handshake]` serves it at http://127.0.0.1:PORT/mcp, in both eras or in
-that one only.
+`python -m tests.conformance.sdk_server PORT [modern | handshake]` serves it at http://127.0.0.1:PORT/mcp, in both
+eras or only in the given one.
 """
 
 import json
@@ -22,8 +22,8 @@ from tests.conformance.backend import build
 _RETRY_MS: Final = 500
 
 
-class Events(EventStore):
-    """Every event of every stream, for as long as the process lives."""
+class InMemoryEventStore(EventStore):
+    """Stores the events of all streams in memory."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
@@ -39,7 +39,7 @@ class Events(EventStore):
             return None
         stream, _ = self._events[last_event_id]
         for event_id, (owner, message) in list(self._events.items()):
-            # A priming event has no message and is not repeated.
+            # A priming event has no message and is not replayed.
             if owner == stream and int(event_id) > int(last_event_id) and message is not None:
                 await send_callback(EventMessage(message, event_id))
         return stream
@@ -48,11 +48,11 @@ class Events(EventStore):
 def app() -> Starlette:
     server = build()
     server.middleware.append(RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=server.name))
-    return server.streamable_http_app(event_store=Events(), retry_interval=_RETRY_MS)
+    return server.streamable_http_app(event_store=InMemoryEventStore(), retry_interval=_RETRY_MS)
 
 
-class OneEra:
-    """Refuses the other era's requests as a server does that never heard of it."""
+class SingleEraApp:
+    """Rejects requests of the other era like a server that does not know that era."""
 
     def __init__(self, app: ASGIApp, era: str) -> None:
         self._app = app
@@ -63,11 +63,11 @@ class OneEra:
             version = dict(scope["headers"]).get(b"mcp-protocol-version", b"").decode()
             other = ("", *HANDSHAKE_PROTOCOL_VERSIONS) if self._modern else MODERN_PROTOCOL_VERSIONS
             if version in other:
-                await self._refuse(version, send)
+                await self._reject(version, send)
                 return
         await self._app(scope, receive, send)
 
-    async def _refuse(self, version: str, send: Send) -> None:
+    async def _reject(self, version: str, send: Send) -> None:
         error: dict[str, object] = {"code": -32000, "message": "Bad Request: Server not initialized"}
         if self._modern:
             data = {"supported": list(MODERN_PROTOCOL_VERSIONS), "requested": version}
@@ -79,6 +79,6 @@ class OneEra:
 
 
 if __name__ == "__main__":
-    served: ASGIApp = OneEra(app(), sys.argv[2]) if len(sys.argv) > 2 else app()
-    # h11, because httptools keeps the blanks around a header's value and the SDK does not strip them.
+    served: ASGIApp = SingleEraApp(app(), sys.argv[2]) if len(sys.argv) > 2 else app()
+    # h11, because httptools keeps the white space around header values and the SDK does not strip it.
     uvicorn.run(served, host="127.0.0.1", port=int(sys.argv[1]), http="h11", log_level="warning")

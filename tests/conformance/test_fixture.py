@@ -1,4 +1,4 @@
-"""The suite's backend with the SDK's own client at the other end, in both eras."""
+"""The fixture server with the SDK's client, in both eras."""
 
 import asyncio
 from typing import Any, Final
@@ -43,18 +43,18 @@ def _client(era: str, **options: Any) -> Client:
     return Client(build(), mode=era, **options)
 
 
-def _able(era: str) -> Client:
+def _capable_client(era: str) -> Client:
     return _client(era, elicitation_callback=_elicit, sampling_callback=_sample, list_roots_callback=_roots)
 
 
-def _words(result: CallToolResult) -> str:
+def _text(result: CallToolResult) -> str:
     (block,) = result.content
     assert isinstance(block, TextContent)
     return block.text
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_suite_finds_every_name_it_looks_for(era: str) -> None:
+async def test_fixture_has_every_name_that_the_suite_expects(era: str) -> None:
     async with _client(era) as client:
         tools = [tool.name for tool in (await client.list_tools()).tools]
         prompts = [prompt.name for prompt in (await client.list_prompts()).prompts]
@@ -78,13 +78,13 @@ async def test_the_suite_finds_every_name_it_looks_for(era: str) -> None:
         ("test_input_required_result_multi_round", "Alice likes blue"),
     ],
 )
-async def test_a_tool_gets_its_answers_from_the_client_in_either_era(era: str, tool: str, answer: str) -> None:
-    async with _able(era) as client:
-        assert _words(await client.call_tool(tool)) == answer
+async def test_tool_receives_the_clients_answers_in_both_eras(era: str, tool: str, answer: str) -> None:
+    async with _capable_client(era) as client:
+        assert _text(await client.call_tool(tool)) == answer
 
 
-async def test_an_answer_under_a_wrong_key_is_asked_for_again() -> None:
-    async with _able(MODERN) as client:
+async def test_answer_under_a_wrong_key_is_requested_again() -> None:
+    async with _capable_client(MODERN) as client:
         result = await client.session.call_tool(
             "test_input_required_result_elicitation",
             input_responses={"wrong": ElicitResult(action="accept", content={"name": "Eve"})},
@@ -94,9 +94,9 @@ async def test_an_answer_under_a_wrong_key_is_asked_for_again() -> None:
     assert list(getattr(result, "input_requests", None) or {}) == ["user_name"]
 
 
-async def test_the_answers_of_a_round_come_back_in_the_state_of_the_next() -> None:
+async def test_answers_of_a_round_are_in_the_request_state_of_the_next() -> None:
     name = ElicitResult(action="accept", content={"name": "Alice"})
-    async with _able(MODERN) as client:
+    async with _capable_client(MODERN) as client:
         second = await client.session.call_tool(
             "test_input_required_result_multi_round", input_responses={"step1": name}, allow_input_required=True
         )
@@ -106,7 +106,7 @@ async def test_the_answers_of_a_round_come_back_in_the_state_of_the_next() -> No
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_client_is_not_asked_for_what_it_did_not_declare(era: str) -> None:
+async def test_undeclared_client_capability_is_an_error(era: str) -> None:
     async with _client(era) as client:
         with pytest.raises(MCPError) as caught:
             await client.call_tool("test_missing_capability")
@@ -116,7 +116,7 @@ async def test_a_client_is_not_asked_for_what_it_did_not_declare(era: str) -> No
 
 
 @pytest.mark.parametrize(("era", "code"), [("legacy", -32002), (MODERN, -32602)])
-async def test_an_unknown_resource_is_refused_with_the_code_of_its_era(era: str, code: int) -> None:
+async def test_unknown_resource_has_the_error_code_of_its_era(era: str, code: int) -> None:
     async with _client(era) as client:
         with pytest.raises(MCPError) as caught:
             await client.read_resource("test://nowhere")
@@ -126,24 +126,24 @@ async def test_an_unknown_resource_is_refused_with_the_code_of_its_era(era: str,
 
 
 @pytest.mark.parametrize(("era", "level", "expected"), [("legacy", None, 3), (MODERN, None, 0), (MODERN, "info", 3)])
-async def test_logs_reach_those_who_want_them(era: str, level: str | None, expected: int) -> None:
-    heard: list[Any] = []
-    enough = asyncio.Event()
+async def test_logs_reach_only_clients_that_request_them(era: str, level: str | None, expected: int) -> None:
+    received: list[Any] = []
+    complete = asyncio.Event()
 
-    async def listen(params: LoggingMessageNotificationParams) -> None:
-        heard.append(params.data)
-        if len(heard) == expected:
-            enough.set()
+    async def on_log(params: LoggingMessageNotificationParams) -> None:
+        received.append(params.data)
+        if len(received) == expected:
+            complete.set()
 
-    async with _client(era, logging_callback=listen, log_level=level) as client, asyncio.timeout(5):
+    async with _client(era, logging_callback=on_log, log_level=level) as client, asyncio.timeout(5):
         await client.call_tool("test_tool_with_logging")
         if expected:
-            await enough.wait()
+            await complete.wait()
 
-    assert len(heard) == expected
+    assert len(received) == expected
 
 
-async def test_a_changed_list_is_told_on_a_listen_stream() -> None:
+async def test_list_change_is_notified_on_a_listen_stream() -> None:
     async with asyncio.timeout(5), _client(MODERN) as client, client.listen(tools_list_changed=True) as events:
         await client.call_tool("test_trigger_tool_change")
         assert isinstance(await anext(aiter(events)), ToolsListChanged)

@@ -1,4 +1,4 @@
-"""The real engines that tests run: `python -m tests.engines` fetches whichever are missing."""
+"""`python -m tests.engines` installs the real engines that the tests need, if they are missing."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""A real Godot 4 for the tests: Debian's packages, unpacked below `.venv/engines/godot`; nothing is installed.
+"""Provides a real Godot 4 for the tests: Debian packages unpacked in `.venv/engines/godot`, without installation.
 
-`python -m tests.engines.godot` prints the program's path. The mirror is the one that this machine's apt uses.
+`python -m tests.engines.godot` prints the program's path. It downloads from the mirror that apt uses.
 """
 
 import concurrent.futures
@@ -32,7 +32,7 @@ exec "$libs/ld-linux-x86-64.so.2" --library-path "$libs:$libs/pulseaudio" "$here
 
 
 class CannotInstall(Exception):
-    """Why this machine gets no engine."""
+    """Godot cannot be provided on this machine; the message gives the reason."""
 
 
 def installed() -> Path | None:
@@ -40,7 +40,7 @@ def installed() -> Path | None:
 
 
 def install() -> Path:
-    """The program's path, fetched when it is not there yet."""
+    """Return the program's path; download and unpack Godot first if it is missing."""
     if PROGRAM.exists():
         return PROGRAM
     if os.uname().machine != "x86_64" or shutil.which("dpkg-deb") is None:
@@ -49,25 +49,25 @@ def install() -> Path:
     index = _index(mirror)
     PREFIX.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=PREFIX.parent) as scratch:
-        made = Path(scratch) / "godot"
-        _unpack(mirror, _closure(index), made / "root", Path(scratch))
-        launcher = made / "godot"
+        staging = Path(scratch) / "godot"
+        _unpack(mirror, _resolve_dependencies(index), staging / "root", Path(scratch))
+        launcher = staging / "godot"
         launcher.write_text(_LAUNCHER.format(libraries=LIBRARIES))
         launcher.chmod(0o755)
         subprocess.run([launcher, "--headless", "--version"], check=True, env={"HOME": scratch}, stdout=sys.stderr)
         shutil.rmtree(PREFIX, ignore_errors=True)
-        made.rename(PREFIX)
+        staging.rename(PREFIX)
     return PROGRAM
 
 
 def _mirror() -> str:
-    if given := os.environ.get("GATEHOUSE_DEBIAN_MIRROR"):
-        return given.rstrip("/")
+    if mirror := os.environ.get("GATEHOUSE_DEBIAN_MIRROR"):
+        return mirror.rstrip("/")
     sources = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
     for source in sources:
         if source.is_file() and (found := re.search(r"https?://\S+/debian/?(?=\s)", _without_comments(source))):
             return found[0].rstrip("/")
-    raise CannotInstall("apt names no Debian mirror here; set GATEHOUSE_DEBIAN_MIRROR")
+    raise CannotInstall("no Debian mirror found in the apt sources; set GATEHOUSE_DEBIAN_MIRROR")
 
 
 def _without_comments(source: Path) -> str:
@@ -75,7 +75,7 @@ def _without_comments(source: Path) -> str:
 
 
 def _index(mirror: str) -> dict[str, dict[str, str]]:
-    """Package -> its fields; a virtual package leads to the first that provides it."""
+    """Return package name -> fields. A virtual package maps to the first package that provides it."""
     raw = lzma.decompress(_fetch(f"{mirror}/dists/{SUITE}/main/binary-amd64/Packages.xz")).decode()
     found: dict[str, dict[str, str]] = {}
     provided: dict[str, dict[str, str]] = {}
@@ -83,43 +83,43 @@ def _index(mirror: str) -> dict[str, dict[str, str]]:
         fields = dict(re.findall(r"^([A-Za-z0-9-]+): (.*)$", block, re.MULTILINE))
         if name := fields.get("Package"):
             found.setdefault(name, fields)
-            for virtual in _names(fields.get("Provides", "")):
+            for virtual in _package_names(fields.get("Provides", "")):
                 provided.setdefault(virtual, fields)
     return {**provided, **found}
 
 
-def _names(relation: str) -> list[str]:
-    """The first alternative of each dependency, without version or architecture."""
+def _package_names(relation: str) -> list[str]:
+    """Return the first alternative of each dependency, without version and architecture."""
     return [re.split(r"[ (:|]", part.strip())[0] for part in relation.split(",") if part.strip()]
 
 
-def _closure(index: dict[str, dict[str, str]]) -> list[dict[str, str]]:
-    wanted: dict[str, dict[str, str]] = {}
-    waiting = list(ROOTS)
-    while waiting:
-        fields = index.get(waiting.pop())
-        if fields is not None and fields["Package"] not in wanted:
-            wanted[fields["Package"]] = fields
-            waiting += _names(f"{fields.get('Pre-Depends', '')},{fields.get('Depends', '')}")
-    return list(wanted.values())
+def _resolve_dependencies(index: dict[str, dict[str, str]]) -> list[dict[str, str]]:
+    selected: dict[str, dict[str, str]] = {}
+    pending = list(ROOTS)
+    while pending:
+        fields = index.get(pending.pop())
+        if fields is not None and fields["Package"] not in selected:
+            selected[fields["Package"]] = fields
+            pending += _package_names(f"{fields.get('Pre-Depends', '')},{fields.get('Depends', '')}")
+    return list(selected.values())
 
 
 def _unpack(mirror: str, packages: list[dict[str, str]], root: Path, scratch: Path) -> None:
-    def one(fields: dict[str, str]) -> None:
+    def unpack(fields: dict[str, str]) -> None:
         raw = _fetch(f"{mirror}/{fields['Filename']}")
         if hashlib.sha256(raw).hexdigest() != fields["SHA256"]:
-            raise CannotInstall(f"{fields['Package']} is not what the index says")
+            raise CannotInstall(f"the checksum of {fields['Package']} does not match the index")
         deb = scratch / f"{fields['Package']}.deb"
         deb.write_bytes(raw)
         subprocess.run(["dpkg-deb", "-x", deb, root], check=True)
         deb.unlink()
 
     root.mkdir(parents=True)
-    # What ships /lib as a link must come before what puts files there.
+    # base-files contains /lib as a symbolic link, so unpack it before packages that put files there.
     packages.sort(key=lambda fields: fields["Package"] != "base-files")
-    one(packages[0])
+    unpack(packages[0])
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        list(pool.map(one, packages[1:]))
+        list(pool.map(unpack, packages[1:]))
 
 
 def _fetch(url: str) -> bytes:

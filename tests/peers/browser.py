@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven as a person would."""
+"""Debian's Chromium, driven by Playwright."""
 
 import os
 from collections.abc import AsyncIterator
@@ -23,8 +23,8 @@ FLAGS = [
 
 
 @asynccontextmanager
-async def browsing(**context: Any) -> AsyncIterator[BrowserContext]:
-    """A browser with nothing in it yet. Skips the test where there is no Chromium."""
+async def browser_context(**context: Any) -> AsyncIterator[BrowserContext]:
+    """Open a new browser context. Skips the test if Chromium is not installed."""
     if not CHROMIUM.exists():
         missing("Chromium is not installed (apt-get install chromium)")
     async with async_playwright() as playwright:
@@ -36,7 +36,7 @@ async def browsing(**context: Any) -> AsyncIterator[BrowserContext]:
 
 
 @asynccontextmanager
-async def browser() -> AsyncIterator[Page]:
-    """A page in which no script runs."""
-    async with browsing(java_script_enabled=False, viewport={"width": 560, "height": 640}) as context:
+async def scriptless_page() -> AsyncIterator[Page]:
+    """Open a page with JavaScript disabled."""
+    async with browser_context(java_script_enabled=False, viewport={"width": 560, "height": 640}) as context:
         yield await context.new_page()

@@ -1,4 +1,4 @@
-"""A real OTLP receiver: the official messages, over HTTP and gRPC, with every fault a collector can have."""
+"""An OTLP collector over HTTP and gRPC that records requests and can simulate failures."""
 
 import threading
 from collections.abc import Callable, Generator
@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
-Mood = Literal["well", "unwell", "refusing", "slow", "resetting"]
+Behaviour = Literal["healthy", "unavailable", "rejecting", "slow", "resetting"]
 
 REQUESTS: dict[str, Any] = {
     "traces": trace_service_pb2.ExportTraceServiceRequest,
@@ -27,35 +27,35 @@ RESPONSES: dict[str, Any] = {
 
 
 class Collector:
-    """What it took, by signal; `mood` is how it answers from now on."""
+    """Records the received requests by signal. `behaviour` selects how it answers and can be changed at any time."""
 
     def __init__(self) -> None:
         self.url = ""
-        self.mood: Mood = "well"
+        self.behaviour: Behaviour = "healthy"
         self.attempts = 0
         self.requests: dict[str, list[Any]] = {"traces": [], "metrics": [], "logs": []}
         self.headers: list[dict[str, str]] = []
         self.released = threading.Event()
         self._changed = threading.Condition()
 
-    def took(self, signal: str, request: Any, headers: dict[str, str]) -> None:
+    def record(self, signal: str, request: Any, headers: dict[str, str]) -> None:
         with self._changed:
             self.requests[signal].append(request)
             self.headers.append(headers)
             self._changed.notify_all()
 
-    def tried(self) -> None:
+    def record_attempt(self) -> None:
         with self._changed:
             self.attempts += 1
             self._changed.notify_all()
 
-    def until(self, fact: Callable[[], Any], seconds: float = 15.0) -> Any:
-        """What `fact` says, once that is true. Blocks: call it in a thread."""
+    def wait_for(self, condition: Callable[[], Any], seconds: float = 15.0) -> Any:
+        """Wait until `condition()` is true and return its value. Blocks: call it in a thread."""
         with self._changed:
-            assert self._changed.wait_for(fact, seconds), "the collector never saw it"
-            return fact()
+            assert self._changed.wait_for(condition, seconds), "the collector did not receive the expected data"
+            return condition()
 
-    # ---- what is in the requests ----
+    # ---- received data ----
 
     def spans(self) -> list[Any]:
         return [
@@ -67,7 +67,7 @@ class Collector:
         ]
 
     def metrics(self) -> dict[str, Any]:
-        """The newest of each name."""
+        """Return the latest metric of each name."""
         return {
             metric.name: metric
             for request in self.requests["metrics"]
@@ -101,21 +101,21 @@ def http_collector() -> Generator[Collector]:
         protocol_version = "HTTP/1.1"
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Quiet."""
+            """Do not log requests."""
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            collector.tried()
-            mood = collector.mood
-            if mood == "slow":
+            collector.record_attempt()
+            behaviour = collector.behaviour
+            if behaviour == "slow":
                 collector.released.wait(30)
-            if mood == "resetting":
+            if behaviour == "resetting":
                 self.connection.close()
                 return
-            status = {"unwell": 503, "refusing": 400}.get(mood, 200)
+            status = {"unavailable": 503, "rejecting": 400}.get(behaviour, 200)
             signal = self.path.removeprefix("/v1/")
             if status == 200:
-                collector.took(signal, REQUESTS[signal].FromString(body), dict(self.headers))
+                collector.record(signal, REQUESTS[signal].FromString(body), dict(self.headers))
             answer = RESPONSES[signal]().SerializeToString()
             self.send_response(status)
             self.send_header("content-type", "application/x-protobuf")
@@ -129,7 +129,7 @@ def http_collector() -> Generator[Collector]:
         daemon_threads = True
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """A reset on purpose, or a client that left."""
+            """Ignore errors caused by intended resets and disconnected clients."""
 
     server = Quiet(("127.0.0.1", 0), Handler)
     collector.url = f"http://127.0.0.1:{server.server_address[1]}"
@@ -149,18 +149,18 @@ def grpc_collector() -> Generator[Collector]:
     collector = Collector()
 
     def export(signal: str) -> Callable[[Any, Any], Any]:
-        def exporting(request: Any, context: Any) -> Any:
-            collector.tried()
-            if collector.mood == "slow":
+        def handle(request: Any, context: Any) -> Any:
+            collector.record_attempt()
+            if collector.behaviour == "slow":
                 collector.released.wait(30)
-            if collector.mood in ("unwell", "resetting"):
-                context.abort(grpc.StatusCode.UNAVAILABLE, "unwell")
-            if collector.mood == "refusing":
-                context.abort(grpc.StatusCode.INVALID_ARGUMENT, "refused")
-            collector.took(signal, request, {key: str(value) for key, value in context.invocation_metadata()})
+            if collector.behaviour in ("unavailable", "resetting"):
+                context.abort(grpc.StatusCode.UNAVAILABLE, "unavailable")
+            if collector.behaviour == "rejecting":
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, "rejected")
+            collector.record(signal, request, {key: str(value) for key, value in context.invocation_metadata()})
             return RESPONSES[signal]()
 
-        return exporting
+        return handle
 
     class Traces(trace_service_pb2_grpc.TraceServiceServicer):
         def Export(self, request: Any, context: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A client of the handshake era, written by hand: it shows every field of an answer, known to anybody or not."""
+"""A minimal client of the handshake era that returns raw messages, including unknown fields."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -14,20 +14,22 @@ VERSION = "2025-11-25"
 
 @dataclass
 class HandshakeClient:
+    """A session of the handshake era."""
+
     http: httpx.AsyncClient
     url: str
     headers: dict[str, str]
-    greeting: Json = field(default_factory=dict[str, Any])
+    initialize_result: Json = field(default_factory=dict[str, Any])
 
     async def send(self, method: str, params: Json | None = None) -> list[Json]:
-        """Every message of the answer, in order: what was notified, then the answer itself."""
+        """Send a request and return all messages of the response in order: notifications, then the answer."""
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}
         answer = await self.http.post(self.url, json=body, headers=self.headers)
         if session := answer.headers.get("mcp-session-id"):
             self.headers |= {"mcp-session-id": session, "mcp-protocol-version": VERSION}
         return messages(answer)
 
-    async def ask(self, method: str, params: Json | None = None) -> Json:
+    async def request(self, method: str, params: Json | None = None) -> Json:
         return (await self.send(method, params))[-1]
 
 
@@ -37,12 +39,12 @@ async def handshake(base: str, key: str, path: str = "/mcp", **capabilities: Jso
     async with httpx.AsyncClient(timeout=30, verify=False) as http:
         client = HandshakeClient(http, base + path, headers)
         hello = {"protocolVersion": VERSION, "capabilities": capabilities, "clientInfo": {"name": "t", "version": "0"}}
-        client.greeting = (await client.ask("initialize", hello))["result"]
+        client.initialize_result = (await client.request("initialize", hello))["result"]
         yield client
 
 
 def messages(answer: httpx.Response) -> list[Json]:
-    """The JSON-RPC messages of an answer, be it one or a stream."""
+    """Return the JSON-RPC messages of a JSON or event-stream response."""
     if not answer.headers.get("content-type", "").startswith("text/event-stream"):
         return [answer.json()]
     lines = (line.removeprefix("data:").strip() for line in answer.text.splitlines() if line.startswith("data:"))

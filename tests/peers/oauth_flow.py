@@ -1,4 +1,4 @@
-"""A person with a browser: reads the pages, fills in the forms, and ends where the program waits."""
+"""An OAuth client and a user with a browser, for tests of the authorization flow."""
 
 import base64
 import hashlib
@@ -15,16 +15,16 @@ Json = dict[str, Any]
 CALLBACK = "http://127.0.0.1:8765/callback"
 
 
-def pair() -> tuple[str, str]:
-    """A verifier and its S256 challenge."""
+def pkce_pair() -> tuple[str, str]:
+    """Return a PKCE verifier and its S256 challenge."""
     verifier = secrets.token_urlsafe(48)
     digest = hashlib.sha256(verifier.encode()).digest()
     return verifier, base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 @dataclass
-class Person:
-    """Signs in with `code` (once) or `name` and `password`; agrees unless `decision` says otherwise."""
+class BrowserUser:
+    """Signs in with `code` (single use) or with `name` and `password`; consents unless `decision` differs."""
 
     code: str = ""
     name: str = ""
@@ -34,7 +34,7 @@ class Person:
     pages: list[httpx.Response] = field(default_factory=list[httpx.Response])
 
     async def visit(self, url: str) -> dict[str, str]:
-        """What the program is told at the end, as its callback's query; `to` is the callback itself."""
+        """Follow the pages and return the query of the callback; the key `to` holds the callback URL."""
         async with httpx.AsyncClient(verify=False, cookies=self.cookies, timeout=30) as http:
             answer = await http.get(url)
             for _ in range(8):
@@ -44,13 +44,13 @@ class Person:
                     target = answer.headers["location"]
                     if not target.startswith("/"):
                         parts = urlsplit(target)
-                        told = dict(parse_qsl(parts.query, keep_blank_values=True))
-                        return {**told, "to": target.partition("?")[0]}
+                        query = dict(parse_qsl(parts.query, keep_blank_values=True))
+                        return {**query, "to": target.partition("?")[0]}
                     answer = await http.get(str(answer.url.join(target)))
                     continue
                 assert answer.status_code == 200, answer.text
                 answer = await http.post(answer.url, data=self._fill(answer.text))
-        raise AssertionError("the pages did not come to an end")
+        raise AssertionError("the pages did not redirect to the callback")
 
     def _fill(self, page: str) -> dict[str, str]:
         found = re.search(r'name="csrf" value="([^"]+)"', page)
@@ -64,8 +64,8 @@ class Person:
 
 
 @dataclass(frozen=True)
-class Program:
-    """A client written by hand, for what no real client would do."""
+class OAuthTestClient:
+    """A minimal OAuth client that can send requests which a real client would not send."""
 
     base: str
     id: str
@@ -73,15 +73,15 @@ class Program:
     secret: str = ""
 
     @classmethod
-    async def register(cls, base: str, redirect: str = CALLBACK, **metadata: Any) -> "Program":
-        said: Json = {"client_name": "Test program", "redirect_uris": [redirect], **metadata}
+    async def register(cls, base: str, redirect: str = CALLBACK, **metadata: Any) -> "OAuthTestClient":
+        body: Json = {"client_name": "Test program", "redirect_uris": [redirect], **metadata}
         async with httpx.AsyncClient(verify=False, timeout=30) as http:
-            answer = await http.post(f"{base}/oauth/register", json=said)
+            answer = await http.post(f"{base}/oauth/register", json=body)
         assert answer.status_code == 201, answer.text
         made = answer.json()
         return cls(base, made["client_id"], redirect, made.get("client_secret", ""))
 
-    def address(self, challenge: str, **changes: str | None) -> str:
+    def authorization_url(self, challenge: str, **changes: str | None) -> str:
         query: dict[str, str | None] = {
             "response_type": "code",
             "client_id": self.id,
@@ -95,25 +95,25 @@ class Program:
         }
         return f"{self.base}/oauth/authorize?{urlencode({k: v for k, v in query.items() if v is not None})}"
 
-    async def code(self, person: Person, **changes: str | None) -> tuple[str, str]:
-        """A code and the verifier that redeems it."""
-        verifier, challenge = pair()
-        told = await person.visit(self.address(challenge, **changes))
-        return told["code"], verifier
+    async def obtain_code(self, user: BrowserUser, **changes: str | None) -> tuple[str, str]:
+        """Run the authorization flow and return the code with its PKCE verifier."""
+        verifier, challenge = pkce_pair()
+        callback = await user.visit(self.authorization_url(challenge, **changes))
+        return callback["code"], verifier
 
-    async def ask(self, path: str = "token", auth: Any = None, **form: str) -> httpx.Response:
+    async def post(self, path: str = "token", auth: Any = None, **form: str) -> httpx.Response:
         sent = {"client_id": self.id, **form} if auth is None else form
         async with httpx.AsyncClient(verify=False, timeout=30) as http:
             return await http.post(f"{self.base}/oauth/{path}", data=sent, auth=auth)
 
     async def redeem(self, code: str, verifier: str, **form: str) -> httpx.Response:
         sent = {"redirect_uri": self.redirect, "code": code, "code_verifier": verifier, **form}
-        return await self.ask(grant_type="authorization_code", **sent)
+        return await self.post(grant_type="authorization_code", **sent)
 
-    async def signed_in(self, person: Person, **changes: str | None) -> Json:
-        answer = await self.redeem(*await self.code(person, **changes))
+    async def sign_in(self, user: BrowserUser, **changes: str | None) -> Json:
+        answer = await self.redeem(*await self.obtain_code(user, **changes))
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     async def refresh(self, token: str, **form: str) -> httpx.Response:
-        return await self.ask(grant_type="refresh_token", refresh_token=token, **form)
+        return await self.post(grant_type="refresh_token", refresh_token=token, **form)

@@ -1,5 +1,5 @@
-// The TypeScript SDK's v2 client signs in by itself: node oauth_v2.mjs FOLDER URL ERA [DOCUMENT]
-// A line {"open": URL} asks for a browser; the callback's query comes back as a line. What it met is printed last.
+// Signs in to the gateway with the TypeScript SDK's v2 client: node oauth_v2.mjs FOLDER URL ERA [DOCUMENT]
+// Prints {"open": URL} to request a browser and reads the callback's query as one line. Prints the results last.
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 import { join } from "node:path";
@@ -9,12 +9,12 @@ const require = createRequire(join(folder, "journey.cjs"));
 const { Client, StreamableHTTPClientTransport, UnauthorizedError } = require("@modelcontextprotocol/client");
 
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
-const say = (thing) => process.stdout.write(JSON.stringify(thing) + "\n");
-const kept = {};
-let told;
+const print = (thing) => process.stdout.write(JSON.stringify(thing) + "\n");
+const stored = {};
+let callback;
 const provider = {
   redirectUrl: "http://127.0.0.1:8765/callback",
-  // With a document of its own it need not register.
+  // A client with a metadata document does not need to register.
   ...(document && { clientMetadataUrl: document }),
   clientMetadata: {
     client_name: "TypeScript SDK",
@@ -24,34 +24,34 @@ const provider = {
     token_endpoint_auth_method: "none",
   },
   state: () => "st4te",
-  clientInformation: () => kept.client,
-  saveClientInformation: (client) => { kept.client = client; },
-  tokens: () => kept.tokens,
-  saveTokens: (tokens) => { kept.tokens = tokens; kept.count = (kept.count ?? 0) + 1; },
-  saveCodeVerifier: (verifier) => { kept.verifier = verifier; },
-  codeVerifier: () => kept.verifier,
-  saveDiscoveryState: (state) => { kept.discovery = state; },
-  discoveryState: () => kept.discovery,
+  clientInformation: () => stored.client,
+  saveClientInformation: (client) => { stored.client = client; },
+  tokens: () => stored.tokens,
+  saveTokens: (tokens) => { stored.tokens = tokens; stored.count = (stored.count ?? 0) + 1; },
+  saveCodeVerifier: (verifier) => { stored.verifier = verifier; },
+  codeVerifier: () => stored.verifier,
+  saveDiscoveryState: (state) => { stored.discovery = state; },
+  discoveryState: () => stored.discovery,
   redirectToAuthorization: async (where) => {
-    say({ open: where.toString() });
-    told = JSON.parse((await lines.next()).value);
+    print({ open: where.toString() });
+    callback = JSON.parse((await lines.next()).value);
   },
 };
 
 const mode = era === "handshake" ? "legacy" : { pin: era };
-async function connected() {
+async function connect() {
   const client = new Client({ name: "signing-in", version: "1" }, { versionNegotiation: { mode } });
   const transport = new StreamableHTTPClientTransport(new URL(url), { authProvider: provider });
   await client.connect(transport);
   return [client, transport];
 }
-async function again(transport, work) {
+async function retryAfterSignIn(transport, work) {
   for (let tries = 0; ; tries++) {
     try {
       return await work();
     } catch (error) {
       if (!(error instanceof UnauthorizedError) || tries === 2) throw error;
-      const query = new URLSearchParams({ code: told.code, iss: told.iss, state: told.state });
+      const query = new URLSearchParams({ code: callback.code, iss: callback.iss, state: callback.state });
       await finish(transport(), query);
     }
   }
@@ -65,18 +65,18 @@ async function finish(transport, query) {
 }
 
 let last = new StreamableHTTPClientTransport(new URL(url), { authProvider: provider });
-let [client, transport] = await again(() => last, connected);
+let [client, transport] = await retryAfterSignIn(() => last, connect);
 last = transport;
-const met = { tools: (await client.listTools()).tools.map((tool) => tool.name) };
-met.looked = (await client.callTool({ name: "lab_look", arguments: {} })).content[0].text;
-// An access token that is no longer good, and a refresh token that is.
-const before = kept.count;
-kept.tokens = { ...kept.tokens, access_token: "x.y.z" };
+const results = { tools: (await client.listTools()).tools.map((tool) => tool.name) };
+results.looked = (await client.callTool({ name: "lab_look", arguments: {} })).content[0].text;
+// An invalid access token with a valid refresh token.
+const before = stored.count;
+stored.tokens = { ...stored.tokens, access_token: "x.y.z" };
 await client.callTool({ name: "lab_look", arguments: {} });
-met.refreshed = kept.count === before + 1;
-met.saved = (await again(() => last, () => client.callTool({ name: "lab_save", arguments: { text: "x" } }))).content[0].text;
-met.scope = kept.tokens.scope;
-met.client = kept.client.client_id;
-say(met);
+results.refreshed = stored.count === before + 1;
+results.saved = (await retryAfterSignIn(() => last, () => client.callTool({ name: "lab_save", arguments: { text: "x" } }))).content[0].text;
+results.scope = stored.tokens.scope;
+results.client = stored.client.client_id;
+print(results);
 await client.close();
 process.exit(0);

@@ -1,5 +1,5 @@
-// An identity provider of another house: node oidc.mjs FOLDER RESOURCE
-// Prints {"issuer": …} when it listens. People sign in on its own development pages.
+// An external identity provider: node oidc.mjs FOLDER RESOURCE
+// Prints {"issuer": …} when it listens. Users sign in on its development pages.
 import { createRequire } from "node:module";
 import { createServer } from "node:http";
 import { pathToFileURL } from "node:url";

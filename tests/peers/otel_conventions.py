@@ -1,6 +1,6 @@
-"""OpenTelemetry's MCP conventions as a table: what a span must say, and all that it may say, of one request.
+"""OpenTelemetry's semantic conventions for MCP as a table: the exact attributes of a span for one request.
 
-Written after the conventions, not after the code: a row for each attribute, with the situations in which it is set.
+Derived from the conventions, not from the implementation: one row per attribute, with the condition that sets it.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ MODERN = "2026-07-28"
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """One request, as whoever sent it (client) or got it (server) knows it."""
+    """One request from the point of view of its sender (client) or receiver (server)."""
 
     kind: Literal["server", "client"]
     method: str = "tools/call"
@@ -26,10 +26,10 @@ class Situation:
     client: tuple[str, int] | None = None
     server: tuple[str, int] | None = None
     error: str | None = None
-    """What it failed with, where that counts as an error."""
+    """The error type, if the outcome counts as an error."""
     code: int | None = None
     arguments: str | None = None
-    """Only where a tenant opted in."""
+    """Set only if the tenant has opted in."""
     result: str | None = None
 
     @property
@@ -37,19 +37,19 @@ class Situation:
         return self.transport == "tcp"
 
     @property
-    def about_a_prompt(self) -> bool:
+    def is_about_prompt(self) -> bool:
         return self.method in ("prompts/get", "completion/complete")
 
 
 Row = tuple[str, Callable[[Situation], Any]]
 
 TABLE: tuple[Row, ...] = (
-    # attribute, its value in that situation; None: it is not set
+    # attribute, function that returns its value; None means not set
     ("mcp.method.name", lambda at: at.method),
     ("error.type", lambda at: at.error),
     ("rpc.response.status_code", lambda at: str(at.code) if at.code is not None else None),
     ("gen_ai.tool.name", lambda at: at.target if at.method == "tools/call" else None),
-    ("gen_ai.prompt.name", lambda at: at.target if at.about_a_prompt else None),
+    ("gen_ai.prompt.name", lambda at: at.target if at.is_about_prompt else None),
     ("gen_ai.operation.name", lambda at: "execute_tool" if at.method == "tools/call" else None),
     ("jsonrpc.request.id", lambda at: at.request_id),
     ("jsonrpc.protocol.version", lambda at: None),  # only if it is not 2.0
@@ -68,15 +68,15 @@ TABLE: tuple[Row, ...] = (
 )
 
 
-def said(at: Situation) -> dict[str, Any]:
-    """All that a span says in that situation, beside what is the gateway's own."""
+def expected_attributes(at: Situation) -> dict[str, Any]:
+    """Return all attributes of the span, except those of the gateway itself."""
     return {attribute: value for attribute, row in TABLE if (value := row(at)) is not None}
 
 
-def named(at: Situation) -> str:
-    """`{mcp.method.name} {target}`; a URI is in no name."""
+def expected_name(at: Situation) -> str:
+    """Return the span name: `{mcp.method.name} {target}`, without URIs."""
     return f"{at.method} {at.target}" if at.target is not None else at.method
 
 
-def conventional(attributes: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+def without_gatehouse_attributes(attributes: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return {key: value for key, value in attributes if not key.startswith("gatehouse.")}

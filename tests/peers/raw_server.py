@@ -1,4 +1,4 @@
-"""An MCP server of one era over HTTP, written by hand: it says exactly what it is told to say, field for field."""
+"""A minimal MCP server of one era over HTTP that returns exactly the configured messages, field by field."""
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -13,7 +13,7 @@ from tests.quiet import QuietServer
 
 Json = dict[str, Any]
 Answer = Json | Callable[[Json, Json], Awaitable[Json]]
-"""A result, or what makes one of the params and headers."""
+"""A result, or a function that builds one from the params and headers."""
 
 MODERN = "2026-07-28"
 _LISTS = {
@@ -24,8 +24,8 @@ _LISTS = {
 }
 
 
-class Refusal(Exception):
-    """Raised by an answer: a JSON-RPC error."""
+class RpcError(Exception):
+    """Raised by an answer function to return a JSON-RPC error."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class Refusal(Exception):
 
 @dataclass
 class RawServer:
-    """What it says may be changed while it runs; `seen` is all that was asked, in order."""
+    """The configuration can be changed while the server runs. `received` holds all requests in order."""
 
     era: Literal["modern", "handshake"] = "modern"
     tools: list[Json] = field(default_factory=list[Json])
@@ -42,21 +42,21 @@ class RawServer:
     resourceTemplates: list[Json] = field(default_factory=list[Json])
     prompts: list[Json] = field(default_factory=list[Json])
     answers: dict[str, Answer] = field(default_factory=dict[str, Answer])
-    """By method."""
-    notices: list[Json] = field(default_factory=list[Json])
-    """Sent before the answer to each `tools/call`, as a stream; `TOKEN` stands for the request's progress token."""
+    """Answers by method."""
+    notifications: list[Json] = field(default_factory=list[Json])
+    """Streamed before the answer to each `tools/call`; `TOKEN` is replaced by the request's progress token."""
     instructions: str = ""
     page: int = 1000
-    seen: list[tuple[str, Json, Json]] = field(default_factory=list[tuple[str, Json, Json]])
+    received: list[tuple[str, Json, Json]] = field(default_factory=list[tuple[str, Json, Json]])
     url: str = ""
-    refusing: bool = False
-    """Answers 503 to everything."""
+    unavailable: bool = False
+    """If true, the server answers every request with 503."""
 
     def entry(self, **more: Any) -> Json:
         return {"url": self.url, "allow_private": True, **more}
 
-    def asked(self, method: str) -> list[Json]:
-        return [params for each, params, _ in self.seen if each == method]
+    def params_of(self, method: str) -> list[Json]:
+        return [params for each, params, _ in self.received if each == method]
 
     @property
     def capabilities(self) -> Json:
@@ -71,39 +71,39 @@ class RawServer:
             body += event.get("body", b"")
             if not event.get("more_body"):
                 break
-        if self.refusing:
-            await _say(send, 503, b"")
+        if self.unavailable:
+            await _respond(send, 503, b"")
         elif scope["method"] != "POST":
-            await _say(send, 405, b"")
+            await _respond(send, 405, b"")
         elif (headers.get("mcp-protocol-version") == MODERN) != (self.era == "modern"):
             error = {"code": -32000, "message": "Server not initialized"}
-            await _say(send, 400, json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode())
+            await _respond(send, 400, json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode())
         else:
             await self._answer(json.loads(body), headers, send)
 
     async def _answer(self, message: Json, headers: Json, send: Send) -> None:
         method, params = message.get("method", ""), message.get("params") or {}
-        self.seen.append((method, params, headers))
+        self.received.append((method, params, headers))
         if "id" not in message or not method:
-            await _say(send, 202, b"")
+            await _respond(send, 202, b"")
             return
         answer: Json = {"jsonrpc": "2.0", "id": message["id"]}
         try:
             answer["result"] = await self._result(method, params, headers)
-        except Refusal as refusal:
+        except RpcError as refusal:
             answer["error"] = refusal.error
-        if method == "tools/call" and self.notices:
+        if method == "tools/call" and self.notifications:
             token = (params.get("_meta") or {}).get("progressToken")
-            frames = [json.dumps(each).replace('"TOKEN"', json.dumps(token)) for each in self.notices]
+            frames = [json.dumps(each).replace('"TOKEN"', json.dumps(token)) for each in self.notifications]
             stream = "".join(f"event: message\ndata: {frame}\n\n" for frame in (*frames, json.dumps(answer)))
-            await _say(send, 200, stream.encode(), b"text/event-stream")
+            await _respond(send, 200, stream.encode(), b"text/event-stream")
             return
-        await _say(send, 200, json.dumps(answer).encode())
+        await _respond(send, 200, json.dumps(answer).encode())
 
     async def _result(self, method: str, params: Json, headers: Json) -> Json:
-        given = self.answers.get(method)
-        if given is not None:
-            return await given(params, headers) if callable(given) else given
+        answer = self.answers.get(method)
+        if answer is not None:
+            return await answer(params, headers) if callable(answer) else answer
         if method == "initialize":
             return {
                 "protocolVersion": "2025-11-25",
@@ -122,7 +122,7 @@ class RawServer:
             return self._list(_LISTS[method], int(params.get("cursor") or 0))
         if method == "logging/setLevel":
             return {}
-        raise Refusal(-32601, "Method not found", method)
+        raise RpcError(-32601, "Method not found", method)
 
     def _list(self, key: str, start: int) -> Json:
         items = getattr(self, key)
@@ -136,15 +136,15 @@ class RawServer:
 
 
 @asynccontextmanager
-async def raw_server(**given: Any) -> AsyncGenerator[RawServer]:
-    raw = RawServer(**given)
+async def raw_server(**options: Any) -> AsyncGenerator[RawServer]:
+    raw = RawServer(**options)
     server = QuietServer(uvicorn.Config(raw, host="127.0.0.1", port=0, log_level="warning", lifespan="off"))
-    # A request that it was told to leave hanging is not waited for.
+    # Force the shutdown: do not wait for requests that a test leaves unanswered.
     async with server.running(force=True) as port:
         raw.url = f"http://127.0.0.1:{port}/mcp"
         yield raw
 
 
-async def _say(send: Send, status: int, body: bytes, kind: bytes = b"application/json") -> None:
+async def _respond(send: Send, status: int, body: bytes, kind: bytes = b"application/json") -> None:
     await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", kind)]})
     await send({"type": "http.response.body", "body": body})

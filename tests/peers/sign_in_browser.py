@@ -1,6 +1,6 @@
-"""`python -m tests.peers.sign_in_browser ADDRESS`: the browser of a person who signs in with the code in VISITOR_CODE.
+"""A command for the BROWSER variable: opens a URL and signs in with the code in VISITOR_CODE.
 
-For BROWSER, which programs start to show somebody a page.
+Usage: `python -m tests.peers.sign_in_browser URL`.
 """
 
 import asyncio
@@ -9,16 +9,16 @@ import sys
 
 import httpx
 
-from tests.peers.oauth_flow import Person
+from tests.peers.oauth_flow import BrowserUser
 
 BROWSER = f"{sys.executable} -m tests.peers.sign_in_browser %s"
 
 
-async def main(address: str) -> None:
-    told = await Person(code=os.environ.get("VISITOR_CODE", "")).visit(address)
+async def main(url: str) -> None:
+    callback = await BrowserUser(code=os.environ.get("VISITOR_CODE", "")).visit(url)
     async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
-        await http.get(told.pop("to"), params=told)
-    # As browsers do: into the stream that it was started with, which must be nobody's.
+        await http.get(callback.pop("to"), params=callback)
+    # Browsers print to the inherited standard output; the command under test must not use that stream for messages.
     print("done")
 
 

@@ -1,4 +1,4 @@
-"""A desk of the command's user: what `gatehouse stdio` is without a key, and a browser for the pages that it opens."""
+"""`gatehouse stdio` without an API key, and a browser that handles the sign-in pages that it opens."""
 
 import asyncio
 import json
@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import httpx
 
-from gateway.cli.signin import person
-from gateway.cli.signin.kept import Kept, Shelf
-from gateway.cli.signin.program import Program
-from gateway.cli.stdio.endpoint import Endpoint
-from tests.peers.oauth_flow import Person
+from gateway.cli.signin import user
+from gateway.cli.signin.credential import ClientRegistration
+from gateway.cli.signin.token_store import StoredTokens, TokenStore
+from gateway.cli.stdio.endpoint import GatewayEndpoint
+from tests.peers.oauth_flow import BrowserUser
 
 Json = dict[str, Any]
 META = {
@@ -21,48 +21,50 @@ META = {
 }
 
 
-class Visiting(Protocol):
+class PageVisitor(Protocol):
     async def visit(self, url: str, /) -> dict[str, str]: ...
 
 
 class Browser:
-    """Goes through the pages that it is shown, as its person would."""
+    """Opens the sign-in URLs that the command passes to it and completes them as the user."""
 
-    def __init__(self, person: Visiting) -> None:
-        self.person = person
-        self.shown: list[str] = []
+    def __init__(self, user: PageVisitor) -> None:
+        self.user = user
+        self.opened_urls: list[str] = []
         self._visits: list[asyncio.Task[None]] = []
 
     @classmethod
-    async def at(cls, gateway: Any, decision: str = "allow") -> "Browser":
-        return cls(Person(code=await gateway.house.identity.sign_in_code(), decision=decision))
+    async def signed_in_at(cls, gateway: Any, decision: str = "allow") -> "Browser":
+        return cls(BrowserUser(code=await gateway.app.identity.create_sign_in_code(), decision=decision))
 
     def __call__(self, address: str) -> None:
-        self.shown.append(address)
+        self.opened_urls.append(address)
         self._visits.append(asyncio.create_task(self._visit(address)))
 
     async def _visit(self, address: str) -> None:
-        told = await self.person.visit(address)
+        callback = await self.user.visit(address)
         async with httpx.AsyncClient(trust_env=False) as http:
-            (await http.get(told.pop("to"), params=told)).raise_for_status()
+            (await http.get(callback.pop("to"), params=callback)).raise_for_status()
 
 
-class Bridged:
-    """The endpoint of `gatehouse stdio` with nothing but the gateway's address and a folder."""
+class StdioBridge:
+    """The endpoint of `gatehouse stdio`, configured with only the gateway's URL and a folder."""
 
     def __init__(self, gateway: Any, folder: Path, browser: Callable[[str], None], patience: float = 30.0) -> None:
-        self.shelf = Shelf(folder, gateway.url)
-        self.person = person.Person(gateway.url, Program(), self.shelf, show=browser, patience=patience)
-        self.endpoint = Endpoint(gateway.url, self.person)
+        self.token_store = TokenStore(folder, gateway.url)
+        self.sign_in = user.UserSignIn(
+            gateway.url, ClientRegistration(), self.token_store, open_url=browser, timeout=patience
+        )
+        self.endpoint = GatewayEndpoint(gateway.url, self.sign_in)
 
     async def call(self, tool: str, **arguments: Any) -> Json:
         params = {"name": tool, "arguments": arguments, "_meta": META}
         message: Json = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-        said = [each async for each in self.endpoint.send(message)]
-        return json.loads(said[-1])
+        received = [each async for each in self.endpoint.send(message)]
+        return json.loads(received[-1])
 
     @property
-    def kept(self) -> Kept:
-        kept = self.shelf.read()
-        assert kept is not None
-        return kept
+    def stored_tokens(self) -> StoredTokens:
+        stored = self.token_store.read()
+        assert stored is not None
+        return stored
