@@ -1,10 +1,14 @@
-"""The composition root: settings become objects, objects become one ASGI app."""
+"""The composition root: builds one gateway from its settings.
+
+`Gateway.open` is called by `gateway.runner`, by commands that need a gateway without a socket, and by tests. The parts
+are built by the functions of `gateway.wiring`.
+"""
 
 import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib.metadata import version
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from fastapi import APIRouter, FastAPI
 from starlette.types import ASGIApp
@@ -17,7 +21,7 @@ from gateway.edge.api.calls import calls_router
 from gateway.edge.api.policy import policy_router
 from gateway.edge.api.usage import usage_router
 from gateway.edge.correlation import correlate
-from gateway.edge.error_response import answer_unserved
+from gateway.edge.error_response import handle_unserved
 from gateway.edge.fast_path import FastPath
 from gateway.edge.godot_bridge import godot_bridge
 from gateway.edge.mcp_endpoint import McpEndpoint
@@ -39,10 +43,10 @@ from gateway.telemetry.log import LogLines
 from gateway.upstream.bridge import Bridges
 from gateway.upstream.host import HostServices
 from gateway.wiring.backends import ServedBackends, endpoints, refused
-from gateway.wiring.call_path import CallPaths, lay
-from gateway.wiring.catalogue import DatabaseListingStore, ListChanges, naming
+from gateway.wiring.call_path import CallPaths, build_call_paths
+from gateway.wiring.catalogue import DatabaseListingStore, ListChanges, list_format
 from gateway.wiring.console import ConsoleDependencies, open_console
-from gateway.wiring.endpoints import McpProtocol, RequestRouter, guarded
+from gateway.wiring.endpoints import McpProtocol, RequestRouter, guard_host_origin
 from gateway.wiring.host_services import BackgroundTasks, InternalCalls
 from gateway.wiring.identity import Identity
 from gateway.wiring.limits import limit_stage, shared_windows
@@ -52,16 +56,19 @@ from gateway.wiring.operator_api import (
     OperatorPolicyExplainer,
     UsageReporter,
 )
-from gateway.wiring.policy import read_policies
+from gateway.wiring.policy import open_policies
 from gateway.wiring.storage import Storage
-from gateway.wiring.telemetry import TelemetryWiring, gauges, metrics
+from gateway.wiring.telemetry import TelemetryWiring, build_gauges, build_metrics_router
+
+if TYPE_CHECKING:
+    from gateway.state.redis_windows import RedisWindows
 
 VERSION: Final = version("gatehouse")
 SERVER_INFO: Final[Json] = {"name": "gatehouse", "title": "Gatehouse", "version": VERSION}
 
 
-class Gatehouse:
-    """One running gateway. Open it with `Gatehouse.open`; `asgi` serves it; `apply` changes what it serves."""
+class Gateway:
+    """One running gateway. Create it with `open`, serve `asgi`, change what it serves with `apply`."""
 
     asgi: ASGIApp
 
@@ -69,225 +76,280 @@ class Gatehouse:
         self.settings = settings
         self.public_url = public_url
         self.draining = False
-        self._exit = AsyncExitStack()
+        self._exit_stack = AsyncExitStack()
         self._tasks = BackgroundTasks()
-        self._opened = asyncio.Event()
+        self._ready = asyncio.Event()
         self._endpoints: dict[str, McpEndpointConfig] = {}
         self.console_url: str | None = None
 
     @classmethod
-    async def open(cls, settings: Settings, lines: LogLines, port: int | None = None) -> "Gatehouse":
-        """`port` is the one that was bound, where the settings leave it open."""
-        house = cls(settings, settings.server.public_url_at(settings.server.port if port is None else port))
+    async def open(cls, settings: Settings, log_lines: LogLines, port: int | None = None) -> "Gateway":
+        """Build and open a gateway. `port` is the bound port, if the settings say 0."""
+        gateway = cls(settings, settings.server.public_url_at(settings.server.port if port is None else port))
         try:
-            await house._build(lines)
+            await gateway._build(log_lines)
         except BaseException:
-            await house.close()
+            await gateway.close()
             raise
-        return house
+        return gateway
 
-    def leave(self) -> None:
-        """Say that we are about to leave: readiness fails from now on."""
+    def start_draining(self) -> None:
+        """Fail readiness from now on."""
         self.draining = True
 
     async def drain(self) -> None:
-        """End the streams that would never end by themselves, and the calls that wait for their clients."""
+        """End the open streams, and the calls that wait for their clients."""
         self.draining = True
-        self._hub.close()
-        self._eras.parking.close()
-        await self._bridges.leave()
+        self._subscriptions.close()
+        self._protocol.parked_calls.close()
+        await self._bridges.drain()
 
     async def close(self) -> None:
-        """Finish what is under way, and write down what is left."""
+        """Close everything that was opened, in reverse order; queued audit records are written first."""
         self.draining = True
-        await self._exit.aclose()
+        await self._exit_stack.aclose()
 
-    # ---- building ----
+    # ---- building: each step uses only what the steps above it made ----
 
-    async def _build(self, lines: LogLines) -> None:
-        settings, leave = self.settings, self._exit.push_async_callback
-        self.ground = ground = await Storage.open(settings, leave)
-        self.database, self.tenants, self.audit, self.stores = (
-            ground.database, ground.tenants, ground.audit, ground.stores
-        )  # fmt: skip
-        windows = shared_windows(ground.bus, settings.bus.prefix)
-        self.identity = identity = await Identity.open(
-            settings, ground.database, self.public_url, self._serves, windows
-        )
-        leave(identity.close)
-        self.keys = identity.keys
-        self._seal = seal = TokenSeal([load_secret(settings.data_dir / "secrets", "seal")])
-
-        self.policies = await read_policies(settings)
-        policy = Authorizer(self.tenants.get, self.policies)
-        lists = CatalogueRows(ground.database)
-        memory = DatabaseListingStore(lists, settings.catalogue.pins)
-        shown = naming(settings, seal, SERVER_INFO)
-        self.catalogue = Catalogue(policy, shown, settings.catalogue.keep_stale, memory, ground.bus)
-        await memory.follow(lambda: self._tasks.spawn(self.catalogue.repin()))
-        self.watching = TelemetryWiring(settings, VERSION, lines)
-        leave(self.watching.close)
-        self.watching.audited(self.audit)
+    async def _build(self, log_lines: LogLines) -> None:
+        settings, on_close = self.settings, self._exit_stack.push_async_callback
+        self.storage = storage = await Storage.open(settings, on_close)
+        self.database, self.tenants = storage.database, storage.tenants
+        self.audit, self.stores = storage.audit, storage.stores
+        self._seal = TokenSeal([load_secret(settings.data_dir / "secrets", "seal")])
+        windows = shared_windows(storage.bus, settings.bus.prefix)
+        self.identity = await self._open_identity(windows)
+        self.keys = self.identity.keys
+        self.policies = await open_policies(settings)
+        authorizer = Authorizer(self.tenants.get, self.policies)
+        self._catalogue_rows = CatalogueRows(storage.database)
+        self.catalogue = await self._open_catalogue(authorizer)
+        self.telemetry = self._open_telemetry(log_lines)
         self._limit = limit_stage(settings.limits, windows)
         self._share = Share(
             ShareBounds(settings.shares.per_tenant, settings.shares.per_principal, settings.shares.waiting)
         )
-        self._paths = self._lay_paths(policy)
-        self.advice = OperatorPolicyExplainer(self.tenants.get, self.policies, self.catalogue)
-        self.inside = InternalCalls(self.catalogue, self._paths.call, self.tenants.get, identity.good)
-        self.looking = look = OperatorCallHistory(settings, identity.owner, self._paths.under_way)
-
-        self._bridges = bridges = Bridges(ground.bus)
-        self._backends = ServedBackends(settings, self._house(bridges), SERVER_INFO)
-        self._hub = Subscriptions(self._backends.get)
-        self._news = WorkerEvents(ground.bus)
-        self._changes = ListChanges(self.catalogue, self._hub, self._news, self._backends.get, self._tasks.spawn)
-        self._eras = McpProtocol(
-            settings, self._floor(), seal, ground.sessions, ground.bus, self.catalogue, self._hub, self._news
+        self._call_paths = self._build_call_paths(authorizer)
+        self.internal_calls = InternalCalls(
+            self.catalogue, self._call_paths.full, self.tenants.get, self.identity.is_valid
         )
-        ending = identity.watch(self.inside.good, self._tasks.spawn)
-        await identity.credentials.on_revoke(ending)
-        self.tenants.on_change(ending)
-        self.watching.watch(gauges(self._backends, self.catalogue, bridges, self._eras, self._hub, self.audit))
-        self._usage = UsageReporter(self._limit, self._share, self._eras.caps, ground.bus, windows)
-        operators = AdminAuthorization(
-            identity.admit(self.tenants.get), identity.turnstile.gate("api", settings.limits.api)
-        )
-        self._healths = BackendHealthReporter(self.catalogue, lists, self._backends.get)
-        self._open_doors(
-            bridges,
-            policy_router(operators, self.advice.why, self.advice.seen_tools, look.reach),
-            backends_router(operators, self._healths.report),
-            calls_router(operators, look.reach, look.calls.find, look.calls.traffic, look.under_way),
-            usage_router(operators, self._usage.report),
-        )
-        self._begin()
-        leave(self._backends.close)
-        leave(self._tasks.stop)
+        self._bridges = Bridges(storage.bus)
+        self._backends = ServedBackends(settings, self._host_services(), SERVER_INFO)
+        self._protocol = self._build_protocol()
+        await self._expire_streams_on_revocation()
+        self._build_operator_services(windows)
+        self._build_routes()
+        self._start_background_tasks()
+        on_close(self._backends.close)
+        on_close(self._tasks.cancel_all)
         await self.apply(settings)
-        self._opened.set()
+        self._ready.set()
 
-    def _begin(self) -> None:
-        """What goes on beside the calls."""
-        for work in (
-            self._eras.pulse.run(),
-            self.catalogue.keep_fresh(self.settings.catalogue.ttl),
-            self.catalogue.hear_replicas(),
-            self.policies.watch(),
-            self._news.run(),
-            self._bridges.run(),
-            self._usage.run(),
-        ):
-            self._tasks.spawn(work)
-        self.policies.on_change(self._changes.tell_of_policies)
+    async def _open_identity(self, windows: "RedisWindows | None") -> Identity:
+        identity = await Identity.open(self.settings, self.storage.database, self.public_url, self._is_served, windows)
+        self._exit_stack.push_async_callback(identity.close)
+        return identity
 
-    def _lay_paths(self, policy: Authorizer) -> CallPaths:
-        settings, ground = self.settings, self.ground
-        kept = self.audit if settings.audit.enabled else None
-        return lay(
-            settings,
+    async def _open_catalogue(self, authorizer: Authorizer) -> Catalogue:
+        settings = self.settings
+        store = DatabaseListingStore(self._catalogue_rows, settings.catalogue.pins)
+        catalogue = Catalogue(
+            authorizer,
+            list_format(settings, self._seal, SERVER_INFO),
+            settings.catalogue.keep_stale,
+            store,
+            self.storage.bus,
+        )
+        await store.follow(lambda: self._tasks.spawn(catalogue.refresh_pins()))
+        return catalogue
+
+    def _open_telemetry(self, log_lines: LogLines) -> TelemetryWiring:
+        telemetry = TelemetryWiring(self.settings, VERSION, log_lines)
+        self._exit_stack.push_async_callback(telemetry.close)
+        telemetry.export_audit(self.audit)
+        return telemetry
+
+    def _build_call_paths(self, authorizer: Authorizer) -> CallPaths:
+        audit = self.settings.audit
+        return build_call_paths(
+            self.settings,
             self.catalogue,
-            policy,
-            Approvals(ground.database),
-            self.watching.trace,
-            Audit(kept, refused, strict=settings.audit.durability == "strict"),
+            authorizer,
+            Approvals(self.storage.database),
+            self.telemetry.trace,
+            Audit(self.audit if audit.enabled else None, refused, strict=audit.durability == "strict"),
             self._limit,
             self._share,
         )
 
-    def _house(self, bridges: Bridges) -> HostServices:
-        """What modules may ask for."""
+    def _host_services(self) -> HostServices:
         return HostServices(
             stores=self.stores,
             files=self.settings.files_dir,
-            bus=self.ground.bus,
-            http=self.ground.http,
+            bus=self.storage.bus,
+            http=self.storage.http,
             loopback=self.identity.local,
-            bridge=bridges.for_backend,
-            invoke=self.inside.invoke,
-            has_tool=self.inside.knows,
-            is_authorized=self.inside.good,
+            bridge=self._bridges.for_backend,
+            invoke=self.internal_calls.invoke,
+            has_tool=self.internal_calls.has_tool,
+            is_authorized=self.internal_calls.is_authorized,
             spawn=self._tasks.spawn,
-            ready=self._opened.wait,
-            record_work=self.watching.spans.worked,
+            ready=self._ready.wait,
+            record_work=self.telemetry.spans.record_work,
         )
 
-    def _floor(self) -> EndpointContext:
-        challenge = self.identity.challenge
-        return EndpointContext(
+    def _build_protocol(self) -> McpProtocol:
+        storage, challenge = self.storage, self.identity.challenge
+        self._subscriptions = Subscriptions(self._backends.get)
+        self._worker_events = WorkerEvents(storage.bus)
+        self._list_changes = ListChanges(
+            self.catalogue, self._subscriptions, self._worker_events, self._backends.get, self._tasks.spawn
+        )
+        context = EndpointContext(
             catalogue=self.catalogue,
-            path=self._paths.call,
-            lists=self._paths.short,
-            refused=self._paths.refused,
-            charged=self._paths.charged,
+            call_handler=self._call_paths.full,
+            make_local_handler=self._call_paths.short,
+            make_refusal_handler=self._call_paths.refusal,
+            charge_handler=self._call_paths.charge_only,
             correlate=correlate,
             server_info=SERVER_INFO,
-            challenge=challenge.insufficient if challenge else None,
+            build_challenge=challenge.insufficient if challenge else None,
+        )
+        return McpProtocol(
+            self.settings,
+            context,
+            self._seal,
+            storage.sessions,
+            storage.bus,
+            self.catalogue,
+            self._subscriptions,
+            self._worker_events,
         )
 
-    def _open_doors(self, bridges: Bridges, *routers: APIRouter) -> None:
-        """Sets `asgi` and `lane`, and the plain routes: `plain`, and `ops`, which where operators have a port of their
-        own has what is theirs alone."""
-        identity, authenticate, tenures = self.identity, self.identity.authenticate, self.identity.tenures
-        admit = identity.admit(self.tenants.get)
+    async def _expire_streams_on_revocation(self) -> None:
+        review = self.identity.expire_streams(self.internal_calls.is_authorized, self._tasks.spawn)
+        await self.identity.credentials.on_revoke(review)
+        self.tenants.on_change(review)
+
+    def _build_operator_services(self, windows: "RedisWindows | None") -> None:
+        self.telemetry.add_gauges(
+            build_gauges(self._backends, self.catalogue, self._bridges, self._protocol, self._subscriptions, self.audit)
+        )
+        self.policy_explainer = OperatorPolicyExplainer(self.tenants.get, self.policies, self.catalogue)
+        self.call_history = OperatorCallHistory(self.settings, self.identity.owner, self._call_paths.running_calls)
+        self._usage = UsageReporter(self._limit, self._share, self._protocol.stream_limits, self.storage.bus, windows)
+        self._backend_health = BackendHealthReporter(self.catalogue, self._catalogue_rows, self._backends.get)
+
+    def _build_routes(self) -> None:
+        """Set `asgi`, `fast_path`, `plain_routes` and `operator_app`.
+
+        Without `ops_port` the operators' routes are part of `plain_routes`; otherwise `operator_app` alone has them.
+        """
+        settings, identity, stream_expiry = self.settings, self.identity, self.identity.stream_expiry
+        authenticate_active = identity.authenticate_active(self.tenants.get)
         health = health_router(lambda: "draining" if self.draining else None)
-        told = metrics(self.settings, self.watching, self.ground.bus, admit, self._tasks.spawn, free=identity.local)
-        self.plain = _plain(health, bridge_router(bridges, admit, tenures), *identity.routers)
-        theirs = self.plain if self.settings.server.ops_port is None else _plain(health)
-        for router in (*routers, told):
-            theirs.include_router(router)
-        self.ops = for_operators(theirs)
-        self.plain.router.routes.append(godot_bridge(bridges, admit, tenures))
-        max_body = self.settings.server.max_body_bytes
-        serve, challenge = self._eras.entry.serve, identity.unauthenticated
-        door = McpEndpoint(authenticate, serve, max_body, challenge, tenures, admit, identity.known)
-        self.asgi = guard = guarded(RequestRouter(door, self.plain), self.settings, self.public_url)
-        self.lane = FastPath(door, guard.host_allowed)
-        if self.settings.console.enabled:
-            console = open_console(self.settings, self.public_url, guard.host_allowed, self._asked())
-            theirs.include_router(console.router())
+        self.plain_routes = _fastapi(
+            health, bridge_router(self._bridges, authenticate_active, stream_expiry), *identity.routers
+        )
+        self.plain_routes.router.routes.append(godot_bridge(self._bridges, authenticate_active, stream_expiry))
+        operator_routes = self.plain_routes if settings.server.ops_port is None else _fastapi(health)
+        for router in self._operator_routers():
+            operator_routes.include_router(router)
+        self.operator_app = for_operators(operator_routes)
+        endpoint = McpEndpoint(
+            identity.authenticate,
+            self._protocol.router.serve,
+            settings.server.max_body_bytes,
+            identity.unauthenticated,
+            stream_expiry,
+            authenticate_active,
+            identity.cached_caller,
+        )
+        self.asgi = guard = guard_host_origin(RequestRouter(endpoint, self.plain_routes), settings, self.public_url)
+        self.fast_path = FastPath(endpoint, guard.host_allowed)
+        if settings.console.enabled:
+            console = open_console(settings, self.public_url, guard.host_allowed, self._console_dependencies())
+            operator_routes.include_router(console.router())
             self.console_url = console.url
 
-    def _asked(self) -> ConsoleDependencies:
-        """What the operator's page may ask of the house."""
+    def _operator_routers(self) -> list[APIRouter]:
+        identity, history, explainer = self.identity, self.call_history, self.policy_explainer
+        authenticate_active = identity.authenticate_active(self.tenants.get)
+        operators = AdminAuthorization(
+            authenticate_active, identity.ip_rate_limiter.gate("api", self.settings.limits.api)
+        )
+        return [
+            policy_router(operators, explainer.explain, explainer.visible_tools, history.visible_tenant),
+            backends_router(operators, self._backend_health.report),
+            calls_router(operators, history.visible_tenant, history.calls.find, history.calls.traffic, history.running),
+            usage_router(operators, self._usage.report),
+            build_metrics_router(
+                self.settings,
+                self.telemetry,
+                self.storage.bus,
+                authenticate_active,
+                self._tasks.spawn,
+                free=identity.local,
+            ),
+        ]
+
+    def _console_dependencies(self) -> ConsoleDependencies:
         return ConsoleDependencies(
-            looking=self.looking,
+            call_history=self.call_history,
             identity=self.identity,
             catalogue=self.catalogue,
-            backends=self._healths.report,
-            why=self.advice.why,
+            backends=self._backend_health.report,
+            explain=self.policy_explainer.explain,
             tenants=lambda: sorted(tenant.name for tenant in self.tenants.all()),
             endpoints=lambda: list(self._endpoints),
-            good=self.inside.good,
+            is_authorized=self.internal_calls.is_authorized,
             seal=self._seal,
             version=VERSION,
         )
 
-    # ---- what is served ----
+    def _start_background_tasks(self) -> None:
+        for work in (
+            self._protocol.keep_alive.run(),
+            self.catalogue.refresh_periodically(self.settings.catalogue.ttl),
+            self.catalogue.follow_replicas(),
+            self.policies.watch(),
+            self._worker_events.run(),
+            self._bridges.run(),
+            self._usage.run(),
+        ):
+            self._tasks.spawn(work)
+        self.policies.on_change(self._list_changes.publish_policy_change)
+
+    # ---- applying settings ----
 
     async def apply(self, settings: Settings) -> None:
-        """Serve what these settings say from now on, without dropping a call. Raises `LoadError`, changing nothing."""
-        swap = await self._backends.change(settings)
-        await self.tenants.apply({name: cast("TenantChange", each.stated()) for name, each in settings.tenants.items()})
-        for namespace, (backend, _) in swap.made.items():
+        """Serve the backends and tenants of these settings without dropping a call.
+
+        Raises `LoadError` and changes nothing if a backend cannot be loaded.
+        """
+        swap = await self._backends.apply(settings)
+        await self.tenants.apply(
+            {name: cast("TenantChange", each.explicit_values()) for name, each in settings.tenants.items()}
+        )
+        for namespace, (backend, _) in swap.added.items():
             if backend.trusted:
-                backend.on_change(partial(self._changes.tell_others, namespace))
-        await asyncio.gather(*(self.catalogue.add(backend, origin) for backend, origin in swap.made.values()))
-        for namespace in swap.dropped:
+                backend.on_change(partial(self._list_changes.publish, namespace))
+        await asyncio.gather(*(self.catalogue.add(backend, origin) for backend, origin in swap.added.values()))
+        for namespace in swap.removed:
             self.catalogue.drop(namespace)
         self._endpoints = endpoints(settings)
-        self.catalogue.serve(self._endpoints)
+        self.catalogue.set_endpoints(self._endpoints)
         for backend in swap.retired:
             self._tasks.spawn(backend.close())
 
-    def _serves(self, path: str) -> bool:
-        """Whether there is such an endpoint."""
+    def _is_served(self, path: str) -> bool:
+        """Whether an MCP endpoint with this path exists."""
         return path in self._endpoints
 
 
-def _plain(*routers: APIRouter) -> FastAPI:
+def _fastapi(*routers: APIRouter) -> FastAPI:
     app = FastAPI(title="Gatehouse", version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
-    answer_unserved(app)
+    handle_unserved(app)
     for router in routers:
         app.include_router(router)
     return app

@@ -1,6 +1,7 @@
-"""One error model: every refusal and failure is a `Fault`, and one table says how each kind looks on each wire.
+"""The error model: every refusal and failure is a `Fault`; `TABLE` maps each kind to HTTP and JSON-RPC codes.
 
-`kind` is closed and means the same for every backend; `code` is the contract's own stable word.
+`kind` is a closed set with the same meaning for every backend; `code` is the stable code of a backend's own contract.
+Every package raises `Fault`; only `gateway.protocol.responses` and `gateway.edge.error_response` render it.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 
 class Kind(StrEnum):
-    """What went wrong, in thirteen words."""
+    """The thirteen kinds of error."""
 
     INVALID_INPUT = "invalid_input"
     TOO_LARGE = "too_large"
@@ -30,7 +31,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorMapping:
-    """How one kind looks: HTTP status, JSON-RPC code in each era, and what a client may do about it."""
+    """HTTP status, JSON-RPC code in each era, category and default retryability of one kind."""
 
     http: int
     handshake: int
@@ -39,8 +40,8 @@ class ErrorMapping:
     retryable: bool = False
 
 
-# The handshake column is the Gox contract's. 2026-07-28 forbids inventing codes between -32099 and -32020, so there
-# the number lies outside the reserved range and speaks HTTP.
+# The handshake column follows the Gox contract. 2026-07-28 reserves -32099 to -32020, so the modern column uses the
+# HTTP status instead.
 TABLE: Final[Mapping[Kind, ErrorMapping]] = MappingProxyType(
     {
         Kind.INVALID_INPUT: ErrorMapping(400, -32602, -32602, "client"),
@@ -80,26 +81,25 @@ class Fault(Exception):
         stage: str | None = None,
     ) -> None:
         super().__init__(message)
-        row = TABLE[kind]
+        mapping = TABLE[kind]
         self.kind = kind
         self.message = message
         self.code = code
         self.details = dict(details) if details else {}
-        self.retryable = row.retryable if retryable is None else retryable
+        self.retryable = mapping.retryable if retryable is None else retryable
         self.suggested_fix = suggested_fix
         self.retry_after = retry_after
-        self.category = category or row.category
+        self.category = category or mapping.category
         self.stage = stage
         self.headers: tuple[tuple[bytes, bytes], ...] = ()
-        """What the answer's HTTP headers say of it beside `Retry-After`."""
+        """HTTP response headers to send in addition to `Retry-After`."""
 
-    def as_object(self, *, correlation_id: str, origin: str, stage: str, words: Mapping[Kind, str]) -> dict[str, Any]:
-        """The error object, the same wherever it appears."""
-        # The two validation facts are fields of their own, wherever the fault was raised.
-        details = {key: value for key, value in self.details.items() if key not in _LIFTED}
-        shown: dict[str, Any] = {
+    def as_object(self, *, correlation_id: str, origin: str, stage: str, codes: Mapping[Kind, str]) -> dict[str, Any]:
+        """Return the error object, which has the same shape wherever it appears. `codes` are the backend's own."""
+        details = {key: value for key, value in self.details.items() if key not in _TOP_LEVEL_DETAILS}
+        error: dict[str, Any] = {
             "kind": self.kind.value,
-            "code": self.code or words.get(self.kind) or self.kind.value.upper(),
+            "code": self.code or codes.get(self.kind) or self.kind.value.upper(),
             "category": self.category,
             "message": self.message,
             "retryable": self.retryable,
@@ -108,19 +108,19 @@ class Fault(Exception):
             "stage": self.stage or stage,
             "details": details,
         }
-        shown |= {key: self.details[key] for key in _LIFTED if self.details.get(key) is not None}
+        error |= {key: self.details[key] for key in _TOP_LEVEL_DETAILS if self.details.get(key) is not None}
         if self.suggested_fix is not None:
-            shown["suggested_fix"] = self.suggested_fix
+            error["suggested_fix"] = self.suggested_fix
         if self.retry_after is not None:
-            shown["retry_after"] = self.retry_after
-        return shown
+            error["retry_after"] = self.retry_after
+        return error
 
 
-_LIFTED: Final = ("validation_path", "validation_rule", "payload_bytes", "max_bytes")
+_TOP_LEVEL_DETAILS: Final = ("validation_path", "validation_rule", "payload_bytes", "max_bytes")
 
 
 class UnknownName(Fault):
-    """No such tool, prompt or resource in the caller's view: hidden and unknown are alike."""
+    """No such tool, prompt or resource in the caller's view; raised for hidden and unknown names alike."""
 
     def __init__(self, message: str, *, uri: str | None = None) -> None:
         super().__init__(Kind.NOT_FOUND, message, details={"uri": uri} if uri is not None else None)
@@ -128,7 +128,7 @@ class UnknownName(Fault):
 
 
 class ForeignError(Exception):
-    """A JSON-RPC error that a backend answered with. It reaches the client as it is."""
+    """A JSON-RPC error returned by a backend. It reaches the client unchanged."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)

@@ -1,4 +1,7 @@
-"""Serving a gateway on a socket: uvicorn with our protocol, signals, and settings that change while it runs."""
+"""Serves a gateway on a socket: uvicorn with our protocol, signal handling, and reloading of settings.
+
+Used by `gatehouse serve`, by the demos and by tests.
+"""
 
 import asyncio
 import gc
@@ -15,10 +18,10 @@ from typing import Final
 
 import uvicorn
 
-from gateway.app import Gatehouse
-from gateway.edge.client_address import within
+from gateway.app import Gateway
+from gateway.edge.client_address import is_in_networks
 from gateway.edge.connections import ConnectionRegistry
-from gateway.edge.request_limits import EdgeLimits
+from gateway.edge.request_parsing import EdgeLimits
 from gateway.edge.server import HttpProtocol, protocol_class
 from gateway.settings import Settings, SettingsError
 from gateway.upstream.health import LoadError
@@ -31,19 +34,19 @@ BRIDGE_BYTES: Final = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """Where we listen: for clients and, where they have a port of their own, for operators."""
+    """The listening sockets: for clients and, if `ops_port` is set, for operators."""
 
     main: socket.socket
     ops: socket.socket | None = None
 
 
 def listen(settings: Settings) -> socket.socket:
-    """The socket for clients. Raises `OSError` when the address is taken or not ours."""
-    return listen_at(settings.server.host, settings.server.port)
+    """Bind the socket for clients. Raises `OSError` if the address is in use or not local."""
+    return bind(settings.server.host, settings.server.port)
 
 
-def listen_at(host: str, port: int) -> socket.socket:
-    """The bound socket. Raises `OSError` when the address is taken or not ours."""
+def bind(host: str, port: int) -> socket.socket:
+    """Bind and listen. Raises `OSError` if the address is in use or not local."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -56,94 +59,94 @@ def listen_at(host: str, port: int) -> socket.socket:
     return bound
 
 
-async def serve(house: Gatehouse, sockets: Sockets, reload: Callable[[], Settings] | None = None) -> None:
-    """Until a signal stops it. SIGHUP, or a change of the settings file, applies new settings without a restart."""
-    server = GracefulServer(house, config(house))
-    beside = await _serve_operators(house, sockets.ops)
+async def serve(gateway: Gateway, sockets: Sockets, reload: Callable[[], Settings] | None = None) -> None:
+    """Serve until a signal arrives. SIGHUP or a change of the settings file applies the new settings."""
+    server = GracefulServer(gateway, build_config(gateway))
+    operator_tasks = await _serve_operators(gateway, sockets.ops)
     loop = asyncio.get_running_loop()
     changed = asyncio.Event()
-    watching: list[asyncio.Task[None]] = []
+    watch_tasks: list[asyncio.Task[None]] = []
     if reload is not None:
         loop.add_signal_handler(signal.SIGHUP, changed.set)
-        watching.append(asyncio.create_task(_apply_changes(house, changed, reload)))
-        if house.settings.source is not None:
-            watching.append(asyncio.create_task(_watch(house.settings.source, changed)))
-    _calm_collector()
+        watch_tasks.append(asyncio.create_task(_apply_new_settings(gateway, changed, reload)))
+        if gateway.settings.source is not None:
+            watch_tasks.append(asyncio.create_task(_watch_file(gateway.settings.source, changed)))
+    _tune_garbage_collector()
     try:
         await server.serve(sockets=[sockets.main])
     finally:
-        for task in [*watching, *beside]:
+        for task in [*watch_tasks, *operator_tasks]:
             task.cancel()
-        await asyncio.gather(*watching, *beside, return_exceptions=True)
+        await asyncio.gather(*watch_tasks, *operator_tasks, return_exceptions=True)
 
 
 @asynccontextmanager
-async def beside(house: Gatehouse, bound: socket.socket) -> AsyncGenerator[None]:
-    """Serve within a process that has work and signals of its own, until the block ends."""
-    server = _Beside(config(house))
+async def serve_in_process(gateway: Gateway, bound: socket.socket) -> AsyncGenerator[None]:
+    """Serve until the block ends, without signal handling: for demos, tests and benchmarks."""
+    server = _SecondaryServer(build_config(gateway))
     task = asyncio.create_task(server.serve(sockets=[bound]))
     try:
         yield
     finally:
-        await house.drain()
+        await gateway.drain()
         server.should_exit = True
         await task
 
 
 class GracefulServer(uvicorn.Server):
-    """Leaves in steps: readiness fails, then nobody new is let in, then what is under way gets its time."""
+    """Shuts down in steps: fail readiness, stop accepting, then let running calls finish."""
 
-    def __init__(self, house: Gatehouse, served: uvicorn.Config) -> None:
-        super().__init__(served)
-        self._house = house
+    def __init__(self, gateway: Gateway, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._gateway = gateway
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         with super().capture_signals():
             yield
-            # uvicorn would send itself the signal again, and so end the process before the house is closed.
+            # uvicorn would raise the signal again and end the process before the gateway is closed.
             self._captured_signals.clear()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._house.leave()
+        self._gateway.start_draining()
         protocol = self.config.http_protocol_class
         if issubclass(protocol, HttpProtocol):
             protocol.closing = True
         for connection in self.server_state.connections:
             if isinstance(connection, HttpProtocol):
-                connection.leaving()
-        if self._house.settings.server.drain_grace and signal.SIGINT not in self._captured_signals:
-            # Balancers need a moment to notice; whoever pressed Ctrl-C does not.
-            await asyncio.sleep(self._house.settings.server.drain_grace)
-        await self._house.drain()
+                connection.disable_keep_alive()
+        if self._gateway.settings.server.drain_grace and signal.SIGINT not in self._captured_signals:
+            # Load balancers need time to notice; a user who pressed Ctrl-C does not.
+            await asyncio.sleep(self._gateway.settings.server.drain_grace)
+        await self._gateway.drain()
         await super().shutdown(sockets)
 
 
-async def _serve_operators(house: Gatehouse, bound: socket.socket | None) -> list[asyncio.Task[None]]:
-    """Health, and what else is for operators, on a port of its own where one is set."""
+async def _serve_operators(gateway: Gateway, bound: socket.socket | None) -> list[asyncio.Task[None]]:
+    """Serve health, metrics, API and console on `ops_port`, if set."""
     if bound is None:
         return []
-    served = uvicorn.Config(house.ops, lifespan="off", access_log=False, log_config=None)
-    return [asyncio.create_task(_Beside(served).serve(sockets=[bound]))]
+    served = uvicorn.Config(gateway.operator_app, lifespan="off", access_log=False, log_config=None)
+    return [asyncio.create_task(_SecondaryServer(served).serve(sockets=[bound]))]
 
 
-class _Beside(uvicorn.Server):
-    """A second server of the process: the first one minds the signals."""
+class _SecondaryServer(uvicorn.Server):
+    """A further server of the process; it leaves signals alone."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
 
 
-def _calm_collector() -> None:
-    """What was loaded at the start lives for ever; looking through it again and again is a tenth of a call's cost."""
+def _tune_garbage_collector() -> None:
+    """Exempt the objects created at start from garbage collection: scanning them costs 10 % of a call."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
 
 
-def config(house: Gatehouse) -> uvicorn.Config:
-    server = house.settings.server
+def build_config(gateway: Gateway) -> uvicorn.Config:
+    server = gateway.settings.server
     limits = EdgeLimits(
         header_timeout=server.header_timeout,
         body_timeout=server.body_timeout,
@@ -156,9 +159,10 @@ def config(house: Gatehouse) -> uvicorn.Config:
         max_connections=server.max_connections,
         max_connections_per_address=server.max_connections_per_ip,
     )
+    registry = ConnectionRegistry(exempt=partial(is_in_networks, server.trusted_proxies))
     return uvicorn.Config(
-        house.asgi,
-        http=protocol_class(limits, ConnectionRegistry(exempt=partial(within, server.trusted_proxies)), house.lane),
+        gateway.asgi,
+        http=protocol_class(limits, registry, gateway.fast_path),
         ws="websockets-sansio",
         ws_max_size=BRIDGE_BYTES,
         lifespan="off",
@@ -170,18 +174,18 @@ def config(house: Gatehouse) -> uvicorn.Config:
     )
 
 
-async def _watch(source: Path, changed: asyncio.Event) -> None:
-    """A stat each second: works on any file system, a mounted ConfigMap included."""
-    seen = _stamp(source)
+async def _watch_file(source: Path, changed: asyncio.Event) -> None:
+    """Poll the file once a second, which works on every file system, including a mounted ConfigMap."""
+    state = _file_state(source)
     while True:
         await asyncio.sleep(WATCH_SECONDS)
-        now = _stamp(source)
-        if now != seen:
-            seen = now
+        now = _file_state(source)
+        if now != state:
+            state = now
             changed.set()
 
 
-def _stamp(source: Path) -> tuple[int, int] | None:
+def _file_state(source: Path) -> tuple[int, int] | None:
     try:
         stat = source.stat()
     except OSError:
@@ -189,7 +193,7 @@ def _stamp(source: Path) -> tuple[int, int] | None:
     return stat.st_mtime_ns, stat.st_ino
 
 
-async def _apply_changes(house: Gatehouse, changed: asyncio.Event, reload: Callable[[], Settings]) -> None:
+async def _apply_new_settings(gateway: Gateway, changed: asyncio.Event, reload: Callable[[], Settings]) -> None:
     while True:
         await changed.wait()
         changed.clear()
@@ -197,11 +201,12 @@ async def _apply_changes(house: Gatehouse, changed: asyncio.Event, reload: Calla
             settings = reload()
         except SettingsError as exc:
             for line in exc.lines:
-                log.error("the new settings are not used: %s", line)
+                log.error("settings: reload rejected, the current settings stay in effect: %s", line)
             continue
         try:
-            await house.apply(settings)
+            await gateway.apply(settings)
         except LoadError as exc:
-            log.error("the new settings are not used: %s", settings.placed(exc.at, str(exc)))
+            message = settings.with_origin(exc.setting_path, str(exc))
+            log.error("settings: reload rejected, the current settings stay in effect: %s", message)
         else:
-            log.info("the new settings are in use")
+            log.info("settings: reloaded")

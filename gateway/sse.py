@@ -1,23 +1,23 @@
-"""Server-sent events as bytes: frames for the north door, an incremental parser for the south one."""
+"""Server-sent events: encodes events for clients, and parses the event streams of upstream servers incrementally."""
 
 import re
 from dataclasses import dataclass
 from typing import Final
 
-COMMENT: Final = b": keep-alive\n\n"
+KEEP_ALIVE_COMMENT: Final = b": keep-alive\n\n"
 
-DEFAULT_LIMIT: Final = 8 * 1024 * 1024
+DEFAULT_MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
 
 
 def event(data: bytes, id: str | None = None, retry: int | None = None, name: str = "message") -> bytes:
-    """One event. Line ends inside `data` become data lines of their own, which a JSON reader takes for blanks."""
+    """Encode one event. Line breaks in `data` become separate data lines, which JSON parsers read as white space."""
     if b"\n" in data or b"\r" in data:
-        data = b"\ndata: ".join(_LINE_END.split(data))
+        data = b"\ndata: ".join(_LINE_BREAK.split(data))
     return b"%sevent: %s\ndata: %s\n\n" % (_reconnection(id, retry), _line(name), data)
 
 
-def priming(id: str, retry: int | None = None) -> bytes:
-    """An event without data: gives the client an id to resume from before there is anything to say."""
+def priming_event(id: str, retry: int | None = None) -> bytes:
+    """Encode an event without data, which gives the client an id to resume from before the first message."""
     return b"%sdata: \n\n" % _reconnection(id, retry)
 
 
@@ -33,7 +33,7 @@ def _line(value: str) -> bytes:
 
 
 class EventTooLarge(Exception):
-    """An event outgrew the limit; the stream cannot be read any further."""
+    """An event exceeds the size limit; the stream cannot be parsed further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,60 +41,60 @@ class SseEvent:
     """One event of a stream."""
 
     data: bytes
-    """As it came: whether it is UTF-8 is for the JSON reader to say."""
+    """The raw bytes, not checked for UTF-8."""
     name: str = "message"
     id: str = ""
-    """The last id the stream gave, with this event or before it; empty when none."""
+    """The last event id that the stream sent, with this event or before it; empty if none."""
 
 
 class SseParser:
-    """Bytes in, events out, in time linear in the bytes however they are cut. Never gives out an unfinished event."""
+    """Incremental parser: takes chunks of any size, returns complete events; linear in the number of bytes."""
 
-    def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
+    def __init__(self, limit: int = DEFAULT_MAX_EVENT_BYTES) -> None:
         self.last_id = ""
         self.retry: int | None = None
-        """Milliseconds to wait before reconnecting, as the server last asked."""
+        """The reconnection delay in milliseconds that the server last sent."""
         self._limit = limit
         self._line = bytearray()
         self._after_cr = False
         self._at_start = True
-        self._begin()
+        self._reset()
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
-        """The events that `chunk` completes. Raises `Oversize` when one is longer than the limit."""
+        """Return the events that `chunk` completes. Raises `EventTooLarge` if one exceeds the limit."""
         if self._after_cr and chunk:
             self._after_cr = False
             chunk = chunk.removeprefix(b"\n")
         if not chunk:
             return []
         self._after_cr = chunk.endswith(b"\r")
-        *ended, rest = _LINE_END.split(chunk)
+        *ended, rest = _LINE_BREAK.split(chunk)
         events: list[SseEvent] = []
         for part in ended:
-            self._grow(part)
+            self._append_to_line(part)
             line = bytes(self._line)
             self._line.clear()
-            self._take(line, events)
-        self._grow(rest)
+            self._process_line(line, events)
+        self._append_to_line(rest)
         return events
 
-    def _grow(self, part: bytes) -> None:
+    def _append_to_line(self, part: bytes) -> None:
         self._line += part
         if self._size + len(self._line) > self._limit:
             raise EventTooLarge(f"An event is longer than {self._limit} bytes.")
 
-    def _take(self, line: bytes, events: list[SseEvent]) -> None:
+    def _process_line(self, line: bytes, events: list[SseEvent]) -> None:
         if self._at_start:
             self._at_start = False
             line = line.removeprefix(b"\xef\xbb\xbf")
         if line:
-            self._field(line)
+            self._process_field(line)
             return
         if self._data:
             events.append(SseEvent(b"\n".join(self._data), self._name or "message", self.last_id))
-        self._begin()
+        self._reset()
 
-    def _field(self, line: bytes) -> None:
+    def _process_field(self, line: bytes) -> None:
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         match name:
@@ -105,16 +105,16 @@ class SseParser:
                 self._name = value.decode(errors="replace")
             case b"id" if b"\0" not in value:
                 self.last_id = value.decode(errors="replace")
-            # A number of more digits asks for a wait of years: no server means it.
+            # Longer numbers would mean a delay of weeks or more: ignored.
             case b"retry" if value.isdigit() and len(value) <= 9:
                 self.retry = int(value)
             case _:
                 pass
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._data: list[bytes] = []
         self._name = ""
         self._size = 0
 
 
-_LINE_END: Final = re.compile(rb"\r\n|\r|\n")
+_LINE_BREAK: Final = re.compile(rb"\r\n|\r|\n")

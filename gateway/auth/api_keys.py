@@ -1,8 +1,7 @@
-"""How a key is written: `gth_<id>_<secret>_<check>`.
+"""API keys: their format, creation, verification and revocation.
 
-The check lets a typo be seen, and a leaked key be found, without asking anybody.
-
-API keys: shown once, stored as a keyed digest of the secret.
+A key has the form `gth_<id>_<secret>_<checksum>`. It is shown once; the database stores a keyed digest of the secret.
+The checksum detects typos and identifies leaked keys without a database lookup. Used by `Credentials` and by the CLI.
 """
 
 import asyncio
@@ -23,19 +22,16 @@ from sqlalchemy import Row, bindparam, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.contract import Caller
-from gateway.contract.caller import EVERYDAY
+from gateway.contract.caller import DEFAULT_SCOPES
 from gateway.errors import Fault, Kind
 from gateway.state.database import BatchRead, Database
-from gateway.state.private_files import checked
+from gateway.state.private_files import validate_name
 
 _ID_CHARACTERS: Final = string.ascii_lowercase + string.digits
-
-_CHECK_CHARACTERS: Final = string.digits + string.ascii_letters
-
+_CHECKSUM_CHARACTERS: Final = string.digits + string.ascii_letters
 _ID_LENGTH: Final = 12
-
-_CHECK_LENGTH: Final = 6
-# By length, not by separator: base64url has underscores of its own.
+_CHECKSUM_LENGTH: Final = 6
+# Matched by length, not by separator: base64url contains underscores.
 _KEY: Final = re.compile(r"gth_([a-z0-9]{12})_([A-Za-z0-9_-]{43})_([A-Za-z0-9]{6})", re.ASCII)
 
 
@@ -47,45 +43,39 @@ def new_secret() -> str:
     return secrets.token_urlsafe(32)
 
 
-def spell(keyid: str, secret: str) -> str:
+def format_key(keyid: str, secret: str) -> str:
     stem = f"gth_{keyid}_{secret}"
-    return f"{stem}_{_check(stem)}"
+    return f"{stem}_{_checksum(stem)}"
 
 
-def parse(key: str) -> tuple[str, str] | None:
-    """The id and the secret; None when it is no key, or one with a typo."""
+def parse_key(key: str) -> tuple[str, str] | None:
+    """Return the id and the secret; None if the text is not a key or its checksum is wrong."""
     match = _KEY.fullmatch(key)
     if match is None:
         return None
     keyid, secret, check = match.groups()
-    return (keyid, secret) if check == _check(f"gth_{keyid}_{secret}") else None
+    return (keyid, secret) if check == _checksum(f"gth_{keyid}_{secret}") else None
 
 
-def _check(stem: str) -> str:
+def _checksum(stem: str) -> str:
     """CRC-32 in base 62, most significant digit first."""
     rest, check = zlib.crc32(stem.encode("ascii")), ""
-    for _ in range(_CHECK_LENGTH):
-        rest, digit = divmod(rest, len(_CHECK_CHARACTERS))
-        check = _CHECK_CHARACTERS[digit] + check
+    for _ in range(_CHECKSUM_LENGTH):
+        rest, digit = divmod(rest, len(_CHECKSUM_CHARACTERS))
+        check = _CHECKSUM_CHARACTERS[digit] + check
     return check
 
 
-DEFAULT_SCOPES: Final = EVERYDAY
-
-_WORDS: Final = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
-
+_TEXT: Final = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
 _SCOPE: Final = re.compile(r"[!#-\[\]-~]{1,128}", re.ASCII)
-
-_NOTE_EVERY: Final = 60.0
-
-_NOTED_KEYS: Final = 10_000
-
+_FLUSH_SECONDS: Final = 60.0
+_MAX_PENDING_USES: Final = 10_000
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKeyInfo:
-    """Everything about a key but its secret."""
+    """Metadata of a key, without its secret."""
 
     id: str
     tenant: str
@@ -98,24 +88,24 @@ class ApiKeyInfo:
     expires: float | None
     revoked: float | None
     last_used: float | None
-    """To the minute."""
+    """Updated at most once a minute."""
 
 
 _Infos = list[ApiKeyInfo]
 
 
 class ApiKeys:
-    """The keys of all tenants. `verify` reads the database each time, so a revoked key is refused at once."""
+    """API keys of all tenants. `verify` reads the database on every call, so a revoked key is rejected at once."""
 
     def __init__(self, database: Database, pepper: bytes, *, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._pepper = pepper
         self._clock = clock
-        self._rows = BatchRead(self._find)
-        self._nobody = self._digest(new_secret())
-        self._notes: dict[str, float] = {}
-        self._noting: asyncio.Task[None] | None = None
-        self._next_note = time.monotonic()
+        self._rows = BatchRead(self._read_rows)
+        self._dummy_digest = self._digest(new_secret())
+        self._pending_uses: dict[str, float] = {}
+        self._flush_task: asyncio.Task[None] | None = None
+        self._next_flush = time.monotonic()
 
     async def create(
         self,
@@ -127,11 +117,11 @@ class ApiKeys:
         expires: float | None = None,
         label: str = "",
     ) -> tuple[str, ApiKeyInfo]:
-        """A new key's text, which is nowhere kept, and what is. Raises `Fault(INVALID_INPUT)`."""
+        """Create a key; return its text, which is not stored, and its metadata. Raises `Fault(INVALID_INPUT)`."""
         now = self._clock()
         info = ApiKeyInfo(
             id=new_id(),
-            tenant=checked(tenant, "tenant"),
+            tenant=validate_name(tenant, "tenant"),
             subject=subject,
             kind=kind,
             scopes=frozenset(scopes),
@@ -142,16 +132,16 @@ class ApiKeys:
             revoked=None,
             last_used=None,
         )
-        _check_words(info)
+        _validate(info)
         if expires is not None and not expires > now:
-            raise Fault(Kind.INVALID_INPUT, "A key's expiry must lie in the future.")
+            raise Fault(Kind.INVALID_INPUT, "The expiry of a key must be in the future.")
         secret = new_secret()
         async with self._database.transaction() as connection:
             await connection.execute(_INSERT, _as_row(info, self._digest(secret)))
-        return spell(info.id, secret), info
+        return format_key(info.id, secret), info
 
     async def list(self, tenant: str | None = None) -> _Infos:
-        """All keys, of one tenant if it is named: revoked and expired ones too."""
+        """List the keys of one tenant, or of all tenants. Includes revoked and expired keys."""
         async with self._database.reading() as connection:
             if tenant is None:
                 rows = await connection.execute(_LIST_ALL)
@@ -160,33 +150,36 @@ class ApiKeys:
         return [_from_row(row) for row in rows]
 
     async def revoke(self, keyid: str) -> bool:
-        """False when there is no such key or it was revoked before."""
+        """Revoke a key; return False if it does not exist or is already revoked."""
         async with self._database.transaction() as connection:
             result = await connection.execute(_REVOKE, {"id": keyid, "now": self._clock()})
         return result.rowcount > 0
 
     async def verify(self, key: str) -> Caller | None:
-        """Whose key it is; None when it is not a key, unknown, revoked or expired. Raises only `Fault(UNAVAILABLE)`."""
-        parts = parse(key)
+        """Return the owner of a key; None if it is malformed, unknown, revoked or expired.
+
+        Raises only `Fault(UNAVAILABLE)`.
+        """
+        parts = parse_key(key)
         if parts is None:
             return None
         keyid, secret = parts
         row = await self._rows.get(keyid)
-        # An unknown id takes the same work as a wrong secret, so that time does not tell which ids exist.
-        known = self._nobody if row is None else row.digest
+        # An unknown id takes the same work as a wrong secret, so that response times do not reveal existing ids.
+        known = self._dummy_digest if row is None else row.digest
         if not hmac.compare_digest(self._digest(secret), known) or row is None:
             return None
         info = _from_row(row)
         now = self._clock()
         if info.revoked is not None or (info.expires is not None and info.expires <= now):
             return None
-        self._note(keyid, now)
+        self._record_use(keyid, now)
         return Caller(
             info.tenant, info.subject, info.kind, info.groups, info.scopes, credential=info.id, expires=info.expires
         )
 
-    async def good(self, keyid: str) -> bool:
-        """Whether the key of that id could still be used."""
+    async def is_active(self, keyid: str) -> bool:
+        """Return whether the key with this id exists and is neither revoked nor expired."""
         row = await self._rows.get(keyid)
         if row is None:
             return False
@@ -194,7 +187,7 @@ class ApiKeys:
         return info.revoked is None and (info.expires is None or info.expires > self._clock())
 
     async def on_revoke(self, listener: Callable[[], None]) -> None:
-        """Call `listener` within a second of any revocation, in whichever process: for caches of verified keys."""
+        """Call `listener` within a second of a revocation in any process. Caches of verified keys use it."""
         before: int | None = None
 
         async def load() -> None:
@@ -208,51 +201,51 @@ class ApiKeys:
         await self._database.follow(load)
 
     async def close(self) -> None:
-        """Write down the last uses not yet noted."""
-        if self._noting is not None:
-            self._noting.cancel()
-            await asyncio.gather(self._noting, return_exceptions=True)
-        await self._write_notes()
+        """Write the pending last-used times and stop."""
+        if self._flush_task is not None:
+            self._flush_task.cancel()
+            await asyncio.gather(self._flush_task, return_exceptions=True)
+        await self._flush_uses()
 
-    async def _find(self, ids: Sequence[str]) -> dict[str, Row[Any]]:
+    async def _read_rows(self, ids: Sequence[str]) -> dict[str, Row[Any]]:
         async with self._database.reading() as connection:
             return {row.id: row for row in await connection.execute(_FIND, {"ids": ids})}
 
     def _digest(self, secret: str) -> str:
         return hmac.new(self._pepper, secret.encode("ascii"), hashlib.sha256).hexdigest()
 
-    def _note(self, keyid: str, now: float) -> None:
-        if len(self._notes) < _NOTED_KEYS:
-            self._notes[keyid] = now
-        if self._noting is None or self._noting.done():
-            self._noting = asyncio.create_task(self._keep_noting())
+    def _record_use(self, keyid: str, now: float) -> None:
+        if len(self._pending_uses) < _MAX_PENDING_USES:
+            self._pending_uses[keyid] = now
+        if self._flush_task is None or self._flush_task.done():
+            self._flush_task = asyncio.create_task(self._flush_later())
 
-    async def _keep_noting(self) -> None:
-        # All keys' uses are written together, once a minute: every commit makes others look for changes.
-        await asyncio.sleep(max(0.0, self._next_note - time.monotonic()))
-        self._next_note = time.monotonic() + _NOTE_EVERY
+    async def _flush_later(self) -> None:
+        # One write a minute for all keys: every commit makes the other processes check for changes.
+        await asyncio.sleep(max(0.0, self._next_flush - time.monotonic()))
+        self._next_flush = time.monotonic() + _FLUSH_SECONDS
         try:
-            await self._write_notes()
+            await self._flush_uses()
         except (Fault, SQLAlchemyError):
-            _log.warning("when keys were last used could not be noted", exc_info=True)
+            _log.warning("api keys: writing last-used times failed; they are lost", exc_info=True)
 
-    async def _write_notes(self) -> None:
-        if not self._notes:
+    async def _flush_uses(self) -> None:
+        if not self._pending_uses:
             return
-        notes, self._notes = self._notes, {}
+        notes, self._pending_uses = self._pending_uses, {}
         async with self._database.transaction() as connection:
-            await connection.execute(_USED, [{"id": keyid, "at": at} for keyid, at in notes.items()])
+            await connection.execute(_UPDATE_LAST_USED, [{"id": keyid, "at": at} for keyid, at in notes.items()])
 
 
-def _check_words(info: ApiKeyInfo) -> None:
+def _validate(info: ApiKeyInfo) -> None:
     if info.kind not in ("user", "service"):
-        raise Fault(Kind.INVALID_INPUT, "A key is a user's or a service's.")
-    if not all(_WORDS.fullmatch(word) for word in (info.subject, *info.groups)):
-        raise Fault(Kind.INVALID_INPUT, "A subject or group is 1 to 256 characters without control characters.")
+        raise Fault(Kind.INVALID_INPUT, "The kind of a key must be 'user' or 'service'.")
+    if not all(_TEXT.fullmatch(name) for name in (info.subject, *info.groups)):
+        raise Fault(Kind.INVALID_INPUT, "A subject or group must be 1 to 256 characters without control characters.")
     if not all(_SCOPE.fullmatch(scope) for scope in info.scopes):
-        raise Fault(Kind.INVALID_INPUT, "A scope is printable ASCII without spaces, quotes and backslashes.")
-    if info.label and not _WORDS.fullmatch(info.label):
-        raise Fault(Kind.INVALID_INPUT, "A label is at most 256 characters without control characters.")
+        raise Fault(Kind.INVALID_INPUT, "A scope must be printable ASCII without spaces, quotes and backslashes.")
+    if info.label and not _TEXT.fullmatch(info.label):
+        raise Fault(Kind.INVALID_INPUT, "A label must be at most 256 characters without control characters.")
 
 
 def _as_row(info: ApiKeyInfo, digest: str) -> dict[str, Any]:
@@ -292,13 +285,8 @@ _INSERT = text(
 )
 
 _FIND = text("SELECT * FROM api_keys WHERE id IN :ids").bindparams(bindparam("ids", expanding=True))
-
 _LIST_ALL = text("SELECT * FROM api_keys ORDER BY tenant, created_at, id")
-
 _LIST = text("SELECT * FROM api_keys WHERE tenant = :tenant ORDER BY created_at, id")
-
 _REVOKE = text("UPDATE api_keys SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL")
-
 _COUNT_REVOKED = text("SELECT count(revoked_at) FROM api_keys")
-
-_USED = text("UPDATE api_keys SET last_used_at = :at WHERE id = :id")
+_UPDATE_LAST_USED = text("UPDATE api_keys SET last_used_at = :at WHERE id = :id")

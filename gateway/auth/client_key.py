@@ -1,4 +1,7 @@
-"""The other side of `private_key_jwt` (RFC 7523): the gateway proves with a key of its own who it is elsewhere."""
+"""The gateway as a `private_key_jwt` client (RFC 7523) of other authorization servers.
+
+Used by backends with `oauth.client_key`.
+"""
 
 import json
 import secrets
@@ -15,16 +18,16 @@ _CURVE: Final = "P-256"
 
 
 class ClientKey:
-    """Makes assertions, each good once and for a minute. `repr` shows no key."""
+    """Signs client assertions with a unique id and a lifetime of one minute. `repr` does not show the key."""
 
     def __init__(self, client_id: str, key: str, *, clock: Callable[[], float] = time.time) -> None:
-        """`key` is private: PEM, or a JWK, whose `kid` is sent along. Raises `ValueError` for any other."""
+        """`key` is a private key as PEM or JWK; the `kid` of a JWK goes into the header. Raises `ValueError`."""
         self._client_id = client_id
-        self._key = _imported(key)
+        self._key = _import_key(key)
         self._algorithm = "RS256" if isinstance(self._key, RSAKey) else "ES256"
         self._clock = clock
 
-    def assertion(self, audience: str) -> str:
+    def sign_assertion(self, audience: str) -> str:
         now = int(self._clock())
         claims: dict[str, Any] = {
             "iss": self._client_id,
@@ -38,11 +41,11 @@ class ClientKey:
         return jwt.encode(header, claims, self._key, algorithms=[self._algorithm])
 
 
-def _imported(text: str) -> ECKey | RSAKey:
+def _import_key(text: str) -> ECKey | RSAKey:
     for kind in (ECKey, RSAKey):
         try:
-            given: Any = json.loads(text) if text.lstrip().startswith("{") else text
-            key = kind.import_key(given)
+            material: Any = json.loads(text) if text.lstrip().startswith("{") else text
+            key = kind.import_key(material)
         except (JoseError, ValueError, TypeError, KeyError):
             continue
         if not key.is_private or (isinstance(key, ECKey) and key.curve_name != _CURVE):

@@ -1,8 +1,8 @@
-"""One answer to who a credential speaks for, whichever kind it is."""
+"""Verification of any bearer credential: API key or access token. Used by the edge's `BearerAuthenticator`."""
 
 from collections.abc import Awaitable, Callable
 
-from gateway.auth.api_keys import ApiKeys, parse
+from gateway.auth.api_keys import ApiKeys, parse_key
 from gateway.auth.revocations import Revocations
 from gateway.auth.tokens import AccessTokens
 from gateway.contract import Caller
@@ -11,42 +11,51 @@ _PREFIX = "gth_"
 
 
 class Credentials:
-    """API keys beside tokens, under the same scopes. `user` says whether a user still exists, where we would know."""
+    """Verifies API keys and access tokens.
+
+    `user_exists` takes tenant and subject; it is None when the users are managed by an external issuer.
+    """
 
     def __init__(
         self,
         keys: ApiKeys,
         tokens: AccessTokens | None,
         revocations: Revocations,
-        user: Callable[[str, str], Awaitable[bool]] | None = None,
+        user_exists: Callable[[str, str], Awaitable[bool]] | None = None,
     ) -> None:
         self._keys = keys
         self._tokens = tokens
         self._revocations = revocations
-        self._user = user
+        self._user_exists = user_exists
 
     async def verify(self, text: str) -> Caller | None:
-        """Raises `Fault`, as `Keys.verify` and `Tokens.verify` do."""
+        """Return the caller; None if invalid. Raises `Fault` like `ApiKeys.verify` and `AccessTokens.verify`."""
         if text.startswith(_PREFIX) or self._tokens is None:
             return await self._keys.verify(text)
         return await self._tokens.verify(text)
 
-    async def good(self, caller: Caller) -> bool:
-        """Whether work begun with the credential may go on. A token's own end is not the end of what it began:
-        what it rests on must still stand."""
+    async def is_active(self, caller: Caller) -> bool:
+        """Return whether work started with the credential may continue.
+
+        An expired token may continue; a revoked token, an inactive key or a removed user may not.
+        """
         if not caller.token:
-            return await self._keys.good(caller.credential)
-        if self._revocations.holds(caller):
+            return await self._keys.is_active(caller.credential)
+        if self._revocations.is_revoked(caller):
             return False
-        return caller.kind == "service" or self._user is None or await self._user(caller.tenant, caller.subject)
+        return (
+            caller.kind == "service"
+            or self._user_exists is None
+            or await self._user_exists(caller.tenant, caller.subject)
+        )
 
     async def on_revoke(self, listener: Callable[[], None]) -> None:
-        """Call `listener` within a second of any revocation, in whichever process."""
+        """Call `listener` within a second of a revocation in any process."""
         await self._keys.on_revoke(listener)
         self._revocations.on_change(listener)
 
 
 def key_id(text: str) -> str | None:
-    """The id of what is written like a key, for counting guesses at one key."""
-    parts = parse(text)
+    """Return the id part of an API key, to count failed attempts per key; None if the text is not a key."""
+    parts = parse_key(text)
     return parts[0] if parts else None

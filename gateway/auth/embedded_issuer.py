@@ -1,4 +1,4 @@
-"""The gateway as an issuer of its own: what its access tokens say, and who they speak of."""
+"""The embedded token issuer: mints the gateway's own access tokens and maps their claims to a `Caller`."""
 
 import secrets
 import time
@@ -8,13 +8,13 @@ from typing import Any, Literal, cast
 
 from gateway.auth.jwt import InvalidToken
 from gateway.auth.signing_keys import ALGORITHM, TYPE, SigningKeys
-from gateway.auth.tokens import ProtectedResources, moment, scopes_of, word
+from gateway.auth.tokens import ProtectedResources, parse_scopes, text_claim, time_claim
 from gateway.contract import Caller, Json
 
 
 @dataclass(frozen=True, slots=True)
 class OAuthGrant:
-    """What somebody granted to a client: what every token of one family has in common."""
+    """Access that a user or service granted to a client. All tokens of one family share it."""
 
     tenant: str
     subject: str
@@ -23,44 +23,44 @@ class OAuthGrant:
     scopes: frozenset[str]
     client: str
     resource: str
-    """The address it is for."""
+    """URL of the protected resource; the audience of the tokens."""
     family: str
 
 
 class EmbeddedIssuer:
-    """`gateway.auth.tokens.Issuer` for our own tokens, which it also makes."""
+    """`gateway.auth.tokens.TokenIssuer` of the gateway itself; it also mints the tokens."""
 
     def __init__(
         self,
         name: str,
         resources: ProtectedResources,
         signing: SigningKeys,
-        lasts: int,
+        token_ttl: int,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
         self.algorithms = frozenset((ALGORITHM,))
         self.types = frozenset((TYPE,))
-        self.lasts = lasts
+        self.token_ttl = token_ttl
         self.key = signing.key
         self._resources = resources
         self._signing = signing
         self._clock = clock
 
     def mint(self, grant: OAuthGrant) -> str:
-        made = self._clock()
-        now = int(made)
+        issued = self._clock()
+        now = int(issued)
         return self._signing.sign(
             {
                 "iss": self.name,
                 "sub": grant.subject,
                 "aud": grant.resource,
-                "exp": now + self.lasts,
+                "exp": now + self.token_ttl,
                 "nbf": now,
                 "iat": now,
-                # To the moment, so that what was made in the very second of a revocation is on the right side of it.
-                "made": made,
+                # With fractions of a second, to order a token and a revocation within the same second.
+                "made": issued,
                 "jti": secrets.token_urlsafe(16),
                 "client_id": grant.client,
                 "scope": " ".join(sorted(grant.scopes)),
@@ -72,7 +72,7 @@ class EmbeddedIssuer:
         )
 
     def resource(self, audiences: frozenset[str]) -> str | None:
-        return self._resources.widest(audiences)
+        return self._resources.widest_endpoint(audiences)
 
     def caller(self, claims: Json, resource: str) -> Caller:
         kind: Any = claims.get("kind")
@@ -81,17 +81,17 @@ class EmbeddedIssuer:
         if kind not in ("user", "service") or not isinstance(scope, str) or not isinstance(groups, list):
             raise InvalidToken
         return Caller(
-            tenant=word(claims, "tenant"),
-            subject=word(claims, "sub"),
+            tenant=text_claim(claims, "tenant"),
+            subject=text_claim(claims, "sub"),
             kind=kind,
             groups=frozenset(map(str, cast("Iterable[Any]", groups))),
-            scopes=scopes_of(scope),
-            credential=word(claims, "family"),
-            expires=moment(claims, "exp"),
+            scopes=parse_scopes(scope),
+            credential=text_claim(claims, "family"),
+            expires=time_claim(claims, "exp"),
             resource=resource,
-            client=word(claims, "client_id"),
-            token=word(claims, "jti"),
-            issued=moment(claims, "made", moment(claims, "iat", 0.0)),
+            client=text_claim(claims, "client_id"),
+            token=text_claim(claims, "jti"),
+            issued=time_claim(claims, "made", time_claim(claims, "iat", 0.0)),
         )
 
 

@@ -1,4 +1,4 @@
-"""Tokens of an identity provider: which are for us, and who their claims speak of."""
+"""Tokens of an external identity provider: checks their audience and maps their claims to a `Caller`."""
 
 import hashlib
 from collections.abc import Mapping
@@ -7,66 +7,66 @@ from typing import Any, Final, cast
 
 from gateway.auth.jwks import IssuerKeys
 from gateway.auth.jwt import InvalidToken, Key
-from gateway.auth.tokens import ProtectedResources, moment, scopes_of, word
+from gateway.auth.tokens import ProtectedResources, parse_scopes, text_claim, time_claim
 from gateway.contract import Caller, Json
 
-_NOT_ACCESS: Final = frozenset({"id", "refresh", "offline", "logout"})
-"""What Keycloak writes into a token's own claim `typ` when it is something else."""
+_OTHER_TOKEN_TYPES: Final = frozenset({"id", "refresh", "offline", "logout"})
+"""Values of Keycloak's `typ` claim for tokens that are not access tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimMapping:
-    """Where to find in a token what a `Caller` is made of."""
+    """Configured names of the claims that make up a `Caller`."""
 
     tenant: str | None = None
-    """Everybody's tenant; or else `tenant_claim` and `tenants` say it."""
+    """Tenant of all tokens; if None, `tenant_claim` and `tenants` determine it."""
     tenant_claim: str = ""
     tenants: Mapping[str, str] = field(default_factory=dict[str, str])
     subject_claim: str = "sub"
     groups_claim: str = "groups"
     scopes_claim: str = "scope"
     scope_map: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Scopes or roles of theirs, and the scopes of ours that each stands for."""
+    """Maps a scope or role of the issuer to gateway scopes; unmapped ones stay as they are."""
 
     def caller(self, claims: Json, resource: str) -> Caller:
-        """Raises `BadToken` for claims that name no tenant or nobody."""
+        """Return the caller of verified claims. Raises `InvalidToken` if tenant or subject is missing."""
         client = str(claims.get("client_id") or claims.get("azp") or "")[:256]
-        # An answer about a client's own token may name nobody but the client (RFC 7662).
-        itself = self.subject_claim == "sub" and "sub" not in claims and client
-        subject = client if itself else word(claims, self.subject_claim)
+        # An introspection response for a client's own token may omit `sub` (RFC 7662).
+        client_only = self.subject_claim == "sub" and "sub" not in claims and client
+        subject = client if client_only else text_claim(claims, self.subject_claim)
         token = str(claims.get("jti") or "")[:256] or _digest(claims)
         return Caller(
             tenant=self._tenant(claims),
             subject=subject,
-            # A token that a client got for itself speaks of the client.
+            # The subject of a client-credentials token is the client itself.
             kind="service" if subject == client else "user",
-            groups=frozenset(_texts(_at(claims, self.groups_claim))),
+            groups=frozenset(_strings(_claim(claims, self.groups_claim))),
             scopes=self._scopes(claims),
             credential=str(claims.get("sid") or token)[:256],
-            expires=moment(claims, "exp"),
+            expires=time_claim(claims, "exp"),
             resource=resource,
             client=client,
             token=token,
-            issued=moment(claims, "iat", 0.0),
+            issued=time_claim(claims, "iat", 0.0),
         )
 
     def _tenant(self, claims: Json) -> str:
         if self.tenant is not None:
             return self.tenant
-        found = self.tenants.get(str(_at(claims, self.tenant_claim)))
+        found = self.tenants.get(str(_claim(claims, self.tenant_claim)))
         if found is None:
             raise InvalidToken
         return found
 
     def _scopes(self, claims: Json) -> frozenset[str]:
-        given: Any = _at(claims, self.scopes_claim)
-        theirs = given.split() if isinstance(given, str) else _texts(given)
-        ours = [each for scope in theirs for each in self.scope_map.get(scope, (scope,))]
-        return scopes_of(" ".join(ours))
+        value: Any = _claim(claims, self.scopes_claim)
+        issuer_scopes = value.split() if isinstance(value, str) else _strings(value)
+        scopes = [each for scope in issuer_scopes for each in self.scope_map.get(scope, (scope,))]
+        return parse_scopes(" ".join(scopes))
 
 
 class ExternalIssuer:
-    """`gateway.auth.tokens.Issuer` for one identity provider."""
+    """`gateway.auth.tokens.TokenIssuer` of one identity provider."""
 
     def __init__(
         self,
@@ -91,18 +91,18 @@ class ExternalIssuer:
         return await self._keys.get(kid)
 
     def resource(self, audiences: frozenset[str]) -> str | None:
-        """Our own addresses; and `/mcp` for those that the operator says stand for it."""
-        return "/mcp" if audiences & self._audiences else self._resources.widest(audiences)
+        """Return the endpoint of the audiences; the configured audiences stand for `/mcp`."""
+        return "/mcp" if audiences & self._audiences else self._resources.widest_endpoint(audiences)
 
     def caller(self, claims: Json, resource: str) -> Caller:
-        # An ID token is no access token, also where its header does not tell.
-        if "nonce" in claims or "at_hash" in claims or str(claims.get("typ", "")).lower() in _NOT_ACCESS:
+        # Reject ID and refresh tokens, even if their header does not identify them.
+        if "nonce" in claims or "at_hash" in claims or str(claims.get("typ", "")).lower() in _OTHER_TOKEN_TYPES:
             raise InvalidToken
         return self._claims.caller(claims, resource)
 
 
-def _at(claims: Json, path: str) -> Any:
-    """A claim by name; `a.b` is b inside a, unless a claim has that very name."""
+def _claim(claims: Json, path: str) -> Any:
+    """Return a claim by name. `a.b` is `b` inside `a`, unless a claim is named `a.b`."""
     if path in claims:
         return claims[path]
     found: Any = claims
@@ -111,8 +111,8 @@ def _at(claims: Json, path: str) -> Any:
     return found
 
 
-def _texts(given: Any) -> list[str]:
-    values = cast("list[Any]", given) if isinstance(given, list) else []
+def _strings(value: Any) -> list[str]:
+    values = cast("list[Any]", value) if isinstance(value, list) else []
     return [each for each in values if isinstance(each, str) and 0 < len(each) <= 256][:200]
 
 

@@ -1,4 +1,7 @@
-"""An identity provider's public keys: found by its own discovery document, kept, and kept on when it is away."""
+"""Public keys of an identity provider, found through its discovery document and cached.
+
+Cached keys stay valid for a day while the provider is unreachable. Used by `ExternalIssuer` and by `gatehouse doctor`.
+"""
 
 import asyncio
 import time
@@ -15,16 +18,16 @@ from gateway.contract import Json
 from gateway.errors import Fault, Kind
 
 MAX_BYTES: Final = 64 * 1024
-_FRESH: Final = 600.0
-_REFETCH: Final = 30.0
-"""Seconds between two looks for a key that is not there."""
-_STALE: Final = 86400.0
-_MOST_KEYS: Final = 50
-_SHORTEST_RSA: Final = 2048
+_FRESH_SECONDS: Final = 600.0
+_REFETCH_SECONDS: Final = 30.0
+"""Minimum time between two fetches caused by an unknown key id."""
+_STALE_SECONDS: Final = 86400.0
+_MAX_KEYS: Final = 50
+_MIN_RSA_BITS: Final = 2048
 
 
 class IssuerKeys:
-    """The keys of one issuer, by id. One fetch at a time, whoever waits for it."""
+    """Keys of one issuer, by id. Concurrent lookups share one fetch."""
 
     def __init__(self, http: httpx.AsyncClient, issuer: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._http = http
@@ -32,20 +35,20 @@ class IssuerKeys:
         self._clock = clock
         self._keys: dict[str, Key] = {}
         self._fetched: float | None = None
-        self._looked: float | None = None
+        self._last_attempt: float | None = None
         self._fetching: asyncio.Task[None] | None = None
 
     async def get(self, kid: str | None) -> Key | None:
-        """Raises `Fault(UNAVAILABLE)` when they were never read, or not for a day."""
+        """Return a key; None if unknown. Raises `Fault(UNAVAILABLE)` if the last successful fetch is over a day old."""
         now = self._clock()
         known = self._find(kid)
-        if self._fetched is None or now >= self._fetched + _FRESH or (known is None and self._may_look(now)):
+        if self._fetched is None or now >= self._fetched + _FRESH_SECONDS or (known is None and self._may_refetch(now)):
             await self._refresh()
             known = self._find(kid)
         return known
 
     async def count(self) -> int:
-        """How many can be used. Raises `Fault(UNAVAILABLE)` when they cannot be read."""
+        """Fetch the keys and return how many are usable. Raises `Fault(UNAVAILABLE)`."""
         await self._refresh()
         return len(self._keys)
 
@@ -54,44 +57,46 @@ class IssuerKeys:
             return next(iter(self._keys.values())) if len(self._keys) == 1 else None
         return self._keys.get(kid)
 
-    def _may_look(self, now: float) -> bool:
-        return self._looked is None or now >= self._looked + _REFETCH
+    def _may_refetch(self, now: float) -> bool:
+        return self._last_attempt is None or now >= self._last_attempt + _REFETCH_SECONDS
 
     async def _refresh(self) -> None:
         if self._fetching is None:
-            self._looked = self._clock()
+            self._last_attempt = self._clock()
             self._fetching = asyncio.create_task(self._fetch())
-            self._fetching.add_done_callback(self._over)
+            self._fetching.add_done_callback(self._finish_fetch)
         try:
             await asyncio.shield(self._fetching)
-        except (Fault, httpx.HTTPError, _BadDocument) as exc:
-            stale_until = None if self._fetched is None else self._fetched + _STALE
+        except (Fault, httpx.HTTPError, _InvalidDocument) as exc:
+            stale_until = None if self._fetched is None else self._fetched + _STALE_SECONDS
             if stale_until is None or self._clock() >= stale_until:
-                raise Fault(Kind.UNAVAILABLE, "The identity provider cannot be asked now.", retry_after=5) from exc
-            # Away, but not for long: what it said last still holds, and it is asked again before long.
-            self._fetched = max(self._fetched or 0.0, self._clock() - _FRESH + _REFETCH)
+                raise Fault(
+                    Kind.UNAVAILABLE, "The identity provider is unreachable. Try again later.", retry_after=5
+                ) from exc
+            # Keep the cached keys and retry after `_REFETCH_SECONDS`.
+            self._fetched = max(self._fetched or 0.0, self._clock() - _FRESH_SECONDS + _REFETCH_SECONDS)
 
-    def _over(self, task: asyncio.Task[None]) -> None:
+    def _finish_fetch(self, task: asyncio.Task[None]) -> None:
         self._fetching = None
         if not task.cancelled():
-            task.exception()  # told to whoever waited
+            task.exception()  # marks it as retrieved; the waiting callers raise it
 
     async def _fetch(self) -> None:
         document = await discover(self._http, self._issuer)
-        where: Any = document.get("jwks_uri")
-        if not isinstance(where, str):
-            raise _BadDocument
-        self._keys = _usable(await _json(self._http, where))
+        url: Any = document.get("jwks_uri")
+        if not isinstance(url, str):
+            raise _InvalidDocument
+        self._keys = _usable_keys(await _json(self._http, url))
         self._fetched = self._clock()
 
 
 async def discover(http: httpx.AsyncClient, issuer: str) -> Json:
-    """The issuer's own document; one that names another issuer is none. Raises `_BadDocument`, `Fault`."""
-    last: Exception = _BadDocument()
-    for where in wells(issuer):
+    """Return the discovery document that names this issuer. Raises `_InvalidDocument`, `Fault`, `httpx.HTTPError`."""
+    last: Exception = _InvalidDocument()
+    for url in metadata_urls(issuer):
         try:
-            document = await _json(http, where)
-        except (Fault, httpx.HTTPError, _BadDocument) as exc:
+            document = await _json(http, url)
+        except (Fault, httpx.HTTPError, _InvalidDocument) as exc:
             last = exc
             continue
         if document.get("issuer") == issuer:
@@ -99,8 +104,8 @@ async def discover(http: httpx.AsyncClient, issuer: str) -> Json:
     raise last
 
 
-def wells(issuer: str) -> tuple[str, str]:
-    """Where an issuer's document may lie."""
+def metadata_urls(issuer: str) -> tuple[str, str]:
+    """Return the well-known URLs of an issuer's discovery document."""
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
     return (
@@ -109,50 +114,50 @@ def wells(issuer: str) -> tuple[str, str]:
     )
 
 
-class _BadDocument(Exception):
-    """Not what such a document must be."""
+class _InvalidDocument(Exception):
+    """The document is not valid discovery metadata or not a valid JWK set."""
 
 
 async def _json(http: httpx.AsyncClient, url: str) -> Json:
     answer = await http.get(url, headers={"Accept": "application/json"})
     if answer.status_code != 200:
-        raise _BadDocument
+        raise _InvalidDocument
     try:
         body: Any = answer.json()
     except (ValueError, RecursionError) as exc:
-        raise _BadDocument from exc
+        raise _InvalidDocument from exc
     if not isinstance(body, dict):
-        raise _BadDocument
+        raise _InvalidDocument
     return cast("Json", body)
 
 
-def _usable(document: Json) -> dict[str, Key]:
-    """The signing keys that are strong enough, by id; an id that stands for two keys stands for none."""
-    given: Any = document.get("keys")
-    listed = cast("list[Any]", given) if isinstance(given, list) else []
-    if not listed or len(listed) > _MOST_KEYS:
-        raise _BadDocument
+def _usable_keys(document: Json) -> dict[str, Key]:
+    """Return the signing keys that are strong enough, by id. An ambiguous id is left out."""
+    value: Any = document.get("keys")
+    listed = cast("list[Any]", value) if isinstance(value, list) else []
+    if not listed or len(listed) > _MAX_KEYS:
+        raise _InvalidDocument
     found: dict[str, Key | None] = {}
     for entry in listed:
-        key = _imported(entry)
+        key = _import_key(entry)
         if key is not None:
             kid = str(cast("Json", entry).get("kid", ""))
             found[kid] = None if kid in found else key
     return {kid: key for kid, key in found.items() if key is not None}
 
 
-def _imported(entry: Any) -> Key | None:
+def _import_key(entry: Any) -> Key | None:
     if not isinstance(entry, dict):
         return None
-    said = cast("Json", entry)
-    if said.get("use", "sig") != "sig" or "d" in said:
+    jwk = cast("Json", entry)
+    if jwk.get("use", "sig") != "sig" or "d" in jwk:
         return None
     try:
-        if said.get("kty") == "EC" and said.get("crv") == "P-256":
-            return ECKey.import_key(cast("Any", said))
-        if said.get("kty") == "RSA":
-            key = RSAKey.import_key(cast("Any", said))
-            return key if key.public_key.key_size >= _SHORTEST_RSA else None
+        if jwk.get("kty") == "EC" and jwk.get("crv") == "P-256":
+            return ECKey.import_key(cast("Any", jwk))
+        if jwk.get("kty") == "RSA":
+            key = RSAKey.import_key(cast("Any", jwk))
+            return key if key.public_key.key_size >= _MIN_RSA_BITS else None
     except (JoseError, ValueError, KeyError, TypeError):
         return None
     return None

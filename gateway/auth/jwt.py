@@ -1,4 +1,7 @@
-"""Reading a signed JWT strictly: nothing in its header chooses how it is checked, or where a key comes from."""
+"""Strict parsing and verification of signed JWTs.
+
+The header of a token never selects the verification method or the location of a key.
+"""
 
 import base64
 import binascii
@@ -16,22 +19,22 @@ from gateway.contract import Json
 
 Key = ECKey | RSAKey
 ALGORITHMS: Final = ("ES256", "RS256")
-"""All that is ever accepted; an issuer may be held to fewer."""
+"""All accepted algorithms; an issuer may be restricted to fewer."""
 
-_LONGEST: Final = 16 * 1024
+_MAX_CHARS: Final = 16 * 1024
 _PART: Final = r"[A-Za-z0-9_-]+"
 _COMPACT: Final = re.compile(rf"({_PART})\.({_PART})\.({_PART})", re.ASCII)
 _KEY_TYPES: Final = {"ES256": "EC", "RS256": "RSA"}
-_LONGEST_KID: Final = 256
+_MAX_KID_CHARS: Final = 256
 
 
 class InvalidToken(Exception):
-    """Not a token that anybody here could accept."""
+    """The token is malformed, or no configured issuer accepts it."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedToken:
-    """What a token says of itself: good for finding out who could have signed it, and for nothing else."""
+    """Header and issuer of a token before verification; use them only to select issuer and key."""
 
     text: str
     alg: str
@@ -40,44 +43,44 @@ class UnverifiedToken:
     issuer: str
 
 
-def peek(text: str) -> UnverifiedToken:
-    """Raises `BadToken` for anything but a compact JWS with a plain header and an issuer."""
-    parts = _COMPACT.fullmatch(text) if len(text) <= _LONGEST else None
+def parse_unverified(text: str) -> UnverifiedToken:
+    """Parse a compact JWS with an issuer, without verification. Raises `InvalidToken`."""
+    parts = _COMPACT.fullmatch(text) if len(text) <= _MAX_CHARS else None
     if parts is None:
         raise InvalidToken
-    header, claims = _object(parts[1]), _object(parts[2])
+    header, claims = _decode_part(parts[1]), _decode_part(parts[2])
     alg, kid, typ, issuer = header.get("alg"), header.get("kid"), header.get("typ", ""), claims.get("iss")
-    # Extensions that must be understood are not; an unencoded payload (b64) is one of them.
+    # Critical extensions, such as an unencoded payload (b64), are not supported.
     if "crit" in header or "b64" in header or alg not in ALGORITHMS:
         raise InvalidToken
-    if not (kid is None or (isinstance(kid, str) and len(kid) <= _LONGEST_KID)):
+    if not (kid is None or (isinstance(kid, str) and len(kid) <= _MAX_KID_CHARS)):
         raise InvalidToken
     if not isinstance(typ, str) or not isinstance(issuer, str):
         raise InvalidToken
     return UnverifiedToken(text, alg, kid, typ.lower().removeprefix("application/"), issuer)
 
 
-def verified(token: UnverifiedToken, key: Key, algorithms: Iterable[str]) -> Json:
-    """The claims, signed by that key with the algorithm the header names. Raises `BadToken`."""
+def verify_signature(token: UnverifiedToken, key: Key, algorithms: Iterable[str]) -> Json:
+    """Return the claims if the key signed them with one of the algorithms. Raises `InvalidToken`."""
     if token.alg not in algorithms or _KEY_TYPES[token.alg] != key.key_type:
         raise InvalidToken
     try:
         found = jws.deserialize_compact(token.text, key, algorithms=[token.alg])
     except (JoseError, ValueError, TypeError) as exc:
         raise InvalidToken from exc
-    return _decoded(found.payload)
+    return _parse_object(found.payload)
 
 
-def _object(part: str) -> Json:
+def _decode_part(part: str) -> Json:
     try:
-        return _decoded(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+        return _parse_object(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
     except (binascii.Error, ValueError) as exc:
         raise InvalidToken from exc
 
 
-def _decoded(raw: bytes) -> Json:
+def _parse_object(raw: bytes) -> Json:
     try:
-        value: Any = json.loads(raw, object_pairs_hook=_unique)
+        value: Any = json.loads(raw, object_pairs_hook=_reject_duplicates)
     except (ValueError, RecursionError) as exc:
         raise InvalidToken from exc
     if not isinstance(value, dict):
@@ -85,7 +88,7 @@ def _decoded(raw: bytes) -> Json:
     return cast("Json", value)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> Json:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> Json:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise InvalidToken

@@ -1,4 +1,4 @@
-"""What is no longer good before its time: tokens, families of tokens, users and clients."""
+"""Revocation of tokens, token families, users and clients before they expire."""
 
 import asyncio
 import time
@@ -13,19 +13,19 @@ from gateway.state.database import Database
 
 Revocable = Literal["token", "family", "user", "client"]
 
-_SWEEP_EVERY: Final = 600.0
+_SWEEP_SECONDS: Final = 600.0
 
 
 class Revocations:
-    """Open it with `Revocations.open`; `holds` is then a lookup in memory, at most a second behind other processes."""
+    """Create it with `Revocations.open`. `is_revoked` reads memory, at most a second behind other processes."""
 
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
-        self._held: dict[tuple[str, str], float] = {}
+        self._revoked: dict[tuple[str, str], float] = {}
         self._listeners: list[Callable[[], None]] = []
         self._loading = asyncio.Lock()
-        self._next_sweep = clock() + _SWEEP_EVERY
+        self._next_sweep = clock() + _SWEEP_SECONDS
 
     @classmethod
     async def open(cls, database: Database) -> "Revocations":
@@ -33,45 +33,47 @@ class Revocations:
         await database.follow(revocations.load)
         return revocations
 
-    def holds(self, caller: Caller) -> bool:
-        """Whether something that the caller's token rests on was revoked. A user may come back: of theirs only what was
-        made before is held."""
-        if not self._held:
+    def is_revoked(self, caller: Caller) -> bool:
+        """Return whether the caller's token, its family, its client or its user is revoked.
+
+        The revocation of a user applies only to tokens issued before it: a user may be added again.
+        """
+        if not self._revoked:
             return False
-        since = self._held.get(("user", caller.principal))
+        since = self._revoked.get(("user", caller.principal))
         if since is not None and caller.issued <= since:
             return True
         return any(
-            key in self._held
+            key in self._revoked
             for key in (("token", caller.token), ("family", caller.credential), ("client", caller.client))
         )
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call `listener` within a second of a revocation, in whichever process."""
+        """Call `listener` within a second of a revocation in any process."""
         self._listeners.append(listener)
 
-    async def add(self, kind: Revocable, value: str, lasts: float) -> None:
-        """Good for nothing from now on; forgotten after `lasts` seconds, when nothing it could refuse is left."""
+    async def add(self, kind: Revocable, value: str, ttl: float) -> None:
+        """Revoke from now on. The entry is deleted after `ttl` seconds, when every token it covers has expired."""
         async with self._database.transaction() as connection:
-            await self.add_within(connection, kind, value, lasts)
+            await self.add_in_transaction(connection, kind, value, ttl)
         await self.load()
 
-    async def add_within(self, connection: AsyncConnection, kind: Revocable, value: str, lasts: float) -> None:
-        """The same as part of a transaction; others learn of it when that is committed."""
+    async def add_in_transaction(self, connection: AsyncConnection, kind: Revocable, value: str, ttl: float) -> None:
+        """Revoke as part of a transaction. It takes effect after the commit; call `load` to apply it at once here."""
         now = self._clock()
-        await connection.execute(_ADD, {"kind": kind, "value": value, "now": now, "expires": now + lasts})
+        await connection.execute(_ADD, {"kind": kind, "value": value, "now": now, "expires": now + ttl})
 
     async def load(self) -> None:
         now = self._clock()
         if now >= self._next_sweep:
-            self._next_sweep = now + _SWEEP_EVERY
+            self._next_sweep = now + _SWEEP_SECONDS
             async with self._database.transaction() as connection:
-                await connection.execute(_FORGET, {"now": now})
+                await connection.execute(_DELETE_EXPIRED, {"now": now})
         async with self._loading:
             async with self._database.reading() as connection:
                 rows = await connection.execute(_SELECT, {"now": now})
-            held = {(kind, value): at for kind, value, at in rows}
-            changed, self._held = held != self._held, held
+            revoked = {(kind, value): at for kind, value, at in rows}
+            changed, self._revoked = revoked != self._revoked, revoked
         if changed:
             for listener in self._listeners:
                 listener()
@@ -81,5 +83,5 @@ _ADD = text(
     "INSERT INTO revocations (kind, value, at, expires_at) VALUES (:kind, :value, :now, :expires)"
     " ON CONFLICT (kind, value) DO UPDATE SET at = excluded.at, expires_at = excluded.expires_at"
 )
-_FORGET = text("DELETE FROM revocations WHERE expires_at <= :now")
+_DELETE_EXPIRED = text("DELETE FROM revocations WHERE expires_at <= :now")
 _SELECT = text("SELECT kind, value, at FROM revocations WHERE expires_at > :now")

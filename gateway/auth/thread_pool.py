@@ -1,4 +1,7 @@
-"""A few threads of one's own: work that waits here waits for its own kind, and holds up nobody else's."""
+"""A bounded thread pool for one kind of blocking work, such as password hashing.
+
+A separate pool keeps slow work from occupying the threads of other work.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -11,22 +14,22 @@ T = TypeVar("T")
 
 
 class ThreadPool:
-    """At most `most` at a time, and so many more that wait; whoever comes after that is sent away."""
+    """Runs up to `threads` calls at once and queues up to `max_waiting` more; further calls are rejected."""
 
-    def __init__(self, name: str, most: int, waiting: int) -> None:
-        self._pool = ThreadPoolExecutor(most, f"gatehouse-{name}")
-        self._room = most + waiting
+    def __init__(self, name: str, threads: int, max_waiting: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, f"gatehouse-{name}")
+        self._free = threads + max_waiting
 
-    async def __call__(self, work: Callable[..., T], *given: object) -> T:
-        """What `work` returns. Raises `Fault(UNAVAILABLE)` when too many wait already."""
-        if self._room <= 0:
-            raise Fault(Kind.UNAVAILABLE, "Too much is being asked at this moment.", retry_after=1)
-        self._room -= 1
+    async def __call__(self, work: Callable[..., T], *args: object) -> T:
+        """Run `work` in a thread and return its result. Raises `Fault(UNAVAILABLE)` if the queue is full."""
+        if self._free <= 0:
+            raise Fault(Kind.UNAVAILABLE, "The server is busy. Try again later.", retry_after=1)
+        self._free -= 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, work, *given)
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
         finally:
-            self._room += 1
+            self._free += 1
 
     async def close(self) -> None:
-        """Nothing new is begun; what runs is not waited for."""
+        """Cancel the queued calls. Does not wait for the running ones."""
         self._pool.shutdown(wait=False, cancel_futures=True)

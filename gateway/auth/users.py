@@ -1,4 +1,7 @@
-"""Users who sign in: with a password, kept as an argon2 hash, or in the local profile with a code from the terminal."""
+"""Users of the embedded authorization server.
+
+They sign in with a password, stored as an argon2 hash, or on a loopback gateway with a one-time code.
+"""
 
 import json
 import re
@@ -16,13 +19,13 @@ from gateway.auth.revocations import Revocations
 from gateway.auth.thread_pool import ThreadPool
 from gateway.errors import Fault, Kind
 from gateway.state.database import Database
-from gateway.state.private_files import checked
+from gateway.state.private_files import validate_name
 
 _SUBJECT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}", re.ASCII)
-_SHORTEST: Final = 10
-_LONGEST: Final = 1024
-_REVOKED_FOR: Final = 3660.0
-"""Longer than an access token of ours can live."""
+_MIN_PASSWORD_CHARS: Final = 10
+_MAX_PASSWORD_CHARS: Final = 1024
+_REVOCATION_SECONDS: Final = 3660.0
+"""Longer than the lifetime of an access token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,52 +33,54 @@ class User:
     tenant: str
     subject: str
     scopes: frozenset[str]
-    """The most that a client may be given in this user's name."""
+    """Maximum scopes of a token issued for this user."""
     groups: frozenset[str]
     has_password: bool
     created: float
 
 
 class Users:
-    """The users of all tenants, read from the database each time: a removed one is unknown at once."""
+    """Users of all tenants. Every lookup reads the database, so a removed user is unknown at once."""
 
     def __init__(self, database: Database, revocations: Revocations, *, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._revocations = revocations
         self._clock = clock
         self._hasher = PasswordHasher()
-        # Few: each takes a whole core and a good share of memory.
+        # Hashing a password occupies a core and much memory.
         self._threads = ThreadPool("passwords", 2, 64)
-        self._nobody: str | None = None
+        self._dummy_hash: str | None = None
 
     async def put(
         self, tenant: str, subject: str, password: str | None, scopes: Iterable[str], groups: Iterable[str] = ()
     ) -> User:
-        """Make the user, or change one; another password ends what was signed in under the one before.
-        Raises `Fault(INVALID_INPUT)`."""
+        """Create or update a user. A changed password ends all sessions and revokes all tokens of the user.
+
+        Raises `Fault(INVALID_INPUT)`.
+        """
         user = User(
-            checked(tenant, "tenant"),
-            _checked(subject),
+            validate_name(tenant, "tenant"),
+            _validate_subject(subject),
             frozenset(scopes),
             frozenset(groups),
             password is not None,
             self._clock(),
         )
-        hashed = None if password is None else await self._threads(self._hashed, password)
+        password_hash = None if password is None else await self._threads(self._hash, password)
         row = {
             "tenant": user.tenant,
             "subject": user.subject,
-            "password": hashed,
+            "password": password_hash,
             "scopes": " ".join(sorted(user.scopes)),
             "member_of": json.dumps(sorted(user.groups)),
             "now": user.created,
         }
         async with self._database.transaction() as connection:
             before = (await connection.execute(_FIND, row)).one_or_none()
-            await connection.execute(_PUT, row)
-            ended = before is not None and (hashed is not None or before.password is not None)
+            await connection.execute(_UPSERT, row)
+            ended = before is not None and (password_hash is not None or before.password is not None)
             if ended:
-                await self._end(connection, user.tenant, user.subject)
+                await self._end_sessions(connection, user.tenant, user.subject)
         if ended:
             await self._revocations.load()
         return user
@@ -93,49 +98,49 @@ class Users:
         return [user for user in map(_from_row, rows) if tenant in (None, user.tenant)]
 
     async def remove(self, tenant: str, subject: str) -> bool:
-        """With everything signed in under that name, here and in other processes within a second."""
-        who = {"tenant": tenant, "subject": subject}
+        """Remove a user with all sessions and tokens. Takes effect in all processes within a second."""
+        key = {"tenant": tenant, "subject": subject}
         async with self._database.transaction() as connection:
-            removed = await connection.execute(_REMOVE, who)
-            await self._end(connection, tenant, subject)
+            removed = await connection.execute(_REMOVE, key)
+            await self._end_sessions(connection, tenant, subject)
         await self._revocations.load()
         return removed.rowcount > 0
 
-    async def _end(self, connection: AsyncConnection, tenant: str, subject: str) -> None:
-        """All that was signed in under that name until now."""
-        for statement in _THEIRS:
+    async def _end_sessions(self, connection: AsyncConnection, tenant: str, subject: str) -> None:
+        """End the user's sessions and revoke the tokens issued so far."""
+        for statement in _DELETE_SESSIONS:
             await connection.execute(statement, {"tenant": tenant, "subject": subject})
-        await self._revocations.add_within(connection, "user", _principal(tenant, subject), _REVOKED_FOR)
+        await self._revocations.add_in_transaction(connection, "user", _principal(tenant, subject), _REVOCATION_SECONDS)
 
-    async def check(self, tenant: str, subject: str, password: str) -> User | None:
-        """The user, when the password is theirs; an unknown name takes as long as a wrong password."""
+    async def check_password(self, tenant: str, subject: str, password: str) -> User | None:
+        """Return the user if the password matches. An unknown name takes as long as a wrong password."""
         row = await self._row(tenant, subject)
         known = None if row is None else row.password
-        good = await self._threads(self._verified, known, password[:_LONGEST])
-        return _from_row(row) if good and row is not None else None
+        matches = await self._threads(self._verify, known, password[:_MAX_PASSWORD_CHARS])
+        return _from_row(row) if matches and row is not None else None
 
     async def _row(self, tenant: str, subject: str) -> Row[Any] | None:
         async with self._database.reading() as connection:
             found = await connection.execute(_FIND, {"tenant": tenant, "subject": subject})
             return found.one_or_none()
 
-    def _hashed(self, password: str) -> str:
-        if not _SHORTEST <= len(password) <= _LONGEST:
-            raise Fault(Kind.INVALID_INPUT, f"A password has at least {_SHORTEST} characters.")
+    def _hash(self, password: str) -> str:
+        if not _MIN_PASSWORD_CHARS <= len(password) <= _MAX_PASSWORD_CHARS:
+            raise Fault(Kind.INVALID_INPUT, f"A password must have at least {_MIN_PASSWORD_CHARS} characters.")
         return self._hasher.hash(password)
 
-    def _verified(self, known: str | None, password: str) -> bool:
-        if self._nobody is None:
-            self._nobody = self._hasher.hash("nobody has this password")
+    def _verify(self, known: str | None, password: str) -> bool:
+        if self._dummy_hash is None:
+            self._dummy_hash = self._hasher.hash("dummy password")
         try:
-            return self._hasher.verify(known or self._nobody, password) and known is not None
+            return self._hasher.verify(known or self._dummy_hash, password) and known is not None
         except (VerificationError, InvalidHashError):
             return False
 
 
-def _checked(subject: str) -> str:
+def _validate_subject(subject: str) -> str:
     if not _SUBJECT.fullmatch(subject):
-        raise Fault(Kind.INVALID_INPUT, "A user's name is 1 to 128 of letters, digits and . _ @ + -.")
+        raise Fault(Kind.INVALID_INPUT, "A user name must be 1 to 128 letters, digits and . _ @ + -.")
     return subject
 
 
@@ -154,7 +159,7 @@ def _from_row(row: Row[Any]) -> User:
     )
 
 
-_PUT = text(
+_UPSERT = text(
     "INSERT INTO users (tenant, subject, password, scopes, member_of, created_at)"
     " VALUES (:tenant, :subject, :password, :scopes, :member_of, :now)"
     " ON CONFLICT (tenant, subject) DO UPDATE SET password = excluded.password, scopes = excluded.scopes,"
@@ -163,7 +168,7 @@ _PUT = text(
 _FIND = text("SELECT * FROM users WHERE tenant = :tenant AND subject = :subject")
 _LIST = text("SELECT * FROM users ORDER BY tenant, subject")
 _REMOVE = text("DELETE FROM users WHERE tenant = :tenant AND subject = :subject")
-_THEIRS: Final = tuple(
-    text(f"DELETE FROM {table} WHERE tenant = :tenant AND subject = :subject")  # noqa: S608 - our own tables
+_DELETE_SESSIONS: Final = tuple(
+    text(f"DELETE FROM {table} WHERE tenant = :tenant AND subject = :subject")  # noqa: S608 - fixed table names
     for table in ("browser_sessions", "signin_codes", "oauth_codes", "refresh_tokens")
 )

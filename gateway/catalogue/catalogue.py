@@ -1,4 +1,8 @@
-"""Every backend's lists, and the views made of them. Listing never waits for a backend."""
+"""The catalogue: the lists of all backends, and the views that callers get of them.
+
+The endpoints ask `Catalogue.view` on every call. Lists are read in the background, so a list request does not wait for
+a backend; only the first read of an isolated server is waited for, and only for a limited time.
+"""
 
 import asyncio
 import time
@@ -10,7 +14,7 @@ from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
 from gateway.catalogue.isolated_lists import IsolatedListings
-from gateway.catalogue.listing import EVERYTHING, TOPIC, Listing, ListingPolicy, Read
+from gateway.catalogue.listing import ALL_LISTS, TOPIC, Listing, ListingPolicy, Read
 from gateway.catalogue.names import Mode
 from gateway.catalogue.persistence import ListingStore, NullListingStore
 from gateway.catalogue.snapshot import Snapshot
@@ -19,81 +23,88 @@ from gateway.contract import Backend, Bus, Call, Caller, ListChange, Route
 
 MAX_VIEWS: Final = 1024
 REREAD_SECONDS: Final = 1.0
-FIRST_OFFER_SECONDS: Final = 3.0
+FIRST_READ_SECONDS: Final = 3.0
 
 
 class ViewPolicy(Protocol):
-    """Which part of the catalogue a caller may see."""
+    """Decides which part of the catalogue a caller may see."""
 
-    def key(self, caller: Caller) -> Hashable:
-        """Equal for callers with the same view."""
+    def view_key(self, caller: Caller) -> Hashable:
+        """A cache key: equal for callers that get the same view."""
         ...
 
-    def enters(self, caller: Caller, server: str) -> bool:
-        """Whether the caller's tenant has that virtual server."""
+    def can_enter(self, caller: Caller, server: str) -> bool:
+        """Whether the caller's tenant may use this virtual server."""
         ...
 
-    def has(self, caller: Caller, namespace: str) -> bool:
-        """Whether the caller's tenant may use that backend at all."""
+    def has_backend(self, caller: Caller, namespace: str) -> bool:
+        """Whether the caller's tenant may use this backend."""
         ...
 
-    def sees(self, caller: Caller, route: Route) -> bool:
-        """Whether the name leads anywhere at all."""
+    def can_see(self, caller: Caller, route: Route) -> bool:
+        """Whether the caller may resolve this name."""
         ...
 
-    def lists(self, caller: Caller, route: Route) -> bool:
-        """Whether it is shown in lists as well."""
+    def can_list(self, caller: Caller, route: Route) -> bool:
+        """Whether the caller's lists include this item."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class McpEndpointConfig:
-    """One path: which backends it shows and how it names their tools."""
+    """An MCP endpoint: its path, the backends it serves, and how it names their tools."""
 
     path: str
     mode: Mode
     namespaces: tuple[str, ...] | None = None
-    """None: all."""
+    """None serves all backends."""
     server: str | None = None
-    """The virtual server it is, if it is one."""
+    """Name of the virtual server, if the endpoint is one."""
 
 
 Listener = Callable[[str, ListChange], None]
 
 
 class Catalogue:
-    """The snapshots of all backends, swapped whole when one changes."""
+    """Holds one listing per backend and caches the views built from their snapshots.
+
+    A changed listing replaces its snapshot as a whole and invalidates the views that contain it.
+    """
 
     def __init__(
         self,
-        sight: ViewPolicy,
-        naming: ListFormat,
+        view_policy: ViewPolicy,
+        list_format: ListFormat,
         keep_stale: float = 86_400.0,
-        memory: ListingStore | None = None,
+        store: ListingStore | None = None,
         bus: Bus | None = None,
     ) -> None:
         self._bus = bus
-        self._keeping = ListingPolicy(memory or NullListingStore(), bus, keep_stale, self._swapped)
-        self._sight = sight
-        self._naming = naming
+        self._listing_policy = ListingPolicy(store or NullListingStore(), bus, keep_stale, self._on_swap)
+        self._view_policy = view_policy
+        self._list_format = list_format
         self._listings: dict[str, Listing] = {}
-        self._own = IsolatedListings(self._keeping)
+        self._isolated = IsolatedListings(self._listing_policy)
         self._endpoints: dict[str, McpEndpointConfig] = {}
         self._views: OrderedDict[tuple[str, Hashable, str], View] = OrderedDict()
         self._read_at: WeakKeyDictionary[Listing, float] = WeakKeyDictionary()
-        self._said: dict[Listing, list[ListChange]] = {}
-        """What was said to have changed while the lists were already being read."""
+        self._pending_changes: dict[Listing, list[ListChange]] = {}
+        """Changes reported while the lists of that listing are being read."""
         self._listeners: list[Listener] = []
         self._refreshing: set[asyncio.Task[None]] = set()
 
-    # ---- asked on every call ----
+    # ---- views, used on every call ----
 
     def view(self, caller: Caller, path: str) -> View | None:
-        """The caller's view at that path; None when there is no such endpoint, or nothing of it is theirs."""
-        key = (path, self._sight.key(caller), caller.principal if self._own.by_user else caller.tenant)
+        """The caller's view of an endpoint. None if the endpoint does not exist or the caller may use no part of it."""
+        key = (
+            path,
+            self._view_policy.view_key(caller),
+            caller.principal if self._isolated.is_per_user else caller.tenant,
+        )
         view = self._views.get(key)
         if view is None:
-            view = self._build(caller, path)
+            view = self._build_view(caller, path)
             if view is None:
                 return None
             self._views[key] = view
@@ -101,194 +112,212 @@ class Catalogue:
                 self._views.popitem(last=False)
         return view
 
-    def everything(self) -> View:
-        """All that is served, whoever may see it, by its usual names: for operators."""
-        return View(self.snapshots.values(), "underscore", self._naming, _always, _always)
+    def full_view(self) -> View:
+        """A view of everything that is served, without access checks. For operators."""
+        return View(self.snapshots.values(), "underscore", self._list_format, _always, _always)
 
-    # ---- asked before a list is shown, and before a name is called unknown ----
+    # ---- reads triggered by a call ----
 
-    async def ready(self, call: Call) -> None:
-        """Have the lists of the caller's own servers read, where it has such: waited for once, but only a moment."""
-        if not self._own.namespaces:
+    async def load_isolated_lists(self, call: Call) -> None:
+        """Read the lists of the caller's isolated servers. Waits for the first read, up to `FIRST_READ_SECONDS`."""
+        if not self._isolated.namespaces:
             return
         caller = call.caller
-        reading = [
-            self._own.opened(self._listings[namespace], caller, call.client, self._start)
-            for namespace in self._in(call.endpoint)
-            if namespace in self._own.namespaces and self._sight.has(caller, namespace)
+        reads = [
+            self._isolated.open(self._listings[namespace], caller, call.client, self._spawn)
+            for namespace in self._namespaces_at(call.endpoint)
+            if namespace in self._isolated.namespaces and self._view_policy.has_backend(caller, namespace)
         ]
-        if under_way := [each for each in reading if each is not None]:
-            await asyncio.wait(under_way, timeout=FIRST_OFFER_SECONDS)
+        if in_progress := [each for each in reads if each is not None]:
+            await asyncio.wait(in_progress, timeout=FIRST_READ_SECONDS)
 
     async def reread(self, namespaces: Iterable[str], call: Call | None = None) -> bool:
-        """Read these backends' lists once more, each at most once a second; true when any was read."""
+        """Read these backends' lists again, each at most once per `REREAD_SECONDS`. True if any was read."""
         if call is not None:
-            await self.ready(call)
+            await self.load_isolated_lists(call)
         now = time.monotonic()
-        mine = [self._of(ns, call.caller if call else None) for ns in namespaces if ns in self._listings]
-        due = [each for each in mine if now - self._read_at.get(each, 0.0) >= REREAD_SECONDS]
-        reads = [self._own.reading(each, call.caller, call.client) if call is not None else None for each in due]
+        listings = [self._listing_for(ns, call.caller if call else None) for ns in namespaces if ns in self._listings]
+        due = [each for each in listings if now - self._read_at.get(each, 0.0) >= REREAD_SECONDS]
+        reads = [
+            self._isolated.reader_for(each, call.caller, call.client) if call is not None else None for each in due
+        ]
         await asyncio.gather(*(self._refresh(each, read=read) for each, read in zip(due, reads, strict=True)))
         return bool(due)
 
-    # ---- what is served ----
+    # ---- endpoints and backends ----
 
-    def serve(self, endpoints: Mapping[str, McpEndpointConfig]) -> None:
+    def set_endpoints(self, endpoints: Mapping[str, McpEndpointConfig]) -> None:
+        """Replace all endpoints, by path."""
         self._endpoints = dict(endpoints)
         self._views.clear()
 
     async def add(self, backend: Backend, origin: str = "") -> None:
-        """Take a backend in with the lists it last had; one never seen is waited for, but only a moment.
+        """Add a backend with its stored lists. Without any, wait up to `FIRST_READ_SECONDS` for the first read.
 
-        `origin` tells this server from another that had its name before.
+        `origin` distinguishes this server from an earlier one with the same name.
         """
-        self._forget(backend.namespace)
-        listing = Listing(backend, origin, self._keeping, partial(backend.fetch_lists, None))
-        recalled = await listing.recall()
+        self._mark_dropped(backend.namespace)
+        listing = Listing(backend, origin, self._listing_policy, partial(backend.fetch_lists, None))
+        recalled = await listing.restore()
         self._listings[backend.namespace] = listing
-        self._own.serve(backend, origin)
+        self._isolated.add_backend(backend, origin)
         self._views.clear()
-        backend.on_change(lambda change: self._changed(listing, change))
-        reading = self._start(self._refresh(listing))
+        backend.on_change(lambda change: self._on_backend_change(listing, change))
+        reading = self._spawn(self._refresh(listing))
         if not recalled:
-            # Waited for, not given up: a slow server's tools are listed as soon as it answers.
-            await asyncio.wait({reading}, timeout=FIRST_OFFER_SECONDS)
+            # The read continues after the timeout: a slow server's tools are listed as soon as it answers.
+            await asyncio.wait({reading}, timeout=FIRST_READ_SECONDS)
 
     def drop(self, namespace: str) -> None:
+        """Remove a backend and notify listeners that its lists changed."""
         if namespace in self._listings:
-            # Told while it is still in view: whoever sees it no more could not be asked whether to tell them.
-            self._tell(namespace, EVERYTHING)
-            self._forget(namespace)
+            # Notify first: listeners use the current views to select the clients to notify.
+            self._notify(namespace, ALL_LISTS)
+            self._mark_dropped(namespace)
             del self._listings[namespace]
             self._views.clear()
 
-    async def refresh(self, backend: Backend, said: ListChange | None = None) -> None:
-        """Read its lists and tell what changed, and what the backend `said` did; on failure the last good ones stay."""
+    async def refresh(self, backend: Backend, reported: ListChange | None = None) -> None:
+        """Read a backend's lists and notify listeners of differences and of the `reported` change.
+
+        If the read fails, the last valid lists stay.
+        """
         listing = self._listings.get(backend.namespace)
         if listing is not None and listing.backend is backend:
-            await self._refresh(listing, said)
+            await self._refresh(listing, reported)
 
-    async def repin(self) -> None:
-        """Look anew which tools wait for an operator: one was accepted, or another process met a change."""
-        for listing in (*self._listings.values(), *self._own.all()):
-            await listing.repin()
+    async def refresh_pins(self) -> None:
+        """Reload which tools await acceptance, after an operator or another process changed the pins."""
+        for listing in (*self._listings.values(), *self._isolated.all()):
+            await listing.refresh_pins()
 
-    async def keep_fresh(self, seconds: float) -> None:
-        """Read the lists of remote backends again and again; a module says itself when its lists change."""
+    async def refresh_periodically(self, seconds: float) -> None:
+        """Read the lists of remote backends at this interval. Modules report their own changes."""
         while True:
             await asyncio.sleep(seconds)
-            await self.turn(seconds)
+            await self.refresh_remote(seconds)
 
-    async def turn(self, seconds: float) -> None:
-        """Read them once. Of several replicas one reads each backend, and the others take over what it found."""
+    async def refresh_remote(self, seconds: float) -> None:
+        """Read the lists of remote backends once. One replica reads each backend; the others load its result."""
         remote = [each for each in self._listings.values() if not each.backend.trusted]
-        await asyncio.gather(*(self._refresh_if_mine(each, seconds) for each in (*remote, *self._own.running())))
+        await asyncio.gather(
+            *(self._refresh_with_lease(each, seconds) for each in (*remote, *self._isolated.running()))
+        )
 
-    async def _refresh_if_mine(self, listing: Listing, seconds: float) -> None:
-        # Not given back: it ends by itself just before the next turn, so that each turn is one replica's.
-        if self._bus is None or await self._bus.lease(listing.lease, seconds * 0.9) is not None:
+    async def _refresh_with_lease(self, listing: Listing, seconds: float) -> None:
+        # The lease is not released. It expires shortly before the next interval, so one replica reads per interval.
+        if self._bus is None or await self._bus.lease(listing.lease_name, seconds * 0.9) is not None:
             await self._refresh(listing)
 
-    async def hear_replicas(self) -> None:
-        """Take over what another replica has read, as long as this task runs."""
+    async def follow_replicas(self) -> None:
+        """Load the lists that other replicas have read, until this task is cancelled."""
         if self._bus is None:
             return
-        async with self._bus.subscribe(TOPIC) as news:
-            async for message in news:
+        async with self._bus.subscribe(TOPIC) as messages:
+            async for message in messages:
                 if message["worker"] == self._bus.worker:
                     continue
-                namespace, whose = str(message["namespace"]), message.get("whose")
-                listing = self._listings.get(namespace) if whose is None else self._own.get(namespace, whose)
+                namespace, owner = str(message["namespace"]), message.get("whose")
+                listing = self._listings.get(namespace) if owner is None else self._isolated.get(namespace, owner)
                 if listing is not None:
-                    await listing.take_over()
+                    await listing.reload()
 
     def on_change(self, listener: Listener) -> None:
+        """Call `listener(namespace, change)` for every change of a list or resource."""
         self._listeners.append(listener)
 
     @property
     def snapshots(self) -> Mapping[str, Snapshot]:
-        """By namespace; of those whose lists differ by tenant or principal, what the gateway itself was shown."""
-        return {namespace: each.shown for namespace, each in self._listings.items()}
+        """Snapshots by namespace. For isolated backends, the lists read with the gateway's own credential."""
+        return {namespace: each.snapshot for namespace, each in self._listings.items()}
 
     def ages(self) -> dict[str, float]:
-        """Seconds since each remote backend's lists were last read well."""
+        """Seconds since the last successful read of each remote backend's lists."""
         now = time.time()
-        return {ns: now - each.good_at for ns, each in self._listings.items() if not each.backend.trusted}
+        return {ns: now - each.read_at for ns, each in self._listings.items() if not each.backend.trusted}
 
-    # ---- inside ----
+    # ---- internals ----
 
-    def _in(self, path: str) -> Sequence[str]:
-        """The namespaces at that path."""
+    def _namespaces_at(self, path: str) -> Sequence[str]:
+        """The namespaces that the endpoint at `path` serves."""
         endpoint = self._endpoints.get(path)
         names = () if endpoint is None else endpoint.namespaces
         return tuple(self._listings) if names is None else [ns for ns in names if ns in self._listings]
 
-    def _of(self, namespace: str, caller: Caller | None) -> Listing:
-        """The one that this caller is shown."""
-        own = self._own.of(namespace, caller) if caller is not None else None
+    def _listing_for(self, namespace: str, caller: Caller | None) -> Listing:
+        """The listing this caller sees: an isolated one if it exists, else the common one."""
+        own = self._isolated.for_caller(namespace, caller) if caller is not None else None
         return own if own is not None else self._listings[namespace]
 
-    def _build(self, caller: Caller, path: str) -> View | None:
+    def _build_view(self, caller: Caller, path: str) -> View | None:
         endpoint = self._endpoints.get(path)
-        if endpoint is None or (endpoint.server is not None and not self._sight.enters(caller, endpoint.server)):
+        if endpoint is None or (
+            endpoint.server is not None and not self._view_policy.can_enter(caller, endpoint.server)
+        ):
             return None
-        mine = [self._of(ns, caller).shown for ns in self._in(path) if self._sight.has(caller, ns)]
-        if not mine and endpoint.namespaces is not None:
+        snapshots = [
+            self._listing_for(ns, caller).snapshot
+            for ns in self._namespaces_at(path)
+            if self._view_policy.has_backend(caller, ns)
+        ]
+        if not snapshots and endpoint.namespaces is not None:
             return None
-        sight = self._sight
-        return View(mine, endpoint.mode, self._naming, partial(sight.sees, caller), partial(sight.lists, caller))
+        sight = self._view_policy
+        return View(
+            snapshots, endpoint.mode, self._list_format, partial(sight.can_see, caller), partial(sight.can_list, caller)
+        )
 
-    async def _refresh(self, listing: Listing, said: ListChange | None = None, read: Read | None = None) -> None:
+    async def _refresh(self, listing: Listing, reported: ListChange | None = None, read: Read | None = None) -> None:
         self._read_at[listing] = time.monotonic()
-        await listing.refresh(said, read)
+        await listing.refresh(reported, read)
 
-    def _forget(self, namespace: str) -> None:
-        """Whatever is still being read of it comes too late."""
-        for listing in (self._listings.get(namespace), *self._own.drop(namespace)):
+    def _mark_dropped(self, namespace: str) -> None:
+        """Discard the results of reads that are still in progress."""
+        for listing in (self._listings.get(namespace), *self._isolated.drop_backend(namespace)):
             if listing is not None:
                 listing.dropped = True
 
-    def _swapped(self, listing: Listing, changes: Sequence[ListChange]) -> None:
-        whose = listing.whose
-        if whose is None:
+    def _on_swap(self, listing: Listing, changes: Sequence[ListChange]) -> None:
+        owner = listing.owner
+        if owner is None:
             self._views.clear()
         else:
-            theirs = [key for key in self._views if key[2] == whose or key[2].startswith(f"{whose}/")]
-            for key in theirs:
+            owned = [key for key in self._views if key[2] == owner or key[2].startswith(f"{owner}/")]
+            for key in owned:
                 del self._views[key]
-        self._tell(listing.backend.namespace, changes)
+        self._notify(listing.backend.namespace, changes)
 
-    def _changed(self, listing: Listing, change: ListChange) -> None:
+    def _on_backend_change(self, listing: Listing, change: ListChange) -> None:
         namespace = listing.backend.namespace
         if change.kind == "resource":
-            self._tell(namespace, [change])
+            self._notify(namespace, [change])
             return
-        # What a server of somebody's own says is no news to the others.
-        whose = listing if change.owner is None else self._own.get(namespace, change.owner)
-        if whose is None:
+        # A change of an isolated server concerns its owner only.
+        changed = listing if change.owner is None else self._isolated.get(namespace, change.owner)
+        if changed is None:
             return
-        if (said := self._said.get(whose)) is not None:
-            said.append(change)  # many sessions with one server may all be told of one change
+        if (pending := self._pending_changes.get(changed)) is not None:
+            pending.append(change)  # several sessions with one server may report the same change
         else:
-            self._said[whose] = [change]
-            self._start(self._refresh_as_said(whose))
+            self._pending_changes[changed] = [change]
+            self._spawn(self._refresh_pending(changed))
 
-    async def _refresh_as_said(self, listing: Listing) -> None:
+    async def _refresh_pending(self, listing: Listing) -> None:
         try:
-            while said := self._said[listing]:
-                self._said[listing] = []
-                for change in dict.fromkeys(said):
+            while pending := self._pending_changes[listing]:
+                self._pending_changes[listing] = []
+                for change in dict.fromkeys(pending):
                     await self._refresh(listing, change)
         finally:
-            del self._said[listing]
+            del self._pending_changes[listing]
 
-    def _start(self, refreshing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(refreshing)
+    def _spawn(self, refresh: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(refresh)
         self._refreshing.add(task)
         task.add_done_callback(self._refreshing.discard)
         return task
 
-    def _tell(self, namespace: str, changes: Sequence[ListChange]) -> None:
+    def _notify(self, namespace: str, changes: Sequence[ListChange]) -> None:
         for listener in self._listeners:
             for change in changes:
                 listener(namespace, change)

@@ -1,6 +1,6 @@
-"""Input schemas as model APIs take them: no oneOf, anyOf, allOf, if, not or dependentSchemas at the root.
+"""Flattens input schemas for model APIs that reject oneOf, anyOf, allOf, if, not or dependentSchemas at the root.
 
-The flattened schema accepts all that the exact one accepts; what it can no longer refuse, it says in words.
+The flattened schema accepts everything that the exact one accepts. Its description states the rules that it lost.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,8 +11,37 @@ from urllib.parse import unquote
 from gateway.contract import Json
 
 REMOVED: Final = frozenset({"oneOf", "anyOf", "allOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"})
-
 MAX_NESTING: Final = 16
+_MAX_RULES_LENGTH: Final = 600
+
+
+def flatten(schema: Json) -> Json:
+    """Return a schema without combinators at the root, or `schema` itself if it has none. Does not modify `schema`."""
+    if not REMOVED & schema.keys() or not is_portable(schema):
+        return schema
+    form = _collect_form(schema, schema, 0)
+    flat = {key: value for key, value in schema.items() if key not in REMOVED and key != "unevaluatedProperties"}
+    flat |= {"type": "object", "properties": form.properties}
+    if form.required:
+        flat["required"] = form.required
+    if form.closed:
+        flat.setdefault("additionalProperties", False)
+    text = " ".join(describe_rules(schema))
+    if text:
+        description = text if len(text) <= _MAX_RULES_LENGTH else text[: _MAX_RULES_LENGTH - 1] + "…"
+        flat["description"] = f"{schema.get('description', '')}\n\n{description}".strip()
+    return flat
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """The rules of a schema for the properties of an object."""
+
+    properties: dict[str, Any] = field(default_factory=dict[str, Any])
+    required: list[str] = field(default_factory=list[str])
+    closed: bool = False
+    named_only: bool = True
+    """Whether all its property rules apply to named properties."""
 
 
 def as_list(value: Any) -> list[Any]:
@@ -32,68 +61,67 @@ def values_of(definition: Any) -> list[Any] | None:
     return as_list(definition["enum"]) if isinstance(definition.get("enum"), list) else None
 
 
-def takes_objects(branch: Any) -> bool:
+def accepts_objects(branch: Any) -> bool:
     kinds = cast("Json", branch).get("type", "object") if isinstance(branch, dict) else "object"
     return branch is not False and (kinds == "object" or (isinstance(kinds, list) and "object" in kinds))
 
 
-def target_of(ref: str, root: Json) -> Json | None:
-    """Where a local pointer leads; None when it is of another kind."""
-    place: Any = root
+def resolve_pointer(ref: str, root: Json) -> Json | None:
+    """The target of a local JSON pointer; None for any other reference."""
+    target: Any = root
     if ref != "#":
         if not ref.startswith("#/"):
             return None
         for part in unquote(ref[2:]).split("/"):
-            place = as_dict(place).get(part.replace("~1", "/").replace("~0", "~"))
-    return cast("Json", place) if isinstance(place, dict) else None
+            target = as_dict(target).get(part.replace("~1", "/").replace("~0", "~"))
+    return cast("Json", target) if isinstance(target, dict) else None
 
 
-def resolved(schema: Any, root: Json) -> Json:
+def resolve(schema: Any, root: Json) -> Json:
     for _ in range(MAX_NESTING):
         ref: Any = as_dict(schema).get("$ref")
         if not isinstance(ref, str) or len(as_dict(schema)) > 1:
             break
-        schema = target_of(ref, root)
+        schema = resolve_pointer(ref, root)
     return as_dict(schema)
 
 
-def portable(schema: Json) -> bool:
-    """Whether nothing refers to, or depends on, the place of what flattening would remove."""
-    for place in _everything(schema.items()):
-        ref = place.get("$ref")
+def is_portable(schema: Json) -> bool:
+    """Whether no reference points into the keywords that flattening removes, and they define no ids or anchors."""
+    for node in _iter_objects(schema.items()):
+        ref = node.get("$ref")
         if isinstance(ref, str) and ref[2:].split("/")[0] in REMOVED:
             return False
-    gone = [(key, value) for key, value in schema.items() if key in REMOVED]
-    return not any({"$id", "$anchor", "$dynamicAnchor"} & place.keys() for place in _everything(gone))
+    removed = [(key, value) for key, value in schema.items() if key in REMOVED]
+    return not any({"$id", "$anchor", "$dynamicAnchor"} & node.keys() for node in _iter_objects(removed))
 
 
-def _everything(entries: Iterable[tuple[str, Any]]) -> Iterator[Json]:
-    waiting: list[Any] = [value for _, value in entries]
-    while waiting:
-        value = waiting.pop()
+def _iter_objects(entries: Iterable[tuple[str, Any]]) -> Iterator[Json]:
+    pending: list[Any] = [value for _, value in entries]
+    while pending:
+        value = pending.pop()
         if isinstance(value, dict):
             yield cast("Json", value)
-            waiting += cast("Json", value).values()
+            pending += cast("Json", value).values()
         elif isinstance(value, list):
-            waiting += cast("list[Any]", value)
+            pending += cast("list[Any]", value)
 
 
 _ANNOTATIONS: Final = frozenset({"title", "description", "default", "examples"})
-
 _MERGED: Final = _ANNOTATIONS | {"type", "const", "enum"}
 
 
-def narrow(one: Any, other: Any) -> Any:
-    """What both accept."""
-    if one == other or _anything(other):
+def intersect(one: Any, other: Any) -> Any:
+    """A definition of the values that both definitions accept."""
+    if one == other or _accepts_anything(other):
         return one
-    if _anything(one):
+    if _accepts_anything(one):
         return other
     if isinstance(one, dict) and isinstance(other, dict):
         one, other = cast("Json", one), cast("Json", other)
         shared = one.keys() & other.keys() - _ANNOTATIONS
         plain = other.keys() <= _MERGED or one.keys() <= _MERGED
-        if plain and all(_same(one[key], other[key]) for key in shared):
+        if plain and all(_is_equal(one[key], other[key]) for key in shared):
             return other | one
         values, others = values_of(one), values_of(other)
         if values is not None and others is not None and one.keys() | other.keys() <= _MERGED:
@@ -103,12 +131,14 @@ def narrow(one: Any, other: Any) -> Any:
     return {"allOf": [cast("Any", one), other]}
 
 
-def widen(definitions: list[Any]) -> Any:
-    """What any of them accepts."""
+def unite(definitions: list[Any]) -> Any:
+    """A definition of the values that any of the definitions accepts."""
     spread = [part for definition in definitions for part in _alternatives(definition)]
     kinds: list[Any] = []
     for definition in spread:
-        if definition is not False and not any(_same(_bare(definition), _bare(kind)) for kind in kinds):
+        if definition is not False and not any(
+            _is_equal(_without_annotations(definition), _without_annotations(kind)) for kind in kinds
+        ):
             kinds.append(definition)
     if len(kinds) < 2:
         return kinds[0] if kinds else False
@@ -117,7 +147,7 @@ def widen(definitions: list[Any]) -> Any:
         return {"anyOf": kinds}
     enum: list[Any] = []
     for value in (value for values in listed for value in values or ()):
-        if not any(_same(value, known) for known in enum):
+        if not any(_is_equal(value, known) for known in enum):
             enum.append(value)
     merged = {key: kind[key] for kind in reversed(kinds) for key in ("title", "description") if key in kind}
     types = [kind.get("type") for kind in kinds]
@@ -132,107 +162,77 @@ def _alternatives(definition: Any) -> list[Any]:
     return [{} if definition is True else definition]
 
 
-def _anything(definition: Any) -> bool:
-    return any(isinstance(part, dict) and not _bare(part) for part in _alternatives(definition))
+def _accepts_anything(definition: Any) -> bool:
+    return any(isinstance(part, dict) and not _without_annotations(part) for part in _alternatives(definition))
 
 
-def _bare(definition: Any) -> Any:
+def _without_annotations(definition: Any) -> Any:
     if not isinstance(definition, dict):
         return definition
     return {key: value for key, value in cast("Json", definition).items() if key not in _ANNOTATIONS}
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Equal as JSON: in Python alone True is 1, also inside a list or an object."""
+def _is_equal(one: Any, other: Any) -> bool:
+    """Equality as JSON. In Python True == 1, also inside lists and dicts."""
     return one == other and repr(one) == repr(other)
 
 
-def rules(root: Json) -> Iterator[str]:
-    parts = [root, *(part for part in (resolved(part, root) for part in as_list(root.get("allOf"))))]
+def describe_rules(root: Json) -> Iterator[str]:
+    parts = [root, *(part for part in (resolve(part, root) for part in as_list(root.get("allOf"))))]
     for schema in parts:
-        if options := _options(schema.get("oneOf"), root):
+        if options := _describe_options(schema.get("oneOf"), root):
             yield f"Exactly one of: {options}."
-        if options := _options(schema.get("anyOf"), root):
+        if options := _describe_options(schema.get("anyOf"), root):
             yield f"At least one of: {options}."
         if "if" in schema:
-            when = _said(schema["if"], root) or "a condition holds"
-            then, other = _said(schema.get("then"), root), _said(schema.get("else"), root)
+            when = _describe(schema["if"], root) or "a condition holds"
+            then, other = _describe(schema.get("then"), root), _describe(schema.get("else"), root)
             yield f"If {when}: {then or 'no more'}{f'; else: {other}' if other else ''}."
         for keyword in ("dependentSchemas", "dependencies"):
             for name, dependent in as_dict(schema.get(keyword)).items():
-                needs = " and ".join(map(str, cast("list[Any]", dependent))) if isinstance(dependent, list) else ""
-                yield f"With {name}: {needs or _said(dependent, root) or 'more rules apply'}."
+                required = " and ".join(map(str, cast("list[Any]", dependent))) if isinstance(dependent, list) else ""
+                yield f"With {name}: {required or _describe(dependent, root) or 'more rules apply'}."
         if "not" in schema:
-            yield f"Not allowed: {_said(schema['not'], root) or 'some combinations'}."
+            yield f"Not allowed: {_describe(schema['not'], root) or 'some combinations'}."
 
 
-def _options(branches: Any, root: Json) -> str:
-    said = [_said(branch, root) for branch in as_list(branches) if takes_objects(branch)]
-    return " | ".join(dict.fromkeys(text for text in said if text))
+def _describe_options(branches: Any, root: Json) -> str:
+    descriptions = [_describe(branch, root) for branch in as_list(branches) if accepts_objects(branch)]
+    return " | ".join(dict.fromkeys(text for text in descriptions if text))
 
 
-def _said(schema: Any, root: Json) -> str:
-    """The tags and required properties of one form: `action=move, from and to`."""
-    schema = resolved(schema, root)
+def _describe(schema: Any, root: Json) -> str:
+    """Describe one form by its tags and required properties: `action=move, from and to`."""
+    schema = resolve(schema, root)
     tags = {name: values_of(definition) for name, definition in as_dict(schema.get("properties")).items()}
-    fixed = [f"{name}={'/'.join(map(str, values[:5]))}" for name, values in tags.items() if values]
-    needs = [str(name) for name in as_list(schema.get("required")) if not tags.get(str(name))]
-    said = ", ".join([*fixed, " and ".join(needs)] if needs else fixed)
-    return said or str(schema.get("title", ""))[:60]
+    tags_text = [f"{name}={'/'.join(map(str, values[:5]))}" for name, values in tags.items() if values]
+    required = [str(name) for name in as_list(schema.get("required")) if not tags.get(str(name))]
+    description = ", ".join([*tags_text, " and ".join(required)] if required else tags_text)
+    return description or str(schema.get("title", ""))[:60]
 
 
-_MAX_WORDS: Final = 600
-
-
-def flatten(schema: Json) -> Json:
-    """The schema itself when its root is plain, else a plain one in its place. Never changes what it is given."""
-    if not REMOVED & schema.keys() or not portable(schema):
-        return schema
-    form = _form(schema, schema, 0)
-    flat = {key: value for key, value in schema.items() if key not in REMOVED and key != "unevaluatedProperties"}
-    flat |= {"type": "object", "properties": form.properties}
-    if form.required:
-        flat["required"] = form.required
-    if form.closed:
-        flat.setdefault("additionalProperties", False)
-    words = " ".join(rules(schema))
-    if words:
-        said = words if len(words) <= _MAX_WORDS else words[: _MAX_WORDS - 1] + "…"
-        flat["description"] = f"{schema.get('description', '')}\n\n{said}".strip()
-    return flat
-
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """What a schema says of an object's properties."""
-
-    properties: dict[str, Any] = field(default_factory=dict[str, Any])
-    required: list[str] = field(default_factory=list[str])
-    closed: bool = False
-    named_only: bool = True
-    """Whether it speaks of no property but by name."""
-
-
-def _form(schema: Any, root: Json, nesting: int) -> _Form:
+def _collect_form(schema: Any, root: Json, nesting: int) -> _Form:
     if not isinstance(schema, dict):
         return _Form()
     if nesting > MAX_NESTING:
         return _Form(named_only=False)
     schema = cast("Json", schema)
-    form = _own(schema)
+    form = _direct_form(schema)
     if isinstance(ref := schema.get("$ref"), str):
-        target = target_of(ref, root)
-        form = _both(form, _Form(named_only=False) if target is None else _form(target, root, nesting + 1))
+        target = resolve_pointer(ref, root)
+        form = _intersect_forms(
+            form, _Form(named_only=False) if target is None else _collect_form(target, root, nesting + 1)
+        )
     for part in as_list(schema.get("allOf")):
-        form = _both(form, _form(part, root, nesting + 1))
-    for group in _groups(schema):
-        form = _both(form, _either([_form(part, root, nesting + 1) for part in group]))
+        form = _intersect_forms(form, _collect_form(part, root, nesting + 1))
+    for group in _alternative_groups(schema):
+        form = _intersect_forms(form, _unite_forms([_collect_form(part, root, nesting + 1) for part in group]))
     if schema.get("unevaluatedProperties") is False and form.named_only:
         return _Form(form.properties, form.required, closed=True)
     return form
 
 
-def _own(schema: Json) -> _Form:
+def _direct_form(schema: Json) -> _Form:
     rest = schema.get("additionalProperties")
     patterns = bool(schema.get("patternProperties"))
     return _Form(
@@ -243,10 +243,10 @@ def _own(schema: Json) -> _Form:
     )
 
 
-def _groups(schema: Json) -> Iterator[list[Any]]:
-    """The alternatives a schema leaves, group by group; `{}` stands for a condition that does not hold."""
+def _alternative_groups(schema: Json) -> Iterator[list[Any]]:
+    """The groups of alternatives in a schema. `{}` stands for a condition that is not met."""
     for keyword in ("anyOf", "oneOf"):
-        if branches := [branch for branch in as_list(schema.get(keyword)) if takes_objects(branch)]:
+        if branches := [branch for branch in as_list(schema.get(keyword)) if accepts_objects(branch)]:
             yield branches
     if "if" in schema:
         yield [{"allOf": [schema["if"], schema.get("then", {})]}, schema.get("else", {})]
@@ -255,10 +255,10 @@ def _groups(schema: Json) -> Iterator[list[Any]]:
             yield [dependent, {}]
 
 
-def _both(one: _Form, other: _Form) -> _Form:
+def _intersect_forms(one: _Form, other: _Form) -> _Form:
     properties = dict(one.properties)
     for name, definition in other.properties.items():
-        properties[name] = narrow(properties[name], definition) if name in properties else definition
+        properties[name] = intersect(properties[name], definition) if name in properties else definition
     return _Form(
         properties,
         list(dict.fromkeys([*one.required, *other.required])),
@@ -267,13 +267,13 @@ def _both(one: _Form, other: _Form) -> _Form:
     )
 
 
-def _either(forms: list[_Form]) -> _Form:
+def _unite_forms(forms: list[_Form]) -> _Form:
     properties: dict[str, Any] = {}
     for name in dict.fromkeys(name for form in forms for name in form.properties):
         definitions = [form.properties[name] for form in forms if name in form.properties]
-        # Where an open form does not speak of it, it may be anything.
+        # An open form without a rule for this property accepts any value.
         anything = any(name not in form.properties and not form.closed for form in forms)
-        properties[name] = widen([*definitions, {}] if anything else definitions)
+        properties[name] = unite([*definitions, {}] if anything else definitions)
     return _Form(
         properties,
         [name for name in forms[0].required if all(name in form.required for form in forms)],

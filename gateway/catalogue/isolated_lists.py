@@ -1,4 +1,4 @@
-"""The lists of servers that a tenant or a principal has to itself."""
+"""Listings of isolated servers: servers that run for one tenant or one principal. Used by `Catalogue`."""
 
 import asyncio
 from collections import OrderedDict
@@ -11,99 +11,97 @@ from gateway.catalogue.listing import Listing, ListingPolicy, Read
 from gateway.contract import Backend, Caller, ClientProfile, IsolatedLists
 
 MAX_LISTINGS: Final = 1024
-"""Whichever was not asked for longest makes room; it is remembered all the same."""
+"""The least recently used listing is evicted first. Its lists stay in the store."""
 
-Start = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _Entry:
     listing: Listing
     caller: Caller
-    kinds: "dict[Hashable, asyncio.Task[None]]"
-    """The kinds of client that it was read for, each with its first reading."""
+    first_reads: "dict[Hashable, asyncio.Task[None]]"
+    """The first read for each kind of client."""
 
 
 class IsolatedListings:
-    """A listing is made when its owner first asks for a list; until it was read, the owner sees what everybody sees."""
+    """Creates a listing when its owner first requests a list. Until it is read, the owner sees the common lists."""
 
-    def __init__(self, keeping: ListingPolicy) -> None:
-        self._keeping = keeping
-        self._served: dict[str, tuple[IsolatedLists, str]] = {}
-        self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
-        self.by_user = False
-        """Whether any of them differs from one principal to the next."""
+    def __init__(self, policy: ListingPolicy) -> None:
+        self._policy = policy
+        self._backends: dict[str, tuple[IsolatedLists, str]] = {}
+        self._entries: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
+        self.is_per_user = False
+        """Whether any backend is isolated by user rather than by tenant."""
 
     @property
     def namespaces(self) -> Iterable[str]:
-        return self._served.keys()
+        return self._backends.keys()
 
-    def serve(self, backend: Backend, origin: str) -> None:
+    def add_backend(self, backend: Backend, origin: str) -> None:
         if backend.isolated_lists is not None:
-            self._served[backend.namespace] = (backend.isolated_lists, origin)
-        self.by_user = any(own.isolation == "user" for own, _ in self._served.values())
+            self._backends[backend.namespace] = (backend.isolated_lists, origin)
+        self.is_per_user = any(isolated.isolation == "user" for isolated, _ in self._backends.values())
 
-    def drop(self, namespace: str) -> list[Listing]:
-        """Those that are shown no more."""
-        self._served.pop(namespace, None)
-        return [self._known.pop(key).listing for key in list(self._known) if key[0] == namespace]
+    def drop_backend(self, namespace: str) -> list[Listing]:
+        """Remove a backend and return its listings."""
+        self._backends.pop(namespace, None)
+        return [self._entries.pop(key).listing for key in list(self._entries) if key[0] == namespace]
 
     def all(self) -> list[Listing]:
-        return [known.listing for known in self._known.values()]
+        return [entry.listing for entry in self._entries.values()]
 
-    def get(self, namespace: str, whose: str) -> Listing | None:
-        known = self._known.get((namespace, whose))
-        return known.listing if known is not None else None
+    def get(self, namespace: str, owner: str) -> Listing | None:
+        entry = self._entries.get((namespace, owner))
+        return entry.listing if entry is not None else None
 
-    def of(self, namespace: str, caller: Caller) -> Listing | None:
-        served = self._served.get(namespace)
-        return self.get(namespace, _whose(served[0], caller)) if served is not None else None
+    def for_caller(self, namespace: str, caller: Caller) -> Listing | None:
+        backend = self._backends.get(namespace)
+        return self.get(namespace, _owner_of(backend[0], caller)) if backend is not None else None
 
     def running(self) -> list[Listing]:
-        """Those whose server runs: to read the others' lists again, a process would have to be started."""
-        known = [(self._served[key[0]][0], each) for key, each in self._known.items()]
-        return [each.listing for own, each in known if own.is_running(each.caller)]
+        """Listings of running servers. Reading any other would start a process."""
+        entries = [(self._backends[key[0]][0], entry) for key, entry in self._entries.items()]
+        return [entry.listing for isolated, entry in entries if isolated.is_running(entry.caller)]
 
-    def reading(self, listing: Listing, caller: Caller, client: ClientProfile) -> Read | None:
-        """How to read it for this client, starting its server if need be; None: it is everybody's."""
-        if listing.whose is None:
+    def reader_for(self, listing: Listing, caller: Caller, client: ClientProfile) -> Read | None:
+        """A function that reads the listing for this client, starting its server if needed. None if not isolated."""
+        if listing.owner is None:
             return None
-        return partial(self._served[listing.backend.namespace][0].fetch_lists, caller, client)
+        return partial(self._backends[listing.backend.namespace][0].fetch_lists, caller, client)
 
-    def opened(
-        self, common: Listing, caller: Caller, client: ClientProfile, start: Start
-    ) -> "asyncio.Task[None] | None":
-        """Their first reading for that kind of client, or what is left of it; None when it is over."""
+    def open(self, common: Listing, caller: Caller, client: ClientProfile, spawn: Spawn) -> "asyncio.Task[None] | None":
+        """Create the caller's listing if necessary. Returns the first read for this kind of client while it runs."""
         namespace = common.backend.namespace
-        own, origin = self._served[namespace]
-        key, kind = (namespace, _whose(own, caller)), own.kind(client)
-        known = self._known.get(key)
-        if known is None:
+        isolated, origin = self._backends[namespace]
+        key, kind = (namespace, _owner_of(isolated, caller)), isolated.kind(client)
+        entry = self._entries.get(key)
+        if entry is None:
             listing = Listing(
-                common.backend, origin, self._keeping, partial(own.fetch_lists, caller, None), key[1], common
+                common.backend, origin, self._policy, partial(isolated.fetch_lists, caller, None), key[1], common
             )
-            opening = start(_open(listing, partial(own.fetch_lists, caller, client), start))
-            self._known[key] = _Known(listing, caller, {kind: opening})
-            self._make_room()
+            opening = spawn(_restore_or_read(listing, partial(isolated.fetch_lists, caller, client), spawn))
+            self._entries[key] = _Entry(listing, caller, {kind: opening})
+            self._evict()
             return opening
-        self._known.move_to_end(key)
-        if kind not in known.kinds:
-            known.kinds[kind] = start(known.listing.refresh(read=partial(own.fetch_lists, caller, client)))
-        return None if known.kinds[kind].done() else known.kinds[kind]
+        self._entries.move_to_end(key)
+        if kind not in entry.first_reads:
+            entry.first_reads[kind] = spawn(entry.listing.refresh(read=partial(isolated.fetch_lists, caller, client)))
+        return None if entry.first_reads[kind].done() else entry.first_reads[kind]
 
-    def _make_room(self) -> None:
-        while len(self._known) > MAX_LISTINGS:
-            _, oldest = self._known.popitem(last=False)
+    def _evict(self) -> None:
+        while len(self._entries) > MAX_LISTINGS:
+            _, oldest = self._entries.popitem(last=False)
             oldest.listing.dropped = True
 
 
-async def _open(listing: Listing, read: Read, start: Start) -> None:
-    """What is remembered is shown at once, and read anew meanwhile."""
-    if await listing.recall():
-        start(listing.refresh(read=read))
+async def _restore_or_read(listing: Listing, read: Read, spawn: Spawn) -> None:
+    """Restore stored lists and read in the background; without stored lists, wait for the read."""
+    if await listing.restore():
+        spawn(listing.refresh(read=read))
     else:
         await listing.refresh(read=read)
 
 
-def _whose(own: IsolatedLists, caller: Caller) -> str:
-    return caller.tenant if own.isolation == "tenant" else caller.principal
+def _owner_of(isolated: IsolatedLists, caller: Caller) -> str:
+    return caller.tenant if isolated.isolation == "tenant" else caller.principal

@@ -1,4 +1,7 @@
-"""One backend's lists as they were last read: for everybody, or for those who have a server of their own."""
+"""The lists of one backend: reading, storing, and replacing the snapshot that clients see.
+
+`Catalogue` holds one `Listing` per backend; `IsolatedListings` holds one per owner of an isolated server.
+"""
 
 import asyncio
 import itertools
@@ -8,217 +11,227 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gateway.catalogue.persistence import SHARED, ListingStore, StoredListing, pin
-from gateway.catalogue.snapshot import Snapshot, take
+from gateway.catalogue.persistence import SHARED, ListingStore, StoredListing, compute_pin
+from gateway.catalogue.snapshot import Snapshot, take_snapshot
 from gateway.contract import Backend, BackendLists, Bus, ListChange
 from gateway.errors import Fault, ForeignError
 
 log = logging.getLogger("gatehouse.catalogue")
 
-OFFER_SECONDS: Final = 30.0
-KEEP_SECONDS: Final = 600.0
-"""How often it is written down that lists are still as they were."""
+READ_TIMEOUT_SECONDS: Final = 30.0
+STORE_INTERVAL_SECONDS: Final = 600.0
+"""How often unchanged lists are stored again, to update their age."""
 TOPIC: Final = "catalogue"
-EVERYTHING: Final = (ListChange("tools"), ListChange("prompts"), ListChange("resources"))
+ALL_LISTS: Final = (ListChange("tools"), ListChange("prompts"), ListChange("resources"))
 
 Read = Callable[[], Awaitable[BackendLists]]
 
 
 @dataclass(frozen=True, slots=True)
 class ListingPolicy:
-    """What all listings of a catalogue share."""
+    """Dependencies and settings shared by all listings of a catalogue."""
 
-    memory: ListingStore
+    store: ListingStore
     bus: Bus | None
     keep_stale: float
-    swapped: "Callable[[Listing, Sequence[ListChange]], None]"
-    """Told when what is shown is another than before, and which changes to tell."""
+    on_swap: "Callable[[Listing, Sequence[ListChange]], None]"
+    """Called when a listing has a new snapshot, with the changes to notify."""
 
 
 class Listing:
-    """`shown` is what clients see of it: until it was read for the first time, what `common` shows."""
+    """The lists of a backend, for all callers or for one owner.
+
+    `snapshot` is what clients see. Until the first read it is the snapshot of `common`.
+    """
 
     def __init__(
         self,
         backend: Backend,
         origin: str,
-        keeping: ListingPolicy,
+        policy: ListingPolicy,
         read: Read,
-        whose: str | None = None,
+        owner: str | None = None,
         common: "Listing | None" = None,
     ) -> None:
         self.backend = backend
-        self.whose = whose
-        self.good_at = time.time()
+        self.owner = owner
+        self.read_at = time.time()
         self.dropped = False
-        """Whether another took its place, or none."""
+        """Whether the backend was removed or replaced."""
         self._origin = origin
-        self._keeping = keeping
+        self._policy = policy
         self._read = read
         self._common = common
-        self._offer: BackendLists | None = None
-        """What `_own` was taken of."""
-        self._own = None if common is not None else take(backend, BackendLists())
-        self._kept: tuple[float, BackendLists | None] = (0.0, None)
-        self._readings = itertools.count(1)
-        self._applied = 0
+        self._lists: BackendLists | None = None
+        """The lists that `_own_snapshot` was built from."""
+        self._own_snapshot = None if common is not None else take_snapshot(backend, BackendLists())
+        self._stored: tuple[float, BackendLists | None] = (0.0, None)
+        self._read_numbers = itertools.count(1)
+        self._applied_read = 0
 
     @property
-    def shown(self) -> Snapshot:
-        if self._own is not None:
-            return self._own
+    def snapshot(self) -> Snapshot:
+        if self._own_snapshot is not None:
+            return self._own_snapshot
         assert self._common is not None
-        return self._common.shown
+        return self._common.snapshot
 
     @property
-    def lease(self) -> str:
-        """Of several replicas one reads it."""
-        return f"catalogue/{self._name}" if self.whose is None else f"catalogue/{self._name}/{self.whose}"
+    def lease_name(self) -> str:
+        """Name of the lease that selects the replica that reads these lists."""
+        return f"catalogue/{self._name}" if self.owner is None else f"catalogue/{self._name}/{self.owner}"
 
-    async def recall(self) -> bool:
-        """Show what was remembered of that very server, if it is not too old; false when there is nothing."""
+    async def restore(self) -> bool:
+        """Use the stored lists of this server unless they are too old. False if there are none."""
         if self.backend.trusted:
             return False
-        remembered = await self._keeping.memory.recall(self._name, self._kept_as, self._origin)
-        if remembered is None or time.time() - remembered.good_at > self._keeping.keep_stale:
+        stored = await self._policy.store.load(self._name, self._store_owner, self._origin)
+        if stored is None or time.time() - stored.read_at > self._policy.keep_stale:
             return False
-        self._own = await self._pinned(await self._taken(remembered.offer))
-        self._offer, self.good_at = remembered.offer, remembered.good_at
-        self._kept = (remembered.good_at, remembered.offer)
-        self._keeping.swapped(self, ())
+        self._own_snapshot = await self._apply_pins(await self._build_snapshot(stored.lists))
+        self._lists, self.read_at = stored.lists, stored.read_at
+        self._stored = (stored.read_at, stored.lists)
+        self._policy.on_swap(self, ())
         return True
 
-    async def refresh(self, said: ListChange | None = None, read: Read | None = None) -> None:
-        """Read its lists, in the usual way unless another is given, and tell what changed and what the backend `said`
-        did; on failure the last good ones stay."""
-        reading = next(self._readings)
+    async def refresh(self, reported: ListChange | None = None, read: Read | None = None) -> None:
+        """Read the lists and notify of differences and of the `reported` change. On failure the last valid lists stay.
+
+        `read` replaces the default read function.
+        """
+        read_number = next(self._read_numbers)
         try:
-            async with asyncio.timeout(OFFER_SECONDS):
-                offer = await (read or self._read)()
-                snapshot = await self._noted(offer, await self._taken(offer))
+            async with asyncio.timeout(READ_TIMEOUT_SECONDS):
+                lists = await (read or self._read)()
+                snapshot = await self._record_pins(lists, await self._build_snapshot(lists))
         except (Fault, ForeignError, TimeoutError) as exc:
-            log.warning("%s: its lists could not be read: %s", self._name, str(exc) or "no answer in time")
+            reason = str(exc) or "no answer in time"
+            log.warning("catalogue %s: reading the lists failed, last valid lists stay: %s", self._name, reason)
             self._degrade()
             return
         except Exception:
-            # Whatever a backend's lists raise, neither its own tools nor anybody else's may go with it.
-            log.exception("%s: its lists could not be read", self._name)
+            # A defect in one backend must not stop the refresh of the others.
+            log.exception("catalogue %s: reading the lists failed, last valid lists stay", self._name)
             self._degrade()
             return
-        if self._swap(offer, snapshot, reading, said) and not self.backend.trusted:
-            self.good_at = time.time()
-            await self._remember(offer)
+        if self._swap(lists, snapshot, read_number, reported) and not self.backend.trusted:
+            self.read_at = time.time()
+            await self._store(lists)
 
-    async def take_over(self) -> None:
-        """Show what another replica has read."""
-        reading = next(self._readings)
+    async def reload(self) -> None:
+        """Use the lists that another replica has read and stored."""
+        read_number = next(self._read_numbers)
         try:
-            remembered = await self._keeping.memory.recall(self._name, self._kept_as, self._origin)
+            stored = await self._policy.store.load(self._name, self._store_owner, self._origin)
         except Fault as fault:
-            log.warning("%s: what another replica read cannot be read: %s", self._name, fault.message)
+            log.warning("catalogue %s: loading another replica's lists failed: %s", self._name, fault.message)
             return
-        if remembered is None:
+        if stored is None:
             return
-        snapshot = await self._pinned(await self._taken(remembered.offer))
-        if self._swap(remembered.offer, snapshot, reading):
-            self.good_at = remembered.good_at
-            self._kept = (remembered.good_at, remembered.offer)
+        snapshot = await self._apply_pins(await self._build_snapshot(stored.lists))
+        if self._swap(stored.lists, snapshot, read_number):
+            self.read_at = stored.read_at
+            self._stored = (stored.read_at, stored.lists)
 
-    async def repin(self) -> None:
-        """Look anew which of its tools wait for somebody to accept them."""
-        before = self._own
+    async def refresh_pins(self) -> None:
+        """Reload which tools await acceptance of a changed definition."""
+        before = self._own_snapshot
         if before is None or self.backend.trusted:
             return
-        after = await self._pinned(before)
-        if after is not before and self._own is before and not self.dropped:
-            self._own = after
-            self._keeping.swapped(self, [ListChange("tools", owner=self.whose)])
+        after = await self._apply_pins(before)
+        if after is not before and self._own_snapshot is before and not self.dropped:
+            self._own_snapshot = after
+            self._policy.on_swap(self, [ListChange("tools", owner=self.owner)])
 
-    # ---- inside ----
+    # ---- internals ----
 
     @property
     def _name(self) -> str:
         return self.backend.namespace
 
     @property
-    def _kept_as(self) -> str:
-        if self.whose is None:
+    def _store_owner(self) -> str:
+        if self.owner is None:
             return SHARED
-        # A principal's name begins with its tenant's and a slash, which no tenant's has.
-        return f"{'user' if '/' in self.whose else 'tenant'}:{self.whose}"
+        # A principal is `tenant/…`; a tenant name contains no slash.
+        return f"{'user' if '/' in self.owner else 'tenant'}:{self.owner}"
 
-    async def _taken(self, offer: BackendLists) -> Snapshot:
-        if self._common is not None and offer == self._common._offer:
-            return self._common.shown  # as everybody's: compiled already
-        if self._own is not None and offer == self._offer:
-            return replace(self._own, degraded=False) if self._own.degraded else self._own
-        # Checked off the loop: a hostile schema may take a while.
-        return await asyncio.to_thread(take, self.backend, offer)
+    async def _build_snapshot(self, lists: BackendLists) -> Snapshot:
+        if self._common is not None and lists == self._common._lists:
+            return self._common.snapshot  # same lists: already compiled
+        if self._own_snapshot is not None and lists == self._lists:
+            return replace(self._own_snapshot, degraded=False) if self._own_snapshot.degraded else self._own_snapshot
+        # In a thread: checking a hostile schema may take long.
+        return await asyncio.to_thread(take_snapshot, self.backend, lists)
 
-    def _swap(self, offer: BackendLists, snapshot: Snapshot, reading: int, said: ListChange | None = None) -> bool:
-        """False when the backend was dropped or replaced meanwhile, or a later reading was faster."""
-        if self.dropped or reading < self._applied:
+    def _swap(
+        self, lists: BackendLists, snapshot: Snapshot, read_number: int, reported: ListChange | None = None
+    ) -> bool:
+        """Replace the snapshot. False if the backend was removed meanwhile or a later read finished first."""
+        if self.dropped or read_number < self._applied_read:
             return False
-        before, self._applied = self.shown, reading
+        before, self._applied_read = self.snapshot, read_number
         for name in snapshot.quarantined.keys() - before.quarantined.keys():
-            log.warning("%s: %r is not served: %s", self._name, name, snapshot.quarantined[name])
+            log.warning("catalogue %s: %r is not served: %s", self._name, name, snapshot.quarantined[name])
         for name in snapshot.suspicious.keys() - before.suspicious.keys():
-            log.warning("%s: %r sounds like an order to the model: %r", self._name, name, snapshot.suspicious[name])
-        self._own = snapshot
-        if offer != self._offer:  # lists that are alike are held once
-            self._offer = offer
-        changes = _differences(before.offer, snapshot.offer)
-        if said is not None and said.kind not in [each.kind for each in changes]:
-            changes.append(said)
-        if changes or before.degraded or before.offer != snapshot.offer or before.unpinned != snapshot.unpinned:
-            self._keeping.swapped(self, [each._replace(owner=self.whose) for each in changes])
+            text = snapshot.suspicious[name]
+            log.warning("catalogue %s: %r contains an instruction to the model: %r", self._name, name, text)
+        self._own_snapshot = snapshot
+        if lists != self._lists:  # keep one copy of equal lists
+            self._lists = lists
+        changes = _differences(before.lists, snapshot.lists)
+        if reported is not None and reported.kind not in [each.kind for each in changes]:
+            changes.append(reported)
+        if changes or before.degraded or before.lists != snapshot.lists or before.unpinned != snapshot.unpinned:
+            self._policy.on_swap(self, [each._replace(owner=self.owner) for each in changes])
         return True
 
     def _degrade(self) -> None:
-        """Its tools stay listed for a while, and say that it is not well."""
-        before = self._own
+        """Mark the lists as degraded; drop them once they are older than `keep_stale`."""
+        before = self._own_snapshot
         if before is None or self.dropped:
             return
-        if time.time() - self.good_at > self._keeping.keep_stale and before.offer.tools:
-            self._own, self._offer = replace(take(self.backend, BackendLists()), degraded=True), None
-            self._keeping.swapped(self, [each._replace(owner=self.whose) for each in EVERYTHING])
+        if time.time() - self.read_at > self._policy.keep_stale and before.lists.tools:
+            self._own_snapshot, self._lists = replace(take_snapshot(self.backend, BackendLists()), degraded=True), None
+            self._policy.on_swap(self, [each._replace(owner=self.owner) for each in ALL_LISTS])
         elif not before.degraded:
-            self._own = replace(before, degraded=True)
-            self._keeping.swapped(self, ())
+            self._own_snapshot = replace(before, degraded=True)
+            self._policy.on_swap(self, ())
 
-    async def _remember(self, offer: BackendLists) -> None:
-        """What outlives this process, and what its replicas tell each other."""
-        now, (kept_at, kept) = time.time(), self._kept
-        changed = kept != offer
-        if not changed and now - kept_at < min(KEEP_SECONDS, self._keeping.keep_stale / 2):
+    async def _store(self, lists: BackendLists) -> None:
+        """Store the lists and notify the other replicas if they changed."""
+        now, (stored_at, stored_lists) = time.time(), self._stored
+        changed = stored_lists != lists
+        if not changed and now - stored_at < min(STORE_INTERVAL_SECONDS, self._policy.keep_stale / 2):
             return
-        self._kept = (now, offer)
+        self._stored = (now, lists)
         try:
-            await self._keeping.memory.keep(self._name, self._kept_as, self._origin, StoredListing(offer, now))
+            await self._policy.store.save(self._name, self._store_owner, self._origin, StoredListing(lists, now))
         except Fault as fault:
-            log.warning("%s: its lists could not be written down: %s", self._name, fault.message)
-            self._kept = (0.0, None)
-        if changed and (bus := self._keeping.bus) is not None:
-            await bus.publish(TOPIC, {"namespace": self._name, "whose": self.whose, "worker": bus.worker})
+            log.warning("catalogue %s: storing the lists failed: %s", self._name, fault.message)
+            self._stored = (0.0, None)
+        if changed and (bus := self._policy.bus) is not None:
+            await bus.publish(TOPIC, {"namespace": self._name, "whose": self.owner, "worker": bus.worker})
 
-    async def _noted(self, offer: BackendLists, snapshot: Snapshot) -> Snapshot:
-        """Before any of it is shown: what has changed must not be used in the moment until that is known."""
+    async def _record_pins(self, lists: BackendLists, snapshot: Snapshot) -> Snapshot:
+        """Record the pins before the snapshot is visible, so that a changed tool cannot be called before its check."""
         if self.backend.trusted:
             return snapshot
-        if self._kept[1] != offer and not self._as_everybodys(snapshot):
-            pins = {tool["name"]: pin(tool) for tool in snapshot.offer.tools}
-            for tool, parts in (await self._keeping.memory.pin(self._name, self._kept_as, pins)).items():
-                log.warning("%s: the definition of %r has changed: %s", self._name, tool, ", ".join(parts))
-        return await self._pinned(snapshot)
+        if self._stored[1] != lists and not self._is_common(snapshot):
+            pins = {tool["name"]: compute_pin(tool) for tool in snapshot.lists.tools}
+            for tool, parts in (await self._policy.store.save_pins(self._name, self._store_owner, pins)).items():
+                changed = ", ".join(parts)
+                log.warning("catalogue %s: the definition of %r has changed: %s", self._name, tool, changed)
+        return await self._apply_pins(snapshot)
 
-    async def _pinned(self, snapshot: Snapshot) -> Snapshot:
-        if self._common is not None and self._as_everybodys(snapshot):
-            return self._common.shown
-        unpinned = await self._keeping.memory.unpinned(self._name, self._kept_as)
+    async def _apply_pins(self, snapshot: Snapshot) -> Snapshot:
+        if self._common is not None and self._is_common(snapshot):
+            return self._common.snapshot
+        unpinned = await self._policy.store.list_unpinned(self._name, self._store_owner)
         return snapshot if snapshot.unpinned == unpinned else replace(snapshot, unpinned=unpinned)
 
-    def _as_everybodys(self, snapshot: Snapshot) -> bool:
-        return self._common is not None and snapshot.offer is self._common.shown.offer
+    def _is_common(self, snapshot: Snapshot) -> bool:
+        return self._common is not None and snapshot.lists is self._common.snapshot.lists
 
 
 def _differences(before: BackendLists, after: BackendLists) -> list[ListChange]:

@@ -1,6 +1,7 @@
-"""A tool's definition in one digest, so that a change of it is noticed, and what changed can be said.
+"""State of the catalogue that outlives the process: the last lists of each backend, and the pins of its tools.
 
-What the catalogue remembers beyond this process: the lists as they were last read, and the tools' pins.
+A pin holds one digest per part of a tool's definition, so that a change is detected and its parts can be named.
+`gateway.wiring.catalogue` implements `ListingStore` on the database.
 """
 
 from collections.abc import Mapping
@@ -12,82 +13,78 @@ import msgspec
 
 from gateway.contract import BackendLists, Json
 
-PARTS: Final = ("title", "description", "inputSchema", "outputSchema", "annotations", "icons")
-
+PINNED_PARTS: Final = ("title", "description", "inputSchema", "outputSchema", "annotations", "icons")
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
-
 Pin = Mapping[str, str]
-
-"""Part of the definition -> its digest; a part that it does not have is not in it."""
-
-
-def pin(definition: Json) -> Pin:
-    return {part: sha256(_encode(definition[part])).hexdigest()[:32] for part in PARTS if part in definition}
+"""Digest by part of the definition; absent parts are left out."""
 
 
-def digest(namespace: str, name: str, pinned: Pin) -> str:
-    """Of the whole: whose it is, what it is called, and every part."""
-    return sha256(_encode([namespace, name, dict(pinned)])).hexdigest()
+def compute_pin(definition: Json) -> Pin:
+    return {part: sha256(_encode(definition[part])).hexdigest()[:32] for part in PINNED_PARTS if part in definition}
+
+
+def pin_digest(namespace: str, name: str, pin: Pin) -> str:
+    """One digest over namespace, name and all parts."""
+    return sha256(_encode([namespace, name, dict(pin)])).hexdigest()
 
 
 def changed_parts(before: Pin, after: Pin) -> tuple[str, ...]:
-    """In the order a reader would look at them."""
-    return tuple(part for part in PARTS if before.get(part) != after.get(part))
+    """The parts that differ, in the order of `PINNED_PARTS`."""
+    return tuple(part for part in PINNED_PARTS if before.get(part) != after.get(part))
 
 
 SHARED: Final = "shared"
-
-"""Whose credential the lists were read with: the gateway's own, the same for everybody."""
+"""Owner of lists that were read with the gateway's own credential."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredListing:
-    """A backend's lists, unchecked, and the unix time at which it last gave them."""
+    """A backend's lists, not validated, and the Unix time of the last read."""
 
-    offer: BackendLists
-    good_at: float
+    lists: BackendLists
+    read_at: float
 
 
 class ListingStore(Protocol):
-    """Keyed by backend and by whose credential (`shared`, `tenant:…`, `user:…`)."""
+    """Stores lists and pins by namespace and owner (`shared`, `tenant:…`, `user:…`)."""
 
-    async def recall(self, namespace: str, whose: str, origin: str) -> StoredListing | None:
-        """The lists as last read from that very server; `origin` tells it from another of the same name."""
+    async def load(self, namespace: str, owner: str, origin: str) -> StoredListing | None:
+        """The lists last read from this server. `origin` distinguishes it from others with the same name."""
         ...
 
-    async def keep(self, namespace: str, whose: str, origin: str, seen: StoredListing) -> None: ...
+    async def save(self, namespace: str, owner: str, origin: str, listing: StoredListing) -> None: ...
 
-    async def pin(self, namespace: str, whose: str, pins: Mapping[str, Pin]) -> Mapping[str, tuple[str, ...]]:
-        """Note the definitions; the tools whose definition is another than before, each with the parts that changed."""
+    async def save_pins(self, namespace: str, owner: str, pins: Mapping[str, Pin]) -> Mapping[str, tuple[str, ...]]:
+        """Save the pins. Returns the tools whose definition changed, with the changed parts."""
         ...
 
-    async def unpinned(self, namespace: str, whose: str) -> frozenset[str]:
-        """The tools whose definition has changed and may be used only once somebody accepts it."""
+    async def list_unpinned(self, namespace: str, owner: str) -> frozenset[str]:
+        """Tools with a changed definition that is not accepted yet."""
         ...
 
 
 class NullListingStore:
-    """Remembers nothing: for a catalogue that lives in memory alone."""
+    """Stores nothing. For a catalogue that exists in memory only."""
 
-    async def recall(self, namespace: str, whose: str, origin: str) -> StoredListing | None:
+    async def load(self, namespace: str, owner: str, origin: str) -> StoredListing | None:
         return None
 
-    async def keep(self, namespace: str, whose: str, origin: str, seen: StoredListing) -> None:
-        """Not kept."""
+    async def save(self, namespace: str, owner: str, origin: str, listing: StoredListing) -> None:
+        """Discards the lists."""
 
-    async def pin(self, namespace: str, whose: str, pins: Mapping[str, Pin]) -> Mapping[str, tuple[str, ...]]:
+    async def save_pins(self, namespace: str, owner: str, pins: Mapping[str, Pin]) -> Mapping[str, tuple[str, ...]]:
         return {}
 
-    async def unpinned(self, namespace: str, whose: str) -> frozenset[str]:
+    async def list_unpinned(self, namespace: str, owner: str) -> frozenset[str]:
         return frozenset()
 
 
-def encoded(offer: BackendLists) -> str:
-    return msgspec.json.encode(offer).decode()
+def encode_lists(lists: BackendLists) -> str:
+    return msgspec.json.encode(lists).decode()
 
 
-def decoded(text: str) -> BackendLists | None:
-    """None when an earlier release wrote it in another shape."""
+def decode_lists(text: str) -> BackendLists | None:
+    """None if the text has the format of an earlier release."""
     try:
         return msgspec.json.decode(text, type=BackendLists)
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""What one backend lists, checked and compiled once."""
+"""Snapshots: the lists of one backend, validated and compiled once. Views are built from them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,8 +9,8 @@ from mcp.shared.inbound import x_mcp_header_map
 from gateway.catalogue.flatten import flatten
 from gateway.catalogue.names import collisions
 from gateway.catalogue.schema import compile_check
-from gateway.catalogue.text_safety import hidden_in, looks, order_in, strings
-from gateway.catalogue.validation import take_prompts, take_resources, take_templates, take_tools
+from gateway.catalogue.text_safety import find_hidden_character, find_model_instruction, iter_strings, skeleton
+from gateway.catalogue.validation import validate_prompts, validate_resources, validate_templates, validate_tools
 from gateway.contract import Backend, BackendLists, Json
 
 Check = Callable[[Json], None]
@@ -18,86 +18,86 @@ Check = Callable[[Json], None]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A backend's lists as they were when taken, without what cannot be served."""
+    """A backend's lists at one point in time, without the items that cannot be served."""
 
     backend: Backend
-    offer: BackendLists
+    lists: BackendLists
     quarantined: Mapping[str, str]
-    """Name -> why it is not served."""
-    checks: Mapping[str, Check]
-    headers: Mapping[str, Json]
-    """Input schemas of the tools that mirror arguments into headers."""
-    flat: Mapping[str, Json]
-    """Input schemas as clients see them whose models refuse a choice at the root."""
+    """Reason by name, for items that are not served."""
+    argument_checks: Mapping[str, Check]
+    header_schemas: Mapping[str, Json]
+    """Input schemas of tools that copy arguments into headers."""
+    flat_schemas: Mapping[str, Json]
+    """Flattened input schemas, for clients whose models reject a combinator at the root."""
     suspicious: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Name -> words that sound like an order to the model; it is served all the same."""
+    """Text by name that reads like an instruction to the model. These items are served."""
     degraded: bool = False
     unpinned: frozenset[str] = frozenset()
-    """Tools whose definition has changed, which nobody has accepted yet."""
+    """Tools with a changed definition that is not accepted yet."""
 
 
-def take(backend: Backend, offer: BackendLists) -> Snapshot:
-    """Check every item by itself: one bad tool never breaks the list."""
-    tools, bad_tools = take_tools(list(offer.tools), trusted=backend.trusted)
-    prompts, bad_prompts = take_prompts(list(offer.prompts), trusted=backend.trusted)
-    resources, bad_resources = take_resources(list(offer.resources), trusted=backend.trusted)
-    templates, bad_templates = take_templates(list(offer.templates), trusted=backend.trusted)
+def take_snapshot(backend: Backend, lists: BackendLists) -> Snapshot:
+    """Validate and compile a backend's lists. Each item is checked separately: a bad one does not affect the others."""
+    tools, bad_tools = validate_tools(list(lists.tools), trusted=backend.trusted)
+    prompts, bad_prompts = validate_prompts(list(lists.prompts), trusted=backend.trusted)
+    resources, bad_resources = validate_resources(list(lists.resources), trusted=backend.trusted)
+    templates, bad_templates = validate_templates(list(lists.templates), trusted=backend.trusted)
     if not backend.trusted:
-        tools, bad_tools = _apart(tools, bad_tools)
-        prompts, bad_prompts = _apart(prompts, bad_prompts)
-    instructions, bad_words = _instructions(offer.instructions)
-    twice = collisions(backend.namespace, [tool["name"] for tool in tools])
-    bad_tools |= dict.fromkeys(twice, "its prefixed name is another tool's own name")
-    tools = [tool for tool in tools if tool["name"] not in twice]
-    alike = collisions(backend.namespace, [prompt["name"] for prompt in prompts])
-    bad_prompts |= dict.fromkeys(alike, "its prefixed name is another prompt's own name")
-    prompts = [prompt for prompt in prompts if prompt["name"] not in alike]
+        tools, bad_tools = _drop_lookalikes(tools, bad_tools)
+        prompts, bad_prompts = _drop_lookalikes(prompts, bad_prompts)
+    instructions, bad_instructions = _check_instructions(lists.instructions)
+    tool_collisions = collisions(backend.namespace, [tool["name"] for tool in tools])
+    bad_tools |= dict.fromkeys(tool_collisions, "its prefixed name is the name of another tool")
+    tools = [tool for tool in tools if tool["name"] not in tool_collisions]
+    prompt_collisions = collisions(backend.namespace, [prompt["name"] for prompt in prompts])
+    bad_prompts |= dict.fromkeys(prompt_collisions, "its prefixed name is the name of another prompt")
+    prompts = [prompt for prompt in prompts if prompt["name"] not in prompt_collisions]
     return Snapshot(
         backend=backend,
-        offer=replace(
-            offer,
+        lists=replace(
+            lists,
             tools=tuple(tools),
             prompts=tuple(prompts),
             resources=tuple(resources),
             templates=tuple(templates),
             instructions=instructions,
         ),
-        quarantined={**bad_words, **bad_templates, **bad_resources, **bad_prompts, **bad_tools},
-        suspicious={} if backend.trusted else _suspicious([*tools, *prompts]),
-        checks={tool["name"]: compile_check(tool["inputSchema"]) for tool in tools},
-        flat={tool["name"]: flatten(tool["inputSchema"]) for tool in tools},
-        headers={tool["name"]: tool["inputSchema"] for tool in tools if x_mcp_header_map(tool["inputSchema"])},
+        quarantined={**bad_instructions, **bad_templates, **bad_resources, **bad_prompts, **bad_tools},
+        suspicious={} if backend.trusted else _find_suspicious([*tools, *prompts]),
+        argument_checks={tool["name"]: compile_check(tool["inputSchema"]) for tool in tools},
+        flat_schemas={tool["name"]: flatten(tool["inputSchema"]) for tool in tools},
+        header_schemas={tool["name"]: tool["inputSchema"] for tool in tools if x_mcp_header_map(tool["inputSchema"])},
     )
 
 
-def _apart(items: list[Json], bad: dict[str, str]) -> tuple[list[Json], dict[str, str]]:
-    """Of names that a reader cannot tell apart only the first is served."""
+def _drop_lookalikes(items: list[Json], bad: dict[str, str]) -> tuple[list[Json], dict[str, str]]:
+    """Keep the first of several names that look the same; add the others to `bad`."""
     kept: list[Json] = []
     seen: dict[str, str] = {}
     for item in items:
         name = item["name"]
-        if (other := seen.setdefault(looks(name), name)) == name:
+        if (other := seen.setdefault(skeleton(name), name)) == name:
             kept.append(item)
         else:
-            bad = {**bad, name: f"its name cannot be told from {other!r}"}
+            bad = {**bad, name: f"its name looks the same as {other!r}"}
     return kept, bad
 
 
-def _instructions(words: str) -> tuple[str, dict[str, str]]:
-    if (found := hidden_in(words)) is None:
-        return words, {}
-    return "", {"instructions": f"they hold the hidden character {found}"}
+def _check_instructions(text: str) -> tuple[str, dict[str, str]]:
+    if (found := find_hidden_character(text)) is None:
+        return text, {}
+    return "", {"instructions": f"they contain the hidden character {found}"}
 
 
-def _suspicious(items: list[Json]) -> dict[str, str]:
-    said = ((item["name"], order_in(text)) for item in items for _, text in strings(item, "it"))
-    return {name: words for name, words in said if words is not None}
+def _find_suspicious(items: list[Json]) -> dict[str, str]:
+    found = ((item["name"], find_model_instruction(text)) for item in items for _, text in iter_strings(item, "it"))
+    return {name: text for name, text in found if text is not None}
 
 
 def effect_of(backend: Backend, tool: Json) -> int:
-    """0 to 3, as the operator or the module said; else by annotation, which a remote server may only raise."""
-    if (stated := backend.manifest.effects.get(tool["name"])) is not None:
-        return stated
+    """Effect from 0 to 3: as declared, else from annotations. Those of a remote server may only raise the effect."""
+    if (declared := backend.manifest.effects.get(tool["name"])) is not None:
+        return declared
     hints = cast("Mapping[str, Any]", tool.get("annotations") or {})
     if backend.trusted:
         if hints.get("readOnlyHint") is True:

@@ -1,8 +1,8 @@
-"""The URIs clients see: a backend's own where it owns the prefix, else one that says whose it is.
+"""URIs as clients see them: unchanged if the backend owns the prefix, else wrapped with the backend's namespace.
 
-`gatehouse://{namespace}/…` holds a URI percent-encoded whole, or a template as it is: a client expands a template by
-putting values between its literal parts, so what comes back is the backend's own expansion behind our prefix. The two
-cannot be confused, since an encoded URI has no reserved character.
+`gatehouse://{namespace}/…` contains a percent-encoded URI or an unchanged template. A client expands a template by
+inserting values between its literal parts, so the expansion of a wrapped template is our prefix and the backend's own
+expansion. The two forms are distinct because an encoded URI contains no reserved character.
 """
 
 import re
@@ -19,26 +19,26 @@ _SCHEME: Final = "gatehouse://"
 _UI: Final = "ui://"
 
 
-def wrap(namespace: str, uri: str, owns: tuple[str, ...]) -> str:
-    """The backend's URI as a client may see it; a prefix in `owns` keeps it, save for ours and `ui://`."""
-    return _wrapped(namespace, uri, quote(uri, safe="", errors="replace"), owns)
+def wrap(namespace: str, uri: str, uri_prefixes: tuple[str, ...]) -> str:
+    """The backend's URI as clients see it. Unchanged if it starts with one of `uri_prefixes`, except ours and `ui://`."""
+    return _add_namespace(namespace, uri, quote(uri, safe="", errors="replace"), uri_prefixes)
 
 
-def wrap_template(namespace: str, template: str, owns: tuple[str, ...]) -> str:
-    """The same for a URI template: `unwrap` of its expansion is the expansion of `template`."""
-    return _wrapped(namespace, template, template, owns)
+def wrap_template(namespace: str, template: str, uri_prefixes: tuple[str, ...]) -> str:
+    """`wrap` for a URI template: `unwrap` of its expansion is the expansion of `template`."""
+    return _add_namespace(namespace, template, template, uri_prefixes)
 
 
-def _wrapped(namespace: str, uri: str, inner: str, owns: tuple[str, ...]) -> str:
+def _add_namespace(namespace: str, uri: str, inner: str, uri_prefixes: tuple[str, ...]) -> str:
     if uri.startswith(_UI):
         return f"{_UI}{namespace}/{uri.removeprefix(_UI)}"
-    if uri.startswith(owns) and not uri.startswith(_SCHEME):
+    if uri.startswith(uri_prefixes) and not uri.startswith(_SCHEME):
         return uri
     return f"{_SCHEME}{namespace}/{inner}"
 
 
 def unwrap(uri: str) -> tuple[str, str] | None:
-    """(namespace, the backend's own URI or template); None when the URI does not say whose it is."""
+    """The namespace and the backend's own URI or template. None if the URI is not wrapped."""
     parts = _WRAPPED.fullmatch(uri)
     if parts is None:
         return None
@@ -61,22 +61,22 @@ _ENCODED: Final = re.compile(r"[A-Za-z0-9_.~%-]*")
 
 
 def rewrite_links(result: Json, wrap: Wrap) -> Json:
-    """The result of `tools/call`, `resources/read` or `prompts/get` with its URIs wrapped; itself when it has none."""
-    if _only_text(result):
+    """Wrap the URIs in a result of `tools/call`, `resources/read` or `prompts/get`. Returns `result` if it has none."""
+    if _is_text_only(result):
         return result
     changed: Json = {}
-    for member, rewrite in _LINKED.items():
+    for member, rewrite in _REWRITERS.items():
         items = result.get(member)
         if isinstance(items, list):
             before = cast("list[Any]", items)
-            after = _each(before, rewrite, wrap)
+            after = _rewrite_items(before, rewrite, wrap)
             if after is not before:
                 changed[member] = after
     return {**result, **changed} if changed else result
 
 
-def _only_text(result: Json) -> bool:
-    """The common result of a tool: nothing in it can be a link."""
+def _is_text_only(result: Json) -> bool:
+    """Whether the result contains only text blocks, which cannot contain links. This is the common case."""
     content = result.get("content")
     if not isinstance(content, list):
         return False
@@ -87,43 +87,43 @@ def _only_text(result: Json) -> bool:
 
 
 def rewrite_meta(definition: Json, wrap: Wrap) -> Json:
-    """A tool's definition with the `ui://` resource that its `_meta` names wrapped; itself when it names none."""
+    """Wrap the `ui://` resource in the `_meta` of a tool definition. Returns `definition` if it has none."""
     meta = definition.get("_meta")
     if not isinstance(meta, dict):
         return definition
     before = cast("Json", meta)
-    after = _uri_of(before, wrap, "ui/resourceUri")
-    ui = _inner(before, "ui", lambda ui: _uri_of(ui, wrap, "resourceUri"))
+    after = _wrap_member(before, wrap, "ui/resourceUri")
+    ui = _rewrite_member(before, "ui", lambda ui: _wrap_member(ui, wrap, "resourceUri"))
     if ui is not before:
         after = {**after, "ui": ui["ui"]}
     return definition if after is before else {**definition, "_meta": after}
 
 
-def _block(block: Json, wrap: Wrap) -> Json:
+def _rewrite_block(block: Json, wrap: Wrap) -> Json:
     match block.get("type"):
         case "resource_link":
-            return _uri_of(block, wrap)
+            return _wrap_member(block, wrap)
         case "resource":
-            return _inner(block, "resource", lambda resource: _uri_of(resource, wrap))
+            return _rewrite_member(block, "resource", lambda resource: _wrap_member(resource, wrap))
         case _:
             return block
 
 
-def _message(message: Json, wrap: Wrap) -> Json:
+def _rewrite_message(message: Json, wrap: Wrap) -> Json:
     content = message.get("content")
     if not isinstance(content, list):
-        return _inner(message, "content", lambda block: _block(block, wrap))
+        return _rewrite_member(message, "content", lambda block: _rewrite_block(block, wrap))
     before = cast("list[Any]", content)
-    after = _each(before, _block, wrap)
+    after = _rewrite_items(before, _rewrite_block, wrap)
     return message if after is before else {**message, "content": after}
 
 
-def _uri_of(holder: Json, wrap: Wrap, member: str = "uri") -> Json:
+def _wrap_member(holder: Json, wrap: Wrap, member: str = "uri") -> Json:
     uri = holder.get(member)
     return {**holder, member: wrap(uri)} if isinstance(uri, str) else holder
 
 
-def _inner(holder: Json, member: str, rewrite: Callable[[Json], Json]) -> Json:
+def _rewrite_member(holder: Json, member: str, rewrite: Callable[[Json], Json]) -> Json:
     before = holder.get(member)
     if not isinstance(before, dict):
         return holder
@@ -131,13 +131,13 @@ def _inner(holder: Json, member: str, rewrite: Callable[[Json], Json]) -> Json:
     return holder if after is before else {**holder, member: after}
 
 
-def _each(items: list[Any], rewrite: Callable[[Json, Wrap], Json], wrap: Wrap) -> list[Any]:
+def _rewrite_items(items: list[Any], rewrite: Callable[[Json, Wrap], Json], wrap: Wrap) -> list[Any]:
     rewritten = [rewrite(cast("Json", item), wrap) if isinstance(item, dict) else item for item in items]
     return items if all(new is old for new, old in zip(rewritten, items, strict=True)) else rewritten
 
 
-_LINKED: Final[dict[str, Callable[[Json, Wrap], Json]]] = {
-    "content": _block,
-    "contents": _uri_of,
-    "messages": _message,
+_REWRITERS: Final[dict[str, Callable[[Json, Wrap], Json]]] = {
+    "content": _rewrite_block,
+    "contents": _wrap_member,
+    "messages": _rewrite_message,
 }

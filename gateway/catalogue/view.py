@@ -1,4 +1,4 @@
-"""A caller's view of the catalogue: where each name leads, and the lists as finished bytes."""
+"""A caller's view of the catalogue: routes by name, and the lists as encoded pages. Endpoints serve clients from it."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as BadBase64
@@ -16,7 +16,7 @@ from gateway.contract import MODERN, Json, Route
 from gateway.errors import Fault, Kind
 
 SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
-CANONICAL: Final = "gatehouse/id"
+CANONICAL_ID: Final = "gatehouse/id"
 DEGRADED: Final = "gatehouse/degraded"
 MAX_INSTRUCTIONS: Final = 16_384
 
@@ -31,18 +31,18 @@ LISTS: Final[Mapping[str, str]] = {
 
 
 class CursorCodec(Protocol):
-    """What stands for a page of a list towards clients."""
+    """Encodes a page number as the cursor that clients send back."""
 
     def mint(self, method: str, page: int) -> str: ...
 
     def read(self, method: str, cursor: str) -> int:
-        """Raises `Fault` for a cursor that was not given for that list."""
+        """Decode a cursor. Raises `Fault` if it was not issued for this method."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ListFormat:
-    """How names are made, for every view."""
+    """How views name, page and cache their items; the same for every view."""
 
     max_length: int = 64
     client_prefix_budget: int = 16
@@ -54,21 +54,21 @@ class ListFormat:
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
+class _ListItem:
     route: Route
-    item: Json
+    definition: Json
 
 
 class View:
-    """Built whole for one endpoint and one class of callers; its pages are encoded when first asked for."""
+    """The routes and lists of one endpoint for one class of callers. Pages are encoded on first use."""
 
     def __init__(
         self,
         snapshots: Iterable[Snapshot],
         mode: Mode,
-        naming: ListFormat,
-        sees: Callable[[Route], bool],
-        lists: Callable[[Route], bool],
+        list_format: ListFormat,
+        can_see: Callable[[Route], bool],
+        can_list: Callable[[Route], bool],
     ) -> None:
         self.tools: dict[str, Route] = {}
         self.prompts: dict[str, Route] = {}
@@ -76,70 +76,70 @@ class View:
         self.templates: dict[str, Route] = {}
         self.namespaces: dict[str, Snapshot] = {}
         self._mode: Mode = mode
-        self._naming = naming
-        self._sees = sees
-        self._lists: dict[str, list[_Listed]] = {key: [] for key in LISTS.values()}
+        self._format = list_format
+        self._can_see = can_see
+        self._lists: dict[str, list[_ListItem]] = {key: [] for key in LISTS.values()}
         self._pages: dict[tuple[str, int, bool], bytes] = {}
         for snapshot in snapshots:
             self.namespaces[snapshot.backend.namespace] = snapshot
-            self._take(snapshot, lists)
+            self._add_snapshot(snapshot, can_list)
         self._degraded = [namespace for namespace, each in self.namespaces.items() if each.degraded]
 
-    # ---- where a name leads ----
+    # ---- routes ----
 
-    def resource(self, uri: str) -> Route | None:
-        """The listed resource of that URI, or one that its backend may know though it does not list it."""
+    def find_resource(self, uri: str) -> Route | None:
+        """The route of a resource. A URI that is not listed gets a route if its backend may know it."""
         if (listed := self.resources.get(uri)) is not None:
             return listed
         if self._mode == "bare":
-            return next((self._unlisted(each, uri, uri) for each in self.namespaces.values()), None)
+            return next((self._unlisted_route(each, uri, uri) for each in self.namespaces.values()), None)
         if (unwrapped := unwrap(uri)) is not None and unwrapped[0] in self.namespaces:
-            return self._unlisted(self.namespaces[unwrapped[0]], unwrapped[1], uri)
+            return self._unlisted_route(self.namespaces[unwrapped[0]], unwrapped[1], uri)
         for snapshot in self.namespaces.values():
             if uri.startswith(snapshot.backend.manifest.uri_prefixes or ("\0",)):
-                return self._unlisted(snapshot, uri, uri)
+                return self._unlisted_route(snapshot, uri, uri)
         return None
 
-    def completable(self, ref: Json) -> tuple[Route, Json] | None:
-        """Where a completion's reference leads, and the reference as the backend knows it."""
+    def resolve_completion(self, ref: Json) -> tuple[Route, Json] | None:
+        """The route of a completion's reference, and the reference with the backend's own name or URI."""
         if ref.get("type") == "ref/prompt":
             route = self.prompts.get(str(ref.get("name")))
             return (route, {**ref, "name": route.name}) if route else None
         uri = str(ref.get("uri"))
-        route = self.templates.get(uri) or self.resource(uri)
+        route = self.templates.get(uri) or self.find_resource(uri)
         return (route, {**ref, "uri": route.name}) if route else None
 
-    def _unlisted(self, snapshot: Snapshot, own: str, shown: str) -> Route | None:
-        if "resources" not in snapshot.offer.capabilities:
+    def _unlisted_route(self, snapshot: Snapshot, own: str, shown: str) -> Route | None:
+        if "resources" not in snapshot.lists.capabilities:
             return None
         route = self._resource_route(snapshot, {"uri": own, "name": own}, own, shown)
-        return route if self._sees(route) else None
+        return route if self._can_see(route) else None
 
-    # ---- the lists ----
+    # ---- lists ----
 
     def page(self, method: str, cursor: str | None, version: str) -> bytes:
-        """One page of a list, encoded. Raises `Fault` for a cursor that we did not give."""
-        number = self._naming.cursors.read(method, cursor) if cursor is not None else 0
+        """One encoded page of a list. Raises `Fault` for a cursor that the gateway did not issue."""
+        number = self._format.cursors.read(method, cursor) if cursor is not None else 0
         listed = self._lists[LISTS[method]]
-        size = self._naming.page_size
+        size = self._format.page_size
         if number and number * size >= len(listed):
-            raise Fault(Kind.INVALID_INPUT, "No such page; start again without a cursor.")
+            raise Fault(Kind.INVALID_INPUT, "The cursor is past the end of the list. Start again without a cursor.")
         key = (method, number, version == MODERN)
         if (encoded := self._pages.get(key)) is None:
-            encoded = self._pages[key] = self._encode(method, number, modern=version == MODERN)
+            encoded = self._pages[key] = self._encode_page(method, number, modern=version == MODERN)
         return encoded
 
     def items(self, method: str) -> list[Json]:
-        """A whole list, for those who do not page."""
-        return [each.item for each in self._lists[LISTS[method]]]
+        """A whole list, without paging."""
+        return [each.definition for each in self._lists[LISTS[method]]]
 
-    def _encode(self, method: str, number: int, *, modern: bool) -> bytes:
-        key, size = LISTS[method], self._naming.page_size
+    def _encode_page(self, method: str, number: int, *, modern: bool) -> bytes:
+        key, size = LISTS[method], self._format.page_size
         listed = self._lists[key]
-        shown = [each.item for each in listed[number * size : (number + 1) * size]]
-        result: Json = {key: shown if modern else [_for_handshake(item) for item in shown]}
+        shown = [each.definition for each in listed[number * size : (number + 1) * size]]
+        result: Json = {key: shown if modern else [_handshake_item(item) for item in shown]}
         if (number + 1) * size < len(listed):
-            result["nextCursor"] = self._naming.cursors.mint(method, number + 1)
+            result["nextCursor"] = self._format.cursors.mint(method, number + 1)
         if modern:
             result |= self.cache_hints()
         elif self._degraded:
@@ -147,20 +147,20 @@ class View:
         return msgspec.json.encode(result)
 
     def cache_hints(self) -> Json:
-        """What every cacheable result of 2026-07-28 carries; the view depends on the caller, so it is private."""
-        meta: Json = {SERVER_INFO: self._naming.server_info}
+        """Members of every cacheable result of revision 2026-07-28. Private, because the view depends on the caller."""
+        meta: Json = {SERVER_INFO: self._format.server_info}
         if self._degraded:
             meta[DEGRADED] = self._degraded
         return {
             "resultType": "complete",
-            "ttlMs": int(self._naming.ttl * 1000),
+            "ttlMs": int(self._format.ttl * 1000),
             "cacheScope": "private",
             "_meta": meta,
         }
 
     def capabilities(self) -> Json:
-        """The union of what the backends in view offer. Changes are told by the gateway, whatever the backend can."""
-        offered = [each.offer.capabilities for each in self.namespaces.values()]
+        """The union of the backends' capabilities. `listChanged` is always set: the gateway sends the notifications."""
+        offered = [each.lists.capabilities for each in self.namespaces.values()]
         union: Json = {"logging": {}}
         for key in ("tools", "prompts"):
             if any(key in each for each in offered):
@@ -178,96 +178,96 @@ class View:
         return union
 
     def instructions(self) -> str:
-        """Each backend's own, headed by its namespace."""
-        said = [(ns, each.offer.instructions.strip()) for ns, each in self.namespaces.items()]
+        """The instructions of each backend, under a heading with its namespace."""
+        sections = [(ns, each.lists.instructions.strip()) for ns, each in self.namespaces.items()]
         if self._mode == "bare":
-            return "\n\n".join(text for _, text in said if text)[:MAX_INSTRUCTIONS]
-        return "\n\n".join(f"## {ns}\n{text}" for ns, text in said if text)[:MAX_INSTRUCTIONS]
+            return "\n\n".join(text for _, text in sections if text)[:MAX_INSTRUCTIONS]
+        return "\n\n".join(f"## {ns}\n{text}" for ns, text in sections if text)[:MAX_INSTRUCTIONS]
 
     # ---- building ----
 
-    def _take(self, snapshot: Snapshot, lists: Callable[[Route], bool]) -> None:
-        offer = snapshot.offer
-        makers = (
-            ("tools", offer.tools, self._tool),
-            ("prompts", offer.prompts, self._prompt),
-            ("resources", offer.resources, self._resource),
-            ("resourceTemplates", offer.templates, self._template),
+    def _add_snapshot(self, snapshot: Snapshot, can_list: Callable[[Route], bool]) -> None:
+        lists = snapshot.lists
+        builders = (
+            ("tools", lists.tools, self._build_tool),
+            ("prompts", lists.prompts, self._build_prompt),
+            ("resources", lists.resources, self._build_resource),
+            ("resourceTemplates", lists.templates, self._build_template),
         )
-        for key, items, make in makers:
+        for key, items, build in builders:
             for definition in items:
-                listed = make(snapshot, definition)
-                if self._sees(listed.route):
-                    self._index(key, listed.route)
-                    if lists(listed.route):
+                listed = build(snapshot, definition)
+                if self._can_see(listed.route):
+                    self._add_route(key, listed.route)
+                    if can_list(listed.route):
                         self._lists[key].append(listed)
 
-    def _index(self, key: str, route: Route) -> None:
+    def _add_route(self, key: str, route: Route) -> None:
         if key == "resources":
             self.resources[route.exposed] = route
         elif key == "resourceTemplates":
             self.templates[route.exposed] = route
         else:
             names = self.tools if key == "tools" else self.prompts
-            # The shown name comes first; any other form of it may be called as well.
+            # The listed name has priority. The other forms of the name can be called as well.
             names[route.exposed] = route
-            for other in (route.canonical, self._exposed(route.namespace, route.name, "underscore")):
+            for other in (route.canonical, self._exposed_name(route.namespace, route.name, "underscore")):
                 names.setdefault(other, route)
 
-    def _exposed(self, namespace: str, name: str, mode: Mode) -> str:
-        return exposed(namespace, name, mode, self._naming.max_length, self._naming.client_prefix_budget)
+    def _exposed_name(self, namespace: str, name: str, mode: Mode) -> str:
+        return exposed(namespace, name, mode, self._format.max_length, self._format.client_prefix_budget)
 
-    def _tool(self, snapshot: Snapshot, definition: Json) -> _Listed:
+    def _build_tool(self, snapshot: Snapshot, definition: Json) -> _ListItem:
         backend, name = snapshot.backend, definition["name"]
         route = Route(
             namespace=backend.namespace,
             name=name,
             canonical=canonical(backend.namespace, name),
-            exposed=self._exposed(backend.namespace, name, self._mode),
+            exposed=self._exposed_name(backend.namespace, name, self._mode),
             backend=backend,
             definition=definition,
-            check=snapshot.checks.get(name),
-            header_schema=snapshot.headers.get(name),
+            check=snapshot.argument_checks.get(name),
+            header_schema=snapshot.header_schemas.get(name),
             rewrite=self._rewriter(snapshot),
             effect=effect_of(backend, definition),
             pinned=name not in snapshot.unpinned,
-            timeout=timeout_of(backend, name, self._naming.deadline),
+            timeout=timeout_of(backend, name, self._format.deadline),
         )
         shown = rewrite_meta(definition, self._wrap(snapshot))
-        meta: Json = {**(shown.get("_meta") or {}), CANONICAL: route.canonical}
+        meta: Json = {**(shown.get("_meta") or {}), CANONICAL_ID: route.canonical}
         if snapshot.degraded:
             meta[DEGRADED] = True
         item = {**shown, "name": route.exposed, "_meta": meta}
-        item.pop("execution", None)  # of 2025-11-25's experimental tasks, which the gateway does not offer
+        item.pop("execution", None)  # experimental tasks of 2025-11-25, which the gateway does not support
         if self._mode == "underscore":
-            item["inputSchema"] = snapshot.flat[name]
-        return _Listed(route, item)
+            item["inputSchema"] = snapshot.flat_schemas[name]
+        return _ListItem(route, item)
 
-    def _prompt(self, snapshot: Snapshot, definition: Json) -> _Listed:
+    def _build_prompt(self, snapshot: Snapshot, definition: Json) -> _ListItem:
         backend, name = snapshot.backend, definition["name"]
         route = Route(
             namespace=backend.namespace,
             name=name,
             canonical=canonical(backend.namespace, name),
-            exposed=self._exposed(backend.namespace, name, self._mode),
+            exposed=self._exposed_name(backend.namespace, name, self._mode),
             backend=backend,
             definition=definition,
             rewrite=self._rewriter(snapshot),
             effect=0,
-            timeout=timeout_of(backend, "*", self._naming.deadline),
+            timeout=timeout_of(backend, "*", self._format.deadline),
         )
-        return _Listed(route, {**definition, "name": route.exposed})
+        return _ListItem(route, {**definition, "name": route.exposed})
 
-    def _resource(self, snapshot: Snapshot, definition: Json) -> _Listed:
+    def _build_resource(self, snapshot: Snapshot, definition: Json) -> _ListItem:
         shown = self._wrap(snapshot)(definition["uri"])
         route = self._resource_route(snapshot, definition, definition["uri"], shown)
-        return _Listed(route, {**definition, "uri": shown})
+        return _ListItem(route, {**definition, "uri": shown})
 
-    def _template(self, snapshot: Snapshot, definition: Json) -> _Listed:
+    def _build_template(self, snapshot: Snapshot, definition: Json) -> _ListItem:
         own, backend = definition["uriTemplate"], snapshot.backend
         shown = own if self._mode == "bare" else wrap_template(backend.namespace, own, backend.manifest.uri_prefixes)
         route = self._resource_route(snapshot, definition, own, shown)
-        return _Listed(route, {**definition, "uriTemplate": shown})
+        return _ListItem(route, {**definition, "uriTemplate": shown})
 
     def _resource_route(self, snapshot: Snapshot, definition: Json, own: str, shown: str) -> Route:
         backend = snapshot.backend
@@ -280,25 +280,25 @@ class View:
             definition=definition,
             rewrite=self._rewriter(snapshot),
             effect=0,
-            timeout=timeout_of(backend, "*", self._naming.deadline),
+            timeout=timeout_of(backend, "*", self._format.deadline),
         )
 
     def _wrap(self, snapshot: Snapshot) -> Callable[[str], str]:
         if self._mode == "bare":
             return str
         backend = snapshot.backend
-        return partial(_wrapped, backend.namespace, backend.manifest.uri_prefixes)
+        return partial(_wrap_uri, backend.namespace, backend.manifest.uri_prefixes)
 
     def _rewriter(self, snapshot: Snapshot) -> Callable[[Json], Json] | None:
         return None if self._mode == "bare" else partial(rewrite_links, wrap=self._wrap(snapshot))
 
 
-def _wrapped(namespace: str, owns: tuple[str, ...], uri: str) -> str:
-    return wrap(namespace, uri, owns)
+def _wrap_uri(namespace: str, uri_prefixes: tuple[str, ...], uri: str) -> str:
+    return wrap(namespace, uri, uri_prefixes)
 
 
-def _for_handshake(item: Json) -> Json:
-    """Clients of the handshake era refuse a whole list over an outputSchema that is not an object's."""
+def _handshake_item(item: Json) -> Json:
+    """Remove an output schema that is not of type object: clients of the handshake era reject the whole list for it."""
     schema = item.get("outputSchema")
     if schema is None or schema.get("type") == "object":
         return item
@@ -306,17 +306,17 @@ def _for_handshake(item: Json) -> Json:
 
 
 class PlainCursorCodec:
-    """For whoever has nothing to seal them with."""
+    """Cursors without encryption, for use without a seal key."""
 
     def mint(self, method: str, page: int) -> str:
         return urlsafe_b64encode(b"page:%d" % page).decode()
 
     def read(self, method: str, cursor: str) -> int:
         try:
-            word, _, number = urlsafe_b64decode(cursor.encode("ascii")).partition(b":")
+            label, _, number = urlsafe_b64decode(cursor.encode("ascii")).partition(b":")
             page = int(number)
         except (BadBase64, ValueError):
-            page, word = 0, b""
-        if word != b"page" or page < 1:
-            raise Fault(Kind.INVALID_INPUT, "That cursor is not one of ours; start again without a cursor.")
+            page, label = 0, b""
+        if label != b"page" or page < 1:
+            raise Fault(Kind.INVALID_INPUT, "The cursor is not valid. Start again without a cursor.")
         return page

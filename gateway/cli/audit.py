@@ -1,4 +1,4 @@
-"""`gatehouse audit`: who did what, whether the record of it still holds, and all of it for other programs."""
+"""`gatehouse audit`: list, verify and export the records of the audit log."""
 
 import json
 import time
@@ -13,13 +13,13 @@ from gateway.cli.failure import CommandError
 from gateway.cli.options import AsJson, Config
 
 if TYPE_CHECKING:
-    from gateway.state.audit import AuditTableWriter
+    from gateway.state.audit import AuditTables
     from gateway.state.audit_chain import ChainBreak
 
 audit = typer.Typer(help="Read, verify and export the audit log.")
 
-Tenant = Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.")]
-Since = Annotated[str | None, typer.Option("--since", help="Only of the last while, such as 12h or 30d.")]
+Tenant = Annotated[str | None, typer.Option("--tenant", help="Only records of this tenant.")]
+Since = Annotated[str | None, typer.Option("--since", help="Only records of this period, such as 12h or 30d.")]
 
 
 @audit.callback(invoke_without_command=True)
@@ -31,18 +31,20 @@ def _start(context: typer.Context) -> None:  # pyright: ignore[reportUnusedFunct
 @audit.command("list")
 def list_records(
     tenant: Tenant = None,
-    subject: Annotated[str | None, typer.Option("--subject", help="Only this user's; needs --tenant.")] = None,
+    subject: Annotated[
+        str | None, typer.Option("--subject", help="Only records of this user; requires --tenant.")
+    ] = None,
     since: Since = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="The newest so many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Maximum number of records.")] = 50,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the newest records, oldest first."""
     if subject is not None and tenant is None:
-        raise CommandError("--subject needs --tenant: users of two tenants may have one name", code=2)
+        raise CommandError("--subject requires --tenant, because user names are unique only in a tenant", code=2)
     principal = None if subject is None else f"{tenant}/user:{subject}"
-    with _opened(config) as kept:
-        found = list(kept.records(tenant, _moment(since), limit, principal))
+    with _open_tables(config) as tables:
+        found = list(tables.records(tenant, _since_timestamp(since), limit, principal))
     if as_json:
         print(json.dumps(found, indent=2))
     else:
@@ -51,34 +53,34 @@ def list_records(
 
 @audit.command()
 def verify(tenant: Tenant = None, config: Config = None, as_json: AsJson = False) -> None:
-    """Check that no record was changed, moved or taken away since it was written."""
+    """Verify the hash chains: no record was changed, reordered or removed since it was written."""
     records = 0
     broken: list[ChainBreak] = []
     from gateway.cli.progress import ProgressBar
 
-    with _opened(config) as kept, ProgressBar("verifying") as waiting:
-        for each in kept.verify(tenant):
+    with _open_tables(config) as tables, ProgressBar("verifying") as progress:
+        for each in tables.verify(tenant):
             if each is None:
                 records += 1
                 if records % 1000 == 0:
-                    waiting.at(records, None, f"{records} records")
+                    progress.update(records, None, f"{records} records")
             else:
                 broken.append(each)
     if as_json:
         shown = [
-            {"tenant": each.tenant, "writer": each.writer, "sequence": each.sequence, "why": each.why}
+            {"tenant": each.tenant, "writer": each.writer, "sequence": each.sequence, "why": each.reason}
             for each in broken
         ]
         print(json.dumps({"records": records, "broken": shown}, indent=2))
     else:
-        print(f"{records} records hold")
+        print(f"{records} records verified")
     if broken:
-        raise CommandError(*map(_told, broken))
+        raise CommandError(*map(_describe_break, broken))
 
 
-def _told(each: "ChainBreak") -> str:
+def _describe_break(each: "ChainBreak") -> str:
     chain = f"tenant {each.tenant}, writer {each.writer}"
-    return f"{chain}: record {each.sequence} is the first that is broken: {each.why}"
+    return f"{chain}: record {each.sequence} is the first invalid one: {each.reason}"
 
 
 @audit.command()
@@ -87,46 +89,46 @@ def export(
     since: Since = None,
     config: Config = None,
     otlp: Annotated[
-        bool, typer.Option("--otlp", help="Send them as log records to the collector of telemetry.otlp instead.")
+        bool, typer.Option("--otlp", help="Send the records to the collector at telemetry.otlp.url instead.")
     ] = False,
 ) -> None:
-    """Print every record as a line of JSON, with its place in its chain."""
+    """Print every record as a line of JSON, with its position in its chain."""
     import msgspec
 
     encode = msgspec.json.Encoder().encode
-    with _opened(config) as kept:
-        found = kept.records(tenant, _moment(since))
+    with _open_tables(config) as tables:
+        found = tables.records(tenant, _since_timestamp(since))
         if otlp:
             from gateway.cli.audit_otlp import send
 
-            print(f"{send(found, config)} records were sent")
+            print(f"sent {send(found, config)} records")
             return
         for record in found:
             print(encode(record).decode())
 
 
 @contextmanager
-def _opened(config: Path | None) -> "Generator[AuditTableWriter]":
+def _open_tables(config: Path | None) -> "Generator[AuditTables]":
     import asyncio
 
-    from gateway.cli.failure import system_errors_explained
-    from gateway.cli.load_settings import read_without_backends
-    from gateway.state.audit import open_ledger
+    from gateway.cli.failure import explain_system_errors
+    from gateway.cli.load_settings import read_settings_leniently
+    from gateway.state.audit import open_audit_tables
 
-    settings = read_without_backends(config)
-    with system_errors_explained(settings):
+    settings = read_settings_leniently(config)
+    with explain_system_errors(settings):
         at = settings.database.url
-        kept = asyncio.run(open_ledger(settings.data_dir, at.get_secret_value() if at is not None else None))
+        tables = asyncio.run(open_audit_tables(settings.data_dir, at.get_secret_value() if at is not None else None))
         try:
-            yield kept
+            yield tables
         finally:
-            kept.close()
+            tables.close()
 
 
-def _moment(since: str | None) -> float:
-    from gateway.cli.key import seconds
+def _since_timestamp(since: str | None) -> float:
+    from gateway.cli.key import parse_duration
 
-    return 0.0 if since is None else time.time() - seconds(since, "--since")
+    return 0.0 if since is None else time.time() - parse_duration(since, "--since")
 
 
 def _show(records: list[dict[str, Any]]) -> None:
@@ -136,15 +138,15 @@ def _show(records: list[dict[str, Any]]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from gateway.cli.top import keep_whole
+    from gateway.cli.top import fit_id_column
 
-    table = Table("UTC", "who", "what", "decision", "policies", "outcome", "id", box=None, pad_edge=False)
+    table = Table("UTC", "principal", "target", "decision", "policies", "outcome", "id", box=None, pad_edge=False)
     for column in table.columns:
-        column.overflow = "fold"  # what is looked for in a record is not cut
-    keep_whole(table.columns[-1], (each["correlation_id"] for each in records))
+        column.overflow = "fold"  # no value is truncated
+    fit_id_column(table.columns[-1], (each["correlation_id"] for each in records))
     for each in records:
-        moment = datetime.fromtimestamp(each["at"], UTC).isoformat(" ", "seconds").removesuffix("+00:00")
-        what = f"{each['method']} {each['target']}".rstrip()
-        cells = (moment, each["principal"], what, each["decision"], each["policies"], each["outcome"])
+        timestamp = datetime.fromtimestamp(each["at"], UTC).isoformat(" ", "seconds").removesuffix("+00:00")
+        target = f"{each['method']} {each['target']}".rstrip()
+        cells = (timestamp, each["principal"], target, each["decision"], each["policies"], each["outcome"])
         table.add_row(*map(escape, (*cells, each["correlation_id"])))
     Console().print(table)

@@ -1,4 +1,4 @@
-"""`gatehouse check`: say what would be served, without serving it."""
+"""`gatehouse check`: validates the settings and shows what they serve, without starting the gateway."""
 
 import json
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gateway.cli.failure import BAD_SETTINGS, CommandError, say
-from gateway.cli.load_settings import EVERYWHERE, make_importable, read_settings
+from gateway.cli.failure import BAD_SETTINGS, CommandError, print_stderr
+from gateway.cli.load_settings import WILDCARD_HOSTS, add_module_paths, read_settings
 from gateway.settings import BackendEntry, CommandBackend, ModuleBackend, Settings, UrlBackend
 from gateway.upstream.health import LoadError
-from gateway.wiring.policy import judge_policies
+from gateway.wiring.policy import check_policies
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class ConfiguredBackend:
     served: bool
 
 
-def entry_of(namespace: str, backend: BackendEntry) -> ConfiguredBackend:
-    """Summarise one entry; `served` is what the settings alone say."""
+def describe_entry(namespace: str, backend: BackendEntry) -> ConfiguredBackend:
+    """Summarise one entry; `served` reflects the settings only."""
     match backend:
         case ModuleBackend():
             return ConfiguredBackend(namespace, "module", ":".join(backend.target), backend.enabled)
@@ -40,40 +40,40 @@ def entry_of(namespace: str, backend: BackendEntry) -> ConfiguredBackend:
 
 def check(config: Path | None, as_json: bool) -> None:
     settings = read_settings(config)
-    make_importable(settings)
-    refused = list(_refusals(settings))
-    bad = {refusal.at[1] for refusal in refused if refusal.at[0] == "backends"}
-    written = [entry_of(namespace, backend) for namespace, backend in settings.backends.items()]
-    entries = [replace(entry, served=entry.served and entry.namespace not in bad) for entry in written]
-    said = list(warnings(settings))
-    errors = [settings.placed(refusal.at, str(refusal)) for refusal in refused]
+    add_module_paths(settings)
+    load_errors = list(_load_errors(settings))
+    invalid = {error.setting_path[1] for error in load_errors if error.setting_path[0] == "backends"}
+    described = [describe_entry(namespace, backend) for namespace, backend in settings.backends.items()]
+    entries = [replace(entry, served=entry.served and entry.namespace not in invalid) for entry in described]
+    warnings = list(find_warnings(settings))
+    errors = [settings.with_origin(error.setting_path, str(error)) for error in load_errors]
     if as_json:
-        print(json.dumps(_as_object(settings, entries, said, errors), indent=2))
+        print(json.dumps(_as_object(settings, entries, warnings, errors), indent=2))
     else:
         _show(settings, entries)
-        for warning in said:
-            say(f"warning: {warning}")
+        for warning in warnings:
+            print_stderr(f"warning: {warning}")
     if errors:
         raise CommandError(*errors, code=BAD_SETTINGS)
 
 
-def _refusals(settings: Settings) -> Iterator[LoadError]:
-    """What `serve` would refuse."""
+def _load_errors(settings: Settings) -> Iterator[LoadError]:
+    """The errors that would stop `gatehouse serve`."""
     if settings.backends:
-        from gateway.wiring.backends import backend_refusals
+        from gateway.wiring.backends import find_load_errors
 
-        yield from backend_refusals(settings)
+        yield from find_load_errors(settings)
     try:
-        judge_policies(settings)
+        check_policies(settings)
     except LoadError as exc:
         yield exc
 
 
-def warnings(settings: Settings) -> Iterator[str]:
-    """A line for each entry that will not do what was meant."""
+def find_warnings(settings: Settings) -> Iterator[str]:
+    """Yield a line for each entry that has no effect or refers to something unknown."""
     if not settings.backends:
-        yield "backends: nothing is served"
-    if settings.server.host in EVERYWHERE and "public_url" not in settings.server.model_fields_set:
+        yield "backends: no backend is configured"
+    if settings.server.host in WILDCARD_HOSTS and "public_url" not in settings.server.model_fields_set:
         yield f"server.public_url: not set, and clients cannot reach {settings.server.public_url}"
     for name, server in settings.servers.items():
         for namespace in server.backends:
@@ -82,25 +82,25 @@ def warnings(settings: Settings) -> Iterator[str]:
     for name, tenant in settings.tenants.items():
         for namespace in tenant.backends:
             if namespace != "*" and namespace not in settings.backends:
-                yield f"tenants.{name}: no backend is named {namespace}"
+                yield f"tenants.{name}: there is no backend {namespace}"
 
 
 def _as_object(
-    settings: Settings, entries: list[ConfiguredBackend], said: list[str], errors: list[str]
+    settings: Settings, entries: list[ConfiguredBackend], warnings: list[str], errors: list[str]
 ) -> dict[str, object]:
     return {
         "source": str(settings.source) if settings.source else None,
         "url": f"{settings.server.public_url}/mcp",
         "backends": [asdict(entry) for entry in entries],
         "servers": {name: server.model_dump(mode="json") for name, server in settings.servers.items()},
-        "warnings": said,
+        "warnings": warnings,
         "errors": errors,
     }
 
 
 def _show(settings: Settings, entries: list[ConfiguredBackend]) -> None:
     console = Console()
-    console.print(f"Settings: {settings.source or 'the defaults'}", markup=False, soft_wrap=True)
+    console.print(f"Settings: {settings.source or 'defaults'}", markup=False, soft_wrap=True)
     table = Table("namespace", "kind", "target", "served", box=None, pad_edge=False)
     for entry in entries:
         table.add_row(entry.namespace, entry.kind, escape(entry.target), "yes" if entry.served else "no")

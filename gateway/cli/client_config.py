@@ -1,6 +1,6 @@
-"""What each client wants to be told, and where it looks for it.
+"""Configuration of the MCP clients that `gatehouse connect` supports: entry format, location of the file, editing.
 
-One entry into a client's file; everything else in it stays as it was written, comments included.
+Editing changes one entry of a client's file; everything else, comments included, is preserved.
 """
 
 import json
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 from gateway.cli.failure import CommandError
-from gateway.cli.import_ import plain_json
+from gateway.cli.import_ import strip_comments
 from gateway.console import connect_lines
 from gateway.contract import Json
 
@@ -27,106 +27,107 @@ VARIABLE: Final = "GATEHOUSE_TOKEN"
 
 @dataclass(frozen=True, slots=True)
 class ConnectRequest:
-    """What the user asked for."""
+    """The connection that the user wants to set up in a client."""
 
     name: str
     url: str
     key: bool = False
-    """Whether it comes with a key instead of signing in."""
+    """Whether the client authenticates with an API key instead of OAuth."""
     token: str | None = None
-    """The key itself, for a client that can name no variable."""
+    """The key itself, for a client that does not expand environment variables."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectInstructions:
-    """What to run, or what to write where."""
+    """The command to run, or the entry to write into the client's file."""
 
-    line: str = ""
-    """A command that does it, where the client has one."""
-    holder: str = ""
-    """The key of the client's file under which servers stand."""
+    command: str = ""
+    """A command that adds the server, if the client has one."""
+    servers_key: str = ""
+    """The key in the client's file that contains the servers."""
     entry: Json | None = None
-    form: Literal["json", "toml"] = "json"
+    format: Literal["json", "toml"] = "json"
     inputs: Json | None = None
-    """What VS Code asks for, once, and keeps for itself."""
-    after: str = ""
+    """Definition of a secret input of VS Code, which prompts for it once."""
+    next_step: str = ""
 
     def text(self, name: str) -> str:
-        """The entry as a file that holds nothing else."""
-        if self.form == "toml":
-            return table(name, self.entry or {})
-        whole: Json = {self.holder: {name: self.entry}}
+        """The entry as a complete file."""
+        if self.format == "toml":
+            return toml_table(name, self.entry or {})
+        whole: Json = {self.servers_key: {name: self.entry}}
         return json.dumps(whole | ({"inputs": [self.inputs]} if self.inputs else {}), indent=2, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientApp:
     title: str
-    tell: Callable[[ConnectRequest], ConnectInstructions]
+    instructions: Callable[[ConnectRequest], ConnectInstructions]
     file: Callable[[], Path] | None = None
-    """Where it looks; None for one that keeps no file."""
+    """Location of its configuration file; None if it has none."""
 
 
-def table(name: str, entry: Mapping[str, Any]) -> str:
-    """A server as Codex has it in its TOML. A JSON string is a TOML string."""
+def toml_table(name: str, entry: Mapping[str, Any]) -> str:
+    """A server entry in the TOML format of Codex. JSON strings are valid TOML strings."""
     return "\n".join([f"[mcp_servers.{name}]", *(f"{key} = {json.dumps(value)}" for key, value in entry.items())])
 
 
-def claude_code(wish: ConnectRequest) -> ConnectInstructions:
-    header = f' --header "Authorization: Bearer ${VARIABLE}"' if wish.key else ""
-    # In a project's file the variable is filled in by the client, so the file may be shared.
-    entry: Json = {"type": "http", "url": wish.url} | _headers(wish, f"${{{VARIABLE}}}")
+def claude_code(request: ConnectRequest) -> ConnectInstructions:
+    header = f' --header "Authorization: Bearer ${VARIABLE}"' if request.key else ""
+    # The client expands the variable, so the project's file contains no secret.
+    entry: Json = {"type": "http", "url": request.url} | _headers(request, f"${{{VARIABLE}}}")
     return ConnectInstructions(
-        connect_lines.claude_code(wish.url, wish.name) + header,
+        connect_lines.claude_code(request.url, request.name) + header,
         "mcpServers",
         entry,
-        after="in Claude Code, /mcp shows it" if wish.key else "in Claude Code, /mcp shows it and signs you in",
+        next_step="check it with /mcp in Claude Code" if request.key else "sign in with /mcp in Claude Code",
     )
 
 
-def claude_desktop(wish: ConnectRequest) -> ConnectInstructions:
-    # Its file takes programs only, and it starts them without a shell: the path must be whole.
+def claude_desktop(request: ConnectRequest) -> ConnectInstructions:
+    # The file supports only commands, which are started without a shell: the path must be absolute.
     command = shutil.which("gatehouse") or str(Path(sys.argv[0]).absolute())
-    entry: Json = {"command": command, "args": ["stdio", "--url", wish.url]}
-    if wish.key:
-        entry["env"] = {VARIABLE: wish.token or "gth_..."}
-    after = "start Claude Desktop again" if "env" in entry else "start Claude Desktop again, which opens the browser"
-    return ConnectInstructions("", "mcpServers", entry, after=after)
+    entry: Json = {"command": command, "args": ["stdio", "--url", request.url]}
+    if request.key:
+        entry["env"] = {VARIABLE: request.token or "gth_..."}
+    restart = "restart Claude Desktop"
+    next_step = restart if "env" in entry else f"{restart}; it opens the browser to sign in"
+    return ConnectInstructions("", "mcpServers", entry, next_step=next_step)
 
 
-def cursor(wish: ConnectRequest) -> ConnectInstructions:
-    entry: Json = {"url": wish.url} | _headers(wish, f"${{env:{VARIABLE}}}")
-    return ConnectInstructions("", "mcpServers", entry, after="Cursor shows it under Settings, MCP")
+def cursor(request: ConnectRequest) -> ConnectInstructions:
+    entry: Json = {"url": request.url} | _headers(request, f"${{env:{VARIABLE}}}")
+    return ConnectInstructions("", "mcpServers", entry, next_step="check it in Cursor under Settings, MCP")
 
 
-def vscode(wish: ConnectRequest) -> ConnectInstructions:
-    input_id = f"{wish.name}-key"
-    entry: Json = {"type": "http", "url": wish.url} | _headers(wish, f"${{input:{input_id}}}")
-    asked: Json = {"id": input_id, "type": "promptString", "description": "Gatehouse key", "password": True}
-    line = "" if wish.key else connect_lines.vs_code(wish.url, wish.name)
+def vscode(request: ConnectRequest) -> ConnectInstructions:
+    input_id = f"{request.name}-key"
+    entry: Json = {"type": "http", "url": request.url} | _headers(request, f"${{input:{input_id}}}")
+    key_input: Json = {"id": input_id, "type": "promptString", "description": "Gatehouse key", "password": True}
+    line = "" if request.key else connect_lines.vs_code(request.url, request.name)
     return ConnectInstructions(
-        line, "servers", entry, inputs=asked if wish.key else None, after="VS Code offers to start it"
+        line, "servers", entry, inputs=key_input if request.key else None, next_step="start the server in VS Code"
     )
 
 
-def codex(wish: ConnectRequest) -> ConnectInstructions:
-    entry: Json = {"url": wish.url} | ({"bearer_token_env_var": VARIABLE} if wish.key else {})
-    option = f" --bearer-token-env-var {VARIABLE}" if wish.key else ""
-    line = f"codex mcp add {wish.name} --url {shlex.quote(wish.url)}{option}"
-    after = "" if wish.key else f"codex mcp login {wish.name}"
-    return ConnectInstructions(line, "mcp_servers", entry, "toml", after=after)
+def codex(request: ConnectRequest) -> ConnectInstructions:
+    entry: Json = {"url": request.url} | ({"bearer_token_env_var": VARIABLE} if request.key else {})
+    option = f" --bearer-token-env-var {VARIABLE}" if request.key else ""
+    line = f"codex mcp add {request.name} --url {shlex.quote(request.url)}{option}"
+    next_step = "" if request.key else f"run codex mcp login {request.name}"
+    return ConnectInstructions(line, "mcp_servers", entry, "toml", next_step=next_step)
 
 
-def inspector(wish: ConnectRequest) -> ConnectInstructions:
+def inspector(request: ConnectRequest) -> ConnectInstructions:
     header = f' --header "Authorization: Bearer ${VARIABLE}"'
     program = "npx @modelcontextprotocol/inspector --cli"
     return ConnectInstructions(
-        f"{program} {shlex.quote(wish.url)} --transport http{header} --protocol-era modern --method tools/list"
+        f"{program} {shlex.quote(request.url)} --transport http{header} --protocol-era modern --method tools/list"
     )
 
 
-def _headers(wish: ConnectRequest, variable: str) -> Json:
-    return {"headers": {"Authorization": f"Bearer {variable}"}} if wish.key else {}
+def _headers(request: ConnectRequest, variable: str) -> Json:
+    return {"headers": {"Authorization": f"Bearer {variable}"}} if request.key else {}
 
 
 def _desktop_file() -> Path:
@@ -151,7 +152,6 @@ CLIENTS: Final[Mapping[str, ClientApp]] = {
 
 
 _BLANK: Final = re.compile(r"\s*")
-
 _decode: Final = json.JSONDecoder().raw_decode
 
 
@@ -162,14 +162,16 @@ class FileEdit:
     backup: Path | None = None
 
 
-def write(file: Path, name: str, told: ConnectInstructions) -> FileEdit:
-    """Raises `Failure`, the file being as it was."""
+def write(file: Path, name: str, instructions: ConnectInstructions) -> FileEdit:
+    """Write the entry and keep a backup. Raises `CommandError` and leaves the file unchanged if it cannot be parsed."""
     file = file.resolve() if file.is_symlink() else file
     before = _text(file)
     try:
-        after = _toml(before, name, told) if told.form == "toml" else _json(before, name, told)
+        after = (
+            _toml(before, name, instructions) if instructions.format == "toml" else _json(before, name, instructions)
+        )
     except (ValueError, tomllib.TOMLDecodeError) as exc:
-        raise CommandError(f"{file}: cannot be read, so it is left as it was: {exc}") from exc
+        raise CommandError(f"{file}: cannot be parsed and was not changed: {exc}") from exc
     if after == before:
         return FileEdit(file, False)
     backup = None
@@ -188,7 +190,7 @@ def _text(file: Path) -> str:
 
 
 def _replace(file: Path, text: str) -> None:
-    """At once or not at all; a new file may hold a key and is its owner's alone."""
+    """Replace the file atomically. A new file may contain a key, so only its owner can read it."""
     mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -201,23 +203,23 @@ def _replace(file: Path, text: str) -> None:
         raise CommandError(f"{file}: cannot be written: {exc.strerror}") from exc
 
 
-# ---- JSON, with the comments that some clients allow ----
+# ---- JSON with comments ----
 
 
-def _json(text: str, name: str, told: ConnectInstructions) -> str:
+def _json(text: str, name: str, instructions: ConnectInstructions) -> str:
     tree = _tree(text)
-    if _object(tree.get(told.holder, {})).get(name) != told.entry:
-        text = _put(text, (told.holder, name), told.entry)
-    if told.inputs is not None and all(each.get("id") != told.inputs["id"] for each in _inputs(tree)):
-        text = _put(text, ("inputs",), [*_inputs(tree), told.inputs])
-    _tree(text)  # what was made must be readable
+    if _object(tree.get(instructions.servers_key, {})).get(name) != instructions.entry:
+        text = _put(text, (instructions.servers_key, name), instructions.entry)
+    if instructions.inputs is not None and all(each.get("id") != instructions.inputs["id"] for each in _inputs(tree)):
+        text = _put(text, ("inputs",), [*_inputs(tree), instructions.inputs])
+    _tree(text)  # the result must be valid
     return text
 
 
 def _tree(text: str) -> Json:
     if not text.strip():
         return {}
-    return _object(json.loads(plain_json(text)))
+    return _object(json.loads(strip_comments(text)))
 
 
 def _object(found: Any) -> Json:
@@ -233,48 +235,48 @@ def _inputs(tree: Json) -> list[Json]:
 def _put(text: str, path: tuple[str, ...], value: Any) -> str:
     if not text.strip():
         text = "{}\n"
-    # Blanks stand where comments were, so places in the one are places in the other.
-    plain = plain_json(text)
-    return _put_in(text, plain, _blank(plain, 0), path, value, 1)
+    # Comments are replaced by blanks, so offsets are the same in both texts.
+    plain = strip_comments(text)
+    return _put_in(text, plain, _skip_blank(plain, 0), path, value, 1)
 
 
 def _put_in(text: str, plain: str, start: int, path: tuple[str, ...], value: Any, depth: int) -> str:
-    key, *below = path
-    there = list(_members(plain, start))
-    for found, began, ended in there:
-        if found == key and below and plain[began] == "{":
-            return _put_in(text, plain, began, tuple(below), value, depth + 1)
+    key, *rest = path
+    members = list(_members(plain, start))
+    for found, value_start, value_end in members:
+        if found == key and rest and plain[value_start] == "{":
+            return _put_in(text, plain, value_start, tuple(rest), value, depth + 1)
         if found == key:
-            return text[:began] + _shown(_nested(below, value), depth) + text[ended:]
-    shown = f"\n{'  ' * depth}{json.dumps(key)}: {_shown(_nested(below, value), depth)}"
-    if there:
+            return text[:value_start] + _indented_json(_nested(rest, value), depth) + text[value_end:]
+    shown = f"\n{'  ' * depth}{json.dumps(key)}: {_indented_json(_nested(rest, value), depth)}"
+    if members:
         return f"{text[: start + 1]}{shown},{text[start + 1 :]}"
     end = plain.index("}", start)
-    kept = text[start + 1 : end].rstrip()
-    return f"{text[: start + 1]}{kept}{shown}\n{'  ' * (depth - 1)}{text[end:]}"
+    comments = text[start + 1 : end].rstrip()
+    return f"{text[: start + 1]}{comments}{shown}\n{'  ' * (depth - 1)}{text[end:]}"
 
 
 def _nested(path: list[str], value: Any) -> Any:
     return {path[0]: _nested(path[1:], value)} if path else value
 
 
-def _shown(value: Any, depth: int) -> str:
+def _indented_json(value: Any, depth: int) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False).replace("\n", f"\n{'  ' * depth}")
 
 
 def _members(plain: str, start: int) -> Iterator[tuple[str, int, int]]:
-    """Key, and where its value begins and ends, of each member of the object that begins there."""
-    at = _blank(plain, start + 1)
+    """Yield the key of each member of the object at `start`, with the start and end of its value."""
+    at = _skip_blank(plain, start + 1)
     while plain[at] != "}":
         key, at = _decode(plain, at)
-        began = _blank(plain, _blank(plain, at) + 1)
-        _, ended = _decode(plain, began)
-        yield key, began, ended
-        at = _blank(plain, ended)
-        at = _blank(plain, at + 1) if plain[at] == "," else at
+        value_start = _skip_blank(plain, _skip_blank(plain, at) + 1)
+        _, value_end = _decode(plain, value_start)
+        yield key, value_start, value_end
+        at = _skip_blank(plain, value_end)
+        at = _skip_blank(plain, at + 1) if plain[at] == "," else at
 
 
-def _blank(plain: str, at: int) -> int:
+def _skip_blank(plain: str, at: int) -> int:
     found = _BLANK.match(plain, at)
     assert found is not None
     return found.end()
@@ -283,17 +285,17 @@ def _blank(plain: str, at: int) -> int:
 # ---- TOML ----
 
 
-def _toml(text: str, name: str, told: ConnectInstructions) -> str:
-    wanted = told.entry or {}
+def _toml(text: str, name: str, instructions: ConnectInstructions) -> str:
+    entry = instructions.entry or {}
     tree = tomllib.loads(text)
-    if (_object(tree.get(told.holder, {}))).get(name) == wanted:
+    if (_object(tree.get(instructions.servers_key, {}))).get(name) == entry:
         return text
-    block = f"{table(name, wanted)}\n"
-    # From its heading to the next heading that is not one of its own parts.
-    header = rf"^\[{told.holder}\.{re.escape(name)}\][^\n]*\n(?:(?!\[)[^\n]*(?:\n|\Z))*"
+    block = f"{toml_table(name, entry)}\n"
+    # Matches from the table header to the next header.
+    header = rf"^\[{instructions.servers_key}\.{re.escape(name)}\][^\n]*\n(?:(?!\[)[^\n]*(?:\n|\Z))*"
     after, found = re.subn(header, lambda _: f"{block}\n", text, count=1, flags=re.MULTILINE)
     if not found:
         after = f"{text.rstrip()}\n\n{block}".lstrip()
-    if tomllib.loads(after).get(told.holder, {}).get(name) != wanted:
-        raise ValueError(f"{told.holder}.{name} is written there in a way that is not ours to change")
+    if tomllib.loads(after).get(instructions.servers_key, {}).get(name) != entry:
+        raise ValueError(f"{instructions.servers_key}.{name} has an unsupported layout; edit it by hand")
     return after

@@ -1,8 +1,6 @@
-"""What can be typed: every command with its options and its help.
+"""Declarations of the main commands with their options and help texts; `main.py` registers them.
 
-What a command does is imported when it is run: nobody who asks for the version waits for a whole gateway to load.
-
-What can be typed to get servers in and out: `gatehouse import` and `gatehouse backends`.
+Each command imports its implementation when it runs, so that `gatehouse version` does not load the whole gateway.
 """
 
 import json
@@ -18,20 +16,19 @@ from gateway.contract import MODERN
 
 Url = Annotated[
     str | None,
-    typer.Option("--url", envvar="GATEHOUSE_URL", help="MCP endpoint; that of the settings unless given."),
+    typer.Option("--url", envvar="GATEHOUSE_URL", help="URL of the MCP endpoint; default: from the settings."),
 ]
 
 Token = Annotated[str | None, typer.Option("--token", envvar="GATEHOUSE_TOKEN", help="API key or access token.")]
-
-Host = Annotated[str | None, typer.Option("--host", help="Address to listen on, instead of server.host.")]
-
+Host = Annotated[str | None, typer.Option("--host", help="Address to listen on; overrides server.host.")]
 Port = Annotated[
-    int | None, typer.Option("--port", min=0, max=65535, help="Port to listen on, instead of server.port; 0: any free.")
+    int | None,
+    typer.Option("--port", min=0, max=65535, help="Port to listen on; overrides server.port. 0: any free port."),
 ]
 
 
 def version(as_json: AsJson = False) -> None:
-    """Say which Gatehouse this is."""
+    """Print the version."""
     gatehouse, python = installed_version("gatehouse"), platform.python_version()
     if as_json:
         print(json.dumps({"gatehouse": gatehouse, "python": python, "protocol": MODERN}))
@@ -44,18 +41,18 @@ def serve(
     host: Host = None,
     port: Port = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Processes that serve, instead of server.workers.")
+        int | None, typer.Option("--workers", min=1, help="Number of worker processes; overrides server.workers.")
     ] = None,
     inherit: Annotated[str | None, typer.Option("--inherit", hidden=True)] = None,
 ) -> None:
-    """Serve what the settings say, until stopped."""
+    """Start the gateway and serve until stopped."""
     from gateway.cli.serve import serve
 
     serve(config, host, port, workers, inherit)
 
 
 def check(config: Config = None, as_json: AsJson = False) -> None:
-    """Check the settings and say what they would serve."""
+    """Check the settings and show what they serve."""
     from gateway.cli.check import check
 
     check(config, as_json)
@@ -63,20 +60,22 @@ def check(config: Config = None, as_json: AsJson = False) -> None:
 
 def tools(
     as_: Annotated[
-        str | None, typer.Option("--as", metavar="SUBJECT", help="Show them as this user sees them.")
+        str | None, typer.Option("--as", metavar="SUBJECT", help="List the tools that this user may call.")
     ] = None,
-    tenant: Annotated[str, typer.Option("--tenant", help="With --as: the user's tenant.")] = "default",
-    group: Annotated[list[str] | None, typer.Option("--group", help="With --as: a group the user is in.")] = None,
+    tenant: Annotated[str, typer.Option("--tenant", help="With --as: tenant of the user.")] = "default",
+    group: Annotated[
+        list[str] | None, typer.Option("--group", help="With --as: group of the user; may be repeated.")
+    ] = None,
     config: Config = None,
     url: Url = None,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the tools you may call; with --as, those that somebody else may, of the settings unless --url is given."""
+    """List the tools you may call; with --as, the tools another user may call, according to the settings or --url."""
     from gateway.cli.tools import list_tools, show
 
     if as_ is None:
-        list_tools(endpoint_of(url, config), token, as_json)
+        list_tools(resolve_endpoint(url, config), token, as_json)
     else:
         from gateway.cli.policy import show_tools_as
 
@@ -85,100 +84,101 @@ def tools(
 
 def call(
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")],
-    arguments: Annotated[str, typer.Argument(metavar="[ARGUMENTS_JSON]", help="Its arguments, a JSON object.")] = "{}",
+    arguments: Annotated[str, typer.Argument(metavar="[ARGUMENTS_JSON]", help="Arguments as a JSON object.")] = "{}",
     config: Config = None,
     url: Url = None,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Call a tool and print what it answers."""
+    """Call a tool and print its result."""
     from gateway.cli.tools import call
 
-    call(tool, arguments, endpoint_of(url, config), token, as_json)
+    call(tool, arguments, resolve_endpoint(url, config), token, as_json)
 
 
 def ping(
     tool: Annotated[
-        str | None, typer.Option("--tool", help="Tool to call, with no arguments; core_ping where it is listed.")
+        str | None, typer.Option("--tool", help="Tool to call without arguments; default: core_ping if listed.")
     ] = None,
     config: Config = None,
     url: Url = None,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """Connect, list and call once in each era of the protocol, as clients do."""
+    """Connect, list the tools and call one, once in each protocol era."""
     from gateway.cli.ping import ping
 
-    ping(endpoint_of(url, config), token, tool, as_json)
+    ping(resolve_endpoint(url, config), token, tool, as_json)
 
 
-def endpoint_of(url: str | None, config: Path | None) -> str:
-    """The one that was given, else that of the settings."""
+def resolve_endpoint(url: str | None, config: Path | None) -> str:
+    """The supplied URL, else the endpoint of the settings."""
     if url is not None:
         return url
-    # Only now: whoever gives an address does not wait for settings to be read.
-    from gateway.cli.load_settings import endpoint
+    # Imported late: with --url the settings are not needed.
+    from gateway.cli.load_settings import endpoint_url
 
-    return endpoint(config)
+    return endpoint_url(config)
 
 
 def create_key(
     tenant: Annotated[str, typer.Option("--tenant", help="Tenant the key belongs to.")] = "default",
-    subject: Annotated[str | None, typer.Option("--subject", help="User the key speaks for.")] = None,
-    service: Annotated[str | None, typer.Option("--service", help="Service account the key speaks for.")] = None,
-    scope: Annotated[list[str] | None, typer.Option("--scope", help="What it may do; may be repeated.")] = None,
-    expires: Annotated[str | None, typer.Option("--expires", help="When it ends, such as 12h or 30d.")] = None,
-    label: Annotated[str, typer.Option("--label", help="A note to recognise it by.")] = "",
+    subject: Annotated[str | None, typer.Option("--subject", help="User that the key authenticates.")] = None,
+    service: Annotated[
+        str | None, typer.Option("--service", help="Service account that the key authenticates.")
+    ] = None,
+    scope: Annotated[list[str] | None, typer.Option("--scope", help="Scope to grant; may be repeated.")] = None,
+    expires: Annotated[str | None, typer.Option("--expires", help="Lifetime, such as 12h or 30d.")] = None,
+    label: Annotated[str, typer.Option("--label", help="Note to recognise the key by.")] = "",
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and print it: the only time it is shown."""
+    """Create an API key and print it. It is shown only once."""
     from gateway.cli.key import create
 
     create(tenant, subject, service, scope, expires, label, config, as_json)
 
 
 def list_keys(
-    tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.")] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Only keys of this tenant.")] = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the keys, never their secrets."""
+    """List the API keys, without their secrets."""
     from gateway.cli.key import list_keys
 
     list_keys(tenant, config, as_json)
 
 
 def revoke_key(
-    key_id: Annotated[str, typer.Argument(metavar="KEYID", help="Id of the key, as `key list` shows it.")],
+    key_id: Annotated[str, typer.Argument(metavar="KEYID", help="ID of the key, as shown by `key list`.")],
     config: Config = None,
 ) -> None:
-    """Revoke a key: it is refused from now on."""
+    """Revoke an API key, effective immediately."""
     from gateway.cli.key import revoke
 
     revoke(key_id, config)
 
 
 def upgrade_database(config: Config = None, as_json: AsJson = False) -> None:
-    """Bring the tables up to date; a gateway that starts does the same."""
+    """Apply pending database migrations. The gateway also does this when it starts."""
     from gateway.cli.db import upgrade
 
     upgrade(config, as_json)
 
 
-Namespace = Annotated[str, typer.Argument(metavar="NAME", help="Its namespace.")]
-
-Replace = Annotated[bool, typer.Option("--replace", help="Write over entries of the same name.")]
+Namespace = Annotated[str, typer.Argument(metavar="NAME", help="Namespace of the backend.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Overwrite entries of the same name.")]
 
 
 def import_file(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A client's file, such as .mcp.json.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Configuration file of a client, such as .mcp.json.")],
     config: Config = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be imported; write nothing.")] = False,
     replace: Replace = False,
     as_json: AsJson = False,
 ) -> None:
-    """Copy the servers of Claude Desktop, Claude Code, Cursor or VS Code into the settings."""
+    """Import the servers of Claude Desktop, Claude Code, Cursor or VS Code into the settings."""
     from gateway.cli.import_ import import_file
 
     import_file(file, config, dry_run=dry_run, replace=replace, as_json=as_json)
@@ -186,18 +186,24 @@ def import_file(
 
 def add(
     namespace: Namespace,
-    command: Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND ARGS…]", help="Program to run.")] = None,
-    url: Annotated[str | None, typer.Option("--url", help="Address of a remote server.")] = None,
-    module: Annotated[str | None, typer.Option("--module", help="Python module in the gateway's process.")] = None,
-    header: Annotated[list[str] | None, typer.Option("--header", help="NAME=VALUE, sent to it; repeat.")] = None,
-    env: Annotated[list[str] | None, typer.Option("--env", help="NAME=VALUE, its environment; repeat.")] = None,
-    allow_private: Annotated[bool, typer.Option("--allow-private", help="It may lie in a private network.")] = False,
+    command: Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND ARGS…]", help="Command to run.")] = None,
+    url: Annotated[str | None, typer.Option("--url", help="URL of a remote server.")] = None,
+    module: Annotated[str | None, typer.Option("--module", help="Python module to load into the gateway.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", help="NAME=VALUE of a request header; may be repeated.")
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", help="NAME=VALUE of an environment variable; may be repeated.")
+    ] = None,
+    allow_private: Annotated[
+        bool, typer.Option("--allow-private", help="Allow a private address, plain HTTP and any port.")
+    ] = False,
     replace: Replace = False,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Add a backend to the settings."""
-    from gateway.cli.backends import add, pairs
+    from gateway.cli.backends import add, parse_pairs
 
     program, *args = command or [""]
     entry = {
@@ -205,15 +211,15 @@ def add(
         "url": url,
         "module": module,
         "args": args,
-        "env": pairs(env, "--env"),
-        "headers": pairs(header, "--header"),
+        "env": parse_pairs(env, "--env"),
+        "headers": parse_pairs(header, "--header"),
         "allow_private": allow_private,
     }
     add(namespace, entry, config, replace=replace, as_json=as_json)
 
 
 def remove(namespace: Namespace, config: Config = None) -> None:
-    """Take a backend out of the settings."""
+    """Remove a backend from the settings."""
     from gateway.cli.backends import remove
 
     remove(namespace, config)
@@ -221,11 +227,11 @@ def remove(namespace: Namespace, config: Config = None) -> None:
 
 def pin(
     namespace: Namespace,
-    tool: Annotated[str | None, typer.Argument(metavar="[TOOL]", help="Only this one, by the server's name.")] = None,
+    tool: Annotated[str | None, typer.Argument(metavar="[TOOL]", help="Only this tool, by its upstream name.")] = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Accept the definitions that a remote server's tools have now (`catalogue.pins: deny`)."""
+    """Accept the current tool definitions of a remote server (`catalogue.pins: deny`)."""
     from gateway.cli.pins import pin
 
     pin(namespace, tool, config, as_json=as_json)
@@ -233,22 +239,24 @@ def pin(
 
 def list_backends(
     config: Config = None,
-    url: Annotated[str | None, typer.Option("--url", envvar="GATEHOUSE_URL", help="A running gateway.")] = None,
-    token: Annotated[str | None, typer.Option("--token", envvar="GATEHOUSE_TOKEN", help="With mcp:admin.")] = None,
+    url: Annotated[str | None, typer.Option("--url", envvar="GATEHOUSE_URL", help="URL of a running gateway.")] = None,
+    token: Annotated[
+        str | None, typer.Option("--token", envvar="GATEHOUSE_TOKEN", help="API key or token with mcp:admin.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the backends: of the settings, or with --url of a running gateway, and how they are."""
+    """List the backends of the settings; with --url, those of a running gateway and their state."""
     from gateway.cli.backends import list_backends
 
     list_backends(config, url, token, as_json)
 
 
 def check_backends(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME…]", help="Only these.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME…]", help="Only these backends.")] = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Connect to each backend and say what is wrong."""
+    """Connect to each backend and report problems with a suggested fix."""
     from gateway.cli.backend_check import check_backends
 
     check_backends(names or (), config, as_json)

@@ -1,57 +1,57 @@
-"""Prints what a client must be told, or writes it."""
+"""`gatehouse connect`: prints how to connect a client, or writes the entry into the client's configuration file."""
 
 import json
 from pathlib import Path
 
 from gateway.cli.client_config import CLIENTS, VARIABLE, ClientApp, ConnectInstructions, ConnectRequest, FileEdit, write
-from gateway.cli.failure import CommandError, say
+from gateway.cli.failure import CommandError, print_stderr
 
 
-def connect(client: str, wish: ConnectRequest, file: Path | None, *, writing: bool, as_json: bool) -> None:
-    known = CLIENTS[client]
-    told = known.tell(wish)
-    place = file or (known.file() if known.file is not None else None)
-    if not writing:
-        _print(known, told, wish, place, as_json)
+def connect(client: str, request: ConnectRequest, file: Path | None, *, write_file: bool, as_json: bool) -> None:
+    app = CLIENTS[client]
+    instructions = app.instructions(request)
+    path = file or (app.file() if app.file is not None else None)
+    if not write_file:
+        _print(app, instructions, request, path, as_json)
         return
-    if place is None or told.entry is None:
+    if path is None or instructions.entry is None:
         raise CommandError(
-            f"{known.title} keeps no file; run the line that `gatehouse connect {client}` prints", code=2
+            f"{app.title} has no configuration file; run the command that `gatehouse connect {client}` prints", code=2
         )
-    if client == "claude-desktop" and wish.key and wish.token is None:
-        raise CommandError(f"its file holds the key itself: give --token, or set {VARIABLE}", code=2)
-    written = write(place, wish.name, told)
+    if client == "claude-desktop" and request.key and request.token is None:
+        raise CommandError(f"the file must contain the key; give --token, or set {VARIABLE}", code=2)
+    edit = write(path, request.name, instructions)
     if as_json:
-        backup = None if written.backup is None else str(written.backup)
-        print(json.dumps({"file": str(written.file), "changed": written.changed, "backup": backup}))
+        backup = None if edit.backup is None else str(edit.backup)
+        print(json.dumps({"file": str(edit.file), "changed": edit.changed, "backup": backup}))
     else:
-        _say_written(written, told, wish)
+        _print_edit(edit, instructions, request)
 
 
 def _print(
-    known: ClientApp, told: ConnectInstructions, wish: ConnectRequest, place: Path | None, as_json: bool
+    app: ClientApp, instructions: ConnectInstructions, request: ConnectRequest, path: Path | None, as_json: bool
 ) -> None:
     if as_json:
-        shown = {"client": known.title, "command": told.line or None, "file": str(place) if place else None}
-        print(json.dumps({**shown, "entry": told.entry}, indent=2))
+        shown = {"client": app.title, "command": instructions.command or None, "file": str(path) if path else None}
+        print(json.dumps({**shown, "entry": instructions.entry}, indent=2))
         return
-    if told.line:
-        print(told.line)
-    elif place is not None:
-        say(f"in {_short(place)} (--write puts it there):")
-        print(told.text(wish.name))
-    if told.after:
-        say(f"then {told.after}")
+    if instructions.command:
+        print(instructions.command)
+    elif path is not None:
+        print_stderr(f"add to {_short(path)} (or use --write):")
+        print(instructions.text(request.name))
+    if instructions.next_step:
+        print_stderr(f"next: {instructions.next_step}")
 
 
-def _say_written(written: FileEdit, told: ConnectInstructions, wish: ConnectRequest) -> None:
-    if not written.changed:
-        print(f"{_short(written.file)} has {wish.name} already; nothing was changed")
+def _print_edit(edit: FileEdit, instructions: ConnectInstructions, request: ConnectRequest) -> None:
+    if not edit.changed:
+        print(f"{_short(edit.file)} already contains {request.name}; nothing changed")
         return
-    kept = f"; what it was is in {written.backup.name}" if written.backup is not None else ""
-    print(f"{wish.name} is in {_short(written.file)}{kept}")
-    if told.after:
-        say(f"then {told.after}")
+    backup = f"; the previous file is {edit.backup.name}" if edit.backup is not None else ""
+    print(f"added {request.name} to {_short(edit.file)}{backup}")
+    if instructions.next_step:
+        print_stderr(f"next: {instructions.next_step}")
 
 
 def _short(path: Path) -> str:

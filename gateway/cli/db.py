@@ -1,23 +1,23 @@
-"""`gatehouse db`: bring the tables up to date before the gateway that needs them starts."""
+"""`gatehouse db`: applies database migrations before a new version of the gateway starts."""
 
 import asyncio
 import importlib
 import json
 from pathlib import Path
 
-from gateway.cli.failure import CommandError, system_errors_explained
-from gateway.cli.load_settings import make_importable, read_without_backends
+from gateway.cli.failure import CommandError, explain_system_errors
+from gateway.cli.load_settings import add_module_paths, read_settings_leniently
 from gateway.cli.progress import ProgressBar
 from gateway.contract import Manifest
 from gateway.settings import ModuleBackend, Settings
 from gateway.state.database import Database
-from gateway.state.stores import Stores, open_stores
+from gateway.state.stores import SqliteStores, open_stores
 
 
 def upgrade(config: Path | None, as_json: bool) -> None:
-    settings = read_without_backends(config)
-    make_importable(settings)
-    with system_errors_explained(settings), ProgressBar("upgrading"):
+    settings = read_settings_leniently(config)
+    add_module_paths(settings)
+    with explain_system_errors(settings), ProgressBar("upgrading"):
         applied = asyncio.run(_upgrade(settings))
     if as_json:
         print(json.dumps({"applied": applied}))
@@ -26,24 +26,24 @@ def upgrade(config: Path | None, as_json: bool) -> None:
         for title in titles:
             print(f"{where}: {title}")
     if not any(applied.values()):
-        print("Nothing to do: every table is up to date.")
+        print("Nothing to do: the database is up to date.")
 
 
 async def _upgrade(settings: Settings) -> dict[str, list[str]]:
-    """What was applied, to the gateway's own tables and to those of each store."""
+    """Apply the migrations of the gateway and of each store. Return the titles of those applied."""
     at = settings.database.url
     url = at.get_secret_value() if at is not None else None
     database = await Database.open(settings.data_dir, url)
     await database.close()
-    applied = {"gateway": database.upgraded}
+    applied = {"gateway": database.applied_migrations}
     if url is not None:
-        from gateway.state.audit_postgres import prepare_tables
+        from gateway.state.audit_postgres import migrate_tables
 
-        applied["audit"] = await prepare_tables(url)
+        applied["audit"] = await migrate_tables(url)
     stores = await open_stores(settings.files_dir / "stores", url, 1)
     try:
-        # On SQLite a tenant's file is brought up to date when it is first opened.
-        if not isinstance(stores, Stores):
+        # On SQLite the file of a tenant is migrated when it is first opened.
+        if not isinstance(stores, SqliteStores):
             for store, migrations in _stores(settings).items():
                 applied[store] = await stores.upgrade(store, migrations)
     finally:

@@ -1,7 +1,4 @@
-"""How a demo looks on a terminal: what is done, and below it what came of it, one line each.
-
-Plays a demo: an embedded gateway on a free port with a folder of its own, driven by real MCP calls.
-"""
+"""Runs the demo of a backend: a temporary gateway on a free port, driven by real MCP calls, with output per step."""
 
 import asyncio
 import importlib
@@ -18,12 +15,12 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from gateway.app import Gatehouse
+from gateway.app import Gateway
 from gateway.cli.failure import CommandError
 from gateway.cli.mcp_client import McpClient, RpcCallError
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
-from gateway.runner import beside, listen
+from gateway.runner import listen, serve_in_process
 from gateway.settings import Settings
 from gateway.telemetry.log import LogLines
 from gateway.upstream.health import LoadError
@@ -32,11 +29,11 @@ _COLUMN: Final = 30
 
 
 class DemoScreen:
-    """Lines with the seconds since the start; nothing in them is markup, and none is broken."""
+    """Prints lines with the seconds since the start, without markup and without wrapping."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._began = time.monotonic()
+        self._started = time.monotonic()
 
     def title(self, text: str) -> None:
         self._line((text, "bold"))
@@ -53,7 +50,7 @@ class DemoScreen:
         self._line((text, "green"))
 
     def _clock(self) -> tuple[str, str]:
-        return f"{time.monotonic() - self._began:5.1f} s  ", "dim"
+        return f"{time.monotonic() - self._started:5.1f} s  ", "dim"
 
     def _line(self, *parts: str | tuple[str, str]) -> None:
         line = Text.assemble(*parts)
@@ -64,71 +61,71 @@ class DemoScreen:
 TENANT: Final = "default"
 
 
-def show(module: str, folder: Path | None, as_json: bool, **given: Any) -> None:
-    """Play the demo of that module, with what the user gave it. Raises `Failure`, or the `Fault` that ended it."""
+def run_demo(module: str, folder: Path | None, as_json: bool, **options: Any) -> None:
+    """Run the demo of a module with the user's options. Raises `CommandError`, or the `Fault` that ended the demo."""
     demo = _load(module)
-    with _room(folder) as room:
+    with _demo_folder(folder) as demo_folder:
         screen = DemoScreen(Console(highlight=False, file=sys.stderr if as_json else None, quiet=as_json))
         screen.title(demo.TITLE)
-        facts = asyncio.run(_play(demo, room, screen, given))
-        screen.end(f"Done. It is all in {room}" if folder else "Done.")
+        result = asyncio.run(_play(demo, demo_folder, screen, options))
+        screen.end(f"Done. The files are in {demo_folder}" if folder else "Done.")
     if as_json:
-        print(json.dumps(facts, indent=2))
+        print(json.dumps(result, indent=2))
 
 
 def _load(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as exc:
-        # A backend may need an extra that is not installed.
-        raise CommandError(f"this demo cannot be shown: {exc}; install Gatehouse with the backend's extra") from exc
+        raise CommandError(f"this demo cannot run: {exc}; install Gatehouse with the extra of the backend") from exc
 
 
 @contextmanager
-def _room(folder: Path | None) -> Generator[Path]:
+def _demo_folder(folder: Path | None) -> Generator[Path]:
     if folder is None:
-        with tempfile.TemporaryDirectory(prefix="gatehouse-demo-", ignore_cleanup_errors=True) as room:
-            yield Path(room).resolve()
+        with tempfile.TemporaryDirectory(prefix="gatehouse-demo-", ignore_cleanup_errors=True) as temporary:
+            yield Path(temporary).resolve()
         return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise CommandError(f"{folder} exists and is not an empty folder; give --folder another")
+        raise CommandError(f"{folder} exists and is not an empty folder; choose another with --folder")
     folder.mkdir(parents=True, exist_ok=True)
     yield folder.resolve()
 
 
-async def _play(demo: Any, room: Path, screen: DemoScreen, given: Json) -> Json:
-    entries = await demo.prepare(room, **given)
-    async with _gateway(room, entries) as (house, base):
-        screen.step("a gateway of its own", f"{base}/mcp")
-        key, _ = await house.keys.create(TENANT, "demo")
+async def _play(demo: Any, folder: Path, screen: DemoScreen, options: Json) -> Json:
+    entries = await demo.prepare(folder, **options)
+    async with _gateway(folder, entries) as (gateway, base):
+        screen.step("temporary gateway", f"{base}/mcp")
+        key, _ = await gateway.keys.create(TENANT, "demo")
         with McpClient(f"{base}/mcp", key) as client:
-            return await demo.play(DemoGateway(room, house.settings.files_dir / TENANT, base, house, client, screen))
+            files = gateway.settings.files_dir / TENANT
+            return await demo.play(DemoGateway(folder, files, base, gateway, client, screen))
 
 
 @asynccontextmanager
-async def _gateway(room: Path, entries: Json) -> AsyncGenerator[tuple[Gatehouse, str]]:
+async def _gateway(folder: Path, entries: Json) -> AsyncGenerator[tuple[Gateway, str]]:
     settings = Settings.model_validate(
-        {"server": {"port": 0}, "data_dir": room / "data", "log": {"level": "error"}, "backends": entries}
+        {"server": {"port": 0}, "data_dir": folder / "data", "log": {"level": "error"}, "backends": entries}
     )
     async with AsyncExitStack() as stack:
         try:
-            house = await Gatehouse.open(settings, LogLines(sys.stderr))
+            gateway = await Gateway.open(settings, LogLines(sys.stderr))
         except LoadError as exc:
-            raise CommandError(f"this demo cannot be shown: {exc}") from exc
-        stack.push_async_callback(house.close)
+            raise CommandError(f"this demo cannot run: {exc}") from exc
+        stack.push_async_callback(gateway.close)
         bound = stack.enter_context(listen(settings))
-        await stack.enter_async_context(beside(house, bound))
-        yield house, f"http://127.0.0.1:{bound.getsockname()[1]}"
+        await stack.enter_async_context(serve_in_process(gateway, bound))
+        yield gateway, f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
 @dataclass(frozen=True, slots=True)
 class DemoGateway:
-    """What the demo is handed; `backends/demo.py` says what it may rely on."""
+    """Implements the `Demo` protocol of `backends/demo.py`."""
 
     folder: Path
     files: Path
     base: str
-    house: Gatehouse
+    gateway: Gateway
     client: McpClient
     screen: DemoScreen
 
@@ -147,12 +144,12 @@ class DemoGateway:
         except RpcCallError as exc:
             return exc.error.get("data") or exc.error
         if not result.get("isError"):
-            raise Fault(Kind.INTERNAL, f"{tool} should have been refused, but answered: {_text(result)}")
-        told: Json = result.get("structuredContent") or {}
-        return told.get("error") or result
+            raise Fault(Kind.INTERNAL, f"{tool} was expected to fail, but returned: {_text(result)}")
+        content: Json = result.get("structuredContent") or {}
+        return content.get("error") or result
 
     async def key(self, *scopes: str) -> str:
-        key, _ = await self.house.keys.create(TENANT, "demo", scopes=scopes)
+        key, _ = await self.gateway.keys.create(TENANT, "demo", scopes=scopes)
         return key
 
     def step(self, text: str, detail: str = "") -> None:
@@ -162,7 +159,7 @@ class DemoGateway:
         self.screen.note(text, detail)
 
     async def _result(self, tool: str, arguments: Json) -> Json:
-        # The client waits in a thread: the gateway that answers it lives on this loop.
+        # The client blocks, so it runs in a thread: the gateway runs on this event loop.
         return await asyncio.to_thread(self.client.call, tool, arguments)
 
 

@@ -1,4 +1,4 @@
-"""How a command fails: one line on standard error and an exit code that a script can tell apart."""
+"""Errors of commands: one line on standard error and a distinct exit code. Used by every command."""
 
 import errno
 import os
@@ -28,59 +28,59 @@ class CommandError(Exception):
         self.code = code
 
 
-def say(line: str) -> None:
+def print_stderr(line: str) -> None:
     print(f"gatehouse: {' '.join(line.split())}", file=sys.stderr)
 
 
 @contextmanager
-def system_errors_explained(settings: "Settings") -> Generator[None]:
-    """Turn what the operating system refuses into what to do about it."""
+def explain_system_errors(settings: "Settings") -> Generator[None]:
+    """Convert errors of the operating system and of the storage into a `CommandError` that says what to do."""
     try:
         yield
     except BrokenPipeError:
-        raise  # of the standard output: nothing that settings could mend
+        raise  # standard output was closed; unrelated to the settings
     except OSError as exc:
-        raise CommandError(_explanation(exc, settings)) from exc
+        raise CommandError(_os_error_message(exc, settings)) from exc
     except Fault as fault:
         if fault.kind is not Kind.UNAVAILABLE:
             raise
-        # What a client may not know and the operator must: where the data are.
-        raise CommandError(_away(fault, settings)) from fault
+        # The fault's message is safe for clients; the operator also needs the location of the data.
+        raise CommandError(_unavailable_message(fault, settings)) from fault
 
 
-def _away(fault: Fault, settings: "Settings") -> str:
+def _unavailable_message(fault: Fault, settings: "Settings") -> str:
     from gateway.state.unreachable import Unreachable
 
     if isinstance(fault, Unreachable):
-        # Without user and password, which stand in the same setting.
-        where = f"{fault.setting}: {fault.where}" if fault.where else fault.setting
-        return f"{where} cannot be used ({fault.why}); `gatehouse doctor` says what is wrong"
+        # The location excludes user and password, which are part of the same setting.
+        where = f"{fault.setting}: {fault.address}" if fault.address else fault.setting
+        return f"{where} cannot be used ({fault.reason}); run `gatehouse doctor` to find the cause"
     elsewhere = settings.database.url is not None and "database" in fault.message
     return f"{'database.url' if elsewhere else settings.data_dir.absolute()}: {fault.message}"
 
 
-def _explanation(exc: OSError, settings: "Settings") -> str:
+def _os_error_message(exc: OSError, settings: "Settings") -> str:
     if exc.filename is None:
-        return f"{exc.strerror or exc}; `gatehouse doctor` says what is wrong"
+        return f"{exc.strerror or exc}; run `gatehouse doctor` to find the cause"
     folder = settings.data_dir
-    return f"cannot use {os.fspath(exc.filename)}: {exc.strerror}; make {folder} yours and writable, or set data_dir"
+    return f"cannot use {os.fspath(exc.filename)}: {exc.strerror}; make {folder} writable, or change data_dir"
 
 
 @contextmanager
-def listening_explained(host: str, port: int, mend: str) -> Generator[None]:
-    """Turn what the system refuses to somebody who would listen there into what to do; `mend` names the port's."""
+def explain_bind_errors(host: str, port: int, option: str) -> Generator[None]:
+    """Convert a failed bind into a `CommandError` that says what to do; `option` sets the port."""
     try:
         yield
     except OSError as exc:
-        raise CommandError(_refused_socket(exc, f"{host}:{port}", mend)) from exc
+        raise CommandError(_bind_error_message(exc, f"{host}:{port}", option)) from exc
 
 
-def _refused_socket(exc: OSError, address: str, mend: str) -> str:
+def _bind_error_message(exc: OSError, address: str, option: str) -> str:
     match exc.errno:
         case errno.EADDRINUSE:
-            return f"{address} is in use; choose another with {mend}"
+            return f"{address} is in use; choose another with {option}"
         case errno.EACCES:
-            return f"{address} is not yours to open; choose a port above 1023 with {mend}"
+            return f"no permission to listen on {address}; choose a port above 1023 with {option}"
         case errno.EADDRNOTAVAIL:
             return f"{address} is not an address of this machine; choose another with --host"
         case _:

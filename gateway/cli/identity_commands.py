@@ -1,4 +1,4 @@
-"""`gatehouse user`, `client` and `signing`: what can be typed. What they do is imported when they are run."""
+"""Declarations of `gatehouse user`, `client` and `signing`. Each imports its implementation when it runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,12 +7,12 @@ import typer
 
 from gateway.cli.options import AsJson, Config
 
-Tenant = Annotated[str, typer.Option("--tenant", help="Tenant they belong to.")]
-Scopes = Annotated[list[str] | None, typer.Option("--scope", help="What they may do at most; may be repeated.")]
+Tenant = Annotated[str, typer.Option("--tenant", help="Tenant of the user or client.")]
+Scopes = Annotated[list[str] | None, typer.Option("--scope", help="Scope that may be granted; may be repeated.")]
 
-users = typer.Typer(help="Make, list and remove users who sign in.")
-clients = typer.Typer(help="Make, list and remove OAuth clients of services.")
-signing = typer.Typer(help="The keys that tokens are signed with.")
+users = typer.Typer(help="Create, list and remove users.")
+clients = typer.Typer(help="Create, list and remove OAuth clients of services.")
+signing = typer.Typer(help="Manage the keys that sign tokens.")
 
 
 @users.callback(invoke_without_command=True)
@@ -25,16 +25,16 @@ def _start(context: typer.Context) -> None:  # pyright: ignore[reportUnusedFunct
 
 @users.command("add")
 def add_user(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name they sign in with.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Sign-in name of the user.")],
     tenant: Tenant = "default",
-    group: Annotated[list[str] | None, typer.Option("--group", help="Group they are in; may be repeated.")] = None,
+    group: Annotated[list[str] | None, typer.Option("--group", help="Group of the user; may be repeated.")] = None,
     scope: Scopes = None,
     password_stdin: Annotated[
-        bool, typer.Option("--password-stdin", help="Read the password from standard input instead of asking.")
+        bool, typer.Option("--password-stdin", help="Read the password from standard input instead of prompting.")
     ] = False,
     config: Config = None,
 ) -> None:
-    """Make a user, or give one another password."""
+    """Create a user, or change the password of an existing one."""
     from gateway.cli.identity import add_user
 
     add_user(name, tenant, group or [], scope, password_stdin, config)
@@ -42,11 +42,11 @@ def add_user(
 
 @users.command("list")
 def list_users(
-    tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.")] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Only users of this tenant.")] = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the users, never their passwords."""
+    """List the users, without their passwords."""
     from gateway.cli.identity import list_users
 
     list_users(tenant, config, as_json)
@@ -54,11 +54,11 @@ def list_users(
 
 @users.command("remove")
 def remove_user(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name they sign in with.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Sign-in name of the user.")],
     tenant: Tenant = "default",
     config: Config = None,
 ) -> None:
-    """Remove a user: everything signed in under that name ends."""
+    """Remove a user and end all sessions of that user."""
     from gateway.cli.identity import remove_user
 
     remove_user(name, tenant, config)
@@ -66,7 +66,7 @@ def remove_user(
 
 @users.command("code")
 def sign_in_code(config: Config = None) -> None:
-    """Print a code that signs a browser of this machine in, once."""
+    """Print a one-time code that signs in a browser on this machine."""
     from gateway.cli.identity import create_sign_in_code
 
     create_sign_in_code(config)
@@ -74,16 +74,17 @@ def sign_in_code(config: Config = None) -> None:
 
 @clients.command("add")
 def add_client(
-    service: Annotated[str, typer.Option("--service", help="Service account that the client is.")],
+    service: Annotated[str, typer.Option("--service", help="Service account of the client.")],
     tenant: Tenant = "default",
     scope: Scopes = None,
     jwks: Annotated[
-        Path | None, typer.Option("--jwks", help="Its public keys, a JWK set; it then needs no secret.")
+        Path | None,
+        typer.Option("--jwks", help="File with its public keys (JWK set); the client then needs no secret."),
     ] = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a client that gets tokens by itself, and print its id and secret: the only time they are shown."""
+    """Create a client for the client credentials grant and print its ID and secret. The secret is shown only once."""
     from gateway.cli.identity import add_client
 
     add_client(service, tenant, scope, jwks, config, as_json)
@@ -91,7 +92,7 @@ def add_client(
 
 @clients.command("list")
 def list_clients(config: Config = None, as_json: AsJson = False) -> None:
-    """List the clients, those that registered themselves included."""
+    """List the clients, including dynamically registered ones."""
     from gateway.cli.identity import list_clients
 
     list_clients(config, as_json)
@@ -99,9 +100,9 @@ def list_clients(config: Config = None, as_json: AsJson = False) -> None:
 
 @clients.command("remove")
 def remove_client(
-    client_id: Annotated[str, typer.Argument(metavar="CLIENT", help="Id of the client.")], config: Config = None
+    client_id: Annotated[str, typer.Argument(metavar="CLIENT", help="ID of the client.")], config: Config = None
 ) -> None:
-    """Remove a client: its tokens end."""
+    """Remove a client and revoke its tokens."""
     from gateway.cli.identity import remove_client
 
     remove_client(client_id, config)
@@ -109,7 +110,7 @@ def remove_client(
 
 @signing.command("rotate")
 def rotate_signing(config: Config = None) -> None:
-    """Sign with a new key from now on; tokens signed before stay good until they end."""
+    """Sign new tokens with a new key. Existing tokens stay valid until they expire."""
     from gateway.cli.identity import rotate
 
     rotate(config)

@@ -1,7 +1,4 @@
-"""The database of the settings, as every command that opens it itself does.
-
-The database as commands open it that change who may sign in; a running server notices within a second.
-"""
+"""Database access for commands that manage identities. A running gateway notices their changes within a second."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -10,9 +7,9 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from gateway.auth.revocations import Revocations
-from gateway.cli.failure import CommandError, system_errors_explained
-from gateway.cli.load_settings import read_without_backends
-from gateway.contract.caller import EVERYDAY, SCOPES
+from gateway.cli.failure import CommandError, explain_system_errors
+from gateway.cli.load_settings import read_settings_leniently
+from gateway.contract.caller import DEFAULT_SCOPES, SCOPES
 from gateway.settings import Settings
 from gateway.state.database import Database
 from gateway.state.secrets import load_secret
@@ -20,18 +17,19 @@ from gateway.state.tenants import Tenants
 
 
 async def open_database(settings: Settings) -> Database:
-    """PostgreSQL where the settings name one, else the file in the data folder. Raises `Fault(UNAVAILABLE)`."""
+    """Open PostgreSQL if `database.url` is set, else the SQLite file in `data_dir`. Raises `Fault(UNAVAILABLE)`."""
     at = settings.database.url
     return await Database.open(settings.data_dir, at.get_secret_value() if at is not None else None)
 
 
 T = TypeVar("T")
-
-_OURS: Final = ("mcp:", "bridge:")
+_GATEWAY_PREFIXES: Final = ("mcp:", "bridge:")
 
 
 @dataclass(frozen=True, slots=True)
 class IdentityDatabase:
+    """The open database with the settings, revocations and tenant names that a command needs."""
+
     settings: Settings
     database: Database
     revocations: Revocations
@@ -43,11 +41,11 @@ class IdentityDatabase:
     def check_tenant(self, name: str) -> None:
         if name not in self.tenants:
             known = ", ".join(sorted(self.tenants))
-            raise CommandError(f"no tenant is named {name} (known: {known}); add it under tenants: in the settings")
+            raise CommandError(f"there is no tenant {name} (known: {known}); add it under tenants: in the settings")
 
 
-def with_books(config: Path | None, work: Callable[[IdentityDatabase], Awaitable[T]]) -> T:
-    settings = read_without_backends(config)
+def with_identity_database(config: Path | None, work: Callable[[IdentityDatabase], Awaitable[T]]) -> T:
+    settings = read_settings_leniently(config)
 
     async def run() -> T:
         database = await open_database(settings)
@@ -58,19 +56,19 @@ def with_books(config: Path | None, work: Callable[[IdentityDatabase], Awaitable
         finally:
             await database.close()
 
-    with system_errors_explained(settings):
+    with explain_system_errors(settings):
         return asyncio.run(run())
 
 
-def checked_scopes(given: Iterable[str] | None, *, for_policies: bool = False) -> tuple[str, ...]:
-    """The everyday ones unless any is given. Raises `Failure` for one that there is not: it would open nothing.
+def validate_scopes(supplied: Iterable[str] | None, *, for_policies: bool = False) -> tuple[str, ...]:
+    """Return the supplied scopes, or the default ones. Raises `CommandError` for an unknown scope.
 
-    `for_policies`: others than the house's own kinds may be given too, for policies of the organisation to speak of.
+    `for_policies` also accepts custom scopes, such as `team:release`, that only policies of the organisation use.
     """
-    scopes = tuple(given or EVERYDAY)
+    scopes = tuple(supplied or DEFAULT_SCOPES)
     unknown = sorted(set(scopes) - SCOPES)
     if for_policies:
-        unknown = [scope for scope in unknown if ":" not in scope or scope.startswith(_OURS)]
+        unknown = [scope for scope in unknown if ":" not in scope or scope.startswith(_GATEWAY_PREFIXES)]
     if unknown:
-        raise CommandError(f"no scope is named {unknown[0]} (known: {', '.join(sorted(SCOPES))})", code=2)
+        raise CommandError(f"unknown scope {unknown[0]} (known: {', '.join(sorted(SCOPES))})", code=2)
     return scopes

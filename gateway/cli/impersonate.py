@@ -1,4 +1,4 @@
-"""Asking on somebody's behalf: of a running gateway by its API, or of one that is opened for the question."""
+"""Queries on behalf of another caller, answered by a running gateway's API or by a gateway opened for the query."""
 
 import asyncio
 import io
@@ -8,81 +8,86 @@ from typing import Final, TypeVar
 
 import httpx
 
-from gateway.app import Gatehouse
-from gateway.auth.api_keys import DEFAULT_SCOPES
-from gateway.cli.failure import BAD_SETTINGS, UNAUTHENTICATED, UNREACHABLE, CommandError, system_errors_explained
-from gateway.cli.load_settings import ELSEWHERE, make_importable, read_settings
+from gateway.app import Gateway
+from gateway.cli.failure import BAD_SETTINGS, UNAUTHENTICATED, UNREACHABLE, CommandError, explain_system_errors
+from gateway.cli.load_settings import OPS_PORT_HINT, add_module_paths, read_settings
 from gateway.contract import Caller, Json
+from gateway.contract.caller import DEFAULT_SCOPES
 from gateway.telemetry.log import LogLines
 from gateway.upstream.health import LoadError
 
 T = TypeVar("T")
 
 GIVE_TOKEN: Final = "give --token or set GATEHOUSE_TOKEN, a key with the scope mcp:admin"  # noqa: S105 - says how
-MAKE_ADMIN: Final = "`gatehouse key create --subject NAME --scope mcp:admin` makes one that may"
+CREATE_ADMIN_KEY: Final = "create a key with `gatehouse key create --subject NAME --scope mcp:admin`"
 
 
-def person(
+def build_caller(
     tenant: str, subject: str | None, service: str | None, groups: list[str] | None, scopes: list[str] | None
 ) -> Caller:
-    """Whom the question is about."""
+    """The caller that a query is about."""
     if bool(subject) == bool(service):
-        raise CommandError("say who would call: --subject for a user or --service for a service account", code=2)
+        raise CommandError("give either --subject for a user or --service for a service account", code=2)
     kind = "user" if subject else "service"
     name = subject or service or ""
     return Caller(tenant, name, kind, frozenset(groups or ()), frozenset(scopes or DEFAULT_SCOPES))
 
 
-def with_house(config: Path | None, work: Callable[[Gatehouse], T]) -> T:
-    """What `work` finds in a gateway of these settings, which serves nobody and is closed again."""
+def with_gateway(config: Path | None, work: Callable[[Gateway], T]) -> T:
+    """Open a gateway with these settings without serving, run `work` on it, and close it."""
     settings = read_settings(config)
-    make_importable(settings)
+    add_module_paths(settings)
 
     async def run() -> T:
-        house = await Gatehouse.open(settings, LogLines(io.StringIO()))
+        gateway = await Gateway.open(settings, LogLines(io.StringIO()))
         try:
-            return work(house)
+            return work(gateway)
         finally:
-            await house.close()
+            await gateway.close()
 
-    with system_errors_explained(settings):
+    with explain_system_errors(settings):
         try:
             return asyncio.run(run())
         except LoadError as exc:
-            raise CommandError(settings.placed(exc.at, str(exc)), code=BAD_SETTINGS) from exc
+            raise CommandError(settings.with_origin(exc.setting_path, str(exc)), code=BAD_SETTINGS) from exc
 
 
-def ask_api(base: str, token: str | None, route: str, who: Caller, more: Json) -> Json:
-    """One question to the operator's API at that address."""
-    asked: Json = {"subject": who.subject, "kind": who.kind, "tenant": who.tenant, "groups": sorted(who.groups)}
-    body = {**asked, "scopes": sorted(who.scopes), **more}
-    return _asked(base, token, lambda http: http.post(f"{base}/api/v1/{route}", json=body))
+def post_api(base: str, token: str | None, route: str, caller: Caller, more: Json) -> Json:
+    """POST a query about a caller to a route of the operator API."""
+    about: Json = {
+        "subject": caller.subject,
+        "kind": caller.kind,
+        "tenant": caller.tenant,
+        "groups": sorted(caller.groups),
+    }
+    body = {**about, "scopes": sorted(caller.scopes), **more}
+    return _request(base, token, lambda http: http.post(f"{base}/api/v1/{route}", json=body))
 
 
-def read_api(base: str, token: str | None, route: str, query: Json) -> Json:
-    """What a route of the operator's API at that address says to a GET."""
-    return _asked(base, token, lambda http: http.get(f"{base}/api/v1/{route}", params=query))
+def get_api(base: str, token: str | None, route: str, query: Json) -> Json:
+    """GET a route of the operator API."""
+    return _request(base, token, lambda http: http.get(f"{base}/api/v1/{route}", params=query))
 
 
-def _asked(base: str, token: str | None, ask: Callable[[httpx.Client], httpx.Response]) -> Json:
+def _request(base: str, token: str | None, send: Callable[[httpx.Client], httpx.Response]) -> Json:
     headers = {"authorization": f"Bearer {token}"} if token else {}
     try:
         with httpx.Client(headers=headers, timeout=30, trust_env=False) as http:
-            answer = ask(http)
+            response = send(http)
     except (httpx.TransportError, httpx.InvalidURL) as exc:
-        raise CommandError(f"cannot reach {base}: {exc}", code=UNREACHABLE) from exc
+        raise CommandError(f"cannot reach {base}: {exc}; check --url", code=UNREACHABLE) from exc
     try:
-        found: Json = answer.json()
+        body: Json = response.json()
     except ValueError as exc:
         raise CommandError(
-            f"{base} did not answer as a Gatehouse (HTTP {answer.status_code})", code=UNREACHABLE
+            f"{base} is not a Gatehouse API (HTTP {response.status_code}); check --url", code=UNREACHABLE
         ) from exc
-    if answer.status_code == 404 and "error" not in found:
-        raise CommandError(f"{base} has no operator's API; {ELSEWHERE}", code=UNREACHABLE)
-    if answer.status_code != 200:
-        code = UNAUTHENTICATED if answer.status_code in (401, 403) else 1
-        error: Json = found.get("error") or {}
-        mend = {401: GIVE_TOKEN, 403: MAKE_ADMIN}.get(answer.status_code)
-        said = str(error.get("message") or f"HTTP {answer.status_code}")
-        raise CommandError(said, *([mend] if mend else []), code=code)
-    return found
+    if response.status_code == 404 and "error" not in body:
+        raise CommandError(f"{base} has no operator API; {OPS_PORT_HINT}", code=UNREACHABLE)
+    if response.status_code != 200:
+        code = UNAUTHENTICATED if response.status_code in (401, 403) else 1
+        error: Json = body.get("error") or {}
+        fix = {401: GIVE_TOKEN, 403: CREATE_ADMIN_KEY}.get(response.status_code)
+        message = str(error.get("message") or f"HTTP {response.status_code}")
+        raise CommandError(message, *([fix] if fix else []), code=code)
+    return body

@@ -1,4 +1,4 @@
-"""`gatehouse key`: make, list and revoke API keys in the database itself; a running server notices at once."""
+"""`gatehouse key`: creates, lists and revokes API keys in the database. A running gateway notices immediately."""
 
 import asyncio
 import json
@@ -16,9 +16,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from gateway.auth.api_keys import ApiKeyInfo, ApiKeys
-from gateway.cli.failure import CommandError, system_errors_explained
-from gateway.cli.identity_db import checked_scopes, open_database
-from gateway.cli.load_settings import read_without_backends
+from gateway.cli.failure import CommandError, explain_system_errors
+from gateway.cli.identity_db import open_database, validate_scopes
+from gateway.cli.load_settings import read_settings_leniently
 from gateway.settings import Settings
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import Tenants
@@ -30,7 +30,7 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """The keys, and the tenants they may belong to."""
+    """The API keys and the names of the known tenants."""
 
     keys: ApiKeys
     tenants: frozenset[str]
@@ -38,7 +38,9 @@ class KeyRing:
     def check_tenant(self, name: str) -> None:
         if name not in self.tenants:
             known = ", ".join(sorted(self.tenants))
-            raise CommandError(f"no tenant is named {name} (known: {known}); `gatehouse tenant add {name}` makes it")
+            raise CommandError(
+                f"there is no tenant {name} (known: {known}); create it with `gatehouse tenant add {name}`"
+            )
 
 
 def create(
@@ -52,14 +54,14 @@ def create(
     as_json: bool,
 ) -> None:
     name, kind = _principal(subject, service)
-    wanted = checked_scopes(scopes, for_policies=True)
-    ends = None if expires is None else time.time() + seconds(expires, "--expires")
+    granted = validate_scopes(scopes, for_policies=True)
+    expires_at = None if expires is None else time.time() + parse_duration(expires, "--expires")
 
-    async def make(ring: KeyRing) -> tuple[str, ApiKeyInfo]:
+    async def create_key(ring: KeyRing) -> tuple[str, ApiKeyInfo]:
         ring.check_tenant(tenant)
-        return await ring.keys.create(tenant, name, kind=kind, scopes=wanted, expires=ends, label=label)
+        return await ring.keys.create(tenant, name, kind=kind, scopes=granted, expires=expires_at, label=label)
 
-    text, info = _with_ring(config, make)
+    text, info = _with_ring(config, create_key)
     print(json.dumps({"key": text, **_as_object(info)}) if as_json else text)
 
 
@@ -68,14 +70,14 @@ def _principal(subject: str | None, service: str | None) -> tuple[str, Literal["
         return subject, "user"
     if service and not subject:
         return service, "service"
-    raise CommandError("say whose key it is: --subject for a user or --service for a service account", code=2)
+    raise CommandError("give either --subject for a user or --service for a service account", code=2)
 
 
-def seconds(text: str, option: str) -> int:
-    """A span of time such as 30d. Raises `Failure` in the name of the option."""
+def parse_duration(text: str, option: str) -> int:
+    """Parse a duration such as 30d into seconds. Raises `CommandError` that names the option."""
     found = re.fullmatch(r"([1-9][0-9]{0,5})([smhdw])", text)
     if not found:
-        raise CommandError(f"{option} is a number and a unit, s m h d or w, such as 30d", code=2)
+        raise CommandError(f"{option} must be a number and a unit (s, m, h, d or w), such as 30d", code=2)
     return int(found[1]) * _UNITS[found[2]]
 
 
@@ -93,21 +95,21 @@ def list_keys(tenant: str | None, config: Path | None, as_json: bool) -> None:
 
 
 def revoke(key_id: str, config: Path | None) -> None:
-    async def end(ring: KeyRing) -> bool:
+    async def revoke_key(ring: KeyRing) -> bool:
         return await ring.keys.revoke(key_id)
 
-    if not _with_ring(config, end):
-        raise CommandError(f"no live key has the id {key_id}; `gatehouse key list` shows them")
+    if not _with_ring(config, revoke_key):
+        raise CommandError(f"there is no active key {key_id}; `gatehouse key list` lists the keys")
 
 
 def _with_ring(config: Path | None, work: Callable[[KeyRing], Awaitable[T]]) -> T:
-    settings = read_without_backends(config)
+    settings = read_settings_leniently(config)
 
     async def run() -> T:
         async with _ring(settings) as ring:
             return await work(ring)
 
-    with system_errors_explained(settings):
+    with explain_system_errors(settings):
         return asyncio.run(run())
 
 
@@ -128,11 +130,11 @@ def _as_object(info: ApiKeyInfo) -> dict[str, Any]:
 
 
 def _show(infos: list[ApiKeyInfo]) -> None:
-    table = Table("id", "tenant", "for", "scopes", "expires", "state", "label", box=None, pad_edge=False)
+    table = Table("id", "tenant", "principal", "scopes", "expires", "state", "label", box=None, pad_edge=False)
     table.columns[3].min_width = max((len(scope) for info in infos for scope in info.scopes), default=0)
     for info in infos:
         owner, scopes = f"{info.kind} {info.subject}", " ".join(sorted(info.scopes))
-        row = (info.id, info.tenant, owner, scopes, _day(info.expires), _state(info), info.label)
+        row = (info.id, info.tenant, owner, scopes, _date(info.expires), _state(info), info.label)
         table.add_row(*map(escape, row))
     Console().print(table)
 
@@ -140,8 +142,8 @@ def _show(infos: list[ApiKeyInfo]) -> None:
 def _state(info: ApiKeyInfo) -> str:
     if info.revoked is not None:
         return "revoked"
-    return "expired" if info.expires is not None and info.expires <= time.time() else "live"
+    return "expired" if info.expires is not None and info.expires <= time.time() else "active"
 
 
-def _day(moment: float | None) -> str:
-    return "never" if moment is None else datetime.fromtimestamp(moment, UTC).date().isoformat()
+def _date(timestamp: float | None) -> str:
+    return "never" if timestamp is None else datetime.fromtimestamp(timestamp, UTC).date().isoformat()

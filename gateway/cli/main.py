@@ -1,4 +1,4 @@
-"""The `gatehouse` command: its groups, and the one place where a failure becomes a line and an exit code."""
+"""The `gatehouse` command: registers all subcommands and converts every failure into an error line and an exit code."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from typer.exceptions import Abort, TyperException
 
 from gateway.cli import commands, identity_commands, setup_commands
 from gateway.cli.audit import audit
-from gateway.cli.failure import BAD_SETTINGS, FAILED, CommandError, say
+from gateway.cli.failure import BAD_SETTINGS, FAILED, CommandError, print_stderr
 from gateway.cli.policy import policies
 from gateway.cli.setup_commands import demos
 from gateway.cli.tenant import tenants
@@ -22,7 +22,7 @@ from gateway.errors import Fault, Kind
 
 
 class CommandGroup(TyperGroup):
-    """Says every failure in a line; tracebacks are for those who ask with GATEHOUSE_DEBUG=1."""
+    """Prints every failure as one line on standard error. GATEHOUSE_DEBUG=1 shows the traceback instead."""
 
     def main(
         self,
@@ -33,28 +33,28 @@ class CommandGroup(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        _tell_flags_plainly(self)
+        _hide_flag_metavars(self)
         try:
             code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Who read it has seen enough, as `head` does; what is left to flush at the end goes nowhere.
+            # The reader closed the pipe, as `head` does. The final flush must not fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = FAILED
-        except Exception as exc:  # the last door: what passes it is a traceback
+        except Exception as exc:  # the outermost handler: anything not caught here prints a traceback
             if os.environ.get("GATEHOUSE_DEBUG") == "1":
                 raise
             code = _report(exc)
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _tell_flags_plainly(command: Any) -> None:
-    """Help names the type of each value; a flag takes none."""
+def _hide_flag_metavars(command: Any) -> None:
+    """Remove the value placeholder of flags from the help: a flag takes no value."""
     for option in (*command.params, command.get_help_option(typer.Context(command))):
         if getattr(option, "is_flag", False):
             option.metavar = ""
-    for below in getattr(command, "commands", {}).values():
-        _tell_flags_plainly(below)
+    for subcommand in getattr(command, "commands", {}).values():
+        _hide_flag_metavars(subcommand)
 
 
 def _report(exc: Exception) -> int:
@@ -66,17 +66,17 @@ def _report(exc: Exception) -> int:
         case Fault():
             lines, code = (exc.message,), BAD_SETTINGS if exc.kind is Kind.INVALID_INPUT else FAILED
         case Abort():
-            lines, code = ("stopped",), FAILED
+            lines, code = ("aborted",), FAILED
         case _:
-            lines, code = (f"unexpected {type(exc).__name__}; GATEHOUSE_DEBUG=1 shows where",), FAILED
+            lines, code = (f"unexpected {type(exc).__name__}; set GATEHOUSE_DEBUG=1 for the traceback",), FAILED
     for line in lines:
-        say(line)
+        print_stderr(line)
     return code
 
 
 app = typer.Typer(cls=CommandGroup, help="One MCP endpoint for a whole organisation.")
-keys = typer.Typer(help="Make, list and revoke API keys.")
-database = typer.Typer(help="Look after the database.")
+keys = typer.Typer(help="Create, list and revoke API keys.")
+database = typer.Typer(help="Manage the database.")
 backends = typer.Typer(help="Add, remove, list and check backends.")
 
 

@@ -1,4 +1,4 @@
-"""A small MCP client of the newest revision: one POST a request, answered in JSON or as a stream of events."""
+"""A minimal MCP client for revision 2026-07-28: one POST per request, answered as JSON or as an event stream."""
 
 import base64
 import json
@@ -11,14 +11,14 @@ import httpx
 from gateway.cli.failure import CALL_FAILED, UNAUTHENTICATED, UNREACHABLE, CommandError
 from gateway.contract import MODERN, Json
 
-# A call may run for as long as its tool's deadline, an hour at most; the gateway is the one to give up.
+# A call may run until the deadline of its tool, at most an hour; the gateway times out first.
 _TIMEOUT: Final = httpx.Timeout(3660, connect=5)
 Progress = Callable[[float, float | None, str], None]
 _META: Final = "io.modelcontextprotocol/"
 
 
 class RpcCallError(Exception):
-    """The server's own error object."""
+    """A JSON-RPC error returned by the server."""
 
     def __init__(self, error: Json) -> None:
         super().__init__(error.get("message"))
@@ -26,7 +26,7 @@ class RpcCallError(Exception):
 
 
 class McpClient:
-    """Speaks to one MCP endpoint; every failure is a `Failure` that says what to do, or an `RpcError`."""
+    """Calls one MCP endpoint. Every failure is a `CommandError` that says what to do, or an `RpcCallError`."""
 
     def __init__(self, url: str, token: str | None) -> None:
         self._url = url
@@ -41,7 +41,7 @@ class McpClient:
         self._http.close()
 
     def tools(self) -> list[Json]:
-        """Every tool, of every page."""
+        """List all tools, following pagination."""
         found: list[Json] = []
         cursor: str | None = None
         while True:
@@ -52,7 +52,7 @@ class McpClient:
                 return found
 
     def call(self, tool: str, arguments: Json, progress: Progress | None = None) -> Json:
-        """`progress` is told how far the tool says it is."""
+        """Call a tool. `progress` receives the progress notifications."""
         return self.request("tools/call", {"name": tool, "arguments": arguments}, tool, progress)
 
     def request(self, method: str, params: Json, name: str | None = None, progress: Progress | None = None) -> Json:
@@ -63,9 +63,9 @@ class McpClient:
             with self._http.stream("POST", self._url, json=message, headers=self._headers(method, name)) as response:
                 return self._result(response, progress)
         except httpx.InvalidURL as exc:
-            raise self._unreachable("not an address") from exc
+            raise self._unreachable("not a valid URL") from exc
         except httpx.TimeoutException as exc:
-            raise self._unreachable("no answer in time") from exc
+            raise self._unreachable("timed out") from exc
         except httpx.TransportError as exc:
             raise self._unreachable(str(exc)) from exc
 
@@ -90,23 +90,23 @@ class McpClient:
             messages = iter([response.read().decode(errors="replace")])
         for message in map(_message, messages):
             if progress is not None and message is not None and message.get("method") == "notifications/progress":
-                told: Json = message.get("params") or {}
-                progress(told.get("progress") or 0, told.get("total"), told.get("message") or "")
-            # An error that belongs to no request is the answer to ours: it was the only one.
+                params: Json = message.get("params") or {}
+                progress(params.get("progress") or 0, params.get("total"), params.get("message") or "")
+            # An error without an id answers our request: no other request is in progress.
             if message is not None and message.get("id") in (self._last_id, None) and "error" in message:
                 raise RpcCallError(message["error"])
             if message is not None and message.get("id") == self._last_id and "result" in message:
                 return message["result"]
         raise CommandError(
-            f"{self._url} did not answer as an MCP server (HTTP {response.status_code}); check --url, such as "
+            f"{self._url} is not an MCP endpoint (HTTP {response.status_code}); check --url, such as "
             "http://127.0.0.1:8080/mcp",
             code=UNREACHABLE,
         )
 
     def _unauthenticated(self) -> str:
         if self._token:
-            return f"{self._url} does not accept this token; make one with `gatehouse key create`"
-        return f"{self._url} wants a token; give --token or set GATEHOUSE_TOKEN (`gatehouse key create` makes one)"
+            return f"{self._url} rejected the token; create a key with `gatehouse key create`"
+        return f"{self._url} requires a token; give --token or set GATEHOUSE_TOKEN (create one: `gatehouse key create`)"
 
     def _unreachable(self, reason: str) -> CommandError:
         return CommandError(
@@ -114,32 +114,32 @@ class McpClient:
         )
 
 
-def refused(error: RpcCallError) -> CommandError:
-    """How a command ends on an error of the server's."""
-    told = error.error.get("data")
+def to_command_error(error: RpcCallError) -> CommandError:
+    """Convert an error of the server into the failure of a command."""
+    data = error.error.get("data")
     return CommandError(
-        f"{error.error.get('message')} (code {error.error.get('code')})", *advice(told), code=CALL_FAILED
+        f"{error.error.get('message')} (code {error.error.get('code')})", *suggested_fixes(data), code=CALL_FAILED
     )
 
 
-def advice(told: Any) -> list[str]:
-    """What an error object says can be done about it, if that is what it is."""
-    if not isinstance(told, dict):
+def suggested_fixes(data: Any) -> list[str]:
+    """The suggested fix of an error object, if it has one."""
+    if not isinstance(data, dict):
         return []
-    error = cast("Json", told)
+    error = cast("Json", data)
     if fix := error.get("suggested_fix"):
         return [str(fix)]
-    return ["`gatehouse tools` lists what you may call"] if error.get("stage") == "resolve" else []
+    return ["list the tools you may call with `gatehouse tools`"] if error.get("stage") == "resolve" else []
 
 
 def header_value(text: str) -> str:
-    """As the protocol carries names in headers: verbatim where that is safe, else in base64."""
+    """Encode a name for a header: verbatim where that is safe, else in base64."""
     plain = text.isascii() and text.isprintable() and text == text.strip() and not text.startswith("=?base64?")
     return text if plain else f"=?base64?{base64.b64encode(text.encode()).decode()}?="
 
 
 def events(lines: Iterable[str]) -> Iterator[str]:
-    """The data of each event in a stream."""
+    """Yield the data of each server-sent event."""
     data: list[str] = []
     for line in lines:
         if line.startswith("data:"):

@@ -1,4 +1,4 @@
-"""`gatehouse ping`: a whole round trip in each era, with the clients that other people use."""
+"""`gatehouse ping`: a complete round trip in each protocol era with the client of the MCP SDK."""
 
 import asyncio
 import json
@@ -14,13 +14,13 @@ from gateway.cli.failure import CALL_FAILED, UNAUTHENTICATED, UNREACHABLE, Comma
 from gateway.contract import MODERN
 
 ERAS: Final = {"modern": MODERN, "handshake": "legacy"}
-SECONDS: Final = 20.0
-_USUAL: Final = "core_ping"
+TIMEOUT_SECONDS: Final = 20.0
+_DEFAULT_TOOL: Final = "core_ping"
 
 
 @dataclass(frozen=True, slots=True)
 class PingResult:
-    """What came back in one era."""
+    """Result in one era. The field names are the keys of the JSON output."""
 
     era: str
     version: str
@@ -30,51 +30,54 @@ class PingResult:
 
 
 def ping(url: str, token: str | None, tool: str | None, as_json: bool) -> None:
-    """Raises `Failure` at the first era that does not answer."""
-    trips = [asyncio.run(_trip(era, url, token, tool)) for era in ERAS]
+    """Raises `CommandError` at the first era that fails."""
+    results = [asyncio.run(_ping_era(era, url, token, tool)) for era in ERAS]
     if as_json:
-        print(json.dumps([asdict(trip) for trip in trips]))
+        print(json.dumps([asdict(result) for result in results]))
         return
-    for trip in trips:
-        called = f"called {trip.called}" if trip.called else "no tool called"
-        print(f"ok  {trip.version}  {trip.tools} tools, {called}, {trip.milliseconds} ms")
+    for result in results:
+        called = f"called {result.called}" if result.called else "no tool called"
+        print(f"ok  {result.version}  {result.tools} tools, {called}, {result.milliseconds} ms")
 
 
-async def _trip(era: str, url: str, token: str | None, tool: str | None) -> PingResult:
-    began = time.monotonic()
+async def _ping_era(era: str, url: str, token: str | None, tool: str | None) -> PingResult:
+    started = time.monotonic()
     try:
-        async with asyncio.timeout(SECONDS):
-            version, tools, called = await _there_and_back(era, url, token, tool)
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            version, tools, called = await _connect_and_call(era, url, token, tool)
     except TimeoutError as exc:
-        raise CommandError(f"{url}: no answer in the {era} era within {SECONDS:g} s", code=UNREACHABLE) from exc
+        message = f"{url}: no response in the {era} era within {TIMEOUT_SECONDS:g} s; check the gateway"
+        raise CommandError(message, code=UNREACHABLE) from exc
     except (MCPError, httpx2.HTTPError, OSError, CommandError, ExceptionGroup) as exc:
         raise _failure(era, url, exc) from exc
-    return PingResult(era, version, tools, called, round((time.monotonic() - began) * 1000))
+    return PingResult(era, version, tools, called, round((time.monotonic() - started) * 1000))
 
 
-async def _there_and_back(era: str, url: str, token: str | None, tool: str | None) -> tuple[str, int, str | None]:
+async def _connect_and_call(era: str, url: str, token: str | None, tool: str | None) -> tuple[str, int, str | None]:
     headers = {"authorization": f"Bearer {token}"} if token else {}
     statuses: list[int] = []
 
-    async def note(response: httpx2.Response) -> None:
+    async def record_status(response: httpx2.Response) -> None:
         statuses.append(response.status_code)
 
-    # The SDK's client tells only that there was an error, not which.
-    hooks = {"response": [note]}
-    async with httpx2.AsyncClient(headers=headers, timeout=SECONDS, trust_env=False, event_hooks=hooks) as http:
+    # The SDK's client does not expose the HTTP status of an error.
+    hooks = {"response": [record_status]}
+    async with httpx2.AsyncClient(headers=headers, timeout=TIMEOUT_SECONDS, trust_env=False, event_hooks=hooks) as http:
         try:
             return await _with_client(http, era, url, tool)
         except Exception as exc:
             if 401 in statuses:
-                wants = "does not accept this token" if token else "wants a token; give --token or set GATEHOUSE_TOKEN"
-                raise CommandError(f"{url} {wants} (`gatehouse key create` makes one)", code=UNAUTHENTICATED) from exc
+                problem = "rejected the token" if token else "requires a token; give --token or set GATEHOUSE_TOKEN"
+                raise CommandError(
+                    f"{url} {problem} (create one: `gatehouse key create`)", code=UNAUTHENTICATED
+                ) from exc
             raise
 
 
 async def _with_client(http: httpx2.AsyncClient, era: str, url: str, tool: str | None) -> tuple[str, int, str | None]:
     async with Client(streamable_http_client(url, http_client=http), mode=ERAS[era], cache=None) as client:
         names = await _names(client)
-        chosen = tool or (_USUAL if _USUAL in names else None)
+        chosen = tool or (_DEFAULT_TOOL if _DEFAULT_TOOL in names else None)
         if chosen is not None and (await client.call_tool(chosen, {})).is_error:
             raise CommandError(f"{url}: {chosen} failed in the {era} era", code=CALL_FAILED)
         return str(client.protocol_version), len(names), chosen
@@ -92,7 +95,7 @@ async def _names(client: Client) -> list[str]:
 
 
 def _failure(era: str, url: str, exc: Exception) -> CommandError:
-    """The first thing that went wrong, in a line; what nobody foresaw stays what it is."""
+    """Convert the first error of a group into a `CommandError`; re-raise an unexpected one."""
     first = exc
     while isinstance(first, ExceptionGroup):
         first = cast("ExceptionGroup[Exception]", first).exceptions[0]
@@ -100,8 +103,8 @@ def _failure(era: str, url: str, exc: Exception) -> CommandError:
         case CommandError():
             return first
         case MCPError():
-            return CommandError(f"{url}: refused in the {era} era: {first}", code=CALL_FAILED)
+            return CommandError(f"{url}: request failed in the {era} era: {first}", code=CALL_FAILED)
         case httpx2.HTTPError() | OSError():
-            return CommandError(f"{url}: cannot be reached in the {era} era: {first}", code=UNREACHABLE)
+            return CommandError(f"{url}: unreachable in the {era} era: {first}; check --url", code=UNREACHABLE)
         case _:
             raise exc

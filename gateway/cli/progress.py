@@ -1,4 +1,4 @@
-"""A bar on the terminal for what takes longer than a second; where nobody looks, nothing."""
+"""Progress bar for commands that take longer than a second; prints nothing unless standard error is a terminal."""
 
 import sys
 import time
@@ -9,18 +9,18 @@ from typing import Final
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-PATIENCE: Final = 1.0
-"""Seconds before it appears: what is over by then needs no bar."""
+DELAY_SECONDS: Final = 1.0
+"""Seconds before the bar appears."""
 
 
 class ProgressBar:
-    """On standard error, so that what is printed stays clean; gone when the block ends."""
+    """A progress bar on standard error, removed when the block ends."""
 
-    def __init__(self, words: str, total: float | None = None, console: Console | None = None) -> None:
+    def __init__(self, label: str, total: float | None = None, console: Console | None = None) -> None:
         console = console or Console(file=sys.stderr)
-        self._words = words
-        self._bar = _Late(console) if console.is_terminal else None
-        self._task = self._bar.add_task(words, total=total) if self._bar is not None else None
+        self._label = label
+        self._bar = _DelayedProgress(console) if console.is_terminal else None
+        self._task = self._bar.add_task(label, total=total) if self._bar is not None else None
 
     def __enter__(self) -> "ProgressBar":
         if self._bar is not None:
@@ -33,24 +33,24 @@ class ProgressBar:
         if self._bar is not None:
             self._bar.stop()
 
-    def step(self, words: str) -> None:
-        """One part is done and the next begins."""
+    def step(self, label: str) -> None:
+        """Complete the current part and start the one named `label`."""
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, advance=1, description=f"{self._words}: {words}")
+            self._bar.update(self._task, advance=1, description=f"{self._label}: {label}")
 
-    def at(self, done: float, total: float | None, words: str = "") -> None:
-        """As far as somebody else tells us."""
+    def update(self, done: float, total: float | None, label: str = "") -> None:
+        """Show the progress that a tool reports."""
         if self._bar is not None and self._task is not None:
-            said = f"{self._words}: {words}" if words else self._words
-            self._bar.update(self._task, completed=done, total=total, description=said)
+            description = f"{self._label}: {label}" if label else self._label
+            self._bar.update(self._task, completed=done, total=total, description=description)
 
 
-class _Late(Progress):
+class _DelayedProgress(Progress):
     def __init__(self, console: Console) -> None:
-        self._began = time.monotonic()
+        self._started = time.monotonic()
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
         super().__init__(*columns, console=console, transient=True)
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        if time.monotonic() >= self._began + PATIENCE:
+        if time.monotonic() >= self._started + DELAY_SECONDS:
             yield from super().get_renderables()

@@ -1,7 +1,4 @@
-"""What `serve` says when it has started: where it is, how to reach it, and where its things are.
-
-`gatehouse serve`: start the gateway.
-"""
+"""`gatehouse serve`: starts the gateway, or a supervisor with several workers, and prints the startup message."""
 
 import asyncio
 import json
@@ -19,70 +16,70 @@ import uvloop
 from rich.console import Console
 from rich.text import Text
 
-from gateway.app import Gatehouse
+from gateway.app import Gateway
 from gateway.cli.client_config import ConnectRequest, claude_code, cursor, vscode
-from gateway.cli.failure import BAD_SETTINGS, CommandError, listening_explained, system_errors_explained
-from gateway.cli.load_settings import make_importable
-from gateway.cli.workers import InheritedSockets, WorkerSupervisor, command, leave_with_parent
-from gateway.runner import Sockets, listen, listen_at
+from gateway.cli.failure import BAD_SETTINGS, CommandError, explain_bind_errors, explain_system_errors
+from gateway.cli.load_settings import add_module_paths
+from gateway.cli.workers import InheritedSockets, WorkerSupervisor, stop_with_parent, worker_command
+from gateway.runner import Sockets, bind, listen
 from gateway.runner import serve as serve_on
 from gateway.settings import PREFIX, Settings, SettingsError, is_loopback, load
-from gateway.telemetry.log import LogLines, set_up
+from gateway.telemetry.log import LogLines, configure_logging
 from gateway.upstream.health import LoadError
-from gateway.wiring.backends import backend_refusals
+from gateway.wiring.backends import find_load_errors
 
 
 @dataclass(frozen=True, slots=True)
 class StartupMessage:
-    """The facts of one start."""
+    """The message that `gatehouse serve` prints after a start."""
 
     url: str
-    asked: bool
-    """Whether callers are asked for a credential."""
+    auth_required: bool
+    """Whether callers must authenticate."""
     key: str | None
-    """A key made just now: it is shown here and nowhere else."""
+    """An API key created at this start; it is shown only here."""
     source: Path | None
     data: Path
     code: str | None = None
-    """What a browser of this machine signs in with, once."""
+    """One-time code for signing in with a browser on this machine."""
     console: str | None = None
-    """The operator's page."""
+    """URL of the operator console."""
 
     def show(self, console: Console) -> None:
-        say = _Paper(console)
-        say.line(("Gatehouse", "bold"), " serves ", (self.url, "bold cyan"))
-        say.line()
+        out = _Printer(console)
+        out.line(("Gatehouse", "bold"), " serves ", (self.url, "bold cyan"))
+        out.line()
         if self.console is not None:
-            say.fact("Console", (self.console, "cyan"))
+            out.fact("Console", (self.console, "cyan"))
         if self.code is not None:
-            say.fact("Sign in", (self.code, "bold green"))
-            say.fact("", ("good once, in the console or in the browser that your client opens", "dim"))
+            out.fact("Sign in", (self.code, "bold green"))
+            out.fact("", ("one-time code for the console or the browser that your client opens", "dim"))
         if self.key is not None:
-            say.fact("Your key", (self.key, "bold green"))
-            say.fact("", ("for scripts and clients without a browser; shown this once, keep it", "dim"))
-        elif self.asked:
-            say.fact("A key", self._make_a_key())
+            out.fact("API key", (self.key, "bold green"))
+            out.fact("", ("for scripts and clients without a browser; shown only once", "dim"))
+        elif self.auth_required:
+            out.fact("API key", self._key_command())
         else:
-            say.fact("Keys", "nobody is asked for one (auth.mode: none)")
-        say.fact("Settings", str(self.source.absolute()) if self.source else "the defaults")
-        say.fact("Data", str(self.data.absolute()))
-        say.line()
-        say.line(("Connect a client", "bold"))
-        wish = ConnectRequest("gatehouse", self.url)
-        say.step("Claude Code", claude_code(wish).line)
-        say.step("Cursor, in ~/.cursor/mcp.json", _compact({"mcpServers": {wish.name: cursor(wish).entry}}))
-        say.step("VS Code", vscode(wish).line)
-        say.step("Others, or into their own files", "gatehouse connect --help")
-        say.line()
-        say.line(("Ctrl-C stops it.", "dim"))
+            out.fact("API key", "not required (auth.mode: none)")
+        out.fact("Settings", str(self.source.absolute()) if self.source else "defaults")
+        out.fact("Data", str(self.data.absolute()))
+        out.line()
+        out.line(("Connect a client", "bold"))
+        request = ConnectRequest("gatehouse", self.url)
+        out.step("Claude Code", claude_code(request).command)
+        out.step("Cursor, in ~/.cursor/mcp.json", _compact({"mcpServers": {request.name: cursor(request).entry}}))
+        out.step("VS Code", vscode(request).command)
+        out.step("Other clients", "gatehouse connect --help")
+        out.line()
+        out.line(("Press Ctrl-C to stop.", "dim"))
 
-    def _make_a_key(self) -> str:
+    def _key_command(self) -> str:
         config = f" --config {shlex.quote(str(self.source))}" if self.source else ""
         return f"gatehouse key create{config} --tenant default --subject NAME"
 
 
-class _Paper:
-    """Lines as they are: nothing in them is markup, and none is broken, so that what is copied is whole."""
+class _Printer:
+    """Prints lines without markup and without wrapping, so that they can be copied."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -103,19 +100,19 @@ def _compact(value: dict[str, Any]) -> str:
 
 
 def serve(config: Path | None, host: str | None, port: int | None, workers: int | None, inherit: str | None) -> None:
-    given = {"HOST": host, "PORT": port, "WORKERS": workers}
-    overrides = {f"{PREFIX}SERVER__{name}": str(value) for name, value in given.items() if value is not None}
+    options = {"HOST": host, "PORT": port, "WORKERS": workers}
+    overrides = {f"{PREFIX}SERVER__{name}": str(value) for name, value in options.items() if value is not None}
 
     def reload() -> Settings:
         return load(config, {**os.environ, **overrides})
 
     settings = _read(config, overrides)
-    make_importable(settings)
-    # Before anything is opened, and each of them: a start would end at the first.
-    if refused := [settings.placed(refusal.at, str(refusal)) for refusal in backend_refusals(settings)]:
-        raise CommandError(*refused, code=BAD_SETTINGS)
-    set_up(settings.log.level, settings.log.format)
-    with system_errors_explained(settings), ExitStack() as stack:
+    add_module_paths(settings)
+    # Reports all errors before anything is opened; the start itself would stop at the first one.
+    if errors := [settings.with_origin(error.setting_path, str(error)) for error in find_load_errors(settings)]:
+        raise CommandError(*errors, code=BAD_SETTINGS)
+    configure_logging(settings.log.level, settings.log.format)
+    with explain_system_errors(settings), ExitStack() as stack:
         sockets = _sockets(settings, inherit, stack)
         if settings.server.workers > 1 and inherit is None:
             _supervise(settings, sockets)
@@ -123,11 +120,11 @@ def serve(config: Path | None, host: str | None, port: int | None, workers: int 
         try:
             uvloop.run(_serve(settings, sockets, reload, inherit))
         except LoadError as exc:
-            raise CommandError(settings.placed(exc.at, str(exc)), code=BAD_SETTINGS) from exc
+            raise CommandError(settings.with_origin(exc.setting_path, str(exc)), code=BAD_SETTINGS) from exc
 
 
 def _read(config: Path | None, overrides: Mapping[str, str]) -> Settings:
-    """What an option says is told by its name, though it is read as its variable."""
+    """Load the settings. An error in an overriding option names the option, not the variable that carries it."""
     try:
         return load(config, {**os.environ, **overrides})
     except SettingsError as exc:
@@ -139,53 +136,54 @@ def _read(config: Path | None, overrides: Mapping[str, str]) -> Settings:
 
 
 def _sockets(settings: Settings, inherit: str | None, stack: ExitStack) -> Sockets:
-    """Bound here, or by the process that started this worker."""
+    """Bind the sockets, or take over those of the supervisor that started this worker."""
     if inherit is not None:
-        given = InheritedSockets.parse(inherit)
-        main = stack.enter_context(socket.socket(fileno=given.main))
-        ops = None if given.ops is None else stack.enter_context(socket.socket(fileno=given.ops))
+        inherited = InheritedSockets.parse(inherit)
+        main = stack.enter_context(socket.socket(fileno=inherited.main))
+        ops = None if inherited.ops is None else stack.enter_context(socket.socket(fileno=inherited.ops))
         return Sockets(main, ops)
     server = settings.server
-    with listening_explained(server.host, server.port, "--port or GATEHOUSE__SERVER__PORT"):
+    with explain_bind_errors(server.host, server.port, "--port or GATEHOUSE__SERVER__PORT"):
         main = stack.enter_context(listen(settings))
     if server.ops_port is None:
         return Sockets(main)
-    with listening_explained(server.host, server.ops_port, "server.ops_port"):
-        return Sockets(main, stack.enter_context(listen_at(server.host, server.ops_port)))
+    with explain_bind_errors(server.host, server.ops_port, "server.ops_port"):
+        return Sockets(main, stack.enter_context(bind(server.host, server.ops_port)))
 
 
 def _supervise(settings: Settings, sockets: Sockets) -> None:
     async def run() -> int:
-        return await WorkerSupervisor(command(), settings.server.workers, sockets.main, sockets.ops).run()
+        return await WorkerSupervisor(worker_command(), settings.server.workers, sockets.main, sockets.ops).run()
 
     if code := asyncio.run(run()):
-        raise CommandError("the workers could not be started", code=code)
+        raise CommandError("the workers could not be started; see the messages above", code=code)
 
 
 async def _serve(settings: Settings, sockets: Sockets, reload: Callable[[], Settings], inherit: str | None) -> None:
-    given = None if inherit is None else InheritedSockets.parse(inherit)
-    if given is not None:
-        leave_with_parent(given.parent)
+    inherited = None if inherit is None else InheritedSockets.parse(inherit)
+    if inherited is not None:
+        stop_with_parent(inherited.parent)
     loop = asyncio.get_running_loop()
     lines = LogLines(sys.stderr, loop.call_later)
-    house = await Gatehouse.open(settings, lines, sockets.main.getsockname()[1])
+    gateway = await Gateway.open(settings, lines, sockets.main.getsockname()[1])
     try:
-        if given is None or given.loud:
-            (await _welcome(house)).show(Console(highlight=False))
-        await serve_on(house, sockets, reload)
+        if inherited is None or inherited.prints_startup:
+            (await _startup_message(gateway)).show(Console(highlight=False))
+        await serve_on(gateway, sockets, reload)
     finally:
-        await house.close()
+        await gateway.close()
         lines.flush()
 
 
-async def _welcome(house: Gatehouse) -> StartupMessage:
-    """The first time also makes a key, never shown again: on this machine only, for elsewhere it would lie in a log."""
-    settings = house.settings
-    asked = settings.auth.mode != "none"
+async def _startup_message(gateway: Gateway) -> StartupMessage:
+    """Build the startup message. The first start on a loopback address also creates an API key; elsewhere the printed
+    key could end up in a log."""
+    settings = gateway.settings
+    auth_required = settings.auth.mode != "none"
     key = None
-    if asked and is_loopback(settings.server.host) and not await house.keys.list():
-        key, _ = await house.keys.create("default", "owner", label="made at the first start")
-    code = await house.identity.sign_in_code()
+    if auth_required and is_loopback(settings.server.host) and not await gateway.keys.list():
+        key, _ = await gateway.keys.create("default", "owner", label="created at the first start")
+    code = await gateway.identity.create_sign_in_code()
     return StartupMessage(
-        f"{house.public_url}/mcp", asked, key, settings.source, settings.data_dir, code, house.console_url
+        f"{gateway.public_url}/mcp", auth_required, key, settings.source, settings.data_dir, code, gateway.console_url
     )

@@ -1,43 +1,40 @@
-"""What can be typed to get started, to connect a client, and to find out what is wrong.
-
-The demos there are. Each is a module of its backend, loaded by name when it is asked for.
-"""
+"""Declarations of `gatehouse init`, `doctor`, `connect`, `stdio` and `demo`. Implementations are imported on use."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gateway.cli.commands import Token, Url, endpoint_of
+from gateway.cli.commands import Token, Url, resolve_endpoint
 from gateway.cli.failure import CommandError
 from gateway.cli.options import AsJson, Config
 
 
 def init(
     config: Config = None,
-    address: Annotated[str | None, typer.Option("--address", help="Address that clients will use.")] = None,
+    address: Annotated[str | None, typer.Option("--address", help="URL that clients use.")] = None,
     sign_in: Annotated[
-        str | None, typer.Option("--sign-in", help="embedded, or the address of your identity provider.")
+        str | None, typer.Option("--sign-in", help="embedded, or the URL of your identity provider.")
     ] = None,
-    serve: Annotated[str | None, typer.Option("--serve", help="Backends that ship, with commas between.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Take the default where nothing is given; ask nothing.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there; it is kept.")] = False,
+    serve: Annotated[str | None, typer.Option("--serve", help="Built-in backends, comma-separated.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Use the defaults; ask no questions.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file; keep a backup.")] = False,
 ) -> None:
-    """Ask three questions and write a settings file with comments."""
+    """Ask three questions and write a commented settings file."""
     from gateway.cli.init import init
 
     init(config, address, sign_in, serve, yes=yes, force=force)
 
 
 def doctor(config: Config = None, as_json: AsJson = False) -> None:
-    """Look at everything a gateway relies on, and say how to mend what is wrong."""
+    """Check everything the gateway depends on and suggest a fix for each problem."""
     from gateway.cli.doctor.command import doctor
 
     doctor(config, as_json)
 
 
-def clients_named(incomplete: str) -> list[str]:
-    """For the shell to complete."""
+def complete_client(incomplete: str) -> list[str]:
+    """Client names for shell completion."""
     from gateway.cli.client_config import CLIENTS
 
     return [name for name in CLIENTS if name.startswith(incomplete)]
@@ -49,19 +46,25 @@ def connect(
         typer.Argument(
             metavar="CLIENT",
             help="claude-code, claude-desktop, cursor, vscode, codex or inspector.",
-            autocompletion=clients_named,
+            autocompletion=complete_client,
         ),
     ],
     config: Config = None,
     url: Url = None,
-    name: Annotated[str, typer.Option("--name", help="What the client calls it.")] = "gatehouse",
-    key: Annotated[bool, typer.Option("--key", help="With the key in GATEHOUSE_TOKEN, instead of signing in.")] = False,
-    token: Annotated[str | None, typer.Option("--token", help="With this key, instead of signing in.")] = None,
-    write: Annotated[bool, typer.Option("--write", help="Write it into the client's file; keeps the old one.")] = False,
-    file: Annotated[Path | None, typer.Option("--file", help="That file, if it is not where it usually is.")] = None,
+    name: Annotated[str, typer.Option("--name", help="Name of the server entry in the client.")] = "gatehouse",
+    key: Annotated[
+        bool, typer.Option("--key", help="Authenticate with the key in GATEHOUSE_TOKEN instead of OAuth.")
+    ] = False,
+    token: Annotated[str | None, typer.Option("--token", help="Authenticate with this key instead of OAuth.")] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the entry into the client's file; keep a backup.")
+    ] = False,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="Configuration file of the client, if not in the default location.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what connects an MCP client, or write it into the client's own file."""
+    """Print the command or entry that connects an MCP client, or write it into the client's configuration file."""
     import os
     import re
 
@@ -69,13 +72,13 @@ def connect(
     from gateway.cli.connect import connect
 
     if client not in CLIENTS:
-        raise CommandError(f"no client is named {client} (known: {', '.join(CLIENTS)})", code=2)
+        raise CommandError(f"unknown client {client} (known: {', '.join(CLIENTS)})", code=2)
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
-        raise CommandError("--name may have letters, digits, _ and -", code=2)
-    # A key lies in the environment for other commands too: it goes to a client only where that was asked for.
-    given = token or (os.environ.get(VARIABLE) if key else None)
-    wish = ConnectRequest(name, endpoint_of(url, config), key or token is not None, given)
-    connect(client, wish, file, writing=write, as_json=as_json)
+        raise CommandError("--name allows only letters, digits, _ and -, at most 64", code=2)
+    # The variable may be set for other commands; the key is written for a client only with --key.
+    api_key = token or (os.environ.get(VARIABLE) if key else None)
+    request = ConnectRequest(name, resolve_endpoint(url, config), key or token is not None, api_key)
+    connect(client, request, file, write_file=write, as_json=as_json)
 
 
 def stdio(
@@ -83,72 +86,74 @@ def stdio(
     token: Token = None,
     client_id: Annotated[
         str | None,
-        typer.Option("--client-id", envvar="GATEHOUSE_CLIENT_ID", help="OAuth client to sign in with, if it has one."),
+        typer.Option("--client-id", envvar="GATEHOUSE_CLIENT_ID", help="ID of a pre-registered OAuth client."),
     ] = None,
     client_secret: Annotated[
-        str | None, typer.Option("--client-secret", envvar="GATEHOUSE_CLIENT_SECRET", help="Its secret, if it has one.")
+        str | None, typer.Option("--client-secret", envvar="GATEHOUSE_CLIENT_SECRET", help="Secret of that client.")
     ] = None,
     client_document: Annotated[
         str | None,
         typer.Option(
-            "--client-document", envvar="GATEHOUSE_CLIENT_DOCUMENT", help="Address of a client document (CIMD) instead."
+            "--client-document", envvar="GATEHOUSE_CLIENT_DOCUMENT", help="URL of a client metadata document (CIMD)."
         ),
     ] = None,
     callback_port: Annotated[
-        int, typer.Option("--callback-port", min=0, max=65535, help="Where the browser comes back to; 0: any free.")
+        int, typer.Option("--callback-port", min=0, max=65535, help="Port of the OAuth callback; 0: any free port.")
     ] = 0,
     config: Config = None,
 ) -> None:
-    """Be an MCP server on the standard streams, for clients that can only start a program.
+    """Run an MCP server on standard input and output, for clients that support only stdio.
 
-    Without a key it signs you in: it opens the browser, and keeps what it is given for the next time.
+    Without a key it opens the browser to sign you in and stores the tokens for the next start.
     """
     from gateway.cli.signin.credential import ClientRegistration
     from gateway.cli.stdio.server import stdio
 
-    program = ClientRegistration(client_id or None, client_secret or None, client_document or None, callback_port)
-    if problem := program.problem():
+    registration = ClientRegistration(client_id or None, client_secret or None, client_document or None, callback_port)
+    if problem := registration.problem():
         raise CommandError(problem, code=2)
-    stdio(endpoint_of(url, config), token, program)
+    stdio(resolve_endpoint(url, config), token, registration)
 
 
 Folder = Annotated[
     Path | None,
-    typer.Option("--folder", metavar="FOLDER", help="Keep all that is made in this new folder, to look at it."),
+    typer.Option("--folder", metavar="FOLDER", help="Keep the files of the demo in this new folder."),
 ]
 
-demos = typer.Typer(help="Show a backend at work, on a gateway of its own.")
+demos = typer.Typer(help="Run the demo of a backend on a temporary gateway.")
 
 
 @demos.command()
 def launch(folder: Folder = None, as_json: AsJson = False) -> None:
-    """Take a small product's repository from nothing to a pull request."""
-    _show("backends.launch.demo", folder, as_json)
+    """Create the documentation site of a small product, up to a pull request."""
+    _run_demo("backends.launch.demo", folder, as_json)
 
 
 @demos.command()
 def roblox(folder: Folder = None, as_json: AsJson = False) -> None:
-    """Plant a small wood in a Studio without a screen, by the real Studio plugin."""
-    _show("backends.roblox.demo", folder, as_json)
+    """Build a small forest in a headless Studio through the real Studio plugin."""
+    _run_demo("backends.roblox.demo", folder, as_json)
 
 
 @demos.command()
 def godot(
     engine: Annotated[
         str | None,
-        typer.Option("--engine", metavar="PROGRAM", envvar="GODOT_PATH", help="The Godot 4 to use; else that on PATH."),
+        typer.Option(
+            "--engine", metavar="PROGRAM", envvar="GODOT_PATH", help="Godot 4 executable; default: from PATH."
+        ),
     ] = None,
     folder: Folder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a small game from an empty folder, and run it on a real Godot engine."""
-    _show("backends.godot.demo", folder, as_json, engine=engine)
+    """Build a small game in an empty folder and run it on a real Godot engine."""
+    _run_demo("backends.godot.demo", folder, as_json, engine=engine)
 
 
-def _show(module: str, folder: Path | None, as_json: bool, **given: str | None) -> None:
-    from gateway.cli.demo_runner import show
-    from gateway.telemetry.log import set_up
+def _run_demo(module: str, folder: Path | None, as_json: bool, **options: str | None) -> None:
+    from gateway.cli.demo_runner import run_demo
+    from gateway.telemetry.log import configure_logging
 
-    # The gateway's own lines stay out of the picture.
-    set_up("error", "text")
-    show(module, folder, as_json, **given)
+    # Keeps the gateway's log lines out of the demo output.
+    configure_logging("error", "text")
+    run_demo(module, folder, as_json, **options)

@@ -1,4 +1,4 @@
-"""`gatehouse tenant`: who is served. Works on the data folder itself; a running gateway knows within a second."""
+"""`gatehouse tenant`: manages tenants in the database. A running gateway notices changes within a second."""
 
 import asyncio
 import json
@@ -30,38 +30,42 @@ def _start(context: typer.Context) -> None:  # pyright: ignore[reportUnusedFunct
 @tenants.command()
 def add(
     name: Name,
-    backend: Annotated[list[str] | None, typer.Option("--backend", help="Namespace it may use; default all.")] = None,
-    server: Annotated[list[str] | None, typer.Option("--server", help="Virtual server it may enter; all.")] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Withhold tools that write.")] = False,
+    backend: Annotated[
+        list[str] | None, typer.Option("--backend", help="Namespace the tenant may use; default: all.")
+    ] = None,
+    server: Annotated[
+        list[str] | None, typer.Option("--server", help="Virtual server the tenant may use; default: all.")
+    ] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Deny tools that write.")] = False,
     config: Config = None,
 ) -> None:
-    """Add a tenant: keys can then be made for it."""
-    from gateway.cli.failure import say
-    from gateway.cli.load_settings import read_without_backends
+    """Add a tenant."""
+    from gateway.cli.failure import print_stderr
+    from gateway.cli.load_settings import read_settings_leniently
 
     _with_tenants(
         config,
-        lambda kept: kept.add(
-            name, {"backends": _all_unless(backend), "servers": _all_unless(server), "read_only": read_only}
+        lambda tenants: tenants.add(
+            name, {"backends": _or_all(backend), "servers": _or_all(server), "read_only": read_only}
         ),
     )
-    settings = read_without_backends(config)
-    for kind, given, known in (("backend", backend, settings.backends), ("server", server, settings.servers)):
-        for each in given or ():
-            if each != "*" and each not in known:
-                # Not refused: it may be added later.
-                say(f"warning: no {kind} is named {each} (known: {', '.join(known) or 'none'})")
+    settings = read_settings_leniently(config)
+    for kind, names, known in (("backend", backend, settings.backends), ("server", server, settings.servers)):
+        for name in names or ():
+            if name != "*" and name not in known:
+                # Only a warning: it may be added later.
+                print_stderr(f"warning: unknown {kind} {name} (known: {', '.join(known) or 'none'})")
 
 
 @tenants.command("list")
 def list_tenants(config: Config = None, as_json: AsJson = False) -> None:
-    """List the tenants and what each may use."""
+    """List the tenants and the backends and servers each may use."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    async def read(kept: "Tenants") -> "list[Tenant]":
-        return kept.all()
+    async def read(tenants: "Tenants") -> "list[Tenant]":
+        return tenants.all()
 
     found = _with_tenants(config, read)
     if as_json:
@@ -76,37 +80,39 @@ def list_tenants(config: Config = None, as_json: AsJson = False) -> None:
 
 @tenants.command()
 def suspend(name: Name, config: Config = None) -> None:
-    """Refuse everything of a tenant from now on; its data stay."""
-    _with_tenants(config, lambda kept: kept.change(name, {"suspended": True}))
+    """Reject all requests of a tenant. Its data is kept."""
+    _with_tenants(config, lambda tenants: tenants.change(name, {"suspended": True}))
 
 
 @tenants.command()
 def resume(name: Name, config: Config = None) -> None:
-    """Serve a suspended tenant again."""
-    _with_tenants(config, lambda kept: kept.change(name, {"suspended": False}))
+    """Resume a suspended tenant."""
+    _with_tenants(config, lambda tenants: tenants.change(name, {"suspended": False}))
 
 
-def _all_unless(given: Sequence[str] | None) -> Sequence[str]:
-    return given or ("*",)
+def _or_all(names: Sequence[str] | None) -> Sequence[str]:
+    return names or ("*",)
 
 
 def _with_tenants(config: Path | None, work: "Callable[[Tenants], Awaitable[T]]") -> T:
-    from gateway.cli.failure import system_errors_explained
+    from gateway.cli.failure import explain_system_errors
     from gateway.cli.identity_db import open_database
-    from gateway.cli.load_settings import read_without_backends
+    from gateway.cli.load_settings import read_settings_leniently
     from gateway.state.tenants import Tenants
 
-    settings = read_without_backends(config)
+    settings = read_settings_leniently(config)
 
     async def run() -> T:
         database = await open_database(settings)
         try:
-            kept = await Tenants.open(database)
-            # What the settings name is a tenant before the first start too.
-            await kept.apply({name: cast("TenantChange", each.stated()) for name, each in settings.tenants.items()})
-            return await work(kept)
+            tenants = await Tenants.open(database)
+            # The tenants of the settings exist even before the first start.
+            await tenants.apply(
+                {name: cast("TenantChange", each.explicit_values()) for name, each in settings.tenants.items()}
+            )
+            return await work(tenants)
         finally:
             await database.close()
 
-    with system_errors_explained(settings):
+    with explain_system_errors(settings):
         return asyncio.run(run())

@@ -1,4 +1,4 @@
-"""`gatehouse tools` and `gatehouse call`: use a running gateway, or any MCP server of the newest revision."""
+"""`gatehouse tools` and `gatehouse call`: list and call the tools of any MCP endpoint of revision 2026-07-28."""
 
 import json
 from typing import Any, cast
@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gateway.cli.failure import CALL_FAILED, CommandError
-from gateway.cli.mcp_client import McpClient, RpcCallError, advice, refused
+from gateway.cli.mcp_client import McpClient, RpcCallError, suggested_fixes, to_command_error
 from gateway.cli.progress import ProgressBar
 from gateway.contract import Json
 
@@ -18,7 +18,7 @@ def list_tools(url: str, token: str | None, as_json: bool) -> None:
         try:
             tools = client.tools()
         except RpcCallError as exc:
-            raise refused(exc) from exc
+            raise to_command_error(exc) from exc
     show(tools, as_json)
 
 
@@ -30,7 +30,7 @@ def show(tools: list[Json], as_json: bool) -> None:
 
 
 def _show(tools: list[Json]) -> None:
-    # A name is for copying: on a narrow terminal the description gives way, never the name.
+    # On a narrow terminal only the description is truncated: names must stay copyable.
     table = Table(box=None, pad_edge=False, expand=True)
     table.add_column("tool", no_wrap=True)
     table.add_column("effect", no_wrap=True)
@@ -51,22 +51,22 @@ def _first_line(text: str) -> str:
 
 
 def call(tool: str, arguments: str, url: str, token: str | None, as_json: bool) -> None:
-    with McpClient(url, token) as client, ProgressBar(tool) as waiting:
+    with McpClient(url, token) as client, ProgressBar(tool) as progress:
         try:
-            result = client.call(tool, _object(arguments), waiting.at)
+            result = client.call(tool, _object(arguments), progress.update)
         except RpcCallError as exc:
             if as_json:
                 print(json.dumps({"error": exc.error}, indent=2, ensure_ascii=False))
-            raise refused(exc) from exc
+            raise to_command_error(exc) from exc
     print(json.dumps(result, indent=2, ensure_ascii=False) if as_json else _text(result))
     if result.get("resultType") == "input_required":
-        raise CommandError(f"{tool} asks a question, which this command cannot put to you; use an MCP client")
+        raise CommandError(f"{tool} requires input, which this command does not support; use an MCP client")
     if result.get("isError"):
-        raise CommandError(f"{tool} failed; its answer is above", *advice(_error(result)), code=CALL_FAILED)
+        raise CommandError(f"{tool} failed; see the result above", *suggested_fixes(_error(result)), code=CALL_FAILED)
 
 
 def _error(result: Json) -> Any:
-    """Where a failed result has its error object."""
+    """The error object of a failed result."""
     structured: Json = result.get("structuredContent") or {}
     meta: Json = result.get("_meta") or {}
     return structured.get("error") or meta.get("gatehouse/error")
@@ -76,7 +76,9 @@ def _object(text: str) -> Json:
     try:
         arguments: Any = json.loads(text)
     except ValueError as exc:
-        raise CommandError(f'arguments are not JSON: {exc}; write them as \'{{"name": "value"}}\'', code=2) from exc
+        raise CommandError(
+            f'arguments are not valid JSON: {exc}; write them as \'{{"name": "value"}}\'', code=2
+        ) from exc
     if not isinstance(arguments, dict):
         raise CommandError('arguments must be a JSON object, such as \'{"name": "value"}\'', code=2)
     return cast("Json", arguments)
@@ -96,4 +98,4 @@ def _block(block: Json) -> str:
             inner = cast("Json", block.get("resource") or {})
             return f"[resource {inner.get('uri')}]"
         case kind:
-            return f"[{kind}: --json shows it]"
+            return f"[{kind}: use --json to show it]"

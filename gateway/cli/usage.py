@@ -1,4 +1,4 @@
-"""`gatehouse usage`: what a tenant uses of its limits, shares and streams at this moment."""
+"""`gatehouse usage`: the current usage of a tenant's rate limits, backend shares and streams."""
 
 import json
 from collections.abc import Iterable
@@ -13,29 +13,31 @@ if TYPE_CHECKING:
 
 Url = Annotated[
     str | None,
-    typer.Option("--url", envvar="GATEHOUSE_URL", help="The running gateway; that of the settings unless given."),
+    typer.Option("--url", envvar="GATEHOUSE_URL", help="URL of the running gateway; default: from the settings."),
 ]
 
 
 def usage(
     url: Url = None,
-    token: Annotated[str | None, typer.Option("--token", envvar="GATEHOUSE_TOKEN", help="With mcp:admin.")] = None,
+    token: Annotated[
+        str | None, typer.Option("--token", envvar="GATEHOUSE_TOKEN", help="API key or token with mcp:admin.")
+    ] = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what the token's tenant uses of its limits, shares and streams at this moment, over all workers."""
+    """Show the current usage of the tenant's limits, shares and streams, summed over all workers."""
     from rich.console import Console
 
-    from gateway.cli.impersonate import read_api
-    from gateway.cli.load_settings import api_address
+    from gateway.cli.impersonate import get_api
+    from gateway.cli.load_settings import api_url
 
-    told = read_api(api_address(url, config), token, "usage", {})
+    report = get_api(api_url(url, config), token, "usage", {})
     if as_json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(report, indent=2))
         return
     console = Console()
-    workers = "1 worker" if told["workers"] == 1 else f"{told['workers']} workers"
-    console.print(f"tenant {told['tenant']}, {workers}", markup=False, highlight=False)
+    workers = "1 worker" if report["workers"] == 1 else f"{report['workers']} workers"
+    console.print(f"tenant {report['tenant']}, {workers}", markup=False, highlight=False)
     limits = (
         (
             row["limit"],
@@ -43,13 +45,13 @@ def usage(
             f"{row['taken']:g} of {row['amount']:g}",
             f"{row['seconds']:g} s",
         )
-        for row in told["limits"]
+        for row in report["limits"]
     )
-    _table(console, "limits", ("limit", "of", "taken", "within"), limits)
-    shares = ((row["backend"], row["principal"], row["running"], row["waiting"]) for row in told["shares"])
-    _table(console, "shares", ("backend", "principal", "running", "waiting"), shares)
-    held = ((row["principal"], row["streams"], row["subscriptions"]) for row in told["open"])
-    _table(console, "open", ("principal", "streams", "subscriptions"), held)
+    _table(console, "limits", ("limit", "applies to", "used", "period"), limits)
+    shares = ((row["backend"], row["principal"], row["running"], row["waiting"]) for row in report["shares"])
+    _table(console, "shares", ("backend", "principal", "running", "queued"), shares)
+    open_streams = ((row["principal"], row["streams"], row["subscriptions"]) for row in report["open"])
+    _table(console, "open", ("principal", "streams", "subscriptions"), open_streams)
 
 
 def _table(console: "Console", title: str, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:

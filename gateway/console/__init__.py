@@ -1,1 +1,1 @@
-"""The operator's page: read only, rendered here, without anything that is fetched from elsewhere."""
+"""The operator console: read-only pages, rendered on the server, without external assets."""

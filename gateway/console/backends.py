@@ -1,48 +1,48 @@
-"""The backends: how each is, and what it lists."""
+"""The Backends page and the page of one backend: status, circuit breaker, tools and findings."""
 
-from gateway.console.components import card, facts, table
-from gateway.console.format import ago, effect, many, moment, pill
+from gateway.console.components import card, facts, table, tool_link
+from gateway.console.format import ago, effect, pill, plural, timestamp
 from gateway.console.html import Child, Html, h, markup
-from gateway.console.overview import state
-from gateway.console.queries import ConsolePage, ConsoleQueries
+from gateway.console.overview import backend_state
+from gateway.console.page import ConsolePage, PageRequest
 from gateway.contract import Json, Route
 from gateway.errors import Fault, Kind
 
-_LONG = 200
+_MAX_SUMMARY = 200
 _BREAKERS = {
     "closed": ("closed", "ok", "●"),
     "half-open": ("half open", "refused", "▲"),
     "open": ("open", "failed", "✕"),
 }
 _KINDS = {
-    "module": "module in this process",
-    "http": "streamable HTTP",
-    "sse": "HTTP with SSE",
-    "stdio": "child process",
+    "module": "in-process module",
+    "http": "Streamable HTTP",
+    "sse": "HTTP+SSE",
+    "stdio": "stdio child process",
 }
 
 
-async def backends(look: ConsoleQueries) -> ConsolePage:
-    found = await look.sources.backends(look.caller)
-    cards = h.div((_card(look, each) for each in found), class_="cards", data_part="backends")
-    empty = None if found else h.p("No backend is served.", class_="empty")
+async def backends(request: PageRequest) -> ConsolePage:
+    found = await request.sources.backends(request.caller)
+    cards = h.div((_card(request, each) for each in found), class_="cards", data_part="backends")
+    empty = None if found else h.p("No backends are available.", class_="empty")
     return ConsolePage("Backends", markup(h.h1("Backends"), cards, empty), "backends", live=True)
 
 
-def _card(look: ConsoleQueries, backend: Json) -> Html:
+def _card(request: PageRequest, backend: Json) -> Html:
     name = backend["namespace"]
     listed = ", ".join(
-        many(backend[f"{each}s"], each) for each in ("tool", "resource", "prompt") if backend[f"{each}s"]
+        plural(backend[f"{each}s"], each) for each in ("tool", "resource", "prompt") if backend[f"{each}s"]
     )
     return h.article(
-        h.h2(h.a(name, href=look.to("backends", name)), " ", state(backend)),
+        h.h2(h.a(name, href=request.url("backends", name)), " ", backend_state(backend)),
         h.p(_KINDS[backend["kind"]], class_="dim"),
         facts(
             (
-                ("Lists", listed or "nothing"),
-                ("Breaker", pill(*_BREAKERS[backend["breaker"]]) if backend["kind"] != "module" else None),
-                ("Eras", ", ".join(backend["eras"])),
-                ("Under way", f"{many(backend['in_flight'], 'call')}, {backend['waiting']} waiting"),
+                ("Catalogue", listed or "empty"),
+                ("Circuit breaker", pill(*_BREAKERS[backend["breaker"]]) if backend["kind"] != "module" else None),
+                ("Protocol eras", ", ".join(backend["eras"])),
+                ("In progress", f"{plural(backend['in_flight'], 'call')}, {backend['waiting']} queued"),
                 ("Last error", _last_error(backend)),
             )
         ),
@@ -56,69 +56,65 @@ def _last_error(backend: Json) -> Child:
 
 
 def _notices(backend: Json) -> Html | None:
-    """What somebody should look at."""
-    said: list[Html] = []
+    """Findings that an operator should review."""
+    notices: list[Html] = []
     if backend["degraded"]:
-        said.append(pill("lists could not be read; the last good ones are served", "refused", "▲"))
-    for key, text in (("quarantined", "not served"), ("suspicious", "sound like an order"), ("changed", "changed")):
+        notices.append(pill("list refresh failed; cached lists are served", "refused", "▲"))
+    for key in ("quarantined", "suspicious", "changed"):
         if backend[key]:
-            said.append(pill(f"{len(backend[key])} {text}", "refused", "▲"))
-    return h.p(said, class_="notices") if said else None
+            notices.append(pill(f"{len(backend[key])} {key}", "refused", "▲"))
+    return h.p(notices, class_="notices") if notices else None
 
 
-async def backend(look: ConsoleQueries, name: str) -> ConsolePage:
-    found = {each["namespace"]: each for each in await look.sources.backends(look.caller)}.get(name)
+async def backend(request: PageRequest, name: str) -> ConsolePage:
+    found = {each["namespace"]: each for each in await request.sources.backends(request.caller)}.get(name)
     if found is None:
-        raise Fault(Kind.NOT_FOUND, "No backend of that name is served.")
-    tools = sorted(
-        {
-            route.canonical: route for route in look.sources.tools(look.caller).values() if route.namespace == name
-        }.items()
-    )
+        raise Fault(Kind.NOT_FOUND, "No backend with this name is available. See the Backends page.")
     rows: list[list[Child]] = [
-        [h.a(id, href=look.to("tools", id), class_="what"), effect(route.effect), first_line(route)]
-        for id, route in tools
+        [tool_link(request, id), effect(route.effect), summary(route)]
+        for id, route in request.tools().items()
+        if route.namespace == name
     ]
     body = markup(
-        h.p(h.a("Backends", href=look.to("backends")), " / ", name, class_="path"),
-        h.h1(name, " ", state(found)),
-        h.div(card("How it is", _health(found), id="health"), _trouble(found), class_="two"),
-        card("Tools", table("Its tools", ("Tool", "Effect", "What it does"), rows, "It lists no tools."), id="tools"),
+        h.p(h.a("Backends", href=request.url("backends")), " / ", name, class_="breadcrumb"),
+        h.h1(name, " ", backend_state(found)),
+        h.div(card("Status", _status_facts(found), id="health"), _review_items(found), class_="columns"),
+        card("Tools", table("Tools", ("Tool", "Effect", "Description"), rows, "No tools."), id="tools"),
     )
     return ConsolePage(name, body, "backends")
 
 
-def _health(found: Json) -> Html:
+def _status_facts(found: Json) -> Html:
     return facts(
         (
-            ("Kind", _KINDS[found["kind"]]),
-            ("So since", moment(found["since"], day=True)),
-            ("Breaker", pill(*_BREAKERS[found["breaker"]])),
-            ("Eras", ", ".join(found["eras"]) or "not known yet"),
-            ("Under way", str(found["in_flight"])),
-            ("Waiting", str(found["waiting"])),
+            ("Transport", _KINDS[found["kind"]]),
+            ("Since", timestamp(found["since"], with_date=True)),
+            ("Circuit breaker", pill(*_BREAKERS[found["breaker"]])),
+            ("Protocol eras", ", ".join(found["eras"]) or "unknown"),
+            ("In progress", str(found["in_flight"])),
+            ("Queued", str(found["waiting"])),
             ("Resources", str(found["resources"])),
             ("Prompts", str(found["prompts"])),
             ("Last error", _last_error(found)),
-            ("Lists", "of before: they could not be read" if found["degraded"] else "read"),
+            ("Lists", "cached; the last refresh failed" if found["degraded"] else "current"),
         )
     )
 
 
-def _trouble(found: Json) -> Html:
-    rows: list[list[Child]] = [[h.code(name), "not served", why] for name, why in found["quarantined"].items()]
-    rows += [[h.code(name), "sounds like an order", why] for name, why in found["suspicious"].items()]
+def _review_items(found: Json) -> Html:
+    rows: list[list[Child]] = [[h.code(name), "quarantined", reason] for name, reason in found["quarantined"].items()]
+    rows += [[h.code(name), "suspicious", reason] for name, reason in found["suspicious"].items()]
     rows += [
-        [h.code(each["tool"]), "changed", markup(", ".join(each["parts"]), " ", moment(each["at"], day=True))]
+        [h.code(each["tool"]), "changed", markup(", ".join(each["parts"]), " ", timestamp(each["at"], with_date=True))]
         for each in found["changed"]
     ]
-    nothing = "Nothing is kept back, and no definition has changed."
-    return card("What to look at", table("What to look at", ("Item", "What", "Why"), rows, nothing), id="trouble")
+    empty = "No items are quarantined or suspicious, and no definition has changed."
+    return card("Needs review", table("Needs review", ("Item", "Finding", "Reason"), rows, empty), id="review")
 
 
-def first_line(route: Route) -> str:
-    """Of its description, whole words of it."""
-    said = str(route.definition.get("description") or "").strip().splitlines()
-    if not said or len(said[0]) <= _LONG:
-        return said[0] if said else ""
-    return said[0][:_LONG].rpartition(" ")[0].rstrip(",;:. ") + " …"
+def summary(route: Route) -> str:
+    """The first line of the description, shortened at a word boundary."""
+    lines = str(route.definition.get("description") or "").strip().splitlines()
+    if not lines or len(lines[0]) <= _MAX_SUMMARY:
+        return lines[0] if lines else ""
+    return lines[0][:_MAX_SUMMARY].rpartition(" ")[0].rstrip(",;:. ") + " …"

@@ -1,86 +1,70 @@
-"""All calls, with filters."""
+"""The Calls page: all recorded calls, with filters."""
 
 from typing import Final
 
-from gateway.console.components import call_heads, call_rows, card, table
+from gateway.console.components import call_table, card, field, hidden_tenant, selector
 from gateway.console.html import Html, h, markup
-from gateway.console.queries import ConsolePage, ConsoleQueries
+from gateway.console.page import ConsolePage, PageRequest
 from gateway.state.call_history import CallFilter
 
-_PAGE: Final = 50
-_OUTCOMES: Final = (
-    ("", "any"),
-    ("bad", "not ok"),
-    ("failed", "failed"),
-    ("refused", "refused"),
-    ("denied", "denied by policy"),
-    ("approval_required", "approval required"),
-    ("rate_limited", "rate limited"),
-    ("invalid_input", "invalid input"),
-    ("tool_error", "tool error"),
-    ("timeout", "timeout"),
-    ("unavailable", "unavailable"),
-    ("ok", "went well"),
-)
+_PAGE_SIZE: Final = 50
+_KINDS: Final = (
+    "failed", "refused", "denied", "approval_required", "rate_limited", "invalid_input", "tool_error", "timeout",
+    "unavailable", "ok",
+)  # fmt: skip
+_OUTCOMES: Final = {"": "any", "bad": "refused or failed"} | {kind: kind.replace("_", " ") for kind in _KINDS}
 
 
-async def calls(look: ConsoleQueries) -> ConsolePage:
-    before = look.number("before", 0, 0, 1e12)
-    wanted = CallFilter(
-        tenant=look.tenant,
-        id=look.query.get("id", "").strip(),
-        outcome=look.query.get("outcome", ""),
-        target=look.query.get("tool", "").strip(),
-        principal=look.query.get("person", "").strip(),
-        slower_us=int(look.number("slower", 0, 0, 1e9) * 1000),
+async def calls(request: PageRequest) -> ConsolePage:
+    before = request.number("before", 0, 0, 1e12)
+    criteria = CallFilter(
+        tenant=request.tenant,
+        id=request.query.get("id", "").strip(),
+        outcome=request.query.get("outcome", ""),
+        target=request.query.get("tool", "").strip(),
+        principal=request.query.get("person", "").strip(),
+        slower_us=int(request.number("slower", 0, 0, 1e9) * 1000),
         before=before,
-        limit=_PAGE + 1,
+        limit=_PAGE_SIZE + 1,
     )
-    found = await look.sources.calls.find(wanted)
-    shown = found[:_PAGE]
-    asked = {key: look.query.get(key, "") for key in ("id", "outcome", "tool", "person", "slower")}
+    found = await request.sources.calls.find(criteria)
+    shown = found[:_PAGE_SIZE]
+    filters = {key: request.query.get(key, "") for key in ("id", "outcome", "tool", "person", "slower")}
     older = (
-        h.a("Older", href=look.to("calls", **asked, before=shown[-1].at), rel="next") if len(found) > _PAGE else None
+        h.a("Older", href=request.url("calls", **filters, before=shown[-1].at), rel="next")
+        if len(found) > _PAGE_SIZE
+        else None
     )
-    newest = h.a("Newest", href=look.to("calls", **asked)) if before else None
-    rows = call_rows(look, shown)
-    listed = table("Calls, the newest first", call_heads(look), rows, "No call is like that.", "calls")
+    newest = h.a("Newest", href=request.url("calls", **filters)) if before else None
+    listed = call_table(request, "Calls, newest first", shown, "No calls match these filters.")
     body = markup(
         h.h1("Calls"),
-        _filters(look),
+        _filters(request),
         card(
-            "The newest first", listed, h.p(newest, older, class_="pages"), id="found", part="" if before else "found"
+            "Newest first",
+            listed,
+            h.p(newest, older, class_="pagination"),
+            id="found",
+            live=not before,
         ),
     )
     return ConsolePage("Calls", body, "calls", live=not before)
 
 
-def _filters(look: ConsoleQueries) -> Html:
-    now = look.query.get("outcome", "")
-    tenant = h.input(type="hidden", name="tenant", value=look.tenant) if look.everywhere and look.tenant else None
+def _filters(request: PageRequest) -> Html:
     return h.form(
-        tenant,
-        _field(look, "id", "Correlation or trace id", "search"),
-        _field(look, "tool", "Tool", "search"),
-        _field(look, "person", "Person", "search"),
+        hidden_tenant(request),
+        field(request, "id", "Correlation or trace ID", type="search", maxlength=256),
+        field(request, "tool", "Tool", type="search", maxlength=256),
+        field(request, "person", "Principal", type="search", maxlength=256),
+        selector("outcome", "Outcome", _OUTCOMES, request.query.get("outcome", "")),
+        field(request, "slower", "Slower than (ms)", type="number", min=0, maxlength=256),
         h.div(
-            h.label("Outcome", for_="outcome"),
-            h.select(
-                (h.option(name, value=key, selected=key == now) for key, name in _OUTCOMES),
-                id="outcome",
-                name="outcome",
-            ),
+            h.button("Search", class_="primary"),
+            h.a("Clear", href=request.url("calls"), class_="quiet"),
+            class_="actions",
         ),
-        _field(look, "slower", "Slower than, ms", "number"),
-        h.div(h.button("Find", class_="go"), h.a("Clear", href=look.to("calls"), class_="quiet"), class_="act"),
-        method="get",
-        action=f"{look.prefix}/calls",
+        action=f"{request.prefix}/calls",
         class_="filters",
         role="search",
     )
-
-
-def _field(look: ConsoleQueries, name: str, label: str, kind: str) -> Html:
-    value = look.query.get(name, "")
-    given = h.input(id=name, name=name, type=kind, value=value, maxlength=256, min=0 if kind == "number" else None)
-    return h.div(h.label(label, for_=name), given)

@@ -1,4 +1,4 @@
-"""The lines that connect a client: the same at the start in the terminal and in the console."""
+"""Commands and configuration entries that connect MCP clients; used by the console and by `gatehouse serve`."""
 
 import json
 import shlex

@@ -1,24 +1,24 @@
-"""How times, sizes and outcomes are written."""
+"""Formats durations, counts, timestamps and outcomes for the console pages."""
 
 import time
 from datetime import UTC, datetime
 from typing import Final
 
 from gateway.console.html import Html, h
-from gateway.state.call_history import class_of
+from gateway.state.call_history import classify_outcome
 
-SIGNS: Final = {"ok": "●", "refused": "▲", "failed": "✕"}
-"""Beside the colour, for whoever does not see it."""
+OUTCOME_SYMBOLS: Final = {"ok": "●", "refused": "▲", "failed": "✕"}
+"""Shown next to the colour, for users who cannot tell the colours apart."""
 _EFFECTS: Final = {
-    0: ("reads", "ok"),
-    1: ("writes, can be repeated", "quiet"),
-    2: ("writes", "quiet"),
-    3: ("destroys or leaves the organisation", "failed"),
+    0: ("read-only", "ok"),
+    1: ("idempotent write", "quiet"),
+    2: ("write", "quiet"),
+    3: ("destructive or open-world", "failed"),
 }
 
 
-def took(microseconds: float) -> str:
-    """Never broken between the number and its unit."""
+def duration(microseconds: float) -> str:
+    """A duration with its unit, joined by a no-break space."""
     if microseconds < 1000:
         return f"{microseconds:.0f}\u00a0µs"
     if microseconds < 1_000_000:
@@ -31,8 +31,8 @@ def count(number: int) -> str:
     return f"{number:,}".replace(",", " ")
 
 
-def many(number: int, one: str) -> str:
-    return f"{count(number)} {one}" if number == 1 else f"{count(number)} {one}s"
+def plural(number: int, noun: str) -> str:
+    return f"{count(number)} {noun}" if number == 1 else f"{count(number)} {noun}s"
 
 
 def percent(part: float, whole: float) -> str:
@@ -42,11 +42,11 @@ def percent(part: float, whole: float) -> str:
     return f"{share:.1f} %" if 0 < share < 10 else f"{share:.0f} %"
 
 
-def moment(at: float, *, day: bool = False) -> Html:
-    """In UTC; the browser writes it in its own time."""
+def timestamp(at: float, *, with_date: bool = False) -> Html:
+    """A `<time>` element in UTC; console.js shows it in local time."""
     when = datetime.fromtimestamp(at, UTC)
-    shown = when.strftime("%Y-%m-%d %H:%M:%S" if day else "%H:%M:%S")
-    return h.time(f"{shown} UTC", datetime=when.isoformat(timespec="milliseconds"), data_day=day)
+    shown = when.strftime("%Y-%m-%d %H:%M:%S" if with_date else "%H:%M:%S")
+    return h.time(f"{shown} UTC", datetime=when.isoformat(timespec="milliseconds"), data_day=with_date)
 
 
 def ago(at: float) -> str:
@@ -57,22 +57,22 @@ def ago(at: float) -> str:
     return "just now"
 
 
-def pill(text: str, kind: str, sign: str = "") -> Html:
-    return h.span(h.i(sign, aria_hidden="true") if sign else None, text, class_=f"pill {kind}")
+def pill(text: str, kind: str, symbol: str = "") -> Html:
+    return h.span(h.i(symbol, aria_hidden="true") if symbol else None, text, class_=f"pill {kind}")
 
 
-def outcome(word: str) -> Html:
-    kind = class_of(word)
-    return pill(word.replace("_", " "), kind, SIGNS[kind])
+def outcome(name: str) -> Html:
+    kind = classify_outcome(name)
+    return pill(name.replace("_", " "), kind, OUTCOME_SYMBOLS[kind])
 
 
 def effect(level: int | None) -> Html | None:
     if level is None:
         return None
-    text, kind = _EFFECTS.get(level, ("writes", "quiet"))
+    text, kind = _EFFECTS.get(level, ("write", "quiet"))
     return pill(text, kind)
 
 
-def who(principal: str) -> str:
-    """Without the tenant, which stands beside it where there are several."""
+def principal_name(principal: str) -> str:
+    """The principal without its tenant; pages with several tenants show the tenant in its own column."""
     return principal.partition("/")[2].removeprefix("user:") or principal

@@ -1,4 +1,4 @@
-"""Markup that cannot be forgotten to be escaped: whatever is not `Html` already becomes text."""
+"""HTML builder for the console pages. Every value that is not `Html` is escaped."""
 
 from collections.abc import Callable, Iterable
 from html import escape
@@ -8,15 +8,15 @@ _VOID: Final = frozenset({"input", "meta", "link", "br", "hr", "img"})
 
 
 class Html(str):
-    """Text that is markup."""
+    """A string of trusted markup; it is not escaped again."""
 
     __slots__ = ()
 
 
 Child = str | int | float | Iterable["Child"] | None
-"""Anything but `Html` is escaped; None is nothing, and of several each."""
+"""Content of an element: `Html` as is, other values escaped, None omitted, iterables flattened."""
 Value = str | int | float | bool | None
-"""False and None leave an attribute out; True names it alone."""
+"""Value of an attribute: False and None omit the attribute; True writes it without a value."""
 
 
 def markup(*children: Child) -> Html:
@@ -24,22 +24,22 @@ def markup(*children: Child) -> Html:
 
 
 def tag(name: str, /, *children: Child, **attributes: Value) -> Html:
-    """`class_` and `data_part` are spelled `class` and `data-part`."""
-    said = "".join(_attribute(key, value) for key, value in attributes.items())
+    """Render one element. The attribute names `class_` and `data_part` become `class` and `data-part`."""
+    rendered = "".join(_attribute(key, value) for key, value in attributes.items())
     end = "" if name in _VOID else f"{markup(*children)}</{name}>"
-    return Html(f"<{name}{said}>{end}")
+    return Html(f"<{name}{rendered}>{end}")
 
 
 class _Tags:
     def __getattr__(self, name: str) -> "Callable[..., Html]":
-        def made(*children: Child, **attributes: Value) -> Html:
+        def build(*children: Child, **attributes: Value) -> Html:
             return tag(name, *children, **attributes)
 
-        return made
+        return build
 
 
 h: Final = _Tags()
-"""`h.p("text", class_="dim")`."""
+"""One method per element: `h.p("text", class_="dim")`."""
 
 
 def _attribute(key: str, value: Value) -> str:

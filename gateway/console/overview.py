@@ -1,18 +1,18 @@
-"""The first page: how much is called, how it ends, how long it takes, and what is going on."""
+"""The Overview page: traffic, outcomes, latency, backends, calls in progress and recent calls."""
 
 from typing import Final
 
 from gateway.console import charts
-from gateway.console.components import call_heads, call_rows, card, table
-from gateway.console.format import ago, count, many, percent, pill, took, who
+from gateway.console.components import call_table, card, error_count, table, tool_link
+from gateway.console.format import ago, count, duration, percent, pill, plural, principal_name
 from gateway.console.html import Child, Html, h, markup
-from gateway.console.queries import ConsolePage, ConsoleQueries
+from gateway.console.page import ConsolePage, PageRequest
 from gateway.contract import Json
-from gateway.state.call_history import MOST, CallFilter, Traffic
+from gateway.state.call_history import MAX_RECORDS, CallFilter, Traffic
 
-_SPANS: Final = ((1, "1 min"), (15, "15 min"), (60, "1 h"), (1440, "24 h"))
+_PERIODS: Final = ((1, "1 min"), (15, "15 min"), (60, "1 h"), (1440, "24 h"))
 _SLOTS: Final = 60
-_STATES: Final = {
+_STATE_STYLES: Final = {
     "up": ("ok", "●"),
     "unknown": ("quiet", "○"),
     "failing": ("refused", "▲"),
@@ -20,107 +20,108 @@ _STATES: Final = {
 }
 
 
-async def overview(look: ConsoleQueries) -> ConsolePage:
-    minutes = int(look.number("minutes", 15, 1, 1440))
-    traffic = await look.sources.calls.traffic(look.tenant, minutes * 60, _SLOTS)
-    calls = await look.sources.calls.find(CallFilter(tenant=look.tenant, limit=10))
-    backends = await look.sources.backends(look.caller)
+async def overview(request: PageRequest) -> ConsolePage:
+    minutes = int(request.number("minutes", 15, 1, 1440))
+    traffic = await request.sources.calls.traffic(request.tenant, minutes * 60, _SLOTS)
+    calls = await request.sources.calls.find(CallFilter(tenant=request.tenant, limit=10))
+    backends = await request.sources.backends(request.caller)
     body = markup(
         h.h1("Overview"),
-        _spans(look, minutes),
-        h.div(_numbers(traffic), class_="numbers", data_part="numbers"),
+        _period_tabs(request, minutes),
+        h.div(_metrics(traffic), class_="metrics", data_part="metrics"),
         h.div(
             card(
                 "Traffic",
                 charts.traffic_bars(traffic),
                 _axis(minutes),
                 _legend(),
-                _cut(traffic),
+                _truncation_note(traffic),
                 id="traffic",
-                part="traffic",
+                live=True,
             ),
-            card("How long calls take", charts.histogram(traffic.histogram), id="latency", part="latency"),
-            class_="two",
+            card("Latency", charts.histogram(traffic.histogram), id="latency", live=True),
+            class_="columns",
         ),
         h.div(
-            card("Busiest tools", _tools(look, traffic), id="busy", part="busy"),
-            card("Backends", _backends(look, backends), id="backends", part="backends"),
-            class_="two",
+            card("Top tools", _tools(request, traffic), id="busy", live=True),
+            card("Backends", _backends(request, backends), id="backends", live=True),
+            class_="columns",
         ),
-        _under_way(look),
+        _in_progress(request),
         card(
-            "Last calls",
-            table("The last calls", call_heads(look), call_rows(look, calls), "Nothing was called yet.", "calls"),
+            "Recent calls",
+            call_table(request, "Recent calls", calls, "No calls yet."),
             id="last",
-            part="last",
-            more=h.a("All calls", href=look.to("calls")),
+            live=True,
+            more=h.a("All calls", href=request.url("calls")),
         ),
     )
     return ConsolePage("Overview", body, "", live=True)
 
 
-def _spans(look: ConsoleQueries, minutes: int) -> Html:
+def _period_tabs(request: PageRequest, minutes: int) -> Html:
     links = (
-        h.a(name, href=look.to(minutes=each), aria_current="true" if each == minutes else None) for each, name in _SPANS
+        h.a(name, href=request.url(minutes=each), aria_current="true" if each == minutes else None)
+        for each, name in _PERIODS
     )
-    return h.nav(links, class_="tabs", aria_label="How far to look back")
+    return h.nav(links, class_="tabs", aria_label="Period")
 
 
-def _numbers(traffic: Traffic) -> list[Html]:
+def _metrics(traffic: Traffic) -> list[Html]:
     ok, refused, failed = (sum(each) for each in (traffic.ok, traffic.refused, traffic.failed))
-    every = [sum(slot) for slot in zip(traffic.ok, traffic.refused, traffic.failed, strict=True)]
-    minutes = traffic.width * len(every) / 60
+    totals = [sum(slot) for slot in zip(traffic.ok, traffic.refused, traffic.failed, strict=True)]
+    minutes = traffic.width * len(totals) / 60
     total = ok + refused + failed
-    median, high = traffic.percentile(0.5), traffic.percentile(0.95)
+    median, p95 = traffic.percentile(0.5), traffic.percentile(0.95)
     return [
-        _number("Calls", count(total), f"{total / minutes:.1f} a minute", every, "line"),
-        _number("Failed", percent(failed, total), many(failed, "call"), traffic.failed, "failed"),
-        _number("Refused", percent(refused, total), many(refused, "call"), traffic.refused, "refused"),
-        _number("Median time", took(median), f"95 % within {took(high)}", traffic.median_us, "ok"),
+        _metric("Calls", count(total), f"{total / minutes:.1f} per minute", totals, "accent"),
+        _metric("Failed", percent(failed, total), plural(failed, "call"), traffic.failed, "failed"),
+        _metric("Refused", percent(refused, total), plural(refused, "call"), traffic.refused, "refused"),
+        _metric("Median duration", duration(median), f"95th percentile {duration(p95)}", traffic.median_us, "ok"),
     ]
 
 
-def _number(name: str, value: str, more: str, values: object, kind: str) -> Html:
-    drawn = charts.sparkline(list(values), f"{name} over time", kind)  # type: ignore[call-overload]
-    return h.div(h.h2(name), h.p(value, class_="big"), h.p(more, class_="dim"), drawn, class_="card number")
+def _metric(name: str, value: str, detail: str, values: object, kind: str) -> Html:
+    chart = charts.sparkline(list(values), f"{name} over time", kind)  # type: ignore[call-overload]
+    return h.div(h.h2(name), h.p(value, class_="big"), h.p(detail, class_="dim"), chart, class_="card metric")
 
 
 def _axis(minutes: int) -> Html:
-    ago = f"{minutes} min" if minutes < 60 else f"{minutes // 60} h"
-    return h.div(h.span(f"{ago} ago"), h.span("now"), class_="axis", aria_hidden="true")
+    period = f"{minutes} min" if minutes < 60 else f"{minutes // 60} h"
+    return h.div(h.span(f"{period} ago"), h.span("now"), class_="axis", aria_hidden="true")
 
 
 def _legend() -> Html:
-    names = (("ok", "went well"), ("refused", "refused"), ("failed", "failed"))
-    return h.p((h.span(name, class_=f"key {kind}") for kind, name in names), class_="legend", aria_hidden="true")
+    kinds = ("ok", "refused", "failed")
+    return h.p((h.span(kind, class_=f"key {kind}") for kind in kinds), class_="legend", aria_hidden="true")
 
 
-def _cut(traffic: Traffic) -> Html | None:
-    return h.p(f"Of the newest {count(MOST)} calls only.", class_="dim") if traffic.cut else None
+def _truncation_note(traffic: Traffic) -> Html | None:
+    return h.p(f"Includes only the newest {count(MAX_RECORDS)} calls.", class_="dim") if traffic.cut else None
 
 
-def _tools(look: ConsoleQueries, traffic: Traffic) -> Html:
+def _tools(request: PageRequest, traffic: Traffic) -> Html:
     busiest = traffic.tools[:6]
-    most = max((tool.calls for tool in busiest), default=0)
+    peak = max((tool.calls for tool in busiest), default=0)
     rows: list[list[Child]] = [
         [
-            h.a(tool.target, href=look.to("tools", tool.target), class_="what"),
-            h.span(count(tool.calls), charts.share(tool.calls, most), class_="took"),
-            h.span(count(tool.bad), class_="bad" if tool.bad else "dim"),
-            took(tool.mean_us),
+            tool_link(request, tool.target),
+            charts.with_bar(count(tool.calls), tool.calls, peak),
+            error_count(tool.bad),
+            duration(tool.mean_us),
         ]
         for tool in busiest
     ]
-    return table("The busiest tools", ("Tool", "Calls", "Not ok", "Mean"), rows, "No tool was called in this time.")
+    return table("Top tools", ("Tool", "Calls", "Errors", "Mean"), rows, "No tool calls in this period.")
 
 
-def _backends(look: ConsoleQueries, backends: list[Json]) -> Html:
+def _backends(request: PageRequest, backends: list[Json]) -> Html:
     return h.ul(
         (
             h.li(
-                h.a(each["namespace"], href=look.to("backends", each["namespace"]), class_="what"),
-                state(each),
-                h.span(many(each["tools"], "tool"), class_="dim"),
+                h.a(each["namespace"], href=request.url("backends", each["namespace"]), class_="target"),
+                backend_state(each),
+                h.span(plural(each["tools"], "tool"), class_="dim"),
             )
             for each in backends
         ),
@@ -128,22 +129,22 @@ def _backends(look: ConsoleQueries, backends: list[Json]) -> Html:
     )
 
 
-def state(backend: Json) -> Html:
-    """How it is, with how long it has been so."""
-    kind, sign = _STATES[backend["state"]]
-    text = backend["state"] if backend["state"] != "unknown" else "not asked yet"
+def backend_state(backend: Json) -> Html:
+    """The state of a backend as a pill; for failing ones with its age."""
+    kind, symbol = _STATE_STYLES[backend["state"]]
+    text = backend["state"] if backend["state"] != "unknown" else "not contacted yet"
     if backend["state"] in ("failing", "down"):
         text = f"{text}, {ago(backend['since'])}"
-    return pill(text, kind, sign)
+    return pill(text, kind, symbol)
 
 
-def _under_way(look: ConsoleQueries) -> Html:
+def _in_progress(request: PageRequest) -> Html:
     rows: list[list[Child]] = [
-        [each["target"], f"{each['seconds']:.1f} s", who(each["principal"]), h.code(each["correlation_id"])]
-        for each in look.sources.under_way(look.tenant)[:10]
+        [each["target"], f"{each['seconds']:.1f} s", principal_name(each["principal"]), h.code(each["correlation_id"])]
+        for each in request.sources.calls_in_progress(request.tenant)[:10]
     ]
-    heads = ("What", "For", "Who", "Correlation id")
-    # An empty part stays on the page, so that the next look can fill it.
+    columns = ("Target", "Duration", "Principal", "Correlation ID")
+    # An empty part stays on the page, so that the next refresh can fill it.
     if not rows:
         return h.div(data_part="running")
-    return h.div(card("Under way", table("Calls under way", heads, rows, ""), id="running"), data_part="running")
+    return h.div(card("In progress", table("Calls in progress", columns, rows, ""), id="running"), data_part="running")

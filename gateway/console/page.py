@@ -1,4 +1,4 @@
-"""What the pages are made of: where the facts come from, and who looks at which tenant."""
+"""The types that console pages are built from: data sources, the operator's request, and the page itself."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,18 +15,18 @@ Query = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSources:
-    """Where a caller is asked for, None means everything, whoever may see it."""
+    """Data sources of the pages. Where a source takes a caller, None returns the items of all tenants."""
 
     calls: CallHistory
-    store: Path
-    """The file of the last spans and log records."""
-    reach: Callable[[Caller], str | None]
-    """The tenant that an operator may look at; None for all of them."""
-    under_way: Callable[[str | None], list[Json]]
+    trace_store: Path
+    """File with the most recent spans and log records."""
+    visible_tenant: Callable[[Caller], str | None]
+    """The tenant that an operator may see; None for all tenants."""
+    calls_in_progress: Callable[[str | None], list[Json]]
     backends: Callable[[Caller | None], Awaitable[list[Json]]]
     tools: Callable[[Caller | None], Mapping[str, Route]]
-    """By any name; the values know their canonical id."""
-    why: Callable[[Caller, str, Json, bool, bool], Json]
+    """By exposed name; a tool may have several. `Route.canonical` is its id."""
+    check_policy: Callable[[Caller, str, Json, bool, bool], Json]
     tenants: Callable[[], Sequence[str]]
     endpoints: Callable[[], Sequence[str]]
     public_url: str
@@ -35,50 +35,55 @@ class ConsoleSources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsoleQueries:
-    """One request of one operator."""
+class PageRequest:
+    """A page request of one operator."""
 
     sources: ConsoleSources
     operator: Caller
     tenant: str | None
-    """Whose calls are shown; None for every tenant's."""
-    everywhere: bool
-    """Whether the operator may look at every tenant."""
+    """The tenant whose data is shown; None for all tenants."""
+    all_tenants: bool
     prefix: str
-    """The path of the console."""
+    """URL path of the console."""
     signed_in: bool
     query: Query
 
     @property
     def caller(self) -> Caller | None:
-        """Whose view of the catalogue is shown."""
+        """The caller whose view of the catalogue is shown; None for all tenants."""
         if self.tenant is None:
             return None
         if self.tenant == self.operator.tenant:
             return self.operator
         return Caller(self.tenant, self.operator.subject, scopes=self.operator.scopes)
 
-    def to(self, *path: str, **query: Any) -> str:
-        """An address within the console. The tenant that was chosen stays chosen."""
-        if self.everywhere and self.tenant is not None:
-            query = {"tenant": self.tenant, **query}
-        said = urlencode({key: value for key, value in query.items() if value not in ("", None)})
-        where = "/".join((self.prefix, *(quote(each, safe="") for each in path)))
-        return f"{where}?{said}" if said else where
+    def tools(self) -> dict[str, Route]:
+        """The visible tools by canonical id, sorted."""
+        found = {route.canonical: route for route in self.sources.tools(self.caller).values()}
+        return dict(sorted(found.items()))
 
-    def number(self, name: str, default: float, least: float, most: float) -> float:
+    def url(self, *path: str, **query: Any) -> str:
+        """A URL within the console. It keeps the selected tenant."""
+        if self.all_tenants and self.tenant is not None:
+            query = {"tenant": self.tenant, **query}
+        encoded = urlencode({key: value for key, value in query.items() if value not in ("", None)})
+        url = "/".join((self.prefix, *(quote(each, safe="") for each in path)))
+        return f"{url}?{encoded}" if encoded else url
+
+    def number(self, name: str, default: float, minimum: float, maximum: float) -> float:
+        """A query parameter as a number within bounds; the default if it is not a number."""
         try:
-            given = float(self.query.get(name) or default)
+            value = float(self.query.get(name) or default)
         except ValueError:
             return default
-        return min(max(given, least), most) if given == given else default
+        return min(max(value, minimum), maximum) if value == value else default
 
 
 @dataclass(frozen=True, slots=True)
 class ConsolePage:
     title: str
     body: Html
-    here: str = ""
-    """Which of the links at the top leads here."""
+    nav_path: str = ""
+    """The navigation link to highlight."""
     live: bool = False
-    """Whether its parts are read again every few seconds."""
+    """Whether console.js refreshes the parts of the page every few seconds."""

@@ -1,149 +1,134 @@
-"""What would become of a call, and by which policies."""
+"""The Policy check page: whether a call would be allowed, and which policies decide."""
 
 import json
 from typing import Any, Final, cast
 
-from gateway.console.components import card, table
+from gateway.console.components import card, field, hidden_tenant, selector, table
 from gateway.console.format import effect, pill
 from gateway.console.html import Child, Html, h, markup
-from gateway.console.queries import ConsolePage, ConsoleQueries
+from gateway.console.page import ConsolePage, PageRequest
 from gateway.contract import Caller, Json
-from gateway.contract.caller import EVERYDAY, SCOPES
+from gateway.contract.caller import DEFAULT_SCOPES, SCOPES
 from gateway.errors import Fault, Kind
 
-_EVERYDAY: Final = " ".join(EVERYDAY)
-_KINDS: Final = {
+_DEFAULT_SCOPES: Final = " ".join(DEFAULT_SCOPES)
+_OUTCOMES: Final = {
     "allow": ("allowed", "ok", "●"),
     "deny": ("denied", "failed", "✕"),
-    "scope": ("lacks a scope", "refused", "▲"),
-    "approval": ("needs approval", "refused", "▲"),
+    "scope": ("missing scope", "refused", "▲"),
+    "approval": ("approval required", "refused", "▲"),
     "hidden": ("hidden", "failed", "✕"),
     "unknown tenant": ("unknown tenant", "failed", "✕"),
     "unknown tool": ("unknown tool", "failed", "✕"),
 }
-_MOST: Final = 64 * 1024
+_MAX_ARGUMENTS_LENGTH: Final = 64 * 1024
 
 
-async def why(look: ConsoleQueries) -> ConsolePage:
-    asked = look.query
-    answer: Html | None = None
-    if asked.get("subject") and asked.get("tool"):
-        answer = card("The answer", _answer(look), id="answer")
+async def policy_check(request: PageRequest) -> ConsolePage:
+    query = request.query
+    result: Html | None = None
+    if query.get("subject") and query.get("tool"):
+        result = card("Decision", _result(request), id="decision")
     body = markup(
-        h.h1("Why"),
-        h.p("What would become of a call, by whom, and by which policies. Nothing is called.", class_="lead"),
-        h.div(card("The question", _form(look), id="question"), answer, class_="two"),
+        h.h1("Policy check"),
+        h.p("Shows whether a call is allowed, and which policies decide. The tool is not called.", class_="lead"),
+        h.div(card("Request", _form(request), id="request"), result, class_="columns"),
     )
-    return ConsolePage("Why", body, "why")
+    return ConsolePage("Policy check", body, "why")
 
 
-def _answer(look: ConsoleQueries) -> Html:
+def _result(request: PageRequest) -> Html:
     try:
-        caller = _caller(look)
-        approved, own = look.query.get("approved") == "yes", look.tenant is not None
-        found = look.sources.why(caller, look.query["tool"], _arguments(look), approved, own)
+        caller = _caller(request)
+        approved, one_tenant = request.query.get("approved") == "yes", request.tenant is not None
+        result = request.sources.check_policy(caller, request.query["tool"], _arguments(request), approved, one_tenant)
     except Fault as fault:
         return h.p(fault.message, class_="bad", role="alert")
-    return explained(found)
+    return explanation(result)
 
 
-def explained(found: Json) -> Html:
-    """One answer of the policies."""
-    word, kind, sign = _KINDS.get(found["outcome"], (found["outcome"], "refused", "▲"))
+def explanation(result: Json) -> Html:
+    """The result of a policy check: decision, deciding policies and evaluation context."""
+    label, kind, symbol = _OUTCOMES.get(result["outcome"], (result["outcome"], "refused", "▲"))
     rows: list[list[Child]] = [
-        [h.code(note["id"]), note["effect"], note["reason"] or note["advice"]] for note in found["policies"]
+        [h.code(note["id"]), note["effect"], note["reason"] or note["advice"]] for note in result["policies"]
     ]
-    listed = table("Policies that decided", ("Policy", "Says", "Because"), rows, "") if rows else None
-    context = json.dumps(found["context"], indent=2, ensure_ascii=False) if found["context"] else ""
+    listed = table("Deciding policies", ("Policy", "Effect", "Reason"), rows, "") if rows else None
+    context = json.dumps(result["context"], indent=2, ensure_ascii=False) if result["context"] else ""
     return markup(
-        h.p(pill(word, kind, sign), " ", found["sentence"], class_="sentence"),
-        h.p(h.code(found["tool"]), " ", effect(found["effect"])) if found["effect"] is not None else None,
+        h.p(pill(label, kind, symbol), " ", result["sentence"], class_="sentence"),
+        h.p(h.code(result["tool"]), " ", effect(result["effect"])) if result["effect"] is not None else None,
         listed,
-        h.details(h.summary("What policy saw"), h.pre(context, tabindex="0")) if context else None,
-        h.p(f"Policies {found['version']}", class_="dim"),
+        h.details(h.summary("Evaluation context"), h.pre(context, tabindex="0")) if context else None,
+        h.p(f"Policy version {result['version']}", class_="dim"),
     )
 
 
-def _caller(look: ConsoleQueries) -> Caller:
-    asked = look.query
-    tenant = look.tenant or asked.get("of") or look.operator.tenant
-    kind = "service" if asked.get("kind") == "service" else "user"
-    groups, scopes = asked.get("groups", "").split(), asked.get("scopes", _EVERYDAY).split()
-    return Caller(tenant, asked["subject"].strip()[:256], kind, frozenset(groups), frozenset(scopes))
+def _caller(request: PageRequest) -> Caller:
+    query = request.query
+    tenant = request.tenant or query.get("of") or request.operator.tenant
+    kind = "service" if query.get("kind") == "service" else "user"
+    groups, scopes = query.get("groups", "").split(), query.get("scopes", _DEFAULT_SCOPES).split()
+    return Caller(tenant, query["subject"].strip()[:256], kind, frozenset(groups), frozenset(scopes))
 
 
-def _arguments(look: ConsoleQueries) -> Json:
-    given = look.query.get("arguments", "").strip()
-    if not given:
+def _arguments(request: PageRequest) -> Json:
+    text = request.query.get("arguments", "").strip()
+    if not text:
         return {}
     try:
-        found: Any = json.loads(given[:_MOST])
+        arguments: Any = json.loads(text[:_MAX_ARGUMENTS_LENGTH])
     except (ValueError, RecursionError) as exc:
-        raise Fault(Kind.INVALID_INPUT, "The arguments are not JSON.") from exc
-    if not isinstance(found, dict):
-        raise Fault(Kind.INVALID_INPUT, "The arguments must be a JSON object.")
-    return cast("Json", found)
+        raise Fault(Kind.INVALID_INPUT, "The arguments are not valid JSON. Enter a JSON object.") from exc
+    if not isinstance(arguments, dict):
+        raise Fault(Kind.INVALID_INPUT, "The arguments are not a JSON object. Enter a JSON object.")
+    return cast("Json", arguments)
 
 
-def _form(look: ConsoleQueries) -> Html:
-    asked = look.query
-    names = sorted({route.canonical for route in look.sources.tools(look.caller).values()})
-    kind = asked.get("kind", "user")
-    tenant: Html | None = None
-    if look.tenant is None:
-        now = asked.get("of") or look.operator.tenant
-        options = [h.option(name, selected=name == now) for name in look.sources.tenants()]
-        tenant = h.div(h.label("Tenant", for_="of"), h.select(options, id="of", name="of"))
-    elif look.everywhere:
-        tenant = h.input(type="hidden", name="tenant", value=look.tenant)
+def _form(request: PageRequest) -> Html:
+    query = request.query
+    tenant = hidden_tenant(request)
+    if request.tenant is None:
+        tenant = selector(
+            "of",
+            "Tenant",
+            {name: name for name in request.sources.tenants()},
+            query.get("of") or request.operator.tenant,
+        )
     return h.form(
         tenant,
-        h.div(
-            h.label("Who", for_="subject"),
-            h.input(
-                id="subject",
-                name="subject",
-                value=asked.get("subject", ""),
-                required=True,
-                maxlength=256,
-                placeholder="alice",
-            ),
+        field(request, "subject", "Principal", required=True, maxlength=256, placeholder="alice"),
+        selector("kind", "Principal type", {"user": "user", "service": "service"}, query.get("kind", "user")),
+        field(
+            request,
+            "tool",
+            "Tool",
+            h.datalist((h.option(value=name) for name in request.tools()), id="tools"),
+            required=True,
+            list="tools",
+            maxlength=256,
         ),
-        h.div(
-            h.label("A person or a service", for_="kind"),
-            h.select(
-                (h.option(name, value=name, selected=name == kind) for name in ("user", "service")),
-                id="kind",
-                name="kind",
-            ),
-        ),
-        h.div(
-            h.label("Tool", for_="tool"),
-            h.input(id="tool", name="tool", value=asked.get("tool", ""), required=True, list="tools", maxlength=256),
-            h.datalist((h.option(value=name) for name in names), id="tools"),
-        ),
-        h.div(
-            h.label("Groups, with spaces between", for_="groups"),
-            h.input(id="groups", name="groups", value=asked.get("groups", "")),
-        ),
-        h.div(
-            h.label("Scopes of the credential", for_="scopes"),
-            h.input(id="scopes", name="scopes", value=asked.get("scopes", _EVERYDAY), list="known-scopes"),
+        field(request, "groups", "Groups (space-separated)"),
+        field(
+            request,
+            "scopes",
+            "Scopes (space-separated)",
             h.datalist((h.option(value=scope) for scope in sorted(SCOPES)), id="known-scopes"),
+            default=_DEFAULT_SCOPES,
+            list="known-scopes",
         ),
         h.div(
-            h.label("Arguments, as JSON", for_="arguments"),
-            h.textarea(asked.get("arguments", ""), id="arguments", name="arguments", rows=3, spellcheck="false"),
+            h.label("Arguments (JSON)", for_="arguments"),
+            h.textarea(query.get("arguments", ""), id="arguments", name="arguments", rows=3, spellcheck="false"),
         ),
         h.div(
             h.label(
-                h.input(type="checkbox", name="approved", value="yes", checked=asked.get("approved") == "yes"),
-                " with approval",
+                h.input(type="checkbox", name="approved", value="yes", checked=query.get("approved") == "yes"),
+                " Approved",
                 class_="check",
             )
         ),
-        h.div(h.button("Ask", class_="go"), class_="act"),
-        method="get",
-        action=f"{look.prefix}/why",
+        h.div(h.button("Check", class_="primary"), class_="actions"),
+        action=f"{request.prefix}/why",
         class_="stacked",
     )

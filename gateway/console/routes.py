@@ -1,4 +1,4 @@
-"""The console's routes: who looks is asked first, then the page is made; nothing here changes anything."""
+"""HTTP routes of the console. Each page requires a signed-in operator with the admin scope; all pages are read-only."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -8,29 +8,29 @@ from fastapi import APIRouter, Request, Response
 
 from gateway.console import backends, call, calls, connect, overview, policy_check, tools
 from gateway.console.html import h
-from gateway.console.layout import FILES, HEADERS, TYPES, alone, whole
-from gateway.console.queries import ConsolePage, ConsoleQueries, ConsoleSources
-from gateway.console.session import SCOPE, ConsoleSignIn
+from gateway.console.layout import CONTENT_TYPES, FILES, HEADERS, render_page, render_standalone
+from gateway.console.page import ConsolePage, ConsoleSources, PageRequest
+from gateway.console.session import SCOPE, ConsoleSignIn, missing_scope
 from gateway.contract import Caller
 from gateway.errors import TABLE, Fault, Kind
 
-_OPS: Final = "gatehouse.ops"
-"""Set by the edge on requests that came by the operators' own port."""
-_LIVE: Final = "x-live"
+_OPS_SCOPE_KEY: Final = "gatehouse.ops"
+"""ASGI scope key that the edge sets on requests to the ops port."""
+_LIVE_HEADER: Final = "x-live"
 _MAX_QUERY: Final = 16 * 1024
 
-Make = Callable[[ConsoleQueries], Awaitable[ConsolePage]]
-MakeOne = Callable[[ConsoleQueries, str], Awaitable[ConsolePage]]
+PageBuilder = Callable[[PageRequest], Awaitable[ConsolePage]]
+DetailPageBuilder = Callable[[PageRequest, str], Awaitable[ConsolePage]]
 
-PAGES: Final[Mapping[str, Make]] = {
+PAGES: Final[Mapping[str, PageBuilder]] = {
     "": overview.overview,
     "/calls": calls.calls,
     "/backends": backends.backends,
     "/tools": tools.tools,
-    "/why": policy_check.why,
+    "/why": policy_check.policy_check,
     "/connect": connect.connect,
 }
-ONES: Final[Mapping[str, MakeOne]] = {
+DETAIL_PAGES: Final[Mapping[str, DetailPageBuilder]] = {
     "/calls/{id:path}": call.call,
     "/backends/{id:path}": backends.backend,
     "/tools/{id:path}": tools.tool,
@@ -38,21 +38,21 @@ ONES: Final[Mapping[str, MakeOne]] = {
 
 
 class ConsoleRoutes:
-    """`apart` is whether operators have a port of their own: then the console is there and nowhere else."""
+    """With `ops_port_only` the console answers on the ops port alone."""
 
     def __init__(
         self,
         sources: ConsoleSources,
-        door: ConsoleSignIn,
+        session: ConsoleSignIn,
         url: str,
         host_allowed: Callable[[bytes], bool],
         *,
-        apart: bool,
+        ops_port_only: bool,
     ) -> None:
         self._sources = sources
-        self._door = door
+        self._session = session
         self._host_allowed = host_allowed
-        self._apart = apart
+        self._ops_port_only = ops_port_only
         self.url = f"{url}/console"
         self.prefix = urlsplit(self.url).path
 
@@ -62,133 +62,131 @@ class ConsoleRoutes:
         router.add_api_route("/sign-in", self._sign_in, methods=["GET"])
         router.add_api_route("/signed-in", self._signed_in, methods=["GET"])
         router.add_api_route("/sign-out", self._sign_out, methods=["POST"])
-        for path, make in PAGES.items():
-            router.add_api_route(path, self._page(make), methods=["GET"])
-        for path, make_one in ONES.items():
-            router.add_api_route(path, self._one(make_one), methods=["GET"])
+        for path, build in PAGES.items():
+            router.add_api_route(path, self._page(build), methods=["GET"])
+        for path, build_detail in DETAIL_PAGES.items():
+            router.add_api_route(path, self._detail_page(build_detail), methods=["GET"])
         return router
 
-    # ---- the routes ----
+    # ---- route handlers ----
 
-    def _page(self, make: Make) -> Callable[[Request], Awaitable[Response]]:
+    def _page(self, build: PageBuilder) -> Callable[[Request], Awaitable[Response]]:
         async def page(request: Request) -> Response:
-            return await self._shown(request, make)
+            return await self._respond(request, build)
 
         return page
 
-    def _one(self, make: MakeOne) -> Callable[[Request, str], Awaitable[Response]]:
+    def _detail_page(self, build: DetailPageBuilder) -> Callable[[Request, str], Awaitable[Response]]:
         async def page(request: Request, id: str) -> Response:
-            return await self._shown(request, lambda look: make(look, id))
+            return await self._respond(request, lambda page_request: build(page_request, id))
 
         return page
 
     async def _file(self, request: Request, name: str) -> Response:
         body = FILES.get(name)
-        if body is None or not self._here(request):
+        if body is None or not self._is_available(request):
             return Response(status_code=404)
-        kind = TYPES[f".{name.rpartition('.')[2]}"]
-        kept = {"cache-control": "public, max-age=31536000, immutable", "x-content-type-options": "nosniff"}
-        return Response(body, headers={**kept, "content-type": kind})
+        kind = CONTENT_TYPES[f".{name.rpartition('.')[2]}"]
+        headers = {"cache-control": "public, max-age=31536000, immutable", "x-content-type-options": "nosniff"}
+        return Response(body, headers={**headers, "content-type": kind})
 
     async def _sign_in(self, request: Request) -> Response:
-        """Whoever comes this way left before, and may come back as somebody else."""
-        if not self._here(request):
-            return Response(status_code=404)
-        try:
-            where, cookie = await self._door.begin(self.prefix, anew=True)
-        except Fault as fault:
-            return self._refused(fault)
-        return _go(where, [cookie])
+        """Start a new sign-in after a sign-out. The user may sign in under another name."""
+        return await self._advance(request, lambda: self._session.begin(self.prefix, force_login=True))
 
     async def _signed_in(self, request: Request) -> Response:
-        if not self._here(request):
-            return Response(status_code=404)
-        try:
-            back, cookies = await self._door.finish(request.query_params, request.cookies)
-        except Fault as fault:
-            return self._refused(fault)
-        return _go(back, cookies)
+        return await self._advance(request, lambda: self._session.finish(request.query_params, request.cookies))
 
     async def _sign_out(self, request: Request) -> Response:
-        if not self._here(request):
+        if not self._is_available(request):
             return Response(status_code=404)
-        caller = await self._door.who(request.cookies)
-        cookies = await self._door.leave(caller, request.cookies)
-        left = alone(
+        caller = await self._session.authenticate(request.cookies)
+        cookies = await self._session.sign_out(caller, request.cookies)
+        text = render_standalone(
             self.prefix,
             "Signed out",
             h.h1("Signed out"),
-            h.p(h.a("Sign in again", href=f"{self.prefix}/sign-in", class_="go")),
+            h.p(h.a("Sign in again", href=f"{self.prefix}/sign-in", class_="primary")),
         )
-        return _html(left, 200, cookies)
+        return _html_response(text, 200, cookies)
 
-    # ---- what they share ----
+    # ---- shared by the handlers ----
 
-    async def _shown(self, request: Request, make: Callable[[ConsoleQueries], Awaitable[ConsolePage]]) -> Response:
-        if not self._here(request) or len(request.scope["query_string"]) > _MAX_QUERY:
+    async def _advance(self, request: Request, step: Callable[[], Awaitable[tuple[str, list[str]]]]) -> Response:
+        """Run one step of the sign-in, and redirect to its result."""
+        if not self._is_available(request):
             return Response(status_code=404)
         try:
-            operator = await self._door.who(request.cookies)
-            if operator is None:
-                if _LIVE in request.headers:
-                    return Response(status_code=401, headers=HEADERS)
-                back = self.prefix + request.scope["path"].removeprefix("/console")
-                query: str = request.scope["query_string"].decode("ascii", "replace")
-                where, cookie = await self._door.begin(f"{back}?{query}" if query else back)
-                return _go(where, [cookie])
-            if SCOPE not in operator.scopes:
-                raise Fault(Kind.DENIED, f"You may not use the console: it needs the scope {SCOPE}.")
-            look = self._look(request, operator)
-            return _html(whole(look, await make(look)))
+            return _redirect(*await step())
         except Fault as fault:
-            return self._refused(fault)
+            return self._error_page(fault)
 
-    def _look(self, request: Request, operator: Caller) -> ConsoleQueries:
-        """Another tenant than one's own is as if there were none."""
+    async def _respond(self, request: Request, build: PageBuilder) -> Response:
+        if not self._is_available(request) or len(request.scope["query_string"]) > _MAX_QUERY:
+            return Response(status_code=404)
+        try:
+            operator = await self._session.authenticate(request.cookies)
+            if operator is None:
+                if _LIVE_HEADER in request.headers:
+                    return Response(status_code=401, headers=HEADERS)
+                return_to = self.prefix + request.scope["path"].removeprefix("/console")
+                query: str = request.scope["query_string"].decode("ascii", "replace")
+                return _redirect(*await self._session.begin(f"{return_to}?{query}" if query else return_to))
+            if SCOPE not in operator.scopes:
+                raise missing_scope()
+            page_request = self._page_request(request, operator)
+            return _html_response(render_page(page_request, await build(page_request)))
+        except Fault as fault:
+            return self._error_page(fault)
+
+    def _page_request(self, request: Request, operator: Caller) -> PageRequest:
+        """Raises `Fault(NOT_FOUND)` alike for an unknown tenant and for one that the operator may not see."""
         query = dict(request.query_params)
-        reach = self._sources.reach(operator) if self._door.authority is not None else None
-        named = query.get("tenant") or None
-        known = named in (None, reach) if reach is not None else named is None or named in self._sources.tenants()
+        visible = self._sources.visible_tenant(operator) if self._session.authority is not None else None
+        name = query.get("tenant") or None
+        known = name in (None, visible) if visible is not None else name is None or name in self._sources.tenants()
         if not known:
-            raise Fault(Kind.NOT_FOUND, "There is no such tenant.")
-        return ConsoleQueries(
+            raise Fault(Kind.NOT_FOUND, "Tenant not found. Check the name in the address.")
+        return PageRequest(
             sources=self._sources,
             operator=operator,
-            tenant=reach if reach is not None else named,
-            everywhere=reach is None,
+            tenant=visible if visible is not None else name,
+            all_tenants=visible is None,
             prefix=self.prefix,
-            signed_in=self._door.authority is not None,
+            signed_in=self._session.authority is not None,
             query=query,
         )
 
-    def _here(self, request: Request) -> bool:
-        """On the operators' own port where there is one. Where nobody is asked, only under this machine's own name:
-        another site's name could lead a browser here."""
-        if self._apart and not request.scope.get(_OPS):
+    def _is_available(self, request: Request) -> bool:
+        """Whether the console answers this request: on the ops port where there is one; without sign-in, only for an
+        allowed Host header, against DNS rebinding."""
+        if self._ops_port_only and not request.scope.get(_OPS_SCOPE_KEY):
             return False
         host = request.headers.get("host", "").encode("latin-1")
-        return self._door.authority is not None or self._host_allowed(host)
+        return self._session.authority is not None or self._host_allowed(host)
 
-    def _refused(self, fault: Fault) -> Response:
-        title = "Not found" if fault.kind is Kind.NOT_FOUND else "Not possible"
-        again = (
-            h.form(h.button("Sign in as somebody else", class_="go"), method="post", action=f"{self.prefix}/sign-out")
+    def _error_page(self, fault: Fault) -> Response:
+        title = {Kind.NOT_FOUND: "Not found", Kind.DENIED: "Access denied"}.get(fault.kind, "Request failed")
+        action = (
+            h.form(
+                h.button("Sign in as another user", class_="primary"), method="post", action=f"{self.prefix}/sign-out"
+            )
             if fault.kind is Kind.DENIED
-            else h.p(h.a("To the overview", href=self.prefix))
+            else h.p(h.a("Go to the overview", href=self.prefix))
         )
-        said = alone(self.prefix, title, h.h1(title), h.p(fault.message), again)
-        return _html(said, TABLE[fault.kind].http)
+        text = render_standalone(self.prefix, title, h.h1(title), h.p(fault.message), action)
+        return _html_response(text, TABLE[fault.kind].http)
 
 
-def _html(text: str, status: int = 200, cookies: list[str] | None = None) -> Response:
+def _html_response(text: str, status: int = 200, cookies: list[str] | None = None) -> Response:
     response = Response(text, status, headers={**HEADERS, "content-type": "text/html; charset=utf-8"})
     for cookie in cookies or ():
         response.headers.append("set-cookie", cookie)
     return response
 
 
-def _go(where: str, cookies: list[str]) -> Response:
-    response = Response(status_code=303, headers={"location": where, "cache-control": "no-store"})
+def _redirect(location: str, cookies: list[str]) -> Response:
+    response = Response(status_code=303, headers={"location": location, "cache-control": "no-store"})
     for cookie in cookies:
         response.headers.append("set-cookie", cookie)
     return response

@@ -1,7 +1,7 @@
-"""Who looks: signed in by OAuth like any other client, and known afterwards by a sealed cookie.
+"""Sign-in of operators to the console: OAuth authorization code flow with PKCE, then a sealed session cookie.
 
-The cookie lasts as long as the token it came from. Then the browser goes the same way again, which asks nobody
-anything while the person is still signed in, and so brings the rights that hold now.
+The cookie expires with the access token. The browser then repeats the flow, which needs no input while the user is
+still signed in at the authorization server, and so picks up changed rights.
 """
 
 import base64
@@ -21,51 +21,51 @@ from gateway.contract.caller import ADMIN
 from gateway.errors import Fault, Kind
 
 SCOPE: Final = ADMIN
-_HOUSE: Final = "/mcp"
-"""What a token must be for: the console shows all that is served."""
-_WAY_SECONDS: Final = 600.0
-_LONGEST: Final = 8 * 3600.0
-"""Seconds after which a person signs in anew, however long a token lasts."""
+_RESOURCE_PATH: Final = "/mcp"
+"""Required resource of the access token: the main endpoint."""
+_REDIRECT_SECONDS: Final = 600.0
+_MAX_SESSION_SECONDS: Final = 8 * 3600.0
+"""Upper limit of a session, even if the token lives longer."""
 
 Form = Mapping[str, str]
 
 
 class CookieSeal(Protocol):
-    """Text that only we can have made, and only for that purpose."""
+    """Encrypts and authenticates cookie values; a value sealed for one purpose does not open for another."""
 
     def seal(self, purpose: str, payload: bytes) -> str: ...
 
-    def opened(self, purpose: str, text: str) -> bytes | None: ...
+    def open(self, purpose: str, text: str) -> bytes | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class SignInAuthority:
-    """Whom a browser is sent to: our own authorization server, or an identity provider."""
+    """The authorization server for console sign-in: the embedded one, or an external identity provider."""
 
     issuer: str
     client_id: str
     scopes: str
-    authorize: Callable[[], Awaitable[str]]
-    """The address of its authorization endpoint. Raises `Fault` when it cannot be asked."""
-    exchange: Callable[[Form], Awaitable[str | None]]
-    """A code for an access token; None when it is refused."""
-    leave: Callable[[Caller | None, Mapping[str, str]], Awaitable[list[str]]]
-    """Ends the person's session there, and what was signed in here by it; the cookies to set for it."""
-    needs: str = ""
-    """What its tokens must be, for whoever has to set it up; said where they are not."""
+    authorization_endpoint: Callable[[], Awaitable[str]]
+    """Returns the URL of the authorization endpoint. Raises `Fault` when the authority is unreachable."""
+    exchange_code: Callable[[Form], Awaitable[str | None]]
+    """Exchanges an authorization code for an access token; None when the code is rejected."""
+    sign_out: Callable[[Caller | None, Mapping[str, str]], Awaitable[list[str]]]
+    """Ends the session at the authority and revokes its token here. Returns the cookies to set."""
+    requirements: str = ""
+    """Describes the tokens the console needs; appended to sign-in errors for the operator who configures it."""
 
 
 class SignInRedirect(msgspec.Struct, frozen=True):
-    """What the browser keeps while it is away at the authority."""
+    """State of a sign-in in progress, kept in a cookie during the redirect to the authority."""
 
     state: str
     verifier: str
-    back: str
+    return_to: str
     expires: float
 
 
 class ConsoleSession(msgspec.Struct, frozen=True):
-    """Who signed in, as the token said."""
+    """Content of the session cookie: the caller as the access token described it."""
 
     tenant: str
     subject: str
@@ -80,161 +80,154 @@ class ConsoleSession(msgspec.Struct, frozen=True):
 
 
 class ConsoleSignIn:
-    """Without an authority nobody is asked: then `anybody` is who looks."""
+    """Signs operators in and out. Without an authority (`auth.mode: none`) every request is `anonymous`."""
 
     def __init__(
         self,
         *,
         authority: SignInAuthority | None,
-        anybody: Caller,
-        sealing: CookieSeal,
-        verify: Callable[[str], Awaitable[Caller | None]],
-        good: Callable[[Caller], Awaitable[bool]],
+        anonymous: Caller,
+        cookie_seal: CookieSeal,
+        verify_token: Callable[[str], Awaitable[Caller | None]],
+        is_valid: Callable[[Caller], Awaitable[bool]],
         redirect_uri: str,
         resource: str,
     ) -> None:
         self.authority = authority
-        self.anybody = anybody
-        self._sealing = sealing
-        self._verify = verify
-        self._good = good
+        self.anonymous = anonymous
+        self._cookie_seal = cookie_seal
+        self._verify_token = verify_token
+        self._is_valid = is_valid
         self._redirect_uri = redirect_uri
         self._resource = resource
         secure = redirect_uri.startswith("https://")
-        # A name that browsers only take from the whole host, over TLS; on loopback there is none.
+        # Browsers accept the __Host- prefix only over TLS, so plain HTTP on loopback uses a name without it.
         self._cookie = "__Host-gatehouse-console" if secure else "gatehouse-console"
-        self._end = "; Path=/; HttpOnly; SameSite=Lax" + ("; Secure" if secure else "")
+        self._cookie_attributes = "; Path=/; HttpOnly; SameSite=Lax" + ("; Secure" if secure else "")
 
-    async def who(self, cookies: Mapping[str, str]) -> Caller | None:
-        """Who looks, if the cookie is ours, not over, and what it rests on still stands."""
+    async def authenticate(self, cookies: Mapping[str, str]) -> Caller | None:
+        """The caller of a valid session cookie; None if it is invalid, expired or revoked."""
         if self.authority is None:
-            return self.anybody
-        payload = self._sealing.opened("console session", cookies.get(self._cookie, ""))
+            return self.anonymous
+        payload = self._cookie_seal.open("console session", cookies.get(self._cookie, ""))
         if payload is None:
             return None
-        said = msgspec.json.decode(payload, type=ConsoleSession)
-        if said.expires <= time.time():
+        session = msgspec.json.decode(payload, type=ConsoleSession)
+        if session.expires <= time.time():
             return None
         caller = Caller(
-            said.tenant,
-            said.subject,
-            said.kind,
-            frozenset(said.groups),
-            frozenset(said.scopes),
-            said.credential,
-            said.expires,
-            client=said.client,
-            token=said.token,
-            issued=said.issued,
-        )
-        return caller if await self._good(caller) else None
+            session.tenant, session.subject, session.kind, frozenset(session.groups), frozenset(session.scopes),
+            session.credential, session.expires, client=session.client, token=session.token, issued=session.issued,
+        )  # fmt: skip
+        return caller if await self._is_valid(caller) else None
 
-    async def begin(self, back: str, *, anew: bool = False) -> tuple[str, str]:
-        """Where to send the browser, and the cookie it takes along; `anew`, so that somebody else may sign in.
-        Raises `Fault`."""
-        authority = self._known()
-        way = SignInRedirect(secrets.token_urlsafe(24), secrets.token_urlsafe(48), back, time.time() + _WAY_SECONDS)
-        digest = hashlib.sha256(way.verifier.encode()).digest()
+    async def begin(self, return_to: str, *, force_login: bool = False) -> tuple[str, list[str]]:
+        """Return the authorization URL and the cookies to set. `force_login` makes the authority prompt for a login,
+        so that another user can sign in. Raises `Fault`."""
+        authority = self._require_authority()
+        expires = time.time() + _REDIRECT_SECONDS
+        pending = SignInRedirect(secrets.token_urlsafe(24), secrets.token_urlsafe(48), return_to, expires)
+        digest = hashlib.sha256(pending.verifier.encode()).digest()
         query = {
             "response_type": "code",
             "client_id": authority.client_id,
             "redirect_uri": self._redirect_uri,
-            "state": way.state,
+            "state": pending.state,
             "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
             "code_challenge_method": "S256",
             "resource": self._resource,
             "scope": authority.scopes,
         }
-        if anew:
-            # The session at an identity provider is not ours to end: it is asked to ask.
+        if force_login:
+            # The gateway cannot end the session at an identity provider, so it asks for a prompt.
             query["prompt"] = "login"
-        at = await authority.authorize()
-        joint = "&" if "?" in at else "?"
-        kept = self._sealing.seal("console way", msgspec.json.encode(way))
-        return f"{at}{joint}{urlencode(query)}", self._set("-way", kept, _WAY_SECONDS)
+        endpoint = await authority.authorization_endpoint()
+        separator = "&" if "?" in endpoint else "?"
+        sealed = self._cookie_seal.seal("console way", msgspec.json.encode(pending))
+        return f"{endpoint}{separator}{urlencode(query)}", [self._cookie_header("-way", sealed, _REDIRECT_SECONDS)]
 
     async def finish(self, query: Mapping[str, str], cookies: Mapping[str, str]) -> tuple[str, list[str]]:
-        """Where the browser was going, and the cookies of somebody who signed in. Raises `Fault`."""
-        authority = self._known()
-        payload = self._sealing.opened("console way", cookies.get(f"{self._cookie}-way", ""))
-        way = msgspec.json.decode(payload, type=SignInRedirect) if payload is not None else None
-        given = query.get("state", "")
-        if way is None or way.expires <= time.time() or not compare_digest(way.state.encode(), given.encode()):
-            raise Fault(Kind.INVALID_INPUT, "This sign-in was begun elsewhere, or took too long. Begin again.")
-        # RFC 9207: an answer that another authority could have sent is none.
+        """Complete a sign-in. Return the page to go to and the cookies to set. Raises `Fault`."""
+        authority = self._require_authority()
+        payload = self._cookie_seal.open("console way", cookies.get(f"{self._cookie}-way", ""))
+        pending = msgspec.json.decode(payload, type=SignInRedirect) if payload is not None else None
+        state = query.get("state", "").encode()
+        if pending is None or pending.expires <= time.time() or not compare_digest(pending.state.encode(), state):
+            raise Fault(
+                Kind.INVALID_INPUT, "This sign-in expired or was started in another browser. Open the console again."
+            )
+        # RFC 9207: reject a response from another issuer.
         if query.get("iss", authority.issuer) != authority.issuer:
-            raise Fault(Kind.INVALID_INPUT, "This answer comes from somebody else. Begin again.")
+            raise Fault(
+                Kind.INVALID_INPUT, "The sign-in response comes from an unexpected issuer. Open the console again."
+            )
         if "code" not in query:
-            raise _sent_back(query.get("error", ""), authority.needs)
+            raise _authorization_error(query.get("error", ""), authority.requirements)
         form = {
             "grant_type": "authorization_code",
             "code": query["code"],
             "redirect_uri": self._redirect_uri,
             "client_id": authority.client_id,
-            "code_verifier": way.verifier,
+            "code_verifier": pending.verifier,
             "resource": self._resource,
         }
-        token = await authority.exchange(form)
-        caller = await self._verify(token) if token is not None else None
+        token = await authority.exchange_code(form)
+        caller = await self._verify_token(token) if token is not None else None
         if caller is None:
-            raise Fault(Kind.INVALID_INPUT, _said("The sign-in could not be completed. Begin again.", authority.needs))
-        if SCOPE not in caller.scopes or not caller.token or caller.resource != _HOUSE:
-            raise _lacking(authority.needs)
-        return way.back, [self._remember(caller), self._set("-way", "", 0)]
+            message = "The access token was rejected. Open the console again to sign in."
+            raise Fault(Kind.INVALID_INPUT, _with_requirements(message, authority.requirements))
+        if SCOPE not in caller.scopes or not caller.token or caller.resource != _RESOURCE_PATH:
+            raise missing_scope(authority.requirements)
+        return pending.return_to, [self._session_cookie(caller), self._cookie_header("-way", "", 0)]
 
-    async def leave(self, caller: Caller | None, cookies: Mapping[str, str]) -> list[str]:
-        """The cookies that end it; the token it came from is of no use any more either."""
-        ended = [self._set("", "", 0)]
+    async def sign_out(self, caller: Caller | None, cookies: Mapping[str, str]) -> list[str]:
+        """End the session and revoke its token. Return the cookies to set."""
+        expired = [self._cookie_header("", "", 0)]
         if self.authority is not None:
-            ended += await self.authority.leave(caller, cookies)
-        return ended
+            expired += await self.authority.sign_out(caller, cookies)
+        return expired
 
-    def _known(self) -> SignInAuthority:
+    def _require_authority(self) -> SignInAuthority:
         if self.authority is None:
-            raise Fault(Kind.NOT_FOUND, "Nobody signs in here.")
+            raise Fault(Kind.NOT_FOUND, "Sign-in is disabled (auth.mode: none). Open the console directly.")
         return self.authority
 
-    def _remember(self, caller: Caller) -> str:
+    def _session_cookie(self, caller: Caller) -> str:
         now = time.time()
-        ends = min(caller.expires or now + _LONGEST, now + _LONGEST)
-        said = ConsoleSession(
-            caller.tenant,
-            caller.subject,
-            caller.kind,
-            sorted(caller.groups),
-            sorted(caller.scopes),
-            caller.credential,
-            caller.client,
-            caller.token,
-            ends,
-            caller.issued,
-        )
-        return self._set("", self._sealing.seal("console session", msgspec.json.encode(said)), ends - now)
+        expires = min(caller.expires or now + _MAX_SESSION_SECONDS, now + _MAX_SESSION_SECONDS)
+        session = ConsoleSession(
+            caller.tenant, caller.subject, caller.kind, sorted(caller.groups), sorted(caller.scopes),
+            caller.credential, caller.client, caller.token, expires, caller.issued,
+        )  # fmt: skip
+        sealed = self._cookie_seal.seal("console session", msgspec.json.encode(session))
+        return self._cookie_header("", sealed, expires - now)
 
-    def _set(self, kind: str, value: str, lasts: float) -> str:
-        return f"{self._cookie}{kind}={value}; Max-Age={max(0, int(lasts))}{self._end}"
+    def _cookie_header(self, suffix: str, value: str, max_age: float) -> str:
+        return f"{self._cookie}{suffix}={value}; Max-Age={max(0, int(max_age))}{self._cookie_attributes}"
 
 
-def _sent_back(error: str, needs: str) -> Fault:
-    """The authority sent the browser back without a code, and perhaps a word why."""
-    if error in _TROUBLE:
-        return Fault(Kind.UNAVAILABLE, _said(f"The identity provider answered {error}.", needs))
-    return _lacking(needs)
+def _authorization_error(error: str, requirements: str) -> Fault:
+    """The fault for a redirect from the authority with an error instead of a code."""
+    if error in _PROVIDER_ERRORS:
+        message = f"The identity provider returned the error {error}."
+        return Fault(Kind.UNAVAILABLE, _with_requirements(message, requirements))
+    return missing_scope(requirements)
 
 
-def _lacking(needs: str) -> Fault:
-    return Fault(Kind.DENIED, _said(f"You may not use the console: it needs the scope {SCOPE}.", needs))
+def missing_scope(requirements: str = "") -> Fault:
+    message = f"Access to the console requires the scope {SCOPE}. Ask an administrator to grant it."
+    return Fault(Kind.DENIED, _with_requirements(message, requirements))
 
 
-def _said(what: str, needs: str) -> str:
-    return f"{what} {needs}".rstrip()
+def _with_requirements(message: str, requirements: str) -> str:
+    return f"{message} {requirements}".rstrip()
 
 
-_TROUBLE: Final = frozenset(
+_PROVIDER_ERRORS: Final = frozenset(
     (
         "invalid_request", "invalid_target", "unauthorized_client", "unsupported_response_type", "server_error",
         "temporarily_unavailable", "login_required", "interaction_required", "account_selection_required",
         "consent_required",
     )
 )  # fmt: skip
-"""Words of OAuth for what is not about the person's rights."""
+"""OAuth error codes that do not concern the user's rights."""

@@ -1,14 +1,23 @@
-"""The tools: what each does, takes and may do, and how it is used."""
+"""The Tools page and the page of one tool: definition, effect, schemas and usage."""
 
 import json
 from typing import Any, Final, cast
 
 from gateway.console import charts
-from gateway.console.backends import first_line
-from gateway.console.components import call_heads, call_rows, card, facts, table
-from gateway.console.format import count, effect, many, took
+from gateway.console.backends import summary
+from gateway.console.components import (
+    call_table,
+    card,
+    error_count,
+    facts,
+    field,
+    hidden_tenant,
+    table,
+    tool_link,
+)
+from gateway.console.format import count, duration, effect, plural
 from gateway.console.html import Child, Html, h, markup
-from gateway.console.queries import ConsolePage, ConsoleQueries
+from gateway.console.page import ConsolePage, PageRequest
 from gateway.contract import Json, Route
 from gateway.errors import Fault, Kind
 from gateway.state.call_history import CallFilter, ToolTraffic
@@ -17,143 +26,133 @@ _DAY: Final = 86400.0
 _HINTS: Final = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 
-async def tools(look: ConsoleQueries) -> ConsolePage:
-    asked = look.query.get("q", "").strip().lower()
-    used = await _used(look)
-    every = {route.canonical: route for route in look.sources.tools(look.caller).values()}
-    found = [each for _, each in sorted(every.items()) if asked in f"{each.canonical} {first_line(each)}".lower()]
-    most = max((use.calls for use in used.values()), default=0)
-    rows: list[list[Child]] = [_row(look, route, used.get(route.canonical), most) for route in found]
-    heads = ("Tool", "Effect", "What it does", "Calls in a day", "Not ok", "Mean")
+async def tools(request: PageRequest) -> ConsolePage:
+    search_text = request.query.get("q", "").strip().lower()
+    usage = await _usage_by_tool(request)
+    found = [each for each in request.tools().values() if search_text in f"{each.canonical} {summary(each)}".lower()]
+    peak = max((use.calls for use in usage.values()), default=0)
+    rows: list[list[Child]] = [_row(request, route, usage.get(route.canonical), peak) for route in found]
+    columns = ("Tool", "Effect", "Description", "Calls (24 h)", "Errors", "Mean duration")
     search = h.form(
-        h.input(type="hidden", name="tenant", value=look.tenant) if look.everywhere and look.tenant else None,
-        h.div(
-            h.label("Name or words", for_="q"), h.input(id="q", name="q", type="search", value=look.query.get("q", ""))
-        ),
-        h.div(h.button("Find", class_="go"), class_="act"),
-        method="get",
-        action=f"{look.prefix}/tools",
+        hidden_tenant(request),
+        field(request, "q", "Name or description", type="search"),
+        h.div(h.button("Search", class_="primary"), class_="actions"),
+        action=f"{request.prefix}/tools",
         class_="filters",
         role="search",
     )
-    listed = card(many(len(found), "tool"), table("Tools", heads, rows, "No tool is like that.", "tools"), id="found")
+    listed = card(plural(len(found), "tool"), table("Tools", columns, rows, "No tools match.", "tools"), id="found")
     return ConsolePage("Tools", markup(h.h1("Tools"), search, listed), "tools")
 
 
-def _row(look: ConsoleQueries, route: Route, use: ToolTraffic | None, most: int) -> list[Child]:
+def _row(request: PageRequest, route: Route, use: ToolTraffic | None, peak: int) -> list[Child]:
     calls = use.calls if use else 0
-    bad = use.bad if use else 0
     return [
-        h.a(route.canonical, href=look.to("tools", route.canonical), class_="what"),
+        tool_link(request, route.canonical),
         effect(route.effect),
-        h.span(first_line(route), class_="dim"),
-        h.span(count(calls), charts.share(calls, most), class_="took"),
-        h.span(count(bad), class_="bad" if bad else "dim"),
-        took(use.mean_us) if use else h.span("–", class_="dim"),
+        h.span(summary(route), class_="dim"),
+        charts.with_bar(count(calls), calls, peak),
+        error_count(use.bad if use else 0),
+        duration(use.mean_us) if use else h.span("–", class_="dim"),
     ]
 
 
-async def _used(look: ConsoleQueries) -> dict[str, ToolTraffic]:
-    traffic = await look.sources.calls.traffic(look.tenant, _DAY, 24)
+async def _usage_by_tool(request: PageRequest) -> dict[str, ToolTraffic]:
+    traffic = await request.sources.calls.traffic(request.tenant, _DAY, 24)
     return {tool.target: tool for tool in traffic.tools}
 
 
-async def tool(look: ConsoleQueries, id: str) -> ConsolePage:
-    route = next((each for each in look.sources.tools(look.caller).values() if each.canonical == id), None)
+async def tool(request: PageRequest, id: str) -> ConsolePage:
+    route = request.tools().get(id)
     if route is None:
-        raise Fault(Kind.NOT_FOUND, "No tool of that name is served.")
-    use = (await _used(look)).get(id)
+        raise Fault(Kind.NOT_FOUND, "No tool with this name is served. Search on the Tools page.")
+    use = (await _usage_by_tool(request)).get(id)
     calls = [
         each
-        for each in await look.sources.calls.find(CallFilter(tenant=look.tenant, target=id, limit=10))
+        for each in await request.sources.calls.find(CallFilter(tenant=request.tenant, target=id, limit=10))
         if each.target == id
     ]
     definition = route.definition
     body = markup(
-        h.p(h.a("Tools", href=look.to("tools")), " / ", id, class_="path"),
+        h.p(h.a("Tools", href=request.url("tools")), " / ", id, class_="breadcrumb"),
         h.h1(str(definition.get("title") or id), " ", effect(route.effect)),
-        h.p(str(definition.get("description") or "It says nothing of itself.").strip(), class_="said"),
+        h.p(str(definition.get("description") or "No description.").strip(), class_="description"),
         h.div(
-            card("What it is", _facts(look, route), id="facts"),
-            card("How it was used in a day", _use(use), id="use"),
-            class_="two",
+            card("Details", _facts(request, route), id="facts"),
+            card("Usage (24 h)", _usage_facts(use), id="usage"),
+            class_="columns",
         ),
-        card("What it takes", *_schema(definition.get("inputSchema")), id="takes"),
-        card("What it gives", *_schema(definition["outputSchema"]), id="gives")
-        if definition.get("outputSchema")
-        else None,
+        card("Input", *_schema(definition.get("inputSchema")), id="input"),
+        card("Output", *_schema(definition["outputSchema"]), id="output") if definition.get("outputSchema") else None,
         card(
-            "Its last calls",
-            table("Its last calls", call_heads(look), call_rows(look, calls), "It was not called yet.", "calls"),
+            "Recent calls",
+            call_table(request, "Recent calls", calls, "No calls yet."),
             id="last",
-            more=h.a("All of them", href=look.to("calls", tool=id)),
+            more=h.a("All calls", href=request.url("calls", tool=id)),
         ),
     )
     return ConsolePage(id, body, "tools")
 
 
-def _facts(look: ConsoleQueries, route: Route) -> Html:
+def _facts(request: PageRequest, route: Route) -> Html:
     hints: Json = route.definition.get("annotations") or {}
-    told = ", ".join(f"{name.removesuffix('Hint')}: {str(hints[name]).lower()}" for name in _HINTS if name in hints)
+    annotations = ", ".join(
+        f"{name.removesuffix('Hint')}: {str(hints[name]).lower()}" for name in _HINTS if name in hints
+    )
     return facts(
         (
-            ("Canonical id", h.code(route.canonical)),
-            ("Shown as", h.code(route.exposed)),
-            ("Backend", h.a(route.namespace, href=look.to("backends", route.namespace))),
-            ("Its own name", h.code(route.name)),
+            ("Canonical ID", h.code(route.canonical)),
+            ("Exposed name", h.code(route.exposed)),
+            ("Backend", h.a(route.namespace, href=request.url("backends", route.namespace))),
+            ("Upstream name", h.code(route.name)),
             ("Effect", f"{route.effect}"),
-            ("Says of itself", told),
-            ("Has", f"{route.timeout:g} s"),
-            ("Who may", h.a("Ask", href=look.to("why", tool=route.canonical))),
+            ("Annotations", annotations),
+            ("Timeout", f"{route.timeout:g} s"),
+            ("Access", h.a("Policy check", href=request.url("why", tool=route.canonical))),
         )
     )
 
 
-def _use(use: ToolTraffic | None) -> Html:
+def _usage_facts(use: ToolTraffic | None) -> Html:
     if use is None:
-        return h.p("It was not called.", class_="empty")
-    ends = h.span(
-        h.span(count(use.bad), class_="bad" if use.bad else "dim"),
-        charts.share(use.bad, use.calls, "failed"),
-        class_="took",
-    )
+        return h.p("No calls.", class_="empty")
     return facts(
         (
             ("Calls", count(use.calls)),
-            ("Not ok", ends),
-            ("Mean", took(use.mean_us)),
-            ("Longest", took(use.longest_us)),
+            ("Errors", charts.with_bar(error_count(use.bad), use.bad, use.calls, "failed")),
+            ("Mean duration", duration(use.mean_us)),
+            ("Max duration", duration(use.longest_us)),
         )
     )
 
 
-def _schema(given: Any) -> list[Html]:
-    """The properties as a table, and all of it as it is."""
-    schema = cast("Json", given) if isinstance(given, dict) else {}
+def _schema(value: Any) -> list[Html]:
+    """The properties of a schema as a table, and its complete JSON."""
+    schema = cast("Json", value) if isinstance(value, dict) else {}
     properties: Any = schema.get("properties")
     required: Any = schema.get("required")
-    needed = cast("list[Any]", required) if isinstance(required, list) else []
+    required_names = cast("list[Any]", required) if isinstance(required, list) else []
     rows: list[list[Child]] = []
     if isinstance(properties, dict):
-        for name, about in cast("Json", properties).items():
-            said = cast("Json", about) if isinstance(about, dict) else {}
+        for name, property_value in cast("Json", properties).items():
+            definition = cast("Json", property_value) if isinstance(property_value, dict) else {}
             rows.append(
                 [
                     h.code(name),
-                    _kind(said),
-                    "yes" if name in needed else h.span("no", class_="dim"),
-                    h.span(str(said.get("description") or ""), class_="dim"),
+                    _type_name(definition),
+                    "yes" if name in required_names else h.span("no", class_="dim"),
+                    h.span(str(definition.get("description") or ""), class_="dim"),
                 ]
             )
     text = json.dumps(schema, indent=2, ensure_ascii=False)
     return [
-        table("Properties", ("Name", "Kind", "Needed", "What for"), rows, "Nothing by name."),
-        h.details(h.summary("The schema"), h.pre(text, tabindex="0")),
+        table("Properties", ("Name", "Type", "Required", "Description"), rows, "No named properties."),
+        h.details(h.summary("JSON Schema"), h.pre(text, tabindex="0")),
     ]
 
 
-def _kind(said: Json) -> str:
-    if isinstance(values := said.get("enum"), list):
+def _type_name(definition: Json) -> str:
+    if isinstance(values := definition.get("enum"), list):
         return " | ".join(map(str, cast("list[Any]", values)))[:120]
-    kind: Any = said.get("type") or ("one of several" if {"anyOf", "oneOf"} & said.keys() else "anything")
-    return " | ".join(map(str, cast("list[Any]", kind))) if isinstance(kind, list) else str(kind)
+    name: Any = definition.get("type") or ("one of several" if {"anyOf", "oneOf"} & definition.keys() else "any")
+    return " | ".join(map(str, cast("list[Any]", name))) if isinstance(name, list) else str(name)

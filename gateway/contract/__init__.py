@@ -1,4 +1,4 @@
-"""The words of the house: the caller, a call and its way, and what a backend module may know."""
+"""Types shared by all packages: the caller, the call, and the API that backend modules are written against."""
 
 from gateway.contract.backend_api import Bridge, Bus, CurrentCall, Host, Lease, Manifest, RefusedCall, Store, WorkSpan
 from gateway.contract.call import (

@@ -1,4 +1,4 @@
-"""The whole of what a backend module may know of the gateway."""
+"""The API of backend modules: the manifest a module declares, and the host services it receives."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
@@ -20,62 +20,62 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a module says of itself beside its server."""
+    """Properties that a module declares beside its MCP server."""
 
     error_style: Literal["result", "protocol"] = "result"
-    """A failed call is a result with `isError`, or a JSON-RPC error."""
+    """Render a failed call as a result with `isError`, or as a JSON-RPC error."""
     codes: Mapping[Kind, str] = field(default_factory=dict[Kind, str])
-    """The contract's own code for each kind."""
+    """The error code of the module's contract for each kind."""
     render_error: Callable[[Json, str, Json], Json] | None = None
     """(error object, tool, arguments) -> structuredContent of a failed result; default `{"ok": false, "error": …}`."""
     options: "type[BaseModel] | None" = None
     store: str | None = None
-    """The name of its store, when it shares one; default: its namespace."""
+    """Name of the store, if it is shared with other modules; default: the namespace."""
     uri_prefixes: tuple[str, ...] = ()
-    """URI schemes or prefixes that are its own: its resources keep their URIs."""
+    """URI schemes or prefixes that the module owns: its resources keep their URIs."""
     effects: Mapping[str, int] = field(default_factory=dict[str, int])
-    """0 read, 1 idempotent write, 2 write, 3 destructive or leaving the organisation; by tool name."""
+    """By tool name: 0 read, 1 idempotent write, 2 write, 3 destructive or leaving the organisation."""
     timeouts: Mapping[str, float] = field(default_factory=dict[str, float])
     migrations: Path | None = None
-    """Folder of `NNNN_name.sql` files, applied in order to its store."""
+    """Folder of `NNNN_name.sql` files, applied in order to the store."""
     clean: frozenset[str] | None = None
-    """What is taken out of its results: `text` (hidden characters, terminal codes), `secrets`; None: a module's `text`,
-    nothing of a remote server."""
+    """What to remove from results: `text` (hidden characters, terminal codes), `secrets`. None: `text` for modules,
+    nothing for remote servers."""
     result_bytes: Mapping[str, int] = field(default_factory=dict[str, int])
-    """The largest result by tool, or `*` for all; never more than the gateway's own bound."""
+    """Maximum result size by tool name, `*` for all; capped by the gateway's own limit."""
     media_types: tuple[str, ...] | None = None
-    """The kinds of content its results may hold, such as `image/*`; None: any."""
+    """Media types allowed in results, such as `image/*`; None: any."""
     subscribe_by_tenant: bool = False
-    """`resources/subscribe` and `unsubscribe` come once for each tenant and URI, within a `here` of one who wants it;
-    else once for each URI, and outside of any call."""
+    """Send `resources/subscribe` and `unsubscribe` once per tenant and URI, with a subscriber as the current call;
+    otherwise once per URI, outside of any call."""
     executor: bool = False
-    """Works on files of this machine: several replicas need one shared `files_dir`."""
+    """The module works on local files: several replicas need one shared `files_dir`."""
 
 
 class CurrentCall(Struct, frozen=True):
-    """The call in progress, as the module it reached may see it."""
+    """The call in progress, as a module sees it."""
 
     caller: Caller
     correlation_id: str
     deadline: float
-    """When the gateway gives up, on the event loop's clock."""
+    """Time at which the call times out, on the event loop's clock."""
     meta: Json
     position: TracePosition | None = None
-    """Its span: the parent of whatever the module does for it."""
+    """Its span: the parent of the module's own spans."""
 
 
 class WorkSpan(AbstractContextManager["WorkSpan"], Protocol):
-    """A piece of a module's work, as a span of the trace: it lasts as long as the `with` block, and failed if that
-    raises. One that is never entered is told to nobody."""
+    """A span for a part of a module's work. It covers the `with` block and is marked failed if the block raises.
+    A span that is never entered is not recorded."""
 
     @property
     def position(self) -> TracePosition:
-        """Its own ids, known before it begins: for records that name it."""
+        """Its trace position, known before it starts."""
         ...
 
 
 class RefusedCall(NamedTuple):
-    """A call of a tool that the gateway refused before it reached the module."""
+    """A tool call that the gateway rejected before it reached the module."""
 
     call: CurrentCall
     tool: str
@@ -84,23 +84,23 @@ class RefusedCall(NamedTuple):
 
 
 class Store(Protocol):
-    """A tenant's own tables of one store. No statement in it can see another tenant's rows."""
+    """A tenant's tables in one store. Its statements never see another tenant's rows."""
 
     def transaction(self) -> "AbstractAsyncContextManager[AsyncConnection]":
-        """One transaction: committed when the block ends, rolled back when it raises."""
+        """Open a transaction: commits when the block ends, rolls back when it raises."""
         ...
 
 
 class Lease(Protocol):
-    """A right held by one holder at a time, for `ttl` seconds unless renewed."""
+    """An exclusive lease that expires after `ttl` seconds unless renewed."""
 
     @property
     def fence(self) -> int:
-        """Greater than every earlier holder's: whatever is written under a lower number is a former holder's."""
+        """Fencing token, greater than that of every earlier holder."""
         ...
 
     async def renew(self) -> bool:
-        """False when it was lost."""
+        """Extend the lease. Returns False if it was lost."""
         ...
 
     async def release(self) -> None: ...
@@ -111,17 +111,17 @@ class Bus(Protocol):
 
     @property
     def worker(self) -> str:
-        """This worker's name."""
+        """Name of this worker."""
         ...
 
     async def publish(self, topic: str, message: Json) -> None:
-        """To everybody subscribed right now; nobody else, ever."""
+        """Send to the current subscribers; the message is not stored."""
         ...
 
     def subscribe(self, topic: str) -> AbstractAsyncContextManager[AsyncIterator[Json]]: ...
 
     async def request(self, worker: str, topic: str, message: Json, timeout: float = 5.0) -> Json:
-        """What that worker's `answer` handler for the topic says. Raises `Fault(UNAVAILABLE)` if there is none."""
+        """Return the response of that worker's handler for the topic. Raises `Fault(UNAVAILABLE)` if it has none."""
         ...
 
     def respond(self, topic: str, handler: Callable[[Json], Awaitable[Json]]) -> None: ...
@@ -129,45 +129,45 @@ class Bus(Protocol):
     async def push(self, queue: str, message: Json, ttl: float) -> None: ...
 
     async def pop(self, queue: str, timeout: float) -> Json | None:
-        """The oldest message not yet expired, waiting up to `timeout` seconds for one."""
+        """Return the oldest unexpired message, waiting up to `timeout` seconds for one."""
         ...
 
     async def lease(self, key: str, ttl: float) -> Lease | None:
-        """None when somebody else holds it."""
+        """Acquire the lease; None if it is held elsewhere."""
         ...
 
 
 class Bridge(Protocol):
-    """Studios and editors that connected to the gateway from outside, each the peer of one tenant."""
+    """Peers (Studios, editors) that are connected to the gateway, each owned by one tenant."""
 
     def peers(self, caller: Caller) -> list[Json]:
-        """The caller's tenant's peers of this backend: `id`, `name`, `connected_at`, `last_seen`."""
+        """List this backend's peers of the caller's tenant: `id`, `name`, `connected_at`, `last_seen`."""
         ...
 
     async def request(self, caller: Caller, peer: str | None, payload: Json, timeout: float) -> Json:
-        """Send to that peer (None: the only one, or the newest) and wait for its answer by `requestId`.
+        """Send a request to the peer (None: the only or newest one) and return its response, matched by `requestId`.
 
-        Raises `Fault(UNAVAILABLE)` with no peer, `Fault(TIMEOUT)` with no answer.
+        Raises `Fault(UNAVAILABLE)` without a peer, `Fault(TIMEOUT)` without a response.
         """
         ...
 
     def subscribe(self, listener: Callable[[Json, Json], None]) -> AbstractContextManager[None]:
-        """As long as the block lasts, `told(peer, event)` hears what a peer says unasked: `event` and `data`.
+        """Within the block, call `listener(peer, event)` for each event that a peer sends: `event` and `data`.
 
-        It is called within a `here` of whoever the peer belongs to, in every worker.
+        It runs in every worker, with the peer's owner as the current call.
         """
         ...
 
 
 class Host(Protocol):
-    """Given to `server(home)`, once per entry of `backends:`."""
+    """Services of the gateway for one module; passed to `server(host)` once per entry of `backends:`."""
 
     @property
     def namespace(self) -> str: ...
 
     @property
     def options(self) -> Any:
-        """The manifest's options model, validated."""
+        """The validated instance of the manifest's options model."""
         ...
 
     @property
@@ -178,59 +178,58 @@ class Host(Protocol):
 
     @property
     def http(self) -> "httpx.AsyncClient":
-        """Guarded against private targets."""
+        """HTTP client that rejects private addresses."""
         ...
 
     @property
     def loopback(self) -> bool:
-        """Whether the gateway serves this machine only."""
+        """Whether the gateway listens on loopback only."""
         ...
 
     def current_call(self) -> CurrentCall:
-        """The call in progress. Raises `LookupError` outside of one."""
+        """Return the call in progress. Raises `LookupError` outside of a call."""
         ...
 
     def span(self, name: str, attributes: Mapping[str, str | int | float | bool] | None = None) -> WorkSpan:
-        """A piece of work below the call in progress, or below the piece it is opened in. Within it `here().place` is
-        its own, so whatever is invoked or opened there stands below it, also in work that outlives the call.
+        """Create a child span of the current call or of the enclosing span. Inside it, `current_call().position` is the
+        new span, so nested spans and `invoke` become its children, even in work that outlives the call.
 
-        `name` is one of few; what differs from one to the next goes into `about`, whose keys get the namespace as their
-        prefix: no arguments, no secrets. Raises `LookupError` outside of a call.
+        Use few distinct names; variable values belong in `attributes`, whose keys are prefixed with the namespace. No
+        arguments, no secrets. Raises `LookupError` outside of a call.
         """
         ...
 
     def store(self, caller: Caller) -> Store: ...
 
     async def tenants(self) -> tuple[str, ...]:
-        """The tenants that have a store of this module. Answers once the gateway serves all its backends: whoever asks
-        at its own start can go on at once with what they left unfinished."""
+        """List the tenants that have a store of this module. Waits until all backends are served, so that a module can
+        resume unfinished work from its own start."""
         ...
 
     def folder(self, caller: Caller) -> Path:
-        """The tenant's own folder under `files_dir`; it exists."""
+        """Return the tenant's folder under `files_dir`, creating it if needed."""
         ...
 
     async def invoke(self, caller: Caller, tool: str, arguments: Json, meta: Json) -> Json:
-        """Call another tool by canonical id, through the whole path. Raises `Fault` or `ForeignError`.
+        """Call another tool by canonical id through all stages. Raises `Fault` or `ForeignError`.
 
-        Its span stands below `here().place`, or below the `traceparent` in `meta`: work that is carried on by another
-        process names so the call that began it.
+        Its span is a child of `current_call().position`, or of the `traceparent` in `meta`, which work resumed by
+        another process uses to name the original call.
         """
         ...
 
     def has_tool(self, caller: Caller, tool: str) -> bool:
-        """Whether the caller has a tool of that canonical id in view."""
+        """Whether a tool with this canonical id is in the caller's view."""
         ...
 
     async def is_authorized(self, caller: Caller) -> bool:
-        """Whether the caller's credential, user and tenant are still good: asked before every step of long work."""
+        """Whether the caller's credential, user and tenant are still valid. Check before every step of long work."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Work that outlives the call; cancelled at shutdown."""
+        """Run work that outlives the call; cancelled at shutdown."""
         ...
 
     def on_refusal(self, listener: Callable[[RefusedCall], None]) -> None:
-        """`told` hears of every call of the module's tools that was refused before it got there. It must be quick: the
-        caller waits for its answer."""
+        """Call `listener` for each tool call rejected before it reached the module. The caller waits for it."""
         ...

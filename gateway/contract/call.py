@@ -1,9 +1,6 @@
-"""What the rooms of the gateway say to each other.
+"""The types that packages of the gateway exchange: `Call`, `Route`, `Record`, and the Protocols on both sides of them.
 
-What is made anew for each call is a frozen msgspec struct: as fixed as a frozen dataclass, and made in a fifth of the
-time.
-
-The wire of a call that no client waits for.
+Objects created for each call are frozen msgspec structs: immutable like a frozen dataclass, at a fifth of its cost.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
@@ -20,15 +17,15 @@ from gateway.errors import Fault, Kind
 
 
 class ClientProfile(Struct, frozen=True):
-    """What the client at the other end speaks and can do."""
+    """The protocol version and capabilities of a client."""
 
     version: str
     capabilities: Json
     info: Json | None = None
     log_level: str | None = None
-    """The lowest level of log message it wants; None: every level in the handshake era, none in the modern one."""
+    """Minimum log level to send; None means all levels in the handshake era and no logs in the modern era."""
     session: str | None = None
-    """Handshake era only: the digest that names the session in rows and keys, never the session id itself."""
+    """Handshake era only: digest of the session id, used in rows and keys instead of the id."""
 
     @property
     def modern(self) -> bool:
@@ -36,39 +33,39 @@ class ClientProfile(Struct, frozen=True):
 
 
 class McpHttpRequest(Struct, frozen=True):
-    """One HTTP request to an MCP endpoint, read whole and authenticated."""
+    """One authenticated HTTP request to an MCP endpoint, with its complete body."""
 
-    verb: str
+    method: str
     path: str
     headers: Mapping[str, str]
-    """Lower-case names; values without surrounding white space."""
-    duplicate: str | None
-    """A routing header that came more than once."""
+    """Names in lower case, values stripped."""
+    duplicate_header: str | None
+    """Name of a routing header that was sent more than once."""
     body: bytes
     caller: Caller
     peer: tuple[str, int] | None = None
-    """Host and port at the other end of the connection, where they are known."""
+    """Host and port of the client, if known."""
 
 
 class ResponseWriter(Protocol):
-    """Where the answer to one `Inbound` goes."""
+    """Writes the HTTP response of one `McpHttpRequest`."""
 
-    async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-        """The whole answer at once."""
+    async def send(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        """Send a complete response."""
         ...
 
     async def open(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """Begin an answer that is written piece by piece."""
+        """Start a streamed response."""
         ...
 
     async def write(self, chunk: bytes) -> None:
-        """Waits while the client reads slower than we write."""
+        """Write one chunk; waits while the client reads more slowly than the gateway writes."""
         ...
 
     async def close(self) -> None: ...
 
-    def on_gone(self, callback: Callable[[], None]) -> None:
-        """Call back once if the client leaves before the answer is complete."""
+    def on_disconnect(self, callback: Callable[[], None]) -> None:
+        """Call back once if the client disconnects before the response is complete."""
         ...
 
     def cancel(self) -> None:
@@ -77,38 +74,38 @@ class ResponseWriter(Protocol):
 
 
 class Wire(Protocol):
-    """The way back to the client while a call runs. Only the doors and `approve` open it."""
+    """Channel to the client while a call runs. Only `gateway.protocol` and the approve stage use `ask`."""
 
     @property
     def waited(self) -> float:
-        """Seconds so far in which the call waited for a person inside `ask`; the deadline does not count them."""
+        """Seconds that the call has waited inside `ask`; excluded from its deadline."""
         ...
 
     async def notify(self, method: str, params: Json) -> None:
-        """Send a notification that belongs to this call: progress or a log message."""
+        """Send a notification of this call: progress or a log message."""
         ...
 
     async def ask(self, requests: Mapping[str, Json]) -> dict[str, Json]:
-        """Put elicitation, sampling or roots requests (`{"method", "params"}`) to the client; answers by the same keys.
+        """Send elicitation, sampling or roots requests (`{"method", "params"}`); return the answers by the same keys.
 
-        Raises `Fault` when the client cannot be asked or gives up.
+        Raises `Fault` if the client does not support the request or disconnects.
         """
         ...
 
-    async def hang_up(self) -> None:
-        """End the response but not the call: a client that can resume comes back for the rest."""
+    async def end_response(self) -> None:
+        """End the response but not the call; a client that supports resumption fetches the rest later."""
         ...
 
 
 class Record:
-    """The one thing stages write to; trace, audit and metrics read it when the call ends."""
+    """The mutable part of a call: stages write to it; trace, audit and metrics read it when the call finishes."""
 
     __slots__ = (
         "context",
         "decision",
+        "entered_at",
         "hops",
         "late_route",
-        "marks",
         "notes",
         "outcome",
         "policies",
@@ -120,65 +117,65 @@ class Record:
     def __init__(self) -> None:
         self.started = perf_counter_ns()
         self.stages: tuple[str, ...] = ()
-        """The names of all stages of its path, in order."""
-        self.marks: list[int] = []
-        """When each of them was entered, as far as it came."""
+        """Names of all stages of the path, in order."""
+        self.entered_at: list[int] = []
+        """Entry time of each stage reached so far, in nanoseconds."""
         self.decision: Literal["allow", "deny", "ask", "none"] = "none"
         self.policies: tuple[str, ...] = ()
         self.context = ""
-        """What policy saw of the caller and the circumstances, as JSON; empty when it was not asked."""
+        """Caller and context as the policies saw them, as JSON; empty without a decision."""
         self.late_route: Route | None = None
-        """Where the call leads after all, when only a second look at the lists told."""
+        """The route, if it was found only after a refresh of the lists."""
         self.outcome: str = "ok"
         """`ok`, `tool_error` (a result with isError), or the kind of the fault."""
         self.notes: dict[str, Any] = {}
-        """Small facts for the span and the log, such as `approval`; never arguments or secrets."""
+        """Small values for span and log, such as `approval`; no arguments, no secrets."""
         self.position: TracePosition | None = None
-        """Its span, from the first stage on."""
+        """Position in the trace, set by the first stage."""
         self.hops: list[UpstreamHop] | None = None
-        """The requests that were made of remote servers for it."""
+        """Requests sent to remote servers on behalf of this call."""
 
     @property
     def stage(self) -> str:
-        """The stage entered last."""
-        return self.stages[len(self.marks) - 1] if self.marks else "edge"
+        """Name of the stage entered last."""
+        return self.stages[len(self.entered_at) - 1] if self.entered_at else "edge"
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a name in the caller's view leads."""
+    """The tool, prompt or resource that a name in the caller's view refers to."""
 
     namespace: str
     name: str
-    """The backend's own name or URI for it."""
+    """Name or URI as the backend knows it."""
     canonical: str
-    """`namespace.tool`, as policy, audit and traces call it."""
+    """Canonical id, `namespace.tool`; used by policy, audit and traces."""
     exposed: str
     backend: "Backend"
     definition: Json
-    """As the backend listed it."""
+    """Definition as listed by the backend."""
     check: Callable[[Json], None] | None = None
-    """Raises `Fault` for arguments that its input schema refuses; compiled once per catalogue version."""
+    """Raises `Fault` for arguments that violate the input schema; compiled once per catalogue version."""
     header_schema: Json | None = None
-    """The input schema when it mirrors arguments into `Mcp-Param-*` headers, else None."""
+    """The input schema if it maps arguments to `Mcp-Param-*` headers, else None."""
     rewrite: Callable[[Json], Json] | None = None
-    """Renames the backend's URIs in a result as this view shows them; None: they stay."""
+    """Rewrites the backend's URIs in a result to those of this view; None if no rewriting is needed."""
     effect: int = 2
     pinned: bool = True
-    """False when its definition is not the one that was approved, and only an approved one may be called."""
+    """False if the definition differs from the accepted one and `pins: enforce` forbids calling it."""
     timeout: float = 60.0
 
 
 class InputResponse(Struct, frozen=True):
-    """The client's answer to a question that the gateway itself asked in an earlier round of this very request."""
+    """The client's answer to an input request that the gateway itself sent in an earlier round of this request."""
 
     state: str
-    """What the asking stage sealed then: nobody else could have written it, and it belongs to this very request."""
+    """State sealed by the stage that asked; authenticated and bound to this request."""
     responses: Json
 
 
-class Call(Struct, frozen=True):
-    """One request, complete. Built whole at the north door; nothing in it is filled in later but `record`."""
+class Call(Struct, frozen=True, kw_only=True):
+    """One complete request. Built by `gateway.protocol`; immutable except for `record`."""
 
     id: str
     """The correlation id."""
@@ -190,24 +187,24 @@ class Call(Struct, frozen=True):
     record: Record
     route: Route | None = None
     endpoint: str = "/mcp"
-    """The path it came in by: which server's view it sees."""
+    """Path of the MCP endpoint, which selects the view."""
     request_id: str | int | None = None
     body_bytes: int = 0
-    """Size of the message it came in: an upper bound for its arguments."""
+    """Size of the request body: an upper bound for the size of the arguments."""
     trace: Mapping[str, str] = {}
-    """W3C trace context as it came: traceparent, tracestate, baggage; and `LINKED` where it came twice."""
+    """W3C trace context: traceparent, tracestate, baggage; and `HTTP_TRACEPARENT` if `_meta` named another parent."""
     input_response: InputResponse | None = None
     peer: tuple[str, int] | None = None
-    """Host and port at the other end of the connection, where they are known."""
+    """Host and port of the client, if known."""
 
     @property
     def resolved_route(self) -> Route | None:
-        """Its route, also when it was found late."""
+        """The route, including one found after a refresh of the lists."""
         return self.route or self.record.late_route
 
     @property
-    def tags(self) -> dict[str, str]:
-        """What every log record of this call carries."""
+    def log_fields(self) -> dict[str, str]:
+        """Fields of every log record of this call."""
         place = self.record.position
         if place is None:
             return {"correlation_id": self.id}
@@ -215,26 +212,24 @@ class Call(Struct, frozen=True):
 
     @property
     def arguments(self) -> Json:
-        given = self.params.get("arguments")
-        return given if type(given) is dict else {}  # pyright: ignore[reportUnknownVariableType]  # JSON
+        value = self.params.get("arguments")
+        return value if type(value) is dict else {}  # pyright: ignore[reportUnknownVariableType]  # JSON
 
     @property
     def meta(self) -> Json:
-        given = self.params.get("_meta")
-        return given if type(given) is dict else {}  # pyright: ignore[reportUnknownVariableType]  # JSON
+        value = self.params.get("_meta")
+        return value if type(value) is dict else {}  # pyright: ignore[reportUnknownVariableType]  # JSON
 
 
 Handler = Callable[[Call], Awaitable[Result]]
-
 Stage = Callable[[Call, Handler], Awaitable[Result]]
-
-"""One concern of the path. A stage that only looks at the call is a plain function: it raises, or hands on
+"""One step of the call path. A stage that only inspects the call is a plain function: it raises, or returns
 `call_next(call)` without awaiting it, which saves a coroutine."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackendLists:
-    """Everything a backend lists, as plain JSON in the newest revision's shape."""
+    """All lists of a backend, as plain JSON in the newest revision's shape."""
 
     tools: tuple[Json, ...] = ()
     resources: tuple[Json, ...] = ()
@@ -246,18 +241,18 @@ class BackendLists:
 
 
 class ListChange(NamedTuple):
-    """What a backend says has changed: one of its lists, or the resource of that URI."""
+    """Change reported by a backend: one of its lists, or the resource with this URI."""
 
     kind: Literal["tools", "prompts", "resources", "resource"]
     uri: str = ""
     owner: str | None = None
-    """The tenant or the principal that it was said to, where a backend serves several; nobody else hears of it."""
+    """Tenant or principal to notify, if the backend is isolated; None notifies everyone."""
     details: Json | None = None
-    """What the backend said beside the URI."""
+    """Further parameters of the backend's notification."""
 
 
 class ResourceInterest(NamedTuple):
-    """What one client wants to hear of, of one backend's resources."""
+    """The resources of one backend that one client is subscribed to."""
 
     caller: Caller
     client: ClientProfile
@@ -265,29 +260,26 @@ class ResourceInterest(NamedTuple):
 
 
 class IsolatedLists(Protocol):
-    """Lists that are read from a server which a tenant, or a principal, has to itself."""
+    """Lists of a server that runs separately for each tenant or principal."""
 
     @property
     def isolation(self) -> Literal["tenant", "user"]: ...
 
     def kind(self, client: ClientProfile) -> Hashable:
-        """Equal for clients that a server cannot tell apart: it may list less to one that can do less."""
+        """Key of clients with equal capabilities: a server may list less to a client that supports less."""
         ...
 
     def is_running(self, caller: Caller) -> bool:
-        """Whether the caller's server runs already."""
+        """Whether the caller's server is running."""
         ...
 
     async def fetch_lists(self, caller: Caller, client: ClientProfile | None) -> BackendLists:
-        """What it lists now, to any kind of client that it runs for.
-
-        If need be it is started as for a call of that client; without one only what runs is asked.
-        """
+        """Fetch the current lists. Starts the server if a client is passed and it is not running."""
         ...
 
 
 class Backend(Protocol):
-    """One way out of the house: a module in this process, a remote server, a child process."""
+    """A backend: a module in this process, a remote server or a child process."""
 
     @property
     def namespace(self) -> str: ...
@@ -297,43 +289,43 @@ class Backend(Protocol):
 
     @property
     def trusted(self) -> bool:
-        """Whether its own annotations may lower an effect: true of modules, never of remote servers."""
+        """Whether its annotations may lower a tool's effect: True for modules, False for remote servers."""
         ...
 
     @property
     def isolated_lists(self) -> IsolatedLists | None:
-        """Where its lists differ from one tenant or principal to the next; None: everybody sees the same."""
+        """The lists per tenant or principal; None if all callers see the same lists."""
         ...
 
     async def fetch_lists(self, caller: Caller | None) -> BackendLists:
-        """What it lists now, to the gateway itself."""
+        """Fetch the current lists on behalf of the gateway itself."""
         ...
 
     async def send(self, call: Call) -> Json:
-        """Carry the call out. Raises `Fault` or `ForeignError`; anything else is a defect of the backend."""
+        """Execute the call. Raises `Fault` or `ForeignError`; any other exception is a defect of the backend."""
         ...
 
     def on_change(self, listener: Callable[[ListChange], None]) -> None:
-        """Tell `listener` whenever it says that something changed."""
+        """Call `listener` for each change that the backend reports."""
         ...
 
-    async def set_subscriptions(self, wants: Sequence[ResourceInterest]) -> None:
-        """Have the backend report updates of exactly these resources from now on, each to those who want it."""
+    async def set_subscriptions(self, interests: Sequence[ResourceInterest]) -> None:
+        """Replace the set of subscribed resources."""
         ...
 
     async def close(self) -> None: ...
 
 
 class NullWire:
-    """Of what the house itself calls, or refuses: nobody is there to hear or be asked."""
+    """The wire of a call without a client: drops notifications and rejects requests."""
 
     waited = 0.0
 
     async def notify(self, method: str, params: Json) -> None:
-        """Nobody hears it."""
+        """Drop the notification."""
 
     async def ask(self, requests: Mapping[str, Json]) -> dict[str, Json]:
-        raise Fault(Kind.UNSUPPORTED, "Nobody is there to be asked.")
+        raise Fault(Kind.UNSUPPORTED, "This call has no client that could be asked.")
 
-    async def hang_up(self) -> None:
-        """Nobody is on the line."""
+    async def end_response(self) -> None:
+        """Do nothing: there is no response."""

@@ -1,25 +1,18 @@
-"""Who calls.
-
-The scopes: what a credential was made for.
-"""
+"""The authenticated caller and its scopes."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 Json = dict[str, Any]
-
 Result = Json | bytes
-
-"""What a call answers: an object in the newest revision's shape, or such an object already encoded."""
-
+"""Result of a call: an object in the newest revision's shape, or its encoded bytes."""
 MODERN = "2026-07-28"
-
-"""The revision without a handshake. Every earlier one is of the handshake era."""
+"""The revision without a handshake. All earlier revisions belong to the handshake era."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, as the credential says: never as a URL, header or argument says."""
+    """The authenticated caller. Every field comes from the credential, never from a URL, header or argument."""
 
     tenant: str
     subject: str
@@ -27,19 +20,19 @@ class Caller:
     groups: frozenset[str] = frozenset()
     scopes: frozenset[str] = frozenset()
     credential: str = ""
-    """The key's or token family's id: for audit and revocation, never the secret."""
+    """Id of the API key or token family, for audit and revocation; never the secret."""
     expires: float | None = None
-    """Unix time after which the credential, and every stream opened with it, is no longer good."""
+    """Unix time at which the credential expires, and with it every stream it opened."""
     resource: str = "/mcp"
-    """The endpoint the credential is good for; `/mcp` is good for all below it."""
+    """MCP endpoint that the credential is valid for; `/mcp` covers all endpoints below it."""
     client: str = ""
-    """The OAuth client that a token was issued to; empty for a key."""
+    """OAuth client that the token was issued to; empty for an API key."""
     token: str = ""
-    """A token's own id; empty for a key."""
+    """Token id; empty for an API key."""
     issued: float = 0.0
-    """Unix time at which a token was made; 0 for a key, and where its issuer does not say."""
+    """Unix time at which the token was issued; 0 for an API key or if the issuer does not say."""
     principal: str = field(init=False)
-    """Tenant, kind and subject in one word: what limits, sessions and records are kept by."""
+    """`tenant/kind:subject`: the key of limits, sessions and records."""
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -48,22 +41,17 @@ class Caller:
         object.__setattr__(self, "_hash", hash(whole))
 
     def may_receive(self, owner: str | None) -> bool:
-        """Whether what is for that tenant or principal, or for everybody, is for this caller."""
+        """Whether a notification for `owner` (a tenant, a principal, or None for everyone) may reach this caller."""
         return owner is None or owner in (self.tenant, self.principal)
 
     def __hash__(self) -> int:
-        # Made once: every call looks several things up by its caller.
+        # Computed once: each call does several lookups by caller.
         return self._hash
 
 
-EVERYDAY: Final = ("mcp:list", "mcp:call", "mcp:call:write")
-
+DEFAULT_SCOPES: Final = ("mcp:list", "mcp:call", "mcp:call:write")
 """What a credential has unless its maker says otherwise."""
-
 BRIDGES: Final = ("bridge:roblox", "bridge:godot")
-
 ADMIN: Final = "mcp:admin"
-
-SCOPES: Final = frozenset((*EVERYDAY, *BRIDGES, ADMIN))
-
+SCOPES: Final = frozenset((*DEFAULT_SCOPES, *BRIDGES, ADMIN))
 """All that there are."""

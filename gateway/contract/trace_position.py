@@ -1,24 +1,26 @@
-"""Where a call stands in its trace, as plain values: made for each call, told to nobody unless the call is kept."""
+"""Trace context of a call and of its upstream requests, as plain values, and the head sampler."""
 
+from collections.abc import Mapping
+from random import getrandbits, randbytes, random
 from time import perf_counter_ns
 from typing import Final, NamedTuple
 
 HTTP_TRACEPARENT: Final = "linked"
-"""In a call's trace context: the `traceparent` of the HTTP request, where `_meta` named another parent."""
+"""Key in a call's trace context for the `traceparent` of the HTTP request, if `_meta` named another parent."""
 
 
 class TracePosition(NamedTuple):
-    """The span of one call: its own ids, and its parent's where somebody sent one."""
+    """Span ids of one call, with the parent's id if the client sent one."""
 
     trace_id: str
     span_id: str
     parent_id: str = ""
     sampled: bool = False
-    """Whether the trace is recorded whatever becomes of the call: by the parent's word, or by chance."""
+    """Whether the trace is recorded regardless of the outcome: decided by the parent or by the sampler."""
 
     @property
     def traceparent(self) -> str:
-        """As W3C writes it, for whoever works below this span."""
+        """W3C `traceparent` for child spans."""
         return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
 
 
@@ -47,18 +49,48 @@ class UpstreamHop:
         self.transport = transport
         self.address = address
         self.protocol = ""
-        """The revision it was asked in; empty until the request is sent."""
+        """Protocol version of the request; empty until it is sent."""
         self.session: str | None = None
-        """Handshake era only: a digest that names the session with the server, never its id."""
+        """Handshake era only: digest of the upstream session id."""
         self.request_id: int | None = None
-        """Ours, in that request."""
+        """JSON-RPC id that the gateway used."""
         self.queued = 0
-        """Nanoseconds in which it waited for its turn."""
+        """Nanoseconds spent waiting for capacity."""
         self.started = perf_counter_ns()
         self.ended = 0
         self.failure = ""
-        """`error.type` of the conventions; empty while nothing failed."""
+        """`error.type` of the OpenTelemetry conventions; empty on success."""
         self.message = ""
-        """What was said of the failure."""
+        """Error message."""
         self.code: int | None = None
-        """The JSON-RPC code it was answered with, if that was an error."""
+        """JSON-RPC error code of the response, if it was an error."""
+
+
+def new_span_id() -> str:
+    return f"{getrandbits(64) or 1:016x}"
+
+
+def child_position(position: TracePosition | None) -> TracePosition:
+    """Return the position of a new child span. Without a parent, starts a new trace that is not sampled."""
+    if position is None:
+        return Sampler(0.0)({})
+    return TracePosition(position.trace_id, new_span_id(), position.span_id, position.sampled)
+
+
+class Sampler:
+    """Head sampler: samples `ratio` of the calls.
+
+    With `follow_parent`, the sampling flag of a received `traceparent` decides instead.
+    """
+
+    def __init__(self, ratio: float, *, follow_parent: bool = True) -> None:
+        self._ratio = ratio
+        self._follow_parent = follow_parent
+
+    def __call__(self, trace: Mapping[str, str]) -> TracePosition:
+        parent = trace.get("traceparent")
+        if parent is None:
+            ids = randbytes(24).hex()  # noqa: S311 - ids, not secrets
+            return TracePosition(ids[:32], ids[32:], "", random() < self._ratio)  # noqa: S311 - sampling
+        sampled = bool(int(parent[53:55], 16) & 1) if self._follow_parent else random() < self._ratio  # noqa: S311
+        return TracePosition(parent[3:35], new_span_id(), parent[36:52], sampled)

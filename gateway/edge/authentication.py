@@ -1,33 +1,25 @@
-"""From a bearer credential to a `Caller`, through a cache of what was verified.
-
-What a credential was made for.
-
-What a client without a good credential is told: where to get one (RFC 6750, RFC 9728).
-"""
+"""Authenticates bearer credentials with a cache, checks their audience, and builds `WWW-Authenticate` challenges."""
 
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from hashlib import sha256
 from time import monotonic
 from typing import Final, TypeVar
 
 from gateway.contract import Caller
-from gateway.edge.client_address import neighbour
+from gateway.edge.client_address import address_group
 from gateway.errors import Fault, Kind
 
-_BAD_FOR: Final = 1.0
-
-_ADDRESSES: Final = 10_000
-
+_INVALID_TTL: Final = 1.0
+_MAX_ADDRESSES: Final = 10_000
 K = TypeVar("K")
-
 V = TypeVar("V")
 
 
 class BearerAuthenticator:
-    """Verified credentials are kept by their SHA-256 for `ttl` seconds at most, failures for one second."""
+    """Caches verified credentials by their SHA-256 for up to `ttl` seconds, invalid ones for one second."""
 
     def __init__(
         self,
@@ -44,60 +36,60 @@ class BearerAuthenticator:
         self._key_id = key_id
         self._ttl = ttl
         self._size = size
-        self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
-        self._bad: OrderedDict[bytes, float] = OrderedDict()
-        self._guesses = _Guesses(failures, window)
+        self._verified: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
+        self._invalid: OrderedDict[bytes, float] = OrderedDict()
+        self._failures = _FailureLimiter(failures, window)
         self._generation = 0
-        self._checking: dict[bytes, asyncio.Future[Caller | None]] = {}
+        self._verifying: dict[bytes, asyncio.Future[Caller | None]] = {}
 
-    def known(self, authorization: str | None) -> Caller | None:
-        """Whose credential it is, if it was verified not long ago."""
-        digest = sha256(_token(authorization).encode()).digest()
-        known = self._known.get(digest)
-        if known is None or monotonic() >= known[1]:
+    def cached(self, headers: Mapping[str, str]) -> Caller | None:
+        """Return the caller if the credential was verified recently; None if it must be verified."""
+        digest = sha256(bearer_token(headers).encode()).digest()
+        entry = self._verified.get(digest)
+        if entry is None or monotonic() >= entry[1]:
             return None
-        self._known.move_to_end(digest)
-        return known[0]
+        self._verified.move_to_end(digest)
+        return entry[0]
 
-    async def caller(self, authorization: str | None, address: str = "") -> Caller:
-        """Whose credential the Authorization header holds; `address` is the client's.
+    async def authenticate(self, headers: Mapping[str, str], address: str = "") -> Caller:
+        """Return the caller of the credential in the headers; `address` is the client's.
 
-        Raises `Fault(UNAUTHENTICATED)` with `missing`, `invalid` or `expired` as its `reason`, and
-        `Fault(RATE_LIMITED)` for a further invalid one from an address that guesses, or at a key that is guessed at;
-        a valid one passes from anywhere.
+        Raises `Fault(UNAUTHENTICATED)` with `missing`, `invalid` or `expired` as its `reason`. Raises
+        `Fault(RATE_LIMITED)` for an invalid credential after too many failures from its address or for its key; valid
+        credentials are never rate limited here.
         """
-        token = _token(authorization)
+        token = bearer_token(headers)
         if not token:
-            raise Fault(Kind.UNAUTHENTICATED, "A bearer credential is needed.", details={"reason": "missing"})
-        if (known := self.known(authorization)) is not None:
-            return known
+            raise Fault(Kind.UNAUTHENTICATED, "A bearer credential is required.", details={"reason": "missing"})
+        if (cached := self.cached(headers)) is not None:
+            return cached
         digest = sha256(token.encode()).digest()
-        self._known.pop(digest, None)
-        caller = None if self._bad.get(digest, 0.0) > monotonic() else await self._checked_once(digest, token)
+        self._verified.pop(digest, None)
+        caller = None if self._invalid.get(digest, 0.0) > monotonic() else await self._verify_once(digest, token)
         if caller is None:
-            raise self._guesses.failed(neighbour(address), self._key_id(token))
+            raise self._failures.record_failure(address_group(address), self._key_id(token))
         return caller
 
-    def forget(self) -> None:
-        """Verify everything anew: a key was made, changed or revoked."""
+    def clear(self) -> None:
+        """Drop the cache: a key was created, changed or revoked."""
         self._generation += 1
-        self._checking.clear()
-        self._known.clear()
-        self._bad.clear()
+        self._verifying.clear()
+        self._verified.clear()
+        self._invalid.clear()
 
-    async def _checked_once(self, digest: bytes, token: str) -> Caller | None:
-        """However many come with one credential at the same moment, it is verified once."""
-        under_way = self._checking.get(digest)
-        if under_way is None:
-            under_way = self._checking[digest] = asyncio.ensure_future(self._check(digest, token))
+    async def _verify_once(self, digest: bytes, token: str) -> Caller | None:
+        """Verify a credential once for all requests that wait for it."""
+        running = self._verifying.get(digest)
+        if running is None:
+            running = self._verifying[digest] = asyncio.ensure_future(self._verify_and_cache(digest, token))
         try:
-            # Whoever leaves does not take the others' answer along.
-            return await asyncio.shield(under_way)
+            # Shielded: a cancelled request must not cancel the verification for the others.
+            return await asyncio.shield(running)
         finally:
-            if self._checking.get(digest) is under_way:
-                del self._checking[digest]
+            if self._verifying.get(digest) is running:
+                del self._verifying[digest]
 
-    async def _check(self, digest: bytes, token: str) -> Caller | None:
+    async def _verify_and_cache(self, digest: bytes, token: str) -> Caller | None:
         generation = self._generation
         caller = await self._verify(token)
         now, lasts = monotonic(), self._ttl
@@ -105,73 +97,72 @@ class BearerAuthenticator:
             left = caller.expires - time.time()
             caller, lasts = (caller, min(lasts, left)) if left + self._leeway > 0 else (None, lasts)
         if generation != self._generation:
-            # What was true when we asked may have been revoked since: good for this once, not for the cache.
+            # The credential may have been revoked during verification: use the result once, do not cache it.
             return caller
         if caller is None:
-            _keep(self._bad, digest, now + _BAD_FOR, self._size)
-        elif lasts > 0:  # within the leeway it is good, and verified each time
-            _keep(self._known, digest, (caller, now + lasts), self._size)
+            _cache(self._invalid, digest, now + _INVALID_TTL, self._size)
+        elif lasts > 0:  # within the leeway it is valid but not cached
+            _cache(self._verified, digest, (caller, now + lasts), self._size)
         return caller
 
 
-class _Guesses:
-    """Invalid credentials by address, and by the key they are guesses at, in windows that begin with the first."""
+class _FailureLimiter:
+    """Counts invalid credentials per address and per key id, in windows that start with the first failure."""
 
-    def __init__(self, most: int, window: float) -> None:
-        self._most = most
+    def __init__(self, max_failures: int, window: float) -> None:
+        self._max_failures = max_failures
         self._window = window
         self._counts: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
-    def failed(self, address: str, key_id: str | None) -> Fault:
-        """Count one more, and say how it is answered."""
+    def record_failure(self, address: str, key_id: str | None) -> Fault:
+        """Count a failure and return the fault to raise."""
         waits = [self._count(each) for each in (address, key_id and f"key {key_id}") if each is not None]
         if not any(waits):
             return Fault(Kind.UNAUTHENTICATED, "The credential is not valid.", details={"reason": "invalid"})
         return Fault(Kind.RATE_LIMITED, "Too many invalid credentials.", retry_after=max(waits))
 
     def _count(self, name: str) -> float:
-        """Seconds until this one may fail again; 0 when it may now."""
+        """Count a failure; return the seconds until the next one is allowed, 0 if it is allowed now."""
         now = monotonic()
         count, ends = self._counts.get(name, (0, 0.0))
         if now >= ends:
             count, ends = 0, now + self._window
-        _keep(self._counts, name, (count + 1, ends), _ADDRESSES)
-        return 0.0 if count < self._most else ends - now
+        _cache(self._counts, name, (count + 1, ends), _MAX_ADDRESSES)
+        return 0.0 if count < self._max_failures else ends - now
 
 
-def _token(authorization: str | None) -> str:
-    if authorization is None or authorization[:7].lower() != "bearer ":
-        return ""
-    return authorization[7:].strip()
+def bearer_token(headers: Mapping[str, str]) -> str:
+    """Return the token of `Authorization: Bearer` or the value of `X-API-Key`; empty if there is neither."""
+    authorization = headers.get("authorization")
+    if authorization is None:
+        return headers.get("x-api-key", "").strip()
+    return authorization[7:].strip() if authorization[:7].lower() == "bearer " else ""
 
 
-def _keep(kept: OrderedDict[K, V], key: K, value: V, most: int) -> None:
-    kept[key] = value
-    kept.move_to_end(key)
-    if len(kept) > most:
-        kept.popitem(last=False)
+def _cache(cache: OrderedDict[K, V], key: K, value: V, max_size: int) -> None:
+    cache[key] = value
+    cache.move_to_end(key)
+    if len(cache) > max_size:
+        cache.popitem(last=False)
 
 
-HOUSE = "/mcp"
+ALL_ENDPOINTS = "/mcp"
+"""A credential for this endpoint is valid for all endpoints."""
 
-"""The endpoint whose credentials are good for the whole house."""
 
-
-def check_audience(caller: Caller, endpoint: str = HOUSE) -> None:
-    """Raises `Fault(UNAUTHENTICATED)` unless the credential is for this endpoint or for the whole house."""
-    if caller.resource not in (HOUSE, endpoint):
+def check_audience(caller: Caller, endpoint: str = ALL_ENDPOINTS) -> None:
+    """Raise `Fault(UNAUTHENTICATED)` unless the credential is valid for this endpoint."""
+    if caller.resource not in (ALL_ENDPOINTS, endpoint):
         raise Fault(Kind.UNAUTHENTICATED, "The credential is for another endpoint.", details={"reason": "invalid"})
 
 
 Header = tuple[bytes, bytes]
-
 METADATA: Final = "/.well-known/oauth-protected-resource"
-
-_NAME: Final = b"www-authenticate"
+_HEADER_NAME: Final = b"www-authenticate"
 
 
 class OAuthChallenge:
-    """Writes `WWW-Authenticate`. `scopes` are asked for up front; `served` says which endpoints there are."""
+    """Builds `WWW-Authenticate` (RFC 6750, RFC 9728). `scopes` are requested up front; `served` checks endpoints."""
 
     def __init__(self, public_url: str, scopes: Iterable[str], served: Callable[[str], bool]) -> None:
         self._public_url = public_url
@@ -179,14 +170,14 @@ class OAuthChallenge:
         self._served = served
 
     def unauthenticated(self, fault: Fault, path: str) -> Header:
-        """401. Whoever sent no credential made no error (RFC 6750, 3.1)."""
+        """Challenge of a 401. A missing credential is not an error (RFC 6750, 3.1)."""
         error: tuple[tuple[str, str], ...] = ()
         if fault.details.get("reason") != "missing":
             error = (("error", "invalid_token"), ("error_description", fault.message))
         return self._header(*error, self._metadata(path), ("scope", self._scopes))
 
     def insufficient(self, fault: Fault, path: str, scopes: Iterable[str]) -> Header:
-        """403: the token lacks these scopes."""
+        """Challenge of a 403 for a token without these scopes."""
         return self._header(
             ("error", "insufficient_scope"),
             ("scope", " ".join(scopes)),
@@ -198,17 +189,17 @@ class OAuthChallenge:
         return "resource_metadata", f"{self._public_url}{METADATA}{path if self._served(path) else '/mcp'}"
 
     def _header(self, *parts: tuple[str, str]) -> Header:
-        written = ", ".join(f'{name}="{_quotable(value)}"' for name, value in parts)
-        return _NAME, f"Bearer {written}".encode("ascii", "replace")
+        written = ", ".join(f'{name}="{_quoted_text(value)}"' for name, value in parts)
+        return _HEADER_NAME, f"Bearer {written}".encode("ascii", "replace")
 
 
 class PlainChallenge:
-    """Where there is nothing to discover: keys only."""
+    """The challenge of a gateway that accepts API keys only: there is nothing to discover."""
 
     def unauthenticated(self, fault: Fault, path: str) -> Header:
-        return _NAME, b"Bearer"
+        return _HEADER_NAME, b"Bearer"
 
 
-def _quotable(text: str) -> str:
-    """What may stand between quotes (RFC 6750, 3): visible ASCII without quote and backslash."""
+def _quoted_text(text: str) -> str:
+    """Replace characters that a quoted string may not contain (RFC 6750, 3)."""
     return "".join(each if " " <= each <= "~" and each not in '"\\' else "'" for each in text)[:300]

@@ -1,11 +1,11 @@
-"""Which clients count as one neighbour."""
+"""Client addresses: grouping for limits, trusted proxies, and `X-Forwarded-For`."""
 
 from collections.abc import Callable, Iterable
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 
 
-def neighbour(address: str) -> str:
-    """An IPv4 address as it is, and an IPv6 address by its /64, which is what one customer is given."""
+def address_group(address: str) -> str:
+    """Return the unit that limits apply to: an IPv4 address, or the /64 network of an IPv6 address."""
     if ":" not in address:
         return address
     try:
@@ -17,17 +17,17 @@ def neighbour(address: str) -> str:
     return str(IPv6Network((parsed, 64), strict=False))
 
 
-def within(networks: Iterable[IPv4Network | IPv6Network], address: str) -> bool:
-    """Whether the address lies in one of the networks."""
+def is_in_networks(networks: Iterable[IPv4Network | IPv6Network], address: str) -> bool:
+    """Whether the address is in one of the networks."""
     try:
-        place = ip_address(address)
+        parsed = ip_address(address)
     except ValueError:
         return False
-    return any(place in network for network in networks)
+    return any(parsed in network for network in networks)
 
 
 def client_address(peer: str, forwarded: str | None, trusted: Callable[[str], bool]) -> str:
-    """Who really calls: the last hop of `X-Forwarded-For` that is no trusted proxy, believed only of a trusted one."""
+    """Return the client's address: the last untrusted hop of `X-Forwarded-For` if the peer is a trusted proxy."""
     if forwarded is None or not trusted(peer):
         return peer
     for hop in reversed(forwarded.split(",")):

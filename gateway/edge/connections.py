@@ -1,4 +1,4 @@
-"""Who is connected, and the one coarse clock that asks every connection whether its time is up."""
+"""Registry of open connections: enforces the connection limits and runs one timer for all of them."""
 
 import asyncio
 from collections import Counter
@@ -6,29 +6,29 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Protocol
 
-from gateway.edge.client_address import neighbour
-from gateway.edge.request_limits import EdgeLimits
+from gateway.edge.client_address import address_group
+from gateway.edge.request_parsing import EdgeLimits
 
 
 class TimedConnection(Protocol):
-    """A connection that can be asked whether its time is up."""
+    """A connection that applies its own timeouts when checked."""
 
     def check(self, now: float, elapsed: float) -> None: ...
 
 
-def _nobody(_address: str) -> bool:
+def _no_address(_address: str) -> bool:
     return False
 
 
 class ConnectionRegistry:
-    """The connections of this process. It ticks only while there are any.
+    """The open connections of this process. Its timer runs only while there are any.
 
-    `exempt` names the addresses, such as a trusted proxy's, that many clients share.
+    `exempt` selects addresses without a per-address limit, such as a trusted proxy.
     """
 
-    def __init__(self, exempt: Callable[[str], bool] = _nobody, tick: float = 0.5) -> None:
+    def __init__(self, exempt: Callable[[str], bool] = _no_address, tick: float = 0.5) -> None:
         self.refusals: Counter[int] = Counter()
-        """How many requests and connections were refused before the app, by HTTP status."""
+        """Requests and connections rejected before the app, by HTTP status."""
         self._exempt = exempt
         self._tick = tick
         self._members: dict[TimedConnection, str] = {}
@@ -40,10 +40,10 @@ class ConnectionRegistry:
         return len(self._members)
 
     def admit(self, connection: TimedConnection, address: str, limits: EdgeLimits) -> bool:
-        """Count the connection in, unless there are too many; `address` is empty for a local socket."""
+        """Register the connection unless a limit is reached; `address` is empty for a Unix socket."""
         if len(self._members) >= limits.max_connections:
             return False
-        key = neighbour(address)
+        key = address_group(address)
         most = limits.max_connections_per_address
         if key and 0 < most <= self._per_address[key] and not self._exempt(address):
             return False
@@ -54,8 +54,8 @@ class ConnectionRegistry:
             self._arm()
         return True
 
-    def leave(self, connection: TimedConnection) -> None:
-        """Count it out. One that was never admitted may leave too."""
+    def remove(self, connection: TimedConnection) -> None:
+        """Unregister the connection; does nothing if it was not admitted."""
         key = self._members.pop(connection, None)
         if key is None:
             return

@@ -1,4 +1,4 @@
-"""Correlation ids and W3C trace context: what comes from a client is kept only when it is well-formed."""
+"""Correlation ids and W3C trace context. Malformed values from clients are ignored."""
 
 import os
 import re
@@ -23,30 +23,30 @@ _BAGGAGE_PROPERTY: Final = re.compile(rf"{_WORD}(?:[ \t]*=[ \t]*{_VALUE})?").ful
 
 _MASK: Final = 2**64 - 1
 _STRIDE: Final = 0x9E3779B97F4A7C15
-_start = randbits(64)
-_next = count().__next__
+_id_offset = randbits(64)
+_next_number = count().__next__
 
 
 def new_id() -> str:
-    """Sixteen hex digits. One process never repeats one; two start at random, and so do not meet."""
-    return f"{(_start + _next() * _STRIDE) & _MASK:016x}"
+    """Return 16 hex digits, unique within the process; processes start at random offsets."""
+    return f"{(_id_offset + _next_number() * _STRIDE) & _MASK:016x}"
 
 
-def _restart() -> None:
-    global _start
-    _start = randbits(64)
+def _reset_after_fork() -> None:
+    global _id_offset
+    _id_offset = randbits(64)
 
 
-os.register_at_fork(after_in_child=_restart)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def correlate(headers: Mapping[str, str], meta: Any) -> tuple[str, dict[str, str]]:
-    """The correlation id and the trace context of a request; its `_meta` is as it came, of whatever type."""
-    known: Mapping[str, Any] = meta if meta.__class__ is dict else {}
-    if _NAMES.isdisjoint(headers) and _NAMES.isdisjoint(known):
-        return new_id(), {}  # as a rule
-    trace = trace_context(headers, known)
-    return correlation_id(headers, known, trace), trace
+    """Return the correlation id and the trace context of a request; `meta` is unvalidated."""
+    fields: Mapping[str, Any] = meta if meta.__class__ is dict else {}
+    if _NAMES.isdisjoint(headers) and _NAMES.isdisjoint(fields):
+        return new_id(), {}  # the common case
+    trace = trace_context(headers, fields)
+    return correlation_id(headers, fields, trace), trace
 
 
 _NAMES: Final = frozenset({"correlationId", "x-correlation-id", "x-request-id", "traceparent", "baggage"})
@@ -58,13 +58,13 @@ def correlation_id(
     trace: Mapping[str, str] | None = None,
     argument: object = None,
 ) -> str:
-    """The first well-formed of `_meta.correlationId`, the contract's own argument, the headers, the trace id; or new.
+    """Return the first valid id of `_meta.correlationId`, `argument`, the headers and the trace id, or a new one.
 
-    `headers` have lower-case names; `trace` is what `trace_context` gave.
+    `headers` have lower-case names; `trace` is the result of `trace_context`.
     """
-    if meta and _good(given := meta.get("correlationId")):
+    if meta and _is_valid_id(given := meta.get("correlationId")):
         return given
-    if argument is not None and _good(argument):
+    if argument is not None and _is_valid_id(argument):
         return argument
     if (given := headers.get("x-correlation-id")) is not None and _ID(given):
         return given
@@ -75,14 +75,14 @@ def correlation_id(
     return new_id()
 
 
-def _good(value: object) -> TypeGuard[str]:
+def _is_valid_id(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and _ID(value) is not None
 
 
 def trace_context(headers: Mapping[str, str], meta: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """`traceparent` with its `tracestate`, and `baggage`: from `_meta` first, else from the headers.
+    """Return `traceparent` with its `tracestate`, and `baggage`, from `_meta` or else from the headers.
 
-    Where both name a parent and they differ, `_meta` has it, and the other is there as `LINKED`.
+    If both have different parents, the one of `_meta` wins and the other is returned as `HTTP_TRACEPARENT`.
     """
     found: dict[str, str] = {}
     for source in (meta, headers) if meta else (headers,):

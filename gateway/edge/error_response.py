@@ -1,7 +1,4 @@
-"""An answer given in place of the app: a small JSON body with the error object.
-
-What no plain route answers, in the same form as every other failure.
-"""
+"""Renders a `Fault` as an HTTP response with the error object as JSON, for everything but MCP responses."""
 
 from http import HTTPStatus
 from typing import Any
@@ -16,15 +13,14 @@ from gateway.edge.correlation import new_id
 from gateway.errors import Fault, Kind
 
 Headers = list[tuple[bytes, bytes]]
-
 _encode = msgspec.json.Encoder().encode
 
 
-def refusal(fault: Fault) -> tuple[Headers, bytes]:
-    """Headers and body for the fault, under a correlation id of its own."""
+def render_fault(fault: Fault) -> tuple[Headers, bytes]:
+    """Return headers and body for the fault, with a new correlation id."""
     correlation_id = new_id()
-    shown = fault.as_object(correlation_id=correlation_id, origin="gateway", stage="edge", words={})
-    body = _encode({"error": shown})
+    error = fault.as_object(correlation_id=correlation_id, origin="gateway", stage="edge", codes={})
+    body = _encode({"error": error})
     headers = [
         (b"content-type", b"application/json"),
         (b"cache-control", b"no-store"),
@@ -35,52 +31,52 @@ def refusal(fault: Fault) -> tuple[Headers, bytes]:
     return headers, body
 
 
-def last_words(status: int, fault: Fault) -> bytes:
-    """The whole answer as it goes over a connection that is closed after it."""
-    headers, body = refusal(fault)
+def closing_response(status: int, fault: Fault) -> bytes:
+    """Return the complete response as bytes, for a connection that is closed after it."""
+    headers, body = render_fault(fault)
     lines = [b"HTTP/1.1 %d %s" % (status, HTTPStatus(status).phrase.encode())]
     lines += [name + b": " + value for name, value in headers]
     return b"\r\n".join([*lines, b"content-length: %d" % len(body), b"connection: close", b"", body])
 
 
-async def answer(send: Send, status: int, fault: Fault) -> None:
-    """The same through ASGI."""
-    headers, body = refusal(fault)
+async def send_fault(send: Send, status: int, fault: Fault) -> None:
+    """Send the fault through ASGI."""
+    headers, body = render_fault(fault)
     headers.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-def answer_unserved(app: FastAPI) -> None:
-    """Paths that are not served, methods that a path does not take, and values that a route cannot read."""
-    app.add_exception_handler(HTTPException, _refused)
-    app.add_exception_handler(RequestValidationError, _unreadable)
+def handle_unserved(app: FastAPI) -> None:
+    """Install handlers for unknown paths, methods that are not allowed, and invalid parameters."""
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
 
 
-def not_served() -> Response:
-    """There is nothing at this path."""
+def not_found() -> Response:
+    """Return the 404 response."""
     return _response(404, Fault(Kind.NOT_FOUND, "There is nothing at this path."))
 
 
-async def _refused(_: Request, exc: Any) -> Response:
+async def _on_http_exception(_: Request, exc: Any) -> Response:
     match exc.status_code:
         case 404:
-            return not_served()
+            return not_found()
         case 405:
-            told = Fault(Kind.INVALID_INPUT, "This method is not allowed here.", code="METHOD_NOT_ALLOWED")
-            return _response(405, told, exc.headers)
-        case status:  # a form that cannot be read
-            return _response(status, Fault(Kind.INVALID_INPUT, "This request cannot be read."), exc.headers)
+            fault = Fault(Kind.INVALID_INPUT, "This method is not allowed here.", code="METHOD_NOT_ALLOWED")
+            return _response(405, fault, exc.headers)
+        case status:  # a malformed form
+            return _response(status, Fault(Kind.INVALID_INPUT, "The request is malformed."), exc.headers)
 
 
-async def _unreadable(_: Request, exc: Any) -> Response:
-    # Where it stands, never what was sent.
+async def _on_validation_error(_: Request, exc: Any) -> Response:
+    # Name the parameter, never the value.
     first = exc.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return _response(400, Fault(Kind.INVALID_INPUT, f"{place}: {first['msg']}."))
+    location = ".".join(str(part) for part in first["loc"])
+    return _response(400, Fault(Kind.INVALID_INPUT, f"{location}: {first['msg']}."))
 
 
 def _response(status: int, fault: Fault, more: Any = None) -> Response:
-    headers, body = refusal(fault)
-    shown = {name.decode(): value.decode() for name, value in headers}
-    return Response(body, status, {**shown, **(more or {})})
+    headers, body = render_fault(fault)
+    decoded = {name.decode(): value.decode() for name, value in headers}
+    return Response(body, status, {**decoded, **(more or {})})

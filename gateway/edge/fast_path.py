@@ -1,6 +1,6 @@
-"""The direct lane: what is asked of an MCP endpoint goes from the parser to the door and back without ASGI, which costs
-a call as much as the rest of the edge, and an open stream as much memory. Whatever is unusual about a request sends it
-the long way round.
+"""The fast path: MCP requests go from the HTTP parser to `McpEndpoint` without ASGI.
+
+ASGI would double the CPU cost of the edge per call and the memory per open stream. Unusual requests take the ASGI path.
 """
 
 import asyncio
@@ -12,9 +12,8 @@ from typing import Final, Protocol
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from gateway.contract import Caller
-from gateway.edge.disconnect import DisconnectSignal
-from gateway.edge.error_response import last_words
-from gateway.edge.mcp_endpoint import McpEndpoint
+from gateway.edge.error_response import closing_response
+from gateway.edge.mcp_endpoint import DisconnectSignal, McpEndpoint
 from gateway.edge.stream_expiry import StreamExpiry
 from gateway.errors import Fault, Kind
 
@@ -23,112 +22,111 @@ log = logging.getLogger("gatehouse.edge")
 _STATUS_LINE: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus if status >= 200
 }
-_DIGITS: Final = 5
-"""A body of up to 100 kB: so much of a stranger's is kept until it is known who they are."""
-_UNUSUAL: Final = frozenset({"origin", "expect", "upgrade", "content-encoding", "transfer-encoding"})
-_CUT_OFF: Final = Fault(Kind.UNAVAILABLE, "The request was cut off. Try again.", retry_after=1.0)
-_FAILED: Final = Fault(Kind.INTERNAL, "The request could not be served.")
+_MAX_LENGTH_DIGITS: Final = 5
+"""Maximum digits of Content-Length: bodies up to 100 kB are buffered before authentication."""
+_SLOW_PATH_HEADERS: Final = frozenset({"origin", "expect", "upgrade", "content-encoding", "transfer-encoding"})
+_CANCELLED: Final = Fault(Kind.UNAVAILABLE, "The request was interrupted. Retry it.", retry_after=1.0)
+_FAILED: Final = Fault(Kind.INTERNAL, "The request failed unexpectedly.")
 
 
 class FastPath:
-    """Which requests may take it, and where it leads."""
+    """Decides which requests take the fast path, and serves them."""
 
-    def __init__(self, door: McpEndpoint, host_allowed: Callable[[bytes], bool]) -> None:
-        self._door = door
+    def __init__(self, endpoint: McpEndpoint, host_allowed: Callable[[bytes], bool]) -> None:
+        self._endpoint = endpoint
         self._host_allowed = host_allowed
 
-    def takes(self, verb: bytes, url: bytes, headers: dict[str, str]) -> bool:
-        """Only a plain path, and a POST of known length or a GET without a body; browsers' requests need CORS, so they
-        go round as well. So does what is large: the long way asks whose it is before it keeps a byte."""
+    def accepts(self, verb: bytes, url: bytes, headers: dict[str, str]) -> bool:
+        """Accept a plain path with a POST of known, small length or a GET without body.
+
+        Browser requests need CORS and large bodies must be authenticated before they are read: both take the ASGI path.
+        """
         if url != b"/mcp" and (not url.startswith(b"/mcp/") or b"?" in url or b"%" in url):
             return False
         digits = len(headers.get("content-length", ""))
-        if not (0 < digits <= _DIGITS if verb == b"POST" else verb == b"GET" and not digits):
+        if not (0 < digits <= _MAX_LENGTH_DIGITS if verb == b"POST" else verb == b"GET" and not digits):
             return False
-        if not _UNUSUAL.isdisjoint(headers):
+        if not _SLOW_PATH_HEADERS.isdisjoint(headers):
             return False
         return self._host_allowed(headers["host"].encode("latin-1"))
 
     async def run(self, exchange: "FastPathExchange") -> None:
         try:
-            await self._door.serve_direct(exchange)
+            await self._endpoint.serve_fast_path(exchange)
         except asyncio.CancelledError:
-            exchange.fail(503, _CUT_OFF)
+            exchange.fail(503, _CANCELLED)
             raise
         except Exception:
-            # The task of a request must not die unseen, nor its client wait.
-            log.exception("a request failed at the edge")
+            # The client must get a response, whatever failed.
+            log.exception("edge: unexpected exception while serving an MCP request; responding with 500")
             exchange.fail(500, _FAILED)
         finally:
-            exchange.line.leave(exchange)
+            exchange.connection.finish_exchange(exchange)
 
 
-class _Nobody:
-    """Stands where uvicorn expects an event that somebody may wait for."""
+class _NoEvent:
+    """Placeholder for the event that uvicorn sets on its request cycle."""
 
     def set(self) -> None: ...
 
 
-_NOBODY: Final = _Nobody()
+_NO_EVENT: Final = _NoEvent()
 
 
 class ConnectionControl(Protocol):
-    """The connection that an exchange is on."""
+    """The connection of an exchange."""
 
     transport: asyncio.Transport
     flow: FlowControl
     client: tuple[str, int] | None
 
     @property
-    def stamps(self) -> Sequence[tuple[bytes, bytes]]:
-        """What every answer says."""
+    def default_headers(self) -> Sequence[tuple[bytes, bytes]]:
+        """Headers of every response."""
         ...
 
     def on_response_complete(self) -> None: ...
 
-    def leave(self, exchange: "FastPathExchange") -> None: ...
+    def finish_exchange(self, exchange: "FastPathExchange") -> None: ...
 
 
 class FastPathExchange(DisconnectSignal):
-    """One request and its answer, in place of uvicorn's cycle: what it reads and sets of one is here as well.
+    """One request and its response, in place of uvicorn's request cycle, whose attributes it has.
 
-    It is a `gateway.contract.Outlet`.
+    Implements `gateway.contract.ResponseWriter`.
     """
 
-    message_event = _NOBODY
+    message_event = _NO_EVENT
     waiting_for_100_continue = False
-    # The class's own until they change, as with `Gone`.
+    # Class attributes until they change, as in `DisconnectSignal`.
     more_body = True
     disconnected = False
     response_started = False
     response_complete = False
     task: "asyncio.Task[None] | None" = None
     body: bytes | bytearray = b""
-    _tenure: tuple[Caller, StreamExpiry] | None = None
+    _expiry: tuple[Caller, StreamExpiry] | None = None
 
     def __init__(
         self,
-        line: ConnectionControl,
-        verb: str,
+        connection: ConnectionControl,
+        method: str,
         path: str,
         headers: dict[str, str],
-        duplicate: str | None,
+        duplicate_header: str | None,
         keep_alive: bool,
     ) -> None:
-        self.line = line
-        self.transport = line.transport
-        self.verb = verb
+        self.connection = connection
+        self.transport = connection.transport
+        self.peer = connection.client
+        self.method = method
         self.path = path
         self.headers = headers
-        self.duplicate = duplicate
+        self.duplicate_header = duplicate_header
         self.keep_alive = keep_alive
 
-    @property
-    def peer(self) -> tuple[str, int] | None:
-        return self.line.client
-
-    def take(self, body: bytes) -> None:
-        """One more piece of the body; mostly it is the only one."""
+    def append_body(self, body: bytes) -> None:
+        """Append a piece of the body; usually it is the only one."""
         if not self.body:
             self.body = body
         elif isinstance(self.body, bytearray):
@@ -136,12 +134,12 @@ class FastPathExchange(DisconnectSignal):
         else:
             self.body = bytearray(self.body) + body
 
-    def belongs(self, caller: Caller, tenures: StreamExpiry) -> None:
-        self._tenure = (caller, tenures)
+    def expire_with(self, caller: Caller, stream_expiry: StreamExpiry) -> None:
+        self._expiry = (caller, stream_expiry)
 
-    async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-        if self.line.flow.write_paused:
-            await self.line.flow.drain()
+    async def send(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        if self.connection.flow.write_paused:
+            await self.connection.flow.drain()
         if self.disconnected or self.response_started:
             return
         head = self._head(status, headers)
@@ -158,52 +156,51 @@ class FastPathExchange(DisconnectSignal):
         head = self._head(200, headers)
         head.append(b"transfer-encoding: chunked\r\n\r\n")
         self.transport.write(b"".join(head))
-        if self._tenure is not None:
-            caller, tenures = self._tenure
-            tenures.opened(caller, self)
-            self(lambda: tenures.closed(self))
+        if self._expiry is not None:
+            caller, stream_expiry = self._expiry
+            stream_expiry.add(caller, self)
+            self(lambda: stream_expiry.remove(self))
 
     async def write(self, chunk: bytes) -> None:
-        if self.line.flow.write_paused:
-            await self.line.flow.drain()
+        if self.connection.flow.write_paused:
+            await self.connection.flow.drain()
         if chunk and not self.disconnected and not self.response_complete:
             self.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
 
     async def close(self) -> None:
         if not self.disconnected and not self.response_complete:
             self.transport.write(b"0\r\n\r\n")
-            if self._tenure is not None:
-                self._tenure[1].closed(self)
+            if self._expiry is not None:
+                self._expiry[1].remove(self)
             self._complete()
 
-    def cut(self, *, stop: bool) -> None:
+    def end(self, *, stop: bool) -> None:
         if self.disconnected or self.response_complete:
             return
         self.transport.write(b"0\r\n\r\n")
-        self.lost()
+        self.disconnect()
         self._complete()
         if stop and self.task is not None and not self.task.cancelling():
             self.task.cancel()
 
-    def on_gone(self, callback: Callable[[], None]) -> None:
-        self(callback)
+    on_disconnect = DisconnectSignal.__call__
 
     def cancel(self) -> None:
         if self.task is not None:
             self.task.cancel()
 
     def fail(self, status: int, fault: Fault) -> None:
-        """It will not be answered; once it is, the connection may be another's."""
+        """Send an error response and close, unless the response is complete: the connection may be in use again."""
         if self.response_complete or self.disconnected:
             return
         if not self.response_started:
-            self.transport.write(last_words(status, fault))
+            self.transport.write(closing_response(status, fault))
         self.transport.close()
 
     def _head(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
         self.response_started = True
         head = [_STATUS_LINE[status]]
-        head += [b"%b: %b\r\n" % each for each in self.line.stamps]
+        head += [b"%b: %b\r\n" % each for each in self.connection.default_headers]
         head += [b"%b: %b\r\n" % each for each in headers]
         if not self.keep_alive:
             head.append(b"connection: close\r\n")
@@ -211,7 +208,7 @@ class FastPathExchange(DisconnectSignal):
 
     def _complete(self) -> None:
         self.response_complete = True
-        self.body = b""  # the connection keeps its last request until the next
+        self.body = b""  # the connection keeps a reference to its last request
         if not self.keep_alive:
             self.transport.close()
-        self.line.on_response_complete()
+        self.connection.on_response_complete()

@@ -1,4 +1,4 @@
-"""The door of Godot editors: each holds one WebSocket open, hears requests on it and answers them by their id."""
+"""WebSocket route of the Godot bridge: an editor keeps one connection, receives requests and responds by id."""
 
 import asyncio
 from contextlib import suppress
@@ -10,7 +10,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from gateway.contract import Caller, Json
 from gateway.edge.authentication import check_audience
-from gateway.edge.headers import fold
+from gateway.edge.request_parsing import fold_headers
 from gateway.edge.stream_expiry import StreamExpiry
 from gateway.edge.studio_bridge import Authenticate, BridgeHold, StudioRelay
 from gateway.errors import Fault, Kind
@@ -25,10 +25,10 @@ _GOING: Final = 1001
 
 
 def godot_bridge(
-    relay: StudioRelay, authenticate: Authenticate, tenures: StreamExpiry, namespace: str = "godot"
+    relay: StudioRelay, authenticate: Authenticate, stream_expiry: StreamExpiry, namespace: str = "godot"
 ) -> WebSocketRoute:
-    """The route. The credential is a key, or a token for all or for this namespace, with the scope `bridge:godot`;
-    `?project=` names what is open."""
+    """Build the route. It needs a key or token for this namespace with the scope `bridge:godot`; `?project=` names the
+    open project."""
 
     async def endpoint(socket: WebSocket) -> None:
         try:
@@ -40,19 +40,19 @@ def godot_bridge(
         await socket.accept()
         session = await relay.open(namespace, caller, project)
         hold = BridgeHold()
-        tenures.opened(caller, hold)
+        stream_expiry.add(caller, hold)
         try:
             await _talk(socket, relay, caller, session, token, hold)
         finally:
-            tenures.closed(hold)
-            with suppress(Fault):  # another connection of the same editor has taken its place
+            stream_expiry.remove(hold)
+            with suppress(Fault):  # a newer connection of the same editor has replaced it
                 await relay.close(caller, session)
 
     return WebSocketRoute(PATH, endpoint)
 
 
 async def _caller(socket: WebSocket, authenticate: Authenticate, endpoint: str) -> tuple[Caller, str]:
-    headers = fold(socket.scope["headers"])
+    headers = fold_headers(socket.scope["headers"])
     caller = await authenticate(headers, socket.client.host if socket.client else "")
     check_audience(caller, endpoint)
     if SCOPE not in caller.scopes:
@@ -63,18 +63,18 @@ async def _caller(socket: WebSocket, authenticate: Authenticate, endpoint: str) 
 def _project(socket: WebSocket) -> str:
     project = socket.query_params.get("project", "").rstrip("/")
     if not project or len(project) > _MAX_NAME or not project.isprintable():
-        raise Fault(Kind.INVALID_INPUT, "The editor must name the project that it has open.")
+        raise Fault(Kind.INVALID_INPUT, "The query parameter 'project' must name the open project.")
     return project
 
 
 async def _talk(
     socket: WebSocket, relay: StudioRelay, caller: Caller, session: str, token: str, hold: BridgeHold
 ) -> None:
-    """Until either side leaves, the session is replaced, or the credential is no longer good."""
+    """Exchange lines until either side disconnects, the session is replaced, or the credential ends."""
     ends = [
         asyncio.create_task(_down(socket, relay, caller, session, token)),
         asyncio.create_task(_up(socket, relay, caller, session)),
-        asyncio.create_task(hold.over()),
+        asyncio.create_task(hold.wait_ended()),
     ]
     try:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -82,7 +82,7 @@ async def _talk(
         for task in ends:
             task.cancel()
         met = await asyncio.gather(*ends, return_exceptions=True)
-    with suppress(RuntimeError, WebSocketDisconnect):  # it is closed already
+    with suppress(RuntimeError, WebSocketDisconnect):  # already closed
         await socket.close(_REFUSED if hold.revoked else _GOING)
     for end in met:
         if isinstance(end, Exception) and not isinstance(end, Fault | WebSocketDisconnect):
@@ -103,7 +103,7 @@ async def _up(socket: WebSocket, relay: StudioRelay, caller: Caller, session: st
         if event is None:
             await relay.write(caller, session, line)
         elif len(line) <= _MAX_EVENT:
-            relay.tell(caller, session, event)
+            relay.publish_event(caller, session, event)
 
 
 class _Event(msgspec.Struct):
@@ -112,9 +112,9 @@ class _Event(msgspec.Struct):
 
 
 def _event(line: str) -> Json | None:
-    """What the editor tells without being asked: it has no request id, and wants no answer."""
+    """Parse an event, which has no request id and gets no response; None for any other line."""
     try:
-        told = msgspec.json.decode(line, type=_Event)
+        decoded = msgspec.json.decode(line, type=_Event)
     except (msgspec.DecodeError, RecursionError):
         return None
-    return {"event": told.event[:_MAX_NAME], "data": told.data}
+    return {"event": decoded.event[:_MAX_NAME], "data": decoded.data}

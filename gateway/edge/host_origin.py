@@ -1,7 +1,4 @@
-"""Allow-lists of Host and Origin values, compiled once and remembered by raw header bytes.
-
-Host and Origin, checked before any work on every route, and CORS for the origins that are allowed.
-"""
+"""Checks Host and Origin of every request against allow-lists, and adds CORS headers for allowed origins."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -11,39 +8,35 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.edge.error_response import answer
+from gateway.edge.error_response import send_fault
 from gateway.errors import Fault, Kind
 
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)\.?(?::([0-9]{0,5}))?").fullmatch
-
 _ORIGIN: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(.+)").fullmatch
-
 _DEFAULT_PORTS: Final = {"http": frozenset({"80"}), "https": frozenset({"443"})}
-
 _EITHER_DEFAULT: Final = frozenset({"80", "443"})
-
-_REMEMBERED: Final = 1_024
+_MAX_CACHED: Final = 1_024
 
 
 class AllowedHosts:
-    """Entries: `host` (the default port), `host:port`, `host:*`, and `*.example.com` for every name below it."""
+    """Entries: `host` (default port), `host:port`, `host:*`, and `*.example.com` for all subdomains."""
 
     def __init__(self, entries: Iterable[str]) -> None:
         self._authorities = _Authorities(_EITHER_DEFAULT)
         for entry in entries:
             self._authorities.add(entry)
-        self.allows = _Memory(self._authorities.has)
+        self.allows = _CachedCheck(self._authorities.has)
 
 
 class AllowedOrigins:
-    """Entries: `scheme://` before what `AllowedHosts` takes, or the word `null`."""
+    """Entries: `scheme://` followed by an entry of `AllowedHosts`, or `null`."""
 
     def __init__(self, entries: Iterable[str]) -> None:
         self._null = False
         self._schemes: dict[str, _Authorities] = {}
         for entry in entries:
             self._add(entry.strip().lower())
-        self.allows = _Memory(self._has)
+        self.allows = _CachedCheck(self._has)
 
     def _add(self, entry: str) -> None:
         if entry == "null":
@@ -119,8 +112,8 @@ def _self_and_wildcards(host: str) -> Iterable[str]:
         dot = host.find(".", dot + 1)
 
 
-class _Memory:
-    """What a slow question answered, by raw header bytes; a flood of new ones costs the old ones."""
+class _CachedCheck:
+    """Caches a check by raw header bytes; a full cache is cleared."""
 
     __slots__ = ("_ask", "_known")
 
@@ -130,17 +123,16 @@ class _Memory:
 
     def __call__(self, raw: bytes) -> bool:
         known = self._known.get(raw)
-        return self._learn(raw) if known is None else known
+        return self._evaluate(raw) if known is None else known
 
-    def _learn(self, raw: bytes) -> bool:
-        if len(self._known) >= _REMEMBERED:
+    def _evaluate(self, raw: bytes) -> bool:
+        if len(self._known) >= _MAX_CACHED:
             self._known.clear()
         answer = self._known[raw] = self._ask(raw.decode("latin-1").strip(" \t").lower())
         return answer
 
 
 Headers = list[tuple[bytes, bytes]]
-
 _METHODS: Final = b"GET, POST, DELETE, OPTIONS"
 
 _REQUEST_HEADERS: Final = (
@@ -151,24 +143,20 @@ _REQUEST_HEADERS: Final = (
 _RESPONSE_HEADERS: Final = (
     b"mcp-session-id, x-correlation-id, www-authenticate, retry-after, ratelimit, ratelimit-policy, server-timing"
 )
-
 _PARAM: Final = re.compile(rb"mcp-param-[a-z0-9!#$%&'*+.^_`|~-]+").fullmatch
-
 _POLICY_VIOLATION: Final = 1008
-
 _WRONG_HOST: Final = Fault(
-    Kind.DENIED, "This host name is not served here.", suggested_fix="Add it to server.allowed_hosts."
+    Kind.DENIED, "This host name is not allowed.", suggested_fix="Add it to server.allowed_hosts."
 )
-
 _WRONG_ORIGIN: Final = Fault(
-    Kind.DENIED, "This origin may not call.", suggested_fix="Add it to server.allowed_origins."
+    Kind.DENIED, "This origin is not allowed.", suggested_fix="Add it to server.allowed_origins."
 )
 
 
 class HostOriginGuard:
-    """Around an app: a Host that is not allowed gets 421, an Origin that is not allowed 403, a preflight its answer.
+    """ASGI middleware: responds 421 to a Host and 403 to an Origin that is not allowed, and answers CORS preflights.
 
-    `health_paths` are served to any Host: probes come by address. Raises `ValueError` for an entry it cannot read.
+    `health_paths` accept any Host, because probes use addresses. Raises `ValueError` for an invalid entry.
     """
 
     def __init__(
@@ -191,7 +179,7 @@ class HostOriginGuard:
         named = dict(headers)
         host, origin = named.get(b"host"), named.get(b"origin")
         if len(named) != len(headers):
-            host, origin = _joined(headers, b"host"), _joined(headers, b"origin")
+            host, origin = _join_values(headers, b"host"), _join_values(headers, b"origin")
         if (host is None or not self.host_allowed(host)) and scope["path"] not in self._health_paths:
             await _refuse(scope, send, 421, _WRONG_HOST)
         elif origin is None:
@@ -206,10 +194,10 @@ class HostOriginGuard:
             await self._app(scope, receive, _with_cors(send, origin))
 
 
-def defaults(host: str, port: int, public_url: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Allowed hosts and origins for a server bound to `host` and known as `public_url`."""
+def default_allow_lists(host: str, port: int, public_url: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the default allowed hosts and origins of a server bound to `host` with this `public_url`."""
     public = urlsplit(public_url)
-    # An address that the server itself is bound to cannot be another site's name.
+    # The address the server is bound to cannot be the name of another site.
     hosts, origins = [public.netloc], [f"{public.scheme}://{public.netloc}"]
     if host not in {"", "0.0.0.0", "::"}:  # noqa: S104  # compared, not bound
         hosts.append(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
@@ -229,8 +217,8 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _joined(headers: Headers, name: bytes) -> bytes | None:
-    """Two values together are an ill-formed one, which no list allows."""
+def _join_values(headers: Headers, name: bytes) -> bytes | None:
+    """Join repeated values: the result is malformed, so no list allows it."""
     return b",".join(value for key, value in headers if key == name) or None
 
 
@@ -238,7 +226,7 @@ async def _refuse(scope: Scope, send: Send, status: int, fault: Fault) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": fault.message})
     else:
-        await answer(send, status, fault)
+        await send_fault(send, status, fault)
 
 
 async def _preflight(send: Send, origin: bytes, requested: bytes) -> None:
@@ -259,7 +247,7 @@ def _with_cors(send: Send, origin: bytes) -> Send:
     async def send_with_cors(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers: Headers = list(message.get("headers", ()))
-            # A route that is open to every origin has said so itself.
+            # A route that is open to all origins sets the header itself.
             if all(name != b"access-control-allow-origin" for name, _ in headers):
                 headers.append((b"access-control-allow-origin", origin))
                 headers.append((b"access-control-expose-headers", _RESPONSE_HEADERS))

@@ -1,4 +1,8 @@
-"""From ASGI to one authenticated, fully read request, and back."""
+"""The MCP endpoint: authenticates a request, reads its body, and passes it to `gateway.protocol`.
+
+Requests arrive by ASGI (`__call__`) or by the fast path (`serve_fast_path`). `DisconnectSignal` reports a client's
+disconnect to the request it interrupts.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -8,148 +12,180 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gateway.contract import Caller, McpHttpRequest, ResponseWriter
 from gateway.edge.authentication import Header, check_audience
-from gateway.edge.disconnect import EXTENSION, DisconnectSignal
-from gateway.edge.error_response import refusal
-from gateway.edge.headers import fold, repeated_routing_header
-from gateway.edge.request_limits import read_body
+from gateway.edge.error_response import render_fault
+from gateway.edge.request_parsing import duplicate_routing_header, fold_headers, read_body
 from gateway.edge.stream_expiry import StreamExpiry
 from gateway.errors import TABLE, Fault, Kind
 
+EXTENSION = "gatehouse.gone"
+"""Key in `scope["extensions"]`."""
+
+
+class DisconnectSignal:
+    """`signal(callback)` calls back at most once: on disconnect, or immediately if the client has disconnected.
+
+    Callbacks are dropped once the response is complete.
+    """
+
+    # Class attributes until they change: most requests complete without a callback.
+    _callbacks: tuple[Callable[[], None], ...] = ()
+    _over = False
+    _lost = False
+
+    def __call__(self, callback: Callable[[], None]) -> None:
+        if self._lost:
+            callback()
+        elif not self._over:
+            self._callbacks += (callback,)
+
+    def complete(self) -> None:
+        """The response is complete: drop the callbacks."""
+        self._over = True
+        self._callbacks = ()
+
+    def disconnect(self) -> None:
+        """The client disconnected. No effect after `complete`."""
+        if self._over:
+            return
+        self._over = self._lost = True
+        callbacks, self._callbacks = self._callbacks, ()
+        for callback in callbacks:
+            callback()
+
+
 Authenticate = Callable[[Mapping[str, str], str], Awaitable[Caller]]
-"""Headers and client address -> who calls. Raises `Fault`."""
+"""Headers and client address -> caller. Raises `Fault`."""
 
-Known = Callable[[Mapping[str, str]], Caller | None]
-"""Headers -> who calls, if that was found out not long ago; None: ask."""
+CachedCaller = Callable[[Mapping[str, str]], Caller | None]
+"""Headers -> caller, if the credential was verified recently; None otherwise."""
 
-Unauthenticated = Callable[[Fault, str], Header]
-"""A fault and the path it was met at -> the challenge."""
+Challenge = Callable[[Fault, str], Header]
+"""Fault and request path -> `WWW-Authenticate` header."""
 
 
 class FastPathRequest(ResponseWriter, Protocol):
-    """A request read whole, and where its answer goes."""
+    """A complete request on the fast path, which is also its response writer."""
 
-    verb: str
+    method: str
     path: str
     headers: dict[str, str]
-    duplicate: str | None
+    duplicate_header: str | None
     body: bytes | bytearray
+    peer: tuple[str, int] | None
 
-    @property
-    def peer(self) -> tuple[str, int] | None: ...
-
-    def belongs(self, caller: Caller, tenures: StreamExpiry) -> None:
-        """What is streamed to it ends with this caller's credential."""
+    def expire_with(self, caller: Caller, stream_expiry: StreamExpiry) -> None:
+        """End a streamed response when this caller's credential expires."""
         ...
 
 
 class McpEndpoint:
-    """The ASGI app of every MCP endpoint: no credential, no service."""
+    """The ASGI app of every MCP endpoint. Every request needs a credential."""
 
     def __init__(
         self,
         authenticate: Authenticate,
         serve: Callable[[McpHttpRequest, ResponseWriter], Awaitable[None]],
         max_body: int,
-        challenge: Unauthenticated,
-        tenures: StreamExpiry,
-        admit: Authenticate | None = None,
-        known: Known | None = None,
+        challenge: Challenge,
+        stream_expiry: StreamExpiry,
+        authenticate_active: Authenticate | None = None,
+        cached_caller: CachedCaller | None = None,
     ) -> None:
-        """`admit` authenticates what no policy will see: requests other than POST; `authenticate` unless given.
+        """`authenticate_active` is used for requests without a policy check (all but POST); default: `authenticate`.
 
-        `known` saves asking, where it knows.
+        `cached_caller` avoids an await for recently verified credentials.
         """
         self._authenticate = authenticate
-        self._known = known or _nobody
-        self._admit = admit or authenticate
+        self._cached_caller = cached_caller or _no_cached_caller
+        self._authenticate_active = authenticate_active or authenticate
         self._serve = serve
         self._max_body = max_body
         self._challenge = challenge
-        self._tenures = tenures
+        self._stream_expiry = stream_expiry
 
-    def serve_direct(self, exchange: "FastPathRequest") -> Awaitable[None]:
-        """The same for a request that did not come by ASGI. Not a coroutine of its own where nothing is waited for."""
-        caller = self._known(exchange.headers)
-        if caller is None or exchange.verb != "POST" or caller.resource not in ("/mcp", exchange.path):
-            return self._ask_direct(exchange)
-        return self._let_in(exchange, caller)
+    def serve_fast_path(self, exchange: "FastPathRequest") -> Awaitable[None]:
+        """Serve a request of the fast path. A plain function: a cached credential needs no extra coroutine."""
+        caller = self._cached_caller(exchange.headers)
+        if caller is None or exchange.method != "POST" or caller.resource not in ("/mcp", exchange.path):
+            return self._authenticate_and_serve(exchange)
+        return self._serve_caller(exchange, caller)
 
-    async def _ask_direct(self, exchange: "FastPathRequest") -> None:
-        ask = self._authenticate if exchange.verb == "POST" else self._admit
+    async def _authenticate_and_serve(self, exchange: "FastPathRequest") -> None:
+        ask = self._authenticate if exchange.method == "POST" else self._authenticate_active
         try:
             caller = await ask(exchange.headers, exchange.peer[0] if exchange.peer else "")
             check_audience(caller, exchange.path)
         except Fault as fault:
-            await exchange.answer(*self._refusal(fault, exchange.path))
+            await exchange.send(*self._error_response(fault, exchange.path))
             return
-        await self._let_in(exchange, caller)
+        await self._serve_caller(exchange, caller)
 
-    def _let_in(self, exchange: "FastPathRequest", caller: Caller) -> Awaitable[None]:
-        exchange.belongs(caller, self._tenures)
+    def _serve_caller(self, exchange: "FastPathRequest", caller: Caller) -> Awaitable[None]:
+        exchange.expire_with(caller, self._stream_expiry)
         body = bytes(exchange.body)
         return self._serve(
             McpHttpRequest(
-                exchange.verb, exchange.path, exchange.headers, exchange.duplicate, body, caller, exchange.peer
+                exchange.method, exchange.path, exchange.headers, exchange.duplicate_header, body, caller, exchange.peer
             ),
             exchange,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw = scope["headers"]
-        headers = fold(raw)
+        headers = fold_headers(raw)
         try:
             client = scope["client"]
             address = client[0] if client else ""
-            posted = scope["method"] == "POST"
-            caller = await (self._authenticate if posted else self._admit)(headers, address)
+            is_post = scope["method"] == "POST"
+            caller = await (self._authenticate if is_post else self._authenticate_active)(headers, address)
             check_audience(caller, scope["path"])
-            body = await read_body(scope, receive, self._max_body) if posted else b""
+            body = await read_body(scope, receive, self._max_body) if is_post else b""
         except Fault as fault:
-            if fault.kind is not Kind.CANCELLED:  # then nobody is there to read an answer
-                await AsgiResponseWriter(scope, send).answer(*self._refusal(fault, scope["path"]))
+            if fault.kind is not Kind.CANCELLED:  # the client has disconnected
+                await AsgiResponseWriter(scope, send).send(*self._error_response(fault, scope["path"]))
             return
-        duplicate = repeated_routing_header(raw, headers)
-        inbound = McpHttpRequest(scope["method"], scope["path"], headers, duplicate, body, caller, client)
-        outlet = AsgiResponseWriter(scope, send)
-        outlet.belongs(caller, self._tenures)
-        await self._serve(inbound, outlet)
+        duplicate = duplicate_routing_header(raw, headers)
+        request = McpHttpRequest(scope["method"], scope["path"], headers, duplicate, body, caller, client)
+        writer = AsgiResponseWriter(scope, send)
+        writer.expire_with(caller, self._stream_expiry)
+        await self._serve(request, writer)
 
-    def _refusal(self, fault: Fault, path: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    def _error_response(self, fault: Fault, path: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         status = int(fault.details.pop("http_status", 0)) or TABLE[fault.kind].http
-        headers, body = refusal(fault)
+        headers, body = render_fault(fault)
         if fault.kind is Kind.UNAUTHENTICATED:
             headers.append(self._challenge(fault, path))
         return status, headers, body
 
 
 class AsgiResponseWriter:
-    """`gateway.contract.Outlet` over ASGI."""
+    """Implements `gateway.contract.ResponseWriter` over ASGI."""
 
-    __slots__ = ("_ending", "_gone", "_over", "_send", "_task", "_tenure")
+    __slots__ = ("_ending", "_expiry", "_gone", "_over", "_send", "_task")
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send = send
         self._task = asyncio.current_task()
         extensions: Mapping[str, Any] = scope.get("extensions") or {}
         self._gone: DisconnectSignal | None = extensions.get(EXTENSION)
-        self._tenure: tuple[Caller, StreamExpiry] | None = None
+        self._expiry: tuple[Caller, StreamExpiry] | None = None
         self._over = False
         self._ending: asyncio.Task[None] | None = None
 
-    def belongs(self, caller: Caller, tenures: StreamExpiry) -> None:
-        self._tenure = (caller, tenures)
+    def expire_with(self, caller: Caller, stream_expiry: StreamExpiry) -> None:
+        self._expiry = (caller, stream_expiry)
 
-    async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+    async def send(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
         length = (b"content-length", b"%d" % len(body))
         await self._send({"type": "http.response.start", "status": status, "headers": [length, *headers]})
         await self._send({"type": "http.response.body", "body": body})
 
     async def open(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
         await self._send({"type": "http.response.start", "status": 200, "headers": list(headers)})
-        if self._tenure is not None:
-            caller, tenures = self._tenure
-            tenures.opened(caller, self)
-            self.on_gone(lambda: tenures.closed(self))
+        if self._expiry is not None:
+            caller, stream_expiry = self._expiry
+            stream_expiry.add(caller, self)
+            self.on_disconnect(lambda: stream_expiry.remove(self))
 
     async def write(self, chunk: bytes) -> None:
         if not self._over:
@@ -158,25 +194,25 @@ class AsgiResponseWriter:
     async def close(self) -> None:
         if not self._over:
             self._over = True
-            if self._tenure is not None:
-                self._tenure[1].closed(self)
+            if self._expiry is not None:
+                self._expiry[1].remove(self)
             await self._send(_END)
 
-    def cut(self, *, stop: bool) -> None:
+    def end(self, *, stop: bool) -> None:
         if self._over:
             return
         self._over = True
-        # Begun before anybody is told, so that it is sent before the app returns.
+        # Started before the callbacks run, so that it is sent before the app returns.
         self._ending = asyncio.ensure_future(self._finish())
         if self._gone is not None:
-            self._gone.lost()
+            self._gone.disconnect()
         if stop and self._task is not None and not self._task.cancelling():
             self._ending.add_done_callback(lambda _: self.cancel())
 
     async def _finish(self) -> None:
         await self._send(_END)
 
-    def on_gone(self, callback: Callable[[], None]) -> None:
+    def on_disconnect(self, callback: Callable[[], None]) -> None:
         if self._gone is not None:
             self._gone(callback)
 
@@ -185,7 +221,7 @@ class AsgiResponseWriter:
             self._task.cancel()
 
 
-def _nobody(headers: Mapping[str, str]) -> Caller | None:
+def _no_cached_caller(headers: Mapping[str, str]) -> Caller | None:
     return None
 
 

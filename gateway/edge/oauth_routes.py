@@ -1,6 +1,6 @@
-"""RFC 9728: which authorization server a client has to ask, for each endpoint.
+"""Routes of the authorization server and of its discovery documents, rate limited by client address.
 
-The plain routes of the authorization server, limited by address; what they answer is decided elsewhere.
+The responses come from `gateway.auth.server`; this module converts requests and errors.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -13,11 +13,10 @@ from fastapi.responses import JSONResponse
 
 from gateway.contract import Json
 from gateway.edge.authentication import METADATA
-from gateway.edge.client_address import neighbour
-from gateway.edge.error_response import not_served
-from gateway.edge.headers import fold
+from gateway.edge.client_address import address_group
+from gateway.edge.error_response import not_found
 from gateway.edge.ip_rate_limit import Gate, IpRateLimiter
-from gateway.edge.request_limits import read_body
+from gateway.edge.request_parsing import fold_headers, read_body
 from gateway.errors import TABLE, Fault, Kind
 
 CACHED: Final = {"cache-control": "public, max-age=3600"}
@@ -26,7 +25,7 @@ CACHED: Final = {"cache-control": "public, max-age=3600"}
 def metadata_router(
     public_url: str, issuers: Sequence[str], scopes: Sequence[str], served: Callable[[str], bool]
 ) -> APIRouter:
-    """At the root for `/mcp`, and by path for each endpoint; `served` says which there are."""
+    """Build the protected resource metadata (RFC 9728): at the root for `/mcp`, and by path for each endpoint."""
     router = APIRouter(tags=["discovery"])
 
     def document(endpoint: str) -> dict[str, Any]:
@@ -45,24 +44,21 @@ def metadata_router(
     @router.get(METADATA + "/{endpoint:path}")
     async def by_path(endpoint: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         if not served(f"/{endpoint}"):
-            # Never a document for a path that somebody made up.
-            return not_served()
+            # No document for paths that are not endpoints.
+            return not_found()
         return JSONResponse(document(f"/{endpoint}"), headers=CACHED)
 
     return router
 
 
 Pairs = Sequence[tuple[str, str]]
-
 Bytes = tuple[int, list[tuple[str, str]], bytes]
-
 _MAX_BODY: Final = 64 * 1024
-
 _MAX_FIELDS: Final = 64
 
 
 class OAuthServer(Protocol):
-    """What answers. Every method gives status, headers and body."""
+    """The authorization server. Every method returns status, headers and body."""
 
     async def token(self, headers: Mapping[str, str], form: Pairs, address: str) -> Any: ...
 
@@ -70,14 +66,16 @@ class OAuthServer(Protocol):
 
     async def register(self, body: bytes) -> Any: ...
 
-    async def show(self, query: Pairs, cookies: Mapping[str, str], address: str) -> Any: ...
+    async def authorize_page(self, query: Pairs, cookies: Mapping[str, str], address: str) -> Any: ...
 
-    async def decide(self, query: Pairs, form: Mapping[str, str], cookies: Mapping[str, str], address: str) -> Any: ...
+    async def submit_form(
+        self, query: Pairs, form: Mapping[str, str], cookies: Mapping[str, str], address: str
+    ) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
 class OAuthRates:
-    """How often one address may come."""
+    """Rate limits per client address."""
 
     authorize: str
     token: str
@@ -90,34 +88,38 @@ def oauth_router(
     documents: tuple[Json, Json],
     jwks: Callable[[], Json],
     address: Callable[[Request], str],
-    turnstile: IpRateLimiter,
+    rate_limiter: IpRateLimiter,
     rates: OAuthRates,
     aliases: Sequence[str],
 ) -> APIRouter:
-    """The routes under `/oauth`, the addresses that older clients guess, and discovery.
+    """Build the routes under `/oauth`, the root aliases that older clients use, and discovery.
 
-    `documents` are RFC 8414's and OpenID's; `aliases` are paths under which these are found as well.
+    `documents` are the RFC 8414 and the OpenID document; they are also served below each of `aliases`.
     """
     router = APIRouter(tags=["authorization"])
 
-    def visitor(request: Request) -> str:
-        return neighbour(address(request))
+    def client_group(request: Request) -> str:
+        return address_group(address(request))
 
     async def show(request: Request) -> Response:
-        return _response(encoded(await server.show(_query(request), request.cookies, visitor(request))))
+        return _response(encoded(await server.authorize_page(_query(request), request.cookies, client_group(request))))
 
     async def decide(request: Request) -> Response:
         form = dict(_pairs((await _body(request)).decode("utf-8", "replace")))
         query = _query(request)
-        return _response(encoded(await server.decide(query, form, request.cookies, visitor(request))))
+        return _response(encoded(await server.submit_form(query, form, request.cookies, client_group(request))))
 
     async def token(request: Request) -> Response:
         form = _pairs((await _body(request)).decode("utf-8", "replace"))
-        return _response(encoded(await server.token(fold(request.scope["headers"]), form, visitor(request))))
+        return _response(
+            encoded(await server.token(fold_headers(request.scope["headers"]), form, client_group(request)))
+        )
 
     async def revoke(request: Request) -> Response:
         form = _pairs((await _body(request)).decode("utf-8", "replace"))
-        return _response(encoded(await server.revoke(fold(request.scope["headers"]), form, visitor(request))))
+        return _response(
+            encoded(await server.revoke(fold_headers(request.scope["headers"]), form, client_group(request)))
+        )
 
     async def register(request: Request) -> Response:
         return _response(encoded(await server.register(await _body(request))))
@@ -130,7 +132,7 @@ def oauth_router(
         ("POST", "/revoke", revoke, rates.token),
     )
     for method, path, endpoint, rate in routes:
-        limited = _answered(turnstile.gate(f"{method} {path}", rate), endpoint)
+        limited = _with_oauth_errors(rate_limiter.gate(f"{method} {path}", rate), endpoint)
         router.add_api_route(f"/oauth{path}", limited, methods=[method])
         if path != "/revoke":
             router.add_api_route(path, limited, methods=[method])
@@ -152,10 +154,10 @@ def _static(document: Json) -> Callable[[], Awaitable[JSONResponse]]:
     return read
 
 
-def _answered(
+def _with_oauth_errors(
     gate: Gate, endpoint: Callable[[Request], Awaitable[Response]]
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Whatever goes wrong is said in OAuth's own words."""
+    """Render faults as OAuth error responses."""
 
     async def answer(request: Request) -> Response:
         try:
@@ -164,8 +166,8 @@ def _answered(
         except Fault as fault:
             more = {} if fault.retry_after is None else {"retry-after": str(max(1, round(fault.retry_after)))}
             status = int(fault.details.get("http_status", 0)) or TABLE[fault.kind].http
-            word = "invalid_request" if status < 500 and fault.kind is not Kind.RATE_LIMITED else _BUSY
-            return _problem(status, word, fault.message, more)
+            error = "invalid_request" if status < 500 and fault.kind is not Kind.RATE_LIMITED else _BUSY
+            return _oauth_error(status, error, fault.message, more)
 
     return answer
 
@@ -173,9 +175,9 @@ def _answered(
 _BUSY: Final = "temporarily_unavailable"
 
 
-def _problem(status: int, error: str, description: str, headers: Mapping[str, str]) -> Response:
-    said = {"error": error, "error_description": description}
-    return JSONResponse(said, status, headers={"cache-control": "no-store", **headers})
+def _oauth_error(status: int, error: str, description: str, headers: Mapping[str, str]) -> Response:
+    body = {"error": error, "error_description": description}
+    return JSONResponse(body, status, headers={"cache-control": "no-store", **headers})
 
 
 def _query(request: Request) -> list[tuple[str, str]]:
@@ -190,7 +192,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
     try:
         return parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS, errors="strict")
     except (ValueError, UnicodeDecodeError) as exc:
-        raise Fault(Kind.INVALID_INPUT, "The parameters cannot be read.") from exc
+        raise Fault(Kind.INVALID_INPUT, "The parameters are malformed.") from exc
 
 
 def _response(answer: Bytes) -> Response:

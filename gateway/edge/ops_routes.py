@@ -1,7 +1,4 @@
-"""`/metrics`, as Prometheus reads it.
-
-Liveness and readiness.
-"""
+"""The routes `/metrics` (Prometheus text), `/healthz` and `/readyz`."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -13,19 +10,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.edge.api.authorization import AdminAuthorization, Authenticate
 
 _TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
-_OPS: Final = "gatehouse.ops"
+_OPERATOR_PORT: Final = "gatehouse.ops"
 
 
 def metrics_router(text: Callable[[], Awaitable[str]], authenticate: Authenticate, *, free: bool) -> APIRouter:
-    """Open to everybody where `free`, or on the operators' own port; elsewhere it needs `mcp:admin`."""
+    """Build `/metrics`. It needs `mcp:admin`, unless `free` or on the operators' port."""
     router = APIRouter(tags=["metrics"])
-    door = AdminAuthorization(authenticate)
+    authorization = AdminAuthorization(authenticate)
 
     @router.get("/metrics")
     async def metrics(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
-        asked = not free and not request.scope.get(_OPS)
-        if asked and (refused := await door.let_in(request)) is not None:
+        needs_admin = not free and not request.scope.get(_OPERATOR_PORT)
+        if needs_admin and (refused := await authorization.check(request)) is not None:
             return refused
         return Response(await text(), media_type=_TYPE, headers={"cache-control": "no-store"})
 
@@ -33,21 +29,20 @@ def metrics_router(text: Callable[[], Awaitable[str]], authenticate: Authenticat
 
 
 def for_operators(app: ASGIApp) -> ASGIApp:
-    """The same app on the operators' own port."""
+    """Wrap the app for the operators' port."""
 
     async def marked(scope: Scope, receive: Receive, send: Send) -> None:
-        await app({**scope, _OPS: True}, receive, send)
+        await app({**scope, _OPERATOR_PORT: True}, receive, send)
 
     return marked
 
 
-PATHS: Final = ("/healthz", "/readyz")
-
+HEALTH_PATHS: Final = ("/healthz", "/readyz")
 _NO_STORE: Final = {"cache-control": "no-store"}
 
 
 def health_router(ready: Callable[[], str | None], *, show_reason: bool = False) -> APIRouter:
-    """`ready` says None, or the reason why not, which is shown only where operators look."""
+    """Build the probes. `ready` returns None or the reason for not being ready, included only if `show_reason`."""
     router = APIRouter(tags=["health"], include_in_schema=False)
 
     @router.api_route("/healthz", methods=["GET", "HEAD"])

@@ -1,6 +1,7 @@
-"""What ASGI cannot see: uvicorn's httptools protocol, made to bound its clients' time, heads, bodies and number.
+"""uvicorn's httptools protocol with timeouts and limits that ASGI cannot enforce, and the entry of the fast path.
 
-No timer per connection: it notes when its phase changed, and the census asks each connection twice a second.
+There is no timer per connection: each records when its phase changed, and `ConnectionRegistry` checks all of them twice
+a second. `gateway.runner` passes `protocol_class(...)` to uvicorn.
 """
 
 import asyncio
@@ -16,45 +17,48 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from gateway.edge.connections import ConnectionRegistry
-from gateway.edge.disconnect import EXTENSION, DisconnectSignal
-from gateway.edge.error_response import last_words
+from gateway.edge.error_response import closing_response
 from gateway.edge.fast_path import FastPath, FastPathExchange
-from gateway.edge.headers import fold, repeated_routing_header
-from gateway.edge.request_limits import (
+from gateway.edge.mcp_endpoint import EXTENSION, DisconnectSignal
+from gateway.edge.request_parsing import (
     EdgeLimits,
     RequestRejected,
     body_too_large,
     check_host,
     check_length,
     check_size,
+    duplicate_routing_header,
+    fold_headers,
     head_too_large,
-    late,
-    plain_head,
-    unreadable,
+    head_without_upgrade,
+    invalid_request,
+    request_timeout,
 )
 from gateway.errors import Fault, Kind
 
 
 def protocol_class(
-    limits: EdgeLimits, census: ConnectionRegistry, lane: FastPath | None = None
+    limits: EdgeLimits, registry: ConnectionRegistry, fast_path: FastPath | None = None
 ) -> type[HttpToolsProtocol]:
-    """For uvicorn's `http=`. In each request's scope, `extensions["gatehouse.gone"]` is a `Gone`."""
-    return type("EdgeProtocol", (HttpProtocol,), {"limits": limits, "census": census, "lane": lane})
+    """Return the class for uvicorn's `http=`. It puts a `DisconnectSignal` into `scope["extensions"]`."""
+    return type("EdgeProtocol", (HttpProtocol,), {"limits": limits, "registry": registry, "fast_path": fast_path})
 
 
 _Phase = Literal["fresh", "head", "body", "answer", "idle", "over", "upgraded"]
-"""What the connection waits for: its first byte, the rest of a head or of a body, the app, the next request, its end.
+"""What the connection waits for: its first byte, the rest of a head or body, the app, the next request, or its close.
 
-Once it is `over`, what still arrives is thrown away; once `upgraded`, another protocol has it.
+After `over`, received data is discarded; after `upgraded`, another protocol owns the connection.
 """
 
 
 class HttpProtocol(HttpToolsProtocol):
+    """One client connection. Requests that `FastPath` accepts bypass ASGI; all others go to the ASGI app."""
+
     limits: ClassVar[EdgeLimits]
-    census: ClassVar[ConnectionRegistry]
-    lane: ClassVar[FastPath | None]
+    registry: ClassVar[ConnectionRegistry]
+    fast_path: ClassVar[FastPath | None]
     closing: ClassVar[bool] = False
-    """The server is about to stop: answers say that they are their connection's last."""
+    """The server is shutting down: responses carry `Connection: close`."""
     parser: httptools.HttpRequestParser
 
     def __init__(
@@ -67,55 +71,55 @@ class HttpProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._phase: _Phase = "fresh"
         self._since = monotonic()
-        self._stuck: float | None = None
-        """Since when the client has not read what was written."""
+        self._write_paused_at: float | None = None
+        """Time at which writing was paused because the client does not read."""
         self._unanswered: deque[tuple[RequestResponseCycle | FastPathExchange, DisconnectSignal]] = deque()
         self._exchange: FastPathExchange | None = None
-        """The request that takes the direct lane now."""
-        self._read = 0
+        """The current request on the fast path."""
+        self._last_read_size = 0
         """Size of the last read."""
-        self._held = 0
-        """Bytes read since the parser last gave something away: at most so much does it keep."""
+        self._buffered_bytes = 0
+        """Bytes fed since the parser's last callback: an upper bound of what it buffers."""
         self._body_bytes = 0
 
-    # ---- the connection
+    # ---- connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         sock: socket.socket | None = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            # asyncio leaves it out for a socket that was bound beforehand, and then each answer waits 40 ms for an ACK.
+            # asyncio does not set it for sockets bound beforehand; without it each response waits 40 ms for an ACK.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self.census.admit(self, self.client[0] if self.client else "", self.limits):
+        if self.registry.admit(self, self.client[0] if self.client else "", self.limits):
             return
         self._phase = "over"
-        self.census.refusals[503] += 1
-        transport.write(last_words(503, Fault(Kind.UNAVAILABLE, "Too many connections.", retry_after=1)))
+        self.registry.refusals[503] += 1
+        transport.write(closing_response(503, Fault(Kind.UNAVAILABLE, "Too many connections.", retry_after=1)))
         transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._phase = "over"
-        self.census.leave(self)
-        self._lose_client()
+        self.registry.remove(self)
+        self._signal_disconnect()
         super().connection_lost(exc)
-        # They know each other, and would stay until the collector comes.
+        # Break the reference cycle, which would otherwise wait for the garbage collector.
         self._exchange = None
         self.cycle = cast("RequestResponseCycle", None)
 
     def pause_writing(self) -> None:
-        self._stuck = monotonic()
+        self._write_paused_at = monotonic()
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        self._stuck = None
+        self._write_paused_at = None
         super().resume_writing()
 
     def handle_websocket_upgrade(self) -> None:
-        # It stays in the census: connection_lost will go to the new protocol, so `check` sees when it is closed.
+        # It stays registered: `connection_lost` goes to the new protocol, so `check` notices the close.
         self._phase = "upgraded"
         super().handle_websocket_upgrade()
 
-    # ---- bytes and what the parser makes of them
+    # ---- parser callbacks
 
     def data_received(self, data: bytes) -> None:
         if self._phase == "over":
@@ -125,25 +129,25 @@ class HttpProtocol(HttpToolsProtocol):
             self._decline_upgrade(data[declined:])
 
     def _feed(self, data: bytes) -> int | None:
-        """Where in the data a head ended whose upgrade nobody offers; None as a rule."""
-        self._read = len(data)
-        self._held += self._read
+        """Feed the parser. Returns the end of a head whose upgrade is not supported, else None."""
+        self._last_read_size = len(data)
+        self._buffered_bytes += self._last_read_size
         try:
             self.parser.feed_data(data)
             if self._phase == "head" or self._phase == "body":
-                self._bound_unfinished()
+                self._check_buffered()
         except httptools.HttpParserUpgrade as upgrade:
             if not self._should_upgrade():
                 return int(upgrade.args[0])
             self.handle_websocket_upgrade()
-        except RequestRejected as refused:
-            self._refuse(refused)
+        except RequestRejected as rejected:
+            self._reject(rejected)
         except httptools.HttpParserError as exc:
-            self._refuse(exc.__context__ if isinstance(exc.__context__, RequestRejected) else unreadable(exc))
+            self._reject(exc.__context__ if isinstance(exc.__context__, RequestRejected) else invalid_request(exc))
         return None
 
     def on_message_begin(self) -> None:
-        self._phase, self._since, self._held = "head", monotonic(), 0
+        self._phase, self._since, self._buffered_bytes = "head", monotonic(), 0
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -151,104 +155,104 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
-            self._lower_names()
+            self._lowercase_headers()
             if not self._should_upgrade():
                 return
         limits, headers = self.limits, self.headers
-        # A head that came in one small read needs no adding up.
-        if self._held or self._read > limits.max_header_bytes or len(headers) > limits.max_headers:
+        # A head that arrived in one small read cannot exceed the limits.
+        if self._buffered_bytes or self._last_read_size > limits.max_header_bytes or len(headers) > limits.max_headers:
             check_size(self.url, headers, limits)
-        named = fold(headers)
+        named = fold_headers(headers)
         if len(named) != len(headers) or "host" not in named:
-            self._lower_names()
+            self._lowercase_headers()
             check_host(self.headers, self.parser.get_http_version())
         if "content-length" in named:
             check_length(named["content-length"], limits)
-        if self._may_take_lane(named):
-            self._take_lane(named)
+        if self._is_fast_path(named):
+            self._begin_fast_path(named)
             return
         gone, before = DisconnectSignal(), self.cycle
         self._exchange = None
-        self._lower_names()
+        self._lowercase_headers()
         self._begin_scope(named)
         self.scope["extensions"] = {EXTENSION: gone}  # pyright: ignore[reportGeneralTypeIssues]  # typed for dicts
         super().on_headers_complete()
-        self._phase, self._since, self._held, self._body_bytes = "body", monotonic(), 0, 0
+        self._phase, self._since, self._buffered_bytes, self._body_bytes = "body", monotonic(), 0, 0
         if self.cycle is not before:
             if self.closing:
                 self.cycle.keep_alive = False
             self._unanswered.append((self.cycle, gone))
-            # The parser reports trailers as headers: they must not join those the app was given.
+            # The parser reports trailers as headers: keep them apart from those of the request.
             self.headers = []
 
-    def _lower_names(self) -> None:
-        """As ASGI, and uvicorn, have them; the direct lane reads the folded ones."""
+    def _lowercase_headers(self) -> None:
+        """Lower-case the header names, as ASGI requires; the fast path uses the folded dict instead."""
         self.headers = [(name.lower(), value) for name, value in self.headers]
 
-    def _may_take_lane(self, named: dict[str, str]) -> bool:
-        if self.lane is None or self._unanswered or self.parser.get_http_version() != "1.1":
+    def _is_fast_path(self, headers: dict[str, str]) -> bool:
+        if self.fast_path is None or self._unanswered or self.parser.get_http_version() != "1.1":
             return False
-        return self.lane.takes(self.parser.get_method(), self.url, named)
+        return self.fast_path.accepts(self.parser.get_method(), self.url, headers)
 
-    def _take_lane(self, named: dict[str, str]) -> None:
-        duplicate = repeated_routing_header(self.headers, named)
+    def _begin_fast_path(self, headers: dict[str, str]) -> None:
+        duplicate = duplicate_routing_header(self.headers, headers)
         keep_alive = self.parser.should_keep_alive() and not self.closing
         verb = self.parser.get_method().decode()
-        exchange = FastPathExchange(self, verb, self.url.decode(), named, duplicate, keep_alive)
+        exchange = FastPathExchange(self, verb, self.url.decode(), headers, duplicate, keep_alive)
         self._exchange = exchange
-        self.cycle = exchange  # pyright: ignore[reportAttributeAccessIssue]  # all of it that is ever asked for
+        self.cycle = exchange  # pyright: ignore[reportAttributeAccessIssue]  # has every attribute uvicorn reads
         self._unanswered.append((exchange, exchange))
-        self._phase, self._since, self._held, self._body_bytes = "body", monotonic(), 0, 0
-        self.headers = []  # as below, for trailers
+        self._phase, self._since, self._buffered_bytes, self._body_bytes = "body", monotonic(), 0, 0
+        self.headers = []  # trailers, as above
 
     @property
-    def stamps(self) -> Sequence[tuple[bytes, bytes]]:
+    def default_headers(self) -> Sequence[tuple[bytes, bytes]]:
         return self.server_state.default_headers
 
     def _begin_scope(self, named: dict[str, str]) -> None:
-        """What uvicorn does when a message begins, put off until it is known to be needed."""
+        """Run uvicorn's `on_message_begin`, deferred until the request is known not to take the fast path."""
         url, headers = self.url, self.headers
         super().on_message_begin()
         self.url, self.headers, self.scope["headers"] = url, headers, headers
         self.expect_100_continue = named.get("expect", "").lower() == "100-continue"
 
     def on_body(self, body: bytes) -> None:
-        self._held = 0
+        self._buffered_bytes = 0
         self._body_bytes += len(body)
         if self._body_bytes > self.limits.max_body_bytes:
             raise RequestRejected(413, body_too_large(self.limits.max_body_bytes))
         if self._exchange is not None:
-            self._exchange.take(body)
+            self._exchange.append_body(body)
         else:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         if self._phase == "head":
-            return  # an upgrade that is about to be declined
+            return  # an unsupported upgrade, handled by _decline_upgrade
         if self._unanswered:
             self._phase = "answer"
         else:
             self._phase, self._since = "idle", monotonic()
         if self._exchange is not None:
-            self._run_lane(self._exchange)
+            self._run_fast_path(self._exchange)
         else:
             super().on_message_complete()
 
-    def _run_lane(self, exchange: FastPathExchange) -> None:
-        assert self.lane is not None
-        exchange.task = task = self.loop.create_task(self.lane.run(exchange))
-        self.tasks.add(task)  # and `leave` takes it out again: a callback would be another turn of the loop
+    def _run_fast_path(self, exchange: FastPathExchange) -> None:
+        assert self.fast_path is not None
+        exchange.task = task = self.loop.create_task(self.fast_path.run(exchange))
+        self.tasks.add(task)  # removed by `finish_exchange`: a done callback would cost a loop iteration
 
-    def leave(self, exchange: FastPathExchange) -> None:
-        """Nothing more will be done for it."""
+    def finish_exchange(self, exchange: FastPathExchange) -> None:
+        """Release the task of a finished exchange."""
         if exchange.task is not None:
             self.tasks.discard(exchange.task)
 
     def on_response_complete(self) -> None:
-        # Not uvicorn's own, which sets and cancels a keep-alive timer for each request.
+        # Replaces uvicorn's, which starts and cancels a keep-alive timer for each request.
         self.server_state.total_requests += 1
         if self._unanswered:
-            self._unanswered.popleft()[1].answered()
+            self._unanswered.popleft()[1].complete()
         if self.transport.is_closing():
             return
         if self.flow.read_paused:
@@ -261,26 +265,28 @@ class HttpProtocol(HttpToolsProtocol):
     def _decline_upgrade(self, rest: bytes) -> None:
         method = self.parser.get_method()
         if method == b"CONNECT":
-            self._refuse(RequestRejected(400, Fault(Kind.UNSUPPORTED, "This is no proxy.")))
+            self._reject(
+                RequestRejected(400, Fault(Kind.UNSUPPORTED, "CONNECT is not supported: this server is not a proxy."))
+            )
             return
-        head = plain_head(method, self.url, self.parser.get_http_version(), self.headers)
+        head = head_without_upgrade(method, self.url, self.parser.get_http_version(), self.headers)
         self.parser = httptools.HttpRequestParser(self)
         self.data_received(head + rest)
 
-    def _bound_unfinished(self) -> None:
-        """Bound what the parser keeps of a head, or of trailers, that will not end."""
-        if self._held > self.limits.max_header_bytes or len(self.headers) > self.limits.max_headers:
+    def _check_buffered(self) -> None:
+        """Reject a head, or trailers, that exceed the limits before they are complete."""
+        if self._buffered_bytes > self.limits.max_header_bytes or len(self.headers) > self.limits.max_headers:
             raise head_too_large(self.limits)
 
-    # ---- time
+    # ---- timeouts
 
     def check(self, now: float, elapsed: float) -> None:
-        """Called by the census, `elapsed` seconds after the last time."""
+        """Apply the timeouts; called by the registry, `elapsed` seconds after the previous check."""
         limits, waited = self.limits, now - self._since
         if self._phase == "upgraded":
             if self.transport.is_closing():
-                self.census.leave(self)
-        elif self._unread(now):
+                self.registry.remove(self)
+        elif self._is_write_stalled(now):
             self.transport.abort()
         elif self._phase == "body":
             self._check_body(waited, elapsed)
@@ -293,61 +299,61 @@ class HttpProtocol(HttpToolsProtocol):
         elif self._phase == "over" and waited > limits.linger:
             self.transport.abort()
 
-    def _unread(self, now: float) -> bool:
-        """Whether the client has for too long not read what was written; a closed transport still waits for it."""
-        if self._stuck is None and self.transport.is_closing():
-            self._stuck = now
-        return self._stuck is not None and now - self._stuck > self.limits.write_timeout
+    def _is_write_stalled(self, now: float) -> bool:
+        """Whether the client has not read for longer than `write_timeout`, also while the transport is closing."""
+        if self._write_paused_at is None and self.transport.is_closing():
+            self._write_paused_at = now
+        return self._write_paused_at is not None and now - self._write_paused_at > self.limits.write_timeout
 
     def _check_head(self, waited: float, elapsed: float) -> None:
         if self._unanswered:
-            # An earlier answer on this connection is ours to finish first.
+            # The time of an earlier, unfinished response does not count.
             self._since += elapsed
         elif waited > self.limits.header_timeout:
-            self._refuse(late("head"))
+            self._reject(request_timeout("head"))
 
     def _check_body(self, waited: float, elapsed: float) -> None:
         limits = self.limits
         if self.flow.read_paused or self.cycle.waiting_for_100_continue:
-            # The client waits for us.
+            # The client is waiting for the gateway.
             self._since += elapsed
         elif waited > limits.body_timeout or (
             waited > limits.body_grace and self._body_bytes < limits.min_body_rate * waited
         ):
-            self._refuse(late("body"))
+            self._reject(request_timeout("body"))
 
-    # ---- the end
+    # ---- closing
 
-    def leaving(self) -> None:
-        """What is under way is the connection's last."""
+    def disable_keep_alive(self) -> None:
+        """Close the connection after its current responses."""
         for cycle, _ in self._unanswered:
             cycle.keep_alive = False
 
-    def _refuse(self, refused: RequestRejected) -> None:
-        """Answer in place of the app and hang up; where an answer is already under way, only hang up."""
-        silent = self._must_be_silent()
+    def _reject(self, rejected: RequestRejected) -> None:
+        """Send the error response and close; if another response is in progress, only close."""
+        cannot_respond = self._cannot_respond()
         self._phase, self._since = "over", monotonic()
-        self.census.refusals[refused.status] += 1
-        self._lose_client()
-        if not silent:
-            self.transport.write(last_words(refused.status, refused.fault))
+        self.registry.refusals[rejected.status] += 1
+        self._signal_disconnect()
+        if not cannot_respond:
+            self.transport.write(closing_response(rejected.status, rejected.fault))
         if self.transport.can_write_eof():
-            # Closed with bytes unread, TCP would reset the connection before the client has read the answer.
+            # Closing with unread data would reset the connection before the client has read the response.
             self.transport.write_eof()
             self.flow.resume_reading()
         else:
             self.transport.close()
 
-    def _must_be_silent(self) -> bool:
-        """Whether a refusal now would be taken for the answer to another request, or for part of one."""
+    def _cannot_respond(self) -> bool:
+        """Whether an error response now would be read as (part of) the response to another request."""
         if self._phase != "body":
             return bool(self._unanswered)
         return len(self._unanswered) != 1 or self.cycle.response_started
 
-    def _lose_client(self) -> None:
-        """Let every request that is not answered know: uvicorn would tell only the newest."""
+    def _signal_disconnect(self) -> None:
+        """Signal the disconnect to every unanswered request; uvicorn signals only the newest."""
         while self._unanswered:
             cycle, gone = self._unanswered.popleft()
             cycle.disconnected = True
             cycle.message_event.set()
-            gone.lost()
+            gone.disconnect()

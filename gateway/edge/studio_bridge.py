@@ -1,4 +1,4 @@
-"""The relay that a Studio speaks to: it can only make requests, so it polls for lines and posts its answers."""
+"""HTTP routes of the Studio bridge: Studio can only send requests, so it polls for lines and posts its responses."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,25 +10,24 @@ from fastapi import APIRouter, Request, Response
 
 from gateway.contract import Caller, Json
 from gateway.edge.authentication import check_audience
-from gateway.edge.error_response import refusal
-from gateway.edge.headers import fold
-from gateway.edge.request_limits import read_body
+from gateway.edge.error_response import render_fault
+from gateway.edge.request_parsing import fold_headers, read_body
 from gateway.edge.stream_expiry import StreamExpiry
 from gateway.errors import TABLE, Fault, Kind
 
 Authenticate = Callable[[Mapping[str, str], str], Awaitable[Caller]]
-"""Headers and client address -> who calls. Raises `Fault`."""
+"""Headers and client address -> caller. Raises `Fault`."""
 
 SCOPE: Final = "bridge:roblox"
 _PREFIX: Final = "/v1/bridge/session"
 _MAX_BODY: Final = 8 * 1024 * 1024
-_POLL: Final = 25.0
+_MAX_POLL_SECONDS: Final = 25.0
 
 T = TypeVar("T")
 
 
 class StudioRelay(Protocol):
-    """Where the lines come from and go to. Every method raises `Fault(NOT_FOUND)` for another's session."""
+    """Exchanges lines with a session. Every method raises `Fault(NOT_FOUND)` for a session of another owner."""
 
     async def open(self, namespace: str, caller: Caller, name: str) -> str: ...
 
@@ -38,62 +37,62 @@ class StudioRelay(Protocol):
 
     async def close(self, caller: Caller, session_id: str) -> None: ...
 
-    def cut(self, session_id: str) -> None: ...
+    def connection_lost(self, session_id: str) -> None: ...
 
-    def tell(self, caller: Caller, session_id: str, event: Json) -> None: ...
+    def publish_event(self, caller: Caller, session_id: str, event: Json) -> None: ...
 
 
-class _Opening(msgspec.Struct):
+class _OpenBody(msgspec.Struct):
     clientName: str = "studio"
 
 
-class _Writing(msgspec.Struct):
+class _WriteBody(msgspec.Struct):
     line: str
 
 
 def bridge_router(
-    relay: StudioRelay, authenticate: Authenticate, tenures: StreamExpiry, namespace: str = "roblox"
+    relay: StudioRelay, authenticate: Authenticate, stream_expiry: StreamExpiry, namespace: str = "roblox"
 ) -> APIRouter:
-    """The four routes. The credential is a key, or a token for all or for this namespace, with the scope
-    `bridge:roblox`; a session ends with it."""
+    """Build the four routes. They need a key or token for this namespace with the scope `bridge:roblox`; a session ends
+    when its credential does."""
     router = APIRouter(prefix=_PREFIX, tags=["bridge"])
-    door = _Door(authenticate, f"/mcp/{namespace}")
+    authorization = _BridgeAuthorization(authenticate, f"/mcp/{namespace}")
 
     @router.post("")
     async def open_session(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         async def answer(caller: Caller, token: str) -> Response:
             body = await _body(request)
-            name = _decoded(body, _Opening).clientName.strip()[:100] if body else ""
+            name = _decode(body, _OpenBody).clientName.strip()[:100] if body else ""
             return _json({"sessionId": await relay.open(namespace, caller, name or "studio")})
 
-        return await door(request, answer)
+        return await authorization(request, answer)
 
     @router.get("/{session_id}/read")
     async def read(request: Request, session_id: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         async def answer(caller: Caller, token: str) -> Response:
             timeout = _timeout(request.query_params.get("timeout_ms"))
             hold = BridgeHold()
-            tenures.opened(caller, hold)
+            stream_expiry.add(caller, hold)
             try:
                 waiting = relay.read(caller, session_id, token, timeout)
-                line = await _unless_gone(request, waiting, hold, lambda: relay.cut(session_id))
+                line = await _poll_until_disconnect(request, waiting, hold, lambda: relay.connection_lost(session_id))
             finally:
-                tenures.closed(hold)
+                stream_expiry.remove(hold)
             if hold.revoked:
-                with suppress(Fault):  # it has ended by itself
+                with suppress(Fault):  # the session has already ended
                     await relay.close(caller, session_id)
-                raise Fault(Kind.UNAUTHENTICATED, "The credential is no longer good.", details={"reason": "invalid"})
+                raise Fault(Kind.UNAUTHENTICATED, "The credential was revoked.", details={"reason": "invalid"})
             return Response(status_code=204) if line is None else _json({"line": line})
 
-        return await door(request, answer)
+        return await authorization(request, answer)
 
     @router.post("/{session_id}/write")
     async def write(request: Request, session_id: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         async def answer(caller: Caller, token: str) -> Response:
-            await relay.write(caller, session_id, _decoded(await _body(request), _Writing).line)
+            await relay.write(caller, session_id, _decode(await _body(request), _WriteBody).line)
             return Response(status_code=204)
 
-        return await door(request, answer)
+        return await authorization(request, answer)
 
     @router.delete("/{session_id}/close")
     async def close(request: Request, session_id: str) -> Response:  # pyright: ignore[reportUnusedFunction]
@@ -101,29 +100,29 @@ def bridge_router(
             await relay.close(caller, session_id)
             return Response(status_code=204)
 
-        return await door(request, answer)
+        return await authorization(request, answer)
 
     return router
 
 
 class BridgeHold:
-    """`gateway.edge.stream_expiry.Stream`: what waits at this door on the strength of a credential."""
+    """Implements `ExpiringStream` for a bridge connection."""
 
     def __init__(self) -> None:
         self._over = asyncio.Event()
         self.revoked = False
 
-    def cut(self, *, stop: bool) -> None:
+    def end(self, *, stop: bool) -> None:
         self.revoked = stop
         self._over.set()
 
-    async def over(self) -> None:
-        """Until the credential has expired or was revoked."""
+    async def wait_ended(self) -> None:
+        """Wait until the credential expires or is revoked."""
         await self._over.wait()
 
 
-class _Door:
-    """No credential, no service; a fault is answered once, here."""
+class _BridgeAuthorization:
+    """Authenticates a bridge request and renders its faults."""
 
     def __init__(self, authenticate: Authenticate, endpoint: str) -> None:
         self._authenticate = authenticate
@@ -131,8 +130,8 @@ class _Door:
 
     async def __call__(self, request: Request, answer: Callable[[Caller, str], Awaitable[Response]]) -> Response:
         try:
-            headers = fold(request.scope["headers"])
-            # The plugin's own header; it counts on these routes only.
+            headers = fold_headers(request.scope["headers"])
+            # The Gox plugin's own header, accepted on these routes only.
             if (token := headers.get("x-gox-auth")) is not None:
                 headers["authorization"] = f"Bearer {token}"
             given = headers.get("authorization", "")
@@ -145,13 +144,13 @@ class _Door:
             return _refused(fault)
 
 
-async def _unless_gone(
+async def _poll_until_disconnect(
     request: Request, waiting: Awaitable[str | None], hold: BridgeHold, cut: Callable[[], None]
 ) -> str | None:
-    """What the poll gives; when the Studio hangs up or loses its credential first, the poll takes no line with it."""
+    """Return the polled line. If Studio disconnects or its credential ends first, no line is consumed."""
     poll = asyncio.ensure_future(waiting)
-    gone = asyncio.ensure_future(_hung_up(request))
-    ended = asyncio.ensure_future(hold.over())
+    gone = asyncio.ensure_future(_wait_for_disconnect(request))
+    ended = asyncio.ensure_future(hold.wait_ended())
     try:
         await asyncio.wait((poll, gone, ended), return_when=asyncio.FIRST_COMPLETED)
         if poll.done():
@@ -164,7 +163,7 @@ async def _unless_gone(
         await asyncio.gather(poll, gone, ended, return_exceptions=True)
 
 
-async def _hung_up(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -173,17 +172,17 @@ async def _body(request: Request) -> bytes:
     return await read_body(request.scope, request.receive, _MAX_BODY)
 
 
-def _decoded(body: bytes, kind: type[T]) -> T:
+def _decode(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise Fault(Kind.INVALID_INPUT, "The body is not what this route takes.") from exc
+        raise Fault(Kind.INVALID_INPUT, "The request body is invalid.") from exc
 
 
 def _timeout(milliseconds: str | None) -> float:
     if milliseconds is None or not milliseconds.isascii() or not milliseconds.isdigit():
-        return _POLL
-    return min(int(milliseconds[:9]) / 1000, _POLL)
+        return _MAX_POLL_SECONDS
+    return min(int(milliseconds[:9]) / 1000, _MAX_POLL_SECONDS)
 
 
 def _json(body: object) -> Response:
@@ -191,7 +190,7 @@ def _json(body: object) -> Response:
 
 
 def _refused(fault: Fault) -> Response:
-    headers, body = refusal(fault)
+    headers, body = render_fault(fault)
     response = Response(body, int(fault.details.get("http_status", 0)) or TABLE[fault.kind].http)
     response.raw_headers = headers
     if fault.kind is Kind.UNAUTHENTICATED:

@@ -1,30 +1,30 @@
-"""The one HTTP client for addresses that somebody else may have chosen.
+"""HTTP client for URLs that may come from untrusted sources. It protects against server-side request forgery.
 
-A URL is judged, its name looked up once, every address judged, and the connection goes to such an address: a name that
-answers differently the second time is never asked a second time.
+The client validates the URL, resolves its host once, validates every address, and connects to one of these addresses.
+The host is not resolved again, so DNS rebinding has no effect.
 """
 
-from gateway.outbound.client import MAX_BYTES, client
+from gateway.outbound.client import MAX_BYTES, create_client
 from gateway.outbound.target import (
     OutboundTarget,
     Resolver,
-    Vouched,
+    TrustedHosts,
     is_public,
-    look_up,
+    parse_target,
     resolve,
+    resolve_blocking,
     system_resolver,
-    target,
 )
 
 __all__ = [
     "MAX_BYTES",
     "OutboundTarget",
     "Resolver",
-    "Vouched",
-    "client",
+    "TrustedHosts",
+    "create_client",
     "is_public",
-    "look_up",
+    "parse_target",
     "resolve",
+    "resolve_blocking",
     "system_resolver",
-    "target",
 ]

@@ -1,4 +1,4 @@
-"""Which addresses and URLs may be reached at all."""
+"""Decides which URLs and addresses outbound requests may reach."""
 
 import re
 import socket
@@ -13,26 +13,26 @@ import httpx
 from gateway.errors import Fault, Kind
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""(host, port) -> its addresses. Raises `OSError` when there is none."""
+"""Maps (host, port) to addresses. Raises `OSError` when the host has none."""
 
-Vouched = frozenset[str] | bool
-"""Hosts, or all, that the operator vouches for: these may be private, on any port, over plain http."""
+TrustedHosts = frozenset[str] | bool
+"""Hosts that the operator trusts, or True for all. They may be private, on any port, over plain HTTP."""
 
 _PORTS: Final = (80, 443)
 _AUTHORITY: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)")
 _NAME: Final = re.compile(
     r"(?=.{1,253}\Z)[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*"
 )
-# System resolvers read such a name as an IPv4 address: 0177.1, 0x7f000001, 2130706433.
+# System resolvers parse such names as IPv4 addresses: 0177.1, 0x7f000001, 2130706433.
 _NUMERIC: Final = re.compile(r"(.*\.)?([0-9]+|0x[0-9a-f]*)")
 
-# Ours, because the standard library's `is_global` differs between releases and calls several of these global. Among
-# them are the clouds' metadata services; 168.63.129.16 is public in name, but answered by the machine underneath.
+# Not `is_global` of the standard library: it differs between releases and calls several of these networks global. They
+# include cloud metadata services. 168.63.129.16 is a public address, but on Azure the host machine answers it.
 _SPECIAL_V4: Final = """
     0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 168.63.129.16/32 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24
     192.0.2.0/24 192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/3
 """
-# Inside 2000::/3 only; what embeds an IPv4 address (Teredo in 2001::/23, 6to4 in 2002::/16) can embed a private one.
+# Within 2000::/3. Networks that embed IPv4 addresses (Teredo in 2001::/23, 6to4 in 2002::/16) can embed private ones.
 _SPECIAL_V6: Final = "2001::/23 2001:db8::/32 2002::/16 3ffe::/16 3fff::/20"
 _GLOBAL: Final = (ip_network("0.0.0.0/0"), ip_network("2000::/3"))
 _SPECIAL: Final = tuple(ip_network(text) for text in (_SPECIAL_V4 + _SPECIAL_V6).split())
@@ -40,20 +40,20 @@ _SPECIAL: Final = tuple(ip_network(text) for text in (_SPECIAL_V4 + _SPECIAL_V6)
 
 @dataclass(frozen=True, slots=True)
 class OutboundTarget:
-    """Where a judged URL leads."""
+    """The parts of a validated URL."""
 
     scheme: str
     host: str
-    """Lower case; an IPv6 address is in its shortest form, without brackets."""
+    """In lower case. An IPv6 address is in its shortest form, without brackets."""
     port: int
     path: str
-    """With the query, as it is sent."""
-    vouched: bool
+    """Path and query as sent."""
+    is_trusted: bool
 
 
 def is_public(address: str) -> bool:
-    """Whether it is a globally routable unicast address that holds no other address inside."""
-    parsed = _address(address)
+    """Whether this is a globally routable unicast address that embeds no other address."""
+    parsed = _parse_address(address)
     return (
         parsed is not None
         and any(parsed in network for network in _GLOBAL)
@@ -61,8 +61,8 @@ def is_public(address: str) -> bool:
     )
 
 
-def target(url: str, *, allow_private: Vouched = frozenset()) -> OutboundTarget:
-    """What the URL names. Raises `Fault(DENIED)` for one that may not be fetched, whatever its name resolves to."""
+def parse_target(url: str, *, allow_private: TrustedHosts = frozenset()) -> OutboundTarget:
+    """Parse and validate a URL, without resolving its host. Raises `Fault(DENIED)` when it may not be fetched."""
     authority = _AUTHORITY.match(url)
     if authority is None or not authority[1].isascii():
         raise Fault(Kind.DENIED, "The URL must be absolute, with a host in plain ASCII.")
@@ -72,67 +72,71 @@ def target(url: str, *, allow_private: Vouched = frozenset()) -> OutboundTarget:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, UnicodeError) as exc:
         raise Fault(Kind.DENIED, "The URL cannot be read.") from exc
-    host = _host(parsed.raw_host.decode("ascii"))
-    vouched = is_vouched(host, allow_private)
-    if parsed.scheme != "https" and not (parsed.scheme == "http" and vouched):
+    host = _parse_host(parsed.raw_host.decode("ascii"))
+    is_trusted_host = is_trusted(host, allow_private)
+    if parsed.scheme != "https" and not (parsed.scheme == "http" and is_trusted_host):
         raise Fault(Kind.DENIED, f"{host} may only be reached by https.")
     port = parsed.port if parsed.port is not None else {"http": 80, "https": 443}[parsed.scheme]
-    if not (port in _PORTS or (vouched and 0 < port < 65536)):
+    if not (port in _PORTS or (is_trusted_host and 0 < port < 65536)):
         raise Fault(Kind.DENIED, f"{host} may not be reached on port {port}.")
-    if not vouched and _address(host):
-        _judge(host, [host])
-    return OutboundTarget(parsed.scheme, host, port, parsed.raw_path.decode("ascii"), vouched)
+    if not is_trusted_host and _parse_address(host):
+        _require_public(host, [host])
+    return OutboundTarget(parsed.scheme, host, port, parsed.raw_path.decode("ascii"), is_trusted_host)
 
 
 async def resolve(target: OutboundTarget, resolver: Resolver | None = None) -> list[str]:
-    """Its addresses, looked up once. Raises `Fault(DENIED)` unless all are public or the host is vouched for."""
-    return await addresses_of(target.host, target.port, target.vouched, resolver or system_resolver)
+    """Resolve a target's host. Raises `Fault(DENIED)` unless all addresses are public or the host is trusted."""
+    return await resolve_host(target.host, target.port, target.is_trusted, resolver or system_resolver)
 
 
 async def system_resolver(host: str, port: int) -> list[str]:
-    """Look the name up as this machine does."""
-    return _found(await get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    """Resolve a host with the resolver of the operating system."""
+    return _distinct_addresses(await get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM))
 
 
-def look_up(host: str, port: int) -> list[str]:
-    """The same for a thread, which waits as long as the name's own servers take."""
-    return _found(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+def resolve_blocking(host: str, port: int) -> list[str]:
+    """Resolve a host as `system_resolver` does, blocking the calling thread."""
+    return _distinct_addresses(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
 
 
-def _found(answers: Iterable[tuple[Any, ...]]) -> list[str]:
-    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in answers))
+def _distinct_addresses(entries: Iterable[tuple[Any, ...]]) -> list[str]:
+    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in entries))
 
 
-async def addresses_of(host: str, port: int, vouched: bool, resolver: Resolver) -> list[str]:
+async def resolve_host(host: str, port: int, is_trusted_host: bool, resolver: Resolver) -> list[str]:
+    """Resolve and validate a host.
+
+    Raises `Fault(UNAVAILABLE)` without an address, and `Fault(DENIED)` for a private one unless the host is trusted.
+    """
     try:
-        found = [host] if _address(host) else list(await resolver(host, port))
+        addresses = [host] if _parse_address(host) else list(await resolver(host, port))
     except OSError as exc:
         raise Fault(Kind.UNAVAILABLE, f"{host} cannot be found.") from exc
-    if not found:
+    if not addresses:
         raise Fault(Kind.UNAVAILABLE, f"{host} cannot be found.")
-    if not vouched:
-        _judge(host, found)
-    return found
+    if not is_trusted_host:
+        _require_public(host, addresses)
+    return addresses
 
 
-def _judge(host: str, addresses: Sequence[str]) -> None:
+def _require_public(host: str, addresses: Sequence[str]) -> None:
     if not all(is_public(address) for address in addresses):
         raise Fault(Kind.DENIED, f"{host} is not on the public internet.")
 
 
-def is_vouched(host: str, allow_private: Vouched) -> bool:
+def is_trusted(host: str, allow_private: TrustedHosts) -> bool:
     return allow_private if isinstance(allow_private, bool) else host in allow_private
 
 
-def _host(text: str) -> str:
-    if address := _address(text):
+def _parse_host(text: str) -> str:
+    if address := _parse_address(text):
         return str(address)
     if not _NAME.fullmatch(text) or _NUMERIC.fullmatch(text):
         raise Fault(Kind.DENIED, f"{text[:80]!a} is not a plain host name.")
     return text
 
 
-def _address(text: str) -> IPv4Address | IPv6Address | None:
+def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
     try:
         return None if "%" in text else ip_address(text)
     except ValueError:

@@ -1,4 +1,7 @@
-"""The policies in use: read from a folder, swapped whole after an edit, the last good ones kept after a bad one."""
+"""The active policies, loaded from a folder and reloaded after every edit.
+
+A reload replaces all policies at once. After an invalid edit, the last valid version stays active.
+"""
 
 import asyncio
 import logging
@@ -8,11 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from gateway.policy.ruleset import Ruleset, compile_ruleset
-from gateway.policy.source import InvalidPolicies, PolicySource, Stamp, read, stamp
+from gateway.policy.source import FolderStamp, InvalidPolicies, PolicySource, folder_stamp, read_folder
 
 log = logging.getLogger("gatehouse.policy")
 
-LOOK_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,78 +26,78 @@ class LoadedPolicies:
     default: Ruleset
     tenants: Mapping[str, Ruleset]
 
-    def of(self, tenant: str) -> Ruleset:
-        """A tenant's own policies, or those of everybody who has none."""
+    def for_tenant(self, tenant: str) -> Ruleset:
+        """Return the policies of a tenant; the default policies if it has none of its own."""
         return self.tenants.get(tenant, self.default)
 
 
 def load(folder: Path) -> LoadedPolicies:
-    """Read, parse and validate a folder. Raises `BadPolicies`, with every tenant's mistakes."""
-    return compiled(read(folder))
+    """Read, parse and validate a folder. Raises `InvalidPolicies` with the problems of all tenants."""
+    return compile_policies(read_folder(folder))
 
 
-def compiled(source: PolicySource) -> LoadedPolicies:
-    rooms = {None: source.default, **source.tenants}
+def compile_policies(source: PolicySource) -> LoadedPolicies:
+    policy_sets = {None: source.default, **source.tenants}
     rulesets: dict[str | None, Ruleset] = {}
     problems: list[str] = []
-    for tenant, room in rooms.items():
+    for tenant, policy_set in policy_sets.items():
         try:
-            rulesets[tenant] = compile_ruleset(source.schema, source.org, room, tenant)
+            rulesets[tenant] = compile_ruleset(source.schema, source.org, policy_set, tenant)
         except InvalidPolicies as exc:
             problems += [line for line in exc.lines if line not in problems]
     if problems:
         raise InvalidPolicies(*problems)
-    own = {tenant: each for tenant, each in rulesets.items() if tenant is not None}
-    return LoadedPolicies(source.version, rulesets[None], own)
+    tenants = {tenant: ruleset for tenant, ruleset in rulesets.items() if tenant is not None}
+    return LoadedPolicies(source.version, rulesets[None], tenants)
 
 
 class ActivePolicies:
-    """Open it with `Policies.open`; run `watch` beside the house."""
+    """The active policies of the gateway. Create it with `ActivePolicies.open` and run `watch` in the background."""
 
-    def __init__(self, folder: Path, loaded: LoadedPolicies, seen: Stamp) -> None:
+    def __init__(self, folder: Path, loaded: LoadedPolicies, stamp: FolderStamp) -> None:
         self._folder = folder
-        self._seen = seen
+        self._stamp = stamp
         self._listeners: list[Callable[[], None]] = []
-        self.now = loaded
-        """What decides. Another object after every change."""
-        self.trouble: tuple[str, ...] = ()
-        """Why the folder as it is now is not used; empty when it is."""
+        self.current = loaded
+        """The active version. Every change replaces the object."""
+        self.problems: tuple[str, ...] = ()
+        """Why the current content of the folder is not active; empty if it is."""
 
     @classmethod
     async def open(cls, folder: Path) -> "ActivePolicies":
-        """Raises `BadPolicies`: nothing is served under policies that cannot be read."""
-        seen = await asyncio.to_thread(stamp, folder)
-        return cls(folder, await asyncio.to_thread(load, folder), seen)
+        """Load the policies. Raises `InvalidPolicies`, so that the gateway does not start with invalid policies."""
+        stamp = await asyncio.to_thread(folder_stamp, folder)
+        return cls(folder, await asyncio.to_thread(load, folder), stamp)
 
     def on_change(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
 
     async def watch(self) -> None:
-        """Look at the folder twice a second: works on any file system, a mounted ConfigMap included."""
+        """Poll the folder twice a second. Polling works on every file system, including a mounted ConfigMap."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             try:
                 await self.refresh()
-            except Exception:  # whatever one look met, the next one must come
-                log.exception("the policies could not be looked at")
+            except Exception:  # the task must survive any failure
+                log.exception("policies: checking the folder failed; retrying")
 
     async def refresh(self) -> None:
-        """Take in an edit, if there was one since the last look."""
-        seen = await asyncio.to_thread(stamp, self._folder)
-        if seen == self._seen:
+        """Reload the policies if the folder has changed since the last check."""
+        stamp = await asyncio.to_thread(folder_stamp, self._folder)
+        if stamp == self._stamp:
             return
-        self._seen = seen
+        self._stamp = stamp
         try:
             loaded = await asyncio.to_thread(load, self._folder)
         except InvalidPolicies as exc:
-            self.trouble = exc.lines
+            self.problems = exc.lines
             for line in exc.lines[:20]:
-                log.error("the new policies are not used, version %s stays: %s", self.now.version, line)
+                log.error("policies: edit rejected; version %s stays active: %s", self.current.version, line)
             return
-        self.trouble = ()
-        if loaded.version == self.now.version:
+        self.problems = ()
+        if loaded.version == self.current.version:
             return
-        self.now = loaded
-        log.info("policies %s are in use", loaded.version)
+        self.current = loaded
+        log.info("policies: version %s is active", loaded.version)
         for listener in self._listeners:
             listener()

@@ -1,4 +1,4 @@
-"""Who sees what and who may do what, remembered: a decision made once costs a lookup from then on."""
+"""Cached policy decisions for calls, lists and views. A cached decision costs one lookup."""
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
@@ -10,238 +10,253 @@ import msgspec
 from gateway.contract import Call, Caller, Route
 from gateway.errors import Fault, Kind, UnknownName
 from gateway.policy.active_policies import ActivePolicies, LoadedPolicies
-from gateway.policy.entities import PolicyTenant, asker_of, granted, target_of
+from gateway.policy.entities import PolicyTenant, has_backend, to_policy_caller, to_policy_target
 from gateway.policy.projection import Projection, UnreadableArgument, Value
-from gateway.policy.ruleset import BROKEN, PolicyCaller, PolicyTarget, Ruleset
-from gateway.policy.verdict import Verdict, judge
+from gateway.policy.ruleset import EVALUATION_ERROR, PolicyCaller, PolicyTarget, Ruleset
+from gateway.policy.verdict import Verdict, determine_verdict
 
-ARGUMENTS: Final = "policy.arguments"
-"""In place of policy ids when an argument that policy reads is not of its type."""
-_CALLERS: Final = 20_000
-_CLASSES: Final = 4_000
-_ROUTES: Final = 8_000
-_ARGUMENTS: Final = 1_000
-_KEPT_CHARS: Final = 256
-"""What a client made longer than this is decided on each time: nobody's text is remembered for good."""
-_NOUN: Final = {"Tool": "tool", "Prompt": "prompt", "Resource": "resource"}
+INVALID_ARGUMENTS: Final = "policy.arguments"
+"""Reported instead of policy ids if an argument that policy reads has the wrong type."""
+_MAX_CALLERS: Final = 20_000
+_MAX_CLASSES: Final = 4_000
+_MAX_DECISIONS: Final = 8_000
+_MAX_ARGUMENT_SETS: Final = 1_000
+_MAX_CACHED_CHARS: Final = 256
+"""Decisions on longer client-supplied text are not cached, to bound memory."""
+_NOUNS: Final = {"Tool": "tool", "Prompt": "prompt", "Resource": "resource"}
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Allowed, allowed once approved, or refused; `policies` are the ids of the policies that decided."""
+    """Allowed, allowed after approval, or denied. `policies` are the ids of the deciding policies."""
 
     policies: tuple[str, ...]
     context: str
-    """What policy saw of the caller and the circumstances, as JSON, for the record."""
+    """The policy context of the decision as JSON, for the audit log."""
     approval: str = ""
-    """Whose approval it waits for: `self`, or somebody else's."""
+    """Required approver: `self` for the caller, or another role; empty if no approval is needed."""
     message: str = ""
     details: Mapping[str, Any] | None = None
-    refused: Literal["", "denied", "unknown"] = ""
+    denied: Literal["", "denied", "unknown"] = ""
     noun: str = "tool"
 
     def fault(self, name: str) -> Fault:
-        """A new one each time: an exception that is raised again and again keeps every traceback."""
-        if self.refused == "unknown":
+        """Build the fault of a denial. Never cached: a reused exception accumulates tracebacks."""
+        if self.denied == "unknown":
             return UnknownName(f"Unknown {self.noun}: {name[:128]}", uri=name if self.noun == "resource" else None)
-        fix = "Use a key or token that has it, or ask your operator for one." if self.details else None
+        fix = "Use a key or token with this scope, or ask an operator for one." if self.details else None
         return Fault(Kind.DENIED, self.message, details=self.details, suggested_fix=fix)
 
 
 class Authorizer:
-    """Deny by default: an unknown or suspended tenant sees and may do nothing."""
+    """Decides what callers may see and do. Denies by default, also for unknown and suspended tenants.
+
+    `tenant` looks a tenant up by name.
+    """
 
     def __init__(self, tenant: Callable[[str], PolicyTenant | None], policies: ActivePolicies) -> None:
         self._tenant = tenant
         self._policies = policies
-        self._seats: dict[Caller, _Seat] = {}
-        self._classes: dict[Hashable, _Class] = {}
-        self._views: dict[Hashable, _Sight] = {}
+        self._entries: dict[Caller, _CallerEntry] = {}
+        self._classes: dict[Hashable, _CallerClass] = {}
+        self._views: dict[Hashable, _Visibility] = {}
 
-    # ---- asked for every call ----
+    # ---- per call ----
 
     def decide(self, call: Call) -> Decision:
-        """For what reaches a backend."""
+        """Decide on a request that goes to a backend."""
         route = call.route
         assert route is not None
-        known = self._seat(call.caller).kind.known
+        decisions = self._entry(call.caller).caller_class.decisions
         key = (call.method, route.canonical, route.effect, route.pinned)
-        decision = known.get(key)
+        decision = decisions.get(key)
         if decision is None:
-            decision = self._learn(call, route, key)
+            decision = self._decide_uncached(call, route, key)
         return decision if type(decision) is Decision else decision.decide(call)  # type: ignore[union-attr]
 
     def decide_list(self, call: Call) -> Decision:
-        """For what the gateway answers itself."""
-        kind = self._seat(call.caller).kind
-        decision = kind.known.get("list")
+        """Decide on a request that the gateway answers itself, such as a list."""
+        caller_class = self._entry(call.caller).caller_class
+        decision = caller_class.decisions.get("list")
         if decision is None:
             target = PolicyTarget("Tenant", call.caller.tenant)
-            decision = kind.known["list"] = kind.decision(judge(kind.rules, kind.asker, "list", target), target)
+            decision = caller_class.decisions["list"] = caller_class.to_decision(
+                determine_verdict(caller_class.rules, caller_class.policy_caller, "list", target), target
+            )
         assert isinstance(decision, Decision)
         return decision
 
-    def barred(self, caller: Caller) -> Fault | None:
-        """Why the caller's tenant may do nothing at all, if it is so for a while."""
+    def tenant_denial(self, caller: Caller) -> Fault | None:
+        """Return the fault of a suspended tenant; None if the tenant is not suspended."""
         tenant = self._tenant(caller.tenant)
         if tenant is None or not tenant.suspended:
             return None
         return Fault(Kind.DENIED, "This tenant is suspended.")
 
-    # ---- asked for every view ----
+    # ---- per view ----
 
-    def key(self, caller: Caller) -> Hashable:
-        """The same object for callers with the same view; another one as soon as anything changes that it rests on."""
-        return self._seat(caller).sight
+    def view_key(self, caller: Caller) -> Hashable:
+        """Return the same object for callers with the same view, and a new one after a policy or tenant change."""
+        return self._entry(caller).visibility
 
-    def enters(self, caller: Caller, server: str) -> bool:
+    def can_enter(self, caller: Caller, server: str) -> bool:
         tenant = self._tenant(caller.tenant)
         return tenant is not None and any(fnmatchcase(server, pattern) for pattern in tenant.servers)
 
-    def has(self, caller: Caller, namespace: str) -> bool:
-        """Whether the caller's tenant may use that backend at all."""
+    def has_backend(self, caller: Caller, namespace: str) -> bool:
+        """Return whether the caller's tenant may use the backend."""
         tenant = self._tenant(caller.tenant)
-        return tenant is not None and not tenant.suspended and granted(tenant, namespace)
+        return tenant is not None and not tenant.suspended and has_backend(tenant, namespace)
 
-    def sees(self, caller: Caller, route: Route) -> bool:
-        """What a caller may never use is not in view; what only a scope, an approval or arguments decide is."""
-        return self._seat(caller).sight.allows("seen", route)
+    def can_see(self, caller: Caller, route: Route) -> bool:
+        """Return whether some scope, approval or argument could make the route usable for the caller."""
+        return self._entry(caller).visibility.allows("visible", route)
 
-    def lists(self, caller: Caller, route: Route) -> bool:
-        """Of what is in view, read-only mode shows only reads; a call to the rest is told why it is denied."""
-        return self._seat(caller).sight.allows("listed", route)
+    def can_list(self, caller: Caller, route: Route) -> bool:
+        """Return whether lists show the route. Read-only tenants list only reads, but can see the rest."""
+        return self._entry(caller).visibility.allows("listed", route)
 
-    # ---- inside ----
+    # ---- cache ----
 
-    def _seat(self, caller: Caller) -> "_Seat":
-        tenant, now = self._tenant(caller.tenant), self._policies.now
-        seat = self._seats.get(caller)
-        if seat is None or seat.tenant is not tenant or seat.policies is not now:
-            if len(self._seats) >= _CALLERS:
-                self._seats.clear()
-            seat = self._seats[caller] = self._seated(caller, tenant, now)
-        return seat
+    def _entry(self, caller: Caller) -> "_CallerEntry":
+        tenant, policies = self._tenant(caller.tenant), self._policies.current
+        entry = self._entries.get(caller)
+        if entry is None or entry.tenant is not tenant or entry.policies is not policies:
+            if len(self._entries) >= _MAX_CALLERS:
+                self._entries.clear()
+            entry = self._entries[caller] = self._build_entry(caller, tenant, policies)
+        return entry
 
-    def _seated(self, caller: Caller, tenant: PolicyTenant | None, now: LoadedPolicies) -> "_Seat":
-        rules = now.of(caller.tenant)
-        # Whom no policy names alone is decided on as one of a class.
+    def _build_entry(self, caller: Caller, tenant: PolicyTenant | None, policies: LoadedPolicies) -> "_CallerEntry":
+        rules = policies.for_tenant(caller.tenant)
+        # If no policy names a subject, callers that differ only in the subject share one class.
         subject = caller.subject if rules.names_subjects else ""
-        asker = asker_of(caller, tenant, subject)
-        if len(self._classes) >= _CLASSES or len(self._views) >= _CLASSES:
+        policy_caller = to_policy_caller(caller, tenant, subject)
+        if len(self._classes) >= _MAX_CLASSES or len(self._views) >= _MAX_CLASSES:
             self._classes.clear()
             self._views.clear()
-        # By identity of the rules: those of another version are others, and kept alive by the key.
-        kind = self._classes.get(key := (asker, rules, tenant))
-        if kind is None:
-            kind = self._classes[key] = _Class(asker, rules, tenant, now.version)
-        shown = (asker.tenant, asker.kind, subject, asker.groups, rules, tenant)
-        if (sight := self._views.get(shown)) is None:
-            sight = self._views[shown] = _Sight(asker, rules, tenant)
-        return _Seat(tenant, now, kind, sight)
+        # Rulesets compare by identity: another version is another key, and the key keeps the ruleset alive.
+        caller_class = self._classes.get(key := (policy_caller, rules, tenant))
+        if caller_class is None:
+            caller_class = self._classes[key] = _CallerClass(policy_caller, rules, tenant, policies.version)
+        view_key = (policy_caller.tenant, policy_caller.kind, subject, policy_caller.groups, rules, tenant)
+        if (visibility := self._views.get(view_key)) is None:
+            visibility = self._views[view_key] = _Visibility(policy_caller, rules, tenant)
+        return _CallerEntry(tenant, policies, caller_class, visibility)
 
-    def _learn(self, call: Call, route: Route, key: tuple[str, str, int, bool]) -> "Decision | _ByArguments":
-        kind = self._seat(call.caller).kind
-        if len(kind.known) >= _ROUTES:
-            kind.known.clear()
-        target = target_of(route, granted(kind.tenant, route.namespace))
+    def _decide_uncached(
+        self, call: Call, route: Route, key: tuple[str, str, int, bool]
+    ) -> "Decision | _ArgumentDecisions":
+        caller_class = self._entry(call.caller).caller_class
+        if len(caller_class.decisions) >= _MAX_DECISIONS:
+            caller_class.decisions.clear()
+        target = to_policy_target(route, has_backend(caller_class.tenant, route.namespace))
         if target.kind == "Resource":
-            return self._learn_resource(kind, call.method, target)
-        projection = kind.rules.projections.of(route.canonical) if target.kind == "Tool" else None
-        learnt: Decision | _ByArguments
+            return self._decide_resource(caller_class, call.method, target)
+        projection = caller_class.rules.projections.for_tool(route.canonical) if target.kind == "Tool" else None
+        decision: Decision | _ArgumentDecisions
         if projection is None:
-            learnt = kind.decision(judge(kind.rules, kind.asker, call.method, target), target)
+            decision = caller_class.to_decision(
+                determine_verdict(caller_class.rules, caller_class.policy_caller, call.method, target), target
+            )
         else:
-            learnt = _ByArguments(kind, target, projection)
-        kind.known[key] = learnt
-        return learnt
+            decision = _ArgumentDecisions(caller_class, target, projection)
+        caller_class.decisions[key] = decision
+        return decision
 
-    def _learn_resource(self, kind: "_Class", method: str, target: PolicyTarget) -> "Decision | _ByArguments":
-        """By its label: there are as many URIs as a client can think of, and policy tells few of them apart."""
-        label = kind.rules.label(target.id)
+    def _decide_resource(
+        self, caller_class: "_CallerClass", method: str, target: PolicyTarget
+    ) -> "Decision | _ArgumentDecisions":
+        """Cache by label: clients can invent any number of URIs, but policies distinguish few of them."""
+        label = caller_class.rules.label(target.id)
         key = ("resource", method, target.namespace, target.effect, target.pinned, label)
-        decision = kind.known.get(key)
+        decision = caller_class.decisions.get(key)
         if decision is None:
-            decision = kind.decision(judge(kind.rules, kind.asker, method, target), target)
-            if len(label) <= _KEPT_CHARS:
-                kind.known[key] = decision
+            decision = caller_class.to_decision(
+                determine_verdict(caller_class.rules, caller_class.policy_caller, method, target), target
+            )
+            if len(label) <= _MAX_CACHED_CHARS:
+                caller_class.decisions[key] = decision
         return decision
 
 
 @dataclass(frozen=True, slots=True)
-class _Seat:
-    """Where a caller stands, as long as neither its tenant nor the policies change."""
+class _CallerEntry:
+    """Cached state of a caller; valid while its tenant and the policies are unchanged."""
 
     tenant: PolicyTenant | None
     policies: LoadedPolicies
-    kind: "_Class"
-    sight: "_Sight"
+    caller_class: "_CallerClass"
+    visibility: "_Visibility"
 
 
 @dataclass(eq=False, slots=True)
-class _Class:
-    """All callers that policy cannot tell apart, and what was decided for them."""
+class _CallerClass:
+    """Callers that policy cannot distinguish, with their cached decisions."""
 
-    asker: PolicyCaller
+    policy_caller: PolicyCaller
     rules: Ruleset
     tenant: PolicyTenant | None
     version: str
-    known: "dict[Any, Decision | _ByArguments]" = field(default_factory=dict[Any, Any])
+    decisions: "dict[Any, Decision | _ArgumentDecisions]" = field(default_factory=dict[Any, Any])
     context: str = ""
 
     def __post_init__(self) -> None:
-        asker = self.asker
-        seen = {
-            "groups": sorted(asker.groups),
-            "scopes": sorted(asker.scopes),
-            "readonly": asker.readonly,
-            "suspended": asker.suspended,
+        policy_caller = self.policy_caller
+        context = {
+            "groups": sorted(policy_caller.groups),
+            "scopes": sorted(policy_caller.scopes),
+            "readonly": policy_caller.readonly,
+            "suspended": policy_caller.suspended,
             "policies": self.version,
         }
-        self.context = msgspec.json.encode(seen).decode()
+        self.context = msgspec.json.encode(context).decode()
 
-    def decision(self, judgement: Verdict, target: PolicyTarget) -> Decision:
-        ids, noun = judgement.policies, _NOUN.get(target.kind, "tool")
-        match judgement.outcome:
+    def to_decision(self, verdict: Verdict, target: PolicyTarget) -> Decision:
+        ids, noun = verdict.policies, _NOUNS.get(target.kind, "tool")
+        match verdict.outcome:
             case "allow":
                 return Decision(ids, self.context)
             case "approval":
-                return Decision(ids, self.context, approval=judgement.approval, message=judgement.reason)
+                return Decision(ids, self.context, approval=verdict.approval, message=verdict.reason)
             case "hidden":
-                return Decision(ids, self.context, refused="unknown", noun=noun)
+                return Decision(ids, self.context, denied="unknown", noun=noun)
             case "scope":
-                missing = list(judgement.scopes)
+                missing = list(verdict.scopes)
                 message = f"This credential lacks the scope {' '.join(missing)}."
                 details = {"missing_scopes": missing}
-                return Decision(ids, self.context, message=message, details=details, refused="denied")
+                return Decision(ids, self.context, message=message, details=details, denied="denied")
             case "deny":
-                message = judgement.reason or "Policy does not allow this."
-                if BROKEN in ids:
-                    message = "Policy could not decide on this, so it is denied."
-                return Decision(ids, self.context, message=message, refused="denied")
+                message = verdict.reason or "Policy does not allow this."
+                if EVALUATION_ERROR in ids:
+                    message = "Policy evaluation failed, so this is denied. Ask an operator to check the log."
+                return Decision(ids, self.context, message=message, denied="denied")
 
 
 @dataclass(eq=False, slots=True)
-class _ByArguments:
-    """A tool whose arguments policy reads: one decision for each set of values it can see."""
+class _ArgumentDecisions:
+    """Cached decisions on a tool whose arguments policy reads, by the values of these arguments."""
 
-    kind: _Class
+    caller_class: _CallerClass
     target: PolicyTarget
     projection: Projection
-    known: dict[Any, Decision] = field(default_factory=dict[Any, Decision])
+    decisions: dict[Any, Decision] = field(default_factory=dict[Any, Decision])
 
     def decide(self, call: Call) -> Decision:
         try:
             args = self.projection.read(call.arguments)
         except UnreadableArgument as exc:
-            return Decision((ARGUMENTS,), self.kind.context, message=str(exc), refused="denied")
-        decision = self.known.get(args)
+            return Decision((INVALID_ARGUMENTS,), self.caller_class.context, message=str(exc), denied="denied")
+        decision = self.decisions.get(args)
         if decision is None:
-            judgement = judge(self.kind.rules, self.kind.asker, call.method, self.target, args=args)
-            decision = self.kind.decision(judgement, self.target)
-            if len(self.known) >= _ARGUMENTS:
-                self.known.clear()
-            if sum(map(_chars, args)) <= _KEPT_CHARS:
-                self.known[args] = decision
+            verdict = determine_verdict(
+                self.caller_class.rules, self.caller_class.policy_caller, call.method, self.target, args=args
+            )
+            decision = self.caller_class.to_decision(verdict, self.target)
+            if len(self.decisions) >= _MAX_ARGUMENT_SETS:
+                self.decisions.clear()
+            if sum(map(_chars, args)) <= _MAX_CACHED_CHARS:
+                self.decisions[args] = decision
         return decision
 
 
@@ -253,26 +268,26 @@ def _chars(argument: tuple[str, Value]) -> int:
 
 
 @dataclass(eq=False, slots=True)
-class _Sight:
-    """What a class of callers may see, whatever their scopes."""
+class _Visibility:
+    """Cached visibility of routes for a class of callers, independent of their scopes."""
 
-    asker: PolicyCaller
+    policy_caller: PolicyCaller
     rules: Ruleset
     tenant: PolicyTenant | None
-    known: dict[Any, bool] = field(default_factory=dict[Any, bool])
+    cache: dict[Any, bool] = field(default_factory=dict[Any, bool])
 
-    def allows(self, view: Literal["listed", "seen"], route: Route) -> bool:
-        target = target_of(route, granted(self.tenant, route.namespace))
+    def allows(self, view: Literal["listed", "visible"], route: Route) -> bool:
+        target = to_policy_target(route, has_backend(self.tenant, route.namespace))
         label = self.rules.label(target.id)
         key = (view, target.kind, target.namespace, target.effect, target.pinned, label)
-        allowed = self.known.get(key)
+        allowed = self.cache.get(key)
         if allowed is None:
-            allowed = self.rules.ask(self.asker, _ACTION[target.kind], target, view=view).allowed
-            if len(self.known) >= _ROUTES:
-                self.known.clear()
-            if len(label) <= _KEPT_CHARS:
-                self.known[key] = allowed
+            allowed = self.rules.evaluate(self.policy_caller, _ACTIONS[target.kind], target, view=view).allowed
+            if len(self.cache) >= _MAX_DECISIONS:
+                self.cache.clear()
+            if len(label) <= _MAX_CACHED_CHARS:
+                self.cache[key] = allowed
         return allowed
 
 
-_ACTION: Final = {"Tool": "tools/call", "Prompt": "prompts/get", "Resource": "resources/read"}
+_ACTIONS: Final = {"Tool": "tools/call", "Prompt": "prompts/get", "Resource": "resources/read"}

@@ -1,4 +1,4 @@
-"""Callers, tenants and routes in the terms that policy knows."""
+"""Conversion of callers, tenants and routes to the policy model."""
 
 from fnmatch import fnmatchcase
 from typing import Literal, Protocol
@@ -8,7 +8,7 @@ from gateway.policy.ruleset import PolicyCaller, PolicyTarget
 
 
 class PolicyTenant(Protocol):
-    """What policy needs to know of a tenant."""
+    """The tenant attributes that policy reads."""
 
     @property
     def read_only(self) -> bool: ...
@@ -23,8 +23,8 @@ class PolicyTenant(Protocol):
     def servers(self) -> tuple[str, ...]: ...
 
 
-def asker_of(caller: Caller, tenant: PolicyTenant | None, subject: str) -> PolicyCaller:
-    """`subject` is the caller's own, or empty where no policy names one. Without a tenant it is as if suspended."""
+def to_policy_caller(caller: Caller, tenant: PolicyTenant | None, subject: str) -> PolicyCaller:
+    """Convert a caller. `subject` is empty if no policy names subjects. An unknown tenant counts as suspended."""
     return PolicyCaller(
         tenant=caller.tenant,
         kind=caller.kind,
@@ -36,8 +36,8 @@ def asker_of(caller: Caller, tenant: PolicyTenant | None, subject: str) -> Polic
     )
 
 
-def target_of(route: Route, granted: bool) -> PolicyTarget:
-    """The route as policy knows it. A tool has an input schema, a resource an address."""
+def to_policy_target(route: Route, granted: bool) -> PolicyTarget:
+    """Convert a route. A definition with an input schema is a tool, one with a URI a resource."""
     kind: Literal["Tool", "Prompt", "Resource"]
     if "inputSchema" in route.definition:
         kind = "Tool"
@@ -46,6 +46,6 @@ def target_of(route: Route, granted: bool) -> PolicyTarget:
     return PolicyTarget(kind, route.canonical, route.namespace, route.name, route.effect, route.pinned, granted)
 
 
-def granted(tenant: PolicyTenant | None, namespace: str) -> bool:
-    """Whether the tenant has that backend."""
+def has_backend(tenant: PolicyTenant | None, namespace: str) -> bool:
+    """Return whether the tenant may use the backend."""
     return tenant is not None and any(fnmatchcase(namespace, pattern) for pattern in tenant.backends)

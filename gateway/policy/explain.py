@@ -1,4 +1,7 @@
-"""Why somebody may or may not do something: the same judgement as for a call, told in words and policy ids."""
+"""Explanation of policy decisions in sentences and policy ids, from the same evaluation as for a call.
+
+Used by `gatehouse policy why`, the operator API and the console.
+"""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -6,18 +9,18 @@ from typing import Any, Literal
 
 from gateway.contract import Caller, Json, Route
 from gateway.policy.active_policies import ActivePolicies
-from gateway.policy.decisions import ARGUMENTS
-from gateway.policy.entities import PolicyTenant, asker_of, granted, target_of
+from gateway.policy.decisions import INVALID_ARGUMENTS
+from gateway.policy.entities import PolicyTenant, has_backend, to_policy_caller, to_policy_target
 from gateway.policy.projection import UnreadableArgument
 from gateway.policy.ruleset import PolicyCaller, PolicyNote, PolicyTarget
-from gateway.policy.verdict import Verdict, judge
+from gateway.policy.verdict import Verdict, determine_verdict
 
 Outcome = Literal["allow", "deny", "scope", "approval", "hidden", "unknown tenant", "unknown tool"]
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`sentence` is for people; `policies` are those that decided, with what they say of themselves."""
+    """The outcome of a policy check. `sentence` is for users; `policies` are the deciding policies."""
 
     outcome: Outcome
     sentence: str
@@ -27,7 +30,7 @@ class Explanation:
     effect: int | None = None
     policies: tuple[PolicyNote, ...] = ()
     context: Json | None = None
-    """What policy saw beside the principal and the tool."""
+    """The policy context, besides principal and tool."""
     version: str = ""
 
     def as_json(self) -> Json:
@@ -35,7 +38,7 @@ class Explanation:
 
 
 class PolicyExplainer:
-    """`find` looks a tool up among all that is served, whoever may see it."""
+    """Explains decisions. `find` looks a tool up among all served tools, regardless of visibility."""
 
     def __init__(
         self,
@@ -47,75 +50,71 @@ class PolicyExplainer:
         self._policies = policies
         self._find = find
 
-    def why(
-        self, caller: Caller, tool: str, arguments: Json, *, approved: bool = False, own: bool = False
+    def explain(
+        self, caller: Caller, tool: str, arguments: Json, *, approved: bool = False, own_tenant_only: bool = False
     ) -> Explanation:
-        """What would become of this caller's call of that tool with these arguments, and by which policies.
+        """Explain the decision on a call of `tool` by `caller`.
 
-        `own`: told to somebody of the caller's tenant, to whom what other tenants alone have does not exist.
+        `own_tenant_only` reports tools of backends that the caller's tenant does not have as unknown.
         """
-        tenant, now = self._tenant(caller.tenant), self._policies.now
-        who = f"{caller.kind} {caller.subject}"
+        tenant, policies = self._tenant(caller.tenant), self._policies.current
+        principal = f"{caller.kind} {caller.subject}"
         if tenant is None:
-            said = f"There is no tenant {caller.tenant}."
-            return Explanation("unknown tenant", said, caller.tenant, who, tool, version=now.version)
+            sentence = f"Unknown tenant: {caller.tenant}."
+            return Explanation("unknown tenant", sentence, caller.tenant, principal, tool, version=policies.version)
         route = self._find(tool)
-        if route is None or (own and not granted(tenant, route.namespace)):
-            said = f"No backend has a tool {tool}."
-            return Explanation("unknown tool", said, caller.tenant, who, tool, version=now.version)
-        rules = now.of(caller.tenant)
-        asker = asker_of(caller, tenant, caller.subject)
-        target = target_of(route, granted(tenant, route.namespace))
-        projection = rules.projections.of(route.canonical)
+        if route is None or (own_tenant_only and not has_backend(tenant, route.namespace)):
+            sentence = f"Unknown tool: {tool}."
+            return Explanation("unknown tool", sentence, caller.tenant, principal, tool, version=policies.version)
+        rules = policies.for_tenant(caller.tenant)
+        policy_caller = to_policy_caller(caller, tenant, caller.subject)
+        target = to_policy_target(route, has_backend(tenant, route.namespace))
+        projection = rules.projections.for_tool(route.canonical)
         try:
             args = projection.read(arguments) if projection else ()
-            judgement = judge(rules, asker, "tools/call", target, args=args, approved=approved)
+            verdict = determine_verdict(rules, policy_caller, "tools/call", target, args=args, approved=approved)
         except UnreadableArgument as exc:
-            args, judgement = (), Verdict("deny", (ARGUMENTS,), reason=str(exc))
+            args, verdict = (), Verdict("deny", (INVALID_ARGUMENTS,), reason=str(exc))
         return Explanation(
-            judgement.outcome,
-            _sentence(judgement, target),
+            verdict.outcome,
+            _sentence(verdict, target),
             caller.tenant,
-            who,
+            principal,
             route.canonical,
             route.effect,
-            tuple(
-                rules.notes.get(id) or PolicyNote(id, "forbid", reason=judgement.reason) for id in judgement.policies
-            ),
-            _context(asker, target, dict(args), approved),
-            now.version,
+            tuple(rules.notes.get(id) or PolicyNote(id, "forbid", reason=verdict.reason) for id in verdict.policies),
+            _context(policy_caller, target, dict(args), approved),
+            policies.version,
         )
 
 
-def _sentence(judgement: Verdict, target: PolicyTarget) -> str:
-    ids = ", ".join(judgement.policies) or "no policy permits it"
-    match judgement.outcome:
+def _sentence(verdict: Verdict, target: PolicyTarget) -> str:
+    ids = ", ".join(verdict.policies) or "no policy permits it"
+    match verdict.outcome:
         case "allow":
             return f"Allowed by {ids}."
         case "scope":
-            return (
-                f"Denied by {ids}: the credential lacks the scope {' '.join(judgement.scopes)}, which would be enough."
-            )
+            return f"Denied by {ids}: the credential lacks the scope {' '.join(verdict.scopes)}."
         case "approval":
-            whose = "the caller's own approval" if judgement.approval == "self" else f"approval by {judgement.approval}"
-            return f"Needs {whose}, by {ids}."
+            approval = "the caller's own approval" if verdict.approval == "self" else f"approval by {verdict.approval}"
+            return f"Requires {approval} ({ids})."
         case "hidden":
-            return f"Hidden, and a call answers as for an unknown tool: {_because(judgement, ids)}"
+            return f"Hidden; a call returns an unknown-tool error: {_reason(verdict, ids)}"
         case "deny":
-            return f"Denied: {_because(judgement, ids)}"
+            return f"Denied: {_reason(verdict, ids)}"
 
 
-def _because(judgement: Verdict, ids: str) -> str:
-    return f"{judgement.reason} ({ids})" if judgement.reason else f"{ids}."
+def _reason(verdict: Verdict, ids: str) -> str:
+    return f"{verdict.reason} ({ids})" if verdict.reason else f"{ids}."
 
 
-def _context(asker: PolicyCaller, target: PolicyTarget, args: dict[str, Any], approved: bool) -> Json:
+def _context(caller: PolicyCaller, target: PolicyTarget, args: dict[str, Any], approved: bool) -> Json:
     return {
-        "groups": sorted(asker.groups),
-        "scopes": sorted(asker.scopes),
+        "groups": sorted(caller.groups),
+        "scopes": sorted(caller.scopes),
         "approved": approved,
-        "readonly": asker.readonly,
-        "suspended": asker.suspended,
+        "readonly": caller.readonly,
+        "suspended": caller.suspended,
         "has_backend": target.granted,
         "pinned": target.pinned,
         "args": args,

@@ -1,7 +1,7 @@
-"""Policies with what is not known yet left open: whether something could be allowed at all.
+"""Partial evaluation: policies with unknown context attributes assumed in the caller's favour.
 
-A name that no scope, approval or argument could make usable is hidden. So each part of a condition that asks for one of
-them is taken to be as the caller would need it, and the rest is decided as it stands.
+The gateway hides a name that no scope, approval or argument could make usable. To find out, each part of a condition
+that reads one of these attributes is replaced by the value that favours the caller; the rest is evaluated as usual.
 """
 
 from dataclasses import fields, is_dataclass, replace
@@ -12,60 +12,67 @@ from cedarpy import pst
 Expr = Any
 
 
-def relaxed(policies: pst.PolicySet, unknown: frozenset[str]) -> pst.PolicySet:
-    """The same set with every question about these attributes of the context answered in the caller's favour."""
+def relax_policies(policies: pst.PolicySet, unknown: frozenset[str]) -> pst.PolicySet:
+    """Return the policies with every condition on these context attributes assumed in the caller's favour."""
     return replace(
         policies,
-        static_policies={id: _policy(each, unknown) for id, each in policies.static_policies.items()},
+        static_policies={id: _relax_policy(each, unknown) for id, each in policies.static_policies.items()},
     )
 
 
-def attributes(node: Any) -> frozenset[str]:
-    """Every attribute that is read anywhere below, of whatever."""
-    return frozenset(each.attr for each in _below(node) if isinstance(each, pst.GetAttr))
+def attributes_read(node: Any) -> frozenset[str]:
+    """Return the names of all attributes that the policy tree reads, of any entity."""
+    return frozenset(each.attr for each in _descendants(node) if isinstance(each, pst.GetAttr))
 
 
-def _policy(policy: pst.Template, unknown: frozenset[str]) -> pst.Template:
+def _relax_policy(policy: pst.Template, unknown: frozenset[str]) -> pst.Template:
     permits = policy.effect == "permit"
     clauses: list[pst.Clause] = []
     for clause in policy.clauses:
         applies = permits if isinstance(clause, pst.When) else not permits
-        clauses.append(replace(clause, expr=_relax(clause.expr, applies, unknown)))
+        clauses.append(replace(clause, expr=_relax_expression(clause.expr, applies, unknown)))
     return replace(policy, clauses=tuple(clauses))
 
 
-def _relax(expr: Expr, to: bool, unknown: frozenset[str]) -> Expr:
-    if not _asks(expr, unknown):
+def _relax_expression(expr: Expr, assumed: bool, unknown: frozenset[str]) -> Expr:
+    if not _reads_unknown(expr, unknown):
         return expr
     match expr:
         case pst.BinaryOp("and" | "or"):
-            return replace(expr, left=_relax(expr.left, to, unknown), right=_relax(expr.right, to, unknown))
+            return replace(
+                expr,
+                left=_relax_expression(expr.left, assumed, unknown),
+                right=_relax_expression(expr.right, assumed, unknown),
+            )
         case pst.UnaryOp("not"):
-            return replace(expr, arg=_relax(expr.arg, not to, unknown))
+            return replace(expr, arg=_relax_expression(expr.arg, not assumed, unknown))
         case pst.IfThenElse():
-            then, otherwise = _relax(expr.then_expr, to, unknown), _relax(expr.else_expr, to, unknown)
-            if _asks(expr.cond, unknown):
-                return pst.BinaryOp("or" if to else "and", then, otherwise)
+            then, otherwise = (
+                _relax_expression(expr.then_expr, assumed, unknown),
+                _relax_expression(expr.else_expr, assumed, unknown),
+            )
+            if _reads_unknown(expr.cond, unknown):
+                return pst.BinaryOp("or" if assumed else "and", then, otherwise)
             return replace(expr, then_expr=then, else_expr=otherwise)
         case _:
-            return pst.BoolLit(to)
+            return pst.BoolLit(assumed)
 
 
-def _asks(expr: Expr, unknown: frozenset[str]) -> bool:
+def _reads_unknown(expr: Expr, unknown: frozenset[str]) -> bool:
     if isinstance(expr, pst.GetAttr) and expr.base == pst.Var("context"):
         return expr.attr in unknown
     if isinstance(expr, pst.HasAttr) and expr.base == pst.Var("context"):
         return expr.attrs[0] in unknown
-    # The context as a whole holds what is unknown too.
-    return expr == pst.Var("context") or any(_asks(each, unknown) for each in _children(expr))
+    # The context as a whole contains the unknown attributes.
+    return expr == pst.Var("context") or any(_reads_unknown(each, unknown) for each in _children(expr))
 
 
-def _below(node: Any) -> list[Any]:
-    found, waiting = list[Any](), [node]
-    while waiting:
-        each = waiting.pop()
+def _descendants(node: Any) -> list[Any]:
+    found, pending = list[Any](), [node]
+    while pending:
+        each = pending.pop()
         found.append(each)
-        waiting += _children(each)
+        pending += _children(each)
     return found
 
 

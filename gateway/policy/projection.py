@@ -1,4 +1,4 @@
-"""Which arguments policy may see: each under a name and a type, in one canonical spelling."""
+"""Projection of call arguments for policy: each projected argument has a name, a type and a canonical form."""
 
 import posixpath
 import unicodedata
@@ -11,27 +11,27 @@ from urllib.parse import unquote
 from gateway.contract import Json
 
 Value = str | int | bool | tuple[str, ...]
-_I64: Final = 2**63
-_DECODINGS: Final = 5
+_INT64_LIMIT: Final = 2**63
+_MAX_DECODINGS: Final = 5
 
 
 class UnreadableArgument(ValueError):
-    """An argument that is not what the projection says it is: whoever sent it is refused."""
+    """An argument does not have the type that the projection declares; the call is denied."""
 
     def __init__(self, field: str) -> None:
-        super().__init__(f"The argument {field} is not of the type that policy reads it as.")
+        super().__init__(f"The argument '{field}' does not have the type that policy requires.")
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectedField:
-    """One argument: its name in policy, the way to it in the arguments, and its type."""
+    """One projected argument: its name in policy, its path in the arguments, and its type."""
 
     name: str
     path: tuple[str, ...]
     type: str
 
     def read(self, arguments: Json) -> Value | None:
-        """None when it is absent or null. Raises `Unreadable` for anything of another type."""
+        """Return the value; None if absent or null. Raises `UnreadableArgument` if it has another type."""
         value: Any = arguments
         for step in self.path:
             if value is None:
@@ -48,25 +48,25 @@ class ProjectedField:
 
 
 class Projection:
-    """The fields of one tool, in a fixed order."""
+    """The projected arguments of one tool, in a fixed order."""
 
     def __init__(self, fields: tuple[ProjectedField, ...]) -> None:
         self._fields = fields
 
     def read(self, arguments: Json) -> tuple[tuple[str, Value], ...]:
-        """What policy sees of these arguments: hashable, and the same however they were spelled."""
+        """Return the projected arguments: hashable, and equal for equivalent spellings."""
         read = ((field.name, field.read(arguments)) for field in self._fields)
         return tuple((name, value) for name, value in read if value is not None)
 
 
 class Projections:
-    """All that one `args.yaml` says."""
+    """The projections of one `args.yaml`."""
 
     def __init__(self, patterns: Mapping[str, tuple[ProjectedField, ...]]) -> None:
         self._patterns = patterns
 
-    def of(self, tool: str) -> Projection | None:
-        """The fields of a tool by canonical id, of every pattern that matches it; None when there are none."""
+    def for_tool(self, tool: str) -> Projection | None:
+        """Return the projection of a tool from all patterns that match its canonical id; None if none matches."""
         found = {
             field.name: field
             for pattern, fields in self._patterns.items()
@@ -76,39 +76,41 @@ class Projections:
         return Projection(tuple(found.values())) if found else None
 
     def schema(self) -> str:
-        """The Cedar type of `context.args`."""
-        types = {field.name: _CEDAR[field.type] for fields in self._patterns.values() for field in fields}
+        """Return the Cedar type of `context.args`."""
+        types = {field.name: _CEDAR_TYPES[field.type] for fields in self._patterns.values() for field in fields}
         return f"type Args = {{ {', '.join(f'{name}?: {kind}' for name, kind in sorted(types.items()))} }};"
 
 
-def parse_projections(given: Any) -> Projections:
-    """What `args.yaml` holds. Raises `ValueError` with the first mistake."""
-    if given is None:
+def parse_projections(document: Any) -> Projections:
+    """Parse the content of `args.yaml`. Raises `ValueError` with the first problem."""
+    if document is None:
         return Projections({})
-    if not isinstance(given, dict):
-        raise ValueError("expected tools and their fields")
+    if not isinstance(document, dict):
+        raise ValueError("expected a mapping of tools to fields")
     patterns: dict[str, tuple[ProjectedField, ...]] = {}
     types: dict[str, str] = {}
-    for tool, fields in cast("dict[Any, Any]", given).items():
+    for tool, fields in cast("dict[Any, Any]", document).items():
         if not isinstance(tool, str) or not isinstance(fields, dict):
-            raise ValueError(f"{tool}: expected fields")
-        patterns[tool] = tuple(_field(tool, name, said, types) for name, said in cast("dict[Any, Any]", fields).items())
+            raise ValueError(f"{tool}: expected a mapping of fields")
+        patterns[tool] = tuple(
+            _field(tool, name, declaration, types) for name, declaration in cast("dict[Any, Any]", fields).items()
+        )
     return Projections(patterns)
 
 
-def _field(tool: str, name: Any, said: Any, types: dict[str, str]) -> ProjectedField:
+def _field(tool: str, name: Any, declaration: Any, types: dict[str, str]) -> ProjectedField:
     if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
-        raise ValueError(f"{tool}: {name!r} is not a name that Cedar knows")
-    given = cast("dict[Any, Any]", said) if isinstance(said, dict) else {"type": said}
-    if not given.keys() <= {"type", "from"} or given.get("type") not in _READERS:
+        raise ValueError(f"{tool}: {name!r} is not a valid Cedar identifier")
+    options = cast("dict[Any, Any]", declaration) if isinstance(declaration, dict) else {"type": declaration}
+    if not options.keys() <= {"type", "from"} or options.get("type") not in _READERS:
         raise ValueError(f"{tool}.{name}: expected one of {', '.join(_READERS)}, or {{from: …, type: …}}")
-    kind = cast("str", given["type"])
-    if types.setdefault(name, _CEDAR[kind]) != _CEDAR[kind]:
-        raise ValueError(f"{tool}.{name}: {name} has another type elsewhere; give it a name of its own")
-    return ProjectedField(name, tuple(str(given.get("from", name)).split(".")), kind)
+    kind = cast("str", options["type"])
+    if types.setdefault(name, _CEDAR_TYPES[kind]) != _CEDAR_TYPES[kind]:
+        raise ValueError(f"{tool}.{name}: {name} has another type in another entry; use a different name")
+    return ProjectedField(name, tuple(str(options.get("from", name)).split(".")), kind)
 
 
-# ---- the types ----------------------------------------------------------------------------------------------------
+# ---- types ----
 
 
 def _string(value: Any) -> str:
@@ -125,8 +127,8 @@ def _strings(value: Any) -> tuple[str, ...]:
 
 def _long(value: Any) -> int:
     if isinstance(value, float) and value.is_integer():
-        value = int(value)  # a schema's integer may be written 5.0
-    if type(value) is not int or not -_I64 <= value < _I64:
+        value = int(value)  # JSON Schema accepts 5.0 as an integer
+    if type(value) is not int or not -_INT64_LIMIT <= value < _INT64_LIMIT:
         raise ValueError(value)
     return value
 
@@ -138,18 +140,18 @@ def _bool(value: Any) -> bool:
 
 
 def _path(value: Any) -> str:
-    """The path that the strictest reader could take it for: decoded, one kind of slash, no dot segments."""
+    """Return the canonical path: percent-decoded, with forward slashes only and without dot segments."""
     text = _string(value)
-    for _ in range(_DECODINGS):
+    for _ in range(_MAX_DECODINGS):
         text, before = unicodedata.normalize("NFKC", unquote(text, errors="strict")).replace("\\", "/"), text
         if text == before:
             break
     else:
-        raise ValueError("encoded too often")
+        raise ValueError("too many levels of encoding")
     if not text.isprintable():
         raise ValueError("control characters")
     plain = posixpath.normpath(text) if text else ""
-    # Two leading slashes mean something else to POSIX, and nothing to anybody here.
+    # `normpath` keeps two leading slashes, which POSIX reserves.
     return "/" + plain.lstrip("/") if plain.startswith("/") else plain
 
 
@@ -160,4 +162,4 @@ _READERS: Final[Mapping[str, Callable[[Any], Value]]] = {
     "Bool": _bool,
     "Path": _path,
 }
-_CEDAR: Final = {"String": "String", "Strings": "Set<String>", "Long": "Long", "Bool": "Bool", "Path": "String"}
+_CEDAR_TYPES: Final = {"String": "String", "Strings": "Set<String>", "Long": "Long", "Bool": "Bool", "Path": "String"}

@@ -1,7 +1,7 @@
-"""The policies of one tenant, parsed, validated and asked: the only place that knows cedarpy's engine.
+"""The compiled policies of one tenant. The only module that calls the cedarpy engine.
 
-The schema goes with every question, and any error or missing decision is a denial: without them a value of the wrong
-type would switch a `forbid` off.
+Every evaluation includes the schema, and any error is a denial. Otherwise a value of the wrong type would disable a
+`forbid`.
 """
 
 import logging
@@ -12,28 +12,29 @@ from typing import Any, Final, Literal, cast
 import cedarpy
 from cedarpy import pst
 
-from gateway.policy.partial_evaluation import attributes, relaxed
+from gateway.policy.partial_evaluation import attributes_read, relax_policies
 from gateway.policy.projection import Projections, Value, parse_projections
 from gateway.policy.source import InvalidPolicies, PolicySet
 
 log = logging.getLogger("gatehouse.policy")
 
-# The library types its dictionaries only in part.
+# cedarpy's type annotations are incomplete.
 _is_authorized = cast("Callable[..., cedarpy.AuthzResult]", cast("Any", cedarpy).is_authorized)
 _validate_policies = cast("Callable[..., cedarpy.ValidationResult]", cast("Any", cedarpy).validate_policies)
 
-BROKEN: Final = "policy.error"
-"""In place of policy ids when no decision could be made."""
-_LATER: Final = frozenset({"scopes", "approved", "args"})
-_NAMING: Final = frozenset({"name", "uri"})
+EVALUATION_ERROR: Final = "policy.error"
+"""Reported instead of policy ids if the evaluation fails."""
+_DEFERRED: Final = frozenset({"scopes", "approved", "args"})
+_NAME_ATTRIBUTES: Final = frozenset({"name", "uri"})
 
-View = Literal["real", "listed", "seen"]
-"""Decide as it stands; or with scopes, approval and arguments left open; or with read-only mode left open too."""
+View = Literal["exact", "listed", "visible"]
+"""`exact` evaluates the request as it is. `listed` assumes scopes, approval and arguments in the caller's favour;
+`visible` also read-only mode."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyCaller:
-    """Who asks, and in which circumstances, as policy sees it."""
+    """The caller and its tenant's state, as policy sees them."""
 
     tenant: str
     kind: Literal["user", "service"]
@@ -46,7 +47,7 @@ class PolicyCaller:
 
 @dataclass(frozen=True, slots=True)
 class PolicyTarget:
-    """What is asked for. Of the kind Tenant: the lists of the asker's own."""
+    """The target of a request. The kind Tenant stands for the lists of the caller's own tenant."""
 
     kind: Literal["Tenant", "Tool", "Prompt", "Resource"]
     id: str
@@ -56,17 +57,17 @@ class PolicyTarget:
     effect: int = 0
     pinned: bool = True
     granted: bool = True
-    """Whether the asker's tenant has the backend."""
+    """Whether the caller's tenant may use the backend."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyNote:
-    """What a policy says of itself beside its condition."""
+    """Id, effect and annotations of a policy."""
 
     id: str
     effect: Literal["permit", "forbid"]
     advice: str = ""
-    """`scope:NAME` or `approval:WHOM`: what would make the difference."""
+    """`scope:NAME` or `approval:ROLE`: what would lift the denial."""
     reason: str = ""
 
 
@@ -74,102 +75,102 @@ class PolicyNote:
 class CedarDecision:
     allowed: bool
     policies: tuple[str, ...]
-    """The ids that decided it; none when nothing permits."""
+    """Ids of the deciding policies; empty if no policy permits the request."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ruleset:
-    """Made by `compile_ruleset`; equal only to itself."""
+    """Compiled policies, built by `compile_ruleset`. Compares by identity."""
 
     notes: Mapping[str, PolicyNote]
     projections: Projections
     names_subjects: bool
-    """Whether any policy speaks of one user or service account."""
+    """Whether any policy names a single user or service account."""
     _schema: cedarpy.Schema
-    _sets: Mapping[View, cedarpy.PolicySet]
-    _named: frozenset[str] = field(default=frozenset[str]())
-    _looks_at_names: bool = False
+    _policy_sets: Mapping[View, cedarpy.PolicySet]
+    _named_ids: frozenset[str] = field(default=frozenset[str]())
+    _reads_names: bool = False
 
     def label(self, target_id: str) -> str:
-        """Equal for targets that no policy tells apart by name."""
-        return target_id if self._looks_at_names or target_id in self._named else ""
+        """Return a cache label; equal for targets that no policy distinguishes by name."""
+        return target_id if self._reads_names or target_id in self._named_ids else ""
 
-    def ask(
+    def evaluate(
         self,
-        asker: PolicyCaller,
+        caller: PolicyCaller,
         action: str,
         target: PolicyTarget,
         *,
-        view: View = "real",
+        view: View = "exact",
         approved: bool = False,
         args: tuple[tuple[str, Value], ...] = (),
     ) -> CedarDecision:
-        """Allowed only when Cedar says so, and says nothing else."""
+        """Evaluate a request. Allowed only if Cedar allows it without any error."""
         context: dict[str, Any] = {
-            "tenant": {"__entity": _uid("Tenant", asker.tenant)},
-            "scopes": sorted(asker.scopes),
+            "tenant": {"__entity": _uid("Tenant", caller.tenant)},
+            "scopes": sorted(caller.scopes),
             "approved": approved,
-            "readonly": asker.readonly,
-            "suspended": asker.suspended,
+            "readonly": caller.readonly,
+            "suspended": caller.suspended,
         }
         if target.kind == "Tool":
             context["args"] = dict(args)
         request: dict[str, Any] = {
-            "principal": _uid(_PRINCIPAL[asker.kind], asker.subject),
+            "principal": _uid(_PRINCIPAL_TYPES[caller.kind], caller.subject),
             "action": _uid("Action", action),
             "resource": _uid(target.kind, target.id),
             "context": context,
         }
-        result = _is_authorized(request, self._sets[view], _entities(asker, target), self._schema)
+        result = _is_authorized(request, self._policy_sets[view], _entities(caller, target), self._schema)
         errors = result.diagnostics.errors
         if errors or result.decision not in (cedarpy.Decision.Allow, cedarpy.Decision.Deny):
-            log.error("no decision on %s %s, so it is denied: %s", action, target.id, " ".join(errors)[:500])
-            return CedarDecision(False, (BROKEN,))
+            log.error("policies: evaluating %s %s failed; denied: %s", action, target.id, " ".join(errors)[:500])
+            return CedarDecision(False, (EVALUATION_ERROR,))
         ids = cast("dict[str, str]", cast("Any", result.diagnostics).id_annotations_by_reason)
         return CedarDecision(result.decision is cedarpy.Decision.Allow, tuple(sorted(ids.values())))
 
 
-def compile_ruleset(schema: str, org: Mapping[str, str], room: PolicySet, tenant: str | None) -> Ruleset:
-    """Parse and validate the guards and one tenant's own policies together. Raises `BadPolicies`."""
+def compile_ruleset(schema: str, org: Mapping[str, str], policy_set: PolicySet, tenant: str | None) -> Ruleset:
+    """Parse and validate the guards together with the policies of one tenant. Raises `InvalidPolicies`."""
     try:
-        projections = parse_projections(room.args)
+        projections = parse_projections(policy_set.args)
     except ValueError as exc:
-        raise InvalidPolicies(f"{room.args_file}: {exc}") from exc
-    texts = {**org, **room.policies}
+        raise InvalidPolicies(f"{policy_set.args_file}: {exc}") from exc
+    texts = {**org, **policy_set.policies}
     parsed = {name: _parse(name, text) for name, text in texts.items()}
     problems = [*_id_problems(parsed, org), *_foreign_problems(parsed, tenant)]
     if problems:
         raise InvalidPolicies(*problems)
     try:
-        typed = cedarpy.Schema.from_str(f"{schema}\n{projections.schema()}\n", release_gil=True)
-        whole = cedarpy.PolicySet.from_str("\n".join(texts.values()), release_gil=True)
+        cedar_schema = cedarpy.Schema.from_str(f"{schema}\n{projections.schema()}\n", release_gil=True)
+        policies = cedarpy.PolicySet.from_str("\n".join(texts.values()), release_gil=True)
     except ValueError as exc:
         raise InvalidPolicies(f"schema: {_one_line(exc)}") from exc
     for name, text in texts.items():
-        problems += _type_problems(name, text, typed)
+        problems += _type_problems(name, text, cedar_schema)
     if problems:
         raise InvalidPolicies(*problems)
-    return _assembled(whole.to_pst(), typed, projections)
+    return _build_ruleset(policies.to_pst(), cedar_schema, projections)
 
 
-def _assembled(tree: pst.PolicySet, schema: cedarpy.Schema, projections: Projections) -> Ruleset:
+def _build_ruleset(tree: pst.PolicySet, schema: cedarpy.Schema, projections: Projections) -> Ruleset:
     uids = pst.entity_uids(tree)
     return Ruleset(
         notes={note.id: note for note in map(_note, tree.static_policies.values())},
         projections=projections,
-        names_subjects=any(uid.type.basename in _PRINCIPAL.values() for uid in uids),
+        names_subjects=any(uid.type.basename in _PRINCIPAL_TYPES.values() for uid in uids),
         _schema=schema,
-        _sets={
-            "real": cedarpy.PolicySet.from_pst(tree),
-            "listed": cedarpy.PolicySet.from_pst(relaxed(tree, _LATER)),
-            "seen": cedarpy.PolicySet.from_pst(relaxed(tree, _LATER | {"readonly"})),
+        _policy_sets={
+            "exact": cedarpy.PolicySet.from_pst(tree),
+            "listed": cedarpy.PolicySet.from_pst(relax_policies(tree, _DEFERRED)),
+            "visible": cedarpy.PolicySet.from_pst(relax_policies(tree, _DEFERRED | {"readonly"})),
         },
-        _named=frozenset(uid.id for uid in uids if uid.type.basename in ("Tool", "Prompt", "Resource")),
-        _looks_at_names=bool(attributes(tree) & _NAMING),
+        _named_ids=frozenset(uid.id for uid in uids if uid.type.basename in ("Tool", "Prompt", "Resource")),
+        _reads_names=bool(attributes_read(tree) & _NAME_ATTRIBUTES),
     )
 
 
-# ---- what can be wrong ----
+# ---- validation ----
 
 
 def _parse(name: str, text: str) -> pst.PolicySet:
@@ -184,23 +185,23 @@ def _id_problems(parsed: Mapping[str, pst.PolicySet], org: Mapping[str, str]) ->
     seen: set[str] = set()
     for name, tree in parsed.items():
         if tree.templates:
-            problems.append(f"{name}: templates are not linked by anything here")
+            problems.append(f"{name}: policy templates are not supported")
         for policy in tree.static_policies.values():
             id = policy.annotations.get("id", "")
             if not id:
-                problems.append(f'{name}: a {policy.effect} has no @id("…"); decisions are recorded by it')
+                problems.append(f'{name}: a {policy.effect} has no @id("…"); the audit log needs it')
             elif id in seen:
-                problems.append(f"{name}: {id} is another policy's id")
+                problems.append(f"{name}: the id {id} is used by another policy")
             elif id.startswith("guard.") and name not in org:
-                problems.append(f"{name}: {id}: ids that begin with guard. are the organisation's")
+                problems.append(f"{name}: {id}: ids that start with guard. are reserved for org/")
             seen.add(id)
     return problems
 
 
 def _foreign_problems(parsed: Mapping[str, pst.PolicySet], tenant: str | None) -> list[str]:
-    """A policy is of its own tenant and nobody else; guards and defaults are of no tenant in particular."""
+    """Find policies that name another tenant. Guards and default policies may not name any."""
     return [
-        f"{name}: it names the tenant {uid.id}"
+        f"{name}: a policy here may not name the tenant {uid.id}"
         for name, tree in parsed.items()
         for uid in sorted(pst.entity_uids(tree), key=str)
         if uid.type.basename == "Tenant" and uid.id != tenant
@@ -218,21 +219,23 @@ def _one_line(exc: object) -> str:
 
 
 def _note(policy: pst.Template) -> PolicyNote:
-    said = policy.annotations
-    return PolicyNote(said["id"], policy.effect, said.get("advice", ""), said.get("reason", ""))
+    annotations = policy.annotations
+    return PolicyNote(annotations["id"], policy.effect, annotations.get("advice", ""), annotations.get("reason", ""))
 
 
-# ---- a question as Cedar takes it ----
+# ---- Cedar requests ----
 
 
-def _entities(asker: PolicyCaller, target: PolicyTarget) -> list[dict[str, Any]]:
-    tenant = _uid("Tenant", asker.tenant)
-    groups = [_uid("Group", group) for group in sorted(asker.groups)]
+def _entities(caller: PolicyCaller, target: PolicyTarget) -> list[dict[str, Any]]:
+    tenant = _uid("Tenant", caller.tenant)
+    groups = [_uid("Group", group) for group in sorted(caller.groups)]
     entities = [
         _entity(tenant),
         *(_entity(group, parents=[tenant]) for group in groups),
         _entity(
-            _uid(_PRINCIPAL[asker.kind], asker.subject), {"tenant": {"__entity": tenant}}, parents=[*groups, tenant]
+            _uid(_PRINCIPAL_TYPES[caller.kind], caller.subject),
+            {"tenant": {"__entity": tenant}},
+            parents=[*groups, tenant],
         ),
     ]
     if target.kind != "Tenant":
@@ -244,7 +247,7 @@ def _entities(asker: PolicyCaller, target: PolicyTarget) -> list[dict[str, Any]]
             _entity(server, parents=[tenant] if target.granted else []),
             _entity(_uid(target.kind, target.id), attributes, parents=[server]),
         ]
-    elif target.id != asker.tenant:
+    elif target.id != caller.tenant:
         entities.append(_entity(_uid("Tenant", target.id)))
     return entities
 
@@ -259,4 +262,4 @@ def _uid(kind: str, id: str) -> dict[str, str]:
     return {"type": f"Gw::{kind}", "id": id}
 
 
-_PRINCIPAL: Final = {"user": "User", "service": "ServiceAccount"}
+_PRINCIPAL_TYPES: Final = {"user": "User", "service": "ServiceAccount"}

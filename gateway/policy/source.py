@@ -1,4 +1,4 @@
-"""A folder of policies as text: schema, the organisation's guards, the grants of each tenant, and their tests."""
+"""Reads a policy folder: the schema, the guards for all tenants (`org/`), the policies of tenants, and their tests."""
 
 import hashlib
 import os
@@ -12,16 +12,16 @@ import yaml
 SCHEMA: Final = "schema.cedarschema"
 ARGS: Final = "args.yaml"
 _SUFFIXES: Final = (".cedar", ".cedarschema", ".yaml")
-_DEEPEST: Final = 2
-_PACKED: Final = Path(__file__).with_name("shipped")
-SHIPPED: Final = _PACKED if _PACKED.is_dir() else Path(__file__).parents[2] / "policies"
-"""The policies that came along: inside the package when installed, beside it in a clone."""
+_MAX_DEPTH: Final = 2
+_PACKAGED: Final = Path(__file__).with_name("shipped")
+SHIPPED: Final = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "policies"
+"""The default policies: inside the package if installed, next to it in a source checkout."""
 
-Stamp = tuple[tuple[str, int, int, int], ...]
+FolderStamp = tuple[tuple[str, int, int, int], ...]
 
 
 class InvalidPolicies(Exception):
-    """Policies that cannot be used; `lines` says where and why, one mistake each."""
+    """Policies that cannot be loaded. `lines` has one problem each, with its location."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
@@ -30,7 +30,7 @@ class InvalidPolicies(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PolicySet:
-    """The policies of one tenant, or of all that have none of their own; by file."""
+    """Policy texts by file name, of one tenant or of the default for tenants without their own."""
 
     policies: Mapping[str, str]
     args: Any = None
@@ -39,7 +39,7 @@ class PolicySet:
 
 @dataclass(frozen=True, slots=True)
 class PolicySource:
-    """Everything that a folder holds, read at one moment."""
+    """The content of a policy folder."""
 
     folder: Path
     schema: str
@@ -48,34 +48,34 @@ class PolicySource:
     tenants: Mapping[str, PolicySet]
     tests: Mapping[str, Any]
     version: str
-    """A digest of all of it."""
+    """Digest of the content."""
 
 
-def read(folder: Path) -> PolicySource:
-    """Raises `BadPolicies` when the folder cannot be read or a YAML file of it is not YAML."""
+def read_folder(folder: Path) -> PolicySource:
+    """Read a folder. Raises `InvalidPolicies` if it cannot be read or contains invalid YAML."""
     digest = hashlib.sha256()
     try:
         if not (folder / SCHEMA).is_file():
-            raise InvalidPolicies(f"{folder}: there is no {SCHEMA}; start from a copy of {SHIPPED}")
+            raise InvalidPolicies(f"{folder}: {SCHEMA} is missing; start from a copy of {SHIPPED}")
         texts = {str(path.relative_to(folder)): path.read_text("utf-8") for path in _files(folder)}
     except (OSError, UnicodeDecodeError) as exc:
         raise InvalidPolicies(f"{folder}: {exc}") from exc
     for name, text in texts.items():
         digest.update(f"{name}\0{text}\0".encode())
-    below = sorted({Path(name).parts[1] for name in texts if name.startswith("tenants/") and name.count("/") > 1})
+    tenants = sorted({Path(name).parts[1] for name in texts if name.startswith("tenants/") and name.count("/") > 1})
     return PolicySource(
         folder=folder,
         schema=texts[SCHEMA],
         org=_cedar(texts, "org/"),
-        default=_room(texts, "default/"),
-        tenants={tenant: _room(texts, f"tenants/{tenant}/") for tenant in below},
+        default=_policy_set(texts, "default/"),
+        tenants={tenant: _policy_set(texts, f"tenants/{tenant}/") for tenant in tenants},
         tests={name: _yaml(name, text) for name, text in texts.items() if name.startswith("tests/")},
         version=digest.hexdigest()[:12],
     )
 
 
-def stamp(folder: Path) -> Stamp:
-    """Differs after every edit of the folder; empty when it cannot be looked at."""
+def folder_stamp(folder: Path) -> FolderStamp:
+    """Return a value that changes with every edit of the folder; empty if it cannot be read."""
     try:
         stats = ((str(path), path.stat()) for path in _files(folder))
         return tuple((name, stat.st_mtime_ns, stat.st_size, stat.st_ino) for name, stat in stats)
@@ -84,7 +84,7 @@ def stamp(folder: Path) -> Stamp:
 
 
 def _files(folder: Path) -> list[Path]:
-    """In order. A mounted ConfigMap keeps each version in a hidden folder, and shows the present one by links."""
+    """List the policy files, sorted. Skips hidden folders: a mounted ConfigMap keeps its versions there."""
     found: list[Path] = []
 
     def fail(exc: OSError) -> None:
@@ -92,8 +92,8 @@ def _files(folder: Path) -> list[Path]:
 
     for at, folders, names in os.walk(folder, onerror=fail, followlinks=True):
         here = Path(at)
-        # Deeper than tenants/NAME there is nothing of ours; a link to where it came from would never end.
-        deep = len(here.relative_to(folder).parts) >= _DEEPEST
+        # There is nothing below tenants/NAME; the limit also stops symbolic link loops.
+        deep = len(here.relative_to(folder).parts) >= _MAX_DEPTH
         folders[:] = [] if deep else [name for name in folders if not name.startswith(".")]
         found += [here / name for name in names if not name.startswith(".") and Path(name).suffix in _SUFFIXES]
     return sorted(found)
@@ -103,7 +103,7 @@ def _cedar(texts: Mapping[str, str], under: str) -> dict[str, str]:
     return {name: text for name, text in texts.items() if name.startswith(under) and name.endswith(".cedar")}
 
 
-def _room(texts: Mapping[str, str], under: str) -> PolicySet:
+def _policy_set(texts: Mapping[str, str], under: str) -> PolicySet:
     name = f"{under}{ARGS}"
     return PolicySet(_cedar(texts, under), _yaml(name, texts[name]) if name in texts else None, name)
 

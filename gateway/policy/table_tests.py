@@ -1,7 +1,6 @@
-"""Table tests of policies: who asks for what, what should become of it, and which policies should decide.
+"""Table tests of policies, run by `gatehouse policy test`. A row states a request, its outcome, and what decides it.
 
-A row names all the policies that decide it, so none that a row hits can be deleted without that row noticing; one that
-no row hits is a mistake of its own.
+A row lists all deciding policies, so it fails if one of them is deleted. A policy that no row covers is reported.
 """
 
 from collections.abc import Mapping
@@ -11,12 +10,12 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from gateway.contract.caller import EVERYDAY
-from gateway.policy.active_policies import compiled
+from gateway.contract.caller import DEFAULT_SCOPES
+from gateway.policy.active_policies import compile_policies
 from gateway.policy.projection import UnreadableArgument
 from gateway.policy.ruleset import PolicyCaller, PolicyTarget, Ruleset
-from gateway.policy.source import InvalidPolicies, PolicySource, read
-from gateway.policy.verdict import judge
+from gateway.policy.source import InvalidPolicies, PolicySource, read_folder
+from gateway.policy.verdict import determine_verdict
 
 Kind = Literal["Tenant", "Tool", "Prompt", "Resource"]
 
@@ -37,14 +36,14 @@ class TestAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TestContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    scopes: tuple[str, ...] = EVERYDAY
+    scopes: tuple[str, ...] = DEFAULT_SCOPES
     approved: bool = False
     readonly: bool = False
     suspended: bool = False
 
 
 class TableRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One case. `expect` is what the caller is told; `by` are the ids that decide, all of them."""
+    """One test case. `expect` is the outcome; `by` are the ids of all deciding policies."""
 
     name: str
     expect: Literal["allow", "deny", "scope", "approval", "hidden"]
@@ -60,35 +59,35 @@ class TableRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """How many rows there are, and every mistake found, in words."""
+    """Number of rows and policies, and a message for every problem."""
 
     rows: int
     policies: int
-    mistakes: tuple[str, ...]
+    problems: tuple[str, ...]
 
 
 def run_tables(folder: Path) -> TableReport:
-    """Every row, and whether they hit every policy. Raises `BadPolicies` when the policies cannot be used at all."""
-    source = read(folder)
-    loaded = compiled(source)
+    """Run every row and check that the rows cover every policy. Raises `InvalidPolicies`."""
+    source = read_folder(folder)
+    loaded = compile_policies(source)
     rows = _rows(source)
-    mistakes: list[str] = []
+    problems: list[str] = []
     hit: set[str] = set()
     for place, row in rows:
-        outcome, ids = _play(loaded.of(row.tenant), row)
+        outcome, ids = _evaluate(loaded.for_tenant(row.tenant), row)
         hit |= ids
         if (outcome, ids) != (row.expect, set(row.by)):
-            told = f"{outcome} by {', '.join(sorted(ids)) or 'no policy'}"
-            mistakes.append(f"{place}: {row.name}: expected {row.expect} by {', '.join(row.by)}, got {told}")
+            actual = f"{outcome} by {', '.join(sorted(ids)) or 'no policy'}"
+            problems.append(f"{place}: {row.name}: expected {row.expect} by {', '.join(row.by)}, got {actual}")
     every = {id for rules in (loaded.default, *loaded.tenants.values()) for id in rules.notes}
-    mistakes += [f"{id}: no row is decided by it" for id in sorted(every - hit)]
-    return TableReport(len(rows), len(every), tuple(mistakes))
+    problems += [f"{id}: no row covers this policy" for id in sorted(every - hit)]
+    return TableReport(len(rows), len(every), tuple(problems))
 
 
 def _rows(source: PolicySource) -> list[tuple[str, TableRow]]:
     rows: list[tuple[str, TableRow]] = []
-    for place, given in source.tests.items():
-        for index, each in enumerate(cast("list[Any]", given or [])):
+    for place, document in source.tests.items():
+        for index, each in enumerate(cast("list[Any]", document or [])):
             try:
                 rows.append((place, msgspec.convert(each, TableRow)))
             except msgspec.ValidationError as exc:
@@ -96,8 +95,8 @@ def _rows(source: PolicySource) -> list[tuple[str, TableRow]]:
     return rows
 
 
-def _play(rules: Ruleset, row: TableRow) -> tuple[str, set[str]]:
-    asker = PolicyCaller(
+def _evaluate(rules: Ruleset, row: TableRow) -> tuple[str, set[str]]:
+    caller = PolicyCaller(
         tenant=row.tenant,
         kind="service" if row.who.service else "user",
         subject=row.who.service or row.who.user,
@@ -107,24 +106,26 @@ def _play(rules: Ruleset, row: TableRow) -> tuple[str, set[str]]:
         suspended=row.context.suspended,
     )
     action, target = _target(row)
-    projection = rules.projections.of(target.id)
+    projection = rules.projections.for_tool(target.id)
     try:
         args = projection.read(row.args) if projection else ()
     except UnreadableArgument:
         return "deny", {"policy.arguments"}
-    judgement = judge(rules, asker, action, target, args=args, approved=row.context.approved)
-    return judgement.outcome, set(judgement.policies)
+    verdict = determine_verdict(rules, caller, action, target, args=args, approved=row.context.approved)
+    return verdict.outcome, set(verdict.policies)
 
 
 def _target(row: TableRow) -> tuple[str, PolicyTarget]:
-    asked: Mapping[tuple[str, Kind], TestAction | None] = {
+    actions: Mapping[tuple[str, Kind], TestAction | None] = {
         ("tools/call", "Tool"): row.tool,
         ("prompts/get", "Prompt"): row.prompt,
         ("resources/read", "Resource"): row.resource,
     }
-    for (action, kind), what in asked.items():
-        if what is not None:
-            mark = ":" if kind == "Resource" else "."
-            namespace, _, name = what.id.partition(mark)
-            return action, PolicyTarget(kind, what.id, namespace, name, what.effect, what.pinned, what.granted)
+    for (action, kind), test_action in actions.items():
+        if test_action is not None:
+            separator = ":" if kind == "Resource" else "."
+            namespace, _, name = test_action.id.partition(separator)
+            return action, PolicyTarget(
+                kind, test_action.id, namespace, name, test_action.effect, test_action.pinned, test_action.granted
+            )
     return "list", PolicyTarget("Tenant", row.tenant)

@@ -1,4 +1,4 @@
-"""From Cedar's yes or no to what a caller is told: allowed, hidden, a scope or an approval away, or simply denied."""
+"""Turns Cedar's allow or deny into a verdict: allow, hidden, missing scope, approval required, or deny."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -11,50 +11,50 @@ Outcome = Literal["allow", "deny", "scope", "approval", "hidden"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`policies` are the ids of the policies that decided; none when nothing permits it."""
+    """The verdict on a request. `policies` are the ids of the deciding policies; empty if no policy permits it."""
 
     outcome: Outcome
     policies: tuple[str, ...]
     scopes: tuple[str, ...] = ()
-    """The missing ones, with which it would be allowed."""
+    """Missing scopes; with them the request would be allowed."""
     approval: str = ""
-    """Whose approval would allow it: `self` is the caller's own."""
+    """Role whose approval would allow the request; `self` is the caller."""
     reason: str = ""
-    """What the policies themselves say."""
+    """Reason from the annotations of the policies."""
 
 
-def judge(
+def determine_verdict(
     rules: Ruleset,
-    asker: PolicyCaller,
+    caller: PolicyCaller,
     action: str,
     target: PolicyTarget,
     *,
     args: tuple[tuple[str, Value], ...] = (),
     approved: bool = False,
 ) -> Verdict:
-    """What becomes of the request. A scope or an approval is named only where having it would be enough.
+    """Evaluate a request. A missing scope or approval is reported only if it would be sufficient.
 
-    So nobody learns of something that is never permitted to them by being told what it lacks.
+    Otherwise the response would reveal the existence of something that the caller may never use.
     """
-    verdict = rules.ask(asker, action, target, approved=approved, args=args)
-    if verdict.allowed:
-        return Verdict("allow", verdict.policies)
-    if target.kind != "Tenant" and not rules.ask(asker, action, target, view="seen").allowed:
-        return Verdict("hidden", verdict.policies, reason=_reason(rules, verdict.policies))
-    notes = [rules.notes[id] for id in verdict.policies if id in rules.notes]
+    decision = rules.evaluate(caller, action, target, approved=approved, args=args)
+    if decision.allowed:
+        return Verdict("allow", decision.policies)
+    if target.kind != "Tenant" and not rules.evaluate(caller, action, target, view="visible").allowed:
+        return Verdict("hidden", decision.policies, reason=_reason(rules, decision.policies))
+    notes = [rules.notes[id] for id in decision.policies if id in rules.notes]
     missing = tuple(each.advice[6:] for each in notes if each.advice.startswith("scope:"))
     approvers = [each.advice[9:] for each in notes if each.advice.startswith("approval:")]
-    if notes and len(missing) + len(approvers) == len(verdict.policies):
-        able = replace(asker, scopes=asker.scopes | set(missing))
-        if rules.ask(able, action, target, approved=approved or bool(approvers), args=args).allowed:
+    if notes and len(missing) + len(approvers) == len(decision.policies):
+        with_scopes = replace(caller, scopes=caller.scopes | set(missing))
+        if rules.evaluate(with_scopes, action, target, approved=approved or bool(approvers), args=args).allowed:
             if missing:
-                return Verdict("scope", verdict.policies, scopes=missing)
-            whose = next((each for each in approvers if each != "self"), "self")
-            return Verdict("approval", verdict.policies, approval=whose, reason=_reason(rules, verdict.policies))
-    return Verdict("deny", verdict.policies, reason=_reason(rules, verdict.policies))
+                return Verdict("scope", decision.policies, scopes=missing)
+            approver = next((each for each in approvers if each != "self"), "self")
+            return Verdict("approval", decision.policies, approval=approver, reason=_reason(rules, decision.policies))
+    return Verdict("deny", decision.policies, reason=_reason(rules, decision.policies))
 
 
 def _reason(rules: Ruleset, ids: tuple[str, ...]) -> str:
-    """The first one given, of policies that nothing would satisfy before those that a scope or approval would."""
+    """Return the reason of the first policy that has one; prefer policies that no scope or approval lifts."""
     notes = [note for id in ids if (note := rules.notes.get(id)) and note.reason]
     return min(notes, key=lambda note: note.advice != "").reason if notes else ""

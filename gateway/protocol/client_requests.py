@@ -1,4 +1,7 @@
-"""Requests from the gateway to a client of the handshake era, and the answers it posts, wherever it posts them."""
+"""Sends requests to clients of the handshake era and delivers their answers to the calls that wait for them.
+
+`LegacyWire` asks through it; `LegacyEra` passes the posted answers to it.
+"""
 
 import asyncio
 import itertools
@@ -17,35 +20,39 @@ from gateway.protocol.sealed_tokens import InvalidSeal, TokenSeal
 
 ANSWER_SECONDS: Final = 600.0
 _TOPIC: Final = "asking.answer"
-_OURS: Final = "gth."
+_ID_PREFIX: Final = "gth."
 _PURPOSE: Final = "asking"
 
 
 class ClientRequests:
-    """Each request carries the worker in its own id, so that an answer posted anywhere finds its call.
+    """The pending client requests of this worker.
 
-    The id is sealed for the session that is asked: no client can make one, and so none can post what was not asked.
+    The id of a request names its worker, so that an answer posted to any worker reaches its call. The id is sealed for
+    the session: a client cannot forge one and answer a request that it did not get.
     """
 
     def __init__(self, bus: Bus, seal: TokenSeal) -> None:
         self._bus = bus
         self._seal = seal
-        self._prefix = f"{_OURS}{bus.worker}."
+        self._prefix = f"{_ID_PREFIX}{bus.worker}."
         self._numbers = itertools.count(1)
-        self._open: dict[str, tuple[str, asyncio.Future[Json]]] = {}
-        bus.respond(_TOPIC, self._passed_on)
+        self._pending: dict[str, tuple[str, asyncio.Future[Json]]] = {}
+        bus.respond(_TOPIC, self._deliver_forwarded)
 
     async def ask(
         self, session: str, capabilities: Json, requests: Mapping[str, Json], send: Callable[[bytes], Awaitable[None]]
     ) -> dict[str, Json]:
-        """All the answers. Raises `ForeignError` when the client refuses, `Fault` when it cannot or does not answer."""
+        """Send the requests and return all answers by key.
+
+        Raises `ForeignError` if the client answers with an error, `Fault` if it cannot or does not answer.
+        """
         missing = missing_capabilities(capabilities, dict(requests))
         if missing:
-            raise Fault(Kind.UNSUPPORTED, f"The client cannot do {' and '.join(missing)}.")
+            raise Fault(Kind.UNSUPPORTED, f"The client does not support {' and '.join(missing)}.")
         loop = asyncio.get_running_loop()
-        ids = {key: self._id(session) for key in requests}
+        ids = {key: self._new_id(session) for key in requests}
         futures = {key: loop.create_future() for key in requests}
-        self._open |= {ids[key]: (session, futures[key]) for key in requests}
+        self._pending |= {ids[key]: (session, futures[key]) for key in requests}
         try:
             for key, request in requests.items():
                 await send(request_bytes(ids[key], request["method"], _params(request)))
@@ -55,74 +62,74 @@ class ClientRequests:
             raise Fault(Kind.TIMEOUT, "The client did not answer in time.") from exc
         finally:
             for id in ids.values():
-                self._open.pop(id, None)
+                self._pending.pop(id, None)
         return dict(zip(requests, answers, strict=True))
 
-    def _id(self, session: str) -> str:
+    def _new_id(self, session: str) -> str:
         plain = f"{self._prefix}{next(self._numbers)}"
-        return f"{plain}.{self._seal.seal(_PURPOSE, b'', _bound(session, plain))}"
+        return f"{plain}.{self._seal.seal(_PURPOSE, b'', _associated_data(session, plain))}"
 
-    def taken(self, session: str, answer: Message) -> bool:
-        """Give a posted answer to the call of this worker that waits for it; false when none does."""
-        waiting = self._open.get(str(answer.id))
-        if waiting is None or waiting[0] != session or waiting[1].done():
+    def deliver(self, session: str, answer: Message) -> bool:
+        """Deliver a posted answer to the call of this worker that waits for it; return False if there is none."""
+        pending = self._pending.get(str(answer.id))
+        if pending is None or pending[0] != session or pending[1].done():
             return False
         if answer.error is not None:
-            waiting[1].set_exception(_refused(answer.error))
+            pending[1].set_exception(_client_error(answer.error))
         else:
-            waiting[1].set_result(answer.result or {})
+            pending[1].set_result(answer.result or {})
         return True
 
-    async def passed_on(self, session: str, answer: Message) -> bool:
-        """Give it to the other worker that asked; false when that is gone, or cannot be reached by the bus."""
-        about: Json = {"session": session, "id": answer.id, "result": answer.result, "error": answer.error}
+    async def forward(self, session: str, answer: Message) -> bool:
+        """Forward an answer to the worker that sent the request; return False if it was not delivered there."""
+        payload: Json = {"session": session, "id": answer.id, "result": answer.result, "error": answer.error}
         try:
-            return bool((await self._bus.request(str(answer.id).split(".")[1], _TOPIC, about))["taken"])
+            return bool((await self._bus.request(str(answer.id).split(".")[1], _TOPIC, payload))["taken"])
         except Fault:
             return False
 
-    async def _passed_on(self, about: Json) -> Json:
-        answer = Message("response", about["id"], result=about["result"], error=about["error"])
-        return {"taken": self.taken(about["session"], answer)}
+    async def _deliver_forwarded(self, payload: Json) -> Json:
+        answer = Message("response", payload["id"], result=payload["result"], error=payload["error"])
+        return {"taken": self.deliver(payload["session"], answer)}
 
-    def is_anothers(self, session: str, id: object) -> bool:
-        """Whether another worker of this house asked that, and asked it of this session."""
-        if not isinstance(id, str) or not id.startswith(_OURS) or id.startswith(self._prefix):
+    def belongs_to_other_worker(self, session: str, id: object) -> bool:
+        """Return whether another worker of this gateway sent the request with this id to this session."""
+        if not isinstance(id, str) or not id.startswith(_ID_PREFIX) or id.startswith(self._prefix):
             return False
-        words = id.split(".", 3)
-        if len(words) < 4:
+        parts = id.split(".", 3)
+        if len(parts) < 4:
             return False
         try:
-            self._seal.open(_PURPOSE, words[3], _bound(session, ".".join(words[:3])))
+            self._seal.open(_PURPOSE, parts[3], _associated_data(session, ".".join(parts[:3])))
         except InvalidSeal:
             return False
         return True
 
-    def answered_elsewhere(self, session: str, id: str, value: str) -> None:
-        """The same for an answer that another worker was given for us, in the JSON that it wrote."""
-        if id in self._open:
-            given: Json = msgspec.json.decode(value)
-            self.taken(session, Message("response", id, result=given.get("result"), error=given.get("error")))
+    def deliver_stored(self, session: str, id: str, value: str) -> None:
+        """Deliver an answer that another worker stored, encoded by `encode_response`."""
+        if id in self._pending:
+            answer: Json = msgspec.json.decode(value)
+            self.deliver(session, Message("response", id, result=answer.get("result"), error=answer.get("error")))
 
 
-def _bound(session: str, plain: str) -> bytes:
+def _associated_data(session: str, plain: str) -> bytes:
     return f"{session} {plain}".encode()
 
 
-def posted(answer: Message) -> str:
-    """An answer as another worker can read it."""
+def encode_response(answer: Message) -> str:
+    """Encode an answer for `deliver_stored` of another worker."""
     return msgspec.json.encode({"result": answer.result, "error": answer.error}).decode()
 
 
 def _params(request: Json) -> Json:
     params = dict(request.get("params") or {})
     if request["method"] == "elicitation/create" and params.get("mode") == "url":
-        # This era's clients name each such request; the newer one has no such name.
+        # This era requires an elicitation id; the modern era has none.
         params.setdefault("elicitationId", str(uuid4()))
     return params
 
 
-def _refused(error: Json) -> ForeignError:
+def _client_error(error: Json) -> ForeignError:
     code: Any = error.get("code")
     return ForeignError(
         code if isinstance(code, int) else -32603, str(error.get("message", ""))[:1000], error.get("data")

@@ -1,4 +1,7 @@
-"""What both eras stand on: the two paths a call may walk, and where a name leads."""
+"""Dependencies and route lookup that both protocol eras share.
+
+`app.py` builds one `EndpointContext`; `LegacyEra` and `ModernEra` serve every request with it.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -12,69 +15,68 @@ from gateway.errors import Fault, ForeignError, Kind
 from gateway.protocol.responses import Header
 from gateway.protocol.strict_json import decode
 
-CARRIED: Final = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
-"""The methods that reach a backend."""
-IS_LIST: Final = frozenset(LISTS)
-
-
-LARGE: Final = 64 * 1024
+BACKEND_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
+"""The methods that are sent to a backend."""
+LIST_METHODS: Final = frozenset(LISTS)
+"""The methods that the gateway answers from its catalogue."""
+LARGE_BODY_BYTES: Final = 64 * 1024
+"""Bodies of this size and above are decoded in a thread."""
 
 Refusal = Fault | ForeignError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointContext:
-    """Given to each era's door."""
+    """The catalogue and the stage pipelines that serve the requests of an endpoint."""
 
     catalogue: Catalogue
-    path: Handler
-    """For the methods that reach a backend."""
-    lists: Callable[[Handler], Handler]
-    """The short path around an end of its own: lists, discovery, subscriptions."""
-    refused: Callable[[Refusal], Handler]
-    """The path of a request that the door itself refuses, for this reason."""
-    charged: Handler
-    """Only charges: the path of what is neither a request nor refused."""
+    call_handler: Handler
+    """The full pipeline, for the methods that are sent to a backend."""
+    make_local_handler: Callable[[Handler], Handler]
+    """Wraps a handler of the gateway's own in the short pipeline: lists, discovery, subscriptions."""
+    make_refusal_handler: Callable[[Refusal], Handler]
+    """Builds a handler that charges, audits and traces a request, and then raises the reason for its refusal."""
+    charge_handler: Handler
+    """Charges the rate limit and does nothing else: for notifications and responses."""
     correlate: Callable[[Mapping[str, str], Json | None], tuple[str, dict[str, str]]]
-    """Headers and `_meta` -> correlation id and trace context."""
+    """Maps headers and `_meta` to a correlation id and a trace context."""
     server_info: Json
-    challenge: Callable[[Fault, str, Sequence[str]], Header] | None = None
-    """A fault, the endpoint, and the scopes to ask for -> the challenge for a token that lacks them."""
+    build_challenge: Callable[[Fault, str, Sequence[str]], Header] | None = None
+    """Builds the `WWW-Authenticate` header from a fault, the endpoint path and the scopes to request."""
 
-    def lacking(self, fault: Fault, inbound: McpHttpRequest, *, modern: bool) -> tuple[int, tuple[Header, ...]]:
-        """How a token that lacks a scope is answered over HTTP: the client may go and get one that has it."""
-        if self.challenge is None:
+    def insufficient_scope_response(
+        self, fault: Fault, request: McpHttpRequest, *, modern: bool
+    ) -> tuple[int, tuple[Header, ...]]:
+        """Return the status and headers for a token without a required scope, so that the client can obtain one."""
+        if self.build_challenge is None:
             return 200, ()
-        wanted: list[str] = fault.details["missing_scopes"]
+        scopes: list[str] = fault.details["missing_scopes"]
         if not modern:
-            # Older clients ask for exactly what they are told, and would lose what they have.
-            wanted = sorted({*inbound.caller.scopes, *wanted})
-        return 403, (self.challenge(fault, inbound.path, wanted),)
-
-    def view(self, inbound: McpHttpRequest) -> View | None:
-        return self.catalogue.view(inbound.caller, inbound.path)
+            # Older clients request exactly the scopes of the challenge and would lose those they already have.
+            scopes = sorted({*request.caller.scopes, *scopes})
+        return 403, (self.build_challenge(fault, request.path, scopes),)
 
 
-async def read_aside(body: bytes) -> Json:
-    """The object in a body of at least `LARGE` bytes: in a thread, so that others are served meanwhile."""
+async def decode_in_thread(body: bytes) -> Json:
+    """Decode a body of at least `LARGE_BODY_BYTES` bytes without blocking the event loop."""
     return await asyncio.to_thread(decode, body)
 
 
-def find(view: View, method: str, params: Json) -> tuple[Route | None, Json]:
-    """Where the request leads, and its params as the backend should see them but for the name."""
+def find_route(view: View, method: str, params: Json) -> tuple[Route | None, Json]:
+    """Return the route of a backend method, and the params with the backend's own completion reference."""
     if method == "tools/call":
         return view.tools.get(params["name"]), params
     if method == "prompts/get":
         return view.prompts.get(params["name"]), params
     if method == "resources/read":
-        return view.resource(params["uri"]), params
-    if (found := view.completable(params["ref"])) is None:
+        return view.find_resource(params["uri"]), params
+    if (found := view.resolve_completion(params["ref"])) is None:
         return None, params
     return found[0], {**params, "ref": found[1]}
 
 
 class RouteLookup:
-    """For `resolve`: the lists of the caller's backends are read once more before a name is called unknown."""
+    """Used by the `resolve` stage: reloads the lists of the caller's backends before it reports an unknown name."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
@@ -84,21 +86,22 @@ class RouteLookup:
         if view is None or not await self._catalogue.reread(view.namespaces, call):
             return None
         view = self._catalogue.view(call.caller, call.endpoint)
-        return find(view, call.method, call.params)[0] if view else None
+        return find_route(view, call.method, call.params)[0] if view else None
 
 
-def list_end(catalogue: Catalogue) -> Handler:
-    """The end of the short path for the four lists."""
+def make_list_handler(catalogue: Catalogue) -> Handler:
+    """Return the handler of the four list methods."""
 
-    async def listed(call: Call) -> Result:
-        await catalogue.ready(call)
-        view = seen(catalogue, call)
+    async def handle_list(call: Call) -> Result:
+        await catalogue.load_isolated_lists(call)
+        view = require_view(catalogue, call)
         return view.page(call.method, call.params.get("cursor"), call.client.version)
 
-    return listed
+    return handle_list
 
 
-def seen(catalogue: Catalogue, call: Call) -> View:
+def require_view(catalogue: Catalogue, call: Call) -> View:
+    """Return the caller's view of the call's endpoint. Raises `Fault(NOT_FOUND)` if there is no such endpoint."""
     view = catalogue.view(call.caller, call.endpoint)
     if view is None:
         raise Fault(Kind.NOT_FOUND, "There is no such endpoint.")

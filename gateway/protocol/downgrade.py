@@ -1,4 +1,4 @@
-"""A result of the newest revision, as a client of an earlier one understands it."""
+"""Converts results of the newest protocol revision for clients of earlier ones. `LegacyEra` uses it."""
 
 from typing import Any, Final, cast
 
@@ -10,28 +10,28 @@ _STRUCTURE_SINCE: Final = "2025-06-18"
 
 
 def downgrade(result: Json, version: str, correlation_id: str) -> Json:
-    """A copy without what the version does not know; nothing that it knows is lost."""
-    shown = dict(result)
-    for newer in ("resultType", "ttlMs", "cacheScope"):
-        shown.pop(newer, None)
-    meta: Json = {**(shown.get("_meta") or {}), "correlation_id": correlation_id}
-    meta.pop(SERVER_INFO, None)  # the newest revision's stamp: who that is, an older client was told once
-    shown["_meta"] = meta
-    structured = shown.get("structuredContent")
+    """Return a copy of the result without the members and content types that `version` does not define."""
+    copy = dict(result)
+    for key in ("resultType", "ttlMs", "cacheScope"):
+        copy.pop(key, None)
+    meta: Json = {**(copy.get("_meta") or {}), "correlation_id": correlation_id}
+    meta.pop(SERVER_INFO, None)  # Clients of these revisions get the server info from `initialize`.
+    copy["_meta"] = meta
+    structured = copy.get("structuredContent")
     if structured is not None and (version < _STRUCTURE_SINCE or not isinstance(structured, dict)):
-        # The text block beside it says the same.
-        del shown["structuredContent"]
-    content = shown.get("content")
+        # The text content has the same data.
+        del copy["structuredContent"]
+    content = copy.get("content")
     if version < _STRUCTURE_SINCE and isinstance(content, list):
-        shown["content"] = [_block(block, version) for block in cast("list[Any]", content)]
-    messages = shown.get("messages")
+        copy["content"] = [_block(block, version) for block in cast("list[Any]", content)]
+    messages = copy.get("messages")
     if version < _STRUCTURE_SINCE and isinstance(messages, list):
-        shown["messages"] = [_message(message, version) for message in cast("list[Any]", messages)]
-    return shown
+        copy["messages"] = [_message(message, version) for message in cast("list[Any]", messages)]
+    return copy
 
 
 def _message(message: Any, version: str) -> Any:
-    """One of a prompt."""
+    """Convert one message of a prompt."""
     if not isinstance(message, dict):
         return message
     known = cast("Json", message)

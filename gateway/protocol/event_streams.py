@@ -1,6 +1,6 @@
-"""Things that each wait as long, with one timer for all of them.
+"""Resumable event streams of the handshake era, and the expiry queue that removes them.
 
-Event streams of the handshake era: a client may leave one and come back for what it missed.
+A client may disconnect and come back for the events that it missed. `LegacyWire` and `GetStreams` write the streams.
 """
 
 import asyncio
@@ -13,255 +13,251 @@ from typing import Final, Generic, TypeVar
 
 from gateway.contract import ResponseWriter
 from gateway.protocol.responses import Header, stream_headers
-from gateway.sse import COMMENT, event, priming
+from gateway.sse import KEEP_ALIVE_COMMENT, event, priming_event
+
+MAX_STREAM_BYTES: Final = 1 << 20
+"""Maximum bytes buffered for one stream."""
+RETENTION_SECONDS: Final = 60.0
+"""How long a stream is kept after its end, or after its client disconnected."""
+MAX_PRINCIPAL_BYTES: Final = 8 << 20
+"""Maximum bytes buffered in the ended streams of one principal."""
+MAX_PROCESS_BYTES: Final = 64 << 20
+"""Maximum bytes buffered in the ended streams of this process."""
+RETRY_MS: Final = 1000
+"""The reconnection delay that is sent to clients."""
+MAX_STREAMS: Final = 10_000
 
 Item = TypeVar("Item")
-
-_EARLY: Final = 1.0
-
-"""Those that are due within so many seconds go together."""
+_COALESCE_SECONDS: Final = 1.0
+"""Items that are due within this time of each other expire together."""
+_DETACHED: Final = asyncio.Event()
+"""The event of every stream without a client: shared, and always set."""
+_DETACHED.set()
 
 
 class ExpiryQueue(Generic[Item]):
-    """`due` is called with each item, so many seconds after it was added and at most one too early."""
+    """FIFO expiry queue with a single timer; all items share one delay.
 
-    def __init__(self, seconds: float, due: Callable[[Item], None]) -> None:
+    `on_expire` is called with each item `seconds` after it was added, at most one second early.
+    """
+
+    def __init__(self, seconds: float, on_expire: Callable[[Item], None]) -> None:
         self._seconds = seconds
-        self._due = due
+        self._on_expire = on_expire
         self._waiting: deque[tuple[float, Item]] = deque()
 
     def add(self, item: Item) -> None:
         loop = asyncio.get_running_loop()
         self._waiting.append((loop.time() + self._seconds, item))
         if len(self._waiting) == 1:
-            loop.call_later(self._seconds, self._look, loop)
+            loop.call_later(self._seconds, self._expire, loop)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        soon = loop.time() + _EARLY
+    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
+        deadline = loop.time() + _COALESCE_SECONDS
         try:
-            while self._waiting and self._waiting[0][0] <= soon:
-                self._due(self._waiting.popleft()[1])
-        finally:  # one that fails is the loop's to log, and keeps none of the others waiting for ever
+            while self._waiting and self._waiting[0][0] <= deadline:
+                self._on_expire(self._waiting.popleft()[1])
+        finally:  # The event loop logs a failed callback; the remaining items still expire.
             if self._waiting:
-                loop.call_at(self._waiting[0][0], self._look, loop)
-
-
-KEPT_BYTES: Final = 1 << 20
-
-KEPT_SECONDS: Final = 60.0
-
-PRINCIPAL_BYTES: Final = 8 << 20
-
-PROCESS_BYTES: Final = 64 << 20
-
-"""What streams that are over may hold until then."""
-
-RETRY_MS: Final = 1000
-
-MAX_STREAMS: Final = 10_000
-
-_LEFT: Final = asyncio.Event()
-
-"""What a stream that nobody reads waits for: one for all of them, and it has happened."""
-
-_LEFT.set()
+                loop.call_at(self._waiting[0][0], self._expire, loop)
 
 
 class EventStream:
-    """Events in order, kept for a while, written to whoever is attached now."""
+    """An ordered, buffered stream of events; they are written to the attached client, if there is one."""
 
     __slots__ = (
-        "_adopted", "_correlation_id", "_kept", "_last", "_left", "_outlet", "_writing", "dropped", "id", "kept_bytes",
-        "over", "owner", "principal", "silent_since",
+        "_buffer", "_correlation_id", "_detached", "_last_number", "_pending_writer", "_write_lock", "_writer",
+        "buffered_bytes", "id", "idle_since", "is_ended", "last_evicted", "owner", "principal",
     )  # fmt: skip
 
     def __init__(self, id: str, owner: str, correlation_id: str, principal: str = "") -> None:
         self.id = id
         self.owner = owner
         self.principal = principal
-        self.silent_since = time.monotonic()
+        self.idle_since = time.monotonic()
         self._correlation_id = correlation_id
-        self._kept: list[tuple[int, bytes]] = []
-        self.kept_bytes = 0
-        self._last = 0
-        self.dropped = 0
-        """The last event that is not kept any more."""
-        self._adopted: tuple[ResponseWriter, bool] | None = None
-        self._outlet: ResponseWriter | None = None
-        self._writing = asyncio.Lock()
-        self.over = False
-        self._left = asyncio.Event()
+        self._buffer: list[tuple[int, bytes]] = []
+        self.buffered_bytes = 0
+        self._last_number = 0
+        self.last_evicted = 0
+        """The number of the last event that is no longer buffered."""
+        self._pending_writer: tuple[ResponseWriter, bool] | None = None
+        self._writer: ResponseWriter | None = None
+        self._write_lock = asyncio.Lock()
+        self.is_ended = False
+        self._detached = asyncio.Event()
 
-    def adopt(self, outlet: ResponseWriter, *, prime: bool = False) -> None:
-        """Write to this outlet from the next event on; it is opened with it, so that nothing overtakes the first."""
-        self._adopted = (outlet, prime)
+    def attach_lazily(self, writer: ResponseWriter, *, prime: bool = False) -> None:
+        """Attach this writer with the next event, so that nothing is written before the first event."""
+        self._pending_writer = (writer, prime)
 
     async def attach(
-        self, outlet: ResponseWriter, *more: Header, after: int | None = None, prime: bool = False
+        self, writer: ResponseWriter, *extra_headers: Header, after: int | None = None, prime: bool = False
     ) -> None:
-        """Write to this outlet from now on, beginning with what came after event `after`. It takes another's place."""
-        async with self._writing:
+        """Replace the attached writer; first replay the buffered events after number `after`, unless it is None."""
+        async with self._write_lock:
             await self._close()
-            await self._begin(outlet, *more, prime=prime)
-            for number, chunk in list(self._kept) if after is not None else ():
+            await self._start(writer, *extra_headers, prime=prime)
+            for number, chunk in list(self._buffer) if after is not None else ():
                 if number > (after or 0):
-                    await outlet.write(chunk)
-            if self.over:
+                    await writer.write(chunk)
+            if self.is_ended:
                 await self._close()
 
     async def send(self, payload: bytes) -> None:
-        async with self._writing:
-            await self._settle()
-            self._last += 1
-            chunk = event(payload, self._name(self._last))
-            self._keep(chunk)
-            if self._outlet is not None:
-                await self._outlet.write(chunk)
-        self.silent_since = time.monotonic()
+        async with self._write_lock:
+            await self._attach_pending()
+            self._last_number += 1
+            chunk = event(payload, self._event_id(self._last_number))
+            self._append(chunk)
+            if self._writer is not None:
+                await self._writer.write(chunk)
+        self.idle_since = time.monotonic()
 
-    async def hang_up(self) -> None:
-        """Let the client go; the stream itself goes on."""
-        async with self._writing:
-            await self._settle()
+    async def detach(self) -> None:
+        """End the client's response; the stream stays open and buffers its events."""
+        async with self._write_lock:
+            await self._attach_pending()
             await self._close()
 
     async def end(self) -> None:
-        async with self._writing:
-            await self._settle()
-            self.over = True
+        async with self._write_lock:
+            await self._attach_pending()
+            self.is_ended = True
             await self._close()
 
     def abandon(self) -> None:
-        """It is over, and whoever is attached was let go already."""
-        self.over = True
-        self._outlet = None
-        self._leave()
+        """End the stream without closing the writer, which the caller has closed already."""
+        self.is_ended = True
+        self._writer = None
+        self._signal_detached()
 
-    async def attended(self) -> None:
-        """Until the stream is over, or its client has left."""
-        await self._left.wait()
+    async def wait_detached(self) -> None:
+        """Wait until the stream ends or its client disconnects."""
+        await self._detached.wait()
 
     async def keep_alive(self) -> None:
-        async with self._writing:
-            await self._settle()
-            if self._outlet is not None:
-                await self._outlet.write(COMMENT)
-        self.silent_since = time.monotonic()
+        async with self._write_lock:
+            await self._attach_pending()
+            if self._writer is not None:
+                await self._writer.write(KEEP_ALIVE_COMMENT)
+        self.idle_since = time.monotonic()
 
     @property
-    def alone(self) -> bool:
-        return self._outlet is None
+    def is_detached(self) -> bool:
+        return self._writer is None
 
-    async def _settle(self) -> None:
-        if self._adopted is not None:
-            (outlet, prime), self._adopted = self._adopted, None
-            await self._begin(outlet, prime=prime)
+    async def _attach_pending(self) -> None:
+        if self._pending_writer is not None:
+            (writer, prime), self._pending_writer = self._pending_writer, None
+            await self._start(writer, prime=prime)
 
-    async def _begin(self, outlet: ResponseWriter, *more: Header, prime: bool) -> None:
-        await outlet.open(stream_headers(self._correlation_id, *more))
+    async def _start(self, writer: ResponseWriter, *extra_headers: Header, prime: bool) -> None:
+        await writer.open(stream_headers(self._correlation_id, *extra_headers))
         if prime:
-            self._last += 1
-            await outlet.write(priming(self._name(self._last), RETRY_MS))
-        self._left = asyncio.Event()
-        self._outlet = outlet
-        outlet.on_gone(partial(self._detach, outlet))
+            self._last_number += 1
+            await writer.write(priming_event(self._event_id(self._last_number), RETRY_MS))
+        self._detached = asyncio.Event()
+        self._writer = writer
+        writer.on_disconnect(partial(self._on_disconnect, writer))
 
-    def _detach(self, outlet: ResponseWriter) -> None:
-        """Its client is gone; unless another has taken its place, nobody is attached."""
-        if self._outlet is outlet:
-            self._outlet = None
-            self._leave()
+    def _on_disconnect(self, writer: ResponseWriter) -> None:
+        """Detach the writer, unless another one has replaced it."""
+        if self._writer is writer:
+            self._writer = None
+            self._signal_detached()
 
     async def _close(self) -> None:
-        outlet, self._outlet = self._outlet, None
-        if outlet is not None:
-            await outlet.close()
-        self._leave()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await writer.close()
+        self._signal_detached()
 
-    def _leave(self) -> None:
-        self._left.set()
-        self._left = _LEFT
+    def _signal_detached(self) -> None:
+        self._detached.set()
+        self._detached = _DETACHED
 
-    def _name(self, number: int) -> str:
+    def _event_id(self, number: int) -> str:
         return f"{self.id}.{number}"
 
-    def _keep(self, chunk: bytes) -> None:
-        self._kept.append((self._last, chunk))
-        self.kept_bytes += len(chunk)
-        # The last is kept however large: it is the answer.
-        while self.kept_bytes > KEPT_BYTES and len(self._kept) > 1:
-            self.dropped, dropped = self._kept.pop(0)
-            self.kept_bytes -= len(dropped)
+    def _append(self, chunk: bytes) -> None:
+        self._buffer.append((self._last_number, chunk))
+        self.buffered_bytes += len(chunk)
+        # The last event is kept whatever its size: it is the response.
+        while self.buffered_bytes > MAX_STREAM_BYTES and len(self._buffer) > 1:
+            self.last_evicted, evicted = self._buffer.pop(0)
+            self.buffered_bytes -= len(evicted)
 
 
 class EventStreams:
-    """The streams of this worker, by id; each is kept a minute after its end, or after its client left.
+    """The event streams of this worker by id.
 
-    What is over holds at most so many bytes, of each principal and in all; the oldest go first.
+    A stream is kept for `RETENTION_SECONDS` after it ended or its client disconnected. The buffered bytes of ended
+    streams are limited per principal and per process; the oldest streams are evicted first.
     """
 
     def __init__(self, worker: str) -> None:
         self._worker = worker
         self._streams: dict[str, EventStream] = {}
         self._ended: dict[str, EventStream] = {}
-        """Those that are over, in the order of their ends; and the same again by principal."""
-        self._principals: dict[str, dict[str, EventStream]] = {}
-        self._bytes: Counter[str] = Counter()
-        self._all_bytes = 0
-        self._leaving = ExpiryQueue(KEPT_SECONDS, self._forget_if_left)
+        """Ended streams in the order in which they ended; `_ended_by_principal` holds the same streams."""
+        self._ended_by_principal: dict[str, dict[str, EventStream]] = {}
+        self._bytes_by_principal: Counter[str] = Counter()
+        self._total_bytes = 0
+        self._expiry = ExpiryQueue(RETENTION_SECONDS, self._remove_if_unused)
 
     def __len__(self) -> int:
-        """How many are not over yet."""
-        return sum(not stream.over for stream in self._streams.values())
+        """Return the number of streams that have not ended."""
+        return sum(not stream.is_ended for stream in self._streams.values())
 
-    def new(self, owner: str, correlation_id: str, principal: str = "") -> EventStream:
+    def create(self, owner: str, correlation_id: str, principal: str = "") -> EventStream:
         stream = EventStream(f"{self._worker}.{secrets.token_hex(8)}", owner, correlation_id, principal)
         self._streams[stream.id] = stream
         while len(self._streams) > MAX_STREAMS:
-            self.forget(next(iter(self._streams.values())))
+            self.remove(next(iter(self._streams.values())))
         return stream
 
     def find(self, event_id: str, owner: str) -> tuple[EventStream, int] | None:
-        """The owner's stream that an event belongs to, and the event's number in it."""
+        """Return the owner's stream of an event id and the number of the event; None if it cannot be resumed."""
         id, _, number = event_id.rpartition(".")
         stream = self._streams.get(id)
         if stream is None or stream.owner != owner or not number.isascii() or not number.isdigit():
             return None
-        if int(number[:18]) < stream.dropped:
-            return None  # part of what was missed is lost
+        if int(number[:18]) < stream.last_evicted:
+            return None  # Some of the missed events were evicted.
         return stream, int(number[:18])
 
-    def forget_later(self, stream: EventStream) -> None:
-        """It is over: in a minute, or sooner where newer ones need the room."""
+    def schedule_removal(self, stream: EventStream) -> None:
+        """Remove an ended stream after `RETENTION_SECONDS`, or sooner if the limits are exceeded."""
         if stream.id in self._streams:
             self._ended[stream.id] = stream
-            self._principals.setdefault(stream.principal, {})[stream.id] = stream
-            self._bytes[stream.principal] += stream.kept_bytes
-            self._all_bytes += stream.kept_bytes
-            self._make_room(stream.principal)
-        # Not the stream itself: it would be held as long, whatever became of it.
-        self._leaving.add(stream.id)
+            self._ended_by_principal.setdefault(stream.principal, {})[stream.id] = stream
+            self._bytes_by_principal[stream.principal] += stream.buffered_bytes
+            self._total_bytes += stream.buffered_bytes
+            self._evict(stream.principal)
+        # The id, not the stream: the queue must not keep an evicted stream in memory.
+        self._expiry.add(stream.id)
 
-    def forget(self, stream: EventStream) -> None:
-        """Nobody may come back to it."""
+    def remove(self, stream: EventStream) -> None:
+        """Remove a stream at once; it can no longer be resumed."""
         self._streams.pop(stream.id, None)
         if self._ended.pop(stream.id, None) is not None:
             principal = stream.principal
-            self._all_bytes -= stream.kept_bytes
-            self._bytes[principal] -= stream.kept_bytes
-            del self._principals[principal][stream.id]
-            if not self._principals[principal]:
-                del self._principals[principal], self._bytes[principal]
+            self._total_bytes -= stream.buffered_bytes
+            self._bytes_by_principal[principal] -= stream.buffered_bytes
+            del self._ended_by_principal[principal][stream.id]
+            if not self._ended_by_principal[principal]:
+                del self._ended_by_principal[principal], self._bytes_by_principal[principal]
 
-    def _make_room(self, principal: str) -> None:
-        """The newest stays, however large: it is an answer that its client may be about to ask for again."""
-        mine = self._principals[principal]
-        while self._bytes[principal] > PRINCIPAL_BYTES and len(mine) > 1:
-            self.forget(next(iter(mine.values())))
-        while self._all_bytes > PROCESS_BYTES and len(self._ended) > 1:
-            self.forget(next(iter(self._ended.values())))
+    def _evict(self, principal: str) -> None:
+        """Evict the oldest ended streams above the limits, but never the newest: its client may be reconnecting."""
+        ended = self._ended_by_principal[principal]
+        while self._bytes_by_principal[principal] > MAX_PRINCIPAL_BYTES and len(ended) > 1:
+            self.remove(next(iter(ended.values())))
+        while self._total_bytes > MAX_PROCESS_BYTES and len(self._ended) > 1:
+            self.remove(next(iter(self._ended.values())))
 
-    def _forget_if_left(self, id: str) -> None:
+    def _remove_if_unused(self, id: str) -> None:
         stream = self._streams.get(id)
-        if stream is not None and (stream.over or stream.alone):
-            self.forget(stream)
+        if stream is not None and (stream.is_ended or stream.is_detached):
+            self.remove(stream)

@@ -1,4 +1,7 @@
-"""The GET streams of the handshake era: changes as they happen, or the rest of a stream that was left."""
+"""Serves the GET streams of the handshake era: change notifications, and the resumption of interrupted streams.
+
+`LegacyEra` opens and ends them.
+"""
 
 import asyncio
 import logging
@@ -10,169 +13,177 @@ from typing import Final
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Caller, ClientProfile, Json, ListChange, McpHttpRequest, ResponseWriter
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.protocol.event_streams import KEPT_SECONDS, EventStream, EventStreams, ExpiryQueue
-from gateway.protocol.responses import RpcError, error_bytes, headers, notification_bytes
+from gateway.protocol.event_streams import RETENTION_SECONDS, EventStream, EventStreams, ExpiryQueue
+from gateway.protocol.responses import RpcError, error_bytes, json_headers, notification_bytes
 from gateway.protocol.sessions import McpSession, SessionStore
-from gateway.protocol.subscriptions import LIST_CHANGED, UPDATED, Listener, Subscriptions, Target, updated
+from gateway.protocol.subscriptions import (
+    LIST_CHANGED,
+    RESOURCE_UPDATED,
+    Listener,
+    Subscriptions,
+    Target,
+    update_params,
+)
 from gateway.protocol.wire import KeepAlive
 from gateway.protocol.worker_proxy import WorkerProxy
 
-log = logging.getLogger("gatehouse.standing")
+log = logging.getLogger("gatehouse.protocol")
 
-_PRIMED_SINCE: Final = "2025-11-25"
+_PRIMING_SINCE: Final = "2025-11-25"
 
 
 class GetStreams:
-    """At most one standing stream a session: a message is never sent twice."""
+    """The GET streams of this worker, at most one per session, so that no message is sent twice."""
 
     def __init__(
         self,
         catalogue: Catalogue,
-        hub: Subscriptions,
+        subscriptions: Subscriptions,
         streams: EventStreams,
-        rows: SessionStore,
-        pulse: KeepAlive,
-        relay: WorkerProxy,
+        store: SessionStore,
+        keep_alive: KeepAlive,
+        worker_proxy: WorkerProxy,
     ) -> None:
-        self._relay = relay
-        relay.serve("stream", self._resume_for_another)
+        self._worker_proxy = worker_proxy
+        worker_proxy.serve("stream", self._resume_for_peer)
         self._catalogue = catalogue
-        self._hub = hub
+        self._subscriptions = subscriptions
         self._streams = streams
-        self._rows = rows
-        self._pulse = pulse
+        self._store = store
+        self._keep_alive = keep_alive
         self._pumps: dict[str, tuple[Listener, EventStream, asyncio.Task[None], Callable[[], Awaitable[None]]]] = {}
-        self._left = ExpiryQueue(KEPT_SECONDS, self._stop_if_alone)
-        self._deaf = ExpiryQueue(KEPT_SECONDS, self._drop_if_deaf)
+        self._detached = ExpiryQueue(RETENTION_SECONDS, self._end_if_detached)
+        self._without_stream = ExpiryQueue(RETENTION_SECONDS, self._drop_if_streamless)
 
     async def open(
-        self, inbound: McpHttpRequest, outlet: ResponseWriter, session: McpSession, correlation_id: str
+        self, request: McpHttpRequest, writer: ResponseWriter, session: McpSession, correlation_id: str
     ) -> None:
-        """Serve one GET until the client leaves or the stream is over."""
-        last = inbound.headers.get("last-event-id")
-        if last is None:
-            stream = await self._begin(inbound, session, correlation_id)
-            await stream.attach(outlet, prime=session.client.version >= _PRIMED_SINCE)
-            await self._attend(session.digest, stream)
+        """Serve one GET request until the client disconnects or the stream ends."""
+        last_event_id = request.headers.get("last-event-id")
+        if last_event_id is None:
+            stream = await self._start_stream(request, session, correlation_id)
+            await stream.attach(writer, prime=session.client.version >= _PRIMING_SINCE)
+            await self._wait_detached(session.digest, stream)
             return
         try:
-            worker, _, _ = last.partition(".")
-            if worker == self._relay.worker:
-                await self._resume(session.digest, last, outlet)
+            worker, _, _ = last_event_id.partition(".")
+            if worker == self._worker_proxy.worker:
+                await self._resume(session.digest, last_event_id, writer)
             else:
-                about: Json = {"session": session.digest, "last": last}
-                await self._relay.fetch(worker, "stream", about, outlet)
+                payload: Json = {"session": session.digest, "last": last_event_id}
+                await self._worker_proxy.fetch(worker, "stream", payload, writer)
         except Fault:
-            error = RpcError(-32001, "That stream is gone; make the request again.")
-            await outlet.answer(404, headers(correlation_id), error_bytes(None, error))
+            error = RpcError(-32001, "The stream no longer exists. Make the request again.")
+            await writer.send(404, json_headers(correlation_id), error_bytes(None, error))
 
-    async def _resume(self, digest: str, last: str, outlet: ResponseWriter) -> None:
-        found = self._streams.find(last, digest)
+    async def _resume(self, digest: str, last_event_id: str, writer: ResponseWriter) -> None:
+        found = self._streams.find(last_event_id, digest)
         if found is None:
             raise Fault(Kind.NOT_FOUND, "There is no such stream.")
         stream, after = found
-        await stream.attach(outlet, after=after)
-        await self._attend(digest, stream)
+        await stream.attach(writer, after=after)
+        await self._wait_detached(digest, stream)
 
-    async def _resume_for_another(self, about: Json, outlet: ResponseWriter) -> None:
-        await self._resume(about["session"], about["last"], outlet)
+    async def _resume_for_peer(self, payload: Json, writer: ResponseWriter) -> None:
+        await self._resume(payload["session"], payload["last"], writer)
 
-    async def _attend(self, digest: str, stream: EventStream) -> None:
-        self._pulse.add(stream)
+    async def _wait_detached(self, digest: str, stream: EventStream) -> None:
+        self._keep_alive.add(stream)
         try:
-            await stream.attended()
+            await stream.wait_detached()
         finally:
-            self._pulse.discard(stream)
-            self._left.add((digest, stream.id))
+            self._keep_alive.discard(stream)
+            self._detached.add((digest, stream.id))
 
-    async def listen_for(self, caller: Caller, client: ClientProfile, endpoint: str, digest: str) -> None:
-        """Have the backends report what this session is subscribed to, as long as it has a stream to be told by."""
+    async def sync_subscriptions(self, caller: Caller, client: ClientProfile, endpoint: str, digest: str) -> None:
+        """Subscribe at the backends to the session's resources; without a GET stream, only for a limited time."""
         if digest not in self._pumps:
-            self._deaf.add(digest)
-        await self._hub.want(("session", digest), caller, client, frozenset(self._targets(caller, endpoint, digest)))
+            self._without_stream.add(digest)
+        targets = frozenset(self._targets(caller, endpoint, digest))
+        await self._subscriptions.set_interest(("session", digest), caller, client, targets)
 
-    async def _listen_again(self, caller: Caller, client: ClientProfile, endpoint: str, digest: str) -> None:
-        """For a stream that stands or is about to: what a backend refuses now is not watched, the rest is."""
+    async def _sync_accepted(self, caller: Caller, client: ClientProfile, endpoint: str, digest: str) -> None:
+        """Subscribe to those of the session's resources that the backends accept, so that the stream can open."""
         try:
-            await self.listen_for(caller, client, endpoint, digest)
-        except (Fault, ForeignError) as refused:
-            log.info("not all that a session is subscribed to can be watched: %s", refused)
-            agreed: frozenset[Target] = frozenset()
+            await self.sync_subscriptions(caller, client, endpoint, digest)
+        except (Fault, ForeignError) as exc:
+            log.info("GET stream: a backend refused subscriptions of the session; the others are kept: %s", exc)
+            accepted: frozenset[Target] = frozenset()
             for target in self._targets(caller, endpoint, digest):
                 with suppress(Fault, ForeignError):
-                    await self._hub.want(("session", digest), caller, client, agreed | {target})
-                    agreed |= {target}
+                    await self._subscriptions.set_interest(("session", digest), caller, client, accepted | {target})
+                    accepted |= {target}
 
-    async def forget(self, digest: str) -> None:
-        """The session is over: nothing is watched for it any more."""
-        self.end(digest)
-        self._hub.drop(("session", digest))
+    async def remove_session(self, digest: str) -> None:
+        """End the stream of an ended session and drop its upstream subscriptions."""
+        self.end_stream(digest)
+        self._subscriptions.drop_interest(("session", digest))
 
-    def end(self, digest: str) -> None:
-        """End its standing stream, if it has one here."""
+    def end_stream(self, digest: str) -> None:
+        """End the session's GET stream if it is in this worker."""
         pump = self._pumps.pop(digest, None)
         if pump is not None:
             pump[0].end()
 
-    async def subscribed(self, digest: str) -> None:
-        """Its subscriptions changed in another worker: a stream that stands here has to know before the next change."""
+    async def refresh_subscriptions(self, digest: str) -> None:
+        """Reload the subscriptions of a session that has its GET stream here; another worker changed them."""
         pump = self._pumps.get(digest)
         if pump is not None:
-            await self._rows.load()
+            await self._store.load()
             await pump[3]()
 
-    async def _begin(self, inbound: McpHttpRequest, session: McpSession, correlation_id: str) -> EventStream:
-        self.end(session.digest)
-        stream = self._streams.new(session.digest, correlation_id, inbound.caller.principal)
+    async def _start_stream(self, request: McpHttpRequest, session: McpSession, correlation_id: str) -> EventStream:
+        self.end_stream(session.digest)
+        stream = self._streams.create(session.digest, correlation_id, request.caller.principal)
 
-        def hears(namespace: str, change: ListChange) -> tuple[str, Json] | None:
-            return self._meaning(inbound, session.digest, namespace, change)
+        def map_change(namespace: str, change: ListChange) -> tuple[str, Json] | None:
+            return self._notification_for(request, session.digest, namespace, change)
 
-        ear = self._hub.attach(hears)
-        task = asyncio.create_task(self._pump(session.digest, ear, stream), name="standing")
-        sync = partial(self._listen_again, inbound.caller, session.client, inbound.path, session.digest)
-        self._pumps[session.digest] = (ear, stream, task, sync)
+        listener = self._subscriptions.attach(map_change)
+        task = asyncio.create_task(self._pump(session.digest, listener, stream), name="standing")
+        sync = partial(self._sync_accepted, request.caller, session.client, request.path, session.digest)
+        self._pumps[session.digest] = (listener, stream, task, sync)
         await sync()
         return stream
 
-    async def _pump(self, digest: str, ear: Listener, stream: EventStream) -> None:
+    async def _pump(self, digest: str, listener: Listener, stream: EventStream) -> None:
         try:
-            while (notification := await ear.next()) is not None:
+            while (notification := await listener.next()) is not None:
                 await stream.send(notification_bytes(*notification))
         finally:
-            self._hub.detach(ear)
-            if (mine := self._pumps.get(digest)) is not None and mine[1] is stream:
+            self._subscriptions.detach(listener)
+            if (current := self._pumps.get(digest)) is not None and current[1] is stream:
                 del self._pumps[digest]
-            self._drop_if_deaf(digest)
+            self._drop_if_streamless(digest)
             await stream.end()
-            if self._rows.ended(digest):
-                self._streams.forget(stream)
+            if self._store.is_ended(digest):
+                self._streams.remove(stream)
             else:
-                self._streams.forget_later(stream)
+                self._streams.schedule_removal(stream)
 
-    def _meaning(
-        self, inbound: McpHttpRequest, digest: str, namespace: str, change: ListChange
+    def _notification_for(
+        self, request: McpHttpRequest, digest: str, namespace: str, change: ListChange
     ) -> tuple[str, Json] | None:
-        view = self._catalogue.view(inbound.caller, inbound.path)
-        if view is None or namespace not in view.namespaces or not inbound.caller.may_receive(change.owner):
+        view = self._catalogue.view(request.caller, request.path)
+        if view is None or namespace not in view.namespaces or not request.caller.may_receive(change.owner):
             return None
         if change.kind == "resource":
-            shown = self._targets(inbound.caller, inbound.path, digest).get((namespace, change.uri))
-            return (UPDATED, updated(shown, change)) if shown is not None else None
+            uri = self._targets(request.caller, request.path, digest).get((namespace, change.uri))
+            return (RESOURCE_UPDATED, update_params(uri, change)) if uri is not None else None
         return LIST_CHANGED[change.kind], {}
 
     def _targets(self, caller: Caller, endpoint: str, digest: str) -> dict[Target, str]:
         view = self._catalogue.view(caller, endpoint)
-        routes = ((uri, view.resource(uri)) for uri in self._rows.subscriptions(digest)) if view else ()
+        routes = ((uri, view.find_resource(uri)) for uri in self._store.subscriptions(digest)) if view else ()
         return {(route.namespace, route.name): uri for uri, route in routes if route is not None}
 
-    def _drop_if_deaf(self, digest: str) -> None:
-        """Nothing is watched for a session that could not be told; its next stream asks for it again."""
+    def _drop_if_streamless(self, digest: str) -> None:
+        """Drop the upstream subscriptions of a session without a GET stream; its next stream restores them."""
         if digest not in self._pumps:
-            self._hub.drop(("session", digest))
+            self._subscriptions.drop_interest(("session", digest))
 
-    def _stop_if_alone(self, left: tuple[str, str]) -> None:
-        digest, id = left
+    def _end_if_detached(self, detached: tuple[str, str]) -> None:
+        digest, id = detached
         pump = self._pumps.get(digest)
-        if pump is not None and pump[1].id == id and pump[1].alone:
-            self.end(digest)
+        if pump is not None and pump[1].id == id and pump[1].is_detached:
+            self.end_stream(digest)

@@ -1,4 +1,7 @@
-"""The handshake era at the north door (2024-11-05 to 2025-11-25): sessions that any replica can serve."""
+"""Serves clients of the handshake era (protocol revisions 2024-11-05 to 2025-11-25).
+
+Sessions are stateless: any replica can serve a request of any session. `EraRouter` dispatches to `LegacyEra`.
+"""
 
 import asyncio
 import time
@@ -10,24 +13,34 @@ from msgspec.structs import replace
 
 from gateway.catalogue.view import View
 from gateway.contract import Call, ClientProfile, Handler, Json, McpHttpRequest, ResponseWriter, Result
-from gateway.error_rendering import number
+from gateway.error_rendering import rpc_code
 from gateway.errors import Fault, ForeignError, Kind, UnknownName
-from gateway.protocol.client_requests import ClientRequests, posted
-from gateway.protocol.context import CARRIED, IS_LIST, LARGE, EndpointContext, Refusal, find, list_end, read_aside, seen
+from gateway.protocol.client_requests import ClientRequests, encode_response
+from gateway.protocol.context import (
+    BACKEND_METHODS,
+    LARGE_BODY_BYTES,
+    LIST_METHODS,
+    EndpointContext,
+    Refusal,
+    decode_in_thread,
+    find_route,
+    make_list_handler,
+    require_view,
+)
 from gateway.protocol.downgrade import downgrade
 from gateway.protocol.event_streams import EventStreams
 from gateway.protocol.get_stream import GetStreams
-from gateway.protocol.messages import Message, check, check_level, is_id, message
+from gateway.protocol.messages import Message, check_log_level, check_params, is_id, parse_message
 from gateway.protocol.request_handling import (
-    OTHER,
+    OTHER_METHOD,
     Correlation,
     InboundRequest,
-    Prepared,
+    PreparedRequest,
     RequestOutcome,
     RequestRefusals,
     handle_request,
 )
-from gateway.protocol.responses import Header, RpcError, error_bytes, headers, timing
+from gateway.protocol.responses import Header, RpcError, error_bytes, json_headers, server_timing
 from gateway.protocol.sealed_tokens import SESSION_SECONDS
 from gateway.protocol.sessions import McpSession, McpSessions
 from gateway.protocol.stream_limits import StreamLimits
@@ -37,327 +50,334 @@ from gateway.protocol.worker_events import WorkerEvents
 
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
-SESSION_GONE: Final = -32001
+SESSION_NOT_FOUND: Final = -32001
 _NO_ENDPOINT: Final = RpcError(METHOD_NOT_FOUND, "There is no such endpoint.")
-_NO_SESSION: Final = RpcError(INVALID_REQUEST, "Missing Mcp-Session-Id header: begin with initialize.")
-_GONE: Final = RpcError(SESSION_GONE, "Session not found: begin again with initialize.")
+_MISSING_SESSION: Final = RpcError(INVALID_REQUEST, "Missing Mcp-Session-Id header: begin with initialize.")
+_UNKNOWN_SESSION: Final = RpcError(SESSION_NOT_FOUND, "Session not found: begin again with initialize.")
 
 
 class LegacyEra:
-    """Answers POST, GET and DELETE of the handshake era."""
+    """Serves POST, GET and DELETE requests of the handshake era; implements `Era`."""
 
     def __init__(
         self,
-        floor: EndpointContext,
+        context: EndpointContext,
         sessions: McpSessions,
         streams: EventStreams,
-        asking: ClientRequests,
-        standing: GetStreams,
-        pulse: KeepAlive,
-        news: WorkerEvents,
-        caps: StreamLimits,
+        client_requests: ClientRequests,
+        get_streams: GetStreams,
+        keep_alive: KeepAlive,
+        worker_events: WorkerEvents,
+        limits: StreamLimits,
         *,
-        by_rows: bool = True,
+        answer_through_store: bool = True,
     ) -> None:
-        """`by_rows`: where there is no bus, another process that asked is told by a row of the database they share."""
-        self._floor = floor
-        self._by_rows = by_rows
-        self.refusals = RequestRefusals(floor, LATEST_HANDSHAKE_VERSION)
-        self._caps = caps
-        self._news = news
-        news.on("cancelled", self._cancelled_elsewhere)
-        news.on("ended", lambda about: self._end_here(about["session"]))
-        news.on("subscribed", lambda about: standing.subscribed(about["session"]))
-        news.on("standing", lambda about: standing.end(about["session"]))
+        """`answer_through_store`: forward client answers to other processes through the session store if there is no
+        bus."""
+        self._context = context
+        self._answer_through_store = answer_through_store
+        self.refusals = RequestRefusals(context, LATEST_HANDSHAKE_VERSION)
+        self._limits = limits
+        self._worker_events = worker_events
+        worker_events.subscribe("cancelled", self._on_peer_cancelled)
+        worker_events.subscribe("ended", lambda payload: self._on_peer_session_ended(payload["session"]))
+        worker_events.subscribe("subscribed", lambda payload: get_streams.refresh_subscriptions(payload["session"]))
+        worker_events.subscribe("standing", lambda payload: get_streams.end_stream(payload["session"]))
         self._sessions = sessions
         self._streams = streams
-        self._asking = asking
-        self._standing = standing
-        sessions.rows.on_answer(asking.answered_elsewhere)
-        self._pulse = pulse
+        self._client_requests = client_requests
+        self._get_streams = get_streams
+        sessions.store.on_answer(client_requests.deliver_stored)
+        self._keep_alive = keep_alive
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running: dict[tuple[str, str | int], asyncio.Task[Any]] = {}
         self._cancelled: set[asyncio.Task[Any]] = set()
-        """By task: two requests of a careless client may have one id."""
-        self._ends: dict[str, Handler] = {
-            **dict.fromkeys(CARRIED, floor.path),
-            **dict.fromkeys(IS_LIST, floor.lists(list_end(floor.catalogue))),
-            "initialize": floor.lists(self._initialize),
-            "ping": floor.lists(_pong),
-            "logging/setLevel": floor.lists(self._set_level),
-            "resources/subscribe": floor.lists(self._subscribe),
-            "resources/unsubscribe": floor.lists(self._unsubscribe),
+        """Tasks, not request ids: a client may wrongly use one id for two requests."""
+        self._handlers: dict[str, Handler] = {
+            **dict.fromkeys(BACKEND_METHODS, context.call_handler),
+            **dict.fromkeys(LIST_METHODS, context.make_local_handler(make_list_handler(context.catalogue))),
+            "initialize": context.make_local_handler(self._initialize),
+            "ping": context.make_local_handler(_ping),
+            "logging/setLevel": context.make_local_handler(self._set_level),
+            "resources/subscribe": context.make_local_handler(self._subscribe),
+            "resources/unsubscribe": context.make_local_handler(self._unsubscribe),
         }
 
-    # ---- the three verbs ----
+    # ---- HTTP methods ----
 
-    async def post(self, inbound: McpHttpRequest, outlet: ResponseWriter) -> None:
+    async def post(self, request: McpHttpRequest, writer: ResponseWriter) -> None:
         try:
-            raw = inbound.body
-            asked = message(decode(raw) if len(raw) < LARGE else await read_aside(raw))
+            raw = request.body
+            message = parse_message(decode(raw) if len(raw) < LARGE_BODY_BYTES else await decode_in_thread(raw))
         except InvalidJson as exc:
-            await self.refusals.tell(inbound, outlet, 400, RpcError(exc.code, exc.message), id=exc.id)
+            await self.refusals.refuse(request, writer, 400, RpcError(exc.code, exc.message), id=exc.id)
             return
-        correlation_id, trace = correlation = self._floor.correlate(inbound.headers, asked.params.get("_meta"))
-        view = self._floor.view(inbound)
+        correlation_id, trace = correlation = self._context.correlate(request.headers, message.params.get("_meta"))
+        view = self._context.catalogue.view(request.caller, request.path)
         if view is None:
-            about: Json = {"id": asked.id, "method": self._known(asked.method), "correlation": correlation}
-            await self.refusals.tell(inbound, outlet, 404, _NO_ENDPOINT, **about)
+            fields: Json = {"id": message.id, "method": self._method_label(message.method), "correlation": correlation}
+            await self.refusals.refuse(request, writer, 404, _NO_ENDPOINT, **fields)
             return
-        if asked.method == "initialize" and asked.kind == "request":
-            await self._open(inbound, outlet, view, asked, correlation_id, trace)
+        if message.method == "initialize" and message.kind == "request":
+            await self._open_session(request, writer, view, message, correlation_id, trace)
             return
-        session = self._sessions.find(inbound.caller, inbound.headers.get("mcp-session-id", ""))
+        session = self._sessions.find(request.caller, request.headers.get("mcp-session-id", ""))
         if session is None:
-            await self._no_session(inbound, outlet, correlation, asked.id, self._known(asked.method))
+            await self._refuse_session(request, writer, correlation, message.id, self._method_label(message.method))
             return
-        if asked.kind == "request":
-            await self._serve(inbound, outlet, view, session, asked, correlation_id, trace)
+        if message.kind == "request":
+            await self._serve(request, writer, view, session, message, correlation_id, trace)
             return
-        spent = await self.refusals.charge(inbound, correlation)
-        if not await self._took(session.digest, asked, alone=spent is not None) and spent is not None:
-            await self.refusals.tell(inbound, outlet, 0, spent, correlation=correlation)
+        rate_fault = await self.refusals.charge(request, correlation)
+        handled = await self._handle_non_request(session.digest, message, local_only=rate_fault is not None)
+        if not handled and rate_fault is not None:
+            await self.refusals.refuse(request, writer, 0, rate_fault, correlation=correlation)
             return
-        await outlet.answer(202, headers(correlation_id), b"")
+        await writer.send(202, json_headers(correlation_id), b"")
 
-    async def _took(self, digest: str, said: Message, *, alone: bool) -> bool:
-        """Act on an answer or a notification; whether it meant anything here. If `alone`, no other worker is told."""
-        if said.kind == "response":
-            if self._asking.taken(digest, said):
+    async def _handle_non_request(self, digest: str, received: Message, *, local_only: bool) -> bool:
+        """Handle a response or notification; return whether it concerned a call of this worker.
+
+        With `local_only`, it is not forwarded to other workers.
+        """
+        if received.kind == "response":
+            if self._client_requests.deliver(digest, received):
                 return True
-            if not alone and self._asking.is_anothers(digest, said.id):
-                passed_on = await self._asking.passed_on(digest, said)
-                if not passed_on and self._by_rows:
-                    await self._sessions.rows.answer(digest, str(said.id), posted(said))
-        elif said.method == "notifications/cancelled" and is_id(id := said.params.get("requestId")):
+            if not local_only and self._client_requests.belongs_to_other_worker(digest, received.id):
+                forwarded = await self._client_requests.forward(digest, received)
+                if not forwarded and self._answer_through_store:
+                    await self._sessions.store.add_answer(digest, str(received.id), encode_response(received))
+        elif received.method == "notifications/cancelled" and is_id(id := received.params.get("requestId")):
             if self._cancel(digest, id):
                 return True
-            if not alone:
-                await self._news.tell("cancelled", {"session": digest, "id": id})
+            if not local_only:
+                await self._worker_events.publish("cancelled", {"session": digest, "id": id})
         return False
 
-    async def get(self, inbound: McpHttpRequest, outlet: ResponseWriter) -> None:
-        correlation_id, _ = correlation = self._floor.correlate(inbound.headers, None)
-        if self._floor.view(inbound) is None:
-            await self.refusals.tell(inbound, outlet, 404, _NO_ENDPOINT, correlation=correlation)
+    async def get(self, request: McpHttpRequest, writer: ResponseWriter) -> None:
+        correlation_id, _ = correlation = self._context.correlate(request.headers, None)
+        if self._context.catalogue.view(request.caller, request.path) is None:
+            await self.refusals.refuse(request, writer, 404, _NO_ENDPOINT, correlation=correlation)
             return
-        session = self._sessions.find(inbound.caller, inbound.headers.get("mcp-session-id", ""))
+        session = self._sessions.find(request.caller, request.headers.get("mcp-session-id", ""))
         if session is None:
-            await self._no_session(inbound, outlet, correlation)
+            await self._refuse_session(request, writer, correlation)
         else:
             try:
-                with self._caps.held(inbound.caller):
-                    if "last-event-id" not in inbound.headers:
-                        await self._end_standing(session.digest)
-                    # Awaited here: what it waits in is held as long as the stream is open.
-                    await self._standing.open(inbound, outlet, session, correlation_id)
+                with self._limits.hold(request.caller):
+                    if "last-event-id" not in request.headers:
+                        await self._end_get_stream(session.digest)
+                    # Awaited inside the block, so that the stream counts against the limits while it is open.
+                    await self._get_streams.open(request, writer, session, correlation_id)
             except Fault as fault:
-                await self.refusals.tell(inbound, outlet, 0, fault, correlation=correlation)
+                await self.refusals.refuse(request, writer, 0, fault, correlation=correlation)
 
-    async def _end_standing(self, digest: str) -> None:
-        """At most one standing stream a session, in whichever worker it is."""
-        self._standing.end(digest)
-        await self._news.tell("standing", {"session": digest})
+    async def _end_get_stream(self, digest: str) -> None:
+        """End the session's GET stream in whichever worker it is: a session has at most one."""
+        self._get_streams.end_stream(digest)
+        await self._worker_events.publish("standing", {"session": digest})
 
-    async def delete(self, inbound: McpHttpRequest, outlet: ResponseWriter) -> None:
-        correlation_id, _ = correlation = self._floor.correlate(inbound.headers, None)
-        session = self._sessions.find(inbound.caller, inbound.headers.get("mcp-session-id", ""))
+    async def delete(self, request: McpHttpRequest, writer: ResponseWriter) -> None:
+        correlation_id, _ = correlation = self._context.correlate(request.headers, None)
+        session = self._sessions.find(request.caller, request.headers.get("mcp-session-id", ""))
         if session is None:
-            await self._no_session(inbound, outlet, correlation)
+            await self._refuse_session(request, writer, correlation)
         else:
             await self._sessions.end(session)
             self._cancel_all(session.digest)
-            await self._standing.forget(session.digest)
-            await self._news.tell("ended", {"session": session.digest})
-            await outlet.answer(204, headers(correlation_id), b"")
+            await self._get_streams.remove_session(session.digest)
+            await self._worker_events.publish("ended", {"session": session.digest})
+            await writer.send(204, json_headers(correlation_id), b"")
 
-    async def _no_session(
+    async def _refuse_session(
         self,
-        inbound: McpHttpRequest,
-        outlet: ResponseWriter,
+        request: McpHttpRequest,
+        writer: ResponseWriter,
         correlation: Correlation,
         id: str | int | None = None,
-        method: str = OTHER,
+        method: str = OTHER_METHOD,
     ) -> None:
-        status, error = (404, _GONE) if "mcp-session-id" in inbound.headers else (400, _NO_SESSION)
-        await self.refusals.tell(inbound, outlet, status, error, id=id, method=method, correlation=correlation)
+        status, error = (404, _UNKNOWN_SESSION) if "mcp-session-id" in request.headers else (400, _MISSING_SESSION)
+        await self.refusals.refuse(request, writer, status, error, id=id, method=method, correlation=correlation)
 
-    def _known(self, method: str) -> str:
-        return method if method in self._ends else OTHER
+    def _method_label(self, method: str) -> str:
+        """Return the method for traces and metrics."""
+        return method if method in self._handlers else OTHER_METHOD
 
-    # ---- one request ----
+    # ---- requests ----
 
-    async def _open(
+    async def _open_session(
         self,
-        inbound: McpHttpRequest,
-        outlet: ResponseWriter,
+        request: McpHttpRequest,
+        writer: ResponseWriter,
         view: View,
-        asked: Message,
+        message: Message,
         correlation_id: str,
         trace: dict[str, str],
     ) -> None:
-        params = asked.params
-        version = _negotiated(params.get("protocolVersion"))
+        params = message.params
+        version = _negotiate_version(params.get("protocolVersion"))
         capabilities: Any = params.get("capabilities")
-        said: Any = params.get("clientInfo")
-        info = cast("Json", said) if isinstance(said, dict) else None
+        client_info: Any = params.get("clientInfo")
+        info = cast("Json", client_info) if isinstance(client_info, dict) else None
         client = ClientProfile(version, cast("Json", capabilities) if isinstance(capabilities, dict) else {}, info)
-        wire = LegacyWire(outlet, client, correlation_id, self._streams, self._asking)
-        outcome = await self._turn(inbound, view, asked, client, wire, correlation_id, trace)
-        status, more = self._shown(inbound, outcome)
+        wire = LegacyWire(writer, client, correlation_id, self._streams, self._client_requests)
+        outcome = await self._handle(request, view, message, client, wire, correlation_id, trace)
+        status, extra_headers = self._status_and_headers(request, outcome)
         if outcome.code is None:
-            id = self._sessions.mint(inbound.caller, version, client.capabilities, info)
-            more = (*more, (b"mcp-session-id", id.encode()))
-        await wire.finish(status, outcome.body, *more)
+            id = self._sessions.mint(request.caller, version, client.capabilities, info)
+            extra_headers = (*extra_headers, (b"mcp-session-id", id.encode()))
+        await wire.finish(status, outcome.body, *extra_headers)
 
     async def _serve(
         self,
-        inbound: McpHttpRequest,
-        outlet: ResponseWriter,
+        request: McpHttpRequest,
+        writer: ResponseWriter,
         view: View,
         session: McpSession,
-        asked: Message,
+        message: Message,
         correlation_id: str,
         trace: dict[str, str],
     ) -> None:
         client = session.client
-        if (level := self._sessions.rows.log_level(session.digest)) is not None:
+        if (level := self._sessions.store.log_level(session.digest)) is not None:
             client = replace(client, log_level=level)
-        accept, principal = inbound.headers.get("accept", "*/*"), inbound.caller.principal
-        wire = LegacyWire(outlet, client, correlation_id, self._streams, self._asking, accept, principal)
-        # Of a loop that is asked for once: before Python 3.12 each time takes a system call.
+        accept, principal = request.headers.get("accept", "*/*"), request.caller.principal
+        wire = LegacyWire(writer, client, correlation_id, self._streams, self._client_requests, accept, principal)
+        # The loop is cached: before Python 3.12, `current_task()` without it takes a system call.
         loop = self._loop = self._loop or asyncio.get_running_loop()
         task = asyncio.current_task(loop)
         assert task is not None
-        assert asked.id is not None
-        key = (session.digest, asked.id)
+        assert message.id is not None
+        key = (session.digest, message.id)
         self._running[key] = task
-        self._pulse.add(wire)
+        self._keep_alive.add(wire)
         try:
-            outcome = await self._turn(inbound, view, asked, client, wire, correlation_id, trace)
+            outcome = await self._handle(request, view, message, client, wire, correlation_id, trace)
         except asyncio.CancelledError:
             if task not in self._cancelled:
                 wire.abandon()
                 raise
             task.uncancel()
-            outcome = RequestOutcome(error_bytes(asked.id, _cancelled(correlation_id)))
+            outcome = RequestOutcome(error_bytes(message.id, _cancelled_error(correlation_id)))
         finally:
-            self._pulse.discard(wire)
+            self._keep_alive.discard(wire)
             if self._running.get(key) is task:
                 del self._running[key]
             self._cancelled.discard(task)
-        status, more = self._shown(inbound, outcome)
-        await wire.finish(status, outcome.body, *more, *timing(inbound, outcome.record))
+        status, extra_headers = self._status_and_headers(request, outcome)
+        await wire.finish(status, outcome.body, *extra_headers, *server_timing(request, outcome.record))
 
-    def _shown(self, inbound: McpHttpRequest, outcome: RequestOutcome) -> tuple[int, tuple[Header, ...]]:
-        if outcome.lacking is None:
+    def _status_and_headers(self, request: McpHttpRequest, outcome: RequestOutcome) -> tuple[int, tuple[Header, ...]]:
+        if outcome.scope_fault is None:
             return 200, outcome.headers
-        return self._floor.lacking(outcome.lacking, inbound, modern=False)
+        return self._context.insufficient_scope_response(outcome.scope_fault, request, modern=False)
 
-    def _turn(
+    def _handle(
         self,
-        inbound: McpHttpRequest,
+        request: McpHttpRequest,
         view: View,
-        asked: Message,
+        message: Message,
         client: ClientProfile,
         wire: LegacyWire,
         correlation_id: str,
         trace: dict[str, str],
     ) -> Awaitable[RequestOutcome]:
-        end = self._ends.get(asked.method)
-        if end is None:
-            end = self.refused(ForeignError(METHOD_NOT_FOUND, "Method not found", asked.method))
-            asked = replace(asked, method=OTHER)
-        return handle_request(InboundRequest(inbound, view, asked, client, wire, correlation_id, trace), end, self)
+        handler = self._handlers.get(message.method)
+        if handler is None:
+            handler = self.refusal_handler(ForeignError(METHOD_NOT_FOUND, "Method not found", message.method))
+            message = replace(message, method=OTHER_METHOD)
+        inbound = InboundRequest(request, view, message, client, wire, correlation_id, trace)
+        return handle_request(inbound, handler, self)
 
-    def refused(self, reason: Refusal) -> Handler:
-        return self._floor.refused(reason)
+    def refusal_handler(self, reason: Refusal) -> Handler:
+        return self._context.make_refusal_handler(reason)
 
-    def prepared(self, turn: InboundRequest) -> Prepared:
-        method, params = turn.asked.method, turn.asked.params
-        check(method, params)
-        return (*find(turn.view, method, params), None) if method in CARRIED else (None, params, None)
+    def prepare(self, inbound: InboundRequest) -> PreparedRequest:
+        method, params = inbound.message.method, inbound.message.params
+        check_params(method, params)
+        return (*find_route(inbound.view, method, params), None) if method in BACKEND_METHODS else (None, params, None)
 
-    def finished(self, call: Call, result: Result) -> Result:
-        if isinstance(result, bytes) or call.method not in CARRIED:
+    def finalize(self, call: Call, result: Result) -> Result:
+        if isinstance(result, bytes) or call.method not in BACKEND_METHODS:
             return result
         return downgrade(result, call.client.version, call.id)
 
     def _cancel(self, digest: str, id: str | int) -> bool:
-        """False when no such request runs here."""
+        """Cancel a running request; return False if it does not run in this worker."""
         task = self._running.get((digest, id))
         if task is not None:
             self._cancelled.add(task)
             task.cancel()
         return task is not None
 
-    def _cancelled_elsewhere(self, about: Json) -> None:
-        self._cancel(about["session"], about["id"])
+    def _on_peer_cancelled(self, payload: Json) -> None:
+        self._cancel(payload["session"], payload["id"])
 
     def _cancel_all(self, digest: str) -> None:
-        for each, id in list(self._running):
-            if each == digest:
+        for session, id in list(self._running):
+            if session == digest:
                 self._cancel(digest, id)
 
-    def _end_here(self, digest: str) -> None:
+    def _on_peer_session_ended(self, digest: str) -> None:
         self._cancel_all(digest)
-        self._standing.end(digest)
+        self._get_streams.end_stream(digest)
 
-    # ---- what the gateway answers itself ----
+    # ---- methods that the gateway answers itself ----
 
     async def _initialize(self, call: Call) -> Result:
-        view = seen(self._floor.catalogue, call)
+        view = require_view(self._context.catalogue, call)
         capabilities = {key: value for key, value in view.capabilities().items() if key != "extensions"}
         return {
             "protocolVersion": call.client.version,
             "capabilities": capabilities,
-            "serverInfo": self._floor.server_info,
+            "serverInfo": self._context.server_info,
             "instructions": view.instructions(),
         }
 
     async def _set_level(self, call: Call) -> Result:
         session = call.client.session or ""
-        await self._sessions.rows.set_log_level(session, check_level(call.params["level"]), _until())
+        await self._sessions.store.set_log_level(session, check_log_level(call.params["level"]), _session_expiry())
         return {}
 
     async def _subscribe(self, call: Call) -> Result:
         uri = cast("str", call.params["uri"])
-        if seen(self._floor.catalogue, call).resource(uri) is None:
+        if require_view(self._context.catalogue, call).find_resource(uri) is None:
             raise UnknownName(f"Unknown resource: {uri[:128]}", uri=uri)
-        rows, session = self._sessions.rows, call.client.session or ""
-        fresh = uri not in rows.subscriptions(session)
-        await rows.subscribe(session, uri, _until())
+        store, session = self._sessions.store, call.client.session or ""
+        is_new = uri not in store.subscriptions(session)
+        await store.subscribe(session, uri, _session_expiry())
         try:
-            return await self._subscriptions_changed(call)
+            return await self._sync_subscriptions(call)
         except (Fault, ForeignError):
-            if fresh:  # its backend does not agree to it
-                await rows.unsubscribe(session, uri)
+            if is_new:  # the backend refused it
+                await store.unsubscribe(session, uri)
             raise
 
     async def _unsubscribe(self, call: Call) -> Result:
-        await self._sessions.rows.unsubscribe(call.client.session or "", call.params["uri"])
-        return await self._subscriptions_changed(call)
+        await self._sessions.store.unsubscribe(call.client.session or "", call.params["uri"])
+        return await self._sync_subscriptions(call)
 
-    async def _subscriptions_changed(self, call: Call) -> Result:
+    async def _sync_subscriptions(self, call: Call) -> Result:
         session = call.client.session or ""
-        await self._standing.listen_for(call.caller, call.client, call.endpoint, session)
-        await self._news.tell("subscribed", {"session": session})
+        await self._get_streams.sync_subscriptions(call.caller, call.client, call.endpoint, session)
+        await self._worker_events.publish("subscribed", {"session": session})
         return {}
 
 
-def _cancelled(correlation_id: str) -> RpcError:
+def _cancelled_error(correlation_id: str) -> RpcError:
     fault = Fault(Kind.CANCELLED, "The client cancelled this request.", stage="edge")
-    data = fault.as_object(correlation_id=correlation_id, origin="gateway", stage="edge", words={})
-    return RpcError(number(fault.kind, modern=False), fault.message, data)
+    data = fault.as_object(correlation_id=correlation_id, origin="gateway", stage="edge", codes={})
+    return RpcError(rpc_code(fault.kind, modern=False), fault.message, data)
 
 
-def _until() -> float:
+def _session_expiry() -> float:
     return time.time() + SESSION_SECONDS
 
 
-async def _pong(call: Call) -> Result:
+async def _ping(call: Call) -> Result:
     return {}
 
 
-def _negotiated(asked: Any) -> str:
-    return asked if asked in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
+def _negotiate_version(requested: Any) -> str:
+    return requested if requested in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION

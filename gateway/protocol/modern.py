@@ -1,4 +1,7 @@
-"""2026-07-28 at the north door: no handshake, no session; every request stands alone."""
+"""Serves clients of the modern era (protocol revision 2026-07-28), which has no handshake and no sessions.
+
+`EraRouter` dispatches to `ModernEra`.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -28,10 +31,20 @@ from gateway.contract import (
     Result,
 )
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.protocol.context import CARRIED, IS_LIST, LARGE, EndpointContext, Refusal, find, list_end, read_aside, seen
-from gateway.protocol.messages import LOG_LEVELS, Message, check, message
+from gateway.protocol.context import (
+    BACKEND_METHODS,
+    LARGE_BODY_BYTES,
+    LIST_METHODS,
+    EndpointContext,
+    Refusal,
+    decode_in_thread,
+    find_route,
+    make_list_handler,
+    require_view,
+)
+from gateway.protocol.messages import LOG_LEVELS, Message, check_params, parse_message
 from gateway.protocol.multi_round import (
-    MULTI_ROUND,
+    MULTI_ROUND_METHODS,
     MultiRound,
     ParkedCall,
     ParkedCalls,
@@ -39,14 +52,14 @@ from gateway.protocol.multi_round import (
     without_elicitation_id,
 )
 from gateway.protocol.request_handling import (
-    OTHER,
+    OTHER_METHOD,
     Correlation,
     InboundRequest,
-    Prepared,
+    PreparedRequest,
     RequestRefusals,
     handle_request,
 )
-from gateway.protocol.responses import RpcError, headers, readdressed, result_bytes, timing
+from gateway.protocol.responses import RpcError, json_headers, result_bytes, server_timing, with_request_id
 from gateway.protocol.strict_json import InvalidJson, decode
 from gateway.protocol.subscriptions import ListenHandler
 from gateway.protocol.wire import KeepAlive, ModernWire
@@ -59,233 +72,245 @@ INVALID_REQUEST: Final = -32600
 
 
 class ModernEra:
-    """Answers POSTs of the modern era: JSON, unless the call notifies or runs long, then an event stream."""
+    """Serves POST requests of the modern era; implements `Era`.
+
+    The response is JSON, unless the call sends notifications or runs long: then it is an event stream.
+    """
 
     def __init__(
         self,
-        floor: EndpointContext,
+        context: EndpointContext,
         listen: ListenHandler,
-        rounds: MultiRound,
-        pulse: KeepAlive,
-        parking: ParkedCalls,
-        relay: WorkerProxy,
+        multi_round: MultiRound,
+        keep_alive: KeepAlive,
+        parked_calls: ParkedCalls,
+        worker_proxy: WorkerProxy,
     ) -> None:
-        self._floor = floor
-        self.refusals = RequestRefusals(floor, MODERN)
-        self._relay = relay
-        relay.serve("parked", self._went_on_here)
-        self._rounds = rounds
-        self._pulse = pulse
-        self._parking = parking
-        self._ends: dict[str, Handler] = {
-            **dict.fromkeys(CARRIED, floor.path),
-            **dict.fromkeys(IS_LIST, floor.lists(list_end(floor.catalogue))),
-            "server/discover": floor.lists(self._discover),
-            "subscriptions/listen": floor.lists(listen),
+        self._context = context
+        self.refusals = RequestRefusals(context, MODERN)
+        self._worker_proxy = worker_proxy
+        worker_proxy.serve("parked", self._resume_parked_here)
+        self._multi_round = multi_round
+        self._keep_alive = keep_alive
+        self._parked_calls = parked_calls
+        self._handlers: dict[str, Handler] = {
+            **dict.fromkeys(BACKEND_METHODS, context.call_handler),
+            **dict.fromkeys(LIST_METHODS, context.make_local_handler(make_list_handler(context.catalogue))),
+            "server/discover": context.make_local_handler(self._discover),
+            "subscriptions/listen": context.make_local_handler(listen),
         }
 
-    async def post(self, inbound: McpHttpRequest, outlet: ResponseWriter) -> None:
+    async def post(self, request: McpHttpRequest, writer: ResponseWriter) -> None:
         try:
-            raw = inbound.body
-            body = decode(raw) if len(raw) < LARGE else await read_aside(raw)
-            asked = message(body)
+            raw = request.body
+            body = decode(raw) if len(raw) < LARGE_BODY_BYTES else await decode_in_thread(raw)
+            message = parse_message(body)
         except InvalidJson as exc:
-            await self._refuse(inbound, outlet, RpcError(exc.code, exc.message), id=exc.id)
+            await self._refuse(request, writer, RpcError(exc.code, exc.message), id=exc.id)
             return
-        correlation_id, trace = correlation = self._floor.correlate(inbound.headers, asked.params.get("_meta"))
-        refusal = self._climb(inbound, body, asked)
-        view = self._floor.view(inbound)
+        correlation_id, trace = correlation = self._context.correlate(request.headers, message.params.get("_meta"))
+        refusal = self._check_request(request, body, message)
+        view = self._context.catalogue.view(request.caller, request.path)
         if refusal is None and view is None:
             refusal = RpcError(METHOD_NOT_FOUND, "There is no such endpoint.")
         if refusal is not None:
-            method = asked.method if asked.method in self._ends else OTHER
-            await self._refuse(inbound, outlet, refusal, id=asked.id, method=method, correlation=correlation)
-        elif asked.kind == "notification":
-            if (fault := await self.refusals.charge(inbound, correlation)) is not None:
-                await self.refusals.tell(inbound, outlet, 0, fault, correlation=correlation)
+            method = message.method if message.method in self._handlers else OTHER_METHOD
+            await self._refuse(request, writer, refusal, id=message.id, method=method, correlation=correlation)
+        elif message.kind == "notification":
+            if (fault := await self.refusals.charge(request, correlation)) is not None:
+                await self.refusals.refuse(request, writer, 0, fault, correlation=correlation)
             else:
-                await outlet.answer(202, headers(correlation_id), b"")
+                await writer.send(202, json_headers(correlation_id), b"")
         else:
             assert view is not None
-            await self._serve(inbound, outlet, view, asked, correlation_id, trace)
+            await self._serve(request, writer, view, message, correlation_id, trace)
 
-    def _climb(self, inbound: McpHttpRequest, body: Json, asked: Message) -> RpcError | None:
-        """The ladder: the first rung that fails says why."""
-        if inbound.duplicate is not None:
-            return RpcError(HEADER_MISMATCH, f"{inbound.duplicate} header appears more than once")
-        if asked.kind == "response":
-            return RpcError(INVALID_REQUEST, "This revision has no requests to the client, so no responses either.")
-        if asked.kind == "notification":
-            rung = unsupported_protocol_version_rejection(inbound.headers["mcp-protocol-version"])
-            return RpcError(rung.code, rung.message, rung.data) if rung else None
-        if not _plainly_right(inbound.headers, asked):
-            rung = classify_inbound_request(body, headers=inbound.headers)
-            if isinstance(rung, InboundLadderRejection):
-                return RpcError(rung.code, rung.message, rung.data)
-        meta = asked.params["_meta"]
+    def _check_request(self, request: McpHttpRequest, body: Json, message: Message) -> RpcError | None:
+        """Return the error of the first check that fails; None if the message may be handled."""
+        if request.duplicate_header is not None:
+            return RpcError(HEADER_MISMATCH, f"{request.duplicate_header} header appears more than once")
+        if message.kind == "response":
+            return RpcError(
+                INVALID_REQUEST,
+                "This protocol revision has no requests to the client, so a client cannot send responses.",
+            )
+        if message.kind == "notification":
+            rejection = unsupported_protocol_version_rejection(request.headers["mcp-protocol-version"])
+            return RpcError(rejection.code, rejection.message, rejection.data) if rejection else None
+        if not _headers_match(request.headers, message):
+            rejection = classify_inbound_request(body, headers=request.headers)
+            if isinstance(rejection, InboundLadderRejection):
+                return RpcError(rejection.code, rejection.message, rejection.data)
+        meta = message.params["_meta"]
         if not isinstance(meta[CLIENT_CAPABILITIES_META_KEY], dict):
             return RpcError(INVALID_PARAMS, "The client capabilities of the envelope must be an object.")
         level = meta.get(LOG_LEVEL_META_KEY)
         if level is not None and level not in LOG_LEVELS:
             return RpcError(INVALID_PARAMS, f"The log level must be one of {', '.join(LOG_LEVELS)}.")
-        if asked.method not in self._ends:
-            return RpcError(METHOD_NOT_FOUND, "Method not found", asked.method)
+        if message.method not in self._handlers:
+            return RpcError(METHOD_NOT_FOUND, "Method not found", message.method)
         return None
 
     async def _serve(
         self,
-        inbound: McpHttpRequest,
-        outlet: ResponseWriter,
+        request: McpHttpRequest,
+        writer: ResponseWriter,
         view: View,
-        asked: Message,
+        message: Message,
         correlation_id: str,
         trace: dict[str, str],
     ) -> None:
-        meta = cast("Json", asked.params["_meta"])
+        meta = cast("Json", message.params["_meta"])
         info: Any = meta.get(CLIENT_INFO_META_KEY)
         client = ClientProfile(MODERN, meta[CLIENT_CAPABILITIES_META_KEY], info, meta.get(LOG_LEVEL_META_KEY))
-        if "requestState" in asked.params and await self._went_on(inbound, outlet, asked, (correlation_id, trace)):
-            return
-        wire = ModernWire(outlet, client, correlation_id, asked.id, partial(self._park, inbound.caller, asked, client))
-        turn = InboundRequest(inbound, view, asked, client, wire, correlation_id, trace)
-        self._pulse.add(wire)
+        if "requestState" in message.params:
+            correlation = (correlation_id, trace)
+            if await self._resume_parked(request, writer, message, correlation):
+                return
+        park = partial(self._park, request.caller, message, client)
+        wire = ModernWire(writer, client, correlation_id, message.id, park)
+        inbound = InboundRequest(request, view, message, client, wire, correlation_id, trace)
+        self._keep_alive.add(wire)
         try:
-            outcome = await handle_request(turn, self._ends[asked.method], self)
-            status, more = 200, outcome.headers
+            outcome = await handle_request(inbound, self._handlers[message.method], self)
+            status, extra_headers = 200, outcome.headers
             if outcome.code is not None:
                 status = ERROR_CODE_HTTP_STATUS.get(outcome.code, 200)
-            if outcome.lacking is not None:
-                status, more = self._floor.lacking(outcome.lacking, inbound, modern=True)
-            body = outcome.body if wire.request_id == asked.id else readdressed(outcome.body, asked.id, wire.request_id)
-            await wire.finish(status, body, *more, *timing(inbound, outcome.record))
+            if outcome.scope_fault is not None:
+                fault = outcome.scope_fault
+                status, extra_headers = self._context.insufficient_scope_response(fault, request, modern=True)
+            body = outcome.body
+            if wire.request_id != message.id:
+                body = with_request_id(body, message.id, wire.request_id)
+            await wire.finish(status, body, *extra_headers, *server_timing(request, outcome.record))
         except asyncio.CancelledError:
-            # The client closed its stream, which is how it cancels. Anything else is the server stopping.
+            # A client cancels by disconnecting. Any other cancellation means that the server stops.
             task = asyncio.current_task()
-            if not wire.gone or task is None:
+            if not wire.is_disconnected or task is None:
                 raise
             task.uncancel()
         finally:
-            self._pulse.discard(wire)
-            wire.let_go()
+            self._keep_alive.discard(wire)
+            wire.release_waiters()
 
-    # ---- calls that wait for their client ----
+    # ---- parked calls ----
 
     async def _park(
-        self, caller: Caller, asked: Message, client: ClientProfile, wire: ModernWire, requests: Mapping[str, Json]
+        self, caller: Caller, message: Message, client: ClientProfile, wire: ModernWire, requests: Mapping[str, Json]
     ) -> dict[str, Json]:
-        """End the answer under way with what is asked, and wait for the request that brings the answers."""
+        """End the current response with the input requests, and wait for the request that answers them."""
         missing = missing_capabilities(client.capabilities, dict(requests))
         if missing:
-            raise Fault(Kind.UNSUPPORTED, f"The client cannot do {' and '.join(missing)}.")
+            raise Fault(Kind.UNSUPPORTED, f"The client does not support {' and '.join(missing)}.")
         parked = ParkedCall({key: without_elicitation_id(request) for key, request in requests.items()})
-        state = self._parking.put(parked, wire, caller.tenant)
+        state = self._parked_calls.add(parked, wire, caller.tenant)
         try:
-            await self._say_input_required(wire, caller, asked, parked.requests, state)
-            return await parked.answers()
+            await self._send_input_required(wire, caller, message, parked.requests, state)
+            return await parked.wait_for_answers()
         finally:
-            self._parking.forget(state)
+            self._parked_calls.remove(state)
 
-    async def _went_on(
-        self, inbound: McpHttpRequest, outlet: ResponseWriter, asked: Message, correlation: Correlation
+    async def _resume_parked(
+        self, request: McpHttpRequest, writer: ResponseWriter, message: Message, correlation: Correlation
     ) -> bool:
-        """Whether the request belonged to a waiting call: then it is answered by that call."""
-        if asked.method not in MULTI_ROUND:
+        """Return whether the request resumes a parked call; that call then sends the response."""
+        if message.method not in MULTI_ROUND_METHODS:
             return False
         try:
-            check(asked.method, asked.params)
-            # Sealed without a namespace: no backend can make a state that is taken for one of ours.
-            state = self._rounds.back(inbound.caller, asked.method, asked.params, "")["requestState"]
+            check_params(message.method, message.params)
+            # Parked calls use an empty namespace: no state of a backend can be taken for the state of a parked call.
+            state = self._multi_round.open_params(request.caller, message.method, message.params, "")["requestState"]
         except (ForeignError, Fault):
-            return False  # a backend's, or none at all: judged where every other request is
-        asks: Json = {
+            return False  # The state belongs to a backend or is invalid: `prepare` handles both.
+        payload: Json = {
             "state": state,
-            "id": asked.id,
-            "method": asked.method,
-            "params": asked.params,
-            "principal": [inbound.caller.tenant, inbound.caller.kind, inbound.caller.subject],
+            "id": message.id,
+            "method": message.method,
+            "params": message.params,
+            "principal": [request.caller.tenant, request.caller.kind, request.caller.subject],
         }
         try:
-            if (spent := await self.refusals.charge(inbound, correlation)) is not None:
-                raise spent
-            worker = self._parking.elsewhere(state)
+            if (rate_fault := await self.refusals.charge(request, correlation)) is not None:
+                raise rate_fault
+            worker = self._parked_calls.other_worker(state)
             if worker is None:
-                await self._went_on_here(asks, outlet)
+                await self._resume_parked_here(payload, writer)
             else:
-                await self._relay.fetch(worker, "parked", asks, outlet)
+                await self._worker_proxy.fetch(worker, "parked", payload, writer)
         except Fault as fault:
             if fault.kind not in (Kind.ILLEGAL_STATE, Kind.RATE_LIMITED):
-                fault = Fault(Kind.UNAVAILABLE, "The call that asked is gone; make it again.")
-            about: Json = {"id": asked.id, "method": asked.method, "correlation": correlation}
-            await self.refusals.tell(inbound, outlet, 200, fault, **about)
+                fault = Fault(Kind.UNAVAILABLE, "The call that requested this input has ended. Make the call again.")
+            fields: Json = {"id": message.id, "method": message.method, "correlation": correlation}
+            await self.refusals.refuse(request, writer, 200, fault, **fields)
         return True
 
-    async def _went_on_here(self, asks: Json, outlet: ResponseWriter) -> None:
-        """Go on with a call that waits in this worker. Raises `Fault` when it does not, before anything is answered."""
-        tenant, kind, subject = asks["principal"]
+    async def _resume_parked_here(self, payload: Json, writer: ResponseWriter) -> None:
+        """Resume a call that is parked in this worker. Raises `Fault` before anything is sent if there is none."""
+        tenant, kind, subject = payload["principal"]
         caller = Caller(tenant, subject, kind)
-        asked = Message("request", asks["id"], asks["method"], asks["params"])
-        parked, wire = self._parking.find(asks["state"])
+        message = Message("request", payload["id"], payload["method"], payload["params"])
+        parked, wire = self._parked_calls.find(payload["state"])
         assert isinstance(wire, ModernWire)
-        answered = wire.resume(outlet, asked.id)
-        missing = parked.take(cast("dict[str, Json]", asked.params.get("inputResponses") or {}))
+        answered = wire.resume(writer, message.id)
+        missing = parked.add_answers(cast("dict[str, Json]", message.params.get("inputResponses") or {}))
         if missing:
-            await self._say_input_required(wire, caller, asked, missing, asks["state"])
+            await self._send_input_required(wire, caller, message, missing, payload["state"])
         else:
-            await wire.catch_up()
+            await wire.send_deferred()
         await answered.wait()
 
-    async def _say_input_required(
-        self, wire: ModernWire, caller: Caller, asked: Message, requests: Mapping[str, Json], state: str
+    async def _send_input_required(
+        self, wire: ModernWire, caller: Caller, message: Message, requests: Mapping[str, Json], state: str
     ) -> None:
         result: Json = {
             "resultType": "input_required",
             "inputRequests": dict(requests),
-            "requestState": self._rounds.sealed(caller, asked.method, asked.params, "", state),
-            "_meta": {SERVER_INFO: self._floor.server_info},
+            "requestState": self._multi_round.seal_state(caller, message.method, message.params, "", state),
+            "_meta": {SERVER_INFO: self._context.server_info},
         }
         await wire.finish(200, result_bytes(wire.request_id, result))
 
-    async def _refuse(self, inbound: McpHttpRequest, outlet: ResponseWriter, error: RpcError, **about: Any) -> None:
-        await self.refusals.tell(inbound, outlet, ERROR_CODE_HTTP_STATUS.get(error.code, 200), error, **about)
+    async def _refuse(self, request: McpHttpRequest, writer: ResponseWriter, error: RpcError, **fields: Any) -> None:
+        await self.refusals.refuse(request, writer, ERROR_CODE_HTTP_STATUS.get(error.code, 200), error, **fields)
 
-    # ---- what goes in and what comes out ----
+    # ---- implementation of `Era` ----
 
-    def refused(self, reason: Refusal) -> Handler:
-        return self._floor.refused(reason)
+    def refusal_handler(self, reason: Refusal) -> Handler:
+        return self._context.make_refusal_handler(reason)
 
-    def prepared(self, turn: InboundRequest) -> Prepared:
-        inbound, method, params = turn.inbound, turn.asked.method, turn.asked.params
-        check(method, params)
-        if method not in CARRIED:
+    def prepare(self, inbound: InboundRequest) -> PreparedRequest:
+        request, method, params = inbound.http_request, inbound.message.method, inbound.message.params
+        check_params(method, params)
+        if method not in BACKEND_METHODS:
             return None, params, None
-        route, params = find(turn.view, method, params)
+        route, params = find_route(inbound.view, method, params)
         if route is not None and route.header_schema is not None:
-            rung = validate_mcp_param_headers(route.header_schema, params.get("arguments") or {}, inbound.headers)
-            if rung is not None:
-                raise ForeignError(rung.code, rung.message, rung.data)
-        answered = None
-        if "requestState" in params and method in MULTI_ROUND:
+            rejection = validate_mcp_param_headers(route.header_schema, params.get("arguments") or {}, request.headers)
+            if rejection is not None:
+                raise ForeignError(rejection.code, rejection.message, rejection.data)
+        input_response = None
+        if "requestState" in params and method in MULTI_ROUND_METHODS:
             namespace = route.namespace if route else None
-            params, answered = self._rounds.opened(inbound.caller, method, params, namespace)
-        return route, params, answered
+            params, input_response = self._multi_round.open_request(request.caller, method, params, namespace)
+        return route, params, input_response
 
-    def finished(self, call: Call, result: Result) -> Result:
-        """The result with what this revision requires of every result. Lists come finished."""
+    def finalize(self, call: Call, result: Result) -> Result:
+        """Add the members that this revision requires of every result. Lists arrive encoded and complete."""
         if isinstance(result, bytes):
             return result
-        own = cast("Json", result.get("_meta") or {})
-        meta = {**own, SERVER_INFO: self._floor.server_info, "correlation_id": call.id}
+        own_meta = cast("Json", result.get("_meta") or {})
+        meta = {**own_meta, SERVER_INFO: self._context.server_info, "correlation_id": call.id}
         kind = result.get("resultType") or "complete"
-        finished = {**result, "resultType": kind, "_meta": meta}
+        final = {**result, "resultType": kind, "_meta": meta}
         if kind == "input_required":
-            return self._rounds.out(call, finished)
+            return self._multi_round.seal_result(call, final)
         if call.method == "resources/read":
-            finished.setdefault("ttlMs", 0)
-            finished.setdefault("cacheScope", "private")
-        return finished
+            final.setdefault("ttlMs", 0)
+            final.setdefault("cacheScope", "private")
+        return final
 
     async def _discover(self, call: Call) -> Result:
-        view = seen(self._floor.catalogue, call)
+        view = require_view(self._context.catalogue, call)
         return {
             "supportedVersions": [MODERN],
             "capabilities": view.capabilities(),
@@ -294,18 +319,18 @@ class ModernEra:
         }
 
 
-def _plainly_right(headers: Mapping[str, str], asked: Message) -> bool:
-    """Whether envelope and headers agree word for word. The SDK's ladder judges, and words, all that do not."""
-    given = asked.params.get("_meta")
-    meta = cast("Json", given) if isinstance(given, dict) else {}
+def _headers_match(headers: Mapping[str, str], message: Message) -> bool:
+    """Return whether envelope and headers are identical; the slower checks of the SDK decide all other cases."""
+    envelope = message.params.get("_meta")
+    meta = cast("Json", envelope) if isinstance(envelope, dict) else {}
     if CLIENT_CAPABILITIES_META_KEY not in meta:
         return False
     if meta.get(PROTOCOL_VERSION_META_KEY) != MODERN or headers.get("mcp-protocol-version") != MODERN:
         return False
-    if headers.get("mcp-method") != asked.method:
+    if headers.get("mcp-method") != message.method:
         return False
-    key = NAME_BEARING_METHODS.get(asked.method)
+    key = NAME_BEARING_METHODS.get(message.method)
     if key is None:
         return True
     name = headers.get("mcp-name", "")
-    return name == asked.params.get(key) and not name.startswith("=?")
+    return name == message.params.get(key) and not name.startswith("=?")

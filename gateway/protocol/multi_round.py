@@ -1,8 +1,8 @@
-"""Requests of several rounds: a backend's state goes to the client sealed, and comes back only from the same caller.
+"""Multi-round requests of the modern era: the client repeats a request with the input that the call requires.
 
-Calls of the modern era that wait for their client: an older server asked something in the middle of its work.
-
-The client gets `input_required`; its next request, on any connection, brings the answers and goes on with the call.
+`MultiRound` seals a backend's `requestState`, so that only the same caller can return it. `ParkedCalls` holds the calls
+that wait while an older server asks the client: the client gets `input_required`, and its next request, on any
+connection, brings the answers and resumes the call. `ModernEra` uses both.
 """
 
 import asyncio
@@ -16,40 +16,51 @@ from gateway.protocol.sealed_tokens import InvalidSeal, TokenSeal, mint_state, r
 from gateway.protocol.strict_json import digest
 from gateway.stages.approve import STATE
 
-MULTI_ROUND: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
+MULTI_ROUND_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
+PARKED_SECONDS: Final = 600.0
+"""How long a parked call waits for its client."""
+MAX_PARKED: Final = 1000
+MAX_PARKED_PER_TENANT: Final = MAX_PARKED // 4
 
-_ASKS: Final = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
-
+_CAPABILITY_BY_METHOD: Final = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
 _INVALID_PARAMS: Final = -32602
-
 _MISSING_CAPABILITY: Final = -32021
 
 
 class MultiRound:
+    """Seals and opens the `requestState` of multi-round requests, bound to the caller and the request."""
+
     def __init__(self, seal: TokenSeal) -> None:
         self._seal = seal
 
-    def out(self, call: Call, result: Json) -> Json:
-        """An `input_required` result as the client gets it. Raises when it asks for what this client cannot give."""
+    def seal_result(self, call: Call, result: Json) -> Json:
+        """Return an `input_required` result with a sealed state.
+
+        Raises `ForeignError` if the client does not support what the result asks for.
+        """
         requests = cast("dict[str, Any]", result.get("inputRequests") or {})
         missing = missing_capabilities(call.client.capabilities, requests)
         if missing:
-            needed = f"This call needs a client that can do {' and '.join(missing)}."
-            raise ForeignError(_MISSING_CAPABILITY, needed, {"requiredCapabilities": missing})
+            message = f"This call requires a client that supports {' and '.join(missing)}."
+            raise ForeignError(_MISSING_CAPABILITY, message, {"requiredCapabilities": missing})
         state, approval = result.get("requestState"), str(call.record.notes.get(STATE, ""))
         if state is None and not approval:
             return result
         route = call.resolved_route
         assert route is not None
-        own = str(state) if state is not None else None
-        sealed = self.sealed(call.caller, call.method, call.params, route.namespace, own, approval)
+        backend_state = str(state) if state is not None else None
+        sealed = self.seal_state(call.caller, call.method, call.params, route.namespace, backend_state, approval)
         return {**result, "requestState": sealed}
 
-    def sealed(
+    def seal_state(
         self, caller: Caller, method: str, params: Json, namespace: str, state: str | None, approval: str = ""
     ) -> str:
-        """A state that only this caller can bring back, with this very request."""
-        target, arguments = _bound(params)
+        """Seal a state that only this caller can return, and only with the same request."""
+        target, arguments = _target_and_digest(params)
         return mint_state(
             self._seal,
             principal=caller.principal,
@@ -61,15 +72,18 @@ class MultiRound:
             approval=approval,
         )
 
-    def back(self, caller: Caller, method: str, params: Json, namespace: str | None = None) -> Json:
-        """The params with the backend's own state in place of ours; if named, only that backend's."""
-        return self.opened(caller, method, params, namespace)[0]
+    def open_params(self, caller: Caller, method: str, params: Json, namespace: str | None = None) -> Json:
+        """Return the params with the opened state; with `namespace`, only a state of that backend is accepted."""
+        return self.open_request(caller, method, params, namespace)[0]
 
-    def opened(
+    def open_request(
         self, caller: Caller, method: str, params: Json, namespace: str | None = None
     ) -> tuple[Json, InputResponse | None]:
-        """The same, and what the gateway itself had asked; what answers that is not for the backend."""
-        target, arguments = _bound(params)
+        """Return the params like `open_params`, and the answer to an input request of the gateway itself.
+
+        That answer is removed from the params: it is not for the backend.
+        """
+        target, arguments = _target_and_digest(params)
         try:
             opened = read_state(
                 self._seal,
@@ -84,20 +98,20 @@ class MultiRound:
         except InvalidSeal as exc:
             data = {"reason": "invalid_request_state"}
             raise ForeignError(_INVALID_PARAMS, "Invalid or expired requestState", data) from exc
-        answered = None
+        input_response = None
         if opened.approval:
-            answered = InputResponse(opened.approval, cast("Json", params.get("inputResponses") or {}))
+            input_response = InputResponse(opened.approval, cast("Json", params.get("inputResponses") or {}))
         if opened.state is not None:
-            return {**params, "requestState": opened.state}, answered
-        gone = {"requestState", "inputResponses"} if answered else {"requestState"}
-        return {key: value for key, value in params.items() if key not in gone}, answered
+            return {**params, "requestState": opened.state}, input_response
+        consumed = {"requestState", "inputResponses"} if input_response else {"requestState"}
+        return {key: value for key, value in params.items() if key not in consumed}, input_response
 
 
 def missing_capabilities(capabilities: Json, requests: dict[str, Any]) -> dict[str, Json]:
-    """What the requests need and the client did not declare."""
+    """Return the capabilities that the requests need and the client did not declare."""
     missing: dict[str, Json] = {}
     for request in requests.values():
-        name = _ASKS.get(request.get("method", ""))
+        name = _CAPABILITY_BY_METHOD.get(request.get("method", ""))
         if name is None:
             continue
         if name not in capabilities or not isinstance(capabilities[name], dict | None):
@@ -105,14 +119,14 @@ def missing_capabilities(capabilities: Json, requests: dict[str, Any]) -> dict[s
         elif name == "elicitation":
             params: Json = request.get("params") or {}
             mode = str(params.get("mode") or "form")
-            # A client that names no mode fills forms.
+            # A client that declares no mode supports forms.
             if mode not in (capabilities[name] or {"form": {}}):
                 missing.setdefault(name, {})[mode] = {}
     return dict(sorted(missing.items()))
 
 
 def without_elicitation_id(request: Json) -> Json:
-    """Older servers name their URL requests; this revision has no such name."""
+    """Return the request without `elicitationId`, which older servers send and this revision does not define."""
     params = request.get("params")
     if not isinstance(params, dict) or "elicitationId" not in params:
         return request
@@ -120,103 +134,96 @@ def without_elicitation_id(request: Json) -> Json:
     return {**request, "params": {key: value for key, value in known.items() if key != "elicitationId"}}
 
 
-def _bound(params: Json) -> tuple[str, str]:
+def _target_and_digest(params: Json) -> tuple[str, str]:
     return params.get("name") or params.get("uri") or "", digest(params.get("arguments") or {})
 
 
-PARKED_SECONDS: Final = 600.0
-
-MAX_PARKED: Final = 1000
-
-MAX_OF_TENANT: Final = MAX_PARKED // 4
-
-
 class ParkedCall:
-    """One waiting call: what it asked, and what has been answered so far."""
+    """A call that waits for its client: the input requests, and the answers so far."""
 
     def __init__(self, requests: Mapping[str, Json]) -> None:
         self.requests = dict(requests)
         self._answers: dict[str, Json] = {}
-        self._all: asyncio.Future[dict[str, Json]] = asyncio.get_running_loop().create_future()
+        self._completed: asyncio.Future[dict[str, Json]] = asyncio.get_running_loop().create_future()
 
-    async def answers(self) -> dict[str, Json]:
-        """All the answers. Raises `Fault` when the client does not come back, or has to make room."""
+    async def wait_for_answers(self) -> dict[str, Json]:
+        """Wait for all answers. Raises `Fault` if they do not arrive in time, or if the call is evicted."""
         try:
             async with asyncio.timeout(PARKED_SECONDS):
-                return await self._all
+                return await self._completed
         except TimeoutError as exc:
-            raise Fault(Kind.TIMEOUT, "The client did not come back with an answer.") from exc
+            raise Fault(Kind.TIMEOUT, "The client did not answer the input request in time.") from exc
 
-    def take(self, given: Mapping[str, Json]) -> dict[str, Json]:
-        """Note the answers; what is still open. Unknown keys mean nothing."""
-        self._answers |= {key: given[key] for key in self.requests if key in given}
+    def add_answers(self, answers: Mapping[str, Json]) -> dict[str, Json]:
+        """Add answers and return the requests that are still unanswered. Unknown keys are ignored."""
+        self._answers |= {key: answers[key] for key in self.requests if key in answers}
         missing = {key: request for key, request in self.requests.items() if key not in self._answers}
-        if not missing and not self._all.done():
-            self._all.set_result(self._answers)
+        if not missing and not self._completed.done():
+            self._completed.set_result(self._answers)
         return missing
 
-    def give_up(self, why: str = "Too many calls wait for their clients.") -> None:
-        if not self._all.done():
-            self._all.set_exception(Fault(Kind.UNAVAILABLE, why))
+    def fail(self, message: str = "Too many calls are waiting for client input. Try again later.") -> None:
+        if not self._completed.done():
+            self._completed.set_exception(Fault(Kind.UNAVAILABLE, message))
 
 
 class ParkedCalls:
-    """The waiting calls of this worker, by a name that only a sealed `requestState` holds."""
+    """The parked calls of this worker, by a random name that only a sealed `requestState` contains."""
 
     def __init__(self, worker: str) -> None:
         self._worker = worker
         self._parked: dict[str, tuple[ParkedCall, object, str]] = {}
         self._tenants: dict[str, dict[str, ParkedCall]] = {}
-        """The same by tenant, oldest first."""
+        """The same calls by tenant, oldest first."""
 
     def __len__(self) -> int:
         return len(self._parked)
 
-    def put(self, parked: ParkedCall, owner: object, tenant: str) -> str:
-        """The state to seal. `owner` is what `find` gives back: the call's wire.
+    def add(self, parked: ParkedCall, owner: object, tenant: str) -> str:
+        """Park a call and return the state to seal. `find` returns `owner`, the wire of the call.
 
-        Where there are too many, the oldest gives up: of that tenant beyond its share, else of the one that has most.
+        Above the limits the oldest call fails: of this tenant above its share, otherwise of the tenant with most calls.
         """
         name = secrets.token_hex(16)
         self._parked[name] = (parked, owner, tenant)
-        mine = self._tenants.setdefault(tenant, {})
-        mine[name] = parked
-        if len(mine) > MAX_OF_TENANT:
-            self._give_up_oldest(mine)
+        of_tenant = self._tenants.setdefault(tenant, {})
+        of_tenant[name] = parked
+        if len(of_tenant) > MAX_PARKED_PER_TENANT:
+            self._evict_oldest(of_tenant)
         elif len(self._parked) > MAX_PARKED:
-            self._give_up_oldest(max(self._tenants.values(), key=len))
+            self._evict_oldest(max(self._tenants.values(), key=len))
         return f"{self._worker} {name}"
 
-    def _give_up_oldest(self, crowd: dict[str, ParkedCall]) -> None:
-        name, parked = next(iter(crowd.items()))
-        self._forget(name)
-        parked.give_up()
+    def _evict_oldest(self, of_tenant: dict[str, ParkedCall]) -> None:
+        name, parked = next(iter(of_tenant.items()))
+        self._remove(name)
+        parked.fail()
 
-    def elsewhere(self, state: str) -> str | None:
-        """The other worker that a state names; None when it is this one."""
+    def other_worker(self, state: str) -> str | None:
+        """Return the worker that a state names; None if it is this one."""
         worker, _, _ = state.partition(" ")
         return None if worker == self._worker else worker
 
     def find(self, state: str) -> tuple[ParkedCall, object]:
-        """Raises `Fault(UNAVAILABLE)` when its worker is another, or it is gone."""
+        """Return a parked call and its owner. Raises `Fault(UNAVAILABLE)` if it is not parked in this worker."""
         worker, _, name = state.partition(" ")
         found = self._parked.get(name) if worker == self._worker else None
         if found is None:
-            raise Fault(Kind.UNAVAILABLE, "The call that asked is gone; make it again.")
+            raise Fault(Kind.UNAVAILABLE, "The call that requested this input has ended. Make the call again.")
         return found[:2]
 
-    def forget(self, state: str) -> None:
-        self._forget(state.rpartition(" ")[2])
+    def remove(self, state: str) -> None:
+        self._remove(state.rpartition(" ")[2])
 
-    def _forget(self, name: str) -> None:
+    def _remove(self, name: str) -> None:
         known = self._parked.pop(name, None)
         if known is not None:
-            crowd = self._tenants[known[2]]
-            del crowd[name]
-            if not crowd:
+            of_tenant = self._tenants[known[2]]
+            del of_tenant[name]
+            if not of_tenant:
                 del self._tenants[known[2]]
 
     def close(self) -> None:
-        """This worker stops: whoever comes back is told to make the call again."""
+        """Fail all parked calls, because this worker stops."""
         for parked, _, _ in list(self._parked.values()):
-            parked.give_up("The gateway is restarting; make the call again.")
+            parked.fail("The gateway is restarting. Make the call again.")

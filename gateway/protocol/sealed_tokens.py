@@ -1,6 +1,6 @@
-"""Sealed tokens: state that a client carries for us, and can neither read nor change nor use elsewhere.
+"""Encrypted tokens that clients carry: session ids, the `requestState` of multi-round requests, and list cursors.
 
-Cursors of the lists, sealed: a client can bring back only what it was given, for the list it was given for.
+A client can neither read nor change a token, nor use it for another purpose, principal or request.
 """
 
 import time
@@ -22,29 +22,26 @@ from gateway.errors import Fault, Kind
 from gateway.protocol.strict_json import encode
 
 MIN_KEY_BYTES: Final = 32
-
-SESSION_CHARS: Final = 2048
-
+MAX_SESSION_ID_CHARS: Final = 2048
 SESSION_SECONDS: Final = 30 * 24 * 3600
-
 STATE_SECONDS: Final = 600
-
 _PREFIX: Final = "v1."
-
 _NONCE_BYTES: Final = 12
-
 _TAG_BYTES: Final = 16
 
 
 class InvalidSeal(Exception):
-    """Not a token of ours for this purpose, or no longer good. Never says which."""
+    """The token is invalid for this purpose or has expired; the message does not say which."""
 
     def __init__(self) -> None:
-        super().__init__("Not a token of ours, or no longer good.")
+        super().__init__("Invalid or expired token.")
 
 
 class TokenSeal:
-    """AES-256-GCM under a key ring: the first key seals, every key opens; each purpose has keys of its own."""
+    """AES-256-GCM encryption with a key ring: the first key encrypts, every key decrypts.
+
+    Each purpose has its own derived keys.
+    """
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         if not keys or any(len(key) < MIN_KEY_BYTES for key in keys):
@@ -53,28 +50,28 @@ class TokenSeal:
         self._ciphers: dict[str, tuple[AESGCM, ...]] = {}
 
     def seal(self, purpose: str, payload: bytes, bound: bytes = b"") -> str:
-        """URL-safe text that `open` turns back into `payload`, given the same purpose and bound data."""
+        """Encrypt `payload` to URL-safe text. `bound` is authenticated but not part of the text."""
         nonce = urandom(_NONCE_BYTES)
-        return _as_text(nonce + self._ring(purpose)[0].encrypt(nonce, payload, bound))
+        return _as_text(nonce + self._ciphers_for(purpose)[0].encrypt(nonce, payload, bound))
 
     def open(self, purpose: str, text: str, bound: bytes = b"") -> bytes:
-        """Raises `Unsealed` for anything but what `seal` made with the same purpose and bound data."""
+        """Decrypt a token. Raises `InvalidSeal` unless `seal` made it with the same purpose and bound data."""
         blob = _as_bytes(text)
-        for cipher in self._ring(purpose):
+        for cipher in self._ciphers_for(purpose):
             try:
                 return cipher.decrypt(blob[:_NONCE_BYTES], blob[_NONCE_BYTES:], bound)
             except InvalidTag:
                 continue
         raise InvalidSeal
 
-    def _ring(self, purpose: str) -> tuple[AESGCM, ...]:
+    def _ciphers_for(self, purpose: str) -> tuple[AESGCM, ...]:
         ring = self._ciphers.get(purpose)
         if ring is None:
-            ring = self._ciphers[purpose] = tuple(AESGCM(_derived(key, purpose)) for key in self._keys)
+            ring = self._ciphers[purpose] = tuple(AESGCM(_derive_key(key, purpose)) for key in self._keys)
         return ring
 
 
-def _derived(key: bytes, purpose: str) -> bytes:
+def _derive_key(key: bytes, purpose: str) -> bytes:
     return HKDF(SHA256(), 32, salt=None, info=b"gatehouse seal v1 " + purpose.encode()).derive(key)
 
 
@@ -88,7 +85,7 @@ def _as_bytes(text: str) -> bytes:
         blob = urlsafe_b64decode(digits + "=" * (-len(digits) % 4))
     except ValueError:
         raise InvalidSeal from None
-    # Base64 has many spellings of the same bytes; only the one we wrote is ours.
+    # Base64 can encode the same bytes in several ways; only the form that `_as_text` writes is valid.
     if len(blob) < _NONCE_BYTES + _TAG_BYTES or _as_text(blob) != text:
         raise InvalidSeal
     return blob
@@ -99,7 +96,7 @@ def _as_bytes(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class SessionToken:
-    """All there is to a session of the handshake era, so that any replica can serve it without a lookup."""
+    """The complete state of a handshake-era session, so that any replica can serve it without a lookup."""
 
     tenant: str
     principal: str
@@ -109,37 +106,38 @@ class SessionToken:
     issued: int
     """Unix time."""
     nonce: str
-    """Two sessions of one client differ in nothing else."""
+    """Makes two sessions of the same client distinct."""
 
 
 def mint_session(seal: TokenSeal, token: SessionToken) -> str:
-    """A session id of at most 2 KiB of visible ASCII; what does not fit is left out, unknown capabilities first.
+    """Return a session id of at most 2 KiB of visible ASCII.
 
-    Raises `ValueError` when the identity alone is too long.
+    To fit, unknown capabilities are left out first, then the client info. Raises `ValueError` if the identity alone is
+    too long.
     """
-    pruned = replace(token, capabilities=_known(token.capabilities))
-    for fitting in (token, pruned, replace(pruned, info=None)):
-        payload = encode(asdict(fitting))
-        if len(payload) <= _SESSION_PAYLOAD:
-            return seal.seal(_SESSION, payload)
+    pruned = replace(token, capabilities=_known_capabilities(token.capabilities))
+    for candidate in (token, pruned, replace(pruned, info=None)):
+        payload = encode(asdict(candidate))
+        if len(payload) <= _MAX_SESSION_PAYLOAD:
+            return seal.seal(_SESSION_PURPOSE, payload)
     raise ValueError("The identity is too long for a session id.")
 
 
 def read_session(seal: TokenSeal, text: str, now: float | None = None) -> SessionToken | None:
-    """None when it is not ours, or older than 30 days."""
+    """Open a session id; None if it is invalid or older than 30 days."""
     try:
-        token = msgspec.json.decode(seal.open(_SESSION, text), type=SessionToken)
+        token = msgspec.json.decode(seal.open(_SESSION_PURPOSE, text), type=SessionToken)
     except (InvalidSeal, msgspec.DecodeError):
         return None
     return token if _now(now) < token.issued + SESSION_SECONDS else None
 
 
-def digest(text: str) -> str:
-    """The name of a session in rows and keys: tells them apart, and is of no use to whoever reads it."""
+def session_digest(text: str) -> str:
+    """Return the digest that identifies a session in rows and keys; the session id cannot be derived from it."""
     return sha256(text.encode(errors="replace")).hexdigest()[:32]
 
 
-def _known(capabilities: Json) -> Json:
+def _known_capabilities(capabilities: Json) -> Json:
     return {
         name: {part: value for part, value in capabilities[name].items() if part in parts and _is_flag(value)}
         for name, parts in _CAPABILITIES.items()
@@ -151,10 +149,9 @@ def _is_flag(value: Any) -> bool:
     return value == {} or isinstance(value, bool)
 
 
-_SESSION: Final = "session"
-
-_SESSION_PAYLOAD: Final = (SESSION_CHARS - len(_PREFIX)) * 3 // 4 - _NONCE_BYTES - _TAG_BYTES
-# What the gateway acts on. The rest is kept only while it fits.
+_SESSION_PURPOSE: Final = "session"
+_MAX_SESSION_PAYLOAD: Final = (MAX_SESSION_ID_CHARS - len(_PREFIX)) * 3 // 4 - _NONCE_BYTES - _TAG_BYTES
+# The capabilities that the gateway uses. Others are kept only if they fit.
 _CAPABILITIES: Final = {"roots": ("listChanged",), "sampling": ("context", "tools"), "elicitation": ("form", "url")}
 
 
@@ -163,13 +160,13 @@ _CAPABILITIES: Final = {"roots": ("listChanged",), "sampling": ("context", "tool
 
 @dataclass(frozen=True, slots=True)
 class RequestState:
-    """What a multi-round request comes back with: which backend asked, and that backend's own state."""
+    """The content of a `requestState`: the backend that requires input, and that backend's own state."""
 
     namespace: str
     state: str | None
     expires: float
     approval: str = ""
-    """What the gateway's own stage for approvals wants to be told again."""
+    """The state of the gateway's `approve` stage, if that stage requires the input."""
 
 
 def mint_state(
@@ -185,9 +182,9 @@ def mint_state(
     ttl: float = STATE_SECONDS,
     now: float | None = None,
 ) -> str:
-    """A `requestState` that only this principal can use, for `ttl` seconds, to repeat this very request."""
+    """Return a `requestState` that only this principal can use, for `ttl` seconds, to repeat the same request."""
     payload = encode(asdict(RequestState(namespace, state, _now(now) + ttl, approval)))
-    return seal.seal(_STATE, payload, encode([principal, method, target, arguments_digest]))
+    return seal.seal(_STATE_PURPOSE, payload, encode([principal, method, target, arguments_digest]))
 
 
 def read_state(
@@ -200,8 +197,8 @@ def read_state(
     arguments_digest: str,
     now: float | None = None,
 ) -> RequestState:
-    """Raises `Unsealed` when it was changed, has expired, or belongs to another principal or request."""
-    payload = seal.open(_STATE, text, encode([principal, method, target, arguments_digest]))
+    """Open a `requestState`. Raises `InvalidSeal` if it was changed, has expired or belongs to another request."""
+    payload = seal.open(_STATE_PURPOSE, text, encode([principal, method, target, arguments_digest]))
     try:
         state = msgspec.json.decode(payload, type=RequestState)
     except msgspec.DecodeError as exc:
@@ -215,24 +212,24 @@ def _now(now: float | None) -> float:
     return time.time() if now is None else now
 
 
-_STATE: Final = "request state"
+_STATE_PURPOSE: Final = "request state"
 
 
-_PURPOSE: Final = "cursor"
+_CURSOR_PURPOSE: Final = "cursor"
 
 
 class SealedCursorCodec:
-    """`gateway.catalogue.view.Cursors`."""
+    """Seals the page number of a list cursor, bound to the list method; implements the catalogue's cursor codec."""
 
     def __init__(self, seal: TokenSeal) -> None:
         self._seal = seal
 
     def mint(self, method: str, page: int) -> str:
-        return self._seal.seal(_PURPOSE, b"%d" % page, method.encode())
+        return self._seal.seal(_CURSOR_PURPOSE, b"%d" % page, method.encode())
 
     def read(self, method: str, cursor: str) -> int:
         try:
-            return int(self._seal.open(_PURPOSE, cursor, method.encode()))
+            return int(self._seal.open(_CURSOR_PURPOSE, cursor, method.encode()))
         except (InvalidSeal, ValueError) as exc:
-            message = "That cursor is not one of ours; start again without a cursor."
+            message = "Invalid cursor. Start again without a cursor."
             raise Fault(Kind.INVALID_INPUT, message) from exc

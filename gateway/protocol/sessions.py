@@ -1,4 +1,8 @@
-"""Sessions of the handshake era: the id is the state, sealed; any replica opens it without a lookup."""
+"""Sessions of the handshake era.
+
+The session id is the encrypted state of the session, so that any replica can open it without a lookup. `LegacyEra`
+opens and ends sessions.
+"""
 
 import secrets
 import time
@@ -8,15 +12,22 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from gateway.contract import Caller, ClientProfile, Json
-from gateway.protocol.sealed_tokens import SESSION_SECONDS, SessionToken, TokenSeal, digest, mint_session, read_session
+from gateway.protocol.sealed_tokens import (
+    SESSION_SECONDS,
+    SessionToken,
+    TokenSeal,
+    mint_session,
+    read_session,
+    session_digest,
+)
 
-_KEPT: Final = 4096
+_CACHE_SIZE: Final = 4096
 
 
 class SessionStore(Protocol):
-    """The few facts of a session that are not in its id: small expiring rows, read from memory."""
+    """Stores the facts of a session that its id does not contain: small expiring rows, read from memory."""
 
-    def ended(self, digest: str) -> bool: ...
+    def is_ended(self, digest: str) -> bool: ...
 
     def log_level(self, digest: str) -> str | None: ...
 
@@ -31,17 +42,17 @@ class SessionStore(Protocol):
     async def unsubscribe(self, digest: str, uri: str) -> None: ...
 
     async def load(self) -> None:
-        """Take in what other processes have written."""
+        """Load what other processes have written."""
         ...
 
-    async def answer(self, digest: str, id: str, value: str) -> None: ...
+    async def add_answer(self, digest: str, id: str, value: str) -> None: ...
 
     def on_answer(self, listener: Callable[[str, str, str], None]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class McpSession:
-    """An opened session id. `digest` names it in rows and keys: its tenant, a colon, 32 hex digits."""
+    """An opened session. `digest` identifies it in rows and keys: the tenant, a colon, 32 hex digits."""
 
     digest: str
     principal: str
@@ -51,12 +62,12 @@ class McpSession:
 
 
 class McpSessions:
-    """Mints ids, opens them, and knows which were ended. The last few thousand opened are kept to save the opening."""
+    """Mints and opens session ids, and ends sessions. Opened sessions are cached to save the decryption."""
 
-    def __init__(self, seal: TokenSeal, rows: SessionStore) -> None:
+    def __init__(self, seal: TokenSeal, store: SessionStore) -> None:
         self._seal = seal
-        self.rows = rows
-        self._opened: OrderedDict[str, McpSession] = OrderedDict()
+        self.store = store
+        self._cache: OrderedDict[str, McpSession] = OrderedDict()
 
     def mint(self, caller: Caller, version: str, capabilities: Json, info: Json | None) -> str:
         token = SessionToken(
@@ -71,27 +82,27 @@ class McpSessions:
         return mint_session(self._seal, token)
 
     def find(self, caller: Caller, id: str) -> McpSession | None:
-        """None for an id that is not ours, not this principal's, too old or ended: all alike."""
-        session = self._opened.get(id)
+        """Return the caller's session; None if the id is invalid, expired, ended or of another principal."""
+        session = self._cache.get(id)
         if session is None:
             token = read_session(self._seal, id)
             if token is None:
                 return None
             session = _session(token, id)
-            self._opened[id] = session
-            if len(self._opened) > _KEPT:
-                self._opened.popitem(last=False)
-        if session.principal != caller.principal or session.expires < time.time() or self.rows.ended(session.digest):
+            self._cache[id] = session
+            if len(self._cache) > _CACHE_SIZE:
+                self._cache.popitem(last=False)
+        if session.principal != caller.principal or session.expires < time.time():
             return None
-        return session
+        return None if self.store.is_ended(session.digest) else session
 
     async def end(self, session: McpSession) -> None:
-        self._opened.pop(session.id, None)
-        await self.rows.end(session.digest, session.expires)
+        self._cache.pop(session.id, None)
+        await self.store.end(session.digest, session.expires)
 
 
 def _session(token: SessionToken, id: str) -> McpSession:
-    # The tenant comes first, so that what is kept of sessions can be kept of each tenant's apart.
-    named = f"{token.tenant}:{digest(id)}"
-    client = ClientProfile(token.version, token.capabilities, token.info, session=named)
-    return McpSession(named, token.principal, token.issued + SESSION_SECONDS, client, id)
+    # The tenant prefix allows limits on the stored rows of each tenant.
+    digest = f"{token.tenant}:{session_digest(id)}"
+    client = ClientProfile(token.version, token.capabilities, token.info, session=digest)
+    return McpSession(digest, token.principal, token.issued + SESSION_SECONDS, client, id)

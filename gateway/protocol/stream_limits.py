@@ -1,4 +1,7 @@
-"""Open streams and subscriptions are few: for each principal, each tenant, and this process in all."""
+"""Limits the open streams and subscriptions per principal, per tenant and per process.
+
+`LegacyEra` and `ListenHandler` hold a slot for each open stream; the operator API reports the usage.
+"""
 
 from collections import Counter
 from collections.abc import Generator
@@ -9,56 +12,64 @@ from typing import Any, Literal
 from gateway.contract import Caller
 from gateway.errors import Fault, Kind
 
-Kinds = Literal["streams", "subscriptions"]
+StreamKind = Literal["streams", "subscriptions"]
 
 
 @dataclass(frozen=True, slots=True)
 class StreamCaps:
+    """Maximum numbers of open streams."""
+
     principal: int = 8
     tenant: int = 200
     process: int = 2000
 
 
 class StreamLimits:
-    def __init__(self, most: StreamCaps) -> None:
-        self._most = most
-        self._all = 0
+    """Counts the open streams of this process and enforces `StreamCaps`."""
+
+    def __init__(self, caps: StreamCaps) -> None:
+        self._caps = caps
+        self._total = 0
         self._tenants: Counter[str] = Counter()
         self._principals: Counter[str] = Counter()
-        self._kinds: Counter[tuple[str, str, Kinds]] = Counter()
+        self._kinds: Counter[tuple[str, str, StreamKind]] = Counter()
 
     @contextmanager
-    def held(self, caller: Caller, kind: Kinds = "streams") -> Generator[None]:
-        """One open stream of this caller, for as long as the block lasts. Raises `Fault(RATE_LIMITED)`."""
-        tenant, principal, most = caller.tenant, caller.principal, self._most
-        if self._principals[principal] >= most.principal:
-            raise _too_many(f"You have {most.principal} streams open: close one first.")
-        if self._tenants[tenant] >= most.tenant:
-            raise _too_many(f"Your organisation has {most.tenant} streams open.")
-        if self._all >= most.process:
-            raise _too_many("The gateway has no room for another stream.")
-        self._all += 1
+    def hold(self, caller: Caller, kind: StreamKind = "streams") -> Generator[None]:
+        """Count one open stream of the caller during the block. Raises `Fault(RATE_LIMITED)` at a limit."""
+        tenant, principal, caps = caller.tenant, caller.principal, self._caps
+        if self._principals[principal] >= caps.principal:
+            raise _limit_fault(
+                f"You have {caps.principal} open streams, the maximum. Close one before you open another."
+            )
+        if self._tenants[tenant] >= caps.tenant:
+            raise _limit_fault(
+                f"Your organisation has {caps.tenant} open streams, the maximum. Close one or try again later."
+            )
+        if self._total >= caps.process:
+            raise _limit_fault("The gateway has reached its maximum of open streams. Try again later.")
+        self._total += 1
         self._tenants[tenant] += 1
         self._principals[principal] += 1
         self._kinds[(tenant, principal, kind)] += 1
         try:
             yield
         finally:
-            self._all -= 1
-            _less(self._tenants, tenant)
-            _less(self._principals, principal)
-            _less(self._kinds, (tenant, principal, kind))
+            self._total -= 1
+            _decrement(self._tenants, tenant)
+            _decrement(self._principals, principal)
+            _decrement(self._kinds, (tenant, principal, kind))
 
-    def usage(self, tenant: str) -> dict[tuple[str, Kinds], int]:
-        """What each principal of a tenant holds open now."""
-        return {(principal, kind): n for (whose, principal, kind), n in self._kinds.items() if whose == tenant}
+    def usage(self, tenant: str) -> dict[tuple[str, StreamKind], int]:
+        """Return the number of open streams of each principal of a tenant, by kind."""
+        return {(principal, kind): count for (owner, principal, kind), count in self._kinds.items() if owner == tenant}
 
 
-def _less(counter: "Counter[Any]", key: Any) -> None:
+def _decrement(counter: "Counter[Any]", key: Any) -> None:
     counter[key] -= 1
     if not counter[key]:
         del counter[key]
 
 
-def _too_many(message: str) -> Fault:
+def _limit_fault(message: str) -> Fault:
     return Fault(Kind.RATE_LIMITED, message, retry_after=5.0)

@@ -1,6 +1,7 @@
-"""Strict JSON: one parse, and what goes on is what was checked.
+"""Strict JSON decoding and lenient encoding.
 
-What other parsers read differently (duplicate members, NaN, lone surrogates) is refused.
+A body is parsed once, and backends get what was checked. Bodies that two parsers may read differently (duplicate
+members, NaN, lone surrogates) are rejected. Every module that reads or writes JSON-RPC uses it.
 """
 
 import json
@@ -19,13 +20,13 @@ INVALID_REQUEST: Final = -32600
 
 MAX_DEPTH: Final = 64
 MAX_PARTS: Final = 50_000
-"""Members, objects and arrays together: as Python's objects they take up to twenty times their bytes."""
+"""Maximum members, objects and arrays in total: as Python objects they take up to twenty times their encoded size."""
 MAX_DIGITS: Final = 308
-"""The longest integer that is certainly a finite double: a peer that reads numbers as doubles sees no infinity."""
+"""Longest integer that always fits a finite double, so that a peer that uses doubles does not read infinity."""
 
 
 class InvalidJson(Exception):
-    """A body that is refused. `id` is the request's, where it could be read."""
+    """A body is rejected. `id` is the request id if it could be read."""
 
     def __init__(self, code: int, message: str, id: str | int | None = None) -> None:
         super().__init__(message)
@@ -34,18 +35,18 @@ class InvalidJson(Exception):
         self.id = id
 
 
-# ---- bytes to an object -------------------------------------------------------------------------------------------
+# ---- decoding -----------------------------------------------------------------------------------------------------
 
 
 def decode(raw: bytes) -> Json:
-    """The object in `raw`. Raises `BadJson` for anything else."""
-    if len(raw) <= _PLAIN_BYTES and (plain := _plain(raw)) is not None:
-        return plain
+    """Decode a JSON object. Raises `InvalidJson` for anything else."""
+    if len(raw) <= _MAX_CANONICAL_BYTES and (canonical := _decode_canonical(raw)) is not None:
+        return canonical
     if raw[:1] != b"{":
-        raw = _to_first_value(raw)
-    if _may_be_deep(raw) and _too_deep(raw):
+        raw = _strip_whitespace(raw)
+    if _may_be_too_deep(raw) and _is_too_deep(raw):
         raise InvalidJson(PARSE_ERROR, f"The body is nested deeper than {MAX_DEPTH} levels.")
-    if len(raw) > MAX_PARTS and _too_many(raw):
+    if len(raw) > MAX_PARTS and _has_too_many_parts(raw):
         raise InvalidJson(INVALID_REQUEST, f"The body has more than {MAX_PARTS} members, objects and arrays.")
     try:
         text = raw.decode()
@@ -54,29 +55,29 @@ def decode(raw: bytes) -> Json:
     try:
         value, end = _decoder.raw_decode(text)
     except json.JSONDecodeError as exc:
-        raise InvalidJson(PARSE_ERROR, f"The body is not JSON: it breaks off at character {exc.pos}.") from exc
+        raise InvalidJson(PARSE_ERROR, f"The body is not valid JSON: syntax error at character {exc.pos}.") from exc
     if end != len(text) and text[end:].strip(_SPACE):
-        raise InvalidJson(PARSE_ERROR, f"The body goes on after its end, at character {end}.")
+        raise InvalidJson(PARSE_ERROR, f"The body has extra data after the JSON value, at character {end}.")
     if not isinstance(value, dict):
         raise InvalidJson(INVALID_REQUEST, "The body must be a JSON object.")
     body = cast("Json", value)
-    # Only an escape can bring a lone surrogate into a str that was decoded from UTF-8.
+    # Text decoded from UTF-8 can contain a lone surrogate only through an escape.
     if _BACKSLASH in raw and b"\\u" in raw and _has_lone_surrogate(body):
-        raise InvalidJson(PARSE_ERROR, "A string has half of a surrogate pair.")
+        raise InvalidJson(PARSE_ERROR, "A string contains an unpaired surrogate.")
     return body
 
 
-def _plain(raw: bytes) -> Json | None:
-    """The object, if writing it down again gives the same bytes, as it does for what real clients send.
+def _decode_canonical(raw: bytes) -> Json | None:
+    """Decode an object that encodes to the same bytes again, as the bodies of most clients do; None for others.
 
-    Then nothing in it can be read in two ways: a second member of a name, a NaN or half a surrogate pair would not
-    have come back. It takes less than half the time of the parser that can say what is wrong.
+    Such a body is unambiguous: duplicate members, NaN and lone surrogates do not survive the round trip. This takes
+    less than half the time of the parser that reports what is wrong.
     """
-    if _may_be_deep(raw):
+    if _may_be_too_deep(raw):
         return None
     try:
-        value: Any = _read(raw)
-        if _write(value) != raw or not isinstance(value, dict):
+        value: Any = _fast_decode(raw)
+        if _fast_encode(value) != raw or not isinstance(value, dict):
             return None
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
@@ -85,38 +86,38 @@ def _plain(raw: bytes) -> Json | None:
     return cast("Json", value)
 
 
-def _to_first_value(raw: bytes) -> bytes:
+def _strip_whitespace(raw: bytes) -> bytes:
     if raw.startswith(b"\xef\xbb\xbf"):
         raise InvalidJson(PARSE_ERROR, "The body starts with a byte order mark.")
     body = raw.lstrip(_SPACE.encode())
     if body.startswith(b"["):
-        # Not parsed: what a batch costs does not depend on its size.
+        # Rejected without parsing, so that the cost does not depend on the size of the batch.
         raise InvalidJson(INVALID_REQUEST, "Batches are not supported; send one message per request.")
     return body
 
 
-def _may_be_deep(raw: bytes) -> bool:
+def _may_be_too_deep(raw: bytes) -> bool:
     return raw.count(b"{") + raw.count(b"[") > MAX_DEPTH
 
 
-def _too_deep(raw: bytes) -> bool:
-    """Exact up to the first syntax error, where the parser stops as well."""
-    # The head alone first: what is deep is mostly deep from the start, and then its length costs nothing.
-    return any(MAX_DEPTH + 1 in accumulate(_steps(part)) for part in (raw[:4096], raw))
+def _is_too_deep(raw: bytes) -> bool:
+    """Return whether the nesting exceeds `MAX_DEPTH`. Exact up to the first syntax error, where the parser stops."""
+    # The first bytes are checked first: hostile bodies are usually deep from the start, whatever their length.
+    return any(MAX_DEPTH + 1 in accumulate(_depth_steps(part)) for part in (raw[:4096], raw))
 
 
-def _too_many(raw: bytes) -> bool:
+def _has_too_many_parts(raw: bytes) -> bool:
     if raw.count(b":") + raw.count(b"{") + raw.count(b"[") <= MAX_PARTS:
         return False
-    # Some may stand in strings. Nothing is made of what is passed over, and the count stops when it is decided.
-    count, part = 0, _to_part(raw)
+    # Some of these characters may be inside strings: count exactly, without allocation, and stop at the maximum.
+    count, part = 0, _match_to_part(raw)
     while part is not None and count <= MAX_PARTS:
-        count, part = count + 1, _to_part(raw, part.end())
+        count, part = count + 1, _match_to_part(raw, part.end())
     return count > MAX_PARTS
 
 
-def _steps(raw: bytes) -> "array[int]":
-    return array("b", _STRING.sub(b"", raw).translate(_STEPS, _NOT_BRACKETS))
+def _depth_steps(raw: bytes) -> "array[int]":
+    return array("b", _STRING.sub(b"", raw).translate(_DEPTH_STEPS, _NOT_BRACKETS))
 
 
 def _has_lone_surrogate(value: Json) -> bool:
@@ -127,92 +128,92 @@ def _has_lone_surrogate(value: Json) -> bool:
     return False
 
 
-def _object(pairs: list[tuple[str, Any]]) -> Json:
+def _build_object(pairs: list[tuple[str, Any]]) -> Json:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise InvalidJson(PARSE_ERROR, "An object has the same member twice.")
+        raise InvalidJson(PARSE_ERROR, "An object has a duplicate member.")
     return value
 
 
-def _integer(digits: str) -> int:
+def _parse_integer(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
         raise InvalidJson(PARSE_ERROR, f"A number has more than {MAX_DIGITS} digits.")
     return int(digits)
 
 
-def _float(digits: str) -> float:
+def _parse_float(digits: str) -> float:
     value = float(digits)
     if value in _INFINITE:
         raise InvalidJson(PARSE_ERROR, "A number is too large.")
     return value
 
 
-def _constant(name: str) -> float:
+def _reject_constant(name: str) -> float:
     raise InvalidJson(PARSE_ERROR, f"{name} is not JSON.")
 
 
 _decoder: Final = json.JSONDecoder(
-    object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant
+    object_pairs_hook=_build_object, parse_int=_parse_integer, parse_float=_parse_float, parse_constant=_reject_constant
 )
-_read: Final = msgspec.json.Decoder().decode
-_write: Final = msgspec.json.Encoder().encode
-_PLAIN_BYTES: Final = 16 * 1024
+_fast_decode: Final = msgspec.json.Decoder().decode
+_fast_encode: Final = msgspec.json.Encoder().encode
+_MAX_CANONICAL_BYTES: Final = 16 * 1024
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{%d}" % (MAX_DIGITS + 1))
 _SPACE: Final = " \t\r\n"
 _BACKSLASH: Final = 0x5C
 _INFINITE: Final = (float("inf"), float("-inf"))
-# Takes its longest match without ever backing up, an unclosed string included: linear on any input.
+# Possessive quantifiers, no backtracking: linear on any input, including an unclosed string.
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+', re.DOTALL)
-# From where it is to the next part, strings passed over whole.
-_to_part: Final = re.compile(rb'(?:[^":{\[]++|"(?:[^"\\]++|\\.)*+"?+)*+[:{\[]', re.DOTALL).match
-_STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+# Matches up to the next part and skips whole strings.
+_match_to_part: Final = re.compile(rb'(?:[^":{\[]++|"(?:[^"\\]++|\\.)*+"?+)*+[:{\[]', re.DOTALL).match
+_DEPTH_STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
 
 
-# ---- values to bytes ----------------------------------------------------------------------------------------------
+# ---- encoding -----------------------------------------------------------------------------------------------------
 
 
 def encode(value: Any) -> bytes:
-    """Compact JSON; NaN is null, half a surrogate pair is U+FFFD. Raises `TypeError` for what is not JSON-like."""
+    """Encode compact JSON; NaN becomes null, a lone surrogate U+FFFD. Raises `TypeError` for other types."""
     return _encode(value, None)
 
 
 def digest(value: Json) -> str:
-    """SHA-256, in hex, of `value` with its members sorted: the same for the same value, whoever wrote it."""
+    """Return the hex SHA-256 of `value` with sorted members: equal values have equal digests."""
     return sha256(_encode(value, "deterministic")).hexdigest()
 
 
 def _encode(value: Any, order: Literal["deterministic"] | None) -> bytes:
     try:
-        return _write(value) if order is None else msgspec.json.encode(value, order=order)
+        return _fast_encode(value) if order is None else msgspec.json.encode(value, order=order)
     except (TypeError, ValueError, RecursionError):
         pass
     try:
-        return msgspec.json.encode(_mended(value), order=order)
+        return msgspec.json.encode(_sanitize(value), order=order)
     except (ValueError, RecursionError) as exc:
-        raise TypeError("Nested too deep, or a number too long, for JSON.") from exc
+        raise TypeError("The value is nested too deep, or has a number that is too long, for JSON.") from exc
 
 
-def _mended(value: Any) -> Any:
+def _sanitize(value: Any) -> Any:
     match value:
         case str():
-            return _whole(value)
+            return _replace_surrogates(value)
         case dict():
             members = cast("dict[Any, Any]", value)
-            return {_key(name): _mended(member) for name, member in members.items()}
+            return {_encode_key(name): _sanitize(member) for name, member in members.items()}
         case list() | tuple():
-            return [_mended(item) for item in cast("list[Any]", value)]
+            return [_sanitize(item) for item in cast("list[Any]", value)]
         case _:
             return value
 
 
-def _key(name: Any) -> str:
+def _encode_key(name: Any) -> str:
     if isinstance(name, str):
-        return _whole(name)
+        return _replace_surrogates(name)
     if name is None or isinstance(name, bool | int | float):
         return json.dumps(name)
     raise TypeError("A member's name must be a string.")
 
 
-def _whole(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,6 +1,6 @@
-"""Who wants to hear of which change: every open stream of this worker has an ear here.
+"""Routes change notifications to the open streams of this worker, and keeps the subscriptions at the backends in sync.
 
-`subscriptions/listen`: one long answer that tells of changes until the client leaves.
+`GetStreams` (handshake era) and `ListenHandler`, which serves `subscriptions/listen` (modern era), attach listeners.
 """
 
 import asyncio
@@ -12,22 +12,15 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.view import View
 from gateway.contract import Backend, Call, Caller, ClientProfile, Json, ListChange, ResourceInterest, Result
 from gateway.errors import Fault, ForeignError
-from gateway.protocol.context import seen
+from gateway.protocol.context import require_view
 from gateway.protocol.stream_limits import StreamLimits
 
-log = logging.getLogger("gatehouse.hub")
+log = logging.getLogger("gatehouse.protocol")
 
 BACKLOG: Final = 256
-
-Target = tuple[str, str]
-
-"""A backend's namespace and its own URI for a resource."""
-
-_Wanted = tuple[Caller, ClientProfile, frozenset[Target]]
-
-Hears = Callable[[str, ListChange], tuple[str, Json] | None]
-
-"""The notification (method and params) that a change means to this listener; None: nothing."""
+"""Maximum notifications queued for one stream."""
+SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
+RESOURCE_UPDATED: Final = "notifications/resources/updated"
 
 LIST_CHANGED: Final = {
     "tools": "notifications/tools/list_changed",
@@ -35,25 +28,31 @@ LIST_CHANGED: Final = {
     "resources": "notifications/resources/list_changed",
 }
 
-UPDATED: Final = "notifications/resources/updated"
+_FLAGS: Final = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
+
+Target = tuple[str, str]
+"""A backend's namespace and its own URI of a resource."""
+ChangeMapper = Callable[[str, ListChange], tuple[str, Json] | None]
+"""Maps a backend's namespace and a change to a notification (method and params); None if it is not relevant."""
+_Interest = tuple[Caller, ClientProfile, frozenset[Target]]
 
 
-def updated(uri: str, change: ListChange, meta: Json | None = None) -> Json:
-    """The params that tell of a resource's update, with whatever else its backend said."""
-    more = change.details or {}
-    known: Json = {**(more.get("_meta") or {}), **(meta or {})}
-    return {**more, "uri": uri, "_meta": known} if known else {**more, "uri": uri}
+def update_params(uri: str, change: ListChange, meta: Json | None = None) -> Json:
+    """Return the params of a resource update notification, with the details that the backend sent."""
+    details = change.details or {}
+    merged_meta: Json = {**(details.get("_meta") or {}), **(meta or {})}
+    return {**details, "uri": uri, "_meta": merged_meta} if merged_meta else {**details, "uri": uri}
 
 
 class Listener:
-    """A bounded queue of notifications; a stream whose client stopped reading is ended at the bound."""
+    """The bounded notification queue of one stream; the stream ends if the queue overflows."""
 
-    def __init__(self, hears: Hears) -> None:
-        self.hears = hears
+    def __init__(self, map_change: ChangeMapper) -> None:
+        self.map_change = map_change
         self._queue: asyncio.Queue[tuple[str, Json] | None] = asyncio.Queue(BACKLOG)
 
     async def next(self) -> tuple[str, Json] | None:
-        """The next notification; None when the stream should end."""
+        """Wait for the next notification; None means that the stream has to end."""
         return await self._queue.get()
 
     def put(self, notification: tuple[str, Json]) -> None:
@@ -69,148 +68,148 @@ class Listener:
 
 
 class Subscriptions:
+    """The listeners of this worker, and the resources in which they are interested."""
+
     def __init__(self, backend: Callable[[str], Backend | None]) -> None:
         self._backend = backend
-        self._ears: set[Listener] = set()
-        self._wants: dict[Hashable, _Wanted] = {}
-        self._watching: dict[str, tuple[Backend, list[ResourceInterest]]] = {}
-        self._syncing: set[asyncio.Task[None]] = set()
+        self._listeners: set[Listener] = set()
+        self._interests: dict[Hashable, _Interest] = {}
+        self._synced: dict[str, tuple[Backend, list[ResourceInterest]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
-        """How many listen."""
-        return len(self._ears)
+        """Return the number of listeners."""
+        return len(self._listeners)
 
-    def attach(self, hears: Hears) -> Listener:
-        ear = Listener(hears)
-        self._ears.add(ear)
-        return ear
+    def attach(self, map_change: ChangeMapper) -> Listener:
+        listener = Listener(map_change)
+        self._listeners.add(listener)
+        return listener
 
-    def detach(self, ear: Listener) -> None:
-        self._ears.discard(ear)
+    def detach(self, listener: Listener) -> None:
+        self._listeners.discard(listener)
 
-    def changed(self, namespace: str, change: ListChange) -> None:
-        self._catch_up(namespace)
-        for ear in list(self._ears):
-            if (notification := ear.hears(namespace, change)) is not None:
-                ear.put(notification)
+    def publish(self, namespace: str, change: ListChange) -> None:
+        """Queue the notification of a change at every listener that it concerns."""
+        self._resync_if_replaced(namespace)
+        for listener in list(self._listeners):
+            if (notification := listener.map_change(namespace, change)) is not None:
+                listener.put(notification)
 
-    async def want(self, who: Hashable, caller: Caller, client: ClientProfile, targets: frozenset[Target]) -> None:
-        """From now on `who`, that caller's client, wants updates of exactly these; backends are told who wants what.
+    async def set_interest(
+        self, owner: Hashable, caller: Caller, client: ClientProfile, targets: frozenset[Target]
+    ) -> None:
+        """Replace the resources of which `owner` wants updates, and subscribe at their backends.
 
-        Raises `Fault` or `ForeignError` when a backend refuses; then `who` wants what it wanted before.
+        Raises `Fault` or `ForeignError` if a backend refuses; the previous resources are then restored.
         """
-        before = self._wants.get(who)
-        wanted = self._put(who, (caller, client, targets) if targets else None)
-        namespaces = _namespaces(before) | _namespaces(wanted)
+        previous = self._interests.get(owner)
+        interest = self._store(owner, (caller, client, targets) if targets else None)
+        namespaces = _namespaces(previous) | _namespaces(interest)
         try:
             await self._sync_all(namespaces)
         except (Fault, ForeignError):
-            if self._wants.get(who) is wanted:  # nothing newer
-                self._put(who, before)
+            if self._interests.get(owner) is interest:  # It has not been replaced meanwhile.
+                self._store(owner, previous)
                 self._spawn(self._sync_all(namespaces))
             raise
 
-    def drop(self, who: Hashable) -> None:
-        """`who` wants nothing any more; backends are told soon."""
-        if (before := self._wants.pop(who, None)) is not None:
-            self._spawn(self._sync_all(_namespaces(before)))
+    def drop_interest(self, owner: Hashable) -> None:
+        """Remove the interest of `owner`; its subscriptions at the backends end in the background."""
+        if (previous := self._interests.pop(owner, None)) is not None:
+            self._spawn(self._sync_all(_namespaces(previous)))
 
-    def _put(self, who: Hashable, wanted: _Wanted | None) -> _Wanted | None:
-        if wanted is None:
-            self._wants.pop(who, None)
+    def _store(self, owner: Hashable, interest: _Interest | None) -> _Interest | None:
+        if interest is None:
+            self._interests.pop(owner, None)
         else:
-            self._wants[who] = wanted
-        return wanted
+            self._interests[owner] = interest
+        return interest
 
     async def _sync_all(self, namespaces: set[str]) -> None:
         for namespace in sorted(namespaces):
             await self._sync(namespace)
 
     async def _sync(self, namespace: str) -> None:
-        """Added up at this moment: meanwhile others may have come to want more."""
-        wants = [
+        """Send the current interests of all owners to the backend, if they changed."""
+        interests = [
             ResourceInterest(caller, client, uris)
-            for caller, client, targets in self._wants.values()
+            for caller, client, targets in self._interests.values()
             if (uris := frozenset(uri for ns, uri in targets if ns == namespace))
         ]
-        backend, told = self._backend(namespace), self._watching.get(namespace)
-        if backend is None or (told == (backend, wants) if told else not wants):
+        backend, synced = self._backend(namespace), self._synced.get(namespace)
+        if backend is None or (synced == (backend, interests) if synced else not interests):
             return
-        if wants:
-            self._watching[namespace] = (backend, wants)
+        if interests:
+            self._synced[namespace] = (backend, interests)
         else:
-            self._watching.pop(namespace, None)
-        await backend.set_subscriptions(wants)
+            self._synced.pop(namespace, None)
+        await backend.set_subscriptions(interests)
 
-    def _catch_up(self, namespace: str) -> None:
-        """A backend that took another's place has to be told what is wanted of it."""
-        told = self._watching.get(namespace)
-        if told is not None and self._backend(namespace) not in (None, told[0]):
+    def _resync_if_replaced(self, namespace: str) -> None:
+        """Send the interests to a backend that replaced another one of the same namespace."""
+        synced = self._synced.get(namespace)
+        if synced is not None and self._backend(namespace) not in (None, synced[0]):
             self._spawn(self._sync(namespace))
 
-    def _spawn(self, syncing: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, sync: Coroutine[Any, Any, None]) -> None:
         async def run() -> None:
             try:
-                await syncing
+                await sync
             except (Fault, ForeignError) as exc:
-                log.info("a backend could not be told what is wanted: %s", exc)
+                log.info("subscriptions: synchronization with a backend failed; some updates may be missing: %s", exc)
 
         task = asyncio.create_task(run())
-        self._syncing.add(task)
-        task.add_done_callback(self._syncing.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def close(self) -> None:
-        """End every stream, as a server that stops should."""
-        for ear in self._ears:
-            ear.end()
+        """End every stream, because the server stops."""
+        for listener in self._listeners:
+            listener.end()
 
 
-def _namespaces(wanted: _Wanted | None) -> set[str]:
-    return {namespace for namespace, _ in wanted[2]} if wanted is not None else set()
-
-
-SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
-
-_FLAGS: Final = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
+def _namespaces(interest: _Interest | None) -> set[str]:
+    return {namespace for namespace, _ in interest[2]} if interest is not None else set()
 
 
 class ListenHandler:
-    """The end of the short path for a subscription."""
+    """Handles `subscriptions/listen`: one long response with notifications until the client disconnects."""
 
-    def __init__(self, catalogue: Catalogue, hub: Subscriptions, caps: StreamLimits) -> None:
+    def __init__(self, catalogue: Catalogue, subscriptions: Subscriptions, limits: StreamLimits) -> None:
         self._catalogue = catalogue
-        self._hub = hub
-        self._caps = caps
+        self._subscriptions = subscriptions
+        self._limits = limits
 
     async def __call__(self, call: Call) -> Result:
-        with self._caps.held(call.caller, "subscriptions"):
+        with self._limits.hold(call.caller, "subscriptions"):
             return await self._listen(call)
 
     async def _listen(self, call: Call) -> Result:
-        view = seen(self._catalogue, call)
+        view = require_view(self._catalogue, call)
         granted, targets = _grant(cast("Json", call.params["notifications"]), view)
         meta: Json = {SUBSCRIPTION_ID: call.request_id}
 
-        def hears(namespace: str, change: ListChange) -> tuple[str, Json] | None:
+        def map_change(namespace: str, change: ListChange) -> tuple[str, Json] | None:
             if namespace not in self._namespaces(call) or not call.caller.may_receive(change.owner):
                 return None
             if change.kind == "resource":
-                shown = targets.get((namespace, change.uri))
-                return (UPDATED, updated(shown, change, meta)) if shown is not None else None
+                uri = targets.get((namespace, change.uri))
+                return (RESOURCE_UPDATED, update_params(uri, change, meta)) if uri is not None else None
             return (LIST_CHANGED[change.kind], {"_meta": meta}) if granted.get(_FLAGS[change.kind]) else None
 
-        # Attached before the acknowledgement is written: what changes meanwhile is not lost.
-        ear = self._hub.attach(hears)
+        # Attached before the acknowledgement is sent, so that no change in between is lost.
+        listener = self._subscriptions.attach(map_change)
         try:
-            await self._hub.want(ear, call.caller, call.client, frozenset(targets))
+            await self._subscriptions.set_interest(listener, call.caller, call.client, frozenset(targets))
             await call.wire.notify(
                 "notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": granted}
             )
-            while (notification := await ear.next()) is not None:
+            while (notification := await listener.next()) is not None:
                 await call.wire.notify(*notification)
         finally:
-            self._hub.detach(ear)
-            self._hub.drop(ear)
+            self._subscriptions.detach(listener)
+            self._subscriptions.drop_interest(listener)
         return {"_meta": meta}
 
     def _namespaces(self, call: Call) -> set[str]:
@@ -218,13 +217,13 @@ class ListenHandler:
         return set(view.namespaces) if view else set()
 
 
-def _grant(wanted: Json, view: View) -> tuple[Json, dict[Target, str]]:
-    """What is acknowledged: only resources that are in the caller's view, under the URIs the client used."""
-    granted: Json = {flag: True for flag in _FLAGS.values() if wanted.get(flag) is True}
-    uris = cast("list[Any]", wanted.get("resourceSubscriptions") or [])
+def _grant(requested: Json, view: View) -> tuple[Json, dict[Target, str]]:
+    """Return the filter to acknowledge, and the client's URI of each resource that is in the caller's view."""
+    granted: Json = {flag: True for flag in _FLAGS.values() if requested.get(flag) is True}
+    uris = cast("list[Any]", requested.get("resourceSubscriptions") or [])
     targets: dict[Target, str] = {}
     for uri in uris:
-        if isinstance(uri, str) and (route := view.resource(uri)) is not None:
+        if isinstance(uri, str) and (route := view.find_resource(uri)) is not None:
             targets[(route.namespace, route.name)] = uri
     if targets:
         granted["resourceSubscriptions"] = list(targets.values())

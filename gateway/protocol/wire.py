@@ -1,6 +1,6 @@
-"""The way back to a client of the modern era, and the pulse that keeps long answers alive.
+"""Implements `Wire` for both eras: notifications, requests to the client, and the final response of one call.
 
-The way back to a client of the handshake era: a stream that it may leave and resume, and that can ask.
+`KeepAlive` writes comments to idle responses. `ModernEra`, `LegacyEra` and `GetStreams` use this module.
 """
 
 import asyncio
@@ -12,176 +12,178 @@ from gateway.contract import ClientProfile, Json, ResponseWriter
 from gateway.errors import Fault, Kind
 from gateway.protocol.client_requests import ClientRequests
 from gateway.protocol.event_streams import EventStream, EventStreams
-from gateway.protocol.messages import loud_enough
-from gateway.protocol.responses import Header, headers, notification_bytes, readdressed, stream_headers
-from gateway.sse import COMMENT, event
+from gateway.protocol.messages import is_level_enabled
+from gateway.protocol.responses import Header, json_headers, notification_bytes, stream_headers, with_request_id
+from gateway.sse import KEEP_ALIVE_COMMENT, event
 
-QUIET_SECONDS: Final = 15.0
+KEEP_ALIVE_SECONDS: Final = 15.0
+_PRIMING_SINCE: Final = "2025-11-25"
+"""The first revision whose clients accept an event without data."""
+_EVENT_STREAM: Final = "text/event-stream"
 
 
 class KeepAliveStream(Protocol):
-    """An answer under way."""
+    """A response in progress that `KeepAlive` watches."""
 
-    silent_since: float
+    idle_since: float
 
     async def keep_alive(self) -> None: ...
 
 
 class KeepAlive:
-    """One ticker for all answers under way: whoever has been silent for a while says that it lives."""
+    """Sends a keep-alive comment on every response that has been idle for `interval` seconds; one timer for all."""
 
-    def __init__(self, quiet: float = QUIET_SECONDS) -> None:
-        self._quiet = quiet
-        self._living: set[KeepAliveStream] = set()
-        self._writing: set[asyncio.Task[None]] = set()
+    def __init__(self, interval: float = KEEP_ALIVE_SECONDS) -> None:
+        self._interval = interval
+        self._streams: set[KeepAliveStream] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    def add(self, living: KeepAliveStream) -> None:
-        self._living.add(living)
+    def add(self, stream: KeepAliveStream) -> None:
+        self._streams.add(stream)
 
-    def discard(self, living: KeepAliveStream) -> None:
-        self._living.discard(living)
+    def discard(self, stream: KeepAliveStream) -> None:
+        self._streams.discard(stream)
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(self._quiet / 3)
-            due = time.monotonic() - self._quiet
-            for living in [each for each in self._living if each.silent_since < due]:
-                task = asyncio.create_task(living.keep_alive())
-                self._writing.add(task)
-                task.add_done_callback(self._writing.discard)
+            await asyncio.sleep(self._interval / 3)
+            due = time.monotonic() - self._interval
+            for stream in [each for each in self._streams if each.idle_since < due]:
+                task = asyncio.create_task(stream.keep_alive())
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
 
 
 class ModernWire:
-    """JSON at the end, unless something had to be said before: then an event stream.
+    """The wire of a modern call: the response is JSON, or an event stream if anything is sent before it.
 
-    A call that has to ask is parked: this answer ends with what is asked, and the next request's takes its place.
+    A call that asks the client is parked: the current response ends with the input requests, and the response to the
+    client's next request replaces it.
     """
 
-    # What most calls never touch stays the class's own: a call sets only what is its own.
-    _streaming: asyncio.Lock | None = None
+    # Attributes that most calls never set stay class attributes, which makes an instance cheaper.
+    _stream_lock: asyncio.Lock | None = None
     _finished = False
     _answered: asyncio.Event | None = None
     _task: "asyncio.Task[Any] | None" = None
     _waited = 0.0
     _asked_at: float | None = None
-    _late: "tuple[int, bytes, tuple[Header, ...], str | int | None] | None" = None
-    gone = False
+    _deferred_response: "tuple[int, bytes, tuple[Header, ...], str | int | None] | None" = None
+    is_disconnected = False
 
     def __init__(
         self,
-        outlet: ResponseWriter,
+        writer: ResponseWriter,
         client: ClientProfile,
         correlation_id: str,
         request_id: str | int | None = None,
-        ask: "Callable[[ModernWire, Mapping[str, Json]], Awaitable[dict[str, Json]]] | None" = None,
+        park: "Callable[[ModernWire, Mapping[str, Json]], Awaitable[dict[str, Json]]] | None" = None,
     ) -> None:
-        self._outlet = outlet
+        """`park` ends the response with the input requests and returns the client's answers."""
+        self._writer = writer
         self._client = client
         self._correlation_id = correlation_id
-        self._ask = ask
+        self._park = park
         self.request_id = request_id
-        self.silent_since = time.monotonic()
-        outlet.on_gone(self._lost)
+        self.idle_since = time.monotonic()
+        writer.on_disconnect(self._on_disconnect)
 
     @property
     def waited(self) -> float:
         return self._waited if self._asked_at is None else self._waited + time.monotonic() - self._asked_at
 
-    def _lost(self) -> None:
-        self.gone = True
+    def _on_disconnect(self) -> None:
+        self.is_disconnected = True
         if self._task is not None:
             self._task.cancel()
         else:
-            self._outlet.cancel()
+            self._writer.cancel()
 
     async def notify(self, method: str, params: Json) -> None:
         if method == "notifications/message":
-            # Logging is an opt-in of each request.
-            lowest = self._client.log_level
-            if lowest is None or not loud_enough(params.get("level"), lowest):
+            # In this era each request has to opt in to log messages.
+            min_level = self._client.log_level
+            if min_level is None or not is_level_enabled(params.get("level"), min_level):
                 return
         await self.write(event(notification_bytes(method, params)))
 
     async def ask(self, requests: Mapping[str, Json]) -> dict[str, Json]:
-        if self._ask is None:
-            raise Fault(Kind.UNSUPPORTED, "This client cannot be asked.")
+        if self._park is None:
+            raise Fault(Kind.UNSUPPORTED, "This client cannot be asked for input.")
         self._asked_at = time.monotonic()
         self._task = asyncio.current_task()
         try:
-            return await self._ask(self, requests)
+            return await self._park(self, requests)
         finally:
             self._waited += time.monotonic() - self._asked_at
             self._asked_at = None
 
-    async def hang_up(self) -> None:
-        """Nothing to resume in this era: the stream stays."""
+    async def end_response(self) -> None:
+        """Do nothing: streams of this era cannot be resumed."""
 
     async def keep_alive(self) -> None:
-        await self.write(COMMENT)
+        await self.write(KEEP_ALIVE_COMMENT)
 
     async def write(self, chunk: bytes) -> None:
-        """One piece of the stream, in order, after opening it if need be; while the call is parked, nobody hears it."""
+        """Write a chunk of the event stream in order, and open the stream first; dropped while the call is parked."""
         if self._finished:
             return
-        if self._streaming is None:
-            self._streaming = asyncio.Lock()
-            async with self._streaming:
-                await self._outlet.open(stream_headers(self._correlation_id))
-                await self._outlet.write(chunk)
+        if self._stream_lock is None:
+            self._stream_lock = asyncio.Lock()
+            async with self._stream_lock:
+                await self._writer.open(stream_headers(self._correlation_id))
+                await self._writer.write(chunk)
         else:
-            async with self._streaming:
-                await self._outlet.write(chunk)
-        self.silent_since = time.monotonic()
+            async with self._stream_lock:
+                await self._writer.write(chunk)
+        self.idle_since = time.monotonic()
 
-    async def finish(self, status: int, payload: bytes, *more: Header) -> None:
+    async def finish(self, status: int, payload: bytes, *extra_headers: Header) -> None:
+        """Send the final response, as JSON or as the last event of the stream."""
         if self._finished:
-            # Parked: whatever the client was asked, the call went on without it. It gets this when it comes back.
-            self._late = (status, payload, more, self.request_id)
+            # The call ended while it was parked. The client gets this response with its next request.
+            self._deferred_response = (status, payload, extra_headers, self.request_id)
             return
         self._finished = True
-        if self._streaming is None:
-            await self._outlet.answer(status, headers(self._correlation_id, *more), payload)
+        if self._stream_lock is None:
+            await self._writer.send(status, json_headers(self._correlation_id, *extra_headers), payload)
         else:
-            async with self._streaming:
-                await self._outlet.write(event(payload))
-                await self._outlet.close()
-        self.let_go()
+            async with self._stream_lock:
+                await self._writer.write(event(payload))
+                await self._writer.close()
+        self.release_waiters()
 
-    async def catch_up(self) -> None:
-        """Answer at once with what the call ended with while it was parked, if it did."""
-        if self._late is not None:
-            (status, payload, more, addressed), self._late = self._late, None
-            await self.finish(status, readdressed(payload, addressed, self.request_id), *more)
+    async def send_deferred(self) -> None:
+        """Send the response of a call that ended while it was parked."""
+        if self._deferred_response is not None:
+            (status, payload, extra_headers, old_id), self._deferred_response = self._deferred_response, None
+            await self.finish(status, with_request_id(payload, old_id, self.request_id), *extra_headers)
 
-    def let_go(self) -> None:
-        """Whoever waits for the answer to be complete need wait no longer."""
+    def release_waiters(self) -> None:
+        """Set the event that `resume` returned: the response is complete or will not come."""
         if self._answered is not None:
             self._answered.set()
 
-    def resume(self, outlet: ResponseWriter, request_id: str | int | None) -> asyncio.Event:
-        """Answer to this request from now on; the event is set when that is done.
+    def resume(self, writer: ResponseWriter, request_id: str | int | None) -> asyncio.Event:
+        """Respond to this request from now on; the returned event is set when the response is complete.
 
-        Raises `Fault(ILLEGAL_STATE)` while another request is being answered.
+        Raises `Fault(ILLEGAL_STATE)` while the response to another request is open.
         """
         if not self._finished:
-            raise Fault(Kind.ILLEGAL_STATE, "Another request goes on with this call already.")
-        self._outlet, self.request_id = outlet, request_id
-        self._streaming, self._finished, self.gone = None, False, False
+            raise Fault(Kind.ILLEGAL_STATE, "Another request is already resuming this call.")
+        self._writer, self.request_id = writer, request_id
+        self._stream_lock, self._finished, self.is_disconnected = None, False, False
         self._answered = asyncio.Event()
-        self.silent_since = time.monotonic()
-        outlet.on_gone(self._lost)
+        self.idle_since = time.monotonic()
+        writer.on_disconnect(self._on_disconnect)
         return self._answered
 
 
-_PRIMED_SINCE: Final = "2025-11-25"
-
-_EVENTS: Final = "text/event-stream"
-
-
 class LegacyWire:
-    """JSON at the end, unless something had to be said before, or the client likes streams better: then a stream.
+    """The wire of a handshake-era call: the response is JSON or a resumable event stream.
 
-    A client that accepts no streams is told nothing before the end, and cannot be asked.
+    It is a stream if anything is sent before the response, or if the client prefers streams. A client that does not
+    accept streams gets only the response, and cannot be asked for input.
     """
 
     _stream: EventStream | None = None
@@ -191,89 +193,90 @@ class LegacyWire:
 
     def __init__(
         self,
-        outlet: ResponseWriter,
+        writer: ResponseWriter,
         client: ClientProfile,
         correlation_id: str,
         streams: EventStreams,
-        asking: ClientRequests,
+        client_requests: ClientRequests,
         accept: str = "*/*",
         principal: str = "",
     ) -> None:
-        """`accept` is the header as it came; `principal` is whose the stream is, if there has to be one."""
+        """`accept` is the client's Accept header; `principal` owns the event stream if one is created."""
         self._accept = accept
         self._principal = principal
-        self._outlet = outlet
+        self._writer = writer
         self._client = client
         self._correlation_id = correlation_id
         self._streams = streams
-        self._asking = asking
-        self.silent_since = time.monotonic()
+        self._client_requests = client_requests
+        self.idle_since = time.monotonic()
 
     @property
     def waited(self) -> float:
-        now = self._waited
-        return now if self._asked_at is None else now + time.monotonic() - self._asked_at
+        return self._waited if self._asked_at is None else self._waited + time.monotonic() - self._asked_at
 
     async def notify(self, method: str, params: Json) -> None:
         if method == "notifications/message":
-            lowest = self._client.log_level
-            if lowest is not None and not loud_enough(params.get("level"), lowest):
+            min_level = self._client.log_level
+            if min_level is not None and not is_level_enabled(params.get("level"), min_level):
                 return
-        if self._takes_streams():
+        if self._accepts_stream():
             await self._send(notification_bytes(method, params))
 
     async def ask(self, requests: Mapping[str, Json]) -> dict[str, Json]:
-        if not self._takes_streams():
-            raise Fault(Kind.UNSUPPORTED, "The client cannot be asked: it accepts no event stream.")
+        if not self._accepts_stream():
+            raise Fault(Kind.UNSUPPORTED, "The client cannot be asked for input: it does not accept text/event-stream.")
         self._asked_at = time.monotonic()
         try:
-            return await self._asking.ask(self._client.session or "", self._client.capabilities, requests, self._send)
+            session, capabilities = self._client.session or "", self._client.capabilities
+            return await self._client_requests.ask(session, capabilities, requests, self._send)
         finally:
             self._waited += time.monotonic() - self._asked_at
             self._asked_at = None
 
-    async def hang_up(self) -> None:
-        if self._takes_streams():
-            await self._opened().hang_up()
+    async def end_response(self) -> None:
+        if self._accepts_stream():
+            await self._open_stream().detach()
 
     async def keep_alive(self) -> None:
         if not self._finished:
-            if self._takes_streams():
-                await self._opened().keep_alive()
-            self.silent_since = time.monotonic()
+            if self._accepts_stream():
+                await self._open_stream().keep_alive()
+            self.idle_since = time.monotonic()
 
     def abandon(self) -> None:
-        """The call was ended from outside, and nobody may come back for the rest."""
+        """Drop the stream of a call that was cancelled by the gateway; it cannot be resumed."""
         self._finished = True
         if self._stream is not None:
             self._stream.abandon()
-            self._streams.forget(self._stream)
+            self._streams.remove(self._stream)
 
-    async def finish(self, status: int, payload: bytes, *more: Header) -> None:
+    async def finish(self, status: int, payload: bytes, *extra_headers: Header) -> None:
+        """Send the final response, as JSON or as the last event of the stream."""
         self._finished = True
-        if self._stream is None and (status != 200 or not self._likes_streams()):
-            await self._outlet.answer(status, headers(self._correlation_id, *more), payload)
+        if self._stream is None and (status != 200 or not self._prefers_stream()):
+            await self._writer.send(status, json_headers(self._correlation_id, *extra_headers), payload)
             return
-        stream = self._opened()
+        stream = self._open_stream()
         await stream.send(payload)
         await stream.end()
-        self._streams.forget_later(stream)
+        self._streams.schedule_removal(stream)
 
-    def _likes_streams(self) -> bool:
-        """A client that names event streams first gets one even for a single answer, and so can resume it."""
-        return self._accept.startswith(_EVENTS)
+    def _prefers_stream(self) -> bool:
+        """A client that lists event streams first always gets one, so that it can resume the response."""
+        return self._accept.startswith(_EVENT_STREAM)
 
-    def _takes_streams(self) -> bool:
+    def _accepts_stream(self) -> bool:
         accept = self._accept
-        return _EVENTS in accept or "*/*" in accept or "text/*" in accept
+        return _EVENT_STREAM in accept or "*/*" in accept or "text/*" in accept
 
     async def _send(self, payload: bytes) -> None:
         if not self._finished:
-            await self._opened().send(payload)
-            self.silent_since = time.monotonic()
+            await self._open_stream().send(payload)
+            self.idle_since = time.monotonic()
 
-    def _opened(self) -> EventStream:
+    def _open_stream(self) -> EventStream:
         if self._stream is None:
-            self._stream = self._streams.new(self._client.session or "", self._correlation_id, self._principal)
-            self._stream.adopt(self._outlet, prime=self._client.version >= _PRIMED_SINCE)
+            self._stream = self._streams.create(self._client.session or "", self._correlation_id, self._principal)
+            self._stream.attach_lazily(self._writer, prime=self._client.version >= _PRIMING_SINCE)
         return self._stream

@@ -1,6 +1,7 @@
-"""What happened in one worker and others have to know: cancellations, ended sessions, subscriptions, changes.
+"""Events that a worker broadcasts to the other workers: cancellations, ended sessions, subscriptions, list changes.
 
-Told to whoever is there, and to nobody else: what must not be missed is a row in the database as well.
+Delivery is at most once, to the workers that are connected. Facts that must not be lost are stored in the database
+as well.
 """
 
 import logging
@@ -12,39 +13,41 @@ from gateway.errors import Fault
 
 _TOPIC: Final = "news"
 
-log = logging.getLogger("gatehouse.news")
+log = logging.getLogger("gatehouse.protocol")
 
-Heard = Callable[[Json], Awaitable[None] | None]
+EventHandler = Callable[[Json], Awaitable[None] | None]
 
 
 class WorkerEvents:
+    """Publishes events to the other workers and dispatches theirs."""
+
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._heard: dict[str, Heard] = {}
+        self._handlers: dict[str, EventHandler] = {}
 
-    def on(self, word: str, heard: Heard) -> None:
-        """Call `heard` with what another worker tells under that word; never with what this one does.
+    def subscribe(self, event: str, handler: EventHandler) -> None:
+        """Call `handler` with the payload of each such event of another worker, one at a time and in order.
 
-        News is taken one after the other, in the order it was told.
+        Events of this worker are not delivered to it. An event has one handler.
         """
-        self._heard[word] = heard
+        self._handlers[event] = handler
 
-    async def tell(self, word: str, about: Json) -> None:
+    async def publish(self, event: str, payload: Json) -> None:
         try:
-            await self._bus.publish(_TOPIC, {"from": self._bus.worker, "word": word, "about": about})
+            await self._bus.publish(_TOPIC, {"from": self._bus.worker, "word": event, "about": payload})
         except Fault:
-            log.warning("the other workers could not be told of %s", word)
+            log.warning("worker event %s could not be published; the other workers do not get it", event)
 
     async def run(self) -> None:
-        """Listen, for ever."""
+        """Dispatch events until cancelled."""
         async with self._bus.subscribe(_TOPIC) as messages:
             async for message in messages:
-                heard = self._heard.get(message["word"])
-                if heard is None or message["from"] == self._bus.worker:
+                handler = self._handlers.get(message["word"])
+                if handler is None or message["from"] == self._bus.worker:
                     continue
                 try:
-                    taken = heard(message["about"])
-                    if taken is not None:
-                        await taken
-                except Exception:  # one piece of news that cannot be understood must not end the listening
-                    log.exception("news of %s could not be taken", message["word"])
+                    pending = handler(message["about"])
+                    if pending is not None:
+                        await pending
+                except Exception:  # A failed handler must not end the dispatch of later events.
+                    log.exception("worker event %s: handler failed; the event is skipped", message["word"])

@@ -1,7 +1,7 @@
-"""An answer that another worker writes: what only that worker has, a client may fetch from any.
+"""Proxies a response from the worker that owns a stream or parked call to the worker that the client reached.
 
-The worker that was reached asks the owner over the bus, and passes on what the owner writes, piece by piece. Each piece
-is acknowledged, so that a slow client slows the owner; whoever of the two dies, the other learns of it.
+The receiving worker sends a request to the owner over the bus and forwards the chunks of the response to the client.
+Each chunk is acknowledged, so that a slow client slows the owner. Each side detects when the other one stops.
 """
 
 import asyncio
@@ -13,125 +13,126 @@ from typing import Final
 from gateway.contract import Bus, Json, ResponseWriter
 from gateway.errors import Fault, Kind
 
-_ASK: Final = "relay.ask"
-_PIECE: Final = "relay.piece"
-_GONE: Final = "relay.gone"
-_ALIVE_EVERY: Final = 3.0
-_PATIENCE: Final = 40.0
-"""Longer than a client may leave a piece unread."""
+_REQUEST_TOPIC: Final = "relay.ask"
+_CHUNK_TOPIC: Final = "relay.piece"
+_DISCONNECT_TOPIC: Final = "relay.gone"
+_PROBE_SECONDS: Final = 3.0
+_CHUNK_TIMEOUT: Final = 40.0
+"""Longer than a client may take to read a chunk."""
 
-log = logging.getLogger("gatehouse.relay")
+log = logging.getLogger("gatehouse.protocol")
 
-Handler = Callable[[Json, ResponseWriter], Awaitable[None]]
-"""Answers what was asked, to an outlet that is really another worker's. Raises `Fault` at once or never."""
+ProxyHandler = Callable[[Json, ResponseWriter], Awaitable[None]]
+"""Serves a request of another worker. Raises `Fault` before its first await or not at all."""
 Header = tuple[bytes, bytes]
 
 
 class WorkerProxy:
-    """Both halves: what this worker asks of others, and what others ask of it."""
+    """Fetches responses from other workers, and serves the requests of other workers."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._numbers = itertools.count(1)
-        self._handlers: dict[str, Handler] = {}
-        self._fetched: dict[str, tuple[ResponseWriter, asyncio.Event]] = {}
-        self._served: dict[str, PeerResponseWriter] = {}
+        self._handlers: dict[str, ProxyHandler] = {}
+        self._fetching: dict[str, tuple[ResponseWriter, asyncio.Event]] = {}
+        self._serving: dict[str, PeerResponseWriter] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        bus.respond(_ASK, self._asked)
-        bus.respond(_PIECE, self._piece)
-        bus.respond(_GONE, self._gone)
+        bus.respond(_REQUEST_TOPIC, self._handle_request)
+        bus.respond(_CHUNK_TOPIC, self._handle_chunk)
+        bus.respond(_DISCONNECT_TOPIC, self._handle_disconnect)
 
     @property
     def worker(self) -> str:
         return self._bus.worker
 
-    def serve(self, what: str, handler: Handler) -> None:
-        self._handlers[what] = handler
+    def serve(self, kind: str, handler: ProxyHandler) -> None:
+        """Serve requests of this kind from other workers with `handler`."""
+        self._handlers[kind] = handler
 
-    # ---- the worker that was reached ----
+    # ---- the worker that the client reached ----
 
-    async def fetch(self, worker: str, what: str, about: Json, outlet: ResponseWriter) -> None:
-        """Have that worker answer to this outlet; returns when it has. Raises `Fault` if it did not begin to."""
+    async def fetch(self, worker: str, kind: str, payload: Json, writer: ResponseWriter) -> None:
+        """Forward another worker's response to `writer` until it is complete. Raises `Fault` if it does not begin."""
         id = f"{self._bus.worker}.{next(self._numbers)}"
-        over = asyncio.Event()
-        self._fetched[id] = (outlet, over)
-        outlet.on_gone(lambda: self._spawn(self._tell_gone(worker, id)))
+        done = asyncio.Event()
+        self._fetching[id] = (writer, done)
+        writer.on_disconnect(lambda: self._spawn(self._notify_disconnect(worker, id)))
         try:
-            question: Json = {"id": id, "from": self._bus.worker, "what": what, "about": about}
-            await self._bus.request(worker, _ASK, question)
-            await self._until_over(worker, id, over)
+            request: Json = {"id": id, "from": self._bus.worker, "what": kind, "about": payload}
+            await self._bus.request(worker, _REQUEST_TOPIC, request)
+            await self._wait_until_done(worker, id, done)
         finally:
-            del self._fetched[id]
+            del self._fetching[id]
 
-    async def _until_over(self, worker: str, id: str, over: asyncio.Event) -> None:
+    async def _wait_until_done(self, worker: str, id: str, done: asyncio.Event) -> None:
         while True:
             try:
-                async with asyncio.timeout(_ALIVE_EVERY):
-                    await over.wait()
+                async with asyncio.timeout(_PROBE_SECONDS):
+                    await done.wait()
                 return
             except TimeoutError:
                 pass
             try:
-                alive = await self._bus.request(worker, _GONE, {"id": id, "look": True})
+                status = await self._bus.request(worker, _DISCONNECT_TOPIC, {"id": id, "look": True})
             except Fault:
-                alive = {"serving": False}
-            if not alive["serving"] and not over.is_set():
-                # Its worker died, or has lost it: the client is let go, and may come back for the rest.
-                await self._fetched[id][0].close()
+                status = {"serving": False}
+            if not status["serving"] and not done.is_set():
+                # The owner stopped or no longer serves the request: disconnect the client, which can then resume.
+                await self._fetching[id][0].close()
                 return
 
-    async def _tell_gone(self, worker: str, id: str) -> None:
+    async def _notify_disconnect(self, worker: str, id: str) -> None:
         try:
-            await self._bus.request(worker, _GONE, {"id": id})
+            await self._bus.request(worker, _DISCONNECT_TOPIC, {"id": id})
         except Fault:
-            log.debug("a worker could not be told that its client left")
+            log.debug("worker %s could not be notified of a client disconnect", worker)
 
-    async def _piece(self, message: Json) -> Json:
-        outlet, over = self._fetched.get(message["id"], (None, None))
-        if outlet is None or over is None:
-            raise Fault(Kind.UNAVAILABLE, "Nobody waits for this answer any more.")
+    async def _handle_chunk(self, message: Json) -> Json:
+        writer, done = self._fetching.get(message["id"], (None, None))
+        if writer is None or done is None:
+            raise Fault(Kind.UNAVAILABLE, "No request is waiting for this response.")
         match message["do"]:
             case "answer":
-                await outlet.answer(message["status"], _bytes(message["headers"]), message["body"].encode())
-                over.set()
+                await writer.send(message["status"], _bytes(message["headers"]), message["body"].encode())
+                done.set()
             case "open":
-                await outlet.open(_bytes(message["headers"]))
+                await writer.open(_bytes(message["headers"]))
             case "write":
-                await outlet.write(message["body"].encode())
+                await writer.write(message["body"].encode())
             case _:
-                await outlet.close()
-                over.set()
+                await writer.close()
+                done.set()
         return {}
 
     # ---- the owner ----
 
-    async def _asked(self, question: Json) -> Json:
-        handler = self._handlers.get(question["what"])
+    async def _handle_request(self, request: Json) -> Json:
+        handler = self._handlers.get(request["what"])
         if handler is None:
-            raise Fault(Kind.UNAVAILABLE, "This worker does not know what that is.")
-        id: str = question["id"]
-        outlet = self._served[id] = PeerResponseWriter(self._bus, question["from"], id)
-        self._spawn(self._run(handler, question["about"], outlet))
-        # A handler refuses before it waits for anything: then whoever asked is told, and may answer in its own words.
+            raise Fault(Kind.UNAVAILABLE, "This worker does not serve requests of this kind.")
+        id: str = request["id"]
+        writer = self._serving[id] = PeerResponseWriter(self._bus, request["from"], id)
+        self._spawn(self._run(handler, request["about"], writer))
+        # A handler raises before its first await: let it start, so that the refusal reaches the requesting worker.
         await asyncio.sleep(0)
-        if outlet.refusal is not None:
-            raise outlet.refusal
+        if writer.refusal is not None:
+            raise writer.refusal
         return {}
 
-    async def _run(self, handler: Handler, about: Json, outlet: "PeerResponseWriter") -> None:
-        outlet.task = asyncio.current_task()
+    async def _run(self, handler: ProxyHandler, payload: Json, writer: "PeerResponseWriter") -> None:
+        writer.task = asyncio.current_task()
         try:
-            await handler(about, outlet)
+            await handler(payload, writer)
         except Fault as fault:
-            outlet.refusal = fault
+            writer.refusal = fault
         finally:
-            self._served.pop(outlet.id, None)
+            self._serving.pop(writer.id, None)
 
-    async def _gone(self, message: Json) -> Json:
-        outlet = self._served.get(message["id"])
-        if outlet is not None and not message.get("look"):
-            outlet.lost()
-        return {"serving": outlet is not None}
+    async def _handle_disconnect(self, message: Json) -> Json:
+        writer = self._serving.get(message["id"])
+        if writer is not None and not message.get("look"):
+            writer.disconnect()
+        return {"serving": writer is not None}
 
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
@@ -140,7 +141,7 @@ class WorkerProxy:
 
 
 class PeerResponseWriter:
-    """`gateway.contract.Outlet` of a client that is connected to another worker."""
+    """A `ResponseWriter` for a client that is connected to another worker."""
 
     def __init__(self, bus: Bus, worker: str, id: str) -> None:
         self.id = id
@@ -149,11 +150,11 @@ class PeerResponseWriter:
         self._bus = bus
         self._worker = worker
         self._callbacks: list[Callable[[], None]] = []
-        self._over = False
+        self._closed = False
 
-    async def answer(self, status: int, headers: Sequence[Header], body: bytes) -> None:
+    async def send(self, status: int, headers: Sequence[Header], body: bytes) -> None:
         await self._send({"do": "answer", "status": status, "headers": _text(headers), "body": body.decode()})
-        self._over = True
+        self._closed = True
 
     async def open(self, headers: Sequence[Header]) -> None:
         await self._send({"do": "open", "headers": _text(headers)})
@@ -163,29 +164,29 @@ class PeerResponseWriter:
 
     async def close(self) -> None:
         await self._send({"do": "close"})
-        self._over = True
+        self._closed = True
 
-    def on_gone(self, callback: Callable[[], None]) -> None:
+    def on_disconnect(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
 
     def cancel(self) -> None:
         if self.task is not None:
             self.task.cancel()
 
-    def lost(self) -> None:
-        """Its client has left, or the worker that the client was connected to."""
-        if not self._over:
-            self._over = True
+    def disconnect(self) -> None:
+        """Report that the client disconnected, or that its worker stopped."""
+        if not self._closed:
+            self._closed = True
             for callback in self._callbacks:
                 callback()
 
-    async def _send(self, piece: Json) -> None:
-        if self._over:
+    async def _send(self, chunk: Json) -> None:
+        if self._closed:
             return
         try:
-            await self._bus.request(self._worker, _PIECE, {"id": self.id, **piece}, timeout=_PATIENCE)
+            await self._bus.request(self._worker, _CHUNK_TOPIC, {"id": self.id, **chunk}, timeout=_CHUNK_TIMEOUT)
         except Fault:
-            self.lost()
+            self.disconnect()
 
 
 def _text(headers: Sequence[Header]) -> list[list[str]]:

@@ -1,6 +1,6 @@
-"""What the operator decided: `gatehouse.yaml`, overridden by the environment, checked whole before anything starts.
+"""Settings of the gateway: `gatehouse.yaml`, overridden by environment variables, validated before anything starts.
 
-The only reader of settings files and of the environment. `load` raises `SettingsError`, one line for each mistake.
+No other package reads the settings file or the environment. `load` raises `SettingsError` with one line per mistake.
 """
 
 from gateway.settings.auth import AuthSettings, IntrospectionSettings, IssuerSettings

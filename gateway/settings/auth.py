@@ -1,4 +1,4 @@
-"""`auth:`, who may call and how they get what they call with."""
+"""Section `auth`: how callers authenticate, and which identity providers issue their tokens."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from gateway.contract.caller import EVERYDAY
+from gateway.contract.caller import DEFAULT_SCOPES
 from gateway.settings.base import Section
 from gateway.settings.values import Problem, Scope, TenantName, WebAddress, problems, rate
 
@@ -14,103 +14,111 @@ Rate = Annotated[str, AfterValidator(rate)]
 
 
 class IntrospectionSettings(Section):
-    """Where opaque tokens are asked about (RFC 7662)."""
+    """Token introspection for opaque tokens (RFC 7662)."""
 
-    url: WebAddress = Field(description="Address of the introspection endpoint.")
-    client_id: str = Field(min_length=1, description="Client that asks.")
-    client_secret: SecretStr = Field(description="Its secret.")
-    client_secret_file: Path | None = Field(default=None, description="File that holds the secret.")
+    url: WebAddress = Field(description="URL of the introspection endpoint.")
+    client_id: str = Field(min_length=1, description="Client id of the gateway at the introspection endpoint.")
+    client_secret: SecretStr = Field(description="Client secret of the gateway.")
+    client_secret_file: Path | None = Field(default=None, description="File that contains the client secret.")
 
 
 class IssuerSettings(Section):
-    """An identity provider whose tokens are taken."""
+    """An identity provider whose tokens are accepted."""
 
-    issuer: str = Field(pattern=r"^https?://[^\s?#]+$", description="Its identifier, exactly as its tokens spell it.")
+    issuer: str = Field(pattern=r"^https?://[^\s?#]+$", description="Issuer identifier, exactly as in the tokens.")
     algorithms: tuple[Literal["ES256", "RS256"], ...] = Field(
-        default=("ES256", "RS256"), min_length=1, description="Algorithms that it signs with."
+        default=("ES256", "RS256"), min_length=1, description="Accepted signature algorithms."
     )
     types: tuple[Literal["at+jwt", "jwt"], ...] = Field(
-        default=("at+jwt",), min_length=1, description="What the header typ of its access tokens says."
+        default=("at+jwt",), min_length=1, description="Accepted values of the typ header of access tokens."
     )
     audiences: tuple[str, ...] = Field(
-        default=(), description="Audiences that stand for /mcp, beside the addresses of the endpoints themselves."
+        default=(), description="Audiences accepted for /mcp, in addition to the URLs of the endpoints."
     )
-    tenant: TenantName | None = Field(default=None, description="Tenant of everybody it vouches for.")
-    tenant_claim: str = Field(default="", description="Claim that says the tenant, where it is not one for all.")
-    tenants: dict[str, TenantName] = Field(default={}, description="Values of that claim, and the tenant of each.")
-    subject_claim: str = Field(default="sub", min_length=1, description="Claim that names the user.")
-    groups_claim: str = Field(default="groups", description="Claim that lists the user's groups; a.b is b inside a.")
-    scopes_claim: str = Field(default="scope", description="Claim that lists scopes or roles; a.b is b inside a.")
+    tenant: TenantName | None = Field(default=None, description="Tenant of all users of this issuer.")
+    tenant_claim: str = Field(default="", description="Claim that selects the tenant, instead of a fixed tenant.")
+    tenants: dict[str, TenantName] = Field(default={}, description="Tenant by value of tenant_claim.")
+    subject_claim: str = Field(default="sub", min_length=1, description="Claim that identifies the user.")
+    groups_claim: str = Field(default="groups", description="Claim with the user's groups; a.b is member b of a.")
+    scopes_claim: str = Field(default="scope", description="Claim with scopes or roles; a.b is member b of a.")
     scope_map: dict[str, tuple[Scope, ...]] = Field(
-        default={}, description="Scopes or roles of theirs, and the scopes of ours that each stands for."
+        default={}, description="Gateway scopes granted by each scope or role of the issuer."
     )
     introspection: IntrospectionSettings | None = Field(
-        default=None, description="Where opaque tokens are asked about."
+        default=None, description="Introspection endpoint for opaque tokens."
     )
-    allow_private: bool = Field(default=False, description="Whether it may lie in a private network, without TLS.")
+    allow_private: bool = Field(
+        default=False, description="Whether the issuer may be in a private network and use plain HTTP."
+    )
 
     @model_validator(mode="after")
-    def _one_tenant(self) -> "IssuerSettings":
+    def _check_tenant(self) -> "IssuerSettings":
         if (self.tenant is None) == (not self.tenant_claim):
-            raise problems((("tenant",), "give tenant, or tenant_claim with tenants"))
+            raise problems((("tenant",), "set either tenant, or tenant_claim with tenants"))
         if self.tenant_claim and not self.tenants:
-            raise problems((("tenants",), "say which tenant each value of tenant_claim is"))
+            raise problems((("tenants",), "is required with tenant_claim; map each value of the claim to a tenant"))
         return self
 
     @property
-    def gives(self) -> frozenset[str]:
-        """The tenants that its users may belong to."""
+    def possible_tenants(self) -> frozenset[str]:
+        """The tenants that users of this issuer can belong to."""
         return frozenset((self.tenant,)) if self.tenant is not None else frozenset(self.tenants.values())
 
 
 class AuthSettings(Section):
-    """Who may call."""
+    """How callers authenticate."""
 
     mode: Literal["embedded", "external", "none"] = Field(
         default="embedded",
-        description="Keys and tokens of our own, tokens of an identity provider, or nobody is asked.",
+        description="Built-in keys and tokens (embedded), tokens of an identity provider (external), or no "
+        "authentication (none).",
     )
     issuers: tuple[IssuerSettings, ...] = Field(default=(), description="Identity providers, for mode external.")
     scopes: tuple[Scope, ...] = Field(
-        default=EVERYDAY,
+        default=DEFAULT_SCOPES,
         min_length=1,
-        description="Scopes that clients are told to ask for at first; others are asked for when a call needs them.",
+        description="Scopes that clients request initially; further scopes are requested when a call needs them.",
     )
     access_token_seconds: int = Field(
-        default=600, ge=30, le=3000, description="Seconds an access token of our own is good for."
+        default=600, ge=30, le=3000, description="Lifetime in seconds of access tokens that the gateway issues."
     )
     redirects: tuple[str, ...] = Field(
-        default=(), description="Callbacks that clients may register beside loopback, https and the well-known ones."
+        default=(),
+        description="Redirect URIs that clients may register in addition to loopback, https and the well-known ones.",
     )
     client_documents: bool | None = Field(
         default=None,
-        description="Whether a client may be known by the address of a document about it; "
-        "unless given, yes except where only this machine is served.",
+        description="Whether clients may identify themselves by the URL of a client metadata document; "
+        "by default yes, except when the gateway listens on loopback only.",
     )
     client_document_domains: tuple[str, ...] = Field(
-        default=(), description="Hosts whose documents are looked at, with all below them; every host unless given."
+        default=(),
+        description="Hosts from which client documents are fetched, including subdomains; by default any host.",
     )
     client_document_private_hosts: tuple[str, ...] = Field(
-        default=(), description="Hosts of such documents that may lie in a private network."
+        default=(), description="Hosts of client documents that may be in a private network."
     )
-    authorize_rate: Rate = Field(default="60/minute", description="Visits of one address to the sign-in pages.")
-    token_rate: Rate = Field(default="300/minute", description="Requests of one address for tokens.")
-    registration_rate: Rate = Field(default="10/hour", description="Clients that one address may register.")
+    authorize_rate: Rate = Field(default="60/minute", description="Requests per IP address to the sign-in pages.")
+    token_rate: Rate = Field(default="300/minute", description="Token requests per IP address.")
+    registration_rate: Rate = Field(default="10/hour", description="Client registrations per IP address.")
 
     @model_validator(mode="after")
-    def _agree(self) -> "AuthSettings":
+    def _check_consistency(self) -> "AuthSettings":
         if found := [*self._problems()]:
             raise problems(*found)
         return self
 
     def _problems(self) -> Iterator[Problem]:
         if self.mode == "external" and not self.issuers:
-            yield ("issuers",), "name the identity provider whose tokens are taken"
+            yield ("issuers",), "mode external needs at least one issuer; add the identity provider"
         if self.mode != "external" and self.issuers:
-            yield ("issuers",), "identity providers are asked in mode external only"
+            yield ("issuers",), "issuers are used in mode external only; remove them or set mode to external"
         seen: set[str] = set()
         for position, issuer in enumerate(self.issuers):
-            # A subject is unique only to its issuer: in one tenant two of them could speak of two people.
-            if shared := issuer.gives & seen:
-                yield ("issuers", position), f"another issuer gives the tenant {min(shared)} too"
-            seen |= issuer.gives
+            # A subject is unique within its issuer only: with two issuers in a tenant it could mean two users.
+            if shared := issuer.possible_tenants & seen:
+                yield (
+                    ("issuers", position),
+                    f"another issuer uses tenant {min(shared)} as well; use one issuer per tenant",
+                )
+            seen |= issuer.possible_tenants

@@ -1,7 +1,4 @@
-"""Parts of a remote backend's entry: the gateway's own credential there, and what a child process may use.
-
-`backends:`, the three kinds of entry, and what is served without one.
-"""
+"""Section `backends`: entries for modules, remote servers (`url`) and child processes (`command`), and the defaults."""
 
 import importlib.util
 from collections.abc import Mapping
@@ -13,64 +10,65 @@ from pydantic import AliasChoices, BeforeValidator, Discriminator, Field, Secret
 from gateway.settings.base import Section
 from gateway.settings.values import CallSeconds, Count, Effect, ModuleName, Tree, WebAddress, problems
 
-Bound = Annotated[int, Field(ge=0)]
+NonNegative = Annotated[int, Field(ge=0)]
 
 
 class OAuthClient(Section):
-    """A token of the gateway's own, by the client credentials grant."""
+    """How the gateway gets its own token for a backend, with the client credentials grant."""
 
-    token_url: WebAddress | None = Field(default=None, description="Where tokens are asked for; or give issuer.")
+    token_url: WebAddress | None = Field(default=None, description="URL of the token endpoint, unless issuer is set.")
     issuer: WebAddress | None = Field(
-        default=None, description="Authorization server whose metadata say where tokens are asked for."
+        default=None, description="Authorization server whose metadata contain the token endpoint."
     )
-    client_id: str = Field(min_length=1, description="Name of the gateway at the authorization server.")
-    client_secret: SecretStr | None = Field(default=None, description="Its secret there; or give client_key.")
-    client_secret_file: Path | None = Field(default=None, description="File that holds the secret.")
+    client_id: str = Field(min_length=1, description="Client id of the gateway at the authorization server.")
+    client_secret: SecretStr | None = Field(default=None, description="Client secret, unless client_key is set.")
+    client_secret_file: Path | None = Field(default=None, description="File that contains the client secret.")
     client_key: SecretStr | None = Field(
         default=None,
-        description="Its private key (P-256 or RSA, as PEM or JWK), with which it proves who it is (private_key_jwt).",
+        description="Private key (P-256 or RSA, as PEM or JWK) for client authentication with private_key_jwt.",
     )
-    client_key_file: Path | None = Field(default=None, description="File that holds the key.")
-    scope: str | None = Field(default=None, description="Scopes to ask for, separated by blanks.")
+    client_key_file: Path | None = Field(default=None, description="File that contains the private key.")
+    scope: str | None = Field(default=None, description="Scopes to request, separated by spaces.")
     resource: str | None = Field(
         default=None,
-        description="Resource the token is for (RFC 8707); the backend's own url unless given, none if empty.",
+        description="Resource indicator (RFC 8707); by default the url of the backend, omitted if empty.",
     )
     method: Literal["basic", "post"] | None = Field(
         default=None,
-        description="How the secret is sent; as the issuer's metadata say, else in the Authorization header.",
+        description="How the client secret is sent; by default as in the issuer's metadata, else basic.",
     )
 
     @model_validator(mode="after")
-    def _one_of_each(self) -> "OAuthClient":
+    def _check_exclusive_fields(self) -> "OAuthClient":
         if (self.token_url is None) == (self.issuer is None):
             raise problems((("token_url",), "give either token_url or issuer"))
         if (self.client_secret is None) == (self.client_key is None):
             raise problems((("client_secret",), "give either client_secret or client_key"))
         if self.client_key is not None and self.method is not None:
-            raise problems((("method",), "it says how a secret is sent; a key is never sent"))
+            raise problems((("method",), "applies to client_secret only; remove it or use client_secret"))
         return self
 
 
 class ProcessLimits(Section):
-    """What each process of a command may use; 0 is no limit."""
+    """Resource limits of each process of a command; 0 means no limit."""
 
-    memory_mb: Bound = Field(default=0, description="Memory it may write to, in MiB.")
-    cpu_seconds: Bound = Field(default=0, description="Processor time it may use in its life; then it is ended.")
-    files: Bound = Field(default=0, description="Files and sockets it may have open.")
-    processes: Bound = Field(
-        default=0, description="Processes and threads of the gateway's user, all told, beyond which it can start none."
+    memory_mb: NonNegative = Field(default=0, description="Maximum writable memory, in MiB.")
+    cpu_seconds: NonNegative = Field(default=0, description="Maximum total CPU time, after which it is killed.")
+    files: NonNegative = Field(default=0, description="Maximum number of open files and sockets.")
+    processes: NonNegative = Field(
+        default=0,
+        description="Maximum number of processes and threads of the gateway's user above which it can start no more.",
     )
 
 
 class ConcurrencyLimits(Section):
-    """How many calls a remote backend gets at a time."""
+    """Limits on concurrent calls to a remote backend."""
 
-    max_calls: Count = Field(default=64, description="Calls under way at a time.")
+    max_calls: Count = Field(default=64, description="Maximum concurrent calls.")
     max_calls_per_tenant: Count | None = Field(
-        default=None, description="Calls of one tenant under way at a time; three quarters of max_calls unless given."
+        default=None, description="Maximum concurrent calls per tenant; by default three quarters of max_calls."
     )
-    max_waiting: int = Field(default=256, ge=0, description="Calls that may wait for their turn; more are refused.")
+    max_waiting: int = Field(default=256, ge=0, description="Maximum queued calls; further calls are rejected.")
 
     @property
     def per_tenant(self) -> int:
@@ -80,36 +78,36 @@ class ConcurrencyLimits(Section):
 class _Backend(Section):
     effects: dict[str, Effect] = Field(
         default={},
-        description="Effect by tool: 0 reads, 1 writes idempotently, 2 writes, 3 destroys or leaves the house.",
+        description="Effect by tool: 0 reads, 1 writes idempotently, 2 writes, 3 destroys or sends data outside.",
     )
-    timeouts: dict[str, CallSeconds] = Field(default={}, description="Deadline by tool, in seconds.")
+    timeouts: dict[str, CallSeconds] = Field(default={}, description="Timeout by tool, in seconds.")
     timeout: CallSeconds | None = Field(
-        default=None, description="Deadline of every tool not named in timeouts, in seconds."
+        default=None, description="Timeout in seconds of all tools that timeouts does not list."
     )
     faults: Literal["result", "protocol"] | None = Field(
-        default=None, description="Whether a failed call is a result with isError or a JSON-RPC error."
+        default=None, description="Whether a failed call returns a result with isError or a JSON-RPC error."
     )
     clean: tuple[Literal["text", "secrets"], ...] | None = Field(
         default=None,
-        description="Taken out of its results: hidden text, what looks like secrets; text for modules, else nothing.",
+        description="What to remove from results: hidden text (text), secrets (secrets); by default text for modules.",
     )
     max_result_bytes: dict[str, Count] = Field(
-        default={}, description="Largest result by tool, * for every tool, below calls.max_result_bytes."
+        default={}, description="Maximum result size by tool, * for all tools; at most calls.max_result_bytes."
     )
     media_types: tuple[str, ...] | None = Field(
         default=None,
-        description="Kinds of content that its results may hold beside text, such as image/*.",
+        description="Media types allowed in results in addition to text, such as image/*.",
     )
-    enabled: bool = Field(default=True, description="Whether it is served.")
+    enabled: bool = Field(default=True, description="Whether the backend is served.")
 
 
 class ModuleBackend(_Backend):
-    """A backend in this process."""
+    """A backend that runs in this process."""
 
     module: ModuleName = Field(
-        description="Python module and attribute, package.module[:attribute]; the attribute is `server` unless given."
+        description="Python module and attribute, package.module[:attribute]; the default attribute is `server`."
     )
-    options: Tree = Field(default={}, description="The module's own settings, checked by the module.")
+    options: Tree = Field(default={}, description="Settings of the module, which validates them itself.")
 
     @property
     def target(self) -> tuple[str, str]:
@@ -125,17 +123,17 @@ def _transport(text: Any) -> Any:
 class UrlBackend(_Backend, ConcurrencyLimits):
     """A remote MCP server."""
 
-    url: WebAddress = Field(description="Address of the server's MCP endpoint.")
+    url: WebAddress = Field(description="URL of the server's MCP endpoint.")
     transport: Annotated[Literal["http", "sse"], BeforeValidator(_transport)] = Field(
         default="http",
         validation_alias=AliasChoices("transport", "type"),
-        description="Streamable HTTP or the older SSE; may be written as `type`, as clients' own files do.",
+        description="Streamable HTTP (http) or the older SSE (sse); may also be written as `type`, as in client files.",
     )
     headers: dict[str, SecretStr] = Field(default={}, description="Headers sent with every request.")
-    headers_file: dict[str, Path] = Field(default={}, description="Files that hold headers' values, by header.")
-    oauth: OAuthClient | None = Field(default=None, description="Where the gateway gets a token of its own for it.")
+    headers_file: dict[str, Path] = Field(default={}, description="Files that contain header values, by header.")
+    oauth: OAuthClient | None = Field(default=None, description="OAuth client of the gateway for this server.")
     allow_private: bool = Field(
-        default=False, description="Whether its address, and that of its tokens, may lie in a private network."
+        default=False, description="Whether the server and its token endpoint may be in a private network."
     )
 
 
@@ -143,27 +141,33 @@ class CommandBackend(_Backend, ConcurrencyLimits):
     """An MCP server run as a child process."""
 
     command: str = Field(min_length=1, description="Program to run.")
-    type: Literal["stdio"] = Field(default="stdio", description="Accepted because clients' own files write it.")
-    args: tuple[str, ...] = Field(default=(), description="Arguments of the program.")
-    env: dict[str, SecretStr] = Field(default={}, description="Environment of the program, beside a clean one.")
-    env_file: dict[str, Path] = Field(default={}, description="Files that hold variables' values, by variable.")
-    cwd: Path | None = Field(default=None, description="Folder the program runs in.")
-    isolation: Literal["shared", "tenant", "user"] = Field(
-        default="tenant", description="Whether one process serves everybody, one tenant or one user."
+    type: Literal["stdio"] = Field(
+        default="stdio", description="Accepted for compatibility with client configurations."
     )
-    limits: ProcessLimits = Field(default=ProcessLimits(), description="What each process may use.")
-    max_processes: Count = Field(default=32, description="Processes at a time, 8 for one owner; idle ones make room.")
+    args: tuple[str, ...] = Field(default=(), description="Arguments of the program.")
+    env: dict[str, SecretStr] = Field(
+        default={}, description="Environment variables of the program, in addition to a minimal environment."
+    )
+    env_file: dict[str, Path] = Field(default={}, description="Files that contain variable values, by variable.")
+    cwd: Path | None = Field(default=None, description="Working directory of the program.")
+    isolation: Literal["shared", "tenant", "user"] = Field(
+        default="tenant", description="Whether a process serves all callers, one tenant or one user."
+    )
+    limits: ProcessLimits = Field(default=ProcessLimits(), description="Resource limits of each process.")
+    max_processes: Count = Field(
+        default=32, description="Maximum number of processes, at most 8 per owner; idle processes are stopped first."
+    )
 
 
 KINDS: Final[Mapping[str, type[_Backend]]] = {"module": ModuleBackend, "url": UrlBackend, "command": CommandBackend}
 
 
-def _kind(entry: Any) -> str | None:
-    given = [kind for kind, model in KINDS.items() if isinstance(entry, model) or _names(entry, kind)]
-    return given[0] if len(given) == 1 else None
+def _kind_of(entry: Any) -> str | None:
+    kinds = [kind for kind, model in KINDS.items() if isinstance(entry, model) or _has_key(entry, kind)]
+    return kinds[0] if len(kinds) == 1 else None
 
 
-def _names(entry: Any, key: str) -> bool:
+def _has_key(entry: Any, key: str) -> bool:
     return isinstance(entry, dict) and key in entry
 
 
@@ -171,7 +175,7 @@ BackendEntry = Annotated[
     Annotated[ModuleBackend, Tag("module")]
     | Annotated[UrlBackend, Tag("url")]
     | Annotated[CommandBackend, Tag("command")],
-    Discriminator(_kind, custom_error_type="kind", custom_error_message="needs exactly one of module, url, command"),
+    Discriminator(_kind_of, custom_error_type="kind", custom_error_message="needs exactly one of module, url, command"),
 ]
 
 _SHIPPED: Final = (  # namespace, module, packages of the extra it needs
@@ -184,17 +188,18 @@ _SHIPPED: Final = (  # namespace, module, packages of the extra it needs
 
 
 def default_backends() -> "dict[str, BackendEntry]":
+    """The shipped modules whose packages are installed. Served if the settings have no `backends`."""
     return {
         namespace: ModuleBackend(module=module)
         for namespace, module, packages in _SHIPPED
-        if _installed(module.partition(":")[0], whole=True) and all(map(_installed, packages))
+        if _is_installed(module.partition(":")[0], regular=True) and all(map(_is_installed, packages))
     }
 
 
-def _installed(module: str, *, whole: bool = False) -> bool:
-    """Whether it can be found; if `whole`, not as a mere folder without an `__init__.py`, which is found too."""
+def _is_installed(module: str, *, regular: bool = False) -> bool:
+    """Whether the module can be imported. With `regular`, a folder without an `__init__.py` does not count."""
     try:
         found = importlib.util.find_spec(module)
     except ModuleNotFoundError:
         return False
-    return found is not None and not (whole and found.origin is None)
+    return found is not None and not (regular and found.origin is None)

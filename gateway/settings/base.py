@@ -1,15 +1,15 @@
-"""What every part of the settings has in common: closed, frozen, with secrets that may lie in files."""
+"""Base class of all settings sections: immutable, without unknown keys, with secrets that may be read from files."""
 
 from pathlib import Path
 from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from gateway.settings.values import Tree, Where, problems
+from gateway.settings.values import SettingPath, Tree, problems
 
 
 class Section(BaseModel):
-    """A closed, frozen part of the settings. A secret `x` may be given as `x_file`, the file that holds it."""
+    """An immutable section that rejects unknown keys. A secret `x` can be set as `x_file`, the path of a file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -20,29 +20,30 @@ class Section(BaseModel):
             return data
         read = dict(cast("Tree", data))
         for name in cls.model_fields:
-            given = read.get(f"{name}_file")
-            if f"{name}_file" not in cls.model_fields or given is None:
+            files = read.get(f"{name}_file")
+            if f"{name}_file" not in cls.model_fields or files is None:
                 continue
-            if isinstance(given, dict):
-                read[name] = _secrets(name, read.get(name), cast("Tree", given))
+            if isinstance(files, dict):
+                read[name] = _read_secret_files(name, read.get(name), cast("Tree", files))
             elif read.get(name) is not None:
-                raise problems(((f"{name}_file",), f"give {name} or {name}_file, not both"))
+                raise problems(((f"{name}_file",), f"set either {name} or {name}_file, not both"))
             else:
-                read[name] = _secret((f"{name}_file",), given)
+                read[name] = _read_secret_file((f"{name}_file",), files)
         return read
 
 
-def _secrets(name: str, given: Any, files: Tree) -> Tree:
-    direct = cast("Tree", given) if isinstance(given, dict) else {}
-    if twice := [key for key in files if key in direct]:
-        raise problems(*(((f"{name}_file", key), f"give it in {name} or {name}_file, not both") for key in twice))
-    return direct | {key: _secret((f"{name}_file", key), path) for key, path in files.items()}
+def _read_secret_files(name: str, values: Any, files: Tree) -> Tree:
+    direct = cast("Tree", values) if isinstance(values, dict) else {}
+    if duplicates := [key for key in files if key in direct]:
+        message = f"set it in either {name} or {name}_file, not both"
+        raise problems(*(((f"{name}_file", key), message) for key in duplicates))
+    return direct | {key: _read_secret_file((f"{name}_file", key), path) for key, path in files.items()}
 
 
-def _secret(at: Where, path: Any) -> str:
+def _read_secret_file(key_path: SettingPath, path: Any) -> str:
     try:
         return Path(str(path)).read_text("utf-8").strip()
     except OSError as exc:
-        raise problems((at, f"cannot read that file: {exc.strerror}")) from None
+        raise problems((key_path, f"the file cannot be read: {exc.strerror}")) from None
     except UnicodeDecodeError:
-        raise problems((at, "that file is not UTF-8 text")) from None
+        raise problems((key_path, "the file is not UTF-8 text")) from None

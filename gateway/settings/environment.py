@@ -1,4 +1,4 @@
-"""The environment: `GATEHOUSE__SERVER__PORT`, and the variables that the backends had before they lived here."""
+"""Reads settings from environment variables: `GATEHOUSE__SERVER__PORT`, and the original variables of the backends."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from pydantic_settings import SettingsError as UndecodableError
 
 from gateway.settings.merge import MergedValues
 from gateway.settings.settings import Settings
-from gateway.settings.values import Tree, dotted
+from gateway.settings.values import Tree, dotted_path
 
 PREFIX: Final = "GATEHOUSE__"
 
@@ -21,22 +21,22 @@ _SEED_VARIABLES: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-def read_environment(environ: Mapping[str, str], gathered: MergedValues) -> None:
-    """Add what the variables say, over what was gathered before."""
-    given = [name for name in sorted(environ) if name.upper().startswith(PREFIX)]
-    paths = {name: _variable_path(name) for name in given}
+def read_environment(environ: Mapping[str, str], merged: MergedValues) -> None:
+    """Merge the variables over the values read so far."""
+    names = [name for name in sorted(environ) if name.upper().startswith(PREFIX)]
+    paths = {name: _variable_path(name) for name in names}
     source = EnvSettingsSource(Settings, case_sensitive=False, env_prefix=PREFIX, env_nested_delimiter="__")
-    for name, at in paths.items():
-        gathered.origins[at] = f"environment {name}"
+    for name, key_path in paths.items():
+        merged.origins[key_path] = f"environment {name}"
         try:
-            gathered.add(_variable(source, at, environ[name]))
+            merged.add(_variable(source, key_path, environ[name]))
         except UndecodableError:
-            gathered.problems.append(f"environment {name}: {dotted(at)}: expected JSON")
-    _read_seed_variables(environ, gathered, frozenset(paths.values()))
+            merged.problems.append(f"environment {name}: {dotted_path(key_path)}: expected JSON")
+    _read_seed_variables(environ, merged, frozenset(paths.values()))
 
 
 def _variable_path(name: str) -> tuple[str, ...]:
-    """`GATEHOUSE__BACKENDS__MY_FILES__CWD` -> backends, my-files, cwd. Names of a child's variables keep their case."""
+    """`GATEHOUSE__BACKENDS__MY_FILES__CWD` -> backends, my-files, cwd. Names below `env` keep their case."""
     parts = name[len(PREFIX) :].split("__")
     path = [part.lower() for part in parts]
     if path[0] in ("backends", "servers"):
@@ -46,18 +46,18 @@ def _variable_path(name: str) -> tuple[str, ...]:
     return tuple(path)
 
 
-def _variable(source: EnvSettingsSource, at: tuple[str, ...], text: str) -> Tree:
+def _variable(source: EnvSettingsSource, key_path: tuple[str, ...], text: str) -> Tree:
     if text == "null":
-        return _nested(at, None)
-    if at[0] == "backends" and at[2:3] == ("options",) and len(at) > 3:
-        return _nested(at, _option(text))
-    # One at a time: a value that cannot be decoded is then known by its name, and so is one of no known section.
-    source.env_vars = {PREFIX.lower() + "__".join(at): text}
-    return source() or _nested(at, text)
+        return _nested(key_path, None)
+    if key_path[0] == "backends" and key_path[2:3] == ("options",) and len(key_path) > 3:
+        return _nested(key_path, _option(text))
+    # One variable at a time, so that an error can name the variable, also for an unknown section.
+    source.env_vars = {PREFIX.lower() + "__".join(key_path): text}
+    return source() or _nested(key_path, text)
 
 
 def _option(text: str) -> Any:
-    """A flag, list or mapping if it is one: only the module knows the types of its options. Numbers it reads itself."""
+    """Decode booleans, lists and mappings. Other values stay strings: only the module knows the types of options."""
     try:
         value: Any = json.loads(text)
     except ValueError:
@@ -65,35 +65,35 @@ def _option(text: str) -> Any:
     return value if text in ("true", "false") or text.lstrip()[:1] in ("[", "{") else text
 
 
-def _nested(at: tuple[str, ...], value: Any) -> Tree:
-    for key in reversed(at):
+def _nested(key_path: tuple[str, ...], value: Any) -> Tree:
+    for key in reversed(key_path):
         value = {key: value}
     return value
 
 
 def _read_seed_variables(
-    environ: Mapping[str, str], gathered: MergedValues, overridden: frozenset[tuple[str, ...]]
+    environ: Mapping[str, str], merged: MergedValues, overridden: frozenset[tuple[str, ...]]
 ) -> None:
     for name, (namespace, option) in _SEED_VARIABLES.items():
-        at = ("backends", namespace, "options", option)
-        if name in environ and at not in overridden and _is_module(gathered.tree, namespace):
-            gathered.origins[at] = f"environment {name}"
-            value = environ[name] if name == "GODOT_PATH" else _flag(environ, name, gathered)
-            gathered.add(_nested(at, value))
-    if "READ_ONLY_MODE" in environ and _flag(environ, "READ_ONLY_MODE", gathered):
-        for tenant in gathered.tree.get("tenants", {"default": None}):
-            gathered.add(_nested(("tenants", tenant, "read_only"), True))
+        key_path = ("backends", namespace, "options", option)
+        if name in environ and key_path not in overridden and _is_module(merged.tree, namespace):
+            merged.origins[key_path] = f"environment {name}"
+            value = environ[name] if name == "GODOT_PATH" else _flag(environ, name, merged)
+            merged.add(_nested(key_path, value))
+    if "READ_ONLY_MODE" in environ and _flag(environ, "READ_ONLY_MODE", merged):
+        for tenant in merged.tree.get("tenants", {"default": None}):
+            merged.add(_nested(("tenants", tenant, "read_only"), True))
 
 
 def _is_module(tree: Any, namespace: str) -> bool:
-    """Only a module has options: a remote server of that name is not ours to set up."""
+    """Whether the entry is a module. Only modules have options."""
     entries: Any = tree.get("backends")
     entry: Any = cast("Tree", entries).get(namespace) if isinstance(entries, dict) else None
     return isinstance(entry, dict) and "module" in entry
 
 
-def _flag(environ: Mapping[str, str], name: str, gathered: MergedValues) -> bool:
-    word = environ[name].strip().lower()
-    if word not in ("1", "true", "yes", "on", "0", "false", "no", "off", ""):
-        gathered.problems.append(f"environment {name}: expected true or false")
-    return word in ("1", "true", "yes", "on")
+def _flag(environ: Mapping[str, str], name: str, merged: MergedValues) -> bool:
+    flag = environ[name].strip().lower()
+    if flag not in ("1", "true", "yes", "on", "0", "false", "no", "off", ""):
+        merged.problems.append(f"environment {name}: expected true or false")
+    return flag in ("1", "true", "yes", "on")

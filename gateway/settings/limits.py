@@ -1,4 +1,4 @@
-"""`limits:`, how much may be asked for, and by whom."""
+"""Sections `limits`, `shares` and `streams`: rate limits, concurrent calls, and open event streams."""
 
 from typing import Annotated, Literal
 
@@ -12,57 +12,57 @@ Dimension = Literal["tenant", "principal", "backend", "tool", "effect"]
 
 
 class LimitRule(Section):
-    """One limit beside `limits.calls`."""
+    """A rate limit in addition to `limits.calls`."""
 
-    rate: Rate = Field(description="How much in which time, such as 100/minute.")
+    rate: Rate = Field(description="Allowed amount per time window, such as 100/minute.")
     per: tuple[Dimension, ...] = Field(
-        default=("principal",), description="What shares one count; tenant or principal is always part of it."
+        default=("principal",), description="Dimensions that share one counter; must include tenant or principal."
     )
     backend: Namespace | None = Field(default=None, description="Only calls to this backend.")
     tool: str | None = Field(
-        default=None, min_length=1, description="Only calls of this tool, by canonical id; * matches any part."
+        default=None, min_length=1, description="Only calls of this tool, by canonical id; * matches any text."
     )
     effects: tuple[Effect, ...] | None = Field(default=None, description="Only calls with one of these effects.")
-    counts: Literal["calls", "cost"] = Field(default="calls", description="Whether each call counts 1 or its cost.")
+    counts: Literal["calls", "cost"] = Field(default="calls", description="Whether a call counts as 1 or as its cost.")
     on_failure: Literal["closed", "local"] = Field(
         default="local",
-        description="While Redis is away: refuse, or let each process count for itself.",
+        description="While Redis is unreachable: reject calls (closed), or count in each process (local).",
     )
 
     @model_validator(mode="after")
-    def _of_someone(self) -> "LimitRule":
+    def _check_per(self) -> "LimitRule":
         if not {"tenant", "principal"} & set(self.per):
-            raise problems((("per",), "name tenant or principal: a count is never shared between tenants"))
+            raise problems((("per",), "must include tenant or principal; tenants never share a counter"))
         return self
 
 
 class LimitSettings(Section):
-    """How much may be asked for."""
+    """Rate limits of calls."""
 
-    calls: Rate = Field(default="600/minute", description="Calls of one principal.")
-    api: Rate = Field(default="600/minute", description="Requests of one address to the operator's API.")
+    calls: Rate = Field(default="600/minute", description="Calls per principal.")
+    api: Rate = Field(default="600/minute", description="Requests per IP address to the operator API.")
     rules: dict[Annotated[str, Field(pattern="^[a-z][a-z0-9-]{0,31}$")], LimitRule] = Field(
-        default={}, description="More limits, by name; a call that one refuses takes nothing from the others."
+        default={}, description="Further limits, by name; a rejected call is not counted by the other limits."
     )
     costs: dict[str, Annotated[float, Field(ge=0)]] = Field(
-        default={}, description="Cost of a call by canonical id or pattern; 1 unless given."
+        default={}, description="Cost of a call by canonical id or pattern; 1 by default."
     )
     cost_per_kilobyte: float = Field(
-        default=0, ge=0, description="Cost of each kilobyte of a result, charged once it is known."
+        default=0, ge=0, description="Cost of each kilobyte of a result, charged after the call."
     )
 
 
 class ShareSettings(Section):
-    """What one tenant or principal may have under way at each backend, so that no burst starves the others."""
+    """Concurrent calls of one tenant or principal at each backend, so that a burst does not starve the others."""
 
-    per_tenant: Count = Field(default=64, description="Calls of one tenant under way at one backend.")
-    per_principal: Count = Field(default=32, description="Calls of one principal under way at one backend.")
-    waiting: int = Field(default=256, ge=0, description="Calls that may wait for their turn; more are refused.")
+    per_tenant: Count = Field(default=64, description="Maximum concurrent calls of one tenant at one backend.")
+    per_principal: Count = Field(default=32, description="Maximum concurrent calls of one principal at one backend.")
+    waiting: int = Field(default=256, ge=0, description="Maximum queued calls; further calls are rejected.")
 
 
 class StreamSettings(Section):
-    """Event streams and subscriptions that may be open in one process."""
+    """Limits on event streams and subscriptions open in one process."""
 
-    per_principal: Count = Field(default=8, description="Streams of one principal.")
-    per_tenant: Count = Field(default=200, description="Streams of one tenant.")
-    per_process: Count = Field(default=2000, description="Streams in all.")
+    per_principal: Count = Field(default=8, description="Maximum open streams per principal.")
+    per_tenant: Count = Field(default=200, description="Maximum open streams per tenant.")
+    per_process: Count = Field(default=2000, description="Maximum open streams in total.")

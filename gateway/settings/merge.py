@@ -1,12 +1,12 @@
-"""The values of all sources on one heap, before they are checked."""
+"""Merges the values of all sources before validation, and keeps their origins for error messages."""
 
 from typing import cast
 
-from gateway.settings.values import Tree, Where
+from gateway.settings.values import SettingPath, Tree
 
 
 class SettingsError(Exception):
-    """Settings that cannot be used; `lines` says where and why, one mistake each, never with a value from them."""
+    """The settings are not valid. `lines` has one line per mistake with its position; it contains no values."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
@@ -14,27 +14,27 @@ class SettingsError(Exception):
 
 
 class MergedValues:
-    """The values, of each where it was written, and the mistakes found so far."""
+    """The merged values, the origin of each, and the mistakes found so far."""
 
     def __init__(self) -> None:
         self.tree: Tree = {}
         self.problems: list[str] = []
-        self.origins: dict[Where, str] = {}
-        self.absent: dict[str, list[str]] = {}
+        self.origins: dict[SettingPath, str] = {}
+        self.missing_variables: dict[str, list[str]] = {}
         self.file = "settings"
 
     def add(self, values: Tree) -> None:
         _merge(self.tree, values)
 
-    def origin(self, at: Where) -> str:
-        """Where it was written; else what is below it, else what it is part of, else the file."""
-        return self.place(at) or self.file
+    def origin(self, key_path: SettingPath) -> str:
+        """The position of a setting, else of a child, else of a parent, else the file."""
+        return self.find_origin(key_path) or self.file
 
-    def place(self, at: Where) -> str | None:
-        """The same, if any of it was written at all."""
-        below = (place for key, place in self.origins.items() if key[: len(at)] == at)
-        above = (self.origins.get(at[:end]) for end in range(len(at), 0, -1))
-        return self.origins.get(at) or next(below, None) or next(filter(None, above), None)
+    def find_origin(self, key_path: SettingPath) -> str | None:
+        """Like `origin`, but None if neither the setting nor a child or parent was set."""
+        below = (origin for key, origin in self.origins.items() if key[: len(key_path)] == key_path)
+        above = (self.origins.get(key_path[:end]) for end in range(len(key_path), 0, -1))
+        return self.origins.get(key_path) or next(below, None) or next(filter(None, above), None)
 
 
 def _merge(base: Tree, over: Tree) -> None:

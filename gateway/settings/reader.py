@@ -1,4 +1,4 @@
-"""From a file and the environment to settings."""
+"""Loads the settings from a file and the environment. Commands call `load`."""
 
 import os
 from collections.abc import Mapping
@@ -16,27 +16,29 @@ from gateway.settings.settings import Settings
 FILE: Final = "gatehouse.yaml"
 
 
-def load(path: Path | None = None, environ: Mapping[str, str] | None = None, *, bearing: bool = False) -> Settings:
+def load(
+    path: Path | None = None, environ: Mapping[str, str] | None = None, *, allow_missing_variables: bool = False
+) -> Settings:
     """The settings of `path`, else of `GATEHOUSE_CONFIG`, else of ./gatehouse.yaml if it exists, else the defaults.
 
-    With `bearing`, a variable that only a backend needs and that is not set is borne: the entry is then read as its
-    kind and target alone, and named in `absent`. For whoever serves no backends.
+    With `allow_missing_variables`, an unset variable in a backend's entry is not an error: the entry is reduced to its
+    kind and target, and listed in `Settings.missing_variables`. For commands that serve no backends.
     """
     environ = os.environ if environ is None else environ
-    gathered = MergedValues()
+    merged = MergedValues()
     source = _locate(path, environ)
     if source is not None:
-        read_file(source, environ, gathered, bearing=bearing)
-    read_environment(environ, gathered)
-    if gathered.problems:
-        raise SettingsError(*gathered.problems)
+        read_file(source, environ, merged, allow_missing_variables=allow_missing_variables)
+    read_environment(environ, merged)
+    if merged.problems:
+        raise SettingsError(*merged.problems)
     try:
-        settings = Settings(**gathered.tree)
+        settings = Settings(**merged.tree)
     except ValidationError as exc:
-        # Not chained: the original may show values.
-        raise SettingsError(*(line for error in exc.errors() for line in explain(error, gathered))) from None
-    gathered.tree.clear()  # what is kept of it is where things stand, not what they are
-    return settings.read_from(source, gathered)
+        # Not chained: the original error may contain values.
+        raise SettingsError(*(line for error in exc.errors() for line in explain(error, merged))) from None
+    merged.tree.clear()  # keep only the origins, not the values
+    return settings.with_source(source, merged)
 
 
 def _locate(path: Path | None, environ: Mapping[str, str]) -> Path | None:

@@ -1,7 +1,4 @@
-"""The kinds of value that settings are made of, and how a mistake in one is reported.
-
-Phrases that several messages share.
-"""
+"""Value types of the settings, and helpers for reporting mistakes in them."""
 
 import difflib
 import ipaddress
@@ -15,43 +12,41 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from gateway.errors import Fault
-from gateway.state.private_files import checked
+from gateway.state.private_files import validate_name
 
 Tree = dict[str, Any]
-
-Where = tuple[str | int, ...]
-
-Problem = tuple[Where, str]
+SettingPath = tuple[str | int, ...]
+Problem = tuple[SettingPath, str]
 
 
 def problems(*found: Problem) -> PydanticCustomError:
-    """What a validator raises to report several mistakes, each at its place below the section that found it."""
+    """The error that a validator raises for several mistakes, each with its path below the validated section."""
     return PydanticCustomError("problems", "{problems}", {"problems": found})
 
 
 def _web_address(text: str) -> str:
     try:
         parts = urlsplit(text)
-        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
-        good = False
-    if not good or "?" in text or "#" in text:
+        valid = False
+    if not valid or "?" in text or "#" in text:
         raise ValueError("expected an address such as https://example.org, without query or fragment")
     return text.rstrip("/")
 
 
 def rate(text: str) -> str:
     try:
-        good = len(parse_rates(text)) == 1
+        valid = len(parse_rates(text)) == 1
     except ValueError:
-        good = False
-    if not good:
+        valid = False
+    if not valid:
         raise ValueError('expected a rate such as "600/minute"')
     return text
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a server bound to `host` can be reached from this machine only."""
+    """Whether a server bound to `host` is reachable from this machine only."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -64,12 +59,12 @@ def http_address(host: str, port: int) -> str:
 
 def _tenant_name(text: str) -> str:
     try:
-        return checked(text, "tenant")
+        return validate_name(text, "tenant")
     except Fault as fault:
         raise ValueError(fault.message) from None
 
 
-def _spelled(pattern: str, expected: str) -> AfterValidator:
+def _matching(pattern: str, expected: str) -> AfterValidator:
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
             raise ValueError(f"expected {expected}")
@@ -79,33 +74,24 @@ def _spelled(pattern: str, expected: str) -> AfterValidator:
 
 
 Namespace = Annotated[
-    str, _spelled("[a-z][a-z0-9-]{0,19}", "a lower-case letter, then at most 19 of a-z, 0-9 and hyphen")
+    str, _matching("[a-z][a-z0-9-]{0,19}", "a lower-case letter, then at most 19 of a-z, 0-9 and hyphen")
 ]
-
 TenantName = Annotated[str, AfterValidator(_tenant_name)]
-
-ModuleName = Annotated[str, _spelled(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*)?", "package.module[:attribute]")]
-
+ModuleName = Annotated[str, _matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*)?", "package.module[:attribute]")]
 WebAddress = Annotated[str, AfterValidator(_web_address)]
-
-Scope = Annotated[str, _spelled(r"[!#-\[\]-~]{1,128}", "printable ASCII without spaces, quotes and backslashes")]
-
+Scope = Annotated[str, _matching(r"[!#-\[\]-~]{1,128}", "printable ASCII without spaces, quotes and backslashes")]
 Port = Annotated[int, Field(ge=0, le=65535)]
-
 Seconds = Annotated[float, Field(gt=0)]
-
 CallSeconds = Annotated[float, Field(gt=0, le=3600)]
-
 Count = Annotated[int, Field(gt=0)]
-
 Effect = Annotated[int, Field(ge=0, le=3)]
 
 
-def dotted(at: Where) -> str:
-    return ".".join(map(str, at)) or "settings"
+def dotted_path(key_path: SettingPath) -> str:
+    return ".".join(map(str, key_path)) or "settings"
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown word."""
+def suggest(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the closest known name, or all of them."""
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known) or 'none'}"

@@ -1,7 +1,8 @@
-"""What policy allows only with approval waits here for it: the caller's word, or that of the person behind the client.
+"""The approve stage: obtains the approval that a policy requires before the call goes on.
 
-In the modern era nothing waits: the question goes out as an answer with a sealed state, and the request comes back with
-both. The seal binds it to the principal, the tool and the arguments; a row makes sure that it is used once.
+Approval comes from `_meta.approved` or from the user, by elicitation. In the handshake era the call waits for the
+user. In the modern era the stage returns `input_required` with a sealed state, and the client repeats the request with
+the answer. The seal binds the state to principal, tool and arguments; a database row makes sure it is redeemed once.
 """
 
 import secrets
@@ -15,91 +16,97 @@ from gateway.contract import Call, Handler, Json, Result
 from gateway.errors import Fault, ForeignError, Kind
 
 STATE: Final = "approval_state"
-"""The note in a call's record that travels, sealed, with what the client is asked."""
-_ASKED: Final = "asked"
-_GIVEN: Final = "given"
+"""Key of the note in `Record.notes` that the protocol package seals into `requestState`."""
+_REQUESTED: Final = "asked"
+_GRANTED: Final = "given"
 _KEY: Final = "approval"
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _MESSAGE_CHARS: Final = 1500
 
 
 class UsedApprovals(Protocol):
-    async def use(self, tenant: str, id: str) -> bool:
-        """True for the first one who asks, and for nobody after."""
+    """Remembers which approvals were redeemed."""
+
+    async def redeem(self, tenant: str, id: str) -> bool:
+        """Return True for the first redemption of this id, False for every later one."""
         ...
 
 
 class Approve:
-    """`check` decides once more after a person was waited for: much may have changed meanwhile."""
+    """Passes calls that need no approval. `recheck` repeats the policy decision after a wait for the user."""
 
-    def __init__(self, used: UsedApprovals, check: Callable[[Call], None]) -> None:
-        self._used = used
-        self._check = check
+    def __init__(self, approvals: UsedApprovals, recheck: Callable[[Call], None]) -> None:
+        self._approvals = approvals
+        self._recheck = recheck
 
     def __call__(self, call: Call, call_next: Handler) -> Awaitable[Result]:
-        return self._approved(call, call_next) if "approval" in call.record.notes else call_next(call)
+        return self._require_approval(call, call_next) if "approval" in call.record.notes else call_next(call)
 
-    async def _approved(self, call: Call, call_next: Handler) -> Result:
+    async def _require_approval(self, call: Call, call_next: Handler) -> Result:
         notes = call.record.notes
         if notes["approval"] != "self":
-            raise _refused(call, "Nobody here can give it yet.", fix=False)
-        if _means_yes(call.meta.get("approved")):
+            raise _approval_required(
+                call,
+                "No one can approve it yet; ask an operator to change the policy.",
+                fix=False,
+            )
+        if _is_true(call.meta.get("approved")):
             notes["approved"] = "said"
         elif call.input_response is not None and call.input_response.state:
-            if not await self._redeemed(call):
-                return _question(call)
+            if not await self._redeem(call):
+                return _input_required(call)
             notes["approved"] = "answered"
-        elif not _can_be_asked(call):
-            raise _refused(call)
+        elif not _supports_elicitation(call):
+            raise _approval_required(call)
         elif call.client.modern:
-            return _question(call)
+            return _input_required(call)
         else:
-            await self._ask(call)
+            await self._ask_client(call)
             notes["approved"] = "answered"
         result = await call_next(call)
         if isinstance(result, dict) and result.get("resultType") == "input_required":
-            # The backend asks in its turn: the approval goes on with its question, once more.
-            notes[STATE] = _state(_GIVEN, call)
+            # The backend needs input too: issue a new approval state that travels with its request.
+            notes[STATE] = _approval_state(_GRANTED, call)
         return result
 
-    async def _redeemed(self, call: Call) -> bool:
-        """False when the client came back without an answer."""
+    async def _redeem(self, call: Call) -> bool:
+        """Redeem the approval in the request. Return False if the client sent no answer."""
         assert call.input_response is not None
         kind, id, definition = call.input_response.state.split(" ")
         answer = call.input_response.responses.get(_KEY)
-        if kind == _ASKED and answer is None:
+        if kind == _REQUESTED and answer is None:
             return False
-        if definition != _definition(call):
-            raise _refused(call, "The tool has changed since it was approved.")
-        if not await self._used.use(call.caller.tenant, id):
-            raise _refused(call, "That approval was used already.")
-        if kind == _ASKED and not _accepted(answer):
-            raise _declined(call)
+        if definition != _definition_digest(call):
+            raise _approval_required(call, "The tool has changed since it was approved.")
+        if not await self._approvals.redeem(call.caller.tenant, id):
+            raise _approval_required(call, "The approval was already used.")
+        if kind == _REQUESTED and not _is_accepted(answer):
+            raise _approval_declined(call)
         return True
 
-    async def _ask(self, call: Call) -> None:
+    async def _ask_client(self, call: Call) -> None:
         try:
-            answers = await call.wire.ask({_KEY: _request(call)})
+            answers = await call.wire.ask({_KEY: _elicitation(call)})
         except ForeignError as exc:
-            raise _refused(call) from exc
-        if not _accepted(answers.get(_KEY)):
-            raise _declined(call)
-        self._check(call)
+            raise _approval_required(call) from exc
+        if not _is_accepted(answers.get(_KEY)):
+            raise _approval_declined(call)
+        self._recheck(call)
 
 
-def _question(call: Call) -> Json:
+def _input_required(call: Call) -> Json:
     call.record.decision = "ask"
-    call.record.notes[STATE] = _state(_ASKED, call)
-    return {"resultType": "input_required", "inputRequests": {_KEY: _request(call)}}
+    call.record.notes[STATE] = _approval_state(_REQUESTED, call)
+    return {"resultType": "input_required", "inputRequests": {_KEY: _elicitation(call)}}
 
 
-def _request(call: Call) -> Json:
+def _elicitation(call: Call) -> Json:
     assert call.route is not None
     arguments = msgspec.json.encode(call.arguments).decode()
-    reason = call.record.notes.get("approval_reason") or "This needs approval."
+    reason = call.record.notes.get("approval_reason") or "This call requires approval."
     message = f"{reason}\n\n{call.route.canonical}\n{arguments}"
     shown = message if len(message) <= _MESSAGE_CHARS else f"{message[:_MESSAGE_CHARS]}…"
-    approve: Json = {"type": "boolean", "title": "Approve", "description": "Let this call be carried out, once."}
+    approve: Json = {"type": "boolean", "title": "Approve", "description": "Allow this call once."}
     schema: Json = {"type": "object", "properties": {"approve": approve}, "required": ["approve"]}
     return {
         "method": "elicitation/create",
@@ -107,24 +114,24 @@ def _request(call: Call) -> Json:
     }
 
 
-def _state(kind: str, call: Call) -> str:
-    return f"{kind} {secrets.token_hex(16)} {_definition(call)}"
+def _approval_state(kind: str, call: Call) -> str:
+    return f"{kind} {secrets.token_hex(16)} {_definition_digest(call)}"
 
 
-def _definition(call: Call) -> str:
-    """What was approved is the tool as it was then."""
+def _definition_digest(call: Call) -> str:
+    """Digest of the tool's definition and effect: an approval is void once either changes."""
     assert call.route is not None
     known = [call.route.canonical, call.route.effect, call.route.definition]
     return sha256(msgspec.json.encode(known, order="sorted")).hexdigest()[:32]
 
 
-def _can_be_asked(call: Call) -> bool:
+def _supports_elicitation(call: Call) -> bool:
     capability: Any = call.client.capabilities.get("elicitation")
-    # A client that names no mode fills forms.
+    # An empty capability means form mode.
     return isinstance(capability, dict) and (not capability or "form" in capability)
 
 
-def _accepted(answer: object) -> bool:
+def _is_accepted(answer: object) -> bool:
     if not isinstance(answer, dict):
         return False
     given = cast("Mapping[str, Any]", answer)
@@ -134,21 +141,21 @@ def _accepted(answer: object) -> bool:
     return cast("Json", content).get("approve") is True
 
 
-def _means_yes(word: object) -> bool:
-    """As the Gox contract reads it; anything else is ignored."""
-    return word is True or (isinstance(word, str) and word in _TRUE)
+def _is_true(value: object) -> bool:
+    """Parse `_meta.approved` by the rules of the Gox contract; any other value counts as absent."""
+    return value is True or (isinstance(value, str) and value in _TRUE)
 
 
-def _refused(call: Call, more: str = "", *, fix: bool = True) -> Fault:
+def _approval_required(call: Call, detail: str = "", *, fix: bool = True) -> Fault:
     call.record.decision = "deny"
-    reason = call.record.notes.get("approval_reason") or "This needs approval."
+    reason = call.record.notes.get("approval_reason") or "This call requires approval."
     return Fault(
         Kind.APPROVAL_REQUIRED,
-        f"{reason} {more}".rstrip(),
+        f"{reason} {detail}".rstrip(),
         suggested_fix='Repeat the call with "approved": true in _meta once a person has agreed.' if fix else None,
     )
 
 
-def _declined(call: Call) -> Fault:
+def _approval_declined(call: Call) -> Fault:
     call.record.decision = "deny"
-    return Fault(Kind.DENIED, "The person who was asked did not approve this call.")
+    return Fault(Kind.DENIED, "The user declined this call.")

@@ -1,4 +1,4 @@
-"""Every call leaves a record: who, what, the decision, the outcome. Never arguments, never secrets."""
+"""The audit stage: writes one record for every call: caller, target, decision, outcome. No arguments, no secrets."""
 
 import asyncio
 import hashlib
@@ -12,16 +12,16 @@ import msgspec
 
 from gateway.contract import Call, Caller, Handler, Result
 from gateway.errors import Fault, ForeignError
-from gateway.telemetry.span import target
+from gateway.telemetry.span import call_target
 
 Row = tuple[Any, ...]
 
 
 class AuditSink(Protocol):
-    """Where rows go. Whoever finds it full waits for it: nothing is dropped."""
+    """Queue of audit rows. A caller that finds it full must `flush` before `put`; no row is dropped."""
 
     @property
-    def full(self) -> bool: ...
+    def is_full(self) -> bool: ...
 
     def put(self, row: Row) -> None: ...
 
@@ -29,15 +29,17 @@ class AuditSink(Protocol):
 
 
 class Audit:
-    """Notes the outcome, then hands one row to the log, which commits in groups off the hot path. A call that was
-    refused on its way is told to `refused` as well."""
+    """Records the outcome of each call and queues one audit row; the sink commits rows in groups, off the hot path.
+
+    `on_refusal` is called for each call that a stage rejected before it reached the backend.
+    """
 
     def __init__(
-        self, kept: AuditSink | None, refused: Callable[[Call, Fault], None] | None = None, *, strict: bool = False
+        self, sink: AuditSink | None, on_refusal: Callable[[Call, Fault], None] | None = None, *, strict: bool = False
     ) -> None:
-        """If `strict`, nothing is answered before its record is committed."""
-        self._log = kept
-        self._refused = refused
+        """If `strict`, the response waits until its record is committed. No `sink`: audit is disabled."""
+        self._sink = sink
+        self._on_refusal = on_refusal
         self._strict = strict
 
     async def __call__(self, call: Call, call_next: Handler) -> Result:
@@ -52,9 +54,9 @@ class Audit:
             return result
         except Fault as exc:
             record.outcome = exc.kind.value
-            # What went wrong at the backend itself, or on the way back from it, the backend knows.
-            if self._refused is not None and record.stage != "dispatch":
-                self._refused(call, exc)
+            # The backend already knows about failures from `dispatch` on.
+            if self._on_refusal is not None and record.stage != "dispatch":
+                self._on_refusal(call, exc)
             raise
         except ForeignError as exc:
             record.outcome = f"error:{exc.code}"
@@ -66,12 +68,12 @@ class Audit:
             record.outcome = "internal"
             raise
         finally:
-            if self._log is not None:
-                if self._log.full:
-                    await self._log.flush()
-                self._log.put(_row(call))
+            if self._sink is not None:
+                if self._sink.is_full:
+                    await self._sink.flush()
+                self._sink.put(_row(call))
                 if self._strict:
-                    await self._log.flush()
+                    await self._sink.flush()
 
 
 def _row(call: Call) -> Row:
@@ -83,7 +85,7 @@ def _row(call: Call) -> Row:
         caller.credential,
         call.id,
         call.method,
-        target(call)[:256],
+        call_target(call)[:256],
         route.effect if route else None,
         record.decision,
         ",".join(record.policies),
@@ -91,22 +93,22 @@ def _row(call: Call) -> Row:
         record.outcome,
         (perf_counter_ns() - record.started) // 1000,
         record.position.trace_id if record.position is not None else "",
-        record.context or _unasked(caller),
+        record.context or _caller_context(caller),
         record.notes.get("approved", ""),
         str(call.meta.get("actor") or "")[:256],
     )
 
 
 @lru_cache(4096)
-def _unasked(caller: Caller) -> str:
-    """Who it was, where the call did not get as far as policy."""
+def _caller_context(caller: Caller) -> str:
+    """The caller's groups and scopes, for calls that ended before a policy decision."""
     return msgspec.json.encode({"groups": sorted(caller.groups), "scopes": sorted(caller.scopes)}).decode()
 
 
 def _digest(arguments: object) -> str:
     if not arguments:
         return ""
-    return hashlib.sha256(_sorted(arguments)).hexdigest()
+    return hashlib.sha256(_encode_sorted(arguments)).hexdigest()
 
 
-_sorted: Final = msgspec.json.Encoder(order="sorted").encode
+_encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode

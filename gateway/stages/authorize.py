@@ -1,4 +1,4 @@
-"""Policy decides; the record keeps what it decided, by which policies, and what it saw."""
+"""The authorize stage: asks the policies, and records the decision, the deciding policies and their context."""
 
 from collections.abc import Awaitable, Callable
 
@@ -6,12 +6,12 @@ from gateway.contract import Call, Handler, Result
 from gateway.policy.decisions import Decision
 
 
-def checking(decide: Callable[[Call], Decision]) -> Callable[[Call], None]:
-    """Raises when policy refuses the call by now."""
+def recheck(decide: Callable[[Call], Decision]) -> Callable[[Call], None]:
+    """Return a check that raises `Fault` if the policies deny the call now."""
 
     def check(call: Call) -> None:
         decision = decide(call)
-        if decision.refused:
+        if decision.denied:
             call.record.policies, call.record.decision = decision.policies, "deny"
             raise decision.fault(str(call.params.get("name") or call.params.get("uri") or ""))
 
@@ -19,6 +19,8 @@ def checking(decide: Callable[[Call], Decision]) -> Callable[[Call], None]:
 
 
 class Authorize:
+    """Raises the decision's `Fault` for a denied call; notes a required approval for the approve stage."""
+
     def __init__(self, decide: Callable[[Call], Decision]) -> None:
         self._decide = decide
 
@@ -27,7 +29,7 @@ class Authorize:
         record = call.record
         record.policies = decision.policies
         record.context = decision.context
-        if decision.refused:
+        if decision.denied:
             record.decision = "deny"
             raise decision.fault(str(call.params.get("name") or call.params.get("uri") or ""))
         record.decision = "allow"

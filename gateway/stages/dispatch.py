@@ -1,4 +1,4 @@
-"""The end of the path: the backend carries the call out."""
+"""The last stage: sends the call to its backend and translates unexpected exceptions."""
 
 import asyncio
 import logging
@@ -12,12 +12,12 @@ from gateway.errors import Fault, ForeignError, Kind
 log = logging.getLogger("gatehouse.dispatch")
 
 MAX_ROUNDS: Final = 10
-
-
-WAIT_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.1
 
 
 class Dispatch:
+    """Raises only `Fault` and `ForeignError`; anything else a backend raises becomes `Fault(INTERNAL)`."""
+
     async def __call__(self, call: Call) -> Result:
         route = call.route
         assert route is not None
@@ -28,26 +28,26 @@ class Dispatch:
         except (Fault, ForeignError):
             raise
         except Exception as exc:
-            log.exception("%s failed", route.canonical, extra=call.tags)
-            raise Fault(Kind.INTERNAL, f"{route.namespace} failed to carry out this call.") from exc
+            log.exception("dispatch: %s raised an unexpected exception", route.canonical, extra=call.log_fields)
+            raise Fault(Kind.INTERNAL, f"{route.namespace} failed to execute this call.") from exc
         return route.rewrite(result) if route.rewrite is not None else result
 
     async def _ask_and_retry(self, call: Call, result: Json) -> Json:
-        """A handshake-era client is asked directly; the backend gets the answers as its own era expects them."""
+        """Ask a handshake-era client for the input a modern backend requires, and repeat the call with the answers."""
         assert call.route is not None
         for _ in range(MAX_ROUNDS):
             requests: dict[str, Json] = result.get("inputRequests") or {}
-            answers = await call.wire.ask(requests) if requests else await _a_moment()
+            answers = await call.wire.ask(requests) if requests else await _poll_pause()
             params = {**call.params, "inputResponses": answers}
             if (state := result.get("requestState")) is not None:
                 params["requestState"] = state
             result = await call.route.backend.send(replace(call, params=params))
             if result.get("resultType") != "input_required":
                 return result
-        raise Fault(Kind.ILLEGAL_STATE, f"{call.route.namespace} asked for input {MAX_ROUNDS} times without an end.")
+        raise Fault(Kind.ILLEGAL_STATE, f"{call.route.namespace} asked for input more than {MAX_ROUNDS} times.")
 
 
-async def _a_moment() -> dict[str, Json]:
-    """It asks for nothing but to be asked again: it waits for something."""
-    await asyncio.sleep(WAIT_SECONDS)
+async def _poll_pause() -> dict[str, Json]:
+    """The backend requested no input, only another attempt: wait before polling again."""
+    await asyncio.sleep(POLL_SECONDS)
     return {}

@@ -1,4 +1,4 @@
-"""Refuse a name that leads nowhere: what is hidden and what is unknown are alike."""
+"""The resolve stage: rejects a call without a route. Hidden and unknown names get the same error."""
 
 from collections.abc import Awaitable, Callable
 
@@ -12,30 +12,31 @@ _NOUN = {"tools/call": ("tool", "name"), "prompts/get": ("prompt", "name"), "res
 
 
 class Resolve:
-    """`find_again` reads the lists once more (at most once a second) and looks the name up again.
+    """Raises `UnknownName` for a name that is not in the caller's view.
 
-    `barred` says why a caller has nothing in view at all; then no name is called unknown to it, whatever the name.
+    `refresh_and_find` refreshes the lists (at most once a second) and looks the name up again. `denial` returns the
+    fault of a caller whose whole view is empty; that caller gets it instead of `UnknownName`.
     """
 
     def __init__(
         self,
-        find_again: Callable[[Call], Awaitable[Route | None]],
-        barred: Callable[[Caller], Fault | None] | None = None,
+        refresh_and_find: Callable[[Call], Awaitable[Route | None]],
+        denial: Callable[[Caller], Fault | None] | None = None,
     ) -> None:
-        self._find_again = find_again
-        self._barred = barred
+        self._refresh_and_find = refresh_and_find
+        self._denial = denial
 
     def __call__(self, call: Call, call_next: Handler) -> Awaitable[Result]:
-        return call_next(call) if call.route is not None else self._look_again(call, call_next)
+        return call_next(call) if call.route is not None else self._resolve_late(call, call_next)
 
-    async def _look_again(self, call: Call, call_next: Handler) -> Result:
-        if self._barred is not None and (fault := self._barred(call.caller)) is not None:
+    async def _resolve_late(self, call: Call, call_next: Handler) -> Result:
+        if self._denial is not None and (fault := self._denial(call.caller)) is not None:
             raise fault
-        route = await self._find_again(call)
+        route = await self._refresh_and_find(call)
         if route is None:
             noun, key = _NOUN.get(call.method, ("reference", "ref"))
             name = str(call.params.get(key))
-            # Whoever pastes a credential where a name belongs does not get it back in words that are kept and shown.
+            # A credential pasted as a name must not appear in the error message, which is logged and displayed.
             raise UnknownName(f"Unknown {noun}: {clean(name, 128)}", uri=name if noun == "resource" else None)
         call.record.late_route = route
         return await call_next(replace(call, route=route))

@@ -1,7 +1,7 @@
-"""Fair shares of a backend: so many calls under way for each tenant and each principal, and a short queue for the rest.
+"""The share stage: limits concurrent calls to a backend per tenant and per principal, with a short queue for each.
 
-Whoever sends a burst waits in a queue of its own, so that nobody else waits behind it. A principal's turn comes before
-its tenant's: no principal can fill its tenant's queue.
+A burst waits in its sender's own queue and delays no one else. A call passes its principal's gate before its tenant's,
+so a single principal cannot fill the tenant's queue.
 """
 
 import asyncio
@@ -13,14 +13,14 @@ from typing import Final
 from gateway.contract import Call, Handler, Result
 from gateway.errors import Fault, Kind
 
-_MANY: Final = 10_000
+_MAX_GATES: Final = 10_000
 Key = tuple[str, str]
 """A backend's namespace, and the tenant or principal."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareBounds:
-    """Calls under way at a time to one backend, and calls that may wait, for each tenant and for each principal."""
+    """Concurrent calls to one backend per tenant and per principal, and how many more may queue."""
 
     tenant: int
     principal: int
@@ -28,6 +28,8 @@ class ShareBounds:
 
 
 class Share:
+    """Raises `Fault(RATE_LIMITED)` when the queue is full."""
+
     def __init__(self, bounds: ShareBounds) -> None:
         self._bounds = bounds
         self._tenants = _Gates(bounds.tenant, bounds.waiting)
@@ -36,41 +38,41 @@ class Share:
     async def __call__(self, call: Call, call_next: Handler) -> Result:
         assert call.route is not None
         namespace, caller = call.route.namespace, call.caller
-        own = self._principals.at((namespace, caller.principal))
-        if own.running < own.most:
-            own.running += 1
+        principal_gate = self._principals.get((namespace, caller.principal))
+        if principal_gate.running < principal_gate.capacity:
+            principal_gate.running += 1
         else:
-            await own.wait()
+            await principal_gate.acquire()
         try:
-            tenants = self._tenants.at((namespace, caller.tenant))
-            if tenants.running < tenants.most:
-                tenants.running += 1
+            tenant_gate = self._tenants.get((namespace, caller.tenant))
+            if tenant_gate.running < tenant_gate.capacity:
+                tenant_gate.running += 1
             else:
-                await tenants.wait()
+                await tenant_gate.acquire()
             try:
                 return await call_next(call)
             finally:
-                tenants.leave()
+                tenant_gate.release()
         finally:
-            own.leave()
+            principal_gate.release()
 
     def usage(self) -> dict[str, Mapping[Key, tuple[int, int]]]:
-        """Calls under way and waiting now, by backend and tenant, and by backend and principal."""
+        """Running and waiting calls by (backend, tenant) and by (backend, principal)."""
         return {"tenants": self._tenants.counts(), "principals": self._principals.counts()}
 
 
 class _Gates:
-    def __init__(self, most: int, waiting: int) -> None:
-        self._most = most
-        self._waiting = waiting
+    def __init__(self, capacity: int, max_waiting: int) -> None:
+        self._capacity = capacity
+        self._max_waiting = max_waiting
         self._gates: dict[Key, _Gate] = {}
 
-    def at(self, key: Key) -> "_Gate":
+    def get(self, key: Key) -> "_Gate":
         gate = self._gates.get(key)
         if gate is None:
-            if len(self._gates) > _MANY:
+            if len(self._gates) > _MAX_GATES:
                 self._gates = {key: gate for key, gate in self._gates.items() if gate.running or gate.queue}
-            gate = self._gates[key] = _Gate(self._most, self._waiting)
+            gate = self._gates[key] = _Gate(self._capacity, self._max_waiting)
         return gate
 
     def counts(self) -> Mapping[Key, tuple[int, int]]:
@@ -78,34 +80,34 @@ class _Gates:
 
 
 class _Gate:
-    __slots__ = ("most", "queue", "running", "waiting")
+    __slots__ = ("capacity", "max_waiting", "queue", "running")
 
-    def __init__(self, most: int, waiting: int) -> None:
-        self.most = most
-        self.waiting = waiting
+    def __init__(self, capacity: int, max_waiting: int) -> None:
+        self.capacity = capacity
+        self.max_waiting = max_waiting
         self.running = 0
         self.queue: deque[asyncio.Future[None]] = deque()
 
-    async def wait(self) -> None:
-        """For a place that somebody leaves. Raises `Fault(RATE_LIMITED)` when too many wait already."""
-        if len(self.queue) >= self.waiting:
-            told = "Too many of your calls are under way at this backend. Wait for some of them."
-            raise Fault(Kind.RATE_LIMITED, told, retry_after=1.0, details={"waiting": self.waiting})
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.queue.append(turn)
+    async def acquire(self) -> None:
+        """Wait for a free slot. Raises `Fault(RATE_LIMITED)` when the queue is full."""
+        if len(self.queue) >= self.max_waiting:
+            message = "Too many concurrent calls to this backend. Wait for some of them to finish."
+            raise Fault(Kind.RATE_LIMITED, message, retry_after=1.0, details={"waiting": self.max_waiting})
+        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.queue.append(slot)
         try:
-            await turn
+            await slot
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.leave()  # its turn came as it left: the next one's
-            elif turn in self.queue:
-                self.queue.remove(turn)
+            if slot.done() and not slot.cancelled():
+                self.release()  # the slot was granted while the call was cancelled: pass it on
+            elif slot in self.queue:
+                self.queue.remove(slot)
             raise
 
-    def leave(self) -> None:
+    def release(self) -> None:
         while self.queue:
-            turn = self.queue.popleft()
-            if not turn.done():
-                turn.set_result(None)  # the place is handed over, not freed
+            slot = self.queue.popleft()
+            if not slot.done():
+                slot.set_result(None)  # the slot is handed over, not freed
                 return
         self.running -= 1

@@ -1,31 +1,33 @@
-"""The outermost stage: the call gets its place in a trace, and when it ends, its record is told to whoever keeps it."""
+"""The outermost stage: assigns the call's trace position and reports the finished call to telemetry."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from gateway.contract import Call, Handler, Result
 from gateway.contract.trace_position import TracePosition
 
-Told = Callable[[Call, Result | None, BaseException | None], None]
-"""The call, and its result or what it raised."""
+Reporter = Callable[[Call, Result | None, BaseException | None], None]
+"""Receives a finished call with its result, or with the exception it raised."""
 
 
 class Trace:
-    """Counts the calls under way as well."""
+    """Calls `reporters` once per call, in order. `running` is the number of calls in progress."""
 
-    def __init__(self, place: Callable[[Mapping[str, str]], TracePosition], told: Told) -> None:
-        self._place = place
-        self._told = told
+    def __init__(self, position: Callable[[Mapping[str, str]], TracePosition], reporters: Sequence[Reporter]) -> None:
+        self._position = position
+        self._reporters = tuple(reporters)
         self.running = 0
 
     async def __call__(self, call: Call, call_next: Handler) -> Result:
-        call.record.position = self._place(call.trace)
+        call.record.position = self._position(call.trace)
         self.running += 1
         try:
             result = await call_next(call)
         except BaseException as exc:
             self.running -= 1
-            self._told(call, None, exc)
+            for report in self._reporters:
+                report(call, None, exc)
             raise
         self.running -= 1
-        self._told(call, result, None)
+        for report in self._reporters:
+            report(call, result, None)
         return result

@@ -1,4 +1,7 @@
-"""The audit log: records are queued without waiting, then linked into chains and committed in groups by a thread."""
+"""The audit log. Callers queue records without waiting; a thread links them into hash chains and commits batches.
+
+The audit stage writes to it through `AuditLog`. The `gatehouse audit` command reads it through `open_audit_tables`.
+"""
 
 import asyncio
 import logging
@@ -12,80 +15,98 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from gateway.errors import Fault, Kind
-from gateway.state.audit_chain import COLUMNS, AuditChains, ChainBreak, Head, Linked, Row
-from gateway.state.audit_sqlite import FILE, SqliteAuditTables, prepare
+from gateway.state.audit_chain import COLUMNS, AuditChains, ChainBreak, ChainHead, LinkedRow, Row
+from gateway.state.audit_sqlite import FILE, SqliteAuditTables, migrate_file
 
 __all__ = ["COLUMNS", "FILE", "AuditLog", "Row"]
 
-_GROUP: Final = 500
-_GATHER: Final = 0.05
-_FULL: Final = 10_000
-_BOUND: Final = 20_000
-_RETRY: Final = 1.0
-_PRUNE_EVERY: Final = 3600.0
-_DAY: Final = 86400.0
+_BATCH_SIZE: Final = 500
+_BATCH_SECONDS: Final = 0.05
+_HIGH_WATER_MARK: Final = 10_000
+_MAX_QUEUED: Final = 20_000
+_RETRY_SECONDS: Final = 1.0
+_PRUNE_INTERVAL: Final = 3600.0
+_DAY_SECONDS: Final = 86400.0
 
 _log = logging.getLogger(__name__)
 
 
-class AuditTableWriter(Protocol):
-    """Where the records are kept, for one thread: `AuditFile`, or `AuditTables` on PostgreSQL."""
+class AuditTables(Protocol):
+    """The tables of the audit log, for use by one thread: `SqliteAuditTables` or `PostgresAuditTables`."""
 
     @property
-    def failed(self) -> tuple[type[Exception], ...]: ...
+    def storage_errors(self) -> tuple[type[Exception], ...]:
+        """Errors of the file, the disk or the server. The write can be retried."""
+        ...
 
     @property
-    def bad_record(self) -> tuple[type[Exception], ...]: ...
+    def record_errors(self) -> tuple[type[Exception], ...]:
+        """Errors caused by the content of a single record. A retry fails again."""
+        ...
 
-    def fit(self, row: Row) -> Row: ...
+    def sanitize(self, row: Row) -> Row:
+        """Replace characters that the database cannot store."""
+        ...
 
-    def write(self, writer: str, records: Sequence[Linked], heads: Mapping[str, Head]) -> None: ...
+    def write(self, writer: str, records: Sequence[LinkedRow], heads: Mapping[str, ChainHead]) -> None:
+        """Write the records and the new chain heads in one transaction."""
+        ...
 
-    def prune(self, before: float, keep: int) -> int: ...
+    def prune(self, before: float, keep: int) -> int:
+        """Delete records older than `before`, and the oldest in excess of `keep`. Returns how many were deleted.
+
+        The remaining chains still verify.
+        """
+        ...
 
     def records(
         self, tenant: str | None = None, since: float = 0.0, limit: int | None = None, principal: str | None = None
-    ) -> Iterator[dict[str, Any]]: ...
+    ) -> Iterator[dict[str, Any]]:
+        """Yield records, oldest first. With `limit`, only the newest ones."""
+        ...
 
-    def verify(self, tenant: str | None = None) -> Iterator[ChainBreak | None]: ...
+    def verify(self, tenant: str | None = None) -> Iterator[ChainBreak | None]:
+        """Check the chains of one tenant or of all. Yields as `find_breaks` does."""
+        ...
 
     def close(self) -> None: ...
 
 
-async def open_ledger(data_dir: Path, url: str | None = None) -> AuditTableWriter:
-    """In the PostgreSQL database at `url`, or in a file in this folder; its tables are up to date.
+async def open_audit_tables(data_dir: Path, url: str | None = None) -> AuditTables:
+    """Open the tables in the PostgreSQL database at `url`, or in a file in `data_dir`, and migrate them.
 
-    Raises `Fault(UNAVAILABLE)` with what to do when that fails.
+    Raises `Fault(UNAVAILABLE)` when the database cannot be used. The message says what to do.
     """
     if url is None:
-        return SqliteAuditTables(await prepare(data_dir))
-    from gateway.state.audit_postgres import PostgresAuditTables, prepare_tables
+        return SqliteAuditTables(await migrate_file(data_dir))
+    # asyncpg is an optional extra and slow to import.
+    from gateway.state.audit_postgres import PostgresAuditTables, migrate_tables
 
-    await prepare_tables(url)
+    await migrate_tables(url)
     return PostgresAuditTables(url)
 
 
 class AuditLog:
-    """Open it with `AuditLog.open`. `put` belongs to the event loop's thread; nothing put is dropped.
+    """Write side of the audit log. Open it with `AuditLog.open`. A queued record is never dropped.
 
-    Whoever finds it `full` awaits `flush` before going on. A caller that must not answer before its record is safe
-    awaits `flush` every time.
+    Call `put` on the event loop's thread only. A caller that finds `is_full` awaits `flush` before it continues. A
+    caller that must not answer before its record is committed awaits `flush` after every `put`.
     """
 
-    def __init__(self, ledger: AuditTableWriter, keep_days: float, max_records: int) -> None:
+    def __init__(self, tables: AuditTables, keep_days: float, max_records: int) -> None:
         self._keep_days = keep_days
         self._max_records = max_records
         self._chains = AuditChains(secrets.token_hex(8))
         self._rows: deque[Row] = deque()
-        self._put = 0
+        self._queued = 0
         self._written = 0
         self._flushes: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._listeners: list[Callable[[Sequence[Linked]], None]] = []
+        self._listeners: list[Callable[[Sequence[LinkedRow]], None]] = []
         self._loop = asyncio.get_running_loop()
-        self._work = threading.Event()
-        self._hurry = threading.Event()
+        self._has_records = threading.Event()
+        self._commit_now = threading.Event()
         self._stopping = False
-        self._ledger = ledger
+        self._tables = tables
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
 
@@ -93,132 +114,135 @@ class AuditLog:
     async def open(
         cls, data_dir: Path, keep_days: float = 365.0, max_records: int = 10_000_000, url: str | None = None
     ) -> "AuditLog":
-        """Make or open the log in the database at `url`, or in this folder. Raises as `open_ledger` does.
+        """Open or create the log in the database at `url`, or in `data_dir`. Raises as `open_audit_tables` does.
 
-        Records older than `keep_days`, and the oldest beyond `max_records`, are let go once an hour.
+        Once an hour, records older than `keep_days` and the oldest in excess of `max_records` are deleted.
         """
-        return cls(await open_ledger(data_dir, url), keep_days, max_records)
+        return cls(await open_audit_tables(data_dir, url), keep_days, max_records)
 
-    def on_commit(self, listener: Callable[[Sequence[Linked]], None]) -> None:
-        """Call `listener` with records once they are committed: on the writer's thread, and not for long."""
+    def on_commit(self, listener: Callable[[Sequence[LinkedRow]], None]) -> None:
+        """Call `listener` with each committed batch. It runs on the writer thread and must return quickly."""
         self._listeners.append(listener)
 
     @property
     def waiting(self) -> int:
-        """Records that are not committed yet."""
+        """Number of records that are not committed yet."""
         return len(self._rows)
 
     @property
-    def full(self) -> bool:
-        return len(self._rows) >= _FULL
+    def is_full(self) -> bool:
+        """Whether the queue has reached the length at which callers should await `flush`."""
+        return len(self._rows) >= _HIGH_WATER_MARK
 
     def put(self, row: Row) -> None:
-        """Queue a record. Raises `Fault(UNAVAILABLE)` when twice as many wait as make the log `full`."""
-        if self._stopping or len(self._rows) >= _BOUND:
+        """Queue a record. Raises `Fault(UNAVAILABLE)` when the log is closed or its queue is at its hard limit."""
+        if self._stopping or len(self._rows) >= _MAX_QUEUED:
             raise _unavailable()
         self._rows.append(row)
-        self._put += 1
-        # Asked after the append: a writer that has just found the queue empty is woken, one still emptying it is not.
+        self._queued += 1
+        # Read after the append: this wakes a writer that found the queue empty, but not one that is still draining it.
         waiting = len(self._rows)
         if waiting == 1:
-            self._work.set()
-        elif waiting == _GROUP:
-            self._hurry.set()
+            self._has_records.set()
+        elif waiting == _BATCH_SIZE:
+            self._commit_now.set()
 
     async def flush(self) -> None:
-        """Return when all that was put so far is committed. Raises `Fault(UNAVAILABLE)` when it cannot be."""
-        if self._written >= self._put:
+        """Wait until every record put so far is committed. Raises `Fault(UNAVAILABLE)` when the commit fails."""
+        if self._written >= self._queued:
             return
         flushed: asyncio.Future[None] = self._loop.create_future()
-        self._flushes.append((self._put, flushed))
-        self._hurry.set()
-        self._work.set()
+        self._flushes.append((self._queued, flushed))
+        self._commit_now.set()
+        self._has_records.set()
         await flushed
 
     async def close(self) -> None:
-        """Commit all that was put, and stop."""
+        """Commit every queued record and stop the writer thread."""
         self._stopping = True
-        self._hurry.set()
-        self._work.set()
+        self._commit_now.set()
+        self._has_records.set()
         await asyncio.to_thread(self._thread.join)
 
-    # ---- on the writer's thread --------------------------------------------------------------------------------
+    # ---- writer thread -----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         next_prune = time.monotonic()
         while self._rows or not self._stopping:
             if time.monotonic() >= next_prune and not self._stopping:
-                next_prune = time.monotonic() + _PRUNE_EVERY
+                next_prune = time.monotonic() + _PRUNE_INTERVAL
                 self._prune()
-            self._work.wait(_PRUNE_EVERY)
-            self._hurry.wait(_GATHER)
-            self._work.clear()
-            self._hurry.clear()
-            self._write_due(len(self._rows))
-            self._tell(None)
-        self._ledger.close()
+            self._has_records.wait(_PRUNE_INTERVAL)
+            self._commit_now.wait(_BATCH_SECONDS)
+            self._has_records.clear()
+            self._commit_now.clear()
+            self._write_queued(len(self._rows))
+            self._report_progress(None)
+        self._tables.close()
 
-    def _write_due(self, due: int) -> None:
-        """What comes meanwhile gathers for the next time: written at once, it would make many small groups."""
-        while due:
-            group = [self._rows.popleft() for _ in range(min(_GROUP, due))]
-            self._write(group)
-            self._written += len(group)
-            due -= len(group)
+    def _write_queued(self, remaining: int) -> None:
+        """Write only the records queued so far. Later ones wait for the next round, which avoids small batches."""
+        while remaining:
+            batch = [self._rows.popleft() for _ in range(min(_BATCH_SIZE, remaining))]
+            self._write(batch)
+            self._written += len(batch)
+            remaining -= len(batch)
         if self._rows:
-            self._work.set()
-        if len(self._rows) >= _GROUP:
-            self._hurry.set()
+            self._has_records.set()
+        if len(self._rows) >= _BATCH_SIZE:
+            self._commit_now.set()
 
     def _prune(self) -> None:
         try:
-            pruned = self._ledger.prune(time.time() - self._keep_days * _DAY, self._max_records)
-        except self._ledger.failed:
-            _log.warning("old audit records could not be let go; it is tried again", exc_info=True)
+            pruned = self._tables.prune(time.time() - self._keep_days * _DAY_SECONDS, self._max_records)
+        except self._tables.storage_errors:
+            _log.warning("audit log: deleting old records failed; next attempt in %d s", _PRUNE_INTERVAL, exc_info=True)
             return
         if pruned:
-            _log.info("%d old audit records were let go", pruned)
+            _log.info("audit log: deleted %d old records", pruned)
 
-    def _write(self, group: list[Row]) -> None:
+    def _write(self, batch: list[Row]) -> None:
         while True:
             try:
-                linked, heads = self._chains.linked(map(self._ledger.fit, group))
-                self._ledger.write(self._chains.writer, linked, heads)
+                linked_rows, heads = self._chains.link(map(self._tables.sanitize, batch))
+                self._tables.write(self._chains.writer, linked_rows, heads)
                 self._chains.advance(heads)
-                self._tell_listeners(linked)
-            except self._ledger.bad_record:
-                self._write_singly(group)
-            except self._ledger.failed:
-                _log.exception("%d audit records could not be committed", len(group))
-                self._tell(_unavailable())
+                self._notify_listeners(linked_rows)
+            except self._tables.record_errors:
+                self._write_individually(batch)
+            except self._tables.storage_errors:
+                _log.exception("audit log: commit of %d records failed; retry in %g s", len(batch), _RETRY_SECONDS)
+                self._report_progress(_unavailable())
                 if not self._stopping:
-                    self._hurry.clear()
-                    self._hurry.wait(_RETRY)
+                    self._commit_now.clear()
+                    self._commit_now.wait(_RETRY_SECONDS)
                     continue
             return
 
-    def _tell_listeners(self, linked: Sequence[Linked]) -> None:
+    def _notify_listeners(self, linked_rows: Sequence[LinkedRow]) -> None:
         for listener in self._listeners:
             try:
-                listener(linked)
-            except Exception:  # what is committed must not be written again, nor the writer die
-                _log.exception("a listener to audit records failed")
+                listener(linked_rows)
+            except Exception:  # the records are committed: do not retry the write, and keep the writer thread alive
+                _log.exception("audit log: a commit listener failed; the records are committed")
 
-    def _write_singly(self, group: list[Row]) -> None:
-        if len(group) > 1:
-            for row in group:
+    def _write_individually(self, batch: list[Row]) -> None:
+        if len(batch) > 1:
+            for row in batch:
                 self._write([row])
         else:
-            _log.exception("an audit record could not be written", extra={"correlation_id": group[0][4]})
+            _log.exception(
+                "audit log: record rejected by the database and dropped", extra={"correlation_id": batch[0][4]}
+            )
 
-    def _tell(self, fault: Fault | None) -> None:
+    def _report_progress(self, fault: Fault | None) -> None:
         if self._flushes:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._settle, self._written, fault)
+            with suppress(RuntimeError):  # the event loop is closed: no flush is waiting
+                self._loop.call_soon_threadsafe(self._resolve_flushes, self._written, fault)
 
-    # ---- on the loop again -------------------------------------------------------------------------------------
+    # ---- event loop --------------------------------------------------------------------------------------------
 
-    def _settle(self, written: int, fault: Fault | None) -> None:
+    def _resolve_flushes(self, written: int, fault: Fault | None) -> None:
         while self._flushes and (fault is not None or self._flushes[0][0] <= written):
             _, flushed = self._flushes.popleft()
             if flushed.done():

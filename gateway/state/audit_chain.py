@@ -1,4 +1,8 @@
-"""The chain of audit records: what is linked to what, and whether it still holds. Values only, of any database."""
+"""Hash chains of audit records: linking and verification, without I/O.
+
+Each record's hash covers the record and the hash of its predecessor, so that a later change is detectable. Both audit
+table implementations use this module.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,73 +30,79 @@ COLUMNS: Final = (
     "approved",
     "actor",
 )
-"""One record: `at` in Unix seconds, `target` a canonical id, `context` what policy saw. Never arguments."""
-LINKED: Final = ("writer", "sequence", *COLUMNS, "hash")
+"""Columns of one record. `at` is Unix time in seconds, `target` a canonical id, `context` the policy input.
+
+Arguments are never recorded.
+"""
+LINKED_COLUMNS: Final = ("writer", "sequence", *COLUMNS, "hash")
 
 Row = tuple[float, str, str, str, str, str, str, int | None, str, str, str, str, int, str, str, str, str]
-"""One record, in the order of `COLUMNS`."""
-Linked = tuple[Any, ...]
-"""One record as it is kept, in the order of `LINKED`."""
-Head = tuple[int, str]
+"""One record before linking, in the order of `COLUMNS`."""
+LinkedRow = tuple[Any, ...]
+"""One stored record, in the order of `LINKED_COLUMNS`."""
+ChainHead = tuple[int, str]
 """The last record of a chain: its sequence number and hash."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def link(before: str, writer: str, sequence: int, row: Sequence[Any]) -> str:
-    """A record's hash: of the hash before it, and of everything the record says."""
-    return sha256(_encode((before, writer, sequence, *row))).hexdigest()
+def record_hash(previous_hash: str, writer: str, sequence: int, row: Sequence[Any]) -> str:
+    """Return the hash of a record, which covers the previous hash and every column."""
+    return sha256(_encode((previous_hash, writer, sequence, *row))).hexdigest()
 
 
 class AuditChains:
-    """The chains of one writer, a tenant each. Nothing counts as linked until it is committed."""
+    """The chains of one writer, one per tenant. The heads move only when `advance` confirms a commit."""
 
     def __init__(self, writer: str) -> None:
         self.writer = writer
-        self._heads: dict[str, Head] = {}
+        self._heads: dict[str, ChainHead] = {}
 
-    def linked(self, rows: Iterable[Row]) -> tuple[list[Linked], dict[str, Head]]:
-        """The records as they are to be kept, and the heads that `advance` takes once they are."""
-        heads: dict[str, Head] = {}
-        linked: list[Linked] = []
+    def link(self, rows: Iterable[Row]) -> tuple[list[LinkedRow], dict[str, ChainHead]]:
+        """Return the linked records, and the new heads to pass to `advance` after the commit."""
+        heads: dict[str, ChainHead] = {}
+        linked: list[LinkedRow] = []
         for row in rows:
             tenant = row[1]
-            sequence, before = heads.get(tenant) or self._heads.get(tenant) or (0, "")
-            hash = link(before, self.writer, sequence + 1, row)
+            sequence, previous_hash = heads.get(tenant) or self._heads.get(tenant) or (0, "")
+            hash = record_hash(previous_hash, self.writer, sequence + 1, row)
             linked.append((self.writer, sequence + 1, *row, hash))
             heads[tenant] = (sequence + 1, hash)
         return linked, heads
 
-    def advance(self, heads: Mapping[str, Head]) -> None:
+    def advance(self, heads: Mapping[str, ChainHead]) -> None:
         self._heads |= heads
 
 
 @dataclass(frozen=True, slots=True)
 class ChainAnchor:
-    """What is known of a chain beside its records: the last one let go, and the last one written."""
+    """Start and end of a chain as stored beside its records: the last pruned record and the last written one."""
 
     tenant: str
     writer: str
-    pruned: Head
-    last: Head
+    pruned: ChainHead
+    last: ChainHead
 
 
 @dataclass(frozen=True, slots=True)
 class ChainBreak:
-    """The first record of a chain that does not hold."""
+    """The first record of a chain that fails verification."""
 
     tenant: str
     writer: str
     sequence: int
-    why: str
+    reason: str
 
 
-def breaks(anchors: Mapping[tuple[str, str], ChainAnchor], records: Iterable[Linked]) -> Iterator[ChainBreak | None]:
-    """For each record, in the order of tenant, writer and sequence, None if it holds; then for each chain cut short.
+def find_breaks(
+    anchors: Mapping[tuple[str, str], ChainAnchor], records: Iterable[LinkedRow]
+) -> Iterator[ChainBreak | None]:
+    """Verify records that are sorted by tenant, writer and sequence.
 
-    After its first break a chain is not looked at any more.
+    Yields None for each valid record and a `ChainBreak` for the first invalid record of a chain; the rest of that chain
+    is skipped. Finally yields a `ChainBreak` for each chain that ends too early.
     """
-    heads: dict[tuple[str, str], Head] = {}
+    heads: dict[tuple[str, str], ChainHead] = {}
     broken: set[tuple[str, str]] = set()
     for record in records:
         writer, sequence, *row, hash = record
@@ -101,10 +111,12 @@ def breaks(anchors: Mapping[tuple[str, str], ChainAnchor], records: Iterable[Lin
             continue
         anchor = anchors.get(chain)
         head = heads.get(chain) or (anchor.pruned if anchor else (0, ""))
-        why = _wrong(anchor, head, sequence) or ("" if link(head[1], writer, sequence, row) == hash else _CHANGED)
-        if why:
+        reason = _sequence_error(anchor, head, sequence) or (
+            "" if record_hash(head[1], writer, sequence, row) == hash else _HASH_MISMATCH
+        )
+        if reason:
             broken.add(chain)
-            yield ChainBreak(*chain, sequence, why)
+            yield ChainBreak(*chain, sequence, reason)
         else:
             heads[chain] = (sequence, hash)
             yield None
@@ -113,10 +125,10 @@ def breaks(anchors: Mapping[tuple[str, str], ChainAnchor], records: Iterable[Lin
             yield ChainBreak(*chain, heads.get(chain, anchor.pruned)[0] + 1, "it and all after it are missing")
 
 
-_CHANGED: Final = "it was changed after it was written"
+_HASH_MISMATCH: Final = "it was changed after it was written"
 
 
-def _wrong(anchor: ChainAnchor | None, head: Head, sequence: int) -> str:
+def _sequence_error(anchor: ChainAnchor | None, head: ChainHead, sequence: int) -> str:
     if anchor is None:
         return "it belongs to no known chain"
     return "" if sequence == head[0] + 1 else f"the one before it, {head[0] + 1}, is missing"

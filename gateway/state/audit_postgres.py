@@ -1,7 +1,7 @@
-"""The audit log's tables on PostgreSQL, in a schema of their own: every replica's records in one place.
+"""The audit log's tables on PostgreSQL, in their own schema. All replicas write to the same tables.
 
-Row-level security keeps tenants apart here as everywhere; the gateway writes as the house. The log's thread has no
-event loop, so the connection has one of its own.
+Row-level security isolates tenants; the gateway itself writes with access to all tenants. The audit thread has no event
+loop, so `PostgresAuditTables` runs its own.
 """
 
 import asyncio
@@ -13,37 +13,46 @@ from typing import Any, Final, TypeVar
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
 
 from gateway.errors import Fault
-from gateway.state.audit_chain import LINKED, ChainAnchor, ChainBreak, Head, Linked, Row, breaks
+from gateway.state.audit_chain import LINKED_COLUMNS, ChainAnchor, ChainBreak, ChainHead, LinkedRow, Row, find_breaks
 from gateway.state.audit_sqlite import MIGRATIONS
 from gateway.state.migrations import migrate
-from gateway.state.postgres import EVERYONE, PostgresMigrations, PostgresPool, lock_number
+from gateway.state.postgres import ALL_TENANTS, PostgresMigrations, PostgresPool, advisory_lock_id
 
 SCHEMA: Final = "gatehouse_audit"
-_AT_ONCE: Final = 1000
+_PAGE_SIZE: Final = 1000
 
 T = TypeVar("T")
 
 
-async def prepare_tables(dsn: str) -> list[str]:
-    """Bring the tables up to date; what was applied. Raises `Fault(UNAVAILABLE)` when the database cannot be used."""
-    server = await PostgresPool.open(dsn, 1)
+async def migrate_tables(dsn: str) -> list[str]:
+    """Migrate the tables and return the titles of the applied migrations.
+
+    Raises `Fault(UNAVAILABLE)` when the database cannot be used.
+    """
+    pool = await PostgresPool.open(dsn, 1)
     try:
-        async with server.engine.connect() as connection:
+        async with pool.engine.connect() as connection:
             return await migrate(connection, MIGRATIONS, PostgresMigrations(SCHEMA, shared=True))
     finally:
-        await server.close()
+        await pool.close()
 
 
 class PostgresAuditTables:
-    """As `AuditFile`: one connection, for one thread in which no event loop runs."""
+    """`AuditTables` on PostgreSQL: one connection, for one thread that runs no event loop."""
 
-    bad_record: tuple[type[Exception], ...] = (
+    record_errors: tuple[type[Exception], ...] = (
         asyncpg.DataError,
         asyncpg.IntegrityConstraintViolationError,
         OverflowError,
         UnicodeError,
     )
-    failed: tuple[type[Exception], ...] = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, Fault)
+    storage_errors: tuple[type[Exception], ...] = (
+        OSError,
+        TimeoutError,
+        asyncpg.PostgresError,
+        asyncpg.InterfaceError,
+        Fault,
+    )
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -52,40 +61,40 @@ class PostgresAuditTables:
 
     def close(self) -> None:
         if self._connection is not None and not self._connection.is_closed():
-            with suppress(*self.failed):
+            with suppress(*self.storage_errors):
                 self._run(self._connection.close(timeout=2))
         self._loop.close()
 
-    def fit(self, row: Row) -> Row:
-        """The one character that PostgreSQL keeps in no text is shown as unreadable."""
+    def sanitize(self, row: Row) -> Row:
+        """Replace NUL, which PostgreSQL cannot store in text, with U+FFFD."""
         if any(type(value) is str and "\0" in value for value in row):
-            kept: Any = tuple(value.replace("\0", "\ufffd") if isinstance(value, str) else value for value in row)
-            return kept
+            sanitized: Any = tuple(value.replace("\0", "\ufffd") if isinstance(value, str) else value for value in row)
+            return sanitized
         return row
 
-    def write(self, writer: str, records: Sequence[Linked], heads: Mapping[str, Head]) -> None:
-        """All of them, with where their chains end now, or none. Written twice, as after a lost answer, is once."""
+    def write(self, writer: str, records: Sequence[LinkedRow], heads: Mapping[str, ChainHead]) -> None:
+        """Write the records and the new chain heads in one transaction. Idempotent: a retry writes no duplicates."""
 
         async def write(connection: Any) -> None:
             await connection.executemany(_INSERT, records)
-            await connection.executemany(_HEAD, [(tenant, writer, *head) for tenant, head in heads.items()])
+            await connection.executemany(_UPSERT_HEAD, [(tenant, writer, *head) for tenant, head in heads.items()])
 
         self._transaction(write)
 
     def prune(self, before: float, keep: int) -> int:
-        """Let go of records older than `before`, and of the oldest beyond `keep`; how many. The chains still hold."""
+        """Delete records older than `before`, and the oldest in excess of `keep`. Returns how many were deleted."""
 
         async def prune(connection: Any) -> int:
-            await connection.execute("SELECT pg_advisory_xact_lock($1)", lock_number("prune", SCHEMA))
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", advisory_lock_id("prune", SCHEMA))
             oldest, count = before, await connection.fetchval("SELECT count(*) FROM audit")
             if count > keep:
                 sql = "SELECT at FROM audit ORDER BY at LIMIT 1 OFFSET $1"
                 oldest = max(before, await connection.fetchval(sql, count - keep))
             pruned = 0
-            for tenant, writer, sequence in await connection.fetch(_DUE, oldest):
-                hash = await connection.fetchval(_HASH, tenant, writer, sequence)
-                pruned += len(await connection.fetch(_PRUNE, tenant, writer, sequence))
-                await connection.execute(_ANCHOR, sequence, hash, tenant, writer)
+            for tenant, writer, sequence in await connection.fetch(_SELECT_EXPIRED, oldest):
+                hash = await connection.fetchval(_SELECT_HASH, tenant, writer, sequence)
+                pruned += len(await connection.fetch(_DELETE_EXPIRED, tenant, writer, sequence))
+                await connection.execute(_UPDATE_ANCHOR, sequence, hash, tenant, writer)
             return pruned
 
         return self._transaction(prune)
@@ -95,68 +104,71 @@ class PostgresAuditTables:
     def records(
         self, tenant: str | None = None, since: float = 0.0, limit: int | None = None, principal: str | None = None
     ) -> Iterator[dict[str, Any]]:
-        """Oldest first; with a limit, the newest so many."""
-        sql = _NEWEST if limit is not None else _ALL
+        """Yield records, oldest first. With `limit`, only the newest ones."""
+        sql = _SELECT_NEWEST if limit is not None else _SELECT_ALL
         found = self._rows(sql, tenant, tenant, since, principal, limit)
-        return (dict(zip(LINKED, row, strict=True)) for row in (reversed(list(found)) if limit is not None else found))
+        return (
+            dict(zip(LINKED_COLUMNS, row, strict=True))
+            for row in (reversed(list(found)) if limit is not None else found)
+        )
 
     def verify(self, tenant: str | None = None) -> Iterator[ChainBreak | None]:
-        """See `breaks`: of one tenant, or of all."""
-        connection = self._connected()
-        # One view: what is written meanwhile is in both or in neither.
+        """Check the chains of one tenant or of all. Yields as `find_breaks` does."""
+        connection = self._ensure_connected()
+        # One snapshot: concurrent writes must not appear in only one of the two tables.
         view = connection.transaction(isolation="repeatable_read", readonly=True)
         self._run(view.start())
         try:
-            self._run(self._as(connection, tenant))
+            self._run(self._set_tenant(connection, tenant))
             anchors = {
                 (row[0], row[1]): ChainAnchor(row[0], row[1], (row[2], row[3]), (row[4], row[5]))
-                for row in self._run(connection.fetch(_ANCHORS, tenant))
+                for row in self._run(connection.fetch(_SELECT_ANCHORS, tenant))
             }
-            yield from breaks(anchors, self._pages(connection, _CHAINED, tenant))
+            yield from find_breaks(anchors, self._pages(connection, _SELECT_CHAINED, tenant))
         finally:
             self._run(view.rollback())
 
-    def query(self, sql: str, named: Mapping[str, Any], tenant: str | None) -> list[Linked]:
-        """Whatever is asked of the tables, with `:names` in it."""
-        names = list(dict.fromkeys(_NAME.findall(sql)))
-        numbered = _NAME.sub(lambda found: f"${names.index(found[1]) + 1}", sql)
-        return list(self._rows(numbered, tenant, *(named[name] for name in names)))
+    def query(self, sql: str, parameters: Mapping[str, Any], tenant: str | None) -> list[LinkedRow]:
+        """Run a query with `:name` placeholders."""
+        names = list(dict.fromkeys(_PARAMETER.findall(sql)))
+        numbered = _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", sql)
+        return list(self._rows(numbered, tenant, *(parameters[name] for name in names)))
 
-    def _rows(self, sql: str, tenant: str | None, *values: Any) -> Iterator[Linked]:
-        connection = self._connected()
+    def _rows(self, sql: str, tenant: str | None, *values: Any) -> Iterator[LinkedRow]:
+        connection = self._ensure_connected()
         view = connection.transaction(isolation="repeatable_read", readonly=True)
         self._run(view.start())
         try:
-            self._run(self._as(connection, tenant))
+            self._run(self._set_tenant(connection, tenant))
             yield from self._pages(connection, sql, *values)
         finally:
             self._run(view.rollback())
 
-    def _pages(self, connection: Any, sql: str, *values: Any) -> Iterator[Linked]:
-        cursor = self._run(_opened(connection, sql, values))
-        while page := self._run(cursor.fetch(_AT_ONCE)):
+    def _pages(self, connection: Any, sql: str, *values: Any) -> Iterator[LinkedRow]:
+        cursor = self._run(_open_cursor(connection, sql, values))
+        while page := self._run(cursor.fetch(_PAGE_SIZE)):
             yield from (tuple(row) for row in page)
 
-    # ---- the connection ----
+    # ---- connection ----
 
     def _transaction(self, work: Callable[[Any], Awaitable[T]]) -> T:
-        """Tried again over a new connection when the one that was there broke: its server may have been restarted."""
+        """Run `work` in a transaction. Retries once on a new connection when an existing connection was lost."""
         fresh = self._connection is None
         try:
-            return self._run(self._once(self._connected(), work))
-        except _BROKEN:
+            return self._run(self._run_in_transaction(self._ensure_connected(), work))
+        except _CONNECTION_ERRORS:
             self._drop()
             if fresh:
                 raise
         try:
-            return self._run(self._once(self._connected(), work))
-        except _BROKEN:
+            return self._run(self._run_in_transaction(self._ensure_connected(), work))
+        except _CONNECTION_ERRORS:
             self._drop()
             raise
 
-    async def _once(self, connection: Any, work: Callable[[Any], Awaitable[T]]) -> T:
+    async def _run_in_transaction(self, connection: Any, work: Callable[[Any], Awaitable[T]]) -> T:
         async with connection.transaction():
-            await self._as(connection, None)
+            await self._set_tenant(connection, None)
             return await work(connection)
 
     def _drop(self) -> None:
@@ -164,28 +176,28 @@ class PostgresAuditTables:
             self._connection.terminate()
             self._connection = None
 
-    def _connected(self) -> Any:
+    def _ensure_connected(self) -> Any:
         if self._connection is None or self._connection.is_closed():
             self._connection = self._run(_connect(self._dsn))
         return self._connection
 
-    async def _as(self, connection: Any, tenant: str | None) -> None:
-        await connection.execute(_PLACE, tenant or EVERYONE)
+    async def _set_tenant(self, connection: Any, tenant: str | None) -> None:
+        await connection.execute(_SET_CONTEXT, tenant or ALL_TENANTS)
 
     def _run(self, work: "Coroutine[Any, Any, T]") -> T:
         return self._loop.run_until_complete(work)
 
 
 async def _connect(dsn: str) -> Any:
-    server = await PostgresPool.open(dsn, 1)
-    return await server.connect()
+    pool = await PostgresPool.open(dsn, 1)
+    return await pool.connect()
 
 
-async def _opened(connection: Any, sql: str, values: Sequence[Any]) -> Any:
+async def _open_cursor(connection: Any, sql: str, values: Sequence[Any]) -> Any:
     return await connection.cursor(sql, *values)
 
 
-_BROKEN: Final = (
+_CONNECTION_ERRORS: Final = (
     OSError,
     TimeoutError,
     asyncpg.InterfaceError,
@@ -193,26 +205,31 @@ _BROKEN: Final = (
     asyncpg.AdminShutdownError,
     Fault,
 )
-_NAME: Final = re.compile(r"(?<!:):([a-z]+)")
-_PLACE: Final = f"SELECT set_config('search_path', '{SCHEMA}', true), set_config('gatehouse.tenant', $1, true)"
-_COLUMNS: Final = ", ".join(LINKED)
+_PARAMETER: Final = re.compile(r"(?<!:):([a-z]+)")
+_SET_CONTEXT: Final = f"SELECT set_config('search_path', '{SCHEMA}', true), set_config('gatehouse.tenant', $1, true)"
+_COLUMNS: Final = ", ".join(LINKED_COLUMNS)
 _INSERT: Final = (
-    f"INSERT INTO audit ({_COLUMNS}) VALUES ({', '.join(f'${n}' for n in range(1, len(LINKED) + 1))})"  # noqa: S608 - ours
+    f"INSERT INTO audit ({_COLUMNS}) VALUES ({', '.join(f'${n}' for n in range(1, len(LINKED_COLUMNS) + 1))})"  # noqa: S608 - constant columns
     " ON CONFLICT (tenant, writer, sequence) DO NOTHING"
 )
-_HEAD: Final = (
+_UPSERT_HEAD: Final = (
     "INSERT INTO audit_chains (tenant, writer, last_sequence, last_hash) VALUES ($1, $2, $3, $4)"
     " ON CONFLICT (tenant, writer) DO UPDATE SET last_sequence = excluded.last_sequence, last_hash = excluded.last_hash"
 )
-_DUE: Final = "SELECT tenant, writer, max(sequence) FROM audit WHERE at < $1 GROUP BY tenant, writer"
-_HASH: Final = "SELECT hash FROM audit WHERE tenant = $1 AND writer = $2 AND sequence = $3"
-_PRUNE: Final = "DELETE FROM audit WHERE tenant = $1 AND writer = $2 AND sequence <= $3 RETURNING 1"
-_ANCHOR: Final = "UPDATE audit_chains SET pruned_sequence = $1, pruned_hash = $2 WHERE tenant = $3 AND writer = $4"
-_OF: Final = "($1::text IS NULL OR tenant = $1)"
-_WANTED: Final = f"{_OF} AND at >= $2 AND ($3::text IS NULL OR principal = $3)"
-_ALL: Final = f"SELECT {_COLUMNS} FROM audit WHERE {_WANTED} ORDER BY at, tenant, writer, sequence LIMIT $4::bigint"  # noqa: S608
-_NEWEST: Final = f"SELECT {_COLUMNS} FROM audit WHERE {_WANTED} ORDER BY at DESC, sequence DESC LIMIT $4::bigint"  # noqa: S608
-_CHAINED: Final = f"SELECT {_COLUMNS} FROM audit WHERE {_OF} ORDER BY tenant, writer, sequence"  # noqa: S608
-_ANCHORS: Final = (
-    f"SELECT tenant, writer, pruned_sequence, pruned_hash, last_sequence, last_hash FROM audit_chains WHERE {_OF}"  # noqa: S608
+_SELECT_EXPIRED: Final = "SELECT tenant, writer, max(sequence) FROM audit WHERE at < $1 GROUP BY tenant, writer"
+_SELECT_HASH: Final = "SELECT hash FROM audit WHERE tenant = $1 AND writer = $2 AND sequence = $3"
+_DELETE_EXPIRED: Final = "DELETE FROM audit WHERE tenant = $1 AND writer = $2 AND sequence <= $3 RETURNING 1"
+_UPDATE_ANCHOR: Final = (
+    "UPDATE audit_chains SET pruned_sequence = $1, pruned_hash = $2 WHERE tenant = $3 AND writer = $4"
+)
+_TENANT_FILTER: Final = "($1::text IS NULL OR tenant = $1)"
+_FILTER: Final = f"{_TENANT_FILTER} AND at >= $2 AND ($3::text IS NULL OR principal = $3)"
+_SELECT_ALL: Final = (
+    f"SELECT {_COLUMNS} FROM audit WHERE {_FILTER} ORDER BY at, tenant, writer, sequence LIMIT $4::bigint"  # noqa: S608
+)
+_SELECT_NEWEST: Final = f"SELECT {_COLUMNS} FROM audit WHERE {_FILTER} ORDER BY at DESC, sequence DESC LIMIT $4::bigint"  # noqa: S608
+_SELECT_CHAINED: Final = f"SELECT {_COLUMNS} FROM audit WHERE {_TENANT_FILTER} ORDER BY tenant, writer, sequence"  # noqa: S608
+_SELECT_ANCHORS: Final = (
+    "SELECT tenant, writer, pruned_sequence, pruned_hash, last_sequence, last_hash FROM audit_chains"  # noqa: S608
+    f" WHERE {_TENANT_FILTER}"
 )

@@ -1,6 +1,7 @@
-"""The audit log's tables: every statement of SQL that it needs, and the embedded file they are in.
+"""The audit log's tables in a SQLite file.
 
-It has a file of its own, so that its commits neither wait for the gateway's tables nor look like a change of them.
+The audit log has its own file. Its commits therefore do not wait for the gateway's tables and do not count as changes
+of them.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.state.audit_chain import LINKED, ChainAnchor, ChainBreak, Head, Linked, Row, breaks
+from gateway.state.audit_chain import LINKED_COLUMNS, ChainAnchor, ChainBreak, ChainHead, LinkedRow, Row, find_breaks
 from gateway.state.migrations import migrate
 from gateway.state.sqlite import connect, open_engine, prepare_file
 
@@ -19,8 +20,11 @@ FILE: Final = "audit.db"
 MIGRATIONS: Final = Path(__file__).with_name("migrations") / "audit"
 
 
-async def prepare(data_dir: Path) -> Path:
-    """Make or open the file and bring its tables up to date. Raises `Fault(UNAVAILABLE)` with what to do."""
+async def migrate_file(data_dir: Path) -> Path:
+    """Open or create the file, migrate its tables and return its path.
+
+    Raises `Fault(UNAVAILABLE)` when the file cannot be used. The message says what to do.
+    """
     path = data_dir / FILE
     await asyncio.to_thread(prepare_file, path)
     engine = open_engine(path, "write")
@@ -33,9 +37,9 @@ async def prepare(data_dir: Path) -> Path:
 
 
 class SqliteAuditTables:
-    """One connection to it, for one thread. Raises `failed`, and `bad_record` for what a record is guilty of."""
+    """`AuditTables` on SQLite: one connection, for one thread."""
 
-    bad_record: tuple[type[Exception], ...] = (
+    record_errors: tuple[type[Exception], ...] = (
         sqlite3.IntegrityError,
         sqlite3.ProgrammingError,
         sqlite3.InterfaceError,
@@ -43,8 +47,8 @@ class SqliteAuditTables:
         OverflowError,
         UnicodeError,
     )
-    """What a single record can be guilty of; everything else is the file's or the disk's doing."""
-    failed: tuple[type[Exception], ...] = (sqlite3.Error,)
+    """Errors caused by the content of a single record. Any other error comes from the file or the disk."""
+    storage_errors: tuple[type[Exception], ...] = (sqlite3.Error,)
 
     def __init__(self, path: Path) -> None:
         self._connection = connect(path)
@@ -52,21 +56,21 @@ class SqliteAuditTables:
     def close(self) -> None:
         self._connection.close()
 
-    def fit(self, row: Row) -> Row:
-        """What of a record can be kept: all of it."""
+    def sanitize(self, row: Row) -> Row:
+        """Return the row unchanged: SQLite stores every character."""
         return row
 
-    def write(self, writer: str, records: Sequence[Linked], heads: Mapping[str, Head]) -> None:
-        """All of them, with where their chains end now, or none."""
+    def write(self, writer: str, records: Sequence[LinkedRow], heads: Mapping[str, ChainHead]) -> None:
+        """Write the records and the new chain heads in one transaction."""
         with self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
-            for at in range(0, len(records), _AT_ONCE):
-                some = records[at : at + _AT_ONCE]
-                self._connection.execute(_insert(len(some)), [value for record in some for value in record])
-            self._connection.executemany(_HEAD, [(tenant, writer, *head) for tenant, head in heads.items()])
+            for at in range(0, len(records), _RECORDS_PER_STATEMENT):
+                chunk = records[at : at + _RECORDS_PER_STATEMENT]
+                self._connection.execute(_insert(len(chunk)), [value for record in chunk for value in record])
+            self._connection.executemany(_UPSERT_HEAD, [(tenant, writer, *head) for tenant, head in heads.items()])
 
     def prune(self, before: float, keep: int) -> int:
-        """Let go of records older than `before`, and of the oldest beyond `keep`; how many. The chains still hold."""
+        """Delete records older than `before`, and the oldest in excess of `keep`. Returns how many were deleted."""
         (count,) = self._connection.execute("SELECT count(*) FROM audit").fetchone()
         if count > keep:
             sql = "SELECT at FROM audit ORDER BY at LIMIT 1 OFFSET ?"
@@ -74,13 +78,13 @@ class SqliteAuditTables:
             before = max(before, oldest)
         with self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
-            due = self._connection.execute(_DUE, (before,)).fetchall()
+            expired = self._connection.execute(_SELECT_EXPIRED, (before,)).fetchall()
             pruned = 0
-            for tenant, writer, sequence in due:
+            for tenant, writer, sequence in expired:
                 chain = (tenant, writer, sequence)
-                (hash,) = self._connection.execute(_HASH, chain).fetchone()
-                pruned += self._connection.execute(_PRUNE, chain).rowcount
-                self._connection.execute(_ANCHOR, (sequence, hash, tenant, writer))
+                (hash,) = self._connection.execute(_SELECT_HASH, chain).fetchone()
+                pruned += self._connection.execute(_DELETE_EXPIRED, chain).rowcount
+                self._connection.execute(_UPDATE_ANCHOR, (sequence, hash, tenant, writer))
         return pruned
 
     # ---- reading ----
@@ -88,53 +92,56 @@ class SqliteAuditTables:
     def records(
         self, tenant: str | None = None, since: float = 0.0, limit: int | None = None, principal: str | None = None
     ) -> Iterator[dict[str, Any]]:
-        """Oldest first; with a limit, the newest so many."""
-        named = {"tenant": tenant, "since": since, "principal": principal, "limit": -1 if limit is None else limit}
-        rows = self._connection.execute(_NEWEST if limit is not None else _ALL, named)
+        """Yield records, oldest first. With `limit`, only the newest ones."""
+        parameters = {"tenant": tenant, "since": since, "principal": principal, "limit": -1 if limit is None else limit}
+        rows = self._connection.execute(_SELECT_NEWEST if limit is not None else _SELECT_ALL, parameters)
         found: Any = reversed(rows.fetchall()) if limit is not None else rows
-        return (dict(zip(LINKED, row, strict=True)) for row in found)
+        return (dict(zip(LINKED_COLUMNS, row, strict=True)) for row in found)
 
     def verify(self, tenant: str | None = None) -> Iterator[ChainBreak | None]:
-        """See `breaks`: of one tenant, or of all."""
-        named = {"tenant": tenant}
-        # One transaction: what is written meanwhile is in both or in neither.
+        """Check the chains of one tenant or of all. Yields as `find_breaks` does."""
+        parameters = {"tenant": tenant}
+        # One transaction: concurrent writes must not appear in only one of the two tables.
         self._connection.execute("BEGIN")
         try:
             anchors = {
-                (who, writer): ChainAnchor(who, writer, (pruned, pruned_hash), (last, last_hash))
-                for who, writer, pruned, pruned_hash, last, last_hash in self._connection.execute(_ANCHORS, named)
+                (chain_tenant, writer): ChainAnchor(chain_tenant, writer, (pruned, pruned_hash), (last, last_hash))
+                for chain_tenant, writer, pruned, pruned_hash, last, last_hash in self._connection.execute(
+                    _SELECT_ANCHORS, parameters
+                )
             }
-            with closing(self._connection.execute(_CHAINED, named)) as rows:
-                yield from breaks(anchors, rows)
+            with closing(self._connection.execute(_SELECT_CHAINED, parameters)) as rows:
+                yield from find_breaks(anchors, rows)
         finally:
             self._connection.execute("ROLLBACK")
 
 
-_COLUMNS: Final = ", ".join(LINKED)
-_AT_ONCE: Final = 999 // len(LINKED)
-"""Records in one statement, within any SQLite's bound of parameters. Each statement lets the event loop's thread run
-and then waits for it: one for each record cost calls more than the writing itself."""
+_COLUMNS: Final = ", ".join(LINKED_COLUMNS)
+_RECORDS_PER_STATEMENT: Final = 999 // len(LINKED_COLUMNS)
+"""Records per INSERT, within SQLite's limit of 999 parameters. Each statement releases the GIL and must get it back
+from the event loop's thread: one statement per record slowed calls down more than the write itself."""
 
 
 @cache
 def _insert(count: int) -> str:
-    values = ", ".join([f"({', '.join('?' * len(LINKED))})"] * count)
-    return f"INSERT INTO audit ({_COLUMNS}) VALUES {values}"  # noqa: S608 - our own columns
+    values = ", ".join([f"({', '.join('?' * len(LINKED_COLUMNS))})"] * count)
+    return f"INSERT INTO audit ({_COLUMNS}) VALUES {values}"  # noqa: S608 - constant columns
 
 
-_HEAD: Final = (
+_UPSERT_HEAD: Final = (
     "INSERT INTO audit_chains (tenant, writer, last_sequence, last_hash) VALUES (?, ?, ?, ?)"
     " ON CONFLICT (tenant, writer) DO UPDATE SET last_sequence = excluded.last_sequence, last_hash = excluded.last_hash"
 )
-_DUE: Final = "SELECT tenant, writer, max(sequence) FROM audit WHERE at < ? GROUP BY tenant, writer"
-_HASH: Final = "SELECT hash FROM audit WHERE tenant = ? AND writer = ? AND sequence = ?"
-_PRUNE: Final = "DELETE FROM audit WHERE tenant = ? AND writer = ? AND sequence <= ?"
-_ANCHOR: Final = "UPDATE audit_chains SET pruned_sequence = ?, pruned_hash = ? WHERE tenant = ? AND writer = ?"
-_OF: Final = "(:tenant IS NULL OR tenant = :tenant)"
-_WANTED: Final = f"{_OF} AND at >= :since AND (:principal IS NULL OR principal = :principal)"
-_ALL: Final = f"SELECT {_COLUMNS} FROM audit WHERE {_WANTED} ORDER BY at, tenant, writer, sequence"  # noqa: S608
-_NEWEST: Final = f"SELECT {_COLUMNS} FROM audit WHERE {_WANTED} ORDER BY at DESC, sequence DESC LIMIT :limit"  # noqa: S608
-_CHAINED: Final = f"SELECT {_COLUMNS} FROM audit WHERE {_OF} ORDER BY tenant, writer, sequence"  # noqa: S608
-_ANCHORS: Final = (
-    f"SELECT tenant, writer, pruned_sequence, pruned_hash, last_sequence, last_hash FROM audit_chains WHERE {_OF}"  # noqa: S608
+_SELECT_EXPIRED: Final = "SELECT tenant, writer, max(sequence) FROM audit WHERE at < ? GROUP BY tenant, writer"
+_SELECT_HASH: Final = "SELECT hash FROM audit WHERE tenant = ? AND writer = ? AND sequence = ?"
+_DELETE_EXPIRED: Final = "DELETE FROM audit WHERE tenant = ? AND writer = ? AND sequence <= ?"
+_UPDATE_ANCHOR: Final = "UPDATE audit_chains SET pruned_sequence = ?, pruned_hash = ? WHERE tenant = ? AND writer = ?"
+_TENANT_FILTER: Final = "(:tenant IS NULL OR tenant = :tenant)"
+_FILTER: Final = f"{_TENANT_FILTER} AND at >= :since AND (:principal IS NULL OR principal = :principal)"
+_SELECT_ALL: Final = f"SELECT {_COLUMNS} FROM audit WHERE {_FILTER} ORDER BY at, tenant, writer, sequence"  # noqa: S608
+_SELECT_NEWEST: Final = f"SELECT {_COLUMNS} FROM audit WHERE {_FILTER} ORDER BY at DESC, sequence DESC LIMIT :limit"  # noqa: S608
+_SELECT_CHAINED: Final = f"SELECT {_COLUMNS} FROM audit WHERE {_TENANT_FILTER} ORDER BY tenant, writer, sequence"  # noqa: S608
+_SELECT_ANCHORS: Final = (
+    "SELECT tenant, writer, pruned_sequence, pruned_hash, last_sequence, last_hash FROM audit_chains"  # noqa: S608
+    f" WHERE {_TENANT_FILTER}"
 )

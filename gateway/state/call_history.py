@@ -1,6 +1,7 @@
-"""The last calls, read from the audit log for whoever looks. Nothing is written for it, so no call pays for it.
+"""Recent calls and traffic statistics, read from the audit log for the operator API, the console and `gatehouse top`.
 
-Every question is bounded: of the newest `MOST` records only, in a thread, on a connection of its own.
+Nothing is written for it, so it adds no cost to calls. Each query reads at most the newest `MAX_RECORDS` records, in a
+thread, on its own connection.
 """
 
 import asyncio
@@ -14,34 +15,34 @@ from typing import Any, ClassVar, Final, Literal
 
 from msgspec import Struct
 
-MOST: Final = 200_000
-"""So many records are looked through at most: a busy hour, or a quiet month."""
-BOUNDS: Final = (
+MAX_RECORDS: Final = 200_000
+"""Maximum number of records that one query reads."""
+BUCKET_BOUNDS_US: Final = (
     500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000,
     10_000_000, 30_000_000,
 )  # fmt: skip
-"""Microseconds that part the bars of a histogram."""
+"""Upper bounds of the duration histogram's buckets, in microseconds."""
 
-Class = Literal["ok", "refused", "failed"]
+OutcomeClass = Literal["ok", "refused", "failed"]
 REFUSED: Final = ("denied", "approval_required", "rate_limited", "unauthenticated")
-_GOOD: Final = ("ok", "input_required")
+_OK: Final = ("ok", "input_required")
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedCall:
-    """As the audit log has it."""
+    """One call as recorded in the audit log."""
 
-    # The operator's API shows these as they stand here.
+    # The operator API publishes the attribute docstrings as field descriptions.
     __pydantic_config__: ClassVar = {"use_attribute_docstrings": True}
 
     at: float
-    """Unix time of its end."""
+    """Unix time at which the call finished."""
     tenant: str
     principal: str
     correlation_id: str
     method: str
     target: str
-    """The canonical id of the tool, or what the client asked for."""
+    """Canonical id of the tool, or the name that the client sent."""
     effect: int | None
     decision: str
     policies: str
@@ -52,30 +53,30 @@ class FinishedCall:
 
 @dataclass(frozen=True, slots=True)
 class VisibleCall(FinishedCall):
-    """With what only the console shows."""
+    """A finished call with the fields that only the console shows."""
 
     context: str
     approved: str
     actor: str
 
     @property
-    def kind(self) -> Class:
-        return class_of(self.outcome)
+    def outcome_class(self) -> OutcomeClass:
+        return classify_outcome(self.outcome)
 
 
 class CallFilter(Struct, frozen=True):
-    """Which calls; whatever is empty does not matter."""
+    """Criteria for finding calls. Empty criteria match every call."""
 
     tenant: str | None = None
-    """None: of every tenant."""
+    """None matches every tenant."""
     id: str = ""
-    """A correlation id or a trace id, whole."""
+    """A complete correlation id or trace id."""
     outcome: str = ""
-    """A kind of fault, or one of `ok`, `refused`, `failed` (neither), `bad` (refused or failed)."""
+    """A fault kind, or one of `ok`, `refused`, `failed` (neither of the two), `bad` (refused or failed)."""
     target: str = ""
-    """Part of the tool's canonical id."""
+    """Substring of the tool's canonical id."""
     principal: str = ""
-    """Part of it."""
+    """Substring of the principal."""
     slower_us: int = 0
     since: float = 0.0
     before: float = 0.0
@@ -83,7 +84,7 @@ class CallFilter(Struct, frozen=True):
 
 
 class ToolTraffic(Struct, frozen=True):
-    """What one tool was used for in a time."""
+    """Usage of one tool within a period."""
 
     target: str
     calls: int
@@ -93,7 +94,7 @@ class ToolTraffic(Struct, frozen=True):
 
 
 class Traffic(Struct, frozen=True):
-    """A time in slots of equal width, the oldest first."""
+    """Call statistics of a period, in slots of equal width, oldest first."""
 
     since: float
     width: float
@@ -101,132 +102,134 @@ class Traffic(Struct, frozen=True):
     refused: Sequence[int]
     failed: Sequence[int]
     median_us: Sequence[float]
-    """Of each slot; 0 where nothing was called."""
+    """Median duration of each slot; 0 for a slot without calls."""
     histogram: Sequence[int]
-    """Calls by duration, between `BOUNDS`."""
+    """Number of calls per duration bucket; see `BUCKET_BOUNDS_US`."""
     tools: Sequence[ToolTraffic]
     cut: bool = False
-    """Whether there were more than could be looked through; then only the newest count."""
+    """Whether the period has more than `MAX_RECORDS` calls. Then only the newest are counted."""
 
     @property
     def calls(self) -> int:
         return sum(self.ok) + sum(self.refused) + sum(self.failed)
 
     def percentile(self, share: float) -> float:
-        """Microseconds within which that share of the calls ended; 0 without any."""
+        """Return the duration in microseconds that `share` of the calls did not exceed; 0 without calls."""
         return percentile(self.histogram, share)
 
 
-def class_of(outcome: str) -> Class:
-    return "ok" if outcome in _GOOD else "refused" if outcome in REFUSED else "failed"
+def classify_outcome(outcome: str) -> OutcomeClass:
+    return "ok" if outcome in _OK else "refused" if outcome in REFUSED else "failed"
 
 
 def percentile(histogram: Sequence[int], share: float) -> float:
-    """Within its bar, calls are taken to lie evenly."""
-    wanted, so_far = share * sum(histogram), 0
+    """Return a percentile of a duration histogram, interpolated linearly within its bucket."""
+    rank, counted = share * sum(histogram), 0
     for at, count in enumerate(histogram):
-        if count and so_far + count >= wanted:
-            low = BOUNDS[at - 1] if at else 0
-            high = BOUNDS[at] if at < len(BOUNDS) else BOUNDS[-1] * 2
-            return low + (high - low) * (wanted - so_far) / count
-        so_far += count
+        if count and counted + count >= rank:
+            low = BUCKET_BOUNDS_US[at - 1] if at else 0
+            high = BUCKET_BOUNDS_US[at] if at < len(BUCKET_BOUNDS_US) else BUCKET_BOUNDS_US[-1] * 2
+            return low + (high - low) * (rank - counted) / count
+        counted += count
     return 0.0
 
 
 class CallHistory:
-    """Reads an audit log: in the database at `url`, else in this file; where there is none, there were no calls."""
+    """Reads the audit log in the database at `url`, or in the file at `path`. A missing file means no calls."""
 
     def __init__(self, path: Path, url: str | None = None) -> None:
         self._path = path
         self._url = url
 
-    async def find(self, wanted: CallFilter) -> list[VisibleCall]:
-        """The newest first."""
-        return await asyncio.to_thread(self.find_now, wanted)
+    async def find(self, criteria: CallFilter) -> list[VisibleCall]:
+        """Return the matching calls, newest first."""
+        return await asyncio.to_thread(self.find_sync, criteria)
 
     async def traffic(self, tenant: str | None, seconds: float, slots: int) -> Traffic:
-        """The last so many seconds."""
-        return await asyncio.to_thread(self.traffic_now, tenant, seconds, slots)
+        """Return the statistics of the last `seconds`, divided into `slots`."""
+        return await asyncio.to_thread(self.traffic_sync, tenant, seconds, slots)
 
-    def find_now(self, wanted: CallFilter) -> list[VisibleCall]:
-        named = {
-            "tenant": wanted.tenant,
-            "since": wanted.since,
-            "before": wanted.before or 1e18,
-            "id": wanted.id,
-            "outcome": wanted.outcome,
-            "target": f"%{_literal(wanted.target)}%",
-            "principal": f"%{_literal(wanted.principal)}%",
-            "slower": wanted.slower_us,
-            "limit": wanted.limit,
-            "most": MOST,
+    def find_sync(self, criteria: CallFilter) -> list[VisibleCall]:
+        parameters = {
+            "tenant": criteria.tenant,
+            "since": criteria.since,
+            "before": criteria.before or 1e18,
+            "id": criteria.id,
+            "outcome": criteria.outcome,
+            "target": f"%{_escape_like(criteria.target)}%",
+            "principal": f"%{_escape_like(criteria.principal)}%",
+            "slower": criteria.slower_us,
+            "limit": criteria.limit,
+            "maximum": MAX_RECORDS,
         }
-        newest = _newest(wanted.tenant)
-        sql = f"SELECT {_COLUMNS} FROM ({newest}) AS newest WHERE {_WANTED} ORDER BY at DESC LIMIT :limit"  # noqa: S608
-        return [VisibleCall(*row) for row in self._read(sql, named, wanted.tenant)]
+        newest = _newest(criteria.tenant)
+        sql = f"SELECT {_COLUMNS} FROM ({newest}) AS newest WHERE {_FILTER} ORDER BY at DESC LIMIT :limit"  # noqa: S608
+        return [VisibleCall(*row) for row in self._read(sql, parameters, criteria.tenant)]
 
-    def traffic_now(self, tenant: str | None, seconds: float, slots: int) -> Traffic:
+    def traffic_sync(self, tenant: str | None, seconds: float, slots: int) -> Traffic:
         width = seconds / slots
-        # Slots that begin at round times stay the same from one look to the next.
+        # Slots start at multiples of their width, so that repeated queries return the same slots.
         since = (time.time() // width + 1) * width - seconds
-        named = {"tenant": tenant, "since": since, "before": 1e18, "width": width, "most": MOST}
+        parameters = {"tenant": tenant, "since": since, "before": 1e18, "width": width, "maximum": MAX_RECORDS}
         slot = "CAST((at - :since) / :width AS INTEGER)" if self._url is None else "floor((at - :since) / :width)::int"
-        rows = self._read(_SLOTS.format(newest=_newest(tenant), slot=slot), named, tenant)
-        tools = self._read(_TOOLS.format(newest=_newest(tenant)), named, tenant)
-        counts: dict[Class, list[int]] = {"ok": [0] * slots, "refused": [0] * slots, "failed": [0] * slots}
-        slowness = [[0] * (len(BOUNDS) + 1) for _ in range(slots)]
-        histogram = [0] * (len(BOUNDS) + 1)
-        for slot, outcome, bar, count in rows:
+        rows = self._read(_SLOTS.format(newest=_newest(tenant), slot=slot), parameters, tenant)
+        tools = self._read(_TOOLS.format(newest=_newest(tenant)), parameters, tenant)
+        counts: dict[OutcomeClass, list[int]] = {"ok": [0] * slots, "refused": [0] * slots, "failed": [0] * slots}
+        durations = [[0] * (len(BUCKET_BOUNDS_US) + 1) for _ in range(slots)]
+        histogram = [0] * (len(BUCKET_BOUNDS_US) + 1)
+        for slot, outcome, bucket, count in rows:
             slot = min(slot, slots - 1)
-            counts[class_of(outcome)][slot] += count
-            slowness[slot][bar] += count
-            histogram[bar] += count
-        medians = [percentile(bars, 0.5) for bars in slowness]
-        busy = [ToolTraffic(*row) for row in tools]
-        cut = sum(histogram) >= MOST
-        return Traffic(since, width, counts["ok"], counts["refused"], counts["failed"], medians, histogram, busy, cut)
+            counts[classify_outcome(outcome)][slot] += count
+            durations[slot][bucket] += count
+            histogram[bucket] += count
+        medians = [percentile(buckets, 0.5) for buckets in durations]
+        tool_traffic = [ToolTraffic(*row) for row in tools]
+        truncated = sum(histogram) >= MAX_RECORDS
+        return Traffic(
+            since, width, counts["ok"], counts["refused"], counts["failed"], medians, histogram, tool_traffic, truncated
+        )
 
-    def _read(self, sql: str, named: dict[str, Any], tenant: str | None) -> list[Any]:
+    def _read(self, sql: str, parameters: dict[str, Any], tenant: str | None) -> list[Any]:
         if self._url is not None:
-            # asyncpg is an extra, and takes time to load.
+            # asyncpg is an optional extra and slow to import.
             from gateway.state.audit_postgres import PostgresAuditTables
 
             with closing(PostgresAuditTables(self._url)) as tables:
-                return tables.query(sql, named, tenant)
+                return tables.query(sql, parameters, tenant)
         if not self._path.exists():
             return []
         with closing(sqlite3.connect(self._path, timeout=5.0)) as connection:
             connection.execute("PRAGMA query_only=ON")
-            return connection.execute(sql, named).fetchall()
+            return connection.execute(sql, parameters).fetchall()
 
 
 def _newest(tenant: str | None) -> str:
-    whose = "" if tenant is None else "tenant = :tenant AND "
-    return f"SELECT * FROM audit WHERE {whose}at >= :since AND at < :before ORDER BY at DESC LIMIT :most"  # noqa: S608
+    tenant_filter = "" if tenant is None else "tenant = :tenant AND "
+    return f"SELECT * FROM audit WHERE {tenant_filter}at >= :since AND at < :before ORDER BY at DESC LIMIT :maximum"  # noqa: S608
 
 
-def _literal(text: str) -> str:
-    """For LIKE: nothing in it stands for anything else."""
+def _escape_like(text: str) -> str:
+    """Escape the wildcards of LIKE."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 _COLUMNS: Final = ", ".join(field.name for field in fields(VisibleCall))
-_IN_GOOD: Final = f"outcome IN {_GOOD!r}"
-_IN_REFUSED: Final = f"outcome IN {REFUSED!r}"
-_WANTED: Final = f"""
+_IS_OK: Final = f"outcome IN {_OK!r}"
+_IS_REFUSED: Final = f"outcome IN {REFUSED!r}"
+_FILTER: Final = f"""
     (:id = '' OR correlation_id = :id OR trace_id = :id)
-    AND CASE :outcome WHEN '' THEN 1 = 1 WHEN 'ok' THEN {_IN_GOOD} WHEN 'refused' THEN {_IN_REFUSED}
-        WHEN 'failed' THEN NOT {_IN_GOOD} AND NOT {_IN_REFUSED} WHEN 'bad' THEN NOT {_IN_GOOD}
+    AND CASE :outcome WHEN '' THEN 1 = 1 WHEN 'ok' THEN {_IS_OK} WHEN 'refused' THEN {_IS_REFUSED}
+        WHEN 'failed' THEN NOT {_IS_OK} AND NOT {_IS_REFUSED} WHEN 'bad' THEN NOT {_IS_OK}
         ELSE outcome = :outcome END
     AND target LIKE :target ESCAPE '\\' AND principal LIKE :principal ESCAPE '\\' AND duration_us >= :slower
 """
-_BARS: Final = " ".join(f"WHEN duration_us <= {bound} THEN {at}" for at, bound in enumerate(BOUNDS))
+_BUCKET_CASES: Final = " ".join(f"WHEN duration_us <= {bound} THEN {at}" for at, bound in enumerate(BUCKET_BOUNDS_US))
 _SLOTS: Final = f"""
-    SELECT {{slot}}, outcome, CASE {_BARS} ELSE {len(BOUNDS)} END, count(*)
+    SELECT {{slot}}, outcome, CASE {_BUCKET_CASES} ELSE {len(BUCKET_BOUNDS_US)} END, count(*)
     FROM ({{newest}}) AS newest GROUP BY 1, 2, 3
 """  # noqa: S608
 _TOOLS: Final = f"""
-    SELECT target, count(*) AS calls, sum(CASE WHEN {_IN_GOOD} THEN 0 ELSE 1 END),
+    SELECT target, count(*) AS calls, sum(CASE WHEN {_IS_OK} THEN 0 ELSE 1 END),
         CAST(avg(duration_us) AS DOUBLE PRECISION), max(duration_us) FROM ({{newest}}) AS newest
     WHERE method = 'tools/call' GROUP BY target ORDER BY calls DESC, target LIMIT 200
 """  # noqa: S608

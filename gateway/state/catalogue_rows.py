@@ -1,4 +1,8 @@
-"""Rows of the catalogue: the lists as last read, and the pins of every tool. See `gateway.catalogue.persistence.Memory`."""
+"""Database rows of the catalogue: the lists last read from each backend, and the pinned tool definitions.
+
+`gateway.wiring.catalogue.DatabaseListingStore` uses them. The column `whose` holds the isolation key of a list: whose
+credential it was read with.
+"""
 
 import json
 import time
@@ -9,8 +13,8 @@ from sqlalchemy import text
 
 from gateway.state.database import Database
 
-Listed = tuple[str, str]
-"""A backend, and whose lists."""
+ListKey = tuple[str, str]
+"""A backend's namespace and the isolation key of its lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,80 +28,81 @@ class PinChange:
 
 
 class CatalogueRows:
+    """Reads and writes the catalogue's rows."""
+
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
 
     async def follow(self, load: Callable[[], Awaitable[None]]) -> None:
-        """Run `load` now and after every change of the database."""
+        """Run `load` now and after every change in the database."""
         await self._database.follow(load)
 
-    async def lists(self, namespace: str, whose: str, origin: str) -> tuple[str, float] | None:
-        """The lists as text and when they were good; None when there are none of that origin."""
+    async def get_lists(self, namespace: str, isolation_key: str, origin: str) -> tuple[str, float] | None:
+        """Return the encoded lists and the time they were read, or None when none are stored for this origin."""
         async with self._database.reading() as connection:
-            rows = await connection.execute(_SELECT_LISTS, {"namespace": namespace, "whose": whose})
+            rows = await connection.execute(_SELECT_LISTS, {"namespace": namespace, "whose": isolation_key})
             row = rows.first()
         return (row[1], row[2]) if row is not None and row[0] == origin else None
 
-    async def put_lists(self, namespace: str, whose: str, origin: str, lists: str, good_at: float) -> None:
-        values = {"namespace": namespace, "whose": whose, "origin": origin, "lists": lists, "good_at": good_at}
+    async def save_lists(self, namespace: str, isolation_key: str, origin: str, lists: str, read_at: float) -> None:
+        row = {"namespace": namespace, "whose": isolation_key, "origin": origin, "lists": lists, "good_at": read_at}
         async with self._database.transaction() as connection:
-            await connection.execute(_PUT_LISTS, values)
+            await connection.execute(_UPSERT_LISTS, row)
 
-    async def put_pins(
-        self, namespace: str, whose: str, pins: Mapping[str, tuple[str, Mapping[str, str]]], *, accept: bool
+    async def save_pins(
+        self, namespace: str, isolation_key: str, pins: Mapping[str, tuple[str, Mapping[str, str]]], *, accept: bool
     ) -> dict[str, Mapping[str, str]]:
-        """Note tool -> (digest, parts); the parts as they were of those whose digest was another.
+        """Store the definition of each tool as (digest, parts). Returns the previous parts of the tools that changed.
 
-        Unless `accept`, these are not pinned until somebody accepts them.
+        Unless `accept` is set, a changed tool stays unpinned until an operator accepts the change.
         """
-        where = {"namespace": namespace, "whose": whose}
+        key = {"namespace": namespace, "whose": isolation_key}
         async with self._database.reading() as connection:
-            rows = await connection.execute(_SELECT_PINS, where)
+            rows = await connection.execute(_SELECT_PINS, key)
             known: dict[str, tuple[str, str]] = {tool: (digest, parts) for tool, digest, parts in rows}
-        news = {tool: each for tool, each in pins.items() if tool not in known or known[tool][0] != each[0]}
-        if not news:
+        changed_pins = {tool: each for tool, each in pins.items() if tool not in known or known[tool][0] != each[0]}
+        if not changed_pins:
             return {}
-        before: dict[str, Mapping[str, str]] = {}
+        replaced: dict[str, Mapping[str, str]] = {}
         now = self._clock()
         async with self._database.transaction() as connection:
-            for tool, (digest, parts) in news.items():
-                values = {**where, "tool": tool, "digest": digest, "parts": json.dumps(dict(parts)), "now": now}
+            for tool, (digest, parts) in changed_pins.items():
+                row = {**key, "tool": tool, "digest": digest, "parts": json.dumps(dict(parts)), "now": now}
                 if tool not in known:
-                    await connection.execute(_ADD_PIN, values)
+                    await connection.execute(_INSERT_PIN, row)
                     continue
-                was: dict[str, str] = json.loads(known[tool][1])
-                before[tool] = was
-                changed = [part for part in {**was, **parts} if was.get(part) != parts.get(part)]
+                previous: dict[str, str] = json.loads(known[tool][1])
+                replaced[tool] = previous
+                changed = [part for part in {**previous, **parts} if previous.get(part) != parts.get(part)]
                 accepted = now if accept else None
-                await connection.execute(_CHANGE_PIN, {**values, "changed": json.dumps(changed), "accepted": accepted})
-        return before
+                await connection.execute(_UPDATE_PIN, {**row, "changed": json.dumps(changed), "accepted": accepted})
+        return replaced
 
-    async def unpinned(self) -> dict[Listed, frozenset[str]]:
-        """The tools whose last change nobody has accepted, by backend and by whose lists they are in."""
+    async def list_unpinned(self) -> dict[ListKey, frozenset[str]]:
+        """Return the tools whose last change is not accepted yet."""
         async with self._database.reading() as connection:
-            found: dict[Listed, set[str]] = {}
-            for namespace, whose, tool in await connection.execute(_SELECT_UNPINNED):
-                found.setdefault((namespace, whose), set()).add(tool)
-        return {listed: frozenset(tools) for listed, tools in found.items()}
+            unpinned: dict[ListKey, set[str]] = {}
+            for namespace, isolation_key, tool in await connection.execute(_SELECT_UNPINNED):
+                unpinned.setdefault((namespace, isolation_key), set()).add(tool)
+        return {list_key: frozenset(tools) for list_key, tools in unpinned.items()}
 
     async def accept(self, namespace: str, tool: str | None) -> list[str]:
-        """Pin a backend's tools, or the one named, as they are now; those that were not."""
-        waiting = {name for (ns, _), tools in (await self.unpinned()).items() if ns == namespace for name in tools}
-        chosen = sorted(waiting if tool is None else waiting & {tool})
+        """Accept the current definitions of a backend's unpinned tools, or of one tool. Returns the accepted tools."""
+        unpinned = {
+            name for (ns, _), tools in (await self.list_unpinned()).items() if ns == namespace for name in tools
+        }
+        chosen = sorted(unpinned if tool is None else unpinned & {tool})
         async with self._database.transaction() as connection:
             for name in chosen:
                 await connection.execute(_ACCEPT, {"namespace": namespace, "tool": name, "now": self._clock()})
         return chosen
 
-    async def changes(self, namespace: str, tenant: str) -> list[PinChange]:
-        """Every tool of that backend, as this tenant or all are shown it, whose definition has ever changed.
-
-        The latest first.
-        """
-        where = {"namespace": namespace, "tenant": f"tenant:{tenant}", "users": f"user:{tenant}/"}
+    async def list_changes(self, namespace: str, tenant: str) -> list[PinChange]:
+        """Return the last definition change of each tool of the backend that the tenant can see, newest first."""
+        key = {"namespace": namespace, "tenant": f"tenant:{tenant}", "users": f"user:{tenant}/"}
         async with self._database.reading() as connection:
-            rows = await connection.execute(_SELECT_CHANGES, where)
+            rows = await connection.execute(_SELECT_CHANGES, key)
             latest: dict[str, PinChange] = {}
             for tool, parts, at, accepted_at in rows:
                 latest.setdefault(tool, PinChange(tool, tuple(json.loads(parts)), at, accepted_at is not None))
@@ -107,19 +112,19 @@ class CatalogueRows:
 _SELECT_LISTS = text(
     "SELECT origin, lists, good_at FROM catalogue_snapshots WHERE namespace = :namespace AND whose = :whose"
 )
-_PUT_LISTS = text(
+_UPSERT_LISTS = text(
     "INSERT INTO catalogue_snapshots (namespace, whose, origin, lists, good_at)"
     " VALUES (:namespace, :whose, :origin, :lists, :good_at)"
     " ON CONFLICT (namespace, whose) DO UPDATE"
     " SET origin = excluded.origin, lists = excluded.lists, good_at = excluded.good_at"
 )
 _SELECT_PINS = text("SELECT tool, digest, parts FROM catalogue_pins WHERE namespace = :namespace AND whose = :whose")
-_ADD_PIN = text(
+_INSERT_PIN = text(
     "INSERT INTO catalogue_pins (namespace, whose, tool, digest, parts, first_seen)"
     " VALUES (:namespace, :whose, :tool, :digest, :parts, :now)"
     " ON CONFLICT (namespace, whose, tool) DO NOTHING"
 )
-_CHANGE_PIN = text(
+_UPDATE_PIN = text(
     "UPDATE catalogue_pins SET digest = :digest, parts = :parts, changed_at = :now, changed_parts = :changed,"
     " accepted_at = :accepted"
     " WHERE namespace = :namespace AND whose = :whose AND tool = :tool"

@@ -1,8 +1,8 @@
-"""Numbered migrations: each is applied once, whole, in order, whoever comes first.
+"""Numbered SQL migrations. Each is applied once, in order and in one transaction, by the first process that reaches it.
 
-A folder holds `NNNN_name.sql` files, read by SQLite and PostgreSQL alike, or one file for each engine:
-`NNNN_name.sqlite.sql` and `NNNN_name.postgres.sql`. The table `migrations` keeps what was applied; a file once applied
-never changes. What a portable file may contain is said in docs/backends.md.
+A folder holds `NNNN_name.sql` files for both engines, or one file per engine: `NNNN_name.sqlite.sql` and
+`NNNN_name.postgres.sql`. The table `migrations` records the applied files with their SHA-256: do not edit a file once
+it is released. docs/backends.md describes the SQL that a portable file may contain.
 """
 
 import asyncio
@@ -25,40 +25,40 @@ _FILE: Final = re.compile(r"(\d{4})_([a-z0-9_]+)(?:\.(sqlite|postgres))?\.sql", 
 
 
 class MigrationDialect(Protocol):
-    """What an engine does in its own way."""
+    """The steps of a migration that differ between engines."""
 
     @property
     def suffix(self) -> str:
-        """The word in the names of files that are for this engine only."""
+        """Marks files for this engine only: `NNNN_name.<suffix>.sql`."""
         ...
 
     async def lock(self, connection: AsyncConnection) -> None:
-        """Called first in each transaction: until its end no other process migrates the same tables."""
+        """Keep other processes from migrating the same tables until the transaction ends. Called first in it."""
         ...
 
     async def run(self, connection: AsyncConnection, sql: str) -> None:
-        """Several statements, as a file has them."""
+        """Run all statements of a migration file."""
         ...
 
-    async def adopt(self, connection: AsyncConnection) -> None:
-        """Called last in each transaction: what must hold for every table, also for those just made."""
+    async def secure_tables(self, connection: AsyncConnection) -> None:
+        """Apply tenant isolation to new tables. Called last in each transaction."""
         ...
 
 
 class SqliteMigrations:
-    """Its transactions exclude each other from the start, as `open_engine(…, "write")` has them."""
+    """Migrations on SQLite. Needs an engine from `open_engine(…, "write")`, whose transactions exclude each other."""
 
     suffix = "sqlite"
 
     async def lock(self, connection: AsyncConnection) -> None:
-        """Had already."""
+        """Do nothing: the transaction already holds the write lock."""
 
     async def run(self, connection: AsyncConnection, sql: str) -> None:
         for statement in _statements(sql):
             await connection.exec_driver_sql(statement)
 
-    async def adopt(self, connection: AsyncConnection) -> None:
-        """A file belongs to one tenant, or to the house."""
+    async def secure_tables(self, connection: AsyncConnection) -> None:
+        """Do nothing: a SQLite file belongs to one tenant, or to the gateway."""
 
 
 SQLITE: Final = SqliteMigrations()
@@ -80,36 +80,36 @@ class _Migration:
 
 
 async def migrate(connection: AsyncConnection, folder: Path, dialect: MigrationDialect = SQLITE) -> list[str]:
-    """Bring the tables up to the folder's last migration, one transaction each; the titles of those applied now.
+    """Apply the folder's pending migrations, one transaction each, and return their titles.
 
-    Raises `Fault(ILLEGAL_STATE)` when the folder does not continue what was applied.
+    Raises `Fault(ILLEGAL_STATE)` when the folder does not match the migrations already applied.
     """
     found = await asyncio.to_thread(_read, folder, dialect.suffix)
     try:
-        return await _continue(connection, found, dialect)
+        return await _apply_pending(connection, found, dialect)
     except OperationalError as exc:
         raise Fault(Kind.UNAVAILABLE, "The database is busy. Try again.", retry_after=1.0) from exc
 
 
 def pending(folder: Path, suffix: str, applied: dict[int, tuple[str, str]]) -> list[str]:
-    """What `migrate` would apply where these, by number with name and digest, already are. Raises as it does."""
+    """Return the titles that `migrate` would apply, given the applied (name, digest) by number. Raises as it does."""
     return [migration.title for migration in _pending(_read(folder, suffix), applied)]
 
 
-async def _continue(connection: AsyncConnection, found: list[_Migration], dialect: MigrationDialect) -> list[str]:
-    done: list[str] = []
+async def _apply_pending(connection: AsyncConnection, found: list[_Migration], dialect: MigrationDialect) -> list[str]:
+    applied: list[str] = []
     async with connection.begin():
         await dialect.lock(connection)
         await connection.execute(_CREATE)
-        wanted = _pending(found, await _applied(connection))
-    for migration in wanted:
+        unapplied = _pending(found, await _applied(connection))
+    for migration in unapplied:
         async with connection.begin():
             await dialect.lock(connection)
-            # Another process may have been faster since the list was made.
+            # Another process may have applied it since the list was read.
             if migration.number not in await _applied(connection):
                 await _apply(connection, migration, dialect)
-                done.append(migration.title)
-    return done
+                applied.append(migration.title)
+    return applied
 
 
 _CREATE: Final = text(
@@ -124,12 +124,14 @@ def _read(folder: Path, suffix: str) -> list[_Migration]:
     for path in sorted(folder.glob("*.sql")):
         match = _FILE.fullmatch(path.name)
         if match is None:
-            raise _broken(f"{path.name} is not named NNNN_name.sql.")
+            raise _invalid(f"{path.name} is not named NNNN_name.sql.")
         migration = _Migration(int(match[1]), match[2], path.read_text(encoding="utf-8"))
-        mine = match[3] in (None, suffix)
-        if migration.name != names.setdefault(migration.number, migration.name) or (mine and migration.number in found):
-            raise _broken(f"{migration.title} has the number of {migration.number:04}_{names[migration.number]}.")
-        if mine:
+        is_relevant = match[3] in (None, suffix)
+        if migration.name != names.setdefault(migration.number, migration.name) or (
+            is_relevant and migration.number in found
+        ):
+            raise _invalid(f"{migration.title} has the number of {migration.number:04}_{names[migration.number]}.")
+        if is_relevant:
             found[migration.number] = migration
     return list(found.values())
 
@@ -144,21 +146,25 @@ def _pending(found: list[_Migration], applied: dict[int, tuple[str, str]]) -> li
     for number, (name, digest) in applied.items():
         migration = by_number.get(number)
         if migration is None:
-            raise _broken(f"{number:04}_{name} was applied and is missing: a newer version made this database.")
+            raise _invalid(
+                f"{number:04}_{name} was applied but its file is missing: a newer version created this database."
+            )
         if (migration.name, migration.digest) != (name, digest):
-            raise _broken(f"{number:04}_{name} was applied and has changed since: {migration.title} is another.")
-    wanted = [migration for migration in found if migration.number not in applied]
-    if applied and wanted and wanted[0].number < max(applied):
-        raise _broken(f"{wanted[0].title} comes before one already applied: give it the next free number.")
-    return wanted
+            raise _invalid(
+                f"{number:04}_{name} was applied but its file has changed: {migration.title} does not match."
+            )
+    unapplied = [migration for migration in found if migration.number not in applied]
+    if applied and unapplied and unapplied[0].number < max(applied):
+        raise _invalid(f"{unapplied[0].title} comes before a migration already applied: give it the next free number.")
+    return unapplied
 
 
 async def _apply(connection: AsyncConnection, migration: _Migration, dialect: MigrationDialect) -> None:
     try:
         await dialect.run(connection, migration.sql)
-        await dialect.adopt(connection)
+        await dialect.secure_tables(connection)
     except SQLAlchemyError as exc:
-        raise Fault(Kind.INTERNAL, f"Migration {migration.title} failed; nothing of it was kept.") from exc
+        raise Fault(Kind.INTERNAL, f"Migration {migration.title} failed and was rolled back.") from exc
     await connection.execute(
         text("INSERT INTO migrations (number, name, digest, applied_at) VALUES (:number, :name, :digest, :at)"),
         {"number": migration.number, "name": migration.name, "digest": migration.digest, "at": time.time()},
@@ -166,7 +172,7 @@ async def _apply(connection: AsyncConnection, migration: _Migration, dialect: Mi
 
 
 def _statements(sql: str) -> Iterator[str]:
-    # Drivers run one statement at a time inside a transaction; this lexer knows strings, comments and trigger bodies.
+    # Drivers run one statement at a time. `complete_statement` recognizes strings, comments and trigger bodies.
     start = 0
     for semicolon in re.finditer(";", sql):
         statement = sql[start : semicolon.end()]
@@ -177,5 +183,5 @@ def _statements(sql: str) -> Iterator[str]:
         yield sql[start:]
 
 
-def _broken(message: str) -> Fault:
+def _invalid(message: str) -> Fault:
     return Fault(Kind.ILLEGAL_STATE, f"Migration {message}")

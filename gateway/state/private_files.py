@@ -1,7 +1,4 @@
-"""Files that belong to the gateway's user alone.
-
-Names that become part of paths and keys: nothing in them can leave a folder.
-"""
+"""Files that only the gateway's user can access, and names that are safe to use in paths and keys."""
 
 import os
 import re
@@ -14,9 +11,9 @@ from gateway.errors import Fault, Kind
 
 
 def create_private(path: Path, content: bytes = b"") -> None:
-    """Make the file, mode 0600, unless it exists; of several processes the first one's content stays.
+    """Create the file with mode 0600 unless it exists. When several processes race, the first one's content wins.
 
-    An existing file is never opened: closing it again would take away the locks of whoever in this process uses it.
+    An existing file is never opened: closing it would release POSIX locks that this process holds on it.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.exists():
@@ -28,7 +25,7 @@ def create_private(path: Path, content: bytes = b"") -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        # A link appears whole, and only where nothing is.
+        # `link` is atomic and fails when the path exists.
         with suppress(FileExistsError):
             os.link(draft, path)
     finally:
@@ -47,11 +44,14 @@ def _sync_folder(folder: Path) -> None:
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
 
 
-def checked(name: str, what: str) -> str:
-    """The name itself. Raises `Fault(INVALID_INPUT)` unless it is lower-case letters, digits and hyphens."""
+def validate_name(name: str, subject: str) -> str:
+    """Return the name. Raises `Fault(INVALID_INPUT)` unless it has only lower-case letters, digits and hyphens.
+
+    `subject` says what is named, for the message.
+    """
     if not _NAME.fullmatch(name):
         raise Fault(
             Kind.INVALID_INPUT,
-            f"A {what}'s name is 1 to 64 lower-case letters, digits and hyphens, and does not start with a hyphen.",
+            f"A {subject}'s name is 1 to 64 lower-case letters, digits and hyphens, and does not start with a hyphen.",
         )
     return name

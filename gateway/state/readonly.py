@@ -1,4 +1,4 @@
-"""A look at the gateway's own database that changes nothing in it: no table is made, none is brought up to date."""
+"""Read-only inspection of the database and the bus, for `gatehouse doctor`. It creates and migrates no table."""
 
 import sqlite3
 import time
@@ -11,67 +11,75 @@ from typing import Any, Final
 from gateway.state.database import FILE, MIGRATIONS
 from gateway.state.migrations import pending
 
-_APPLIED: Final = "SELECT number, name, digest FROM migrations"
-_SEALED: Final = "SELECT kid, sealed FROM signing_keys WHERE retired_at IS NULL ORDER BY created_at DESC LIMIT 1"
+_SELECT_APPLIED: Final = "SELECT number, name, digest FROM migrations"
+_SELECT_SIGNING_KEY: Final = (
+    "SELECT kid, sealed FROM signing_keys WHERE retired_at IS NULL ORDER BY created_at DESC LIMIT 1"
+)
 
 
 class DatabaseUnusable(Exception):
-    """Why it cannot be used, in a line."""
+    """The database or bus cannot be used. The message is one line for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseState:
-    """What was seen."""
+    """Result of an inspection."""
 
     pending: Sequence[str] = ()
-    """Migrations that the next start applies."""
-    sealed: tuple[str, str] | None = None
-    """Id of the signing key in use, and the key as it is kept."""
-    ahead: float = 0.0
-    """Seconds by which the server's clock is ahead of ours."""
-    superuser: bool = False
+    """Titles of the migrations that the next start applies."""
+    signing_key: tuple[str, str] | None = None
+    """Id of the current signing key, and the sealed key."""
+    clock_offset: float = 0.0
+    """Seconds by which the server's clock is ahead of this machine's."""
+    is_superuser: bool = False
 
 
-def look_at_file(folder: Path) -> DatabaseState | None:
-    """The SQLite file of that data folder; None where there is none yet. Raises `Unusable`, or `Fault` for its age."""
+def inspect_file(folder: Path) -> DatabaseState | None:
+    """Inspect the SQLite file in a data folder. Returns None when there is none yet.
+
+    Raises `DatabaseUnusable`, or `Fault` when its migrations do not match this version.
+    """
     path = folder / FILE
     if not path.exists():
         return None
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=2)) as connection:
-            if (said := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-                raise DatabaseUnusable(f"it is damaged: {said}")
+            if (result := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+                raise DatabaseUnusable(f"it is damaged: {result}")
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-            rows = connection.execute(_APPLIED).fetchall() if "migrations" in tables else []
-            found = connection.execute(_SEALED).fetchone() if "signing_keys" in tables else None
+            rows = connection.execute(_SELECT_APPLIED).fetchall() if "migrations" in tables else []
+            signing_key = connection.execute(_SELECT_SIGNING_KEY).fetchone() if "signing_keys" in tables else None
     except sqlite3.Error as exc:
         raise DatabaseUnusable(f"it cannot be read: {exc}") from exc
-    return DatabaseState(pending(MIGRATIONS, "sqlite", _by_number(rows)), found)
+    return DatabaseState(pending(MIGRATIONS, "sqlite", _by_number(rows)), signing_key)
 
 
-async def look_at_server(url: str) -> DatabaseState:
-    """The PostgreSQL database at that address. Raises `Unusable`, or `Fault` for its age."""
-    # asyncpg is an extra, and takes time to load.
-    from gateway.state.postgres import FAILURES, plain_connection
+async def inspect_server(url: str) -> DatabaseState:
+    """Inspect the PostgreSQL database at `url`.
+
+    Raises `DatabaseUnusable`, or `Fault` when its migrations do not match this version.
+    """
+    # asyncpg is an optional extra and slow to import.
+    from gateway.state.postgres import FAILURES, open_connection
 
     try:
-        connection = await plain_connection(url)
+        connection = await open_connection(url)
         try:
             now = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
-            ahead = now - time.time()
-            superuser = await connection.fetchval("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
-            rows = await _rows(connection, "migrations", _APPLIED)
-            found = await _rows(connection, "signing_keys", _SEALED)
+            clock_offset = now - time.time()
+            is_superuser = await connection.fetchval("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
+            rows = await _rows(connection, "migrations", _SELECT_APPLIED)
+            keys = await _rows(connection, "signing_keys", _SELECT_SIGNING_KEY)
         finally:
             await connection.close(timeout=5)
     except FAILURES as exc:
         raise DatabaseUnusable(f"{type(exc).__name__}: {' '.join(str(exc).split())}".rstrip(": ")) from exc
-    sealed = (found[0]["kid"], found[0]["sealed"]) if found else None
-    return DatabaseState(pending(MIGRATIONS, "postgres", _by_number(rows)), sealed, ahead, superuser)
+    signing_key = (keys[0]["kid"], keys[0]["sealed"]) if keys else None
+    return DatabaseState(pending(MIGRATIONS, "postgres", _by_number(rows)), signing_key, clock_offset, is_superuser)
 
 
-async def look_at_bus(url: str) -> float:
-    """Seconds by which the clock of the Redis at that address is ahead of ours. Raises `Unusable`."""
+async def bus_clock_offset(url: str) -> float:
+    """Return the seconds by which the Redis server's clock is ahead of this machine's. Raises `DatabaseUnusable`."""
     from gateway.state.redis_connection import FAILURES, server_time
 
     try:

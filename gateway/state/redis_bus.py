@@ -1,8 +1,7 @@
-"""What Redis does for the bus in one step. Time is Redis's own, so that no two workers' clocks can disagree.
+"""The bus of several worker processes, over Redis.
 
-Queues over Redis: a message is kept until somebody reads it, or its time is over; nobody's leaving loses one.
-
-The bus of several processes, over Redis.
+Lua scripts change queues and leases atomically. They use Redis's clock, so differences between the workers' clocks do
+not matter. A queued message is kept until it is popped or expires; a cancelled popper returns its message to the queue.
 """
 
 import asyncio
@@ -18,25 +17,33 @@ import msgspec
 
 from gateway.contract import Json, Lease
 from gateway.errors import Fault, Kind
-from gateway.state.bus import MAX_QUEUE, BusSubscriber, full, handled, nobody
-from gateway.state.redis_connection import FAILURES, RedisConnection, unreachable
+from gateway.state.bus_delivery import (
+    MAX_QUEUE_LENGTH,
+    BusSubscriber,
+    capacity_exceeded,
+    no_handler,
+    reply_timeout,
+    run_handler,
+)
+from gateway.state.redis_connection import FAILURES, RedisConnection, bus_unavailable
 
 _NOW: Final = "local t = redis.call('TIME'); local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
 
-# KEYS: queue, this push's own. ARGV: message, ttl in ms, most messages, channel to wake. 0: full.
+# KEYS: queue, deduplication key of this push. ARGV: message, ttl in ms, maximum length, wake-up channel.
+# Returns 0 when the queue is full.
 PUSH: Final = (
     _NOW
     + """
 local ttl = tonumber(ARGV[2])
 if not redis.call('SET', KEYS[2], 1, 'NX', 'PX', 10000) then return 1 end
 if redis.call('LLEN', KEYS[1]) >= tonumber(ARGV[3]) then
-  local kept = {}
+  local unexpired = {}
   for _, entry in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do
-    if tonumber(string.match(entry, '^(%d+):')) > now then kept[#kept + 1] = entry end
+    if tonumber(string.match(entry, '^(%d+):')) > now then unexpired[#unexpired + 1] = entry end
   end
-  if #kept >= tonumber(ARGV[3]) then redis.call('DEL', KEYS[2]) return 0 end
+  if #unexpired >= tonumber(ARGV[3]) then redis.call('DEL', KEYS[2]) return 0 end
   redis.call('DEL', KEYS[1])
-  for _, entry in ipairs(kept) do redis.call('RPUSH', KEYS[1], entry) end
+  for _, entry in ipairs(unexpired) do redis.call('RPUSH', KEYS[1], entry) end
 end
 redis.call('RPUSH', KEYS[1], string.format('%.0f', now + ttl) .. ':' .. ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ttl, redis.call('LLEN', KEYS[1]) == 1 and 'NX' or 'GT')
@@ -45,7 +52,7 @@ return 1
 """
 )
 
-# KEYS: queue, this pop's own, so that one whose answer was lost gets the same message when it asks again.
+# KEYS: queue, key of this pop: a retry after a lost reply returns the same message.
 POP: Final = (
     _NOW
     + """
@@ -62,8 +69,8 @@ end
 """
 )
 
-# KEYS: queue. ARGV: an entry as it was popped, channel to wake. It is the next one's again.
-GIVE_BACK: Final = (
+# Puts a popped entry back at the head of the queue. KEYS: queue. ARGV: entry, wake-up channel.
+REQUEUE: Final = (
     _NOW
     + """
 local left = tonumber(string.match(ARGV[1], '^(%d+):')) - now
@@ -75,7 +82,7 @@ return 1
 """
 )
 
-# KEYS: lease, count of all holders. ARGV: holder, ttl in ms. The holder's number, or 0.
+# KEYS: lease, fence counter. ARGV: holder, ttl in ms. Returns the fence number, or 0 when another holder has the lease.
 TAKE_LEASE: Final = """
 local held = redis.call('GET', KEYS[1])
 if held and held ~= ARGV[1] then return 0 end
@@ -83,7 +90,7 @@ redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return redis.call('INCR', KEYS[2])
 """
 
-# KEYS: lease. ARGV: holder, ttl in ms; a ttl of 0 gives it up.
+# KEYS: lease. ARGV: holder, ttl in ms; a ttl of 0 releases the lease. Returns 0 when the holder has lost it.
 RENEW_LEASE: Final = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 if ARGV[2] == '0' then redis.call('DEL', KEYS[1]) else redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
@@ -91,129 +98,127 @@ return 1
 """
 
 
-_LOOK_AGAIN: Final = 1.0
-
-"""A wake-up may be lost with a connection: whoever waits looks for itself this often."""
-
+_POLL_SECONDS: Final = 1.0
+"""Interval at which a waiting popper polls, because a wake-up can be lost with its connection."""
 log = logging.getLogger("gatehouse.bus")
 
 
 class RedisQueues:
-    def __init__(self, link: RedisConnection, prefix: str) -> None:
-        self._link = link
+    """Message queues in Redis. All poppers of one queue in this process share one polling task."""
+
+    def __init__(self, connection: RedisConnection, prefix: str) -> None:
+        self._connection = connection
         self._prefix = prefix
         self._waiting: dict[str, deque[asyncio.Future[bytes]]] = {}
         self._pumps: dict[str, asyncio.Task[None]] = {}
-        self._returning: set[asyncio.Task[None]] = set()
+        self._requeue_tasks: set[asyncio.Task[None]] = set()
 
-    async def push(self, queue: str, message: bytes, ttl: float, most: int) -> bool:
-        """False when it is full."""
+    async def push(self, queue: str, message: bytes, ttl: float, max_length: int) -> bool:
+        """Append a message. Returns False when the queue is full."""
         key = self._key(queue)
-        keys, values = [key, f"{key}:{secrets.token_hex(8)}"], [message, max(1, round(ttl * 1000)), most]
+        keys, values = [key, f"{key}:{secrets.token_hex(8)}"], [message, max(1, round(ttl * 1000)), max_length]
         try:
-            return bool(await self._link.run(PUSH, keys, [*values, self._wake(queue)]))
+            return bool(await self._connection.run(PUSH, keys, [*values, self._wake_channel(queue)]))
         except FAILURES as exc:
-            raise unreachable() from exc
+            raise bus_unavailable() from exc
 
     async def pop(self, queue: str, timeout: float) -> bytes | None:
-        if queue not in self._waiting and (found := await self._look(queue)) is not None:
-            return found
+        if queue not in self._waiting and (message := await self._pop_now(queue)) is not None:
+            return message
         if timeout <= 0:
             return None
-        handed: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(queue, deque()).append(handed)
+        delivery: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(queue, deque()).append(delivery)
         if queue not in self._pumps:
             self._pumps[queue] = asyncio.create_task(self._pump(queue))
         try:
-            # Not wait_for: what was handed over at the last moment must not be lost.
-            await asyncio.wait((handed,), timeout=timeout)
-            if handed.done():
-                return _message(handed.result())
+            # Not `wait_for`: it could lose a message delivered at the moment of the timeout.
+            await asyncio.wait((delivery,), timeout=timeout)
+            if delivery.done():
+                return _message(delivery.result())
             return None
         except asyncio.CancelledError:
-            if handed.done():
-                self._return(queue, handed.result())
+            if delivery.done():
+                self._schedule_requeue(queue, delivery.result())
             raise
         finally:
-            handed.cancel()
+            delivery.cancel()
 
-    async def _look(self, queue: str) -> bytes | None:
-        """One look, whose finding is not lost with a caller that leaves meanwhile."""
-        looking = asyncio.ensure_future(self._take(queue))
+    async def _pop_now(self, queue: str) -> bytes | None:
+        """Pop without waiting. A message popped for a cancelled caller is returned to the queue."""
+        pop = asyncio.ensure_future(self._pop_entry(queue))
         try:
-            entry = await asyncio.shield(looking)
+            entry = await asyncio.shield(pop)
         except asyncio.CancelledError:
-            looking.add_done_callback(lambda done: self._returned_from(queue, done))
+            pop.add_done_callback(lambda done: self._requeue_result(queue, done))
             raise
         except FAILURES as exc:
-            raise unreachable() from exc
+            raise bus_unavailable() from exc
         return None if entry is None else _message(entry)
 
     async def _pump(self, queue: str) -> None:
-        """Takes for all of this process who wait for the queue, in the order they came."""
-        waiting, woken, tries = self._waiting[queue], asyncio.Event(), 0
+        """Pop messages for all waiting poppers of this process, in the order in which they started to wait."""
+        waiting, wakeup, attempts = self._waiting[queue], asyncio.Event(), 0
         try:
-            async with self._link.ears.listening(self._wake(queue), lambda _data: woken.set()):
-                while _someone(waiting):
-                    woken.clear()
+            async with self._connection.subscriptions.subscribe(self._wake_channel(queue), lambda _data: wakeup.set()):
+                while _has_waiters(waiting):
+                    wakeup.clear()
                     try:
-                        entry = await self._take(queue)
+                        entry = await self._pop_entry(queue)
                     except FAILURES:
-                        log.log(
-                            logging.DEBUG if tries else logging.WARNING, "a queue cannot be read; it is tried again"
-                        )
-                        tries += 1
-                        await asyncio.sleep(min(_LOOK_AGAIN, 0.1 * tries))
+                        log.log(logging.DEBUG if attempts else logging.WARNING, "bus: reading a queue failed; retrying")
+                        attempts += 1
+                        await asyncio.sleep(min(_POLL_SECONDS, 0.1 * attempts))
                         continue
                     if entry is None:
-                        await _either(woken, _LOOK_AGAIN)
-                    elif _someone(waiting):
+                        await _wait_with_timeout(wakeup, _POLL_SECONDS)
+                    elif _has_waiters(waiting):
                         waiting.popleft().set_result(entry)
                     else:
-                        await self._give_back(queue, entry)
+                        await self._requeue(queue, entry)
         finally:
-            # No await between these: whoever comes next finds either a living pump or none.
+            # No await between these statements: a new popper must find either a running pump or none.
             del self._pumps[queue]
-            if waiting and _someone(waiting):
+            if waiting and _has_waiters(waiting):
                 self._pumps[queue] = asyncio.create_task(self._pump(queue))
             else:
                 del self._waiting[queue]
 
-    async def _take(self, queue: str) -> bytes | None:
+    async def _pop_entry(self, queue: str) -> bytes | None:
         key = self._key(queue)
-        return await self._link.run(POP, [key, f"{key}:{secrets.token_hex(8)}"], [])
+        return await self._connection.run(POP, [key, f"{key}:{secrets.token_hex(8)}"], [])
 
-    async def _give_back(self, queue: str, entry: bytes) -> None:
+    async def _requeue(self, queue: str, entry: bytes) -> None:
         try:
-            await self._link.run(GIVE_BACK, [self._key(queue)], [entry, self._wake(queue)])
+            await self._connection.run(REQUEUE, [self._key(queue)], [entry, self._wake_channel(queue)])
         except FAILURES:
-            log.warning("a message that nobody waited for any more was lost")
+            log.warning("bus: returning a message to its queue failed; the message is lost")
 
-    def _return(self, queue: str, entry: bytes) -> None:
-        task = asyncio.create_task(self._give_back(queue, entry))
-        self._returning.add(task)
-        task.add_done_callback(self._returning.discard)
+    def _schedule_requeue(self, queue: str, entry: bytes) -> None:
+        task = asyncio.create_task(self._requeue(queue, entry))
+        self._requeue_tasks.add(task)
+        task.add_done_callback(self._requeue_tasks.discard)
 
-    def _returned_from(self, queue: str, done: "asyncio.Future[bytes | None]") -> None:
+    def _requeue_result(self, queue: str, done: "asyncio.Future[bytes | None]") -> None:
         if not done.cancelled() and done.exception() is None and (entry := done.result()) is not None:
-            self._return(queue, entry)
+            self._schedule_requeue(queue, entry)
 
     async def close(self) -> None:
         for waiting in self._waiting.values():
-            for handed in waiting:
-                handed.cancel()
+            for delivery in waiting:
+                delivery.cancel()
         for task in tuple(self._pumps.values()):
             task.cancel()
-        await asyncio.gather(*self._pumps.values(), *self._returning, return_exceptions=True)
+        await asyncio.gather(*self._pumps.values(), *self._requeue_tasks, return_exceptions=True)
 
     def _key(self, queue: str) -> str:
         return f"{{{self._prefix}:q:{queue}}}"
 
-    def _wake(self, queue: str) -> str:
+    def _wake_channel(self, queue: str) -> str:
         return f"{self._prefix}:n:{queue}"
 
 
-def _someone(waiting: "deque[asyncio.Future[bytes]]") -> bool:
+def _has_waiters(waiting: "deque[asyncio.Future[bytes]]") -> bool:
     while waiting and waiting[0].done():
         waiting.popleft()
     return bool(waiting)
@@ -223,39 +228,40 @@ def _message(entry: bytes) -> bytes:
     return entry.partition(b":")[2]
 
 
-async def _either(woken: asyncio.Event, seconds: float) -> None:
+async def _wait_with_timeout(wakeup: asyncio.Event, seconds: float) -> None:
     try:
         async with asyncio.timeout(seconds):
-            await woken.wait()
+            await wakeup.wait()
     except TimeoutError:
         pass
 
 
 _encode: Final = msgspec.json.encode
-
 _decode: Final = msgspec.json.decode
 
 
 class RedisBus:
     """`gateway.contract.Bus` for many processes. Open it with `RedisBus.open`."""
 
-    def __init__(self, link: RedisConnection, prefix: str) -> None:
+    def __init__(self, connection: RedisConnection, prefix: str) -> None:
         self._worker = secrets.token_hex(4)
-        self._link = link
+        self._connection = connection
         self._prefix = prefix
-        self._queues = RedisQueues(link, prefix)
+        self._queues = RedisQueues(connection, prefix)
         self._handlers: dict[str, Callable[[Json], Awaitable[Json]]] = {}
-        self._asked: dict[str, asyncio.Future[Json]] = {}
-        self._numbers = itertools.count(1)
-        self._answering: set[asyncio.Task[None]] = set()
-        self._exit = AsyncExitStack()
+        self._pending_replies: dict[str, asyncio.Future[Json]] = {}
+        self._request_numbers = itertools.count(1)
+        self._handler_tasks: set[asyncio.Task[None]] = set()
+        self._exit_stack = AsyncExitStack()
 
     @classmethod
     async def open(cls, url: str, prefix: str = "gatehouse") -> "RedisBus":
-        """Raises `Away` when nobody answers there."""
+        """Connect to Redis. Raises `Unreachable` when the server does not answer."""
         bus = cls(RedisConnection(url), prefix)
-        await bus._link.open()
-        await bus._exit.enter_async_context(bus._link.ears.listening(bus._inbox(bus._worker), bus._heard))
+        await bus._connection.open()
+        await bus._exit_stack.enter_async_context(
+            bus._connection.subscriptions.subscribe(bus._inbox_channel(bus._worker), bus._receive)
+        )
         return bus
 
     @property
@@ -263,105 +269,105 @@ class RedisBus:
         return self._worker
 
     @property
-    def link(self) -> RedisConnection:
-        """For what else needs Redis: the limits of several processes."""
-        return self._link
+    def connection(self) -> RedisConnection:
+        """The Redis connection, which the shared rate limits use too."""
+        return self._connection
 
     async def close(self) -> None:
-        for task in self._answering:
+        for task in self._handler_tasks:
             task.cancel()
-        await asyncio.gather(*self._answering, return_exceptions=True)
+        await asyncio.gather(*self._handler_tasks, return_exceptions=True)
         await self._queues.close()
-        await self._exit.aclose()
-        await self._link.close()
+        await self._exit_stack.aclose()
+        await self._connection.close()
 
     async def publish(self, topic: str, message: Json) -> None:
-        await self._link.publish(f"{self._prefix}:t:{topic}", _encode(message))
+        await self._connection.publish(f"{self._prefix}:t:{topic}", _encode(message))
 
     @asynccontextmanager
     async def subscribe(self, topic: str) -> AsyncGenerator[AsyncIterator[Json], None]:
-        """Messages published from now on; one that falls a thousand behind loses the oldest."""
+        """Yield the messages published from now on. A subscriber that is 1000 messages behind loses the oldest."""
         subscriber = BusSubscriber()
 
-        def heard(data: bytes) -> None:
+        def deliver(data: bytes) -> None:
             subscriber.put(_decode(data))
 
-        async with self._link.ears.listening(f"{self._prefix}:t:{topic}", heard):
+        async with self._connection.subscriptions.subscribe(f"{self._prefix}:t:{topic}", deliver):
             yield subscriber
 
-    # ---- questions ----
+    # ---- requests ----
 
     async def request(self, worker: str, topic: str, message: Json, timeout: float = 5.0) -> Json:
         if worker == self._worker:
-            return await handled(self._handlers.get(topic), message, timeout)
-        id = f"{self._worker}.{next(self._numbers)}"
-        answered = self._asked[id] = asyncio.get_running_loop().create_future()
-        question = {"id": id, "from": self._worker, "topic": topic, "message": message, "timeout": timeout}
+            return await run_handler(self._handlers.get(topic), message, timeout)
+        id = f"{self._worker}.{next(self._request_numbers)}"
+        reply = self._pending_replies[id] = asyncio.get_running_loop().create_future()
+        request = {"id": id, "from": self._worker, "topic": topic, "message": message, "timeout": timeout}
         scope = asyncio.timeout(timeout)
         try:
             async with scope:
-                if not await self._link.publish(self._inbox(worker), _encode(question)):
-                    raise nobody()
-                return await answered
+                if not await self._connection.publish(self._inbox_channel(worker), _encode(request)):
+                    raise no_handler()
+                return await reply
         except TimeoutError as exc:
             if not scope.expired():
                 raise
-            raise Fault(Kind.TIMEOUT, f"No answer from the worker within {timeout:g} s.") from exc
+            raise reply_timeout(timeout) from exc
         finally:
-            del self._asked[id]
+            del self._pending_replies[id]
 
     def respond(self, topic: str, handler: Callable[[Json], Awaitable[Json]]) -> None:
         self._handlers[topic] = handler
 
-    def _heard(self, data: bytes) -> None:
+    def _receive(self, data: bytes) -> None:
         message: Json = _decode(data)
         if (id := message.get("re")) is not None:
-            answered = self._asked.get(id)
-            if answered is not None and not answered.done():
-                _settle(answered, message)
+            reply = self._pending_replies.get(id)
+            if reply is not None and not reply.done():
+                _resolve_reply(reply, message)
             return
-        task = asyncio.create_task(self._answer(message))
-        self._answering.add(task)
-        task.add_done_callback(self._answering.discard)
+        task = asyncio.create_task(self._handle_request(message))
+        self._handler_tasks.add(task)
+        task.add_done_callback(self._handler_tasks.discard)
 
-    async def _answer(self, question: Json) -> None:
-        reply: Json = {"re": question["id"]}
+    async def _handle_request(self, request: Json) -> None:
+        reply: Json = {"re": request["id"]}
         try:
-            reply["answer"] = await handled(
-                self._handlers.get(question["topic"]), question["message"], question["timeout"]
+            reply["answer"] = await run_handler(
+                self._handlers.get(request["topic"]), request["message"], request["timeout"]
             )
         except Fault as fault:
             reply["fault"] = {"kind": fault.kind, "message": fault.message, "retryable": fault.retryable}
-        except Exception:  # whoever asks must hear something, and this worker goes on
-            log.exception("a question of another worker could not be answered")
+        except Exception:  # the requester must get a reply, and this worker must go on
+            log.exception("bus: handling a request of another worker failed; replying with an internal error")
             reply["fault"] = {"kind": Kind.INTERNAL, "message": "The other worker failed.", "retryable": False}
         try:
-            await self._link.publish(self._inbox(question["from"]), _encode(reply))
+            await self._connection.publish(self._inbox_channel(request["from"]), _encode(reply))
         except Fault:
-            log.warning("an answer to another worker was lost")
+            log.warning("bus: sending a reply to another worker failed; the request will time out")
 
-    def _inbox(self, worker: str) -> str:
+    def _inbox_channel(self, worker: str) -> str:
         return f"{self._prefix}:w:{worker}"
 
     # ---- queues and leases ----
 
     async def push(self, queue: str, message: Json, ttl: float) -> None:
-        """Raises `Fault(UNAVAILABLE)` when the queue is at its bound."""
-        if not await self._queues.push(queue, _encode(message), ttl, MAX_QUEUE):
-            raise full("The queue is full.")
+        """Raises `Fault(UNAVAILABLE)` when the queue is full."""
+        if not await self._queues.push(queue, _encode(message), ttl, MAX_QUEUE_LENGTH):
+            raise capacity_exceeded("The queue is full.")
 
     async def pop(self, queue: str, timeout: float) -> Json | None:
-        found = await self._queues.pop(queue, timeout)
-        return None if found is None else _decode(found)
+        message = await self._queues.pop(queue, timeout)
+        return None if message is None else _decode(message)
 
     async def lease(self, key: str, ttl: float) -> Lease | None:
-        lease = _RedisLease(self._link, f"{self._prefix}:l:{key}", ttl)
+        lease = _RedisLease(self._connection, f"{self._prefix}:l:{key}", ttl)
         return lease if await lease.take(f"{self._prefix}:fence") else None
 
 
 class _RedisLease:
-    def __init__(self, link: RedisConnection, key: str, ttl: float) -> None:
-        self._link = link
+    def __init__(self, connection: RedisConnection, key: str, ttl: float) -> None:
+        self._connection = connection
         self._key = key
         self._ms = max(1, round(ttl * 1000))
         self._holder = secrets.token_hex(16)
@@ -379,14 +385,14 @@ class _RedisLease:
 
     async def _run(self, script: str, keys: list[str], values: list[Any]) -> Any:
         try:
-            return await self._link.run(script, keys, values)
+            return await self._connection.run(script, keys, values)
         except FAILURES as exc:
-            raise unreachable() from exc
+            raise bus_unavailable() from exc
 
 
-def _settle(answered: "asyncio.Future[Json]", reply: Json) -> None:
-    fault = reply.get("fault")
+def _resolve_reply(reply: "asyncio.Future[Json]", message: Json) -> None:
+    fault = message.get("fault")
     if fault is None:
-        answered.set_result(reply["answer"])
+        reply.set_result(message["answer"])
     else:
-        answered.set_exception(Fault(Kind(fault["kind"]), fault["message"], retryable=fault["retryable"]))
+        reply.set_exception(Fault(Kind(fault["kind"]), fault["message"], retryable=fault["retryable"]))

@@ -1,6 +1,6 @@
-"""The one place that knows Redis: a client for commands, and one connection on which everything heard arrives.
+"""Redis connections: a client for commands, and one connection for all subscriptions.
 
-Both come back by themselves after a break. Valkey is the same to us.
+Both reconnect automatically. Valkey is supported in the same way. The bus and the shared rate limits use this module.
 """
 
 import asyncio
@@ -19,92 +19,95 @@ from redis.exceptions import RedisError
 from gateway.errors import Fault, Kind
 from gateway.state.unreachable import Unreachable
 
-_CONNECTIONS: Final = 32
-_COMMAND: Final = 2.0
-_PING: Final = 2.0
-_SILENCE: Final = 6.0
-_BACK_OFF: Final = (0.05, 0.1, 0.25, 0.5, 1.0)
+_MAX_CONNECTIONS: Final = 32
+_COMMAND_TIMEOUT: Final = 2.0
+_PING_INTERVAL: Final = 2.0
+_SILENCE_TIMEOUT: Final = 6.0
+_BACKOFF_SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0)
 FAILURES: Final = (RedisError, OSError, TimeoutError)
 
 log = logging.getLogger("gatehouse.bus")
 
 
 class RedisConnection:
-    """Commands, each tried again over a new connection when the first one broke."""
+    """Runs commands. A command whose connection is lost is retried on a new connection."""
 
     def __init__(self, url: str) -> None:
         self._pool: Any = BlockingConnectionPool.from_url(  # pyright: ignore[reportUnknownMemberType]
             url,
-            max_connections=_CONNECTIONS,
-            timeout=_COMMAND,
-            socket_timeout=_COMMAND,
-            socket_connect_timeout=_COMMAND,
+            max_connections=_MAX_CONNECTIONS,
+            timeout=_COMMAND_TIMEOUT,
+            socket_timeout=_COMMAND_TIMEOUT,
+            socket_connect_timeout=_COMMAND_TIMEOUT,
             socket_keepalive=not url.startswith("unix"),
             retry=Retry(ExponentialBackoff(cap=0.2, base=0.02), 3, supported_errors=(RedisConnectionError,)),
         )
-        self._pool.connection_class = _minding_the_loop(self._pool.connection_class)
+        self._pool.connection_class = _with_closed_transport_check(self._pool.connection_class)
         self._client: Any = Redis(connection_pool=self._pool)
         self._scripts: dict[str, Callable[..., Awaitable[Any]]] = {}
         self._url = url
-        self.ears = RedisSubscriptions(url)
+        self.subscriptions = RedisSubscriptions(url)
 
     async def open(self) -> None:
-        """Raises `Away` when nobody answers."""
+        """Check the server and start the subscriptions. Raises `Unreachable` when the server does not answer."""
         try:
             await self._client.ping()
         except FAILURES as exc:
             raise Unreachable("bus.url", self._url, "The bus cannot be reached. Try again.", exc) from exc
-        self.ears.start()
+        self.subscriptions.start()
 
     async def publish(self, channel: str, message: bytes) -> int:
-        """To how many connections it went."""
+        """Publish a message and return the number of connections that received it."""
         try:
             return await self._client.publish(channel, message)
         except FAILURES as exc:
-            raise unreachable() from exc
+            raise bus_unavailable() from exc
 
     async def run(self, script: str, keys: list[str], values: list[Any]) -> Any:
-        """One script of ours, whole or not at all. Raises what redis raises."""
+        """Run a Lua script atomically. Raises the exceptions of the Redis client."""
         registered = self._scripts.get(script)
         if registered is None:
             registered = self._scripts[script] = self._client.register_script(script)
         return await registered(keys=keys, args=values)
 
     async def close(self) -> None:
-        await self.ears.close()
+        await self.subscriptions.close()
         await self._client.aclose()
         await self._pool.disconnect()
 
 
-def _minding_the_loop(connection: type[Any]) -> type[Any]:
-    """uvloop says of a connection that was reset meanwhile that it is closed, in words that redis does not take for a
-    failure: then it is neither dropped nor made anew."""
+def _with_closed_transport_check(connection: type[Any]) -> type[Any]:
+    """Return a connection class that reports a closed transport as a Redis connection error.
 
-    class Minding(connection):
-        async def send_packed_command(self, *args: Any, **more: Any) -> None:
+    uvloop raises `RuntimeError` for it. The Redis client does not treat that as a connection failure, so it would
+    neither drop the connection nor reconnect.
+    """
+
+    class CheckedConnection(connection):
+        async def send_packed_command(self, *args: Any, **kwargs: Any) -> None:
             try:
-                await super().send_packed_command(*args, **more)  # pyright: ignore[reportUnknownMemberType]
+                await super().send_packed_command(*args, **kwargs)  # pyright: ignore[reportUnknownMemberType]
             except RuntimeError as exc:
                 await self.disconnect(nowait=True)
-                raise RedisConnectionError("the connection is closed") from exc
+                raise RedisConnectionError("connection closed") from exc
 
-    return Minding
+    return CheckedConnection
 
 
-Heard = Callable[[bytes], None]
+MessageListener = Callable[[bytes], None]
 
 
 class RedisSubscriptions:
-    """Channels listened to on one connection, whoever listens, and for as long as somebody does."""
+    """All channel subscriptions of this process, on one connection. A channel is dropped with its last listener."""
 
     def __init__(self, url: str) -> None:
         self._client: Any = Redis.from_url(  # pyright: ignore[reportUnknownMemberType]
-            url, socket_connect_timeout=_COMMAND, socket_timeout=None, retry=Retry(NoBackoff(), 0)
+            url, socket_connect_timeout=_COMMAND_TIMEOUT, socket_timeout=None, retry=Retry(NoBackoff(), 0)
         )
-        self._listeners: dict[str, set[Heard]] = {}
+        self._listeners: dict[str, set[MessageListener]] = {}
         self._confirmed: dict[str, asyncio.Event] = {}
         self._pubsub: Any = None
-        self._writing = asyncio.Lock()
+        self._write_lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -117,71 +120,75 @@ class RedisSubscriptions:
         await self._client.aclose()
 
     @asynccontextmanager
-    async def listening(self, channel: str, heard: Heard) -> AsyncGenerator[None, None]:
-        """Hears everything sent to the channel from now on, but for what is sent while the connection is down."""
+    async def subscribe(self, channel: str, listener: MessageListener) -> AsyncGenerator[None, None]:
+        """Call `listener` with each message published from now on. Messages sent while disconnected are lost."""
         first = channel not in self._listeners
-        self._listeners.setdefault(channel, set()).add(heard)
+        self._listeners.setdefault(channel, set()).add(listener)
         confirmed = self._confirmed.setdefault(channel, asyncio.Event())
         try:
             if first:
-                await self._say("subscribe", channel)
-            # A server that is away is waited for here no longer than a command would be.
+                await self._send("subscribe", channel)
+            # Waits for an unreachable server no longer than a command would.
             with suppress(TimeoutError):
-                await asyncio.wait_for(confirmed.wait(), _COMMAND)
+                await asyncio.wait_for(confirmed.wait(), _COMMAND_TIMEOUT)
             yield
         finally:
             listeners = self._listeners[channel]
-            listeners.discard(heard)
+            listeners.discard(listener)
             if not listeners:
                 del self._listeners[channel]
                 del self._confirmed[channel]
-                await asyncio.shield(self._say("unsubscribe", channel))
+                await asyncio.shield(self._send("unsubscribe", channel))
 
-    async def _say(self, word: str, channel: str) -> None:
-        async with self._writing:
-            if self._pubsub is None or (word == "unsubscribe" and channel in self._listeners):
-                return  # said to the next connection, or wanted again meanwhile
+    async def _send(self, command: str, channel: str) -> None:
+        async with self._write_lock:
+            if self._pubsub is None or (command == "unsubscribe" and channel in self._listeners):
+                return  # the next connection subscribes, or a new listener has come
             try:
-                await getattr(self._pubsub, word)(channel)
+                await getattr(self._pubsub, command)(channel)
             except FAILURES:
-                self._pubsub = None  # the reader will notice as well, and begin anew
+                self._pubsub = None  # the reader notices and reconnects
 
     async def _run(self) -> None:
-        tries = 0
+        attempts = 0
         while True:
             try:
                 async with self._client.pubsub() as pubsub:
-                    await self._begin(pubsub)
-                    tries = 0
+                    await self._resubscribe(pubsub)
+                    attempts = 0
                     await self._read(pubsub)
             except FAILURES as exc:
-                log.log(logging.WARNING if tries == 0 else logging.DEBUG, "the bus is lost: %s", type(exc).__name__)
+                log.log(
+                    logging.WARNING if attempts == 0 else logging.DEBUG,
+                    "bus: connection lost (%s); reconnecting",
+                    type(exc).__name__,
+                )
             finally:
                 self._pubsub = None
                 for confirmed in self._confirmed.values():
                     confirmed.clear()
-            await asyncio.sleep(_BACK_OFF[min(tries, len(_BACK_OFF) - 1)])
-            tries += 1
+            await asyncio.sleep(_BACKOFF_SECONDS[min(attempts, len(_BACKOFF_SECONDS) - 1)])
+            attempts += 1
 
-    async def _begin(self, pubsub: Any) -> None:
-        async with self._writing:
-            # One that nobody ever publishes to: a connection without any subscription cannot be read.
+    async def _resubscribe(self, pubsub: Any) -> None:
+        async with self._write_lock:
+            # Subscribe to an unused channel too: a connection without a subscription cannot be read.
             await pubsub.subscribe("gatehouse:-", *self._listeners)
             self._pubsub = pubsub
 
     async def _read(self, pubsub: Any) -> None:
         last = time.monotonic()
         while self._pubsub is pubsub:
-            message = await pubsub.get_message(timeout=_PING)
+            message = await pubsub.get_message(timeout=_PING_INTERVAL)
             if message is None:
-                if time.monotonic() - last > _SILENCE:
+                if time.monotonic() - last > _SILENCE_TIMEOUT:
                     raise TimeoutError
                 await pubsub.ping()
                 continue
             last = time.monotonic()
-            self._take(message)
+            self._dispatch(message)
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _dispatch(self, message: dict[str, Any]) -> None:
         kind, channel = message["type"], message["channel"]
         if kind == "pong" or channel is None:
             return
@@ -190,17 +197,17 @@ class RedisSubscriptions:
             if channel in self._confirmed:
                 self._confirmed[channel].set()
         elif kind == "message":
-            for heard in tuple(self._listeners.get(channel, ())):
+            for listener in tuple(self._listeners.get(channel, ())):
                 try:
-                    heard(message["data"])
-                except Exception:  # one listener's defect must not deafen the others
-                    log.exception("what came over the bus could not be taken")
+                    listener(message["data"])
+                except Exception:  # a failing listener must not affect the others
+                    log.exception("bus: a listener failed on a message; the message is skipped for this listener")
 
 
 async def server_time(url: str) -> float:
-    """What the clock of the server at that address says, asked once. Raises one of `FAILURES`."""
+    """Return the time of the Redis server's clock. Raises one of `FAILURES`."""
     client: Any = Redis.from_url(  # pyright: ignore[reportUnknownMemberType]
-        url, socket_connect_timeout=_COMMAND, socket_timeout=_COMMAND, retry=Retry(NoBackoff(), 0)
+        url, socket_connect_timeout=_COMMAND_TIMEOUT, socket_timeout=_COMMAND_TIMEOUT, retry=Retry(NoBackoff(), 0)
     )
     try:
         seconds, microseconds = await client.time()
@@ -209,5 +216,5 @@ async def server_time(url: str) -> float:
     return seconds + microseconds / 1e6
 
 
-def unreachable() -> Fault:
+def bus_unavailable() -> Fault:
     return Fault(Kind.UNAVAILABLE, "The bus cannot be reached. Try again.", retry_after=1.0)

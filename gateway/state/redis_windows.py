@@ -1,8 +1,8 @@
-"""Moving windows that several processes share, in Redis: the same arithmetic as in memory, in one script of ours.
+"""Sliding rate-limit windows in Redis, shared by all processes. `gateway.state.windows` is the in-memory counterpart.
 
-One script makes all charges of a call or none, by Redis's own clock. A limit so high that nobody could notice is taken
-in small portions, a second's at most, so that most calls need not ask. What a portion holds counts as taken until it
-can no longer have been used, so that a window never admits more than its amount.
+One Lua script makes all charges of a call or none, by Redis's clock. For high limits a process charges a portion of
+several calls at once and spends it locally, so most calls need no round trip. A portion is valid for at most a second
+and counts as used until it expires, so a window never admits more than its amount.
 """
 
 import asyncio
@@ -15,33 +15,33 @@ from typing import Any, Final
 from gateway.state.redis_connection import FAILURES, RedisConnection
 from gateway.state.windows import STEPS, Shortfall, WindowCharge
 
-PORTION: Final = 64
-"""Calls at most that one process takes at a time."""
-SHARE: Final = 500
-"""A portion is at most this part of what is left: limits below a thousand are taken one by one, exactly."""
-LIFE: Final = 1.0
-_KEPT: Final = 100_000
-_PATIENCE: Final = 0.5
-_PAUSE: Final = 1.0
+MAX_PORTION: Final = 64
+"""Maximum number of calls in one portion."""
+PORTION_DIVISOR: Final = 500
+"""A portion is at most 1/500 of the remaining amount. Limits below 1000 are therefore charged call by call."""
+PORTION_SECONDS: Final = 1.0
+_MAX_PORTIONS: Final = 100_000
+_TIMEOUT: Final = 0.5
+_RETRY_SECONDS: Final = 1.0
 
 log = logging.getLogger("gatehouse.limits")
 
 
 class RedisUnavailable(Exception):
-    """Redis does not answer; each limit says what then."""
+    """Redis does not answer. Each limit's settings decide whether the call is admitted."""
 
 
 class RedisWindows:
-    """The windows of all processes with one Redis."""
+    """The windows of all processes that share one Redis."""
 
-    def __init__(self, link: RedisConnection, prefix: str) -> None:
-        self._link = link
+    def __init__(self, connection: RedisConnection, prefix: str) -> None:
+        self._connection = connection
         self._prefix = prefix
         self._portions: OrderedDict[tuple[str, ...], list[float]] = OrderedDict()
-        self._again_at = 0.0
+        self._retry_at = 0.0
 
     def spend(self, keys: tuple[str, ...], now: float) -> bool:
-        """Whether a portion taken before pays for one call more. Costs no round trip."""
+        """Spend one call of a portion charged before. Returns False without a usable portion. No round trip."""
         portion = self._portions.get(keys)
         if portion is None or portion[0] < 1 or portion[1] <= now:
             return False
@@ -49,66 +49,68 @@ class RedisWindows:
         return True
 
     async def take(self, charges: Sequence[WindowCharge]) -> Shortfall | None:
-        """Make all the charges, or none and say why. Raises `Unreachable`."""
+        """Make all charges, or none. Returns the charge that did not fit. Raises `RedisUnavailable`."""
         keys = tuple(charge.key for charge in charges)
-        index, wait, portion = await self._run(charges, force=False)
+        index, wait, portion = await self._charge(charges, force=False)
         if index:
             return Shortfall(int(index) - 1, max(float(wait) / 1000, 0.001))
         if int(portion) > 1:
-            self._portions[keys] = [float(portion) - 1, time.monotonic() + LIFE - _PATIENCE / 2]
+            self._portions[keys] = [float(portion) - 1, time.monotonic() + PORTION_SECONDS - _TIMEOUT / 2]
             self._portions.move_to_end(keys)
-            if len(self._portions) > _KEPT:
+            if len(self._portions) > _MAX_PORTIONS:
                 self._portions.popitem(last=False)
         return None
 
     async def add(self, charges: Sequence[WindowCharge]) -> None:
-        """Charge what is known only afterwards. Raises `Unreachable`."""
-        await self._run(charges, force=True)
+        """Charge an amount that is known only after the call. Raises `RedisUnavailable`."""
+        await self._charge(charges, force=True)
 
-    async def look(self, charges: Sequence[WindowCharge]) -> list[tuple[float, float]]:
-        """For each how much is taken, and how long until there is room for it; nothing is charged. Raises
-        `Unreachable`."""
+    async def peek(self, charges: Sequence[WindowCharge]) -> list[tuple[float, float]]:
+        """Return the used amount of each window and the seconds until its charge fits, without charging.
+
+        Raises `RedisUnavailable`.
+        """
         if not charges:
             return []
         keys = [f"{{{self._prefix}:r}}:{charge.key}" for charge in charges]
         values: list[Any] = []
         for charge in charges:
             values += (charge.amount, round(charge.seconds * 1000), charge.weight)
-        said: list[Any] = await self._ask(_LOOK, keys, values)
-        return [(float(taken), float(wait) / 1000) for taken, wait in zip(said[::2], said[1::2], strict=True)]
+        results: list[Any] = await self._run_script(_PEEK_SCRIPT, keys, values)
+        return [(float(taken), float(wait) / 1000) for taken, wait in zip(results[::2], results[1::2], strict=True)]
 
-    async def _run(self, charges: Sequence[WindowCharge], *, force: bool) -> Any:
+    async def _charge(self, charges: Sequence[WindowCharge], *, force: bool) -> Any:
         keys: list[str] = []
-        values: list[Any] = [int(force), PORTION, SHARE, round(LIFE * 1000)]
+        values: list[Any] = [int(force), MAX_PORTION, PORTION_DIVISOR, round(PORTION_SECONDS * 1000)]
         for charge in charges:
             key = f"{{{self._prefix}:r}}:{charge.key}"
             keys += (key, f"{key}:n")
             values += (charge.amount, round(charge.seconds * 1000), charge.weight, charge.seconds * 1000 / STEPS)
-        return await self._ask(_TAKE, keys, values)
+        return await self._run_script(_CHARGE_SCRIPT, keys, values)
 
-    async def _ask(self, script: str, keys: list[str], values: list[Any]) -> Any:
+    async def _run_script(self, script: str, keys: list[str], values: list[Any]) -> Any:
         now = time.monotonic()
-        if now < self._again_at:
+        if now < self._retry_at:
             raise RedisUnavailable
         try:
-            async with asyncio.timeout(_PATIENCE):
-                return await self._link.run(script, keys, values)
+            async with asyncio.timeout(_TIMEOUT):
+                return await self._connection.run(script, keys, values)
         except FAILURES as exc:
-            if self._again_at == 0.0 or now - self._again_at > _PAUSE:
-                log.warning("the limits that all processes share cannot be read: %s", type(exc).__name__)
-            # Not everybody has to wait to find out: for a moment the others are told at once.
-            self._again_at = time.monotonic() + _PAUSE
+            if self._retry_at == 0.0 or now - self._retry_at > _RETRY_SECONDS:
+                log.warning("limits: Redis does not answer (%s); shared limits are not counted", type(exc).__name__)
+            # Fail fast for a moment, so that only one call waits for the timeout.
+            self._retry_at = time.monotonic() + _RETRY_SECONDS
             raise RedisUnavailable from exc
 
 
-# KEYS: for each limit its list of entries and its total. ARGV: force, most calls, share, life in ms, then for each
-# limit amount, length in ms, weight, step in ms. An entry is `last:weight:first`. Answer: the limit that refused or 0,
-# how long to wait in ms, and for how many calls the charge was made.
-_TAKE: Final = """
+# KEYS: for each limit, its list of entries and its total. ARGV: force, maximum calls per portion, portion divisor,
+# portion lifetime in ms; then for each limit: amount, length in ms, weight, step in ms. Format of an entry:
+# `last:weight:first`. Returns the index of the refusing limit or 0, the wait in ms, and the number of calls charged.
+_CHARGE_SCRIPT: Final = """
 local t = redis.call('TIME')
 local now = t[1] * 1000 + t[2] / 1000
-local force, most, share, life = ARGV[1] == '1', tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local totals, calls = {}, most
+local force, max_calls, divisor, life = ARGV[1] == '1', tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local totals, calls = {}, max_calls
 local function entry(text)
   local last, weight, first = string.match(text, '^([^:]+):([^:]+):(.+)$')
   return tonumber(last), tonumber(weight), tonumber(first)
@@ -136,13 +138,13 @@ for i = 1, #KEYS / 2 do
     return {i, 1, 0}
   end
   totals[i] = total
-  if weight > 0 then calls = math.min(calls, math.floor((amount - total) / weight / share)) end
+  if weight > 0 then calls = math.min(calls, math.floor((amount - total) / weight / divisor)) end
 end
 calls = force and 1 or math.max(1, calls)
 for i = 1, #KEYS / 2 do
   local key, count = KEYS[2 * i - 1], KEYS[2 * i]
   local length, weight, step = tonumber(ARGV[4 * i + 2]), tonumber(ARGV[4 * i + 3]), tonumber(ARGV[4 * i + 4])
-  -- A portion may be used as late as at the end of its life: only then does its time begin.
+  -- A portion may be spent at the end of its lifetime, so its entry is dated from there.
   local stamp = calls > 1 and now + life or now
   local tail = redis.call('LINDEX', key, -1)
   local last, held, first = 0, 0, 0
@@ -159,9 +161,9 @@ end
 return {0, 0, calls}
 """
 
-# KEYS: each limit's list of entries. ARGV: for each amount, length in ms, weight. Answer: for each how much is taken,
-# and how long to wait in ms for so much more.
-_LOOK: Final = """
+# KEYS: the list of entries of each limit. ARGV: for each limit: amount, length in ms, weight. Returns for each limit
+# the used amount and the wait in ms until `weight` fits.
+_PEEK_SCRIPT: Final = """
 local t = redis.call('TIME')
 local now = t[1] * 1000 + t[2] / 1000
 local answer = {}

@@ -1,10 +1,8 @@
-"""Which sessions are over: a set of names that costs some thirty bytes each, for there may be very many.
+"""State of handshake-era MCP sessions that their ids do not hold: ends, log levels, subscriptions, answers.
 
-Handshake-era sessions, as far as they need rows: ended ones, log levels, subscriptions.
-
-A session's id is its state, so one without rows costs nothing. Rows are few, expire, and are read from memory. Of one
-that is over, only that is remembered, until its id would have expired. A session is named by its tenant, a colon and 32
-hex digits; what is kept of one tenant's sessions never makes room for another's.
+A session without rows costs nothing. Rows expire and are read from memory. An ended session keeps one row until its id
+expires. A session's digest is its tenant, a colon and 32 hex digits. Limits apply per tenant, so one tenant cannot
+evict another tenant's rows. `gateway.protocol.sessions` uses this module.
 """
 
 import asyncio
@@ -21,87 +19,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.errors import Fault, Kind
 from gateway.state.database import Database
 
-_BITS: Final = (1 << 64) - 1
-
-_ROOM: Final = 64
-
-
-class EndedSessions:
-    """The newest `most` names, each until it expires.
-
-    Of a name only its hash of 64 bits is held: among 100,000 of them, another is taken for one with odds of 1 in 10^14.
-    """
-
-    def __init__(self, most: int, clock: Callable[[], float]) -> None:
-        self._most = most
-        self._clock = clock
-        # In the order they came. What is no longer held stays in place until the table is made anew.
-        self._marks = array("Q")
-        self._expires = array("d")
-        self._table = _empty(_ROOM)
-        """Open addressing: where a mark is in `_marks`, counted from one; 0 is a free place."""
-
-    def add(self, name: str, expires: float) -> None:
-        if 2 * len(self._marks) >= len(self._table):
-            self._renew()
-        self._put(hash(name) & _BITS, expires)
-
-    def __contains__(self, name: str) -> bool:
-        mark, table = hash(name) & _BITS, self._table
-        last = len(table) - 1
-        place = mark & last
-        while at := table[place]:
-            if self._marks[at - 1] == mark and self._holds(at - 1):
-                return True
-            place = place + 1 & last
-        return False
-
-    def _holds(self, at: int) -> bool:
-        return at >= len(self._marks) - self._most and self._expires[at] > self._clock()
-
-    def _put(self, mark: int, expires: float) -> None:
-        self._marks.append(mark)
-        self._expires.append(expires)
-        last = len(self._table) - 1
-        place = mark & last
-        while self._table[place]:
-            place = place + 1 & last
-        self._table[place] = len(self._marks)
-
-    def _renew(self) -> None:
-        """With room for as many again as are held."""
-        held = array("I", (at for at in range(len(self._marks)) if self._holds(at)))
-        marks, expires = self._marks, self._expires
-        self._marks, self._expires = array("Q"), array("d")
-        self._table = _empty(max(_ROOM, 1 << (4 * len(held)).bit_length()))
-        for at in held:
-            self._put(marks[at], expires[at])
-
-
-def _empty(places: int) -> "array[int]":
-    """A power of two of them."""
-    return array("I", bytes(4 * places))
-
-
-_KEPT_ROWS: Final = 100_000
-
-_DIGITS: Final = 33
-
-"""The colon and what comes after it."""
-
-_SUBSCRIPTIONS: Final = 256
-
-_SWEEP_EVERY: Final = 600.0
-
-_NEWS: Final = 60.0
-
-_ANSWER_CHARS: Final = 256 * 1024
+_MAX_ENDED: Final = 100_000
+_SUFFIX_LENGTH: Final = 33
+"""Length of the colon and the hex digits at the end of a digest."""
+_MAX_SUBSCRIPTIONS: Final = 256
+_SWEEP_INTERVAL: Final = 600.0
+_NOTICE_SECONDS: Final = 60.0
+"""Lifetime of rows that only announce something to other processes."""
+_MAX_ANSWER_CHARS: Final = 256 * 1024
+_HASH_MASK: Final = (1 << 64) - 1
+_MIN_SLOTS: Final = 64
 
 _Fact = Literal["ended", "log_level", "subscription", "answer"]
-
-Answered = Callable[[str, str, str], None]
-
-"""A session's digest, the id of our request to its client, and the client's answer as it was posted elsewhere."""
+AnswerListener = Callable[[str, str, str], None]
+"""Called with a session's digest, the id of the gateway's request to the client, and the client's encoded answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,29 +47,30 @@ class _Session:
 
 
 class SessionRows:
-    """Open it with `Sessions.open`. What it answers without `await` is at most a second behind other processes.
+    """Session facts in the database. Open it with `SessionRows.open`.
 
-    Of each tenant the newest `kept_rows` ended sessions are kept, and a quarter as many facts of each other kind: no
-    client can fill the memory by opening and ending sessions.
+    The synchronous methods read from memory, which is at most a second behind other processes. For each tenant, the
+    newest `max_ended` ended sessions are kept, and a quarter as many facts of each other kind. This bounds the memory
+    that a client can use by opening and ending sessions.
     """
 
     def __init__(
-        self, database: Database, *, kept_rows: int = _KEPT_ROWS, clock: Callable[[], float] = time.time
+        self, database: Database, *, max_ended: int = _MAX_ENDED, clock: Callable[[], float] = time.time
     ) -> None:
         self._database = database
-        self._kept_rows = kept_rows
+        self._max_ended = max_ended
         self._clock = clock
-        self._kept_facts = max(1, kept_rows // 4)
+        self._max_facts = max(1, max_ended // 4)
         self._sessions: dict[str, _Session] = {}
-        self._facts: Counter[str] = Counter()
-        """How many are in memory, by tenant."""
-        self._crowded: set[str] = set()
+        self._fact_counts: Counter[str] = Counter()
+        """Number of facts in memory, by tenant."""
+        self._over_limit: set[str] = set()
         self._ended: dict[str, EndedSessions] = {}
-        self._puts: Counter[tuple[str, _Fact]] = Counter()
+        self._writes: Counter[tuple[str, _Fact]] = Counter()
         self._sequence = 0
         self._next_sweep = clock()
         self._loading = asyncio.Lock()
-        self._listeners: list[Answered] = []
+        self._listeners: list[AnswerListener] = []
 
     @classmethod
     async def open(cls, database: Database) -> "SessionRows":
@@ -146,8 +78,8 @@ class SessionRows:
         await database.follow(sessions.load)
         return sessions
 
-    def ended(self, digest: str) -> bool:
-        ended = self._ended.get(digest[:-_DIGITS])
+    def is_ended(self, digest: str) -> bool:
+        ended = self._ended.get(digest[:-_SUFFIX_LENGTH])
         return ended is not None and digest in ended
 
     def log_level(self, digest: str) -> str | None:
@@ -160,104 +92,104 @@ class SessionRows:
 
     async def end(self, digest: str, expires: float) -> None:
         async with self._database.transaction() as connection:
-            await connection.execute(_FORGET, {"digest": digest})
-            await self._put(connection, digest, "ended", "", "yes", expires)
+            await connection.execute(_DELETE_SESSION, {"digest": digest})
+            await self._save_fact(connection, digest, "ended", "", "yes", expires)
         await self.load()
 
     async def set_log_level(self, digest: str, level: str, expires: float) -> None:
         async with self._database.transaction() as connection:
-            await self._put(connection, digest, "log_level", "", level, expires)
+            await self._save_fact(connection, digest, "log_level", "", level, expires)
         await self.load()
 
     async def subscribe(self, digest: str, uri: str, expires: float) -> None:
         """Raises `Fault(TOO_LARGE)` at the session's 257th subscription."""
         known = self.subscriptions(digest)
-        if uri not in known and len(known) >= _SUBSCRIPTIONS:
-            raise Fault(Kind.TOO_LARGE, f"A session has at most {_SUBSCRIPTIONS} subscriptions.")
+        if uri not in known and len(known) >= _MAX_SUBSCRIPTIONS:
+            raise Fault(Kind.TOO_LARGE, f"A session has at most {_MAX_SUBSCRIPTIONS} subscriptions.")
         async with self._database.transaction() as connection:
-            await self._put(connection, digest, "subscription", uri, "on", expires)
+            await self._save_fact(connection, digest, "subscription", uri, "on", expires)
         await self.load()
 
     async def unsubscribe(self, digest: str, uri: str) -> None:
         async with self._database.transaction() as connection:
-            # The row stays a while longer, because others learn only of rows, not of their absence.
-            await self._put(connection, digest, "subscription", uri, "off", self._clock() + _NEWS)
+            # The row stays for a while: other processes see new rows, not deletions.
+            await self._save_fact(connection, digest, "subscription", uri, "off", self._clock() + _NOTICE_SECONDS)
         await self.load()
 
-    async def answer(self, digest: str, id: str, value: str) -> None:
-        """Leave an answer for the process that asked; one too large for a row is as good as none."""
-        if len(value) > _ANSWER_CHARS:
+    async def add_answer(self, digest: str, id: str, value: str) -> None:
+        """Store a client's answer for the process that sent the request. An answer that is too large is dropped."""
+        if len(value) > _MAX_ANSWER_CHARS:
             return
         async with self._database.transaction() as connection:
-            await self._put(connection, digest, "answer", id, value, self._clock() + _NEWS)
+            await self._save_fact(connection, digest, "answer", id, value, self._clock() + _NOTICE_SECONDS)
         await self.load()
 
-    def on_answer(self, listener: Answered) -> None:
-        """Call `listener` with every answer that is left here, by any process, within a second."""
+    def on_answer(self, listener: AnswerListener) -> None:
+        """Call `listener` with each stored answer of any process, within a second."""
         self._listeners.append(listener)
 
     async def load(self) -> None:
-        """Take in what was written since the last time, here or elsewhere."""
+        """Read the rows that any process has written since the last load."""
         async with self._loading:
             async with self._database.reading() as connection:
-                rows = (await connection.execute(_NEWER, {"sequence": self._sequence})).all()
+                rows = (await connection.execute(_SELECT_NEWER, {"sequence": self._sequence})).all()
             for digest, fact, subject, value, expires, sequence in rows:
                 self._take(digest, fact, subject, value, expires)
                 self._sequence = sequence
-            self._forget_expired()
+            self._evict_expired()
 
     def _take(self, digest: str, fact: _Fact, subject: str, value: str, expires: float) -> None:
         if fact == "answer":
             for listener in self._listeners:
                 listener(digest, subject, value)
             return
-        tenant = digest[:-_DIGITS]
-        known = self._pop(digest)
+        tenant = digest[:-_SUFFIX_LENGTH]
+        known = self._remove(digest)
         if fact == "ended":
             ended = self._ended.get(tenant)
             if ended is None:
-                ended = self._ended[tenant] = EndedSessions(self._kept_rows, self._clock)
+                ended = self._ended[tenant] = EndedSessions(self._max_ended, self._clock)
             ended.add(digest, expires)
             return
-        if self.ended(digest):
+        if self.is_ended(digest):
             return
-        session = _with(known or _Session(expires), fact, subject, value)
-        # Put back last: the first of the dictionary is then the one whose rows are oldest.
+        session = _with_fact(known or _Session(expires), fact, subject, value)
+        # Inserted at the end, so that the dictionary is ordered by the age of the last row.
         self._sessions[digest] = replace(session, expires=max(session.expires, expires))
-        self._facts[tenant] += session.facts
-        if self._facts[tenant] > self._kept_facts:
-            self._crowded.add(tenant)
+        self._fact_counts[tenant] += session.facts
+        if self._fact_counts[tenant] > self._max_facts:
+            self._over_limit.add(tenant)
 
-    def _pop(self, digest: str) -> _Session | None:
+    def _remove(self, digest: str) -> _Session | None:
         session = self._sessions.pop(digest, None)
         if session is not None:
-            self._facts[digest[:-_DIGITS]] -= session.facts
+            self._fact_counts[digest[:-_SUFFIX_LENGTH]] -= session.facts
         return session
 
-    def _forget_expired(self) -> None:
+    def _evict_expired(self) -> None:
         now = self._clock()
         if now >= self._next_sweep:
-            self._next_sweep = now + _SWEEP_EVERY
-            self._drop([digest for digest, session in self._sessions.items() if session.expires <= now])
-        while self._crowded:
-            self._make_room(self._crowded.pop())
+            self._next_sweep = now + _SWEEP_INTERVAL
+            self._remove_all([digest for digest, session in self._sessions.items() if session.expires <= now])
+        while self._over_limit:
+            self._evict_oldest(self._over_limit.pop())
 
-    def _make_room(self, tenant: str) -> None:
-        """The oldest go, and a few more, so that it is not looked for them each time."""
-        enough = self._kept_facts - self._kept_facts // 100
-        for digest in [each for each in self._sessions if each[:-_DIGITS] == tenant]:
-            if self._facts[tenant] <= enough:
+    def _evict_oldest(self, tenant: str) -> None:
+        """Evict the tenant's oldest sessions down to 99 % of the limit, so that not every write evicts."""
+        target = self._max_facts - self._max_facts // 100
+        for digest in [each for each in self._sessions if each[:-_SUFFIX_LENGTH] == tenant]:
+            if self._fact_counts[tenant] <= target:
                 break
-            self._pop(digest)
+            self._remove(digest)
 
-    def _drop(self, digests: Iterable[str]) -> None:
+    def _remove_all(self, digests: Iterable[str]) -> None:
         for digest in digests:
-            self._pop(digest)
+            self._remove(digest)
 
-    async def _put(
+    async def _save_fact(
         self, connection: AsyncConnection, digest: str, fact: _Fact, subject: str, value: str, expires: float
     ) -> None:
-        sequence: int = (await connection.execute(_NEXT)).scalar_one()
+        sequence: int = (await connection.execute(_NEXT_SEQUENCE)).scalar_one()
         row: dict[str, Any] = {
             "digest": digest,
             "fact": fact,
@@ -266,22 +198,79 @@ class SessionRows:
             "expires": expires,
             "sequence": sequence,
         }
-        await connection.execute(_PUT, row)
-        await connection.execute(_SWEEP, {"now": self._clock()})
-        if fact != "answer":  # those expire within a minute, and only what was asked is answered
-            await self._sweep_surplus(connection, digest[:-_DIGITS], fact)
+        await connection.execute(_UPSERT, row)
+        await connection.execute(_DELETE_EXPIRED, {"now": self._clock()})
+        if fact != "answer":  # answers expire within a minute, and each belongs to a request of the gateway
+            await self._delete_surplus(connection, digest[:-_SUFFIX_LENGTH], fact)
 
-    async def _sweep_surplus(self, connection: AsyncConnection, tenant: str, fact: _Fact) -> None:
-        """Of one tenant and kind, once in a hundredth of what is kept: it takes a look at all of them."""
-        kept = self._kept_rows if fact == "ended" else self._kept_facts
-        self._puts[(tenant, fact)] += 1
-        if self._puts[(tenant, fact)] > kept // 100:
-            del self._puts[(tenant, fact)]
-            about = {"fact": fact, "tenant": tenant, "digits": _DIGITS, "kept": kept}
-            await connection.execute(_SWEEP_SURPLUS, about)
+    async def _delete_surplus(self, connection: AsyncConnection, tenant: str, fact: _Fact) -> None:
+        """Delete a tenant's surplus rows of one kind. Runs once per `limit / 100` writes, because it scans all rows."""
+        limit = self._max_ended if fact == "ended" else self._max_facts
+        self._writes[(tenant, fact)] += 1
+        if self._writes[(tenant, fact)] > limit // 100:
+            del self._writes[(tenant, fact)]
+            parameters = {"fact": fact, "tenant": tenant, "digits": _SUFFIX_LENGTH, "maximum": limit}
+            await connection.execute(_DELETE_SURPLUS, parameters)
 
 
-def _with(session: _Session, fact: _Fact, subject: str, value: str) -> _Session:
+class EndedSessions:
+    """A compact set of the newest `capacity` names, each held until it expires. About 30 bytes per name.
+
+    It stores a 64-bit hash of each name. With 100,000 names, the odds of a false match are about 1 in 10^14.
+    """
+
+    def __init__(self, capacity: int, clock: Callable[[], float]) -> None:
+        self._capacity = capacity
+        self._clock = clock
+        # In order of insertion. Expired and surplus entries stay until the table is rebuilt.
+        self._hashes = array("Q")
+        self._expires = array("d")
+        self._table = _new_table(_MIN_SLOTS)
+        """Open-addressing table of 1-based positions in `_hashes`; 0 marks a free slot."""
+
+    def add(self, name: str, expires: float) -> None:
+        if 2 * len(self._hashes) >= len(self._table):
+            self._rebuild()
+        self._insert(hash(name) & _HASH_MASK, expires)
+
+    def __contains__(self, name: str) -> bool:
+        name_hash, table = hash(name) & _HASH_MASK, self._table
+        last = len(table) - 1
+        slot = name_hash & last
+        while position := table[slot]:
+            if self._hashes[position - 1] == name_hash and self._holds(position - 1):
+                return True
+            slot = slot + 1 & last
+        return False
+
+    def _holds(self, position: int) -> bool:
+        return position >= len(self._hashes) - self._capacity and self._expires[position] > self._clock()
+
+    def _insert(self, name_hash: int, expires: float) -> None:
+        self._hashes.append(name_hash)
+        self._expires.append(expires)
+        last = len(self._table) - 1
+        slot = name_hash & last
+        while self._table[slot]:
+            slot = slot + 1 & last
+        self._table[slot] = len(self._hashes)
+
+    def _rebuild(self) -> None:
+        """Rebuild the table without dropped entries, with space for as many entries again."""
+        held = array("I", (position for position in range(len(self._hashes)) if self._holds(position)))
+        hashes, expires = self._hashes, self._expires
+        self._hashes, self._expires = array("Q"), array("d")
+        self._table = _new_table(max(_MIN_SLOTS, 1 << (4 * len(held)).bit_length()))
+        for position in held:
+            self._insert(hashes[position], expires[position])
+
+
+def _new_table(slots: int) -> "array[int]":
+    """Return an empty table. `slots` is a power of two."""
+    return array("I", bytes(4 * slots))
+
+
+def _with_fact(session: _Session, fact: _Fact, subject: str, value: str) -> _Session:
     match fact:
         case "log_level":
             return replace(session, log_level=value)
@@ -292,29 +281,23 @@ def _with(session: _Session, fact: _Fact, subject: str, value: str) -> _Session:
             return session
 
 
-_NEXT = text("UPDATE session_sequence SET last = last + 1 RETURNING last")
-
-_PUT = text(
+_NEXT_SEQUENCE = text("UPDATE session_sequence SET last = last + 1 RETURNING last")
+_UPSERT = text(
     "INSERT INTO session_facts (digest, fact, subject, value, expires_at, sequence)"
     " VALUES (:digest, :fact, :subject, :value, :expires, :sequence)"
     " ON CONFLICT (digest, fact, subject) DO UPDATE"
     " SET value = excluded.value, expires_at = excluded.expires_at, sequence = excluded.sequence"
 )
-
-_FORGET = text("DELETE FROM session_facts WHERE digest = :digest")
-
-_SWEEP = text("DELETE FROM session_facts WHERE expires_at <= :now")
-
+_DELETE_SESSION = text("DELETE FROM session_facts WHERE digest = :digest")
+_DELETE_EXPIRED = text("DELETE FROM session_facts WHERE expires_at <= :now")
 _OF_TENANT: Final = (
     " FROM session_facts WHERE fact = :fact AND CASE WHEN length(digest) > :digits"
     " THEN substr(digest, 1, length(digest) - :digits) ELSE '' END = :tenant"
 )
-
-_SWEEP_SURPLUS = text(
-    f"DELETE{_OF_TENANT} AND sequence <= (SELECT sequence{_OF_TENANT} ORDER BY sequence DESC LIMIT 1 OFFSET :kept)"
+_DELETE_SURPLUS = text(
+    f"DELETE{_OF_TENANT} AND sequence <= (SELECT sequence{_OF_TENANT} ORDER BY sequence DESC LIMIT 1 OFFSET :maximum)"
 )
-
-_NEWER = text(
+_SELECT_NEWER = text(
     "SELECT digest, fact, subject, value, expires_at, sequence FROM session_facts"
     " WHERE sequence > :sequence ORDER BY sequence"
 )

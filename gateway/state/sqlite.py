@@ -1,6 +1,6 @@
-"""The one place that knows SQLite: how its files are made, opened and watched.
+"""SQLite: creating, opening and watching database files, and the gateway's own tables in one file.
 
-The gateway's own tables in one SQLite file, and word of every change by asking for it.
+Changes by other processes are detected by polling `PRAGMA data_version`.
 """
 
 import asyncio
@@ -24,81 +24,89 @@ from gateway.state import sqlite_driver
 from gateway.state.migrations import migrate
 from gateway.state.private_files import create_private
 
-BUSY: Final = 10.0
+BUSY_TIMEOUT: Final = 10.0
+"""Maximum seconds to wait for another writer."""
+_WAL_RETRY_SECONDS: Final = 0.01
+_POLL_SECONDS: Final = 0.25
+_WATCH_RETRY_SECONDS: Final = 1.0
+_READERS: Final = 3
+_CACHE_KIB: Final = 256
+"""Page cache per connection. It is small because frequently read rows are held in memory as objects."""
 
-"""Seconds to wait for another writer before giving up."""
-
-_RETRY: Final = 0.01
+_log = logging.getLogger(__name__)
 
 
 def prepare_file(path: Path) -> None:
-    """Make the file if need be, for its owner alone and in WAL mode; several processes may do so at once."""
+    """Create the file if it is missing, with mode 0600 and in WAL mode. Safe to call from several processes at once.
+
+    Raises `Fault(UNAVAILABLE)` when the file cannot be used. The message says what to do.
+    """
     try:
         create_private(path)
         if path.stat().st_mode & 0o077:
             path.chmod(0o600)
         with closing(connect(path)) as connection:
-            _enter_wal(connection)
+            _enable_wal(connection)
     except OSError as exc:
         raise Fault(
             Kind.UNAVAILABLE,
-            f"{path.name} cannot be opened or written: "
-            "its folder must exist, belong to the gateway's user and have room.",
+            f"{path.name} cannot be opened or written. "
+            "Its folder must exist and belong to the gateway's user, and the disk must have free space.",
         ) from exc
     except sqlite3.Error as exc:
         raise Fault(
             Kind.UNAVAILABLE,
-            f"{path.name} is not a database that can be opened and written: check its owner and its disk, "
-            "or move it away and restore it from a backup.",
+            f"{path.name} is not a usable database. Check its owner and its disk, "
+            "or move it aside and restore it from a backup.",
         ) from exc
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A plain connection, for work on a thread of its own. Transactions are begun by hand."""
-    connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
+    """Open a plain connection for use on a dedicated thread. The caller begins transactions explicitly."""
+    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA synchronous=NORMAL")
-    # It mostly appends: what it wrote last is all that it needs at hand.
+    # These connections mostly append, so a small page cache is enough.
     connection.execute("PRAGMA cache_size=-1024")
     return connection
 
 
-def _enter_wal(connection: sqlite3.Connection) -> None:
-    # A change of journal mode does not wait for other connections whatever the timeout, so it is tried again.
-    give_up = time.monotonic() + BUSY
+def _enable_wal(connection: sqlite3.Connection) -> None:
+    # A change of journal mode ignores the busy timeout, so it is retried here.
+    deadline = time.monotonic() + BUSY_TIMEOUT
     while True:
         try:
             (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
             break
         except sqlite3.OperationalError as exc:
-            if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+            if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
-            time.sleep(_RETRY)
+            time.sleep(_WAL_RETRY_SECONDS)
     if mode != "wal":
         raise sqlite3.NotSupportedError("the file system has no shared memory for a write-ahead log")
-    # A file that may only be read says so here, not at the first call.
+    # Fails now, not at the first call, when the file is read-only.
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("ROLLBACK")
 
 
-def open_engine(path: Path, mode: Literal["read", "write"], connections: int = 1, cached: int = 2000) -> AsyncEngine:
-    """An engine on a prepared file. A writing transaction takes the write lock when it begins, never halfway.
+def open_engine(path: Path, mode: Literal["read", "write"], connections: int = 1, cache_kib: int = 2000) -> AsyncEngine:
+    """Open an engine on a prepared file. A write transaction takes the write lock when it begins.
 
-    `cached` is how many KiB of the file each connection comes to hold.
+    `cache_kib` is the page cache size of each connection.
     """
     engine = create_async_engine(
         URL.create("sqlite+aiosqlite", database=str(path)),
         pool_size=connections,
         max_overflow=0,
-        pool_timeout=BUSY,
+        pool_timeout=BUSY_TIMEOUT,
         hide_parameters=True,
-        connect_args={"timeout": BUSY, "isolation_level": None, "async_creator_fn": sqlite_driver.connection},
+        connect_args={"timeout": BUSY_TIMEOUT, "isolation_level": None, "async_creator_fn": sqlite_driver.connect},
     )
-    pragmas = ["PRAGMA foreign_keys=ON", "PRAGMA synchronous=NORMAL", f"PRAGMA cache_size=-{cached}"]
+    pragmas = ["PRAGMA foreign_keys=ON", "PRAGMA synchronous=NORMAL", f"PRAGMA cache_size=-{cache_kib}"]
     if mode == "read":
         pragmas.append("PRAGMA query_only=ON")
     opening = "BEGIN IMMEDIATE" if mode == "write" else "BEGIN"
 
-    def set_up(connection: DBAPIConnection, _record: object) -> None:
+    def configure(connection: DBAPIConnection, _record: object) -> None:
         cursor = connection.cursor()
         for pragma in pragmas:
             cursor.execute(pragma)
@@ -107,14 +115,17 @@ def open_engine(path: Path, mode: Literal["read", "write"], connections: int = 1
     def begin(connection: Connection) -> None:
         connection.exec_driver_sql(opening)
 
-    event.listen(engine.sync_engine, "connect", set_up)
+    event.listen(engine.sync_engine, "connect", configure)
     event.listen(engine.sync_engine, "begin", begin)
     return engine
 
 
 @asynccontextmanager
 async def transaction(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection, None]:
-    """Committed when the block ends, rolled back when it raises; `Fault(UNAVAILABLE)` when it cannot begin."""
+    """Run a transaction: commit when the block ends, roll back when it raises.
+
+    Raises `Fault(UNAVAILABLE)` when it cannot begin.
+    """
     async with AsyncExitStack() as stack:
         try:
             connection = await stack.enter_async_context(engine.begin())
@@ -124,17 +135,14 @@ async def transaction(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection, No
 
 
 class FileWatch:
-    """Tells whether another connection, of this or another process, has committed since it was last asked.
-
-    It may be asked on one thread and closed on another.
-    """
+    """Detects commits by other connections, of this or another process. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
         self._connection = connect(path)
         self._version = self._read()
 
-    def moved(self) -> bool:
+    def has_changed(self) -> bool:
         with self._lock:
             before, self._version = self._version, self._read()
         return self._version != before
@@ -148,26 +156,13 @@ class FileWatch:
             self._connection.close()
 
 
-_POLL: Final = 0.25
-
-_WATCH_RETRY: Final = 1.0
-
-_READERS: Final = 3
-
-_CACHED: Final = 256
-
-"""KiB: what is asked often is kept in memory as what it means, so that its pages need not be."""
-
-_log = logging.getLogger(__name__)
-
-
 class SqliteDatabase:
-    """`gateway.state.database.Engine` on SQLite. Its statements name their tenants themselves."""
+    """`gateway.state.database.DatabaseEngine` on SQLite. It ignores the tenant: statements filter by tenant."""
 
     def __init__(self, path: Path, watch: FileWatch) -> None:
-        self._writer = open_engine(path, "write", cached=_CACHED)
-        self._readers = open_engine(path, "read", _READERS, _CACHED)
-        self._watch = watch
+        self._writer = open_engine(path, "write", cache_kib=_CACHE_KIB)
+        self._readers = open_engine(path, "read", _READERS, _CACHE_KIB)
+        self._file_watch = watch
 
     @classmethod
     async def open(cls, path: Path) -> "SqliteDatabase":
@@ -184,19 +179,19 @@ class SqliteDatabase:
         async with self._writer.connect() as connection:
             return await migrate(connection, folder)
 
-    async def watch(self, told: Callable[[], None]) -> None:
+    async def watch(self, on_commit: Callable[[], None]) -> None:
         while True:
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(_POLL_SECONDS)
             try:
-                moved = await asyncio.to_thread(self._watch.moved)
+                changed = await asyncio.to_thread(self._file_watch.has_changed)
             except sqlite3.Error:
-                _log.warning("the database could not be asked for changes; it is asked again", exc_info=True)
-                await asyncio.sleep(_WATCH_RETRY)
+                _log.warning("database: polling for changes failed; retry in %g s", _WATCH_RETRY_SECONDS, exc_info=True)
+                await asyncio.sleep(_WATCH_RETRY_SECONDS)
                 continue
-            if moved:
-                told()
+            if changed:
+                on_commit()
 
     async def close(self) -> None:
-        self._watch.close()
+        self._file_watch.close()
         await self._readers.dispose()
         await self._writer.dispose()

@@ -1,6 +1,6 @@
-"""SQLite off the event loop, with one visit to its thread for each statement.
+"""Async SQLite driver for SQLAlchemy with one thread round trip per statement.
 
-`aiosqlite` makes four (cursor, execute, fetch, close), and a visit costs more than most statements do.
+`aiosqlite` needs four (cursor, execute, fetch, close), and a round trip costs more than most statements.
 """
 
 import sqlite3
@@ -10,45 +10,45 @@ from typing import Any, Literal
 import aiosqlite
 
 
-def connection(database: str, **options: Any) -> "SqliteConnection":
-    """For SQLAlchemy, in place of `aiosqlite.connect`; to be awaited."""
+def connect(database: str, **options: Any) -> "SqliteConnection":
+    """Return an awaitable connection. Replaces `aiosqlite.connect` in SQLAlchemy."""
     return SqliteConnection(database, options)
 
 
 class SqliteConnection(aiosqlite.Connection):
-    """As its parent, but a cursor has all of its rows once it was executed, and holds no statement open."""
+    """An `aiosqlite` connection whose cursors fetch all rows on execute and hold no statement open."""
 
     def __init__(self, database: str, options: dict[str, Any]) -> None:
         super().__init__(lambda: sqlite3.connect(database, **options), iter_chunk_size=64)
         self._thread.daemon = True
         self._idle = True
-        """No visit is under way, not even one that nobody awaits any more."""
+        """Whether no statement is running, including one whose caller was cancelled."""
 
     def cursor(self) -> Any:
         return SqliteCursor(self)
 
     async def rollback(self) -> None:
-        # The pool asks for one whenever a connection comes back, and mostly there is nothing to take back.
+        # The pool rolls back each returned connection. Skip the round trip when there is nothing to roll back.
         if self._conn.in_transaction or not self._idle:
             await super().rollback()
             self._idle = True
 
-    async def run(self, cursor: "SqliteCursor", how: "How", sql: str, parameters: Sequence[Any]) -> None:
+    async def run(self, cursor: "SqliteCursor", method: "ExecuteMethod", sql: str, parameters: Sequence[Any]) -> None:
         self._idle = False
-        await self._execute(cursor.run, self._conn, how, sql, parameters)  # pyright: ignore[reportUnknownMemberType]
+        await self._execute(cursor.run, self._conn, method, sql, parameters)  # pyright: ignore[reportUnknownMemberType]
         self._idle = True
 
 
-How = Literal["execute", "executemany"]
+ExecuteMethod = Literal["execute", "executemany"]
 
 
 class SqliteCursor:
-    """What SQLAlchemy asks of one."""
+    """The cursor methods that SQLAlchemy uses."""
 
     arraysize = 1
 
-    def __init__(self, of: SqliteConnection) -> None:
-        self._connection = of
+    def __init__(self, connection: SqliteConnection) -> None:
+        self._connection = connection
         self._rows: list[Any] = []
         self.description: Any = None
         self.rowcount = -1
@@ -69,13 +69,13 @@ class SqliteCursor:
         return self._rows
 
     async def close(self) -> None:
-        """Done when it was executed."""
+        """Do nothing: `run` closes the underlying cursor."""
 
-    def run(self, on: sqlite3.Connection, how: How, sql: str, parameters: Sequence[Any]) -> None:
-        """On the connection's own thread."""
-        cursor = on.cursor()
+    def run(self, connection: sqlite3.Connection, method: ExecuteMethod, sql: str, parameters: Sequence[Any]) -> None:
+        """Execute the statement and fetch its rows. Runs on the connection's thread."""
+        cursor = connection.cursor()
         try:
-            getattr(cursor, how)(sql, parameters)
+            getattr(cursor, method)(sql, parameters)
             self.description = cursor.description
             self._rows = cursor.fetchall() if cursor.description else []
             self.rowcount, self.lastrowid = cursor.rowcount, cursor.lastrowid

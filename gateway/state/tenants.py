@@ -1,4 +1,7 @@
-"""Tenants: who may be served, with which backends. Kept in the database, read from memory."""
+"""Tenants and their restrictions: backends, virtual servers, read-only mode, suspension.
+
+They are stored in the database and read from memory on every call.
+"""
 
 import asyncio
 import json
@@ -11,23 +14,25 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.errors import Fault, Kind
 from gateway.state.database import Database
-from gateway.state.private_files import checked
+from gateway.state.private_files import validate_name
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
+    """One tenant. An unchanged tenant stays the same object across reloads."""
+
     name: str
     read_only: bool = False
-    """Either the settings or an operator said so."""
+    """Set by the settings, by an operator, or by both."""
     suspended: bool = False
     backends: tuple[str, ...] = ("*",)
-    """Patterns of the namespaces it may use."""
+    """Patterns of the backend namespaces that the tenant may use."""
     servers: tuple[str, ...] = ("*",)
-    """Patterns of the virtual servers it may enter."""
+    """Patterns of the virtual servers that the tenant may connect to."""
 
 
 class TenantChange(TypedDict, total=False):
-    """What to set; what it does not name stays as it is."""
+    """Fields to set. A missing key leaves its field unchanged."""
 
     read_only: bool
     suspended: bool
@@ -36,7 +41,7 @@ class TenantChange(TypedDict, total=False):
 
 
 class Tenants:
-    """Open it with `Tenants.open`; `get` and `all` are then lookups in memory, at most a second old."""
+    """All tenants. Open it with `Tenants.open`. `get` and `all` read from memory, which is at most a second old."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -57,24 +62,24 @@ class Tenants:
         return list(self._tenants.values())
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call `listener` within a second of any change, in whichever process."""
+        """Call `listener` within a second of a change by any process."""
         self._listeners.append(listener)
 
     async def apply(self, settings: Mapping[str, TenantChange]) -> None:
-        """Set what the settings say. Their `read_only` lifts only their own word, never an operator's."""
+        """Apply the tenants of the settings. A `read_only: false` here does not lift an operator's read-only flag."""
         await self._write(settings, "read_only_by_settings")
 
     async def add(self, name: str, change: TenantChange) -> None:
-        """Make a tenant. Raises `Fault(ILLEGAL_STATE)` when there is one of that name."""
+        """Create a tenant. Raises `Fault(ILLEGAL_STATE)` when the name is taken."""
         async with self._database.transaction() as connection:
-            made = await connection.execute(_INSERT, {"name": checked(name, "tenant")})
-            if made.rowcount == 0:
+            inserted = await connection.execute(_INSERT, {"name": validate_name(name, "tenant")})
+            if inserted.rowcount == 0:
                 raise Fault(Kind.ILLEGAL_STATE, f"There is a tenant named {name} already.")
-            await _set(connection, name, _columns(change, "read_only"))
+            await _update(connection, name, _columns(change, "read_only"))
         await self._load()
 
     async def change(self, name: str, change: TenantChange) -> None:
-        """Set what an operator says. Raises `Fault(NOT_FOUND)` when there is no such tenant."""
+        """Apply an operator's change. Raises `Fault(NOT_FOUND)` when the tenant does not exist."""
         if name not in self._tenants:
             raise Fault(Kind.NOT_FOUND, f"No tenant is named {name}.")
         await self._write({name: change}, "read_only")
@@ -82,29 +87,31 @@ class Tenants:
     async def _write(self, changes: Mapping[str, TenantChange], read_only_column: str) -> None:
         async with self._database.transaction() as connection:
             for name, change in changes.items():
-                await connection.execute(_INSERT, {"name": checked(name, "tenant")})
-                await _set(connection, name, _columns(change, read_only_column))
+                await connection.execute(_INSERT, {"name": validate_name(name, "tenant")})
+                await _update(connection, name, _columns(change, read_only_column))
         await self._load()
 
     async def _load(self) -> None:
-        async with self._loading:  # or an older reading could come in last
+        async with self._loading:  # keeps an older result from replacing a newer one
             async with self._database.reading() as connection:
                 rows = await connection.execute(_SELECT)
-            read = [
+            loaded = [
                 Tenant(name, bool(read_only), bool(suspended), tuple(json.loads(backends)), tuple(json.loads(servers)))
                 for name, read_only, suspended, backends, servers in rows
             ]
-        # What did not change stays the same object: whoever remembers it need not compare it.
+        # Unchanged tenants keep their object, so that callers can compare by identity.
         known = self._tenants
-        self._tenants = {each.name: known[each.name] if known.get(each.name) == each else each for each in read}
+        self._tenants = {
+            tenant.name: known[tenant.name] if known.get(tenant.name) == tenant else tenant for tenant in loaded
+        }
         if self._tenants != known:
             for listener in self._listeners:
                 listener()
 
 
-async def _set(connection: AsyncConnection, name: str, columns: Mapping[str, Any]) -> None:
+async def _update(connection: AsyncConnection, name: str, columns: Mapping[str, Any]) -> None:
     for column, value in columns.items():
-        statement = text(f"UPDATE tenants SET {column} = :value WHERE name = :name")  # noqa: S608 - our own columns
+        statement = text(f"UPDATE tenants SET {column} = :value WHERE name = :name")  # noqa: S608 - constant columns
         await connection.execute(statement, {"value": value, "name": name})
 
 

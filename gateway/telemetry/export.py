@@ -1,6 +1,6 @@
-"""What is kept goes to a collector from a thread of its own: no call ever waits for it, or fails because of it.
+"""Exports spans, metrics and log records to a collector from a separate thread. Calls never wait for the export.
 
-What waits is bounded; what finds no room is dropped and counted.
+The queue of each signal is bounded. Items that do not fit are dropped and counted.
 """
 
 import asyncio
@@ -18,54 +18,60 @@ from gateway.telemetry.span import Span
 
 log = logging.getLogger("gatehouse.telemetry")
 
-BOUND: Final = 8192
-BATCH: Final = 1024
-EVERY: Final = 1.0
-"""Seconds that a span waits at most before it is sent."""
-_BACK_OFF: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-FAREWELL: Final = 3.0
-"""Seconds in which the rest is sent when the gateway stops."""
+MAX_QUEUED: Final = 8192
+BATCH_SIZE: Final = 1024
+SEND_INTERVAL: Final = 1.0
+"""Maximum seconds that a span waits before it is sent."""
+_BACKOFF_SECONDS: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+CLOSE_TIMEOUT: Final = 3.0
+"""Maximum seconds to send the remaining items when the gateway stops."""
 
 
 class Exporter:
-    """Its methods belong to the event loop's thread, and return at once."""
+    """Queues telemetry for a collector. Call its methods on the event loop's thread; they return immediately."""
 
     def __init__(
-        self, sender: OtlpSender, encoder: OtlpEncoder, *, bound: int = BOUND, batch: int = BATCH, every: float = EVERY
+        self,
+        sender: OtlpSender,
+        encoder: OtlpEncoder,
+        *,
+        max_queued: int = MAX_QUEUED,
+        batch_size: int = BATCH_SIZE,
+        interval: float = SEND_INTERVAL,
     ) -> None:
         self._sender = sender
-        self._bound = bound
-        self._batch = batch
-        self._every = every
-        self._began = time.time_ns()
+        self._max_queued = max_queued
+        self._batch_size = batch_size
+        self._interval = interval
+        self._started_ns = time.time_ns()
         self._encode: dict[Signal, Callable[[list[Any]], bytes]] = {
             "traces": encoder.traces,
             "logs": encoder.logs,
-            "metrics": lambda given: encoder.metrics(given, self._began, time.time_ns()),
+            "metrics": lambda families: encoder.metrics(families, self._started_ns, time.time_ns()),
         }
         self._queues: dict[Signal, deque[Any]] = {signal: deque() for signal in SIGNALS}
         self._pending: dict[Signal, tuple[bytes, int]] = {}
         self.sent: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
-        """Attempts that the collector did not take."""
+        """Failed attempts to send, by signal."""
         self._wake = threading.Event()
         self._stopping = False
-        self._failed = 0
+        self._consecutive_failures = 0
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
         self._thread.start()
 
-    def spans(self, spans: Sequence[Span]) -> None:
+    def export_spans(self, spans: Sequence[Span]) -> None:
         self._put("traces", spans)
 
-    def log(self, record: LogRecord) -> None:
+    def export_log(self, record: LogRecord) -> None:
         self._put("logs", (record,))
 
-    def logs(self, records: Sequence[LogRecord]) -> None:
+    def export_logs(self, records: Sequence[LogRecord]) -> None:
         self._put("logs", records)
 
-    def metrics(self, families: Sequence[MetricFamily]) -> None:
-        """Only the newest numbers matter: those that still wait make room."""
+    def export_metrics(self, families: Sequence[MetricFamily]) -> None:
+        """Queue the current metrics. They replace metrics that are still queued."""
         queue = self._queues["metrics"]
         queue.clear()
         queue.extend(families)
@@ -75,65 +81,65 @@ class Exporter:
         return sum(map(len, self._queues.values()))
 
     async def close(self) -> None:
-        """Send what can be sent within a moment, and stop."""
+        """Send the remaining items, within `CLOSE_TIMEOUT`, and stop."""
         self._stopping = True
         self._wake.set()
-        await asyncio.to_thread(self._thread.join, FAREWELL)
+        await asyncio.to_thread(self._thread.join, CLOSE_TIMEOUT)
 
     def _put(self, signal: Signal, items: Sequence[Any]) -> None:
         queue = self._queues[signal]
-        if len(queue) + len(items) > self._bound:
+        if len(queue) + len(items) > self._max_queued:
             self.dropped[signal] += len(items)
             return
         queue.extend(items)
-        if len(queue) >= self._batch and not self._wake.is_set() and not self._failed:
+        if len(queue) >= self._batch_size and not self._wake.is_set() and not self._consecutive_failures:
             self._wake.set()
 
-    # ---- on the exporter's thread ----
+    # ---- exporter thread ----
 
     def _run(self) -> None:
         while not self._stopping:
-            self._wake.wait(self._every)
+            self._wake.wait(self._interval)
             self._wake.clear()
-            wait = self._send_all()
-            if wait and not self._stopping:
-                self._rest(wait)
+            delay = self._send_all()
+            if delay and not self._stopping:
+                self._wait_backoff(delay)
         self._send_all()
         self._sender.close()
 
-    def _rest(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while not self._stopping and (left := until - time.monotonic()) > 0:
-            self._wake.wait(left)
+    def _wait_backoff(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not self._stopping and (remaining := deadline - time.monotonic()) > 0:
+            self._wake.wait(remaining)
             self._wake.clear()
 
     def _send_all(self) -> float:
-        """All that waits; the seconds to leave the collector alone when it did not take it."""
+        """Send all queued items. Returns the seconds to wait before the next attempt; 0 on success."""
         for signal in SIGNALS:
-            while self._next(signal):
+            while self._prepare_batch(signal):
                 try:
                     self._sender.send(signal, self._pending[signal][0])
                 except RetryLater as exc:
-                    return self._not_taken(signal, exc)
+                    return self._handle_retry(signal, exc)
                 except ExportRejected as exc:
                     self.failures[signal] += 1
                     self.dropped[signal] += self._pending.pop(signal)[1]
-                    log.warning("the collector refuses %s: %s", signal, exc)
+                    log.warning("telemetry: collector rejected %s (%s); the batch is dropped", signal, exc)
                 except Exception:
-                    # The thread must not die: without it everything that follows would be dropped.
-                    log.exception("%s could not be sent", signal)
+                    # Keep the thread alive: without it, all later telemetry would be dropped.
+                    log.exception("telemetry: sending %s failed; the batch is dropped", signal)
                     self.dropped[signal] += self._pending.pop(signal)[1]
                 else:
                     self.sent[signal] += self._pending.pop(signal)[1]
-                    self._taken()
+                    self._handle_success()
         return 0.0
 
-    def _next(self, signal: Signal) -> bool:
-        """Whether there is something to send: the batch that was not taken before, or a new one."""
+    def _prepare_batch(self, signal: Signal) -> bool:
+        """Encode the next batch, unless a failed one is pending. Returns False when there is nothing to send."""
         if signal in self._pending:
             return True
         queue, items = self._queues[signal], list[Any]()
-        while len(items) < self._batch or signal == "metrics":
+        while len(items) < self._batch_size or signal == "metrics":
             try:
                 items.append(queue.popleft())
             except IndexError:
@@ -142,17 +148,17 @@ class Exporter:
             self._pending[signal] = (self._encode[signal](items), len(items))
         return bool(items)
 
-    def _not_taken(self, signal: Signal, exc: RetryLater) -> float:
+    def _handle_retry(self, signal: Signal, exc: RetryLater) -> float:
         self.failures[signal] += 1
-        if not self._failed:
-            log.warning("the collector cannot be reached (%s); what finds no room meanwhile is dropped", exc)
-        wait = _BACK_OFF[min(self._failed, len(_BACK_OFF) - 1)]
-        self._failed += 1
+        if not self._consecutive_failures:
+            log.warning("telemetry: collector is not available (%s); items beyond the queue limit are dropped", exc)
+        delay = _BACKOFF_SECONDS[min(self._consecutive_failures, len(_BACKOFF_SECONDS) - 1)]
+        self._consecutive_failures += 1
         if signal == "metrics":
-            del self._pending[signal]  # newer numbers will come
-        return wait if exc.after is None else exc.after
+            del self._pending[signal]  # newer metrics will follow
+        return delay if exc.after is None else exc.after
 
-    def _taken(self) -> None:
-        if self._failed:
-            log.info("the collector can be reached again")
-            self._failed = 0
+    def _handle_success(self) -> None:
+        if self._consecutive_failures:
+            log.info("telemetry: collector is available again")
+            self._consecutive_failures = 0

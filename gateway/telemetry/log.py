@@ -1,4 +1,4 @@
-"""What the process says: JSON lines, one for each call; control characters escaped, secrets never in them."""
+"""Logging of the process: JSON or text lines on standard error, with control characters escaped and secrets removed."""
 
 import json
 import logging
@@ -10,33 +10,36 @@ from typing import Any, Final, TextIO
 
 MAX_FIELD: Final = 1024
 _SECRET: Final = re.compile(
-    r"(gth_[a-z0-9]{4})[A-Za-z0-9_-]+"  # our keys
+    r"(gth_[a-z0-9]{4})[A-Za-z0-9_-]+"  # Gatehouse API keys
     r"|(bearer\s+)\S+"
     r"|(basic\s+)[A-Za-z0-9+/]{8,}=*"
     r"|(eyJ)[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"  # any JWT
-    r"|(://[^/\s:@]*:)[^@\s/]+(?=@)",  # a password in an address
+    r"|(://[^/\s:@]*:)[^@\s/]+(?=@)",  # a password in a URL
     re.IGNORECASE,
 )
 
 
-IDS: Final = ("correlation_id", "trace_id", "span_id")
-"""What ties a log record to its call."""
+ID_FIELDS: Final = ("correlation_id", "trace_id", "span_id")
+"""Fields that link a log record to its call."""
 
 
 class LogLines:
-    """Lines for a stream, written in groups: a system call for each call would cost more than the call's span."""
+    """Buffers lines for a stream and writes them in batches, because a system call per line is expensive.
 
-    def __init__(self, stream: TextIO, later: Callable[[float, Callable[[], None]], object] | None = None) -> None:
+    Without `call_later`, each line is written immediately.
+    """
+
+    def __init__(self, stream: TextIO, call_later: Callable[[float, Callable[[], None]], object] | None = None) -> None:
         self._stream = stream
-        self._later = later
+        self._call_later = call_later
         self._pending: list[str] = []
 
     def put(self, line: str) -> None:
         self._pending.append(line)
-        if self._later is None or len(self._pending) > 500:
+        if self._call_later is None or len(self._pending) > 500:
             self.flush()
         elif len(self._pending) == 1:
-            self._later(0.05, self.flush)
+            self._call_later(0.05, self.flush)
 
     def flush(self) -> None:
         if self._pending:
@@ -45,8 +48,8 @@ class LogLines:
             self._stream.flush()
 
 
-def as_line(fields: dict[str, Any]) -> str:
-    """One JSON object in ASCII: nothing in it can end the line or colour a terminal."""
+def encode_line(fields: dict[str, Any]) -> str:
+    """Encode as one ASCII JSON object, which cannot contain line breaks or terminal control codes."""
     return _encode(fields)
 
 
@@ -54,23 +57,23 @@ _encode: Final = json.JSONEncoder(default=str, separators=(",", ":")).encode
 
 
 class JsonFormatter(logging.Formatter):
-    """A log record as one JSON object, with its correlation id and, on failure, the cause."""
+    """Formats a log record as one JSON object, with the ids of its call and the traceback of an exception."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = {
-            "time": stamp(record.created),
+            "time": format_timestamp(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": clean(record.getMessage()),
         }
-        fields |= {name: value for name in IDS if (value := getattr(record, name, None)) is not None}
+        fields |= {name: value for name in ID_FIELDS if (value := getattr(record, name, None)) is not None}
         if record.exc_info:
             fields["cause"] = clean(self.formatException(record.exc_info), 16_384)
-        return as_line(fields)
+        return encode_line(fields)
 
 
 class TextFormatter(logging.Formatter):
-    """For a person at a terminal."""
+    """Formats a log record as text for a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = f"{time.strftime('%H:%M:%S')} {record.levelname.lower():<7} {_printable(clean(record.getMessage()))}"
@@ -80,38 +83,38 @@ class TextFormatter(logging.Formatter):
         return text
 
 
-def set_up(level: str, form: str) -> None:
-    """Everything the process logs goes to standard error in one form."""
+def configure_logging(level: str, format: str) -> None:
+    """Send all logging of the process to standard error, as JSON or text."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("gatehouse").setLevel(level.upper())
-    # They log tokens and session ids at lower levels.
+    # These libraries log tokens and session ids at lower levels.
     for noisy in ("authlib", "httpx", "mcp"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
 def clean(text: str, length: int = MAX_FIELD) -> str:
-    """Bounded, and without anything that looks like a credential."""
+    """Truncate the text and redact everything that looks like a credential."""
     return _SECRET.sub(lambda found: found[found.lastindex or 0] + "…", text[:length])
 
 
 def _printable(text: str) -> str:
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
-def stamp(at: float) -> str:
-    """In UTC, to the millisecond."""
-    global _second
-    begun, text = _second
-    if not 0.0 <= at - begun < 1.0:
-        begun = float(int(at))
-        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(begun))
-        _second = (begun, text)
-    return f"{text}.{int((at - begun) * 1000):03d}Z"
+def format_timestamp(timestamp: float) -> str:
+    """Format a Unix time in UTC with milliseconds."""
+    global _cached_second
+    second, text = _cached_second
+    if not 0.0 <= timestamp - second < 1.0:
+        second = float(int(timestamp))
+        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        _cached_second = (second, text)
+    return f"{text}.{int((timestamp - second) * 1000):03d}Z"
 
 
-_second = (-1.0, "")
-"""The last second that was written out: nearly always the next one's too."""
+_cached_second = (-1.0, "")
+"""The last second formatted. Most log lines fall into the same second as the line before."""

@@ -1,4 +1,4 @@
-"""Metrics at one moment, as plain values: what is shown as text, sent as OTLP, or added to other workers' numbers."""
+"""Metric values at one moment: exposed as Prometheus text, exported as OTLP, or added up across workers."""
 
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -7,17 +7,17 @@ from typing import Any, Final, Literal, cast
 
 from gateway.contract import Json
 
-SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""The conventions' buckets."""
-FINE: Final = (0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.005, 0.025, 0.1, 1.0, 10.0)
-"""For the gateway's own stages."""
+DURATION_BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""Bucket bounds in seconds that the OpenTelemetry conventions recommend."""
+STAGE_BUCKETS: Final = (0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.005, 0.025, 0.1, 1.0, 10.0)
+"""Bucket bounds in seconds for the gateway's own stages."""
 
 Labels = tuple[tuple[str, str], ...]
-"""Names and values, in the order of the family's labels."""
+"""(name, value) pairs, in the order of the family's labels."""
 
 
 class Histogram:
-    """Counts by bucket; the last is for what lies above all bounds."""
+    """Counts per bucket. The last bucket holds values above all bounds."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -31,7 +31,7 @@ class Histogram:
         self.total += value
 
     def __add__(self, other: "Histogram") -> "Histogram":
-        counts = [ours + theirs for ours, theirs in zip(self.counts, other.counts, strict=True)]
+        counts = [first + second for first, second in zip(self.counts, other.counts, strict=True)]
         return Histogram(self.bounds, counts, self.total + other.total)
 
 
@@ -40,114 +40,120 @@ Value = float | Histogram
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """One metric with all its points. `name` is OpenTelemetry's; `shown` is Prometheus' for the same."""
+    """One metric with all its points. `name` is the OpenTelemetry name."""
 
     name: str
     help: str
     kind: Literal["counter", "gauge", "histogram"]
     unit: str = ""
-    together: Literal["sum", "max"] = "sum"
-    """What several workers' numbers make."""
+    aggregation: Literal["sum", "max"] = "sum"
+    """How values of several workers are combined."""
     points: dict[Labels, Value] = field(default_factory=dict[Labels, Value])
 
     @property
-    def shown(self) -> str:
+    def prometheus_name(self) -> str:
+        """The metric's name in the Prometheus text format."""
         name = self.name.replace(".", "_")
         if self.unit in _UNITS and not name.endswith(_UNITS[self.unit]):
             name += f"_{_UNITS[self.unit]}"
         return f"{name}_total" if self.kind == "counter" else name
 
     def add(self, value: Value, *labels: tuple[str, str]) -> None:
-        """Put a point, or add to the one that is there."""
-        there = self.points.get(labels)
-        self.points[labels] = value if there is None else _together(there, value, self.together)
+        """Set a point, or combine the value with the existing point."""
+        existing = self.points.get(labels)
+        self.points[labels] = value if existing is None else _combine(existing, value, self.aggregation)
 
-    def as_json(self) -> Json:
+    def to_json(self) -> Json:
         points: list[Any] = [
             [labels, [list(value.bounds), value.counts, value.total] if isinstance(value, Histogram) else value]
             for labels, value in self.points.items()
         ]
-        about = {"name": self.name, "help": self.help, "kind": self.kind, "unit": self.unit, "together": self.together}
-        return {**about, "points": points}
+        metadata = {
+            "name": self.name,
+            "help": self.help,
+            "kind": self.kind,
+            "unit": self.unit,
+            "together": self.aggregation,
+        }
+        return {**metadata, "points": points}
 
 
 _UNITS: Final = {"s": "seconds", "By": "bytes"}
 
 
-def read_family(data: Json) -> MetricFamily:
-    """What `as_json` wrote."""
-    about = {key: value for key, value in data.items() if key != "points"}
-    family = MetricFamily(**about)
+def family_from_json(data: Json) -> MetricFamily:
+    """Decode the result of `MetricFamily.to_json`."""
+    family = MetricFamily(data["name"], data["help"], data["kind"], data["unit"], data["together"])
     for labels, value in cast("list[tuple[Any, Any]]", data["points"]):
-        known: Any = value
+        parsed: Any = value
         if isinstance(value, list):
             bounds, counts, total = cast("tuple[list[float], list[int], float]", value)
-            known = Histogram(tuple(bounds), counts, total)
-        family.points[tuple((name, text) for name, text in labels)] = known
+            parsed = Histogram(tuple(bounds), counts, total)
+        family.points[tuple((name, text) for name, text in labels)] = parsed
     return family
 
 
-def summed(several: Iterable[Iterable[MetricFamily]]) -> list[MetricFamily]:
-    """Several workers' families as one's."""
-    whole: dict[str, MetricFamily] = {}
+def sum_families(several: Iterable[Iterable[MetricFamily]]) -> list[MetricFamily]:
+    """Combine the families of several workers."""
+    families_by_name: dict[str, MetricFamily] = {}
     for families in several:
         for family in families:
-            there = whole.get(family.name)
-            if there is None:
-                there = whole[family.name] = MetricFamily(
-                    family.name, family.help, family.kind, family.unit, family.together
+            existing = families_by_name.get(family.name)
+            if existing is None:
+                existing = families_by_name[family.name] = MetricFamily(
+                    family.name, family.help, family.kind, family.unit, family.aggregation
                 )
             for labels, value in family.points.items():
-                there.add(value, *labels)
-    return list(whole.values())
+                existing.add(value, *labels)
+    return list(families_by_name.values())
 
 
-def _together(ours: Value, theirs: Value, how: str) -> Value:
-    if isinstance(ours, Histogram) and isinstance(theirs, Histogram):
-        return ours + theirs
-    assert not isinstance(ours, Histogram)
-    assert not isinstance(theirs, Histogram)
-    return ours + theirs if how == "sum" else max(ours, theirs)
+def _combine(first: Value, second: Value, aggregation: str) -> Value:
+    if isinstance(first, Histogram) and isinstance(second, Histogram):
+        return first + second
+    assert not isinstance(first, Histogram)
+    assert not isinstance(second, Histogram)
+    return first + second if aggregation == "sum" else max(first, second)
 
 
-# ---- Prometheus' text ----------------------------------------------------------------------------------------------
+# ---- Prometheus text format ------------------------------------------------------------------------------------------
 
 
-def as_text(families: Iterable[MetricFamily]) -> str:
-    """The exposition format, version 0.0.4."""
+def to_prometheus_text(families: Iterable[MetricFamily]) -> str:
+    """Format the families in the Prometheus exposition format, version 0.0.4."""
     lines: list[str] = []
     for family in families:
         if not family.points:
             continue
-        name = family.shown
+        name = family.prometheus_name
         lines.append(f"# HELP {name} {family.help}")
         lines.append(f"# TYPE {name} {family.kind}")
         for labels, value in family.points.items():
             if isinstance(value, Histogram):
                 lines += _histogram_lines(name, labels, value)
             else:
-                lines.append(f"{name}{_braced(labels)} {_number(value)}")
+                lines.append(f"{name}{_format_labels(labels)} {_format_number(value)}")
     return "\n".join(lines) + "\n"
 
 
 def _histogram_lines(name: str, labels: Labels, value: Histogram) -> Iterable[str]:
-    so_far = 0
+    cumulative = 0
     for bound, count in zip((*value.bounds, None), value.counts, strict=True):
-        so_far += count
-        limit = "+Inf" if bound is None else _number(bound)
-        yield f"{name}_bucket{_braced((*labels, ('le', limit)))} {so_far}"
-    yield f"{name}_sum{_braced(labels)} {_number(value.total)}"
-    yield f"{name}_count{_braced(labels)} {so_far}"
+        cumulative += count
+        limit = "+Inf" if bound is None else _format_number(bound)
+        yield f"{name}_bucket{_format_labels((*labels, ('le', limit)))} {cumulative}"
+    yield f"{name}_sum{_format_labels(labels)} {_format_number(value.total)}"
+    yield f"{name}_count{_format_labels(labels)} {cumulative}"
 
 
-def _braced(labels: Labels) -> str:
-    shown = ",".join(f'{name.replace(".", "_")}="{_escaped(value)}"' for name, value in labels if value)
-    return f"{{{shown}}}" if shown else ""
+def _format_labels(labels: Labels) -> str:
+    pairs = ",".join(f'{name.replace(".", "_")}="{_escape(value)}"' for name, value in labels if value)
+    return f"{{{pairs}}}" if pairs else ""
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return str(int(value)) if isinstance(value, int) or value.is_integer() else repr(value)

@@ -1,4 +1,4 @@
-"""Spans, metrics and log records as OTLP requests, in bytes."""
+"""Encodes spans, metrics and log records as OTLP requests."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -40,7 +40,7 @@ _SEVERITY: Final = {"debug": 5, "info": 9, "warning": 13, "error": 17, "critical
 
 
 class OtlpEncoder:
-    """For one process: its resource and scope are encoded once."""
+    """Encoder of one process. The resource and the scope are encoded once."""
 
     def __init__(self, resource: Mapping[str, Any], version: str) -> None:
         attributes = b"".join(message(1, key_value(name, value)) for name, value in resource.items())
@@ -48,36 +48,36 @@ class OtlpEncoder:
         self._scope = message(1, text(1, SCOPE_NAME) + text(2, version))
 
     def traces(self, spans: Iterable[Span]) -> bytes:
-        """An `ExportTraceServiceRequest`."""
+        """Encode an `ExportTraceServiceRequest`."""
         return self._request(b"".join(message(2, _span(span)) for span in spans))
 
-    def metrics(self, families: Iterable[MetricFamily], began: int, now: int) -> bytes:
-        """An `ExportMetricsServiceRequest`; what counts up counts since `began`."""
-        return self._request(b"".join(message(2, _metric(family, began, now)) for family in families if family.points))
+    def metrics(self, families: Iterable[MetricFamily], start: int, now: int) -> bytes:
+        """Encode an `ExportMetricsServiceRequest`. Counters and histograms are cumulative since `start`."""
+        return self._request(b"".join(message(2, _metric(family, start, now)) for family in families if family.points))
 
     def logs(self, records: Iterable[LogRecord]) -> bytes:
-        """An `ExportLogsServiceRequest`."""
+        """Encode an `ExportLogsServiceRequest`."""
         return self._request(b"".join(message(2, _log(record)) for record in records))
 
     def _request(self, items: bytes) -> bytes:
-        # resource_spans = 1 {resource = 1, scope_spans = 2 {scope = 1, spans = 2}}, and so for the other two.
+        # resource_spans = 1 {resource = 1, scope_spans = 2 {scope = 1, spans = 2}}; same for metrics and logs.
         return message(1, self._resource + message(2, self._scope + items))
 
 
 def _span(span: Span) -> bytes:
-    place = span.place
+    position = span.position
     parts = [
-        message(1, bytes.fromhex(place.trace_id)),
-        message(2, bytes.fromhex(place.span_id)),
+        message(1, bytes.fromhex(position.trace_id)),
+        message(2, bytes.fromhex(position.span_id)),
         text(5, span.name),
         _KIND[span.kind],
         fixed64(7, span.started),
         fixed64(8, span.ended),
     ]
-    if span.state:
-        parts.append(text(3, span.state))
-    if place.parent_id:
-        parts.append(message(4, bytes.fromhex(place.parent_id)))
+    if span.trace_state:
+        parts.append(text(3, span.trace_state))
+    if position.parent_id:
+        parts.append(message(4, bytes.fromhex(position.parent_id)))
     parts += [message(9, key_value(name, value)) for name, value in span.attributes]
     if span.link:
         # "00-<trace>-<span>-<flags>"
@@ -89,9 +89,9 @@ def _span(span: Span) -> bytes:
     return b"".join(parts)
 
 
-def _metric(family: MetricFamily, began: int, now: int) -> bytes:
+def _metric(family: MetricFamily, start: int, now: int) -> bytes:
     head = text(1, family.name) + text(2, family.help) + text(3, family.unit)
-    times = fixed64(2, began) + fixed64(3, now)
+    times = fixed64(2, start) + fixed64(3, now)
     if family.kind == "histogram":
         points = b"".join(message(1, _histogram(labels, value, times)) for labels, value in family.points.items())
         return head + message(9, points + _CUMULATIVE)

@@ -1,6 +1,6 @@
-"""Log records for a collector, beside the lines on standard error.
+"""Converts Python log records, finished calls and audit records to OTLP log records.
 
-Audit records as OTLP log records: what a collector keeps of them can be held against the chain they come from.
+An exported audit record keeps its sequence number and hash, so it can be verified against the audit chain.
 """
 
 import logging
@@ -11,15 +11,15 @@ from typing import Any, Final
 from gateway.contract import Call, Result
 from gateway.telemetry.log import clean
 from gateway.telemetry.otlp import LogRecord
-from gateway.telemetry.span import target
+from gateway.telemetry.span import call_target
 
 
 class OtlpHandler(logging.Handler):
-    """What the process logs. The exporter's own records are left out: they would feed on themselves."""
+    """Exports what the process logs, except the records of the exporter itself, which would loop."""
 
-    def __init__(self, put: Callable[[LogRecord], None]) -> None:
+    def __init__(self, emit: Callable[[LogRecord], None]) -> None:
         super().__init__()
-        self._put = put
+        self._emit = emit
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name == "gatehouse.telemetry":
@@ -29,37 +29,38 @@ class OtlpHandler(logging.Handler):
             attributes.append(("gatehouse.correlation_id", correlation_id))
         if record.exc_info and record.exc_info[0] is not None:
             attributes.append(("exception.type", record.exc_info[0].__name__))
-            attributes.append(("exception.stacktrace", clean(_cause.formatException(record.exc_info), 16_384)))
+            attributes.append(
+                ("exception.stacktrace", clean(_exception_formatter.formatException(record.exc_info), 16_384))
+            )
         ids = (getattr(record, "trace_id", ""), getattr(record, "span_id", ""))
         at = int(record.created * 1e9)
-        self._put(LogRecord(at, record.levelname.lower(), clean(record.getMessage()), attributes, *ids))
+        self._emit(LogRecord(at, record.levelname.lower(), clean(record.getMessage()), attributes, *ids))
 
 
-_cause = logging.Formatter()
+_exception_formatter = logging.Formatter()
 
 
 def call_record(call: Call, result: Result | None = None, exc: BaseException | None = None) -> LogRecord:
-    """The line of a call that ended."""
+    """Return the log record of a finished call."""
     record, caller = call.record, call.caller
     attributes: list[tuple[str, Any]] = [
         ("mcp.method.name", call.method),
-        ("gatehouse.target", target(call)),
+        ("gatehouse.target", call_target(call)),
         ("gatehouse.tenant", caller.tenant),
         ("gatehouse.principal", caller.principal),
         ("gatehouse.outcome", record.outcome),
         ("gatehouse.policy.decision", record.decision),
         ("gatehouse.correlation_id", call.id),
     ]
-    place = record.position
-    ids = (place.trace_id, place.span_id) if place is not None else ("", "")
-    return LogRecord(time.time_ns(), "info", f"{call.method} {target(call)}".rstrip(), attributes, *ids)
+    position = record.position
+    ids = (position.trace_id, position.span_id) if position is not None else ("", "")
+    return LogRecord(time.time_ns(), "info", f"{call.method} {call_target(call)}".rstrip(), attributes, *ids)
 
 
 EVENT: Final = "gatehouse.audit"
-
 _PREFIX: Final = "gatehouse.audit."
 
-_PLAIN: Final = {
+_SHARED_ATTRIBUTES: Final = {
     "tenant": "gatehouse.tenant",
     "principal": "gatehouse.principal",
     "correlation_id": "gatehouse.correlation_id",
@@ -68,16 +69,15 @@ _PLAIN: Final = {
     "decision": "gatehouse.policy.decision",
     "outcome": "gatehouse.outcome",
 }
+"""Columns that are exported under the same attribute names as in the log record of a call."""
 
-"""What the log line of a call has too, under the same name."""
 
-
-def audit_record(kept: Mapping[str, Any]) -> LogRecord:
-    """One record as it is kept, its place in its chain and its hash included; what it does not say is left out."""
+def audit_record(record: Mapping[str, Any]) -> LogRecord:
+    """Return the log record of a stored audit record, with its sequence number and hash. Empty fields are omitted."""
     attributes: list[tuple[str, Any]] = [("event.name", EVENT)]
-    for name, value in kept.items():
+    for name, value in record.items():
         if name not in ("at", "trace_id") and value not in (None, ""):
-            attributes.append((_PLAIN.get(name) or f"{_PREFIX}{name}", value))
-    level = "warning" if kept["decision"] == "deny" else "info"
-    body = f"{kept['method']} {kept['target']}".rstrip()
-    return LogRecord(int(kept["at"] * 1e9), level, body, attributes, kept["trace_id"])
+            attributes.append((_SHARED_ATTRIBUTES.get(name) or f"{_PREFIX}{name}", value))
+    level = "warning" if record["decision"] == "deny" else "info"
+    body = f"{record['method']} {record['target']}".rstrip()
+    return LogRecord(int(record["at"] * 1e9), level, body, attributes, record["trace_id"])

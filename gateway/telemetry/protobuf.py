@@ -1,4 +1,4 @@
-"""The few shapes of protocol buffers that OTLP needs, written by hand: a seventh of the library's time for a span."""
+"""Encoder for the protocol buffer types that OTLP needs. It takes a seventh of the protobuf library's time per span."""
 
 import struct
 from functools import lru_cache
@@ -13,11 +13,11 @@ _fixed64: Final = struct.Struct("<Q").pack
 
 
 def varint(number: int) -> bytes:
-    """Of a number that is not negative; a negative one is taken as its 64-bit complement."""
+    """Encode an integer. A negative number is encoded as its 64-bit two's complement."""
     if number < 0:
         number &= 0xFFFFFFFFFFFFFFFF
     if number < 0x80:
-        return _SMALL[number]
+        return _SINGLE_BYTES[number]
     out = bytearray()
     while number >= 0x80:
         out.append(number & 0x7F | 0x80)
@@ -26,7 +26,7 @@ def varint(number: int) -> bytes:
     return bytes(out)
 
 
-_SMALL: Final = [bytes((number,)) for number in range(0x80)]
+_SINGLE_BYTES: Final = [bytes((number,)) for number in range(0x80)]
 
 
 def tag(field: int, wire: int) -> bytes:
@@ -39,7 +39,7 @@ def _bytes_tag(field: int) -> bytes:
 
 
 def message(field: int, body: bytes) -> bytes:
-    """A field of bytes, text or another message."""
+    """Encode a length-delimited field: bytes, text or an embedded message."""
     return _bytes_tag(field) + varint(len(body)) + body
 
 
@@ -91,16 +91,16 @@ def any_value(value: Any) -> bytes:
 
 
 @lru_cache(maxsize=8192)
-def _word(name: str, value: str) -> bytes:
-    """Most texts come again and again: methods, tools, tenants."""
+def _cached_text(name: str, value: str) -> bytes:
+    """Encode a short text attribute. Methods, tools and tenants repeat often."""
     return _key(name) + message(2, text(1, value))
 
 
-_LONG: Final = 64
+_MAX_CACHED_LENGTH: Final = 64
 
 
 def key_value(name: str, value: Any) -> bytes:
-    """The body of one `KeyValue`."""
-    if isinstance(value, str) and len(value) < _LONG:
-        return _word(name, value)
+    """Encode the body of a `KeyValue`."""
+    if isinstance(value, str) and len(value) < _MAX_CACHED_LENGTH:
+        return _cached_text(name, value)
     return _key(name) + message(2, any_value(value))

@@ -1,4 +1,4 @@
-"""How encoded telemetry reaches a collector: OTLP over HTTP or gRPC, from the exporter's own thread."""
+"""Sends encoded telemetry to a collector: OTLP over HTTP or gRPC. The senders block; the exporter thread uses them."""
 
 import importlib
 from collections.abc import Mapping
@@ -9,34 +9,38 @@ import httpx
 Signal = Literal["traces", "metrics", "logs"]
 SIGNALS: Final[tuple[Signal, ...]] = ("traces", "metrics", "logs")
 
-_AGAIN: Final = frozenset({408, 429, 502, 503, 504})
-_MOST_WAIT: Final = 60.0
+_RETRYABLE_STATUSES: Final = frozenset({408, 429, 502, 503, 504})
+_MAX_RETRY_AFTER: Final = 60.0
 
 
 class RetryLater(Exception):
-    """It may be taken later; `after` is how many seconds the collector asked to wait."""
+    """The send failed and can be retried. `after` is the delay in seconds that the collector requested."""
 
-    def __init__(self, why: str, after: float | None = None) -> None:
-        super().__init__(why)
+    def __init__(self, reason: str, after: float | None = None) -> None:
+        super().__init__(reason)
         self.after = after
 
 
 class ExportRejected(Exception):
-    """It will never be taken."""
+    """The collector rejected the data. A retry would fail again."""
 
 
 class OtlpSender(Protocol):
+    """A blocking connection to a collector."""
+
     def send(self, signal: Signal, body: bytes) -> None:
-        """Blocks until the collector has it. Raises `TryAgain` or `Rejected`."""
+        """Send one request and wait for the reply. Raises `RetryLater` or `ExportRejected`."""
         ...
 
     def close(self) -> None: ...
 
 
 class HttpSender:
+    """OTLP over HTTP with protobuf bodies."""
+
     def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:
         self._url = url.rstrip("/")
-        # The operator's own address: no guard against private targets, and no proxy of the environment in between.
+        # The operator chose the URL, so private addresses are allowed. Proxies of the environment are ignored.
         self._client = httpx.Client(
             headers={**headers, "content-type": "application/x-protobuf"},
             timeout=timeout,
@@ -46,13 +50,13 @@ class HttpSender:
 
     def send(self, signal: Signal, body: bytes) -> None:
         try:
-            answer = self._client.post(f"{self._url}/v1/{signal}", content=body)
+            response = self._client.post(f"{self._url}/v1/{signal}", content=body)
         except httpx.HTTPError as exc:
             raise RetryLater(type(exc).__name__) from exc
-        if answer.status_code in _AGAIN:
-            raise RetryLater(f"HTTP {answer.status_code}", _seconds(answer.headers.get("retry-after")))
-        if not answer.is_success:
-            raise ExportRejected(f"HTTP {answer.status_code}")
+        if response.status_code in _RETRYABLE_STATUSES:
+            raise RetryLater(f"HTTP {response.status_code}", _parse_retry_after(response.headers.get("retry-after")))
+        if not response.is_success:
+            raise ExportRejected(f"HTTP {response.status_code}")
 
     def close(self) -> None:
         self._client.close()
@@ -63,25 +67,25 @@ _SERVICE: Final = {
     "metrics": "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
     "logs": "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
 }
-_AGAIN_GRPC: Final = frozenset(
+_RETRYABLE_CODES: Final = frozenset(
     {"CANCELLED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"}
 )
 
 
 class GrpcSender:
-    """Needs the extra `otlp-grpc`. Raises `ImportError` without it."""
+    """OTLP over gRPC. Raises `ImportError` without the extra `otlp-grpc`."""
 
     def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:
-        # Loaded only where it is used: it takes 15 MB.
+        # Imported only when used: it takes 15 MB of memory.
         self._grpc: Any = importlib.import_module("grpc")
-        scheme, _, where = url.rstrip("/").partition("://")
+        scheme, _, target = url.rstrip("/").partition("://")
         if scheme == "https":
-            self._channel = self._grpc.secure_channel(where, self._grpc.ssl_channel_credentials())
+            self._channel = self._grpc.secure_channel(target, self._grpc.ssl_channel_credentials())
         else:
-            self._channel = self._grpc.insecure_channel(where)
+            self._channel = self._grpc.insecure_channel(target)
         self._metadata = [(name.lower(), value) for name, value in headers.items()]
         self._timeout = timeout
-        # Without serializers: what goes in and comes out are bytes.
+        # No serializers: requests and replies are bytes.
         self._methods = {signal: self._channel.unary_unary(path) for signal, path in _SERVICE.items()}
 
     def send(self, signal: Signal, body: bytes) -> None:
@@ -89,7 +93,7 @@ class GrpcSender:
             self._methods[signal](body, timeout=self._timeout, metadata=self._metadata)
         except self._grpc.RpcError as exc:
             code = exc.code().name
-            if code in _AGAIN_GRPC:
+            if code in _RETRYABLE_CODES:
                 raise RetryLater(code) from exc
             raise ExportRejected(code) from exc
 
@@ -97,8 +101,8 @@ class GrpcSender:
         self._channel.close()
 
 
-def _seconds(given: str | None) -> float | None:
+def _parse_retry_after(value: str | None) -> float | None:
     try:
-        return min(max(0.0, float(given)), _MOST_WAIT) if given is not None else None
+        return min(max(0.0, float(value)), _MAX_RETRY_AFTER) if value is not None else None
     except ValueError:
         return None

@@ -1,47 +1,47 @@
-"""How long sessions last, of the gateway's clients and of the gateway itself with remote servers."""
+"""Durations of sessions: of clients at the gateway, and of the gateway at remote servers."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from gateway.telemetry.metric_families import SECONDS, Histogram, Labels
+from gateway.telemetry.metric_families import DURATION_BUCKETS, Histogram, Labels
 
-SILENT_SECONDS: Final = 300.0
-_MOST: Final = 100_000
-_LOOK_EVERY: Final = 1_000
+IDLE_SECONDS: Final = 300.0
+_MAX_SESSIONS: Final = 100_000
+_SWEEP_EVERY: Final = 1_000
 
 
 class SessionDurations:
-    """A session of which nothing was heard for five minutes has ended with what was heard last."""
+    """Tracks active sessions. A session without activity for five minutes has ended at its last activity."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._heard: dict[str, float] = {}
-        self._began: dict[str, tuple[float, Labels]] = {}
-        self._lasted: dict[Labels, Histogram] = {}
+        self._last_seen: dict[str, float] = {}
+        self._started: dict[str, tuple[float, Labels]] = {}
+        self._durations: dict[Labels, Histogram] = {}
 
     def __len__(self) -> int:
-        return len(self._heard)
+        return len(self._last_seen)
 
-    def seen(self, session: str) -> bool:
-        """Something was heard of it; false if it is a new one, which has to `begin`."""
-        if session not in self._heard:
+    def touch(self, session: str) -> bool:
+        """Record activity of a session. Returns False for an unknown session; call `begin` for it."""
+        if session not in self._last_seen:
             return False
-        self._heard[session] = self._clock()
+        self._last_seen[session] = self._clock()
         return True
 
-    def begin(self, session: str, about: Labels) -> None:
-        if len(self._heard) % _LOOK_EVERY == 0:
-            self.lasted()  # also where nobody ever asks, those that ended are let go
-        if len(self._heard) < _MOST:
-            now = self._heard[session] = self._clock()
-            self._began[session] = (now, about)
+    def begin(self, session: str, labels: Labels) -> None:
+        if len(self._last_seen) % _SWEEP_EVERY == 0:
+            self.finished()  # removes ended sessions even when the metrics are never read
+        if len(self._last_seen) < _MAX_SESSIONS:
+            now = self._last_seen[session] = self._clock()
+            self._started[session] = (now, labels)
 
-    def lasted(self) -> Mapping[Labels, Histogram]:
-        """Of the sessions that have ended."""
-        oldest = self._clock() - SILENT_SECONDS
-        for session in [session for session, at in self._heard.items() if at <= oldest]:
-            last, (began, about) = self._heard.pop(session), self._began.pop(session)
-            if (times := self._lasted.get(about)) is None:
-                times = self._lasted[about] = Histogram(SECONDS)
-            times.observe(last - began)
-        return self._lasted
+    def finished(self) -> Mapping[Labels, Histogram]:
+        """Return the durations of the ended sessions, by labels."""
+        cutoff = self._clock() - IDLE_SECONDS
+        for session in [session for session, at in self._last_seen.items() if at <= cutoff]:
+            last_seen, (started, labels) = self._last_seen.pop(session), self._started.pop(session)
+            if (durations := self._durations.get(labels)) is None:
+                durations = self._durations[labels] = Histogram(DURATION_BUCKETS)
+            durations.observe(last_seen - started)
+        return self._durations

@@ -1,9 +1,7 @@
-"""What a tenant asked to see of its calls, without what no trace should hold.
+"""Spans of a call, as plain values that follow OpenTelemetry's MCP conventions. They are encoded only for export.
 
-A kept call as spans: plain values by OpenTelemetry's MCP conventions, encoded only for export.
-
-One SERVER span for the call and one CLIENT span for each request to a remote server. The gateway's own time is told
-by attributes of the one span, a number for each stage.
+A call has one SERVER span and one CLIENT span per request to a remote server. The time spent in each stage of the
+gateway is an attribute of the SERVER span. Content of calls is redacted before it becomes an attribute.
 """
 
 import asyncio
@@ -17,15 +15,13 @@ from msgspec import Struct
 
 from gateway.contract import Call, Json, Record, Result
 from gateway.contract.trace_position import HTTP_TRACEPARENT, TracePosition, UpstreamHop
-from gateway.error_rendering import code_of
+from gateway.error_rendering import rpc_code_of
 from gateway.errors import Fault, ForeignError
 from gateway.telemetry.log import clean
 
 MAX_TEXT: Final = 4096
-
 _MAX_DEPTH: Final = 32
-
-HIDDEN: Final = "[redacted]"
+REDACTED: Final = "[redacted]"
 
 _SECRET_KEY: Final = re.compile(
     r"pass(word|wd|phrase)?|secret|token|credential|authori[sz]ation|api[-_]?key|private[-_]?key|cookie|session[-_]?id",
@@ -33,44 +29,41 @@ _SECRET_KEY: Final = re.compile(
 )
 
 
-def redacted(value: Any, depth: int = 0) -> Any:
-    """The same value, with what stands under a telling key hidden, and credentials cut from texts."""
+def redact(value: Any, depth: int = 0) -> Any:
+    """Return a copy with the values of sensitive keys redacted and credentials removed from text."""
     if depth > _MAX_DEPTH:
-        return HIDDEN
+        return REDACTED
     if isinstance(value, dict):
-        known = cast("dict[str, Any]", value)
-        return {key: HIDDEN if _SECRET_KEY.search(key) else redacted(each, depth + 1) for key, each in known.items()}
+        members = cast("dict[str, Any]", value)
+        return {key: REDACTED if _SECRET_KEY.search(key) else redact(item, depth + 1) for key, item in members.items()}
     if isinstance(value, list):
-        return [redacted(each, depth + 1) for each in cast("list[Any]", value)]
+        return [redact(item, depth + 1) for item in cast("list[Any]", value)]
     return clean(value, MAX_TEXT) if isinstance(value, str) else value
 
 
-def as_text(value: Any) -> str:
-    """JSON of it, redacted and bounded."""
-    shown = redacted(value)
-    if isinstance(shown, str):
-        return shown
+def encode_content(value: Any) -> str:
+    """Encode a value as redacted and truncated JSON."""
+    redacted = redact(value)
+    if isinstance(redacted, str):
+        return redacted
     try:
-        return msgspec.json.encode(shown).decode()[:MAX_TEXT]
+        return msgspec.json.encode(redacted).decode()[:MAX_TEXT]
     except (TypeError, UnicodeEncodeError):
-        return HIDDEN
+        return REDACTED
 
 
 Attributes = list[tuple[str, Any]]
-
 TOOL_ERROR: Final = "tool_error"
+_CLIENT_ERRORS: Final = frozenset({-32700, -32600, -32601, -32602, -32002})
+"""Errors caused by the client. By the conventions they are not server errors."""
 
-_FORGIVEN: Final = frozenset({-32700, -32600, -32601, -32602, -32002})
-
-"""The client's own mistakes: by the conventions no errors of the server."""
-
-_HTTP: Final[Attributes] = [
+_HTTP_ATTRIBUTES: Final[Attributes] = [
     ("network.transport", "tcp"),
     ("network.protocol.name", "http"),
     ("network.protocol.version", "1.1"),
 ]
 
-_STAGE: Final = {
+_STAGE_ATTRIBUTES: Final = {
     name: f"gatehouse.stage.{name}"
     for name in (
         "trace", "audit", "limit", "resolve", "validate", "authorize", "approve", "guard", "deadline", "share",
@@ -80,10 +73,10 @@ _STAGE: Final = {
 
 
 class SpanFailure(Struct, frozen=True):
-    """How a call failed, in the conventions' words."""
+    """The failure of a call in the terms of the conventions."""
 
     type: str
-    """`error.type`; empty when what happened does not count as the server's error."""
+    """`error.type`; empty when the failure does not count as a server error."""
     code: int | None = None
     message: str = ""
 
@@ -93,37 +86,37 @@ class Span(Struct, frozen=True):
 
     name: str
     kind: Literal["server", "client", "internal"]
-    """Of a client's request, of a request to a remote server, or of a call that a module made."""
-    place: TracePosition
+    """A client's request, a request to a remote server, or a call made by a backend."""
+    position: TracePosition
     started: int
     ended: int
     attributes: Attributes
     error: str | None = None
     """The status description, when the status is an error."""
-    state: str = ""
-    """W3C tracestate, as it came."""
+    trace_state: str = ""
+    """The received W3C tracestate."""
     link: str = ""
-    """The `traceparent` of a span that had to do with it and is not its parent."""
+    """The `traceparent` of a related span that is not the parent."""
 
     @property
     def trace_id(self) -> str:
-        return self.place.trace_id
+        return self.position.trace_id
 
     @property
     def duration(self) -> float:
         return (self.ended - self.started) / 1e9
 
 
-def failure(call: Call, exc: BaseException | None) -> SpanFailure | None:
-    """None when nothing failed."""
+def classify_failure(call: Call, exc: BaseException | None) -> SpanFailure | None:
+    """Classify the failure of a call. Returns None for a successful call."""
     match exc:
         case None:
             return SpanFailure(TOOL_ERROR) if call.record.outcome == TOOL_ERROR else None
         case Fault() | ForeignError():
-            code, message = code_of(exc, call), clean(exc.message, 256)
+            code, message = rpc_code_of(exc, call), clean(exc.message, 256)
             if code is None:
                 return SpanFailure(TOOL_ERROR, None, message)
-            return SpanFailure("" if code in _FORGIVEN else str(code), code, message)
+            return SpanFailure("" if code in _CLIENT_ERRORS else str(code), code, message)
         case asyncio.CancelledError():
             return SpanFailure("cancelled")
         case _:
@@ -131,91 +124,101 @@ def failure(call: Call, exc: BaseException | None) -> SpanFailure | None:
 
 
 def stage_times(record: Record, ended: int) -> Iterator[tuple[str, int]]:
-    """Each stage with the nanoseconds from its entry to the next one's; the last has the way back as well."""
-    marks = record.marks
-    return zip(record.stages, map(sub, (*marks[1:], ended), marks), strict=False)
+    """Yield each stage with the nanoseconds until the next stage started. The last one includes the return path."""
+    entered_at = record.entered_at
+    return zip(record.stages, map(sub, (*entered_at[1:], ended), entered_at), strict=False)
 
 
-def target(call: Call) -> str:
-    """The canonical id; a client's own text, cleaned, where the name leads nowhere or is a URI."""
+def call_target(call: Call) -> str:
+    """Return the canonical id, or the cleaned text from the client for an unknown name or a URI."""
     route = call.resolved_route
     if route is not None and call.method == "tools/call":
         return route.canonical
     return clean(route.canonical if route else str(call.params.get("name") or call.params.get("uri") or ""), 256)
 
 
-def spans_of(
-    call: Call, exc: BaseException | None, ended: int, offset: int, content: Result | None = None, *, open: bool = False
+def build_spans(
+    call: Call,
+    exc: BaseException | None,
+    ended: int,
+    offset: int,
+    content: Result | None = None,
+    *,
+    include_content: bool = False,
 ) -> list[Span]:
-    """The call's spans, its own first. `ended` is by the clock of its record, and `offset` turns that into Unix time.
+    """Return the spans of a call, its own span first.
 
-    Arguments and `content` are told only with `open`, redacted.
+    `ended` is a time on the clock of the call's record; `offset` converts that clock to Unix time. Arguments and
+    `content` are added, redacted, only with `include_content`.
     """
     record = call.record
-    place = record.position
-    assert place is not None
-    failed = failure(call, exc)
-    # Only a call that a module made has no request.
-    inside = call.request_id is None
-    attributes = _common(call)
-    if not inside:
-        attributes += _HTTP
+    position = record.position
+    assert position is not None
+    failure = classify_failure(call, exc)
+    # Only calls made by a backend have no request id.
+    is_internal = call.request_id is None
+    attributes = _mcp_attributes(call)
+    if not is_internal:
+        attributes += _HTTP_ATTRIBUTES
     attributes.append(("mcp.protocol.version", call.client.version))
     if (session := call.client.session) is not None and not call.client.modern:
-        # Without its tenant, which is an attribute of its own.
+        # Without the tenant prefix: the tenant is a separate attribute.
         attributes.append(("mcp.session.id", session.rpartition(":")[2]))
     if call.request_id is not None:
         attributes.append(("jsonrpc.request.id", clean(str(call.request_id), 128)))
     if call.peer is not None:
         attributes += [("client.address", call.peer[0]), ("client.port", call.peer[1])]
-    attributes += _own(call)
-    if failed is not None:
-        _add_failure(attributes, failed.type, failed.code)
-    attributes += [(_STAGE.get(name) or f"gatehouse.stage.{name}", ns / 1e9) for name, ns in stage_times(record, ended)]
-    if open:
+    attributes += _gatehouse_attributes(call)
+    if failure is not None:
+        _add_failure(attributes, failure.type, failure.code)
+    attributes += [
+        (_STAGE_ATTRIBUTES.get(name) or f"gatehouse.stage.{name}", ns / 1e9) for name, ns in stage_times(record, ended)
+    ]
+    if include_content:
         _add_content(attributes, call, content)
-    error = failed.message if failed is not None and failed.type else None
-    came = call.trace
-    state, link = (came.get("tracestate", ""), came.get(HTTP_TRACEPARENT, "")) if came else ("", "")
-    kind = "internal" if inside else "server"
-    spans = [Span(_name(call), kind, place, record.started + offset, ended + offset, attributes, error, state, link)]
+    error = failure.message if failure is not None and failure.type else None
+    trace = call.trace
+    state, link = (trace.get("tracestate", ""), trace.get(HTTP_TRACEPARENT, "")) if trace else ("", "")
+    kind = "internal" if is_internal else "server"
+    spans = [
+        Span(_span_name(call), kind, position, record.started + offset, ended + offset, attributes, error, state, link)
+    ]
     if record.hops:
-        spans += [_client_span(call, place, hop, ended, offset) for hop in record.hops]
+        spans += [_client_span(call, position, hop, ended, offset) for hop in record.hops]
     return spans
 
 
-def _name(call: Call) -> str:
-    """Only a name that leads somewhere is part of a span's: a client's own text would make a new one each time."""
+def _span_name(call: Call) -> str:
+    """Return the span name. It includes the target only if that exists: client text would make names unbounded."""
     route = call.resolved_route
-    return f"{call.method} {route.canonical}" if route and _names(call) else call.method
+    return f"{call.method} {route.canonical}" if route and _target_attribute(call) else call.method
 
 
-_NAMED: Final = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
-
+_TARGET_ATTRIBUTES: Final = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
 _COMPLETION: Final = "completion/complete"
 
 
-def _names(call: Call) -> str | None:
-    """The attribute that its target's name goes into, where it has one: a completion may be for a prompt."""
+def _target_attribute(call: Call) -> str | None:
+    """Return the attribute for the name of the call's target, if it has one. A completion may be for a prompt."""
     if call.method != _COMPLETION:
-        return _NAMED.get(call.method)
+        return _TARGET_ATTRIBUTES.get(call.method)
     return "gen_ai.prompt.name" if call.resolved_route and call.params["ref"].get("type") == "ref/prompt" else None
 
 
-def _common(call: Call) -> Attributes:
+def _mcp_attributes(call: Call) -> Attributes:
     attributes: Attributes = [("mcp.method.name", call.method)]
-    if (key := _names(call)) is not None:
-        attributes.append((key, target(call)))
+    if (key := _target_attribute(call)) is not None:
+        attributes.append((key, call_target(call)))
         if call.method == "tools/call":
             attributes.append(("gen_ai.operation.name", "execute_tool"))
         return attributes
-    about: Any = call.params.get("ref") if call.method == _COMPLETION else call.params
-    if isinstance(about, dict) and (uri := cast("Json", about).get("uri")) is not None:
+    source: Any = call.params.get("ref") if call.method == _COMPLETION else call.params
+    if isinstance(source, dict) and (uri := cast("Json", source).get("uri")) is not None:
         attributes.append(("mcp.resource.uri", clean(str(uri), 256)))
     return attributes
 
 
-def _own(call: Call) -> Attributes:
+def _gatehouse_attributes(call: Call) -> Attributes:
     record, route = call.record, call.resolved_route
     attributes: Attributes = [
         ("gatehouse.tenant", call.caller.tenant),
@@ -233,8 +236,8 @@ def _own(call: Call) -> Attributes:
     return attributes
 
 
-def _client_span(call: Call, place: TracePosition, hop: UpstreamHop, ended: int, offset: int) -> Span:
-    attributes = _common(call)
+def _client_span(call: Call, parent: TracePosition, hop: UpstreamHop, ended: int, offset: int) -> Span:
+    attributes = _mcp_attributes(call)
     if hop.protocol:
         attributes.append(("mcp.protocol.version", hop.protocol))
     if hop.session is not None:
@@ -244,7 +247,7 @@ def _client_span(call: Call, place: TracePosition, hop: UpstreamHop, ended: int,
     if hop.transport == "stdio":
         attributes.append(("network.transport", "pipe"))
     else:
-        attributes += _HTTP
+        attributes += _HTTP_ATTRIBUTES
     if hop.address is not None:
         attributes += [("server.address", hop.address[0]), ("server.port", hop.address[1])]
     attributes += [
@@ -255,10 +258,10 @@ def _client_span(call: Call, place: TracePosition, hop: UpstreamHop, ended: int,
     if hop.queued:
         attributes.append(("gatehouse.queued", hop.queued / 1e9))
     _add_failure(attributes, hop.failure, hop.code)
-    own = TracePosition(place.trace_id, hop.span_id, place.span_id, place.sampled)
-    last = (hop.ended or ended) + offset
+    position = TracePosition(parent.trace_id, hop.span_id, parent.span_id, parent.sampled)
+    ended_at = (hop.ended or ended) + offset
     error = clean(hop.message, 256) if hop.failure else None
-    return Span(_name(call), "client", own, hop.started + offset, last, attributes, error)
+    return Span(_span_name(call), "client", position, hop.started + offset, ended_at, attributes, error)
 
 
 def _add_failure(attributes: Attributes, type: str, code: int | None) -> None:
@@ -270,8 +273,10 @@ def _add_failure(attributes: Attributes, type: str, code: int | None) -> None:
 
 def _add_content(attributes: Attributes, call: Call, result: Result | None) -> None:
     if call.method == "tools/call":
-        attributes.append(("gen_ai.tool.call.arguments", as_text(call.arguments)))
+        attributes.append(("gen_ai.tool.call.arguments", encode_content(call.arguments)))
         if isinstance(result, dict):
-            attributes.append(("gen_ai.tool.call.result", as_text(result)))
+            attributes.append(("gen_ai.tool.call.result", encode_content(result)))
     elif call.method == "prompts/get":
-        attributes += [(f"gen_ai.prompt.variable.{clean(str(k), 64)}", as_text(v)) for k, v in call.arguments.items()]
+        attributes += [
+            (f"gen_ai.prompt.variable.{clean(str(k), 64)}", encode_content(v)) for k, v in call.arguments.items()
+        ]

@@ -1,9 +1,8 @@
-"""The last spans and log records, kept on this machine where no stack is at hand: SQLite of bounded size and age.
+"""Local store of recent spans and log records, for installations without a telemetry backend.
 
-Written by a thread of its own; what finds no room in its queue is dropped and counted. Audit records are kept already,
-by the audit log (`gateway/state/call_history.py` reads them).
-
-What the process logs, for the store on this machine. The lines of calls are not among it: the audit log has them.
+The store is a SQLite file of bounded size and age. A separate thread writes it; items that do not fit into its queue
+are dropped and counted. The console and `gatehouse trace` read it. Finished calls are not stored here: they are in the
+audit log, which `gateway.state.call_history` reads.
 """
 
 import asyncio
@@ -22,19 +21,14 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from gateway.telemetry.log import IDS, clean
+from gateway.telemetry.log import ID_FIELDS, clean
 from gateway.telemetry.span import Span
 
 log = logging.getLogger("gatehouse.telemetry")
-
 FILE: Final = "traces.db"
-
-BOUND: Final = 4096
-
-EVERY: Final = 0.5
-
-_PRUNE_EVERY: Final = 60.0
-
+MAX_QUEUED: Final = 4096
+WRITE_INTERVAL: Final = 0.5
+_PRUNE_INTERVAL: Final = 60.0
 _MEBIBYTE: Final = 1024 * 1024
 
 _SCHEMA: Final = """
@@ -55,7 +49,7 @@ CREATE INDEX IF NOT EXISTS logs_started ON logs (started);
 
 
 class StoredSpan(Struct, frozen=True):
-    """One span as it was kept. Times are Unix time in nanoseconds."""
+    """One stored span. Times are Unix time in nanoseconds."""
 
     trace_id: str
     span_id: str
@@ -71,19 +65,19 @@ class StoredSpan(Struct, frozen=True):
 
     @property
     def is_work(self) -> bool:
-        """Whether it is a piece of a module's work, and no call."""
+        """Whether this is a work span of a backend, not a call."""
         return self.kind == "internal" and "mcp.method.name" not in self.attributes
 
     @property
-    def said(self) -> list[tuple[str, Any]]:
-        """What the module said of such work, in few words."""
+    def short_attributes(self) -> list[tuple[str, Any]]:
+        """The short attributes that the backend set on a work span."""
         prefix = f"{self.attributes.get('gatehouse.namespace', '')}."
         own = ((key.removeprefix(prefix), value) for key, value in self.attributes.items() if key.startswith(prefix))
-        return [(name, value) for name, value in own if len(str(value)) <= _SHORT] if self.is_work else []
+        return [(name, value) for name, value in own if len(str(value)) <= _MAX_SHORT_LENGTH] if self.is_work else []
 
 
 class StoredLogLine(Struct, frozen=True):
-    """One log record as it was kept. `started` is Unix time in nanoseconds."""
+    """One stored log record. `started` is Unix time in nanoseconds."""
 
     started: int
     level: str
@@ -96,85 +90,89 @@ class StoredLogLine(Struct, frozen=True):
 
 
 class TraceStore:
-    """`keep` belongs to the event loop's thread, `log` to any; both return at once."""
+    """Queues spans and log records for the store. Queueing returns immediately.
 
-    def __init__(self, path: Path, max_mb: float, max_age: float, every: float = EVERY) -> None:
+    Call `add_spans` on the event loop's thread; `add_log_line` is thread-safe.
+    """
+
+    def __init__(self, path: Path, max_mb: float, max_age: float, interval: float = WRITE_INTERVAL) -> None:
         self._path = path
         self._max_bytes = int(max_mb * _MEBIBYTE)
         self._max_age = max_age
-        self._every = every
-        self._waiting: deque[Span] = deque()
-        self._lines: deque[StoredLogLine] = deque(maxlen=BOUND)
+        self._interval = interval
+        self._spans: deque[Span] = deque()
+        self._log_lines: deque[StoredLogLine] = deque(maxlen=MAX_QUEUED)
         self._wake = threading.Event()
         self._stopping = False
-        self._prune_at = 0.0
+        self._next_prune = 0.0
         self.dropped = 0
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
         self._thread.start()
 
-    def keep(self, spans: Sequence[Span]) -> None:
-        if len(self._waiting) + len(spans) > BOUND:
+    def add_spans(self, spans: Sequence[Span]) -> None:
+        if len(self._spans) + len(spans) > MAX_QUEUED:
             self.dropped += len(spans)
         else:
-            self._waiting.extend(spans)
+            self._spans.extend(spans)
 
-    def log(self, line: StoredLogLine) -> None:
-        """In a flood the newest stay."""
-        self._lines.append(line)
+    def add_log_line(self, line: StoredLogLine) -> None:
+        """Queue a log record. A full queue drops the oldest."""
+        self._log_lines.append(line)
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        """Number of spans that are not written yet."""
+        return len(self._spans)
 
     async def close(self) -> None:
-        """Write what waits, and stop."""
+        """Write the queued items and stop."""
         self._stopping = True
         self._wake.set()
         await asyncio.to_thread(self._thread.join)
 
-    # ---- on the writer's thread ----
+    # ---- writer thread ----
 
     def _run(self) -> None:
         try:
             with closing(_open(self._path)) as connection:
                 while not self._stopping:
-                    self._wake.wait(self._every)
+                    self._wake.wait(self._interval)
                     self._write(connection)
                 self._write(connection)
         except sqlite3.Error:
-            log.exception("spans cannot be kept on this machine")
+            log.exception("trace store: the file cannot be used; spans are not stored")
 
     def _write(self, connection: sqlite3.Connection) -> None:
         rows: list[tuple[Any, ...]] = []
         lines: list[tuple[Any, ...]] = []
-        while self._waiting:
-            rows.append(_row(self._waiting.popleft()))
-        while self._lines:
-            lines.append(astuple(self._lines.popleft()))
+        while self._spans:
+            rows.append(_row(self._spans.popleft()))
+        while self._log_lines:
+            lines.append(astuple(self._log_lines.popleft()))
         try:
             if rows or lines:
                 with connection:
                     connection.executemany(_INSERT_SPAN, rows)
                     connection.executemany(_INSERT_LINE, lines)
-            if time.monotonic() >= self._prune_at:
-                self._prune_at = time.monotonic() + _PRUNE_EVERY
+            if time.monotonic() >= self._next_prune:
+                self._next_prune = time.monotonic() + _PRUNE_INTERVAL
                 self.prune(connection)
         except sqlite3.Error:
             self.dropped += len(rows)
-            log.exception("%d spans could not be kept on this machine", len(rows))
+            log.exception("trace store: writing %d spans failed; they are dropped", len(rows))
 
     def prune(self, connection: sqlite3.Connection) -> None:
-        """Drop what is too old, then the oldest tenth until the rest is small enough."""
+        """Delete rows that are too old, then the oldest tenth until the file is within its size limit."""
         with connection:
             for table in _TABLES:
                 before = time.time_ns() - int(self._max_age * 1e9)
                 connection.execute(f"DELETE FROM {table} WHERE started < ?", (before,))  # noqa: S608
-        while _used(connection) > self._max_bytes:
-            if not sum(_drop_a_tenth(connection, table) for table in _TABLES):
+        while _used_bytes(connection) > self._max_bytes:
+            if not sum(_delete_oldest_tenth(connection, table) for table in _TABLES):
                 return
 
 
-def _drop_a_tenth(connection: sqlite3.Connection, table: str) -> int:
+def _delete_oldest_tenth(connection: sqlite3.Connection, table: str) -> int:
     with connection:
         (count,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608
         oldest = f"SELECT rowid FROM {table} ORDER BY started LIMIT ?"  # noqa: S608
@@ -183,76 +181,73 @@ def _drop_a_tenth(connection: sqlite3.Connection, table: str) -> int:
 
 
 _TABLES: Final = ("spans", "logs")
-
 _INSERT_SPAN: Final = f"INSERT INTO spans VALUES ({','.join('?' * len(StoredSpan.__struct_fields__))})"  # noqa: S608
-
 _INSERT_LINE: Final = f"INSERT INTO logs VALUES ({','.join('?' * len(StoredLogLine.__struct_fields__))})"  # noqa: S608
-
-_SHORT: Final = 24
-
-_MOST: Final = 2000
-
-"""Spans of one trace, and log records, that are given at a time."""
+_MAX_SHORT_LENGTH: Final = 24
+_MAX_ROWS: Final = 2000
+"""Maximum number of spans that one lookup returns."""
 
 
-def find(path: Path, id: str, tenant: str | None = None) -> list[StoredSpan]:
-    """All spans of the traces that a correlation id, or a trace id, belongs to; by their time. With a tenant, of that
-    one alone: a client chooses its ids, and may choose another's."""
+def find_spans(path: Path, id: str, tenant: str | None = None) -> list[StoredSpan]:
+    """Return all spans of the traces that contain a correlation id or trace id, by start time.
+
+    With `tenant`, only that tenant's spans are returned: clients choose their ids and may reuse those of others.
+    """
     if not path.exists():
         return []
     with closing(sqlite3.connect(path, timeout=5.0)) as connection:
-        whose = "(?2 IS NULL OR tenant = ?2)"
-        traces = f"SELECT trace_id FROM spans WHERE (correlation_id = ?1 OR trace_id = ?1) AND {whose}"  # noqa: S608
-        sql = f"SELECT * FROM spans WHERE trace_id IN ({traces}) AND {whose} ORDER BY started LIMIT {_MOST}"  # noqa: S608
-        return [_read(row) for row in connection.execute(sql, (id, tenant))]
+        tenant_filter = "(?2 IS NULL OR tenant = ?2)"
+        traces = f"SELECT trace_id FROM spans WHERE (correlation_id = ?1 OR trace_id = ?1) AND {tenant_filter}"  # noqa: S608
+        sql = f"SELECT * FROM spans WHERE trace_id IN ({traces}) AND {tenant_filter} ORDER BY started LIMIT {_MAX_ROWS}"  # noqa: S608
+        return [_to_stored_span(row) for row in connection.execute(sql, (id, tenant))]
 
 
-def nested(spans: Sequence[StoredSpan]) -> Iterator[tuple[StoredSpan, int]]:
-    """Parents before children, each with its depth. A span that is its own ancestor is shown once, as a root."""
-    known, below = {span.span_id for span in spans}, dict[str, list[StoredSpan]]()
+def in_tree_order(spans: Sequence[StoredSpan]) -> Iterator[tuple[StoredSpan, int]]:
+    """Yield parents before children, each with its depth. A span that is its own ancestor is yielded as a root."""
+    values, children = {span.span_id for span in spans}, dict[str, list[StoredSpan]]()
     for span in spans:
-        below.setdefault(span.parent_id if span.parent_id in known else "", []).append(span)
-    shown: set[str] = set()
-    waiting = [(span, 0) for span in reversed(below.get("", []))]
-    left = list(spans)
-    while waiting or left:
-        if not waiting:
-            waiting.append((left.pop(0), 0))
-        span, depth = waiting.pop()
-        if span.span_id not in shown:
-            shown.add(span.span_id)
+        children.setdefault(span.parent_id if span.parent_id in values else "", []).append(span)
+    visited: set[str] = set()
+    stack = [(span, 0) for span in reversed(children.get("", []))]
+    unvisited = list(spans)
+    while stack or unvisited:
+        if not stack:
+            stack.append((unvisited.pop(0), 0))
+        span, depth = stack.pop()
+        if span.span_id not in visited:
+            visited.add(span.span_id)
             yield span, depth
-            waiting += [(child, depth + 1) for child in reversed(below.get(span.span_id, []))]
+            stack += [(child, depth + 1) for child in reversed(children.get(span.span_id, []))]
 
 
-def lines(path: Path, *, spans: Sequence[str] = (), limit: int = 100) -> list[StoredLogLine]:
-    """The newest log records, oldest first; with `spans`, those that were logged in one of them."""
+def find_log_lines(path: Path, *, spans: Sequence[str] = (), limit: int = 100) -> list[StoredLogLine]:
+    """Return the newest log records, oldest first. With `spans`, only those logged within these spans."""
     if not path.exists():
         return []
-    among = f"WHERE span_id IN ({','.join('?' * len(spans[:500]))})" if spans else ""
+    where = f"WHERE span_id IN ({','.join('?' * len(spans[:500]))})" if spans else ""
     with closing(sqlite3.connect(path, timeout=5.0)) as connection:
-        sql = f"SELECT * FROM logs {among} ORDER BY started DESC LIMIT ?"  # noqa: S608
+        sql = f"SELECT * FROM logs {where} ORDER BY started DESC LIMIT ?"  # noqa: S608
         return [StoredLogLine(*row) for row in connection.execute(sql, (*spans[:500], limit))][::-1]
 
 
-def _read(row: tuple[Any, ...]) -> StoredSpan:
-    known: tuple[Any, ...] = (*row[:-1], json.loads(row[-1]))
-    return StoredSpan(**dict(zip(StoredSpan.__struct_fields__, known, strict=True)))
+def _to_stored_span(row: tuple[Any, ...]) -> StoredSpan:
+    values: tuple[Any, ...] = (*row[:-1], json.loads(row[-1]))
+    return StoredSpan(**dict(zip(StoredSpan.__struct_fields__, values, strict=True)))
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    # For its owner alone, from the first byte on.
+    # Created with mode 0600, so that it is never readable by others.
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     connection = sqlite3.connect(path, timeout=5.0)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=OFF")
-    # It is written to and hardly ever read: SQLite's own 2 MB of pages would be held for nothing.
+    # The store is rarely read, so the default page cache of 2 MB would be wasted.
     connection.execute("PRAGMA cache_size=-256")
     connection.executescript(_SCHEMA)
     return connection
 
 
-def _used(connection: sqlite3.Connection) -> int:
+def _used_bytes(connection: sqlite3.Connection) -> int:
     ((pages,), (free,), (size,)) = (
         connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "freelist_count", "page_size")
     )
@@ -260,30 +255,30 @@ def _used(connection: sqlite3.Connection) -> int:
 
 
 def _row(span: Span) -> tuple[Any, ...]:
-    place, attributes = span.place, dict(span.attributes)
+    position, attributes = span.position, dict(span.attributes)
     if span.link:
         attributes["link"] = span.link
     correlation, tenant = attributes.get("gatehouse.correlation_id", ""), attributes.get("gatehouse.tenant", "")
-    ids = (place.trace_id, place.span_id, place.parent_id, correlation, tenant)
+    ids = (position.trace_id, position.span_id, position.parent_id, correlation, tenant)
     return (*ids, span.name, span.kind, span.started, span.ended, span.error, json.dumps(attributes, default=str))
 
 
 class StoreHandler(logging.Handler):
-    """The store's own complaints are left out: they would feed on themselves."""
+    """Stores what the process logs, except the records of the store itself, which would loop."""
 
-    def __init__(self, put: Callable[[StoredLogLine], None]) -> None:
+    def __init__(self, write: Callable[[StoredLogLine], None]) -> None:
         super().__init__()
-        self._put = put
+        self._write_line = write
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name == "gatehouse.telemetry":
             return
-        cause = clean(_CAUSE.formatException(record.exc_info), 16_384) if record.exc_info else ""
-        correlation, trace, span = (str(getattr(record, name, "") or "") for name in IDS)
+        cause = clean(_EXCEPTION_FORMATTER.formatException(record.exc_info), 16_384) if record.exc_info else ""
+        correlation, trace, span = (str(getattr(record, name, "") or "") for name in ID_FIELDS)
         level, message = record.levelname.lower(), clean(record.getMessage())
-        self._put(
+        self._write_line(
             StoredLogLine(int(record.created * 1e9), level, record.name, message, correlation, trace, span, cause)
         )
 
 
-_CAUSE: Final = logging.Formatter()
+_EXCEPTION_FORMATTER: Final = logging.Formatter()

@@ -1,4 +1,4 @@
-"""A piece of a module's own work, as a span below the call that it is done for."""
+"""Work spans: spans that a backend opens for a part of its own work, as children of the current call's span."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,41 +11,44 @@ from gateway.errors import Fault, ForeignError
 from gateway.telemetry.log import clean
 from gateway.telemetry.span import Attributes, Span, SpanFailure
 
-_MOST_ABOUT: Final = 16
-_LONGEST: Final = 256
+_MAX_ATTRIBUTES: Final = 16
+_MAX_VALUE_CHARS: Final = 256
 
 
 class FinishedWork(Struct, frozen=True):
-    """A piece that ended. Times are by the clock of a call's record."""
+    """A finished work span. Times are on the clock of the call's record."""
 
     namespace: str
     name: str
-    here: CurrentCall
-    place: TracePosition
+    call: CurrentCall
+    position: TracePosition
     started: int
     ended: int
-    about: Mapping[str, Any]
+    attributes: Mapping[str, Any]
     exc: BaseException | None
 
 
-def piece_span(done: FinishedWork, offset: int) -> Span:
-    """`offset` turns its clock into Unix time. What a module says of it stands under the module's own name."""
-    caller = done.here.caller
+def build_work_span(work: FinishedWork, offset: int) -> Span:
+    """Build the span. `offset` converts the record's clock to Unix time.
+
+    The backend's attributes are prefixed with its namespace.
+    """
+    caller = work.call.caller
     attributes: Attributes = [
         ("gatehouse.tenant", caller.tenant),
         ("gatehouse.principal", caller.principal),
-        ("gatehouse.correlation_id", done.here.correlation_id),
-        ("gatehouse.namespace", done.namespace),
+        ("gatehouse.correlation_id", work.call.correlation_id),
+        ("gatehouse.namespace", work.namespace),
     ]
-    for key, value in list(done.about.items())[:_MOST_ABOUT]:
-        told = clean(value, _LONGEST) if isinstance(value, str) else value
-        attributes.append((f"{done.namespace}.{clean(key, 64)}", told))
-    failed = _failure(done.exc)
-    if failed is not None:
-        attributes.append(("error.type", failed.type))
-    name = f"{done.namespace} {clean(done.name, 64)}"
-    error = None if failed is None else failed.message
-    return Span(name, "internal", done.place, done.started + offset, done.ended + offset, attributes, error)
+    for key, value in list(work.attributes.items())[:_MAX_ATTRIBUTES]:
+        cleaned = clean(value, _MAX_VALUE_CHARS) if isinstance(value, str) else value
+        attributes.append((f"{work.namespace}.{clean(key, 64)}", cleaned))
+    failure = _failure(work.exc)
+    if failure is not None:
+        attributes.append(("error.type", failure.type))
+    name = f"{work.namespace} {clean(work.name, 64)}"
+    error = None if failure is None else failure.message
+    return Span(name, "internal", work.position, work.started + offset, work.ended + offset, attributes, error)
 
 
 def _failure(exc: BaseException | None) -> SpanFailure | None:
@@ -53,11 +56,11 @@ def _failure(exc: BaseException | None) -> SpanFailure | None:
         case None:
             return None
         case Fault():
-            return SpanFailure(exc.kind.value, None, clean(exc.message, _LONGEST))
+            return SpanFailure(exc.kind.value, None, clean(exc.message, _MAX_VALUE_CHARS))
         case ForeignError():
-            return SpanFailure(str(exc.code), exc.code, clean(exc.message, _LONGEST))
+            return SpanFailure(str(exc.code), exc.code, clean(exc.message, _MAX_VALUE_CHARS))
         case asyncio.CancelledError():
             return SpanFailure("cancelled")
         case _:
-            # Its class only: what an exception says may hold anything.
+            # The class name only: the message may contain secrets.
             return SpanFailure(type(exc).__name__)

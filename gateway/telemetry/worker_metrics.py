@@ -1,6 +1,6 @@
-"""Several workers behind one port: whoever is asked for the metrics adds the others' to its own.
+"""Metrics of all workers that share a port, and the lag of the event loop.
 
-How late the event loop is: what every call on it pays before anything else.
+The worker that serves a metrics request collects the metrics of the others over the bus.
 """
 
 import asyncio
@@ -11,68 +11,64 @@ from contextlib import suppress
 from typing import Final
 
 from gateway.contract import Bus, Json
-from gateway.telemetry.metric_families import MetricFamily, read_family, summed
+from gateway.telemetry.metric_families import MetricFamily, family_from_json, sum_families
 
 TOPIC: Final = "metrics"
-
-WAIT: Final = 2.0
-
-"""Seconds in which the others must have answered; whoever has not is left out of this reading."""
+SAMPLE_INTERVAL: Final = 0.25
+SAMPLE_COUNT: Final = 60
+ANSWER_TIMEOUT: Final = 2.0
+"""Seconds to wait for the other workers. Workers that have not answered by then are left out."""
 
 
 class WorkerMetrics:
-    """`group` names the workers that share a port; other pods are asked by whoever watches, each for itself."""
+    """Combines the metrics of the workers of one `group`, which share a port. Other pods are scraped separately."""
 
-    def __init__(self, bus: Bus, group: str, count: int, own: Callable[[], list[MetricFamily]]) -> None:
+    def __init__(self, bus: Bus, group: str, count: int, collect: Callable[[], list[MetricFamily]]) -> None:
         self._bus = bus
         self._group = group
         self._count = count
-        self._own = own
+        self._collect = collect
 
     async def families(self) -> Sequence[MetricFamily]:
-        """The whole group's."""
+        """Return the combined metrics of the group."""
         if self._count < 2:
-            return self._own()
-        answers = f"metrics:{secrets.token_hex(8)}"
-        about: Json = {"group": self._group, "worker": self._bus.worker, "answers": answers}
-        await self._bus.publish(TOPIC, about)
-        heard = [self._own()]
+            return self._collect()
+        reply_queue = f"metrics:{secrets.token_hex(8)}"
+        request: Json = {"group": self._group, "worker": self._bus.worker, "answers": reply_queue}
+        await self._bus.publish(TOPIC, request)
+        collected = [self._collect()]
         with suppress(TimeoutError):
-            async with asyncio.timeout(WAIT):
-                while len(heard) < self._count:
-                    if (said := await self._bus.pop(answers, WAIT)) is not None:
-                        heard.append([read_family(each) for each in said["families"]])
-        return summed(heard)
+            async with asyncio.timeout(ANSWER_TIMEOUT):
+                while len(collected) < self._count:
+                    if (reply := await self._bus.pop(reply_queue, ANSWER_TIMEOUT)) is not None:
+                        collected.append([family_from_json(family) for family in reply["families"]])
+        return sum_families(collected)
 
     async def run(self) -> None:
-        """Answer the others, as long as there are any."""
+        """Answer the metrics requests of the other workers, until cancelled."""
         if self._count < 2:
             return
-        async with self._bus.subscribe(TOPIC) as asked:
-            async for about in asked:
-                if about["group"] == self._group and about["worker"] != self._bus.worker:
-                    families = [family.as_json() for family in self._own()]
-                    await self._bus.push(about["answers"], {"families": families}, WAIT * 2)
-
-
-EVERY: Final = 0.25
-
-KEPT: Final = 60
+        async with self._bus.subscribe(TOPIC) as requests:
+            async for request in requests:
+                if request["group"] == self._group and request["worker"] != self._bus.worker:
+                    families = [family.to_json() for family in self._collect()]
+                    await self._bus.push(request["answers"], {"families": families}, ANSWER_TIMEOUT * 2)
 
 
 class LoopLag:
-    """The worst of the last quarter of a minute."""
+    """Measures how late the event loop runs its timers."""
 
     def __init__(self) -> None:
-        self._late: deque[float] = deque(maxlen=KEPT)
+        self._delays: deque[float] = deque(maxlen=SAMPLE_COUNT)
 
     @property
     def worst(self) -> float:
-        return max(self._late, default=0.0)
+        """The largest delay of the last 15 seconds."""
+        return max(self._delays, default=0.0)
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + EVERY
-            await asyncio.sleep(EVERY)
-            self._late.append(max(0.0, loop.time() - due))
+            due = loop.time() + SAMPLE_INTERVAL
+            await asyncio.sleep(SAMPLE_INTERVAL)
+            self._delays.append(max(0.0, loop.time() - due))

@@ -1,8 +1,8 @@
-"""Studios and editors that connect from outside, to whichever worker: each is one session, held by one of them.
+"""Sessions of Studios and editors that connect to the gateway, for the backends that have a bridge.
 
-The worker where it connected holds it (`bridge_own.py`); the others know of it (`bridge_roster.py`) and reach it over
-the bus (`bridge_far.py`), for a call as for the Studio's own requests. A worker that dies takes its sessions along: its
-Studios are told 404 wherever they come next, and connect anew.
+The worker that a Studio connected to holds its session (`local_bridge_sessions`). Other workers know the session from
+the roster (`bridge_roster`) and reach it over the bus (`peer_bridge_sessions`), for calls and for requests of the
+Studio. When a worker dies its sessions are lost: their Studios get 404 from any other worker and open new sessions.
 """
 
 import asyncio
@@ -17,206 +17,226 @@ from typing import Any, Final
 
 from gateway.contract import Bus, Caller, CurrentCall, Json
 from gateway.errors import Fault, Kind
-from gateway.upstream.bridge_roster import BridgeRoster, RemoteBridgeSession, row
-from gateway.upstream.bridge_session import BridgeSession, as_line, whose
+from gateway.upstream.bridge_roster import BridgeRoster, PeerBridgeSession, session_row
+from gateway.upstream.bridge_session import BridgeSession, encode_line, session_owner
 from gateway.upstream.host import CURRENT_CALL
-from gateway.upstream.local_bridge_sessions import AUTH, CUT, LocalBridgeSessions, unavailable, unknown
-from gateway.upstream.peer_bridge_sessions import PeerBridgeSessions, PeerSessionGone
+from gateway.upstream.local_bridge_sessions import (
+    AUTH,
+    RECONNECT_GRACE,
+    LocalBridgeSessions,
+    session_not_found,
+    studio_unavailable,
+)
+from gateway.upstream.peer_bridge_sessions import PeerBridgeSessions, PeerUnreachable
 
-_PER_KEY: Final = 32
-_RETURN: Final = 8.0
-"""How long a call waits for a Studio whose worker died to connect anew."""
-EVERYWHERE: Final = "gatehouse:everywhere"
-"""In the `meta` of what happens in every worker by itself: what comes of it need not be told to the others."""
+_MAX_PER_KEY: Final = 32
+_RECONNECT_SECONDS: Final = 8.0
+"""How long a call waits for the Studio of a dead worker to reconnect."""
+BROADCAST: Final = "gatehouse:everywhere"
+"""Key in the `meta` of a call that runs in every worker: its effects are not published to the other workers."""
 _ID: Final = re.compile(r"([0-9a-f]{8})\.[\w-]{24}")
 
 
 class Bridges:
-    """Every session of this worker and of the others, for every backend that has a bridge."""
+    """The sessions of all workers, for every backend that has a bridge."""
 
-    def __init__(self, bus: Bus, *, cut: float = CUT, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, bus: Bus, *, reconnect_grace: float = RECONNECT_GRACE, clock: Callable[[], float] = time.time
+    ) -> None:
         self._bus = bus
-        self._own = LocalBridgeSessions(bus, cut=cut, clock=clock, changed=self._tell_of)
-        self._far = PeerBridgeSessions(bus, self._own, self._spawn)
-        self._roster = BridgeRoster(bus, self._rows, self._replaced, self._heard)
-        self._hearing: dict[str, list[Callable[[Json, Json], None]]] = {}
+        self._local_sessions = LocalBridgeSessions(
+            bus, reconnect_grace=reconnect_grace, clock=clock, on_change=self._publish_session
+        )
+        self._peer_sessions = PeerBridgeSessions(bus, self._local_sessions, self._spawn)
+        self._roster = BridgeRoster(bus, self._rows, self._end_replaced, self._deliver_event)
+        self._listeners: dict[str, list[Callable[[Json, Json], None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._leaving = False
+        self._draining = False
 
     def for_backend(self, namespace: str) -> "BackendBridge":
         return BackendBridge(self, namespace)
 
     async def run(self) -> None:
-        """Hear of the other workers' sessions and tell of this one's, for ever."""
+        """Exchange the roster with the other workers. Never returns."""
         await self._roster.run()
 
-    async def leave(self) -> None:
-        """End every session, so that its Studio connects to another worker; no new one is taken."""
-        self._leaving = True
-        await self._own.end(list(self._own), "The gateway is leaving.")
+    async def drain(self) -> None:
+        """End every session, so that its Studio connects to another worker, and reject new ones."""
+        self._draining = True
+        await self._local_sessions.end(list(self._local_sessions), "The gateway is shutting down.")
 
-    def connected(self) -> Counter[str]:
-        """How many peers of this worker each backend has."""
-        return self._own.counts()
+    def count_by_backend(self) -> Counter[str]:
+        """Number of Studios connected to this worker, by backend."""
+        return self._local_sessions.count_by_backend()
 
-    # ---- what a Studio does ----
+    # ---- API for Studios ----
 
     async def open(self, namespace: str, caller: Caller, name: str) -> str:
-        """A new session's id. One of the same key and name is replaced: that Studio came back."""
-        if self._leaving:
-            raise Fault(Kind.UNAVAILABLE, "The gateway is leaving; connect again.", retry_after=1.0)
-        session = self._own.open(namespace, caller, name)
-        told = row(session, self._own.now())
-        self._replaced(session.home, session.id)
+        """Open a session and return its id. Replaces a session with the same key and name: the Studio reconnected."""
+        if self._draining:
+            raise Fault(Kind.UNAVAILABLE, "The gateway is shutting down. Connect again.", retry_after=1.0)
+        session = self._local_sessions.open(namespace, caller, name)
+        row = session_row(session, self._local_sessions.now())
+        self._end_replaced(session.studio_key, session.id)
         await self._end_oldest(session)
-        await self._roster.tell(put=[told], opened=[told])
+        await self._roster.publish(put=[row], opened=[row])
         return session.id
 
     async def read(self, caller: Caller, session_id: str, token: str, timeout: float) -> str | None:
-        """The next line for the Studio; None when there is none in time. Raises `Fault(NOT_FOUND)`.
+        """Return the next line for the Studio; None after `timeout`. Raises `Fault(NOT_FOUND)`.
 
-        `token` is the Studio's own, given back to it in the handshake; it goes nowhere else.
+        `token` is the Studio's own token, which the handshake returns to it. It is not sent to other workers.
         """
         worker = self._worker_of(session_id)
         if worker == self._bus.worker:
-            message = await self._own.read(whose(caller), session_id, timeout)
+            message = await self._local_sessions.read(session_owner(caller), session_id, timeout)
         else:
-            message = await self._far.read(worker, whose(caller), session_id, timeout)
+            message = await self._peer_sessions.read(worker, session_owner(caller), session_id, timeout)
         if message is None:
             return None
         if message["operation"] == AUTH:
             message = {**message, "payload": {"token": token, **message["payload"]}}
-        return as_line(message)
+        return encode_line(message)
 
     async def write(self, caller: Caller, session_id: str, line: str) -> None:
-        """An answer of the Studio. Raises `Fault`: NOT_FOUND, or INVALID_INPUT for what is no answer."""
+        """Handle a response line of the Studio. Raises `Fault`: NOT_FOUND, or INVALID_INPUT if it is malformed."""
         worker = self._worker_of(session_id)
         if worker == self._bus.worker:
-            await self._own.write(whose(caller), session_id, line)
+            await self._local_sessions.write(session_owner(caller), session_id, line)
         else:
-            await self._far.write(worker, whose(caller), session_id, line)
+            await self._peer_sessions.write(worker, session_owner(caller), session_id, line)
 
     async def close(self, caller: Caller, session_id: str) -> None:
         worker = self._worker_of(session_id)
         if worker == self._bus.worker:
-            await self._own.end([self._own.get(whose(caller), session_id)], "The Studio left.")
+            await self._local_sessions.end(
+                [self._local_sessions.get(session_owner(caller), session_id)], "The Studio closed its session."
+            )
         else:
-            await self._far.close(worker, whose(caller), session_id)
+            await self._peer_sessions.close(worker, session_owner(caller), session_id)
 
-    def cut(self, session_id: str) -> None:
-        """The Studio's connection broke while it waited for a line. (Another worker learns it from the poll itself.)"""
-        self._own.cut(session_id)
+    def connection_lost(self, session_id: str) -> None:
+        """The Studio's connection broke while it polled. (Peers notice it by the cancelled poll.)"""
+        self._local_sessions.connection_lost(session_id)
 
-    def tell(self, caller: Caller, session_id: str, event: Json) -> None:
-        """What a peer of this worker says unasked; heard in every worker. Raises `Fault(NOT_FOUND)`."""
-        session = self._own.get(whose(caller), session_id)
-        session.last_seen = self._own.now()
+    def publish_event(self, caller: Caller, session_id: str, event: Json) -> None:
+        """Deliver an event of a Studio of this worker to the listeners in every worker. Raises `Fault(NOT_FOUND)`."""
+        session = self._local_sessions.get(session_owner(caller), session_id)
+        session.last_seen = self._local_sessions.now()
         owner = session.caller
-        said: Json = {
+        event_message: Json = {
             "namespace": session.namespace,
             "owner": [owner.tenant, owner.subject, owner.kind, owner.credential],
-            "peer": session.shown(session.last_seen),
+            "peer": session.describe(session.last_seen),
             "event": event,
         }
-        self._heard(said)
-        self._spawn(self._roster.tell(event=said))
+        self._deliver_event(event_message)
+        self._spawn(self._roster.publish(event=event_message))
 
-    def _heard(self, said: Json) -> None:
-        tenant, subject, kind, credential = said["owner"]
+    def _deliver_event(self, event_message: Json) -> None:
+        tenant, subject, kind, credential = event_message["owner"]
         caller = Caller(tenant, subject, kind, credential=credential)
         now = asyncio.get_running_loop().time()
-        here = CURRENT_CALL.set(CurrentCall(caller, secrets.token_hex(8), now, {EVERYWHERE: True}))
+        token = CURRENT_CALL.set(CurrentCall(caller, secrets.token_hex(8), now, {BROADCAST: True}))
         try:
-            for told in list(self._hearing.get(said["namespace"], ())):
-                told(said["peer"], said["event"])
+            for listener in list(self._listeners.get(event_message["namespace"], ())):
+                listener(event_message["peer"], event_message["event"])
         finally:
-            CURRENT_CALL.reset(here)
+            CURRENT_CALL.reset(token)
 
     @contextmanager
-    def hearing(self, namespace: str, told: Callable[[Json, Json], None]) -> Generator[None]:
-        self._hearing.setdefault(namespace, []).append(told)
+    def subscribe(self, namespace: str, listener: Callable[[Json, Json], None]) -> Generator[None]:
+        self._listeners.setdefault(namespace, []).append(listener)
         try:
             yield
         finally:
-            self._hearing[namespace].remove(told)
+            self._listeners[namespace].remove(listener)
 
-    # ---- what a backend does ----
+    # ---- API for backends ----
 
     def peers(self, namespace: str, caller: Caller) -> list[Json]:
-        """Oldest first, whichever worker they are connected to."""
-        now = self._own.now()
+        """The tenant's Studios on all workers, oldest first."""
+        now = self._local_sessions.now()
         return [
-            each.shown(now) if isinstance(each, BridgeSession) else each.shown
-            for each in self._all(namespace, caller.tenant)
+            each.describe(now) if isinstance(each, BridgeSession) else each.description
+            for each in self._sessions(namespace, caller.tenant)
         ]
 
     async def request(self, namespace: str, caller: Caller, peer: str | None, payload: Json, timeout: float) -> Json:
-        known = [each for each in self._all(namespace, caller.tenant) if peer is None or each.id == peer]
+        known = [each for each in self._sessions(namespace, caller.tenant) if peer is None or each.id == peer]
         if not known:
-            raise unavailable("No Studio is connected.")
+            raise studio_unavailable("No Studio is connected.")
         chosen = known[-1]
-        until = asyncio.get_running_loop().time() + min(timeout, _RETURN)
-        while isinstance(chosen, RemoteBridgeSession):
+        deadline = asyncio.get_running_loop().time() + min(timeout, _RECONNECT_SECONDS)
+        while isinstance(chosen, PeerBridgeSession):
             try:
-                return await self._far.request(chosen.worker, caller.tenant, chosen.id, payload, timeout)
-            except PeerSessionGone:
-                self._roster.forget(chosen.worker)
-                chosen = await self._returned(chosen, until)
-        return await self._own.request(chosen, payload, timeout)
+                return await self._peer_sessions.request(chosen.worker, caller.tenant, chosen.id, payload, timeout)
+            except PeerUnreachable:
+                self._roster.remove_worker(chosen.worker)
+                chosen = await self._wait_for_reconnect(chosen, deadline)
+        return await self._local_sessions.request(chosen, payload, timeout)
 
-    async def _returned(self, lost: RemoteBridgeSession, until: float) -> BridgeSession | RemoteBridgeSession:
-        """The session in which the same Studio came back after its worker died."""
+    async def _wait_for_reconnect(self, lost: PeerBridgeSession, deadline: float) -> BridgeSession | PeerBridgeSession:
+        """Wait for a new session of the same Studio, after its worker died."""
         while True:
-            back = [each for each in self._all(lost.home[0], lost.home[1]) if each.home == lost.home]
-            if back:
-                return back[-1]
-            left = until - asyncio.get_running_loop().time()
-            if left <= 0:
-                raise unavailable("The Studio's connection was lost.")
-            await self._roster.changes(min(left, 0.5))
+            reconnected = [
+                each
+                for each in self._sessions(lost.studio_key[0], lost.studio_key[1])
+                if each.studio_key == lost.studio_key
+            ]
+            if reconnected:
+                return reconnected[-1]
+            remaining = deadline - asyncio.get_running_loop().time()
+            if remaining <= 0:
+                raise studio_unavailable("The Studio's connection was lost.")
+            await self._roster.wait_for_change(min(remaining, 0.5))
 
-    def _all(self, namespace: str, tenant: str) -> list[BridgeSession | RemoteBridgeSession]:
-        everywhere: list[BridgeSession | RemoteBridgeSession] = [*self._own, *self._roster]
-        found = [each for each in everywhere if each.home[:2] == (namespace, tenant)]
+    def _sessions(self, namespace: str, tenant: str) -> list[BridgeSession | PeerBridgeSession]:
+        sessions: list[BridgeSession | PeerBridgeSession] = [*self._local_sessions, *self._roster]
+        found = [each for each in sessions if each.studio_key[:2] == (namespace, tenant)]
         return sorted(found, key=lambda each: each.connected_at)
 
-    # ---- what the workers tell each other ----
+    # ---- roster ----
 
     def _rows(self) -> list[Json]:
-        now = self._own.now()
-        return [row(session, now) for session in self._own]
+        now = self._local_sessions.now()
+        return [session_row(session, now) for session in self._local_sessions]
 
-    def _tell_of(self, session: BridgeSession) -> None:
-        if session.closed:
-            self._spawn(self._roster.tell(gone=[session.id]))
+    def _publish_session(self, session: BridgeSession) -> None:
+        if session.is_closed:
+            self._spawn(self._roster.publish(gone=[session.id]))
         else:
-            self._spawn(self._roster.tell(put=[row(session, self._own.now())]))
+            self._spawn(self._roster.publish(put=[session_row(session, self._local_sessions.now())]))
 
-    def _replaced(self, home: tuple[str, str, str, str], by: str) -> None:
-        """That Studio has a new session, here or elsewhere."""
-        before = [each for each in self._own if each.home == home and each.id != by]
-        self._spawn(self._own.end(before, "The Studio connected anew."))
+    def _end_replaced(self, studio_key: tuple[str, str, str, str], new_id: str) -> None:
+        """End the older sessions of a Studio that opened a new one, on this worker or another."""
+        replaced = [each for each in self._local_sessions if each.studio_key == studio_key and each.id != new_id]
+        self._spawn(self._local_sessions.end(replaced, "The Studio opened a new session."))
 
     async def _end_oldest(self, newest: BridgeSession) -> None:
-        """A key has so many Studios and no more, over all workers."""
-        namespace, who = newest.namespace, newest.who
-        same = [each for each in self._all(namespace, who[0]) if each.home[2] == who[1] and each.home != newest.home]
-        for each in same[: max(0, len(same) - _PER_KEY + 1)]:
+        """Limit the Studios of one key to `_MAX_PER_KEY`, over all workers."""
+        namespace, owner = newest.namespace, newest.owner
+        same = [
+            each
+            for each in self._sessions(namespace, owner[0])
+            if each.studio_key[2] == owner[1] and each.studio_key != newest.studio_key
+        ]
+        for each in same[: max(0, len(same) - _MAX_PER_KEY + 1)]:
             if isinstance(each, BridgeSession):
-                await self._own.end([each], "Too many Studios are connected with this key.")
+                await self._local_sessions.end([each], "Too many Studios are connected with this key.")
             else:
-                self._spawn(self._close_far(each, who))
+                self._spawn(self._close_peer(each, owner))
 
-    async def _close_far(self, session: RemoteBridgeSession, who: tuple[str, str]) -> None:
+    async def _close_peer(self, session: PeerBridgeSession, owner: tuple[str, str]) -> None:
         try:
-            await self._far.close(session.worker, who, session.id)
+            await self._peer_sessions.close(session.worker, owner, session.id)
         except Fault:
-            self._roster.forget(session.worker)
+            self._roster.remove_worker(session.worker)
 
     def _worker_of(self, session_id: str) -> str:
         found = _ID.fullmatch(session_id)
         if found is None:
-            raise unknown()
+            raise session_not_found()
         return found[1]
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -236,8 +256,8 @@ class BackendBridge:
         return self._bridges.peers(self._namespace, caller)
 
     async def request(self, caller: Caller, peer: str | None, payload: Json, timeout: float) -> Json:
-        """`payload` is `{operation, payload, correlationId?, idempotencyKey?}`; the answer is the Studio's message."""
+        """`payload` is `{operation, payload, correlationId?, idempotencyKey?}`. Returns the Studio's response."""
         return await self._bridges.request(self._namespace, caller, peer, payload, timeout)
 
     def subscribe(self, listener: Callable[[Json, Json], None]) -> AbstractContextManager[None]:
-        return self._bridges.hearing(self._namespace, listener)
+        return self._bridges.subscribe(self._namespace, listener)

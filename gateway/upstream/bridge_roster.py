@@ -1,7 +1,7 @@
-"""Which Studios and editors the other workers hold.
+"""Roster of the bridge sessions that other workers hold.
 
-Each worker tells the others of a session that came, changed or left, and of all it holds every few seconds. What it
-told is good for a few seconds more: the sessions of a worker that died are forgotten by then.
+Each worker publishes a session that opened, changed or closed, and all its sessions every `_INTERVAL_SECONDS`. Entries
+expire after `_TTL_SECONDS`, so that the sessions of a dead worker disappear.
 """
 
 import asyncio
@@ -16,126 +16,129 @@ from gateway.errors import Fault
 from gateway.upstream.bridge_session import BridgeSession
 
 _TOPIC: Final = "bridge.roster"
-_EVERY: Final = 2.0
-_GOOD: Final = 7.0
+_INTERVAL_SECONDS: Final = 2.0
+_TTL_SECONDS: Final = 7.0
 
 log = logging.getLogger("gatehouse.bridge")
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteBridgeSession:
-    """A session of another worker, as that worker last told of it."""
+class PeerBridgeSession:
+    """A session of another worker, as that worker last published it."""
 
     worker: str
     id: str
-    home: tuple[str, str, str, str]
+    studio_key: tuple[str, str, str, str]
     """Namespace, tenant, credential and name."""
-    shown: Json
+    description: Json
 
     @property
     def connected_at(self) -> float:
-        return self.shown["connected_at"]
+        return self.description["connected_at"]
 
 
 class BridgeRoster:
-    """`own` are this worker's sessions; `replaced(home, id)` hears that a Studio has opened that session elsewhere, and
-    `said` what a peer of another worker said unasked."""
+    """Iterates over the sessions of the other workers.
+
+    `local_rows` returns this worker's sessions. `on_replaced(studio_key, id)` is called when a Studio opened that
+    session on another worker, `on_event` for an event of a Studio of another worker.
+    """
 
     def __init__(
         self,
         bus: Bus,
-        own: Callable[[], Sequence[Json]],
-        replaced: Callable[[tuple[str, str, str, str], str], None],
-        said: Callable[[Json], None],
+        local_rows: Callable[[], Sequence[Json]],
+        on_replaced: Callable[[tuple[str, str, str, str], str], None],
+        on_event: Callable[[Json], None],
         *,
-        every: float = _EVERY,
-        good: float = _GOOD,
+        interval: float = _INTERVAL_SECONDS,
+        ttl: float = _TTL_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._bus = bus
-        self._own = own
-        self._replaced = replaced
-        self._said = said
-        self._every = every
-        self._good = good
+        self._local_rows = local_rows
+        self._on_replaced = on_replaced
+        self._on_event = on_event
+        self._interval = interval
+        self._ttl = ttl
         self._clock = clock
-        self._away: dict[str, tuple[float, dict[str, RemoteBridgeSession]]] = {}
-        """By worker: until when it is believed, and its sessions."""
-        self._news = asyncio.Event()
+        self._workers: dict[str, tuple[float, dict[str, PeerBridgeSession]]] = {}
+        """By worker: expiry time and sessions."""
+        self._changed = asyncio.Event()
 
-    def __iter__(self) -> Iterator[RemoteBridgeSession]:
+    def __iter__(self) -> Iterator[PeerBridgeSession]:
         now = self._clock()
-        for worker in [worker for worker, (until, _) in self._away.items() if until <= now]:
-            del self._away[worker]
-        return iter([each for _, rows in self._away.values() for each in rows.values()])
+        for worker in [worker for worker, (expires_at, _) in self._workers.items() if expires_at <= now]:
+            del self._workers[worker]
+        return iter([each for _, rows in self._workers.values() for each in rows.values()])
 
-    def forget(self, worker: str) -> None:
-        """It is gone: nobody hears what is sent to it."""
-        self._away.pop(worker, None)
+    def remove_worker(self, worker: str) -> None:
+        """Remove a worker that does not respond."""
+        self._workers.pop(worker, None)
 
-    async def changes(self, seconds: float) -> None:
-        """Until something is told, or that long."""
-        self._news.clear()
+    async def wait_for_change(self, seconds: float) -> None:
+        """Wait for the next roster message, at most `seconds`."""
+        self._changed.clear()
         try:
             async with asyncio.timeout(seconds):
-                await self._news.wait()
+                await self._changed.wait()
         except TimeoutError:
             pass
 
-    async def tell(self, **what: Any) -> None:
+    async def publish(self, **fields: Any) -> None:
         try:
-            await self._bus.publish(_TOPIC, {"from": self._bus.worker, **what})
+            await self._bus.publish(_TOPIC, {"from": self._bus.worker, **fields})
         except Fault:
-            log.debug("the other workers could not be told of this one's Studios")
+            log.debug("bridge roster: publish failed; other workers see the change with the next announcement")
 
     async def run(self) -> None:
-        """Listen and tell, for ever."""
+        """Publish and receive. Never returns."""
         async with self._bus.subscribe(_TOPIC) as messages:
-            beating = asyncio.create_task(self._beat())
+            announcing = asyncio.create_task(self._announce())
             try:
                 async for message in messages:
                     if message["from"] != self._bus.worker:
                         try:
-                            await self._heard(message)
-                        except Exception:  # one message that cannot be understood must not end the listening
-                            log.exception("what a worker told of its Studios could not be taken")
+                            await self._handle_message(message)
+                        except Exception:  # a malformed message must not end the subscription
+                            log.exception("bridge roster: malformed message of another worker; ignored")
             finally:
-                beating.cancel()
-                await asyncio.gather(beating, return_exceptions=True)
+                announcing.cancel()
+                await asyncio.gather(announcing, return_exceptions=True)
 
-    async def _beat(self) -> None:
-        await self.tell(who=True)
-        told = False
+    async def _announce(self) -> None:
+        await self.publish(who=True)
+        announced = False
         while True:
-            own = self._own()
-            # Once more after the last one left, and then silence.
-            if own or told:
-                await self.tell(all=own)
-            told = bool(own)
-            await asyncio.sleep(self._every)
+            rows = self._local_rows()
+            # One empty announcement after the last session closed, then none.
+            if rows or announced:
+                await self.publish(all=rows)
+            announced = bool(rows)
+            await asyncio.sleep(self._interval)
 
-    async def _heard(self, message: Json) -> None:
+    async def _handle_message(self, message: Json) -> None:
         worker: str = message["from"]
         if "who" in message:
-            await self.tell(all=self._own())
+            await self.publish(all=self._local_rows())
             return
         if "event" in message:
-            self._said(message["event"])
+            self._on_event(message["event"])
             return
-        _, rows = self._away.get(worker, (0.0, {}))
+        _, rows = self._workers.get(worker, (0.0, {}))
         if "all" in message:
             rows = {}
         for row in (*message.get("all", ()), *message.get("put", ())):
-            away = RemoteBridgeSession(worker, row["id"], tuple(row["home"]), row["shown"])
-            rows[away.id] = away
+            session = PeerBridgeSession(worker, row["id"], tuple(row["home"]), row["shown"])
+            rows[session.id] = session
         for id in message.get("gone", ()):
             rows.pop(id, None)
-        self._away[worker] = (self._clock() + self._good, rows)
+        self._workers[worker] = (self._clock() + self._ttl, rows)
         for row in message.get("opened", ()):
-            self._replaced(tuple(row["home"]), row["id"])
-        self._news.set()
+            self._on_replaced(tuple(row["home"]), row["id"])
+        self._changed.set()
 
 
-def row(session: BridgeSession, now: float) -> Json:
-    """A session as it is told of. No token and no secret: the credential's id is the key's public name."""
-    return {"id": session.id, "home": session.home, "shown": session.shown(now)}
+def session_row(session: BridgeSession, now: float) -> Json:
+    """Encode a session for the roster. Contains no secret: the credential id is the public name of the key."""
+    return {"id": session.id, "home": session.studio_key, "shown": session.describe(now)}

@@ -1,4 +1,4 @@
-"""One Studio as the bridge knows it, and the lines that it and the gateway exchange."""
+"""The state of one bridge session, and the message lines that the Studio and the gateway exchange."""
 
 import asyncio
 import json
@@ -12,17 +12,17 @@ import msgspec
 from gateway.contract import Caller, Json
 from gateway.errors import Fault, Kind
 
-_SEEN: Final = 10.0
-_UNGREETED: Final = ("authentication required", "bridge.hello required")
+_CONNECTED_SECONDS: Final = 10.0
+_HANDSHAKE_REQUIRED: Final = ("authentication required", "bridge.hello required")
 
-Who = tuple[str, str]
-"""Tenant and credential: a session is of its own key only."""
+SessionOwner = tuple[str, str]
+"""Tenant and credential: a session can be used only with the key that opened it."""
 State = Literal["new", "authenticating", "greeting", "ready", "refused"]
 
 
 @dataclass(eq=False, slots=True)
 class BridgeSession:
-    """One Studio, from the time it connected until it leaves, is replaced, or is not heard of."""
+    """One Studio's session, until the Studio closes it, replaces it, or stops polling."""
 
     id: str
     namespace: str
@@ -31,12 +31,12 @@ class BridgeSession:
     connected_at: float
     last_seen: float
     state: State = "new"
-    expects: str = ""
-    """The request id of the handshake's step under way."""
-    greeted_at: float = 0.0
-    polls: int = 0
-    polled: int = 0
-    closed: bool = False
+    expected_request_id: str = ""
+    """The request id of the current handshake step."""
+    handshake_started_at: float = 0.0
+    active_polls: int = 0
+    poll_count: int = 0
+    is_closed: bool = False
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     capabilities: list[str] = field(default_factory=list[str])
     protocol: str | None = None
@@ -50,40 +50,40 @@ class BridgeSession:
         return f"bridge:{self.caller.tenant}:{self.id}"
 
     @property
-    def who(self) -> Who:
-        return whose(self.caller)
+    def owner(self) -> SessionOwner:
+        return session_owner(self.caller)
 
     @property
-    def home(self) -> tuple[str, str, str, str]:
-        """What the next session of the same Studio has in common with this one."""
-        return (self.namespace, *self.who, self.name)
+    def studio_key(self) -> tuple[str, str, str, str]:
+        """Namespace, tenant, credential and name: equal for successive sessions of the same Studio."""
+        return (self.namespace, *self.owner, self.name)
 
     @contextmanager
     def polling(self, clock: Callable[[], float]) -> Generator[None]:
-        self.polls += 1
-        self.polled += 1
+        self.active_polls += 1
+        self.poll_count += 1
         self.last_seen = clock()
         try:
             yield
         finally:
-            self.polls -= 1
+            self.active_polls -= 1
             self.last_seen = clock()
 
-    def succeeded(self, now: float) -> None:
+    def record_success(self, now: float) -> None:
         self.last_success_at, self.failures = now, 0
 
-    def failed(self, now: float, message: str) -> None:
+    def record_failure(self, now: float, message: str) -> None:
         self.last_failure_at, self.last_failure = now, message
         self.failures += 1
 
-    def shown(self, now: float) -> Json:
+    def describe(self, now: float) -> Json:
         return {
             "id": self.id,
             "name": self.name,
             "owner": self.caller.subject,
-            "connected": self.state == "ready" and (self.polls > 0 or now - self.last_seen < _SEEN),
+            "connected": self.state == "ready" and (self.active_polls > 0 or now - self.last_seen < _CONNECTED_SECONDS),
             "state": self.state,
-            "polling": self.polls > 0,
+            "polling": self.active_polls > 0,
             "connected_at": self.connected_at,
             "last_seen": self.last_seen,
             "capabilities": self.capabilities,
@@ -94,18 +94,18 @@ class BridgeSession:
         }
 
 
-def whose(caller: Caller) -> Who:
+def session_owner(caller: Caller) -> SessionOwner:
     return caller.tenant, caller.credential
 
 
-def parse(line: str) -> Json:
+def parse_response(line: str) -> Json:
     try:
-        answer = msgspec.json.decode(line, type=_Answer)
+        response = msgspec.json.decode(line, type=_Response)
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise Fault(Kind.INVALID_INPUT, "That line is not an answer.") from exc
-    if not answer.success and answer.error is None:
-        raise Fault(Kind.INVALID_INPUT, "A failed answer needs an error with code and message.")
-    return msgspec.to_builtins(answer)
+        raise Fault(Kind.INVALID_INPUT, "The line is not a valid response.") from exc
+    if not response.success and response.error is None:
+        raise Fault(Kind.INVALID_INPUT, "A failed response needs an error with code and message.")
+    return msgspec.to_builtins(response)
 
 
 class _Error(msgspec.Struct):
@@ -115,17 +115,17 @@ class _Error(msgspec.Struct):
     details: Any = None
 
 
-class _Answer(msgspec.Struct):
+class _Response(msgspec.Struct):
     requestId: str
     success: bool
     payload: Any = None
     error: _Error | None = None
 
 
-def wants_greeting(answer: Json) -> bool:
-    error = answer.get("error")
-    return error is not None and error["code"] == "ACCESS_DENIED" and error["message"].startswith(_UNGREETED)
+def requires_handshake(response: Json) -> bool:
+    error = response.get("error")
+    return error is not None and error["code"] == "ACCESS_DENIED" and error["message"].startswith(_HANDSHAKE_REQUIRED)
 
 
-def as_line(message: Json) -> str:
+def encode_line(message: Json) -> str:
     return json.dumps(message, separators=(",", ":"))

@@ -1,4 +1,7 @@
-"""One pipe for each of those who must not share one: made when first needed, and again when it has ended."""
+"""Pool of JSON-RPC channels by owner: opened on first use, and again after they closed.
+
+Used by the stdio transport (one channel per process) and the SSE transport (one per session).
+"""
 
 import asyncio
 import time
@@ -13,155 +16,156 @@ from gateway.upstream.concurrency import StartLimiter
 from gateway.upstream.jsonrpc_channel import JsonRpcChannel
 from gateway.upstream.remote import Era
 
-FIRST_PAUSE: Final = 1.0
-LONGEST_PAUSE: Final = 60.0
-EACH: Final = 8
-"""Pipes that one owner has at most: for clients of either era, and for clients that can do other things."""
+INITIAL_BACKOFF_SECONDS: Final = 1.0
+MAX_BACKOFF_SECONDS: Final = 60.0
+MAX_PER_OWNER: Final = 8
+"""Maximum number of channels of one owner, for clients of different eras and capabilities."""
 
-Whose = tuple[Any, ...]
-"""Its owner first. Empty: the one that lists are read from, which is never closed to make room."""
+ChannelKey = tuple[Any, ...]
+"""The owner comes first. The empty key is the channel that reads the lists; it is never evicted."""
 
 
 @dataclass(frozen=True, slots=True)
 class _StartFailure:
-    """Times in a row that a pipe did not start, or ended before it was of any use."""
+    """Consecutive times that a channel failed to start or closed before it answered a request."""
 
     count: int
     until: float
 
 
-def _not_told(whose: Whose, pipe: JsonRpcChannel) -> None:
-    """Nobody asked to be told of new ones."""
+def _ignore_open(key: ChannelKey, channel: JsonRpcChannel) -> None:
+    """Default of `on_open`."""
 
 
 class ChannelPool:
-    """At most `most` at a time; whichever was not used for longest makes room, the owner's own first, never one in use.
+    """Holds at most `limit` channels. Evicts the least recently used idle one, of the same owner first.
 
-    They are started in turn, as `starts` allows. What keeps failing is not started again at once: each time after a
-    longer pause, up to a minute.
+    `start_limiter` limits concurrent starts. A channel that keeps failing is restarted with exponential backoff, up to
+    `MAX_BACKOFF_SECONDS`.
     """
 
     def __init__(
         self,
         name: str,
         make: Callable[[], JsonRpcChannel],
-        most: int,
-        starts: StartLimiter,
-        opened: Callable[[Whose, JsonRpcChannel], None] = _not_told,
+        limit: int,
+        start_limiter: StartLimiter,
+        on_open: Callable[[ChannelKey, JsonRpcChannel], None] = _ignore_open,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
         self._make = make
-        self._most = most
-        self._starts = starts
-        self._opened = opened
+        self._limit = limit
+        self._start_limiter = start_limiter
+        self._on_open = on_open
         self._clock = clock
-        self._pipes: OrderedDict[Whose, JsonRpcChannel] = OrderedDict()
-        self._starting: dict[Whose, asyncio.Task[JsonRpcChannel]] = {}
-        self._setbacks: OrderedDict[Whose, _StartFailure] = OrderedDict()
+        self._channels: OrderedDict[ChannelKey, JsonRpcChannel] = OrderedDict()
+        self._starting: dict[ChannelKey, asyncio.Task[JsonRpcChannel]] = {}
+        self._failures: OrderedDict[ChannelKey, _StartFailure] = OrderedDict()
         self._stopping: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def __len__(self) -> int:
-        return len(self._pipes)
+        return len(self._channels)
 
-    async def get(self, whose: Whose, capabilities: Json, known: Era | None) -> JsonRpcChannel:
-        """Theirs, alive. Raises `Fault(UNAVAILABLE)` when it cannot be started, or may not yet."""
-        pipe = self._pipes.get(whose)
-        if pipe is not None and not pipe.dead:
-            self._pipes.move_to_end(whose)
-            return pipe
-        starting = self._starting.get(whose)
+    async def get(self, key: ChannelKey, capabilities: Json, known_era: Era | None) -> JsonRpcChannel:
+        """Return the open channel of that key. Raises `Fault(UNAVAILABLE)` when it fails to start or must back off."""
+        channel = self._channels.get(key)
+        if channel is not None and not channel.is_closed:
+            self._channels.move_to_end(key)
+            return channel
+        starting = self._starting.get(key)
         if starting is None:
-            if pipe is not None:
-                self._lost(whose, pipe)
-            self._check(whose)
-            starting = self._starting[whose] = asyncio.create_task(self._start(whose, capabilities, known))
-            starting.add_done_callback(lambda _: self._starting.pop(whose, None))
-        # Whoever gives up waiting does not take the start from the others.
+            if channel is not None:
+                self._discard_closed(key, channel)
+            self._check_start(key)
+            starting = self._starting[key] = asyncio.create_task(self._start(key, capabilities, known_era))
+            starting.add_done_callback(lambda _: self._starting.pop(key, None))
+        # A cancelled caller does not cancel the start for the others.
         return await asyncio.shield(starting)
 
-    def alive(self) -> list[tuple[Whose, JsonRpcChannel]]:
-        """Those that run, the last used first."""
-        return [(whose, pipe) for whose, pipe in reversed(self._pipes.items()) if not pipe.dead]
+    def alive(self) -> list[tuple[ChannelKey, JsonRpcChannel]]:
+        """Open channels, most recently used first."""
+        return [(key, channel) for key, channel in reversed(self._channels.items()) if not channel.is_closed]
 
     async def close(self) -> None:
         self._closed = True
         for task in list(self._starting.values()):
             task.cancel()
         await asyncio.gather(*self._starting.values(), return_exceptions=True)
-        pipes = list(self._pipes.values())
-        self._pipes.clear()
-        await asyncio.gather(*(pipe.stop() for pipe in pipes), *self._stopping)
+        channels = list(self._channels.values())
+        self._channels.clear()
+        await asyncio.gather(*(channel.stop() for channel in channels), *self._stopping)
 
-    async def _start(self, whose: Whose, capabilities: Json, known: Era | None) -> JsonRpcChannel:
+    async def _start(self, key: ChannelKey, capabilities: Json, known_era: Era | None) -> JsonRpcChannel:
         try:
-            async with self._starts.turn():
-                pipe = await self._started(capabilities, known)
+            async with self._start_limiter.slot():
+                channel = await self._start_channel(capabilities, known_era)
         except (Fault, ForeignError):
-            self._set_back(whose)
+            self._record_failure(key)
             raise
-        self._pipes[whose] = pipe
-        self._opened(whose, pipe)
-        return pipe
+        self._channels[key] = channel
+        self._on_open(key, channel)
+        return channel
 
-    async def _started(self, capabilities: Json, known: Era | None) -> JsonRpcChannel:
-        pipe = self._make()
+    async def _start_channel(self, capabilities: Json, known_era: Era | None) -> JsonRpcChannel:
+        channel = self._make()
         try:
-            await pipe.start(capabilities, known)
+            await channel.start(capabilities, known_era)
         except Fault:
-            if known is not None:
+            if known_era is not None:
                 raise
-            # Some older servers end at the first word they do not know: then the old way, from the start.
-            pipe = self._make()
-            await pipe.start(capabilities, "handshake")
-        return pipe
+            # Some handshake-era servers exit at an unknown method: restart with the handshake only.
+            channel = self._make()
+            await channel.start(capabilities, "handshake")
+        return channel
 
-    # ---- what went wrong ----
+    # ---- limits and failures ----
 
-    def _check(self, whose: Whose) -> None:
-        setback = self._setbacks.get(whose)
-        if setback is not None and (left := setback.until - self._clock()) > 0:
-            message = f"{self._name} fails again and again; it is started anew in a while."
-            raise Fault(Kind.UNAVAILABLE, message, retry_after=max(1.0, round(left, 1)))
-        if self._closed or not self._room(whose):
-            raise Fault(Kind.UNAVAILABLE, f"{self._name} serves as many as it may.", retry_after=1.0)
+    def _check_start(self, key: ChannelKey) -> None:
+        failure = self._failures.get(key)
+        if failure is not None and (remaining := failure.until - self._clock()) > 0:
+            message = f"{self._name} keeps failing to start. Try again later."
+            raise Fault(Kind.UNAVAILABLE, message, retry_after=max(1.0, round(remaining, 1)))
+        if self._closed or not self._make_room(key):
+            message = f"{self._name} has reached its limit of sessions. Try again later."
+            raise Fault(Kind.UNAVAILABLE, message, retry_after=1.0)
 
-    def _room(self, whose: Whose) -> bool:
-        """Whether one more may be started, after an idle one was let go if need be."""
-        own = [each for each in (*self._pipes, *self._starting) if whose and each[:1] == whose[:1]]
-        if len(own) < EACH and len(self._pipes) + len(self._starting) < self._most:
+    def _make_room(self, key: ChannelKey) -> bool:
+        """Return whether one more channel may start; evicts an idle one if necessary."""
+        same_owner = [each for each in (*self._channels, *self._starting) if key and each[:1] == key[:1]]
+        if len(same_owner) < MAX_PER_OWNER and len(self._channels) + len(self._starting) < self._limit:
             return True
-        others = self._pipes if len(own) < EACH else ()
-        idle = next((each for each in (*own, *others) if each and self._is_idle(each)), None)
+        others = self._channels if len(same_owner) < MAX_PER_OWNER else ()
+        idle = next((each for each in (*same_owner, *others) if each and self._is_idle(each)), None)
         if idle is None:
             return False
-        self._stop(self._pipes.pop(idle))
+        self._stop(self._channels.pop(idle))
         return True
 
-    def _is_idle(self, whose: Whose) -> bool:
-        pipe = self._pipes.get(whose)
-        return pipe is not None and not pipe.busy
+    def _is_idle(self, key: ChannelKey) -> bool:
+        channel = self._channels.get(key)
+        return channel is not None and not channel.is_busy
 
-    def _lost(self, whose: Whose, pipe: JsonRpcChannel) -> None:
-        del self._pipes[whose]
-        self._stop(pipe)
-        if pipe.useful:
-            self._setbacks.pop(whose, None)
+    def _discard_closed(self, key: ChannelKey, channel: JsonRpcChannel) -> None:
+        del self._channels[key]
+        self._stop(channel)
+        if channel.has_answered:
+            self._failures.pop(key, None)
         else:
-            self._set_back(whose)
+            self._record_failure(key)
 
-    def _set_back(self, whose: Whose) -> None:
-        known = self._setbacks.pop(whose, None)
-        count = known.count + 1 if known is not None else 1
-        # The first time may be chance: it is tried again at once.
-        pause = min(FIRST_PAUSE * 2.0 ** (count - 2), LONGEST_PAUSE) if count > 1 else 0.0
-        self._setbacks[whose] = _StartFailure(count, self._clock() + pause)
-        while len(self._setbacks) > 4 * self._most:
-            self._setbacks.popitem(last=False)
+    def _record_failure(self, key: ChannelKey) -> None:
+        previous = self._failures.pop(key, None)
+        count = previous.count + 1 if previous is not None else 1
+        # No delay after the first failure, which may be a coincidence.
+        backoff = min(INITIAL_BACKOFF_SECONDS * 2.0 ** (count - 2), MAX_BACKOFF_SECONDS) if count > 1 else 0.0
+        self._failures[key] = _StartFailure(count, self._clock() + backoff)
+        while len(self._failures) > 4 * self._limit:
+            self._failures.popitem(last=False)
 
-    def _stop(self, pipe: JsonRpcChannel) -> None:
-        self._spawn(pipe.stop())
+    def _stop(self, channel: JsonRpcChannel) -> None:
+        self._spawn(channel.stop())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -1,7 +1,4 @@
-"""Work that many may want at the same moment, done once for all of them.
-
-Starts of programs, a few at a time: each takes a processor for itself, and the gateway needs one to serve others.
-"""
+"""Concurrency primitives of the upstream package: single-flight work and a limit on concurrent process starts."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -10,9 +7,13 @@ from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 
+MAX_CONCURRENT_STARTS: Final = 8
+SLOW_START_SECONDS: Final = 2.0
+"""After this time a starting program waits rather than computes; it no longer counts against the limit."""
+
 
 class SingleFlight(Generic[T]):
-    """`await once()` joins the run under way, or begins one. Whoever gives up waiting does not end it for others."""
+    """Calling it joins the run in progress or starts one. A cancelled caller does not cancel the run for the others."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._work = work
@@ -22,33 +23,28 @@ class SingleFlight(Generic[T]):
         running = self._running
         if running is None:
             running = self._running = asyncio.create_task(self._work())
-            running.add_done_callback(self._over)
+            running.add_done_callback(self._finish)
         return await asyncio.shield(running)
 
-    def _over(self, task: "asyncio.Task[T]") -> None:
+    def _finish(self, task: "asyncio.Task[T]") -> None:
         self._running = None
         if not task.cancelled():
-            task.exception()  # looked at: everybody who waited for it may be gone
-
-
-AT_ONCE: Final = 8
-
-LONG: Final = 2.0
-
-"""Seconds after which a program no longer starts but waits, or hangs: the next need not wait for that."""
+            task.exception()  # mark as retrieved: every caller may have been cancelled
 
 
 class StartLimiter:
-    def __init__(self, at_once: int = AT_ONCE, *, long: float = LONG) -> None:
-        self._places = asyncio.Semaphore(at_once)
-        self._long = long
+    """Limits concurrent program starts: each uses a whole CPU, which the gateway needs to serve requests."""
+
+    def __init__(self, limit: int = MAX_CONCURRENT_STARTS, *, slow_after: float = SLOW_START_SECONDS) -> None:
+        self._semaphore = asyncio.Semaphore(limit)
+        self._slow_after = slow_after
 
     @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[None, None]:
-        """In the order of asking. A turn that takes long goes on, but no longer keeps others from theirs."""
-        await self._places.acquire()
+    async def slot(self) -> AsyncGenerator[None, None]:
+        """Wait for a slot, in FIFO order. A start that takes longer than `slow_after` continues but frees its slot."""
+        await self._semaphore.acquire()
         with ExitStack() as held:
-            held.callback(self._places.release)
-            timer = asyncio.get_running_loop().call_later(self._long, held.close)
+            held.callback(self._semaphore.release)
+            timer = asyncio.get_running_loop().call_later(self._slow_after, held.close)
             held.callback(timer.cancel)
             yield

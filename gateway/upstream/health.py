@@ -1,7 +1,4 @@
-"""How a backend is, as operators are shown it.
-
-How it is said that something cannot be served.
-"""
+"""Types that report the condition of backends: `UpstreamHealth` for operators, `LoadError` for settings."""
 
 from dataclasses import asdict, dataclass
 from typing import Literal
@@ -9,23 +6,22 @@ from typing import Literal
 from gateway.contract import Json
 
 State = Literal["unknown", "up", "failing", "down"]
-
-"""Not yet asked; its last answer came; its last call failed; failed so often that it is left alone for a while."""
+"""`unknown`: no request yet. `up`: the last request succeeded. `failing`: it failed. `down`: the breaker is open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamHealth:
-    """A moment's facts; nothing in it tells of a call's content."""
+    """Snapshot of a backend's condition. Contains nothing of the content of calls."""
 
     state: State
     transport: Literal["module", "http", "sse", "stdio"]
     eras: tuple[str, ...] = ()
-    """Which it speaks, of `modern` and `handshake`; empty while that is not known."""
+    """The supported eras, `modern` and `handshake`; empty while unknown."""
     breaker: Literal["closed", "open", "half-open"] = "closed"
     in_flight: int = 0
     waiting: int = 0
     last_error: str | None = None
-    """The kind of the last failure, whether or not it has recovered since."""
+    """The kind of the last failure, also after a recovery."""
     last_error_at: float | None = None
     """Unix time."""
     since: float
@@ -36,9 +32,9 @@ class UpstreamHealth:
 
 
 class LoadError(Exception):
-    """What cannot be served, and why: one line that begins with the setting it is about, such as `backends.x.url: `."""
+    """A backend cannot be loaded. The message is one line that starts with the setting, such as `backends.x.url: `."""
 
     @property
-    def at(self) -> tuple[str, ...]:
-        """That setting, part by part."""
+    def setting_path(self) -> tuple[str, ...]:
+        """The setting that the message starts with, split at the dots."""
         return tuple(str(self).partition(": ")[0].split("."))

@@ -1,4 +1,4 @@
-"""What a module gets: its `Home`, the call in progress, and spans for pieces of its work."""
+"""The host API for modules: `ModuleHost` implements `gateway.contract.Host` for one entry of `backends:`."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar, Token
@@ -12,16 +12,16 @@ import httpx
 from msgspec.structs import replace
 
 from gateway.contract import Bridge, Bus, Caller, CurrentCall, Json, RefusedCall, Store, WorkSpan
-from gateway.telemetry.sampling import below
+from gateway.contract.trace_position import child_position
 from gateway.telemetry.work_span import FinishedWork
 
-CURRENT_CALL: Final[ContextVar[CurrentCall]] = ContextVar("here")
+CURRENT_CALL: Final[ContextVar[CurrentCall]] = ContextVar("current_call")
 
 Invoke = Callable[[Caller, str, Json, Json], Awaitable[Json]]
 
 
 class StoreProvider(Protocol):
-    """Where stores come from."""
+    """Opens the stores of modules."""
 
     def store(self, tenant: str, name: str, migrations: Path | None) -> Store: ...
 
@@ -30,7 +30,7 @@ class StoreProvider(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostServices:
-    """What every module's home shares."""
+    """The services that all module hosts share."""
 
     stores: StoreProvider
     files: Path
@@ -38,20 +38,20 @@ class HostServices:
     http: httpx.AsyncClient
     loopback: bool
     bridge: Callable[[str], Bridge]
-    """The bridge of a backend, by namespace."""
+    """Returns the bridge of a backend, by namespace."""
     invoke: Invoke
     has_tool: Callable[[Caller, str], bool]
     is_authorized: Callable[[Caller], Awaitable[bool]]
     spawn: Callable[[Coroutine[Any, Any, None]], None]
     ready: Callable[[], Awaitable[Any]]
-    """Returns once everything is served."""
+    """Returns once all backends are loaded."""
     record_work: Callable[[FinishedWork], None]
-    """Is told of every piece of work that ended."""
+    """Called for every work span that ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleHost:
-    """`gateway.contract.Home`, for one entry of `backends:`."""
+    """`gateway.contract.Host` for one entry of `backends:`."""
 
     namespace: str
     options: Any
@@ -110,34 +110,45 @@ class ModuleHost:
 
 
 class ModuleWorkSpan:
-    """`gateway.contract.Piece`."""
+    """`gateway.contract.WorkSpan`: within the block, the current call has this span's position."""
 
     def __init__(
         self,
         namespace: str,
         name: str,
-        here: CurrentCall,
-        about: Mapping[str, Any],
-        told: Callable[[FinishedWork], None],
+        current_call: CurrentCall,
+        attributes: Mapping[str, Any],
+        on_finish: Callable[[FinishedWork], None],
     ) -> None:
         self._namespace = namespace
         self._name = name
-        self._about = about
-        self._told = told
-        self.position = below(here.position)
-        self._here = replace(here, position=self.position)
+        self._attributes = attributes
+        self._on_finish = on_finish
+        self.position = child_position(current_call.position)
+        self._current_call = replace(current_call, position=self.position)
         self._started = 0
-        self._before: Token[CurrentCall] | None = None
+        self._reset_token: Token[CurrentCall] | None = None
 
     def __enter__(self) -> Self:
         self._started = perf_counter_ns()
-        self._before = CURRENT_CALL.set(self._here)
+        self._reset_token = CURRENT_CALL.set(self._current_call)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, at: TracebackType | None) -> None:
-        assert self._before is not None
-        CURRENT_CALL.reset(self._before)
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._reset_token is not None
+        CURRENT_CALL.reset(self._reset_token)
         ended = perf_counter_ns()
-        self._told(
-            FinishedWork(self._namespace, self._name, self._here, self.position, self._started, ended, self._about, exc)
+        self._on_finish(
+            FinishedWork(
+                self._namespace,
+                self._name,
+                self._current_call,
+                self.position,
+                self._started,
+                ended,
+                self._attributes,
+                exc,
+            )
         )

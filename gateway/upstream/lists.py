@@ -1,7 +1,4 @@
-"""All that a server lists, page by page.
-
-Following a remote server's changes: one long request, made again whenever it ends.
-"""
+"""Reads all lists of an upstream server page by page, and watches them for changes."""
 
 import asyncio
 import logging
@@ -12,7 +9,9 @@ from typing import Any, Final, Protocol, cast
 
 from gateway.contract import BackendLists, Json, ListChange
 from gateway.errors import Fault, ForeignError
-from gateway.upstream.conversation import NullMessageHandler, change_of, offered
+from gateway.upstream.conversation import NullMessageHandler, parse_change, server_capabilities
+
+log = logging.getLogger("gatehouse.upstream")
 
 _LISTS: Final = (
     ("tools/list", "tools", "tools"),
@@ -20,111 +19,109 @@ _LISTS: Final = (
     ("resources/templates/list", "resourceTemplates", "resources"),
     ("prompts/list", "prompts", "prompts"),
 )
+"""Method, result key and required server capability of each list."""
 
 _MAX_PAGES: Final = 100
-
 _METHOD_NOT_FOUND: Final = -32601
+INITIAL_BACKOFF_SECONDS: Final = 1.0
+MAX_BACKOFF_SECONDS: Final = 30.0
 
 
 class ListSource(Protocol):
-    """One server, asked by the gateway itself."""
+    """One server, as seen by the gateway's own requests."""
 
-    async def hello(self) -> Json:
-        """Its capabilities and instructions."""
+    async def discover(self) -> Json:
+        """Return the server's `initialize` or `server/discover` result: capabilities, instructions, server info."""
         ...
 
-    async def ask(self, method: str, params: Json) -> Json: ...
+    async def request(self, method: str, params: Json) -> Json: ...
 
 
 async def read_lists(source: ListSource) -> BackendLists:
-    hello = await source.hello()
-    capabilities = offered(hello)
-    info: Any = hello.get("serverInfo")
+    discovery = await source.discover()
+    capabilities = server_capabilities(discovery)
+    info: Any = discovery.get("serverInfo")
     lists: dict[str, tuple[Json, ...]] = {}
     for method, key, capability in _LISTS:
-        lists[key] = await _all(source, method, key) if capability in capabilities else ()
+        lists[key] = await _read_pages(source, method, key) if capability in capabilities else ()
     return BackendLists(
         tools=lists["tools"],
         resources=lists["resources"],
         templates=lists["resourceTemplates"],
         prompts=lists["prompts"],
         capabilities=capabilities,
-        instructions=str(hello.get("instructions") or ""),
+        instructions=str(discovery.get("instructions") or ""),
         info=cast("Json", info) if isinstance(info, dict) else {},
     )
 
 
-def together(offers: Sequence[BackendLists]) -> BackendLists:
-    """Everything that any of several processes of one server lists; the first to name a thing defines it."""
-    if len(offers) == 1:
-        return offers[0]
-    first = offers[0]
+def merge_lists(all_lists: Sequence[BackendLists]) -> BackendLists:
+    """Merge the lists of several processes of one server; for a repeated name the first definition wins."""
+    if len(all_lists) == 1:
+        return all_lists[0]
+    first = all_lists[0]
     return BackendLists(
-        tools=_union([each.tools for each in offers], "name"),
-        resources=_union([each.resources for each in offers], "uri"),
-        templates=_union([each.templates for each in offers], "uriTemplate"),
-        prompts=_union([each.prompts for each in offers], "name"),
-        capabilities={key: value for each in reversed(offers) for key, value in each.capabilities.items()},
+        tools=_union([each.tools for each in all_lists], "name"),
+        resources=_union([each.resources for each in all_lists], "uri"),
+        templates=_union([each.templates for each in all_lists], "uriTemplate"),
+        prompts=_union([each.prompts for each in all_lists], "name"),
+        capabilities={key: value for each in reversed(all_lists) for key, value in each.capabilities.items()},
         instructions=first.instructions,
         info=first.info,
     )
 
 
 def _union(lists: Sequence[tuple[Json, ...]], key: str) -> tuple[Json, ...]:
-    kept: dict[str, Json] = {}
+    unique: dict[str, Json] = {}
     for item in chain.from_iterable(lists):
-        # Not checked yet: whatever stands in a list that is no object is refused later, by itself.
-        kept.setdefault(repr(item.get(key) if isinstance(item, dict) else item), item)  # pyright: ignore[reportUnnecessaryIsInstance]
-    return tuple(kept.values())
+        # Items are not validated yet: the catalogue rejects each item that is not an object.
+        unique.setdefault(repr(item.get(key) if isinstance(item, dict) else item), item)  # pyright: ignore[reportUnnecessaryIsInstance]
+    return tuple(unique.values())
 
 
-async def _all(source: ListSource, method: str, key: str) -> tuple[Json, ...]:
+async def _read_pages(source: ListSource, method: str, key: str) -> tuple[Json, ...]:
     items: list[Json] = []
     params: Json = {}
     for _ in range(_MAX_PAGES):
         try:
-            page = await source.ask(method, params)
+            page = await source.request(method, params)
         except ForeignError as exc:
             if exc.code == _METHOD_NOT_FOUND:
-                break  # it has the capability but not this list
+                break  # the server has the capability but not this list
             raise
-        found: Any = page.get(key)
-        if isinstance(found, list):
-            items.extend(cast("list[Json]", found))
+        page_items: Any = page.get(key)
+        if isinstance(page_items, list):
+            items.extend(cast("list[Json]", page_items))
         if (cursor := page.get("nextCursor")) is None:
             break
         params = {"cursor": cursor}
     return tuple(items)
 
 
-log = logging.getLogger("gatehouse.upstream")
-
-FIRST_PAUSE: Final = 1.0
-
-LONGEST_PAUSE: Final = 30.0
-
-
-def _no_matter() -> None:
-    """Nobody waits for it."""
+def _ignore() -> None:
+    """Default of `on_ready`."""
 
 
 class ChangeListener(NullMessageHandler):
-    """Turns what the server notifies into changes."""
+    """Translates change notifications of the server to `ListChange` values."""
 
-    def __init__(self, changed: Callable[[ListChange], None], ready: Callable[[], None] = _no_matter) -> None:
-        self._changed = changed
-        self.ready = ready
-        """To be called once the server listens to what it was asked."""
+    def __init__(self, on_change: Callable[[ListChange], None], on_ready: Callable[[], None] = _ignore) -> None:
+        self._on_change = on_change
+        self.on_ready = on_ready
+        """Called once the server has confirmed the subscription."""
 
-    async def notified(self, method: str, params: Json) -> None:
-        if (change := change_of(method, params)) is not None:
-            self._changed(change)
+    async def on_notification(self, method: str, params: Json) -> None:
+        if (change := parse_change(method, params)) is not None:
+            self._on_change(change)
         elif method == "notifications/subscriptions/acknowledged":
-            self.ready()
+            self.on_ready()
 
 
 class ListWatcher:
-    """Keeps `listen` running; between two attempts it waits longer and longer."""
+    """Keeps `listen` running in a task and restarts it with exponential backoff.
+
+    Stops when the server does not support change notifications (`ForeignError`).
+    """
 
     def __init__(self, name: str, listen: Callable[[], Awaitable[Any]]) -> None:
         self._name = name
@@ -146,18 +143,20 @@ class ListWatcher:
         self.start()
 
     async def _run(self) -> None:
-        pause = FIRST_PAUSE
+        backoff = INITIAL_BACKOFF_SECONDS
         while True:
-            began = asyncio.get_running_loop().time()
+            started_at = asyncio.get_running_loop().time()
             try:
                 await self._listen()
             except ForeignError as exc:
-                log.info("%s does not tell of its changes: %s", self._name, exc.message)
+                log.info("upstream %s: no change notifications: %s", self._name, exc.message)
                 return
             except Fault as fault:
-                log.debug("%s cannot be followed: %s", self._name, fault.message)
-            except Exception:  # whatever it was, what changes later is to be heard
-                log.exception("%s cannot be followed", self._name)
-            lasted = asyncio.get_running_loop().time() - began
-            pause = FIRST_PAUSE if lasted > LONGEST_PAUSE else min(pause * 2, LONGEST_PAUSE)
-            await asyncio.sleep(pause)
+                log.debug("upstream %s: change stream failed; retry with backoff: %s", self._name, fault.message)
+            except Exception:  # the watcher must survive, or later changes are missed
+                log.exception("upstream %s: change stream failed; retry with backoff", self._name)
+            duration = asyncio.get_running_loop().time() - started_at
+            backoff = (
+                INITIAL_BACKOFF_SECONDS if duration > MAX_BACKOFF_SECONDS else min(backoff * 2, MAX_BACKOFF_SECONDS)
+            )
+            await asyncio.sleep(backoff)

@@ -1,8 +1,7 @@
-"""A server's lifespan, entered and left in one task of its own: a task group inside it allows no other way.
+"""The `Backend` implementation for modules in this process.
 
-In-process backends: a module's SDK server, its handlers called directly with a real SDK context.
-
-The SDK's own dispatcher would cost sixty times as much per call and drop fields that it does not know.
+`LocalBackend` calls the handlers of the module's SDK server directly, with a real SDK context. The SDK's own dispatcher
+would cost sixty times as much per call and drop unknown fields.
 """
 
 import asyncio
@@ -43,53 +42,19 @@ from gateway.errors import Fault, ForeignError
 from gateway.upstream.health import UpstreamHealth
 from gateway.upstream.host import CURRENT_CALL
 from gateway.upstream.sdk_session import SdkSession, StandaloneChannel
-from gateway.upstream.url_elicitation import answered, asking
-
-
-class LifespanTask:
-    """`state` is what the lifespan yielded, from `begin` to `end`."""
-
-    def __init__(self, server: Server[Any]) -> None:
-        self._server = server
-        self._task: asyncio.Task[None] | None = None
-        self._ready = asyncio.Event()
-        self._over = asyncio.Event()
-        self.state: Any = None
-
-    async def begin(self) -> None:
-        """Raises whatever the lifespan raises on its way in."""
-        self._task = asyncio.create_task(self._live(), name=f"life:{self._server.name}")
-        ready = asyncio.create_task(self._ready.wait())
-        await asyncio.wait({self._task, ready}, return_when=asyncio.FIRST_COMPLETED)
-        ready.cancel()
-        if self._task.done():
-            self._task.result()
-
-    async def end(self) -> None:
-        self._over.set()
-        if self._task is not None:
-            await self._task
-
-    async def _live(self) -> None:
-        async with self._server.lifespan(self._server) as self.state:
-            self._ready.set()
-            await self._over.wait()
-
+from gateway.upstream.url_elicitation import input_required_result, resume_params
 
 log = logging.getLogger("gatehouse.upstream")
 
-# The gateway has its own spans, and seals request state itself, bound to the caller.
-_OURS = (OpenTelemetryMiddleware, RequestStateBoundary)
-
-_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-
+# The gateway records its own spans, and seals request state bound to the caller.
+_REPLACED_MIDDLEWARE = (OpenTelemetryMiddleware, RequestStateBoundary)
+_NAME_PARAMS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _MAX_PAGES = 100
-
 CLOSE_SECONDS = 3600.0
 
 
 class LocalBackend:
-    """A module's server behind the one small Protocol of every backend."""
+    """A module in this process. It is trusted: its annotations may lower the effect of its tools."""
 
     trusted = True
 
@@ -105,12 +70,12 @@ class LocalBackend:
         self._refusals = refusals
         self._server = _lowlevel(server)
         self._middleware = _middleware(self._server)
-        self._life = LifespanTask(self._server)
+        self._lifespan = LifespanTask(self._server)
         self._listeners: list[Callable[[ListChange], None]] = []
-        self._standalone = StandaloneChannel(self._changed)
-        self._watched: _Watched = {}
-        self._changing = asyncio.Lock()
-        self._listening: asyncio.Task[None] | None = None
+        self._standalone = StandaloneChannel(self._notify_listeners)
+        self._subscribed: _Subscribed = {}
+        self._subscription_lock = asyncio.Lock()
+        self._listen_task: asyncio.Task[None] | None = None
         self._active = 0
         self._closing = False
         self._idle = asyncio.Event()
@@ -121,13 +86,13 @@ class LocalBackend:
         return UpstreamHealth(state="up", transport="module", eras=eras, in_flight=self._active, since=self._since)
 
     async def open(self) -> None:
-        """Enter the server's lifespan, once, and begin to hear of its changes."""
-        await self._life.begin()
+        """Enter the server's lifespan and start to listen for changes. Call once."""
+        await self._lifespan.start()
         self._middleware = _middleware(self._server)
         self._listen()
 
     async def close(self) -> None:
-        """Once its last call is done, or after a while: a backend that is taken out drops no call."""
+        """Wait for the calls in progress, at most `CLOSE_SECONDS`, then leave the server's lifespan."""
         await self._stop_listening()
         self._closing = True
         if not self._active:
@@ -135,9 +100,9 @@ class LocalBackend:
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._idle.wait()
-        await self._life.end()
+        await self._lifespan.stop()
 
-    # ---- what it lists ----
+    # ---- lists ----
 
     isolated_lists: IsolatedLists | None = None
 
@@ -169,7 +134,7 @@ class LocalBackend:
             params = {"cursor": cursor}
         return tuple(items)
 
-    # ---- a call ----
+    # ---- calls ----
 
     async def send(self, call: Call) -> Json:
         entry = self._server.get_request_handler(call.method)
@@ -177,122 +142,157 @@ class LocalBackend:
             raise ForeignError(-32601, "Method not found", call.method)
         params, route = call.params, call.route
         if "requestState" in params:
-            params = answered(params)
-        until = time.monotonic()  # the loop's clock too, which before Python 3.12 takes a system call to get at
+            params = resume_params(params)
+        deadline = time.monotonic()  # same clock as `loop.time()`, without looking up the running loop
         if route is not None:
-            until += route.timeout
-            if (key := _NAMED.get(call.method)) is not None:
+            deadline += route.timeout
+            if (key := _NAME_PARAMS.get(call.method)) is not None:
                 params = {**params, key: route.name}
-        token = CURRENT_CALL.set(CurrentCall(call.caller, call.id, until, call.meta, call.record.position))
+        token = CURRENT_CALL.set(CurrentCall(call.caller, call.id, deadline, call.meta, call.record.position))
         self._active += 1
         try:
             return await self._run(entry, call, call.method, params)
         except ForeignError as error:
             if not call.client.modern:
                 raise
-            return asking(error)
+            return input_required_result(error)
         finally:
             CURRENT_CALL.reset(token)
             self._active -= 1
             if self._closing and not self._active:
                 self._idle.set()
 
-    def refused(self, call: Call, route: Route, fault: Fault) -> None:
-        """Tell the module of a call that did not reach it, if it wants to know."""
+    def report_refusal(self, call: Call, route: Route, fault: Fault) -> None:
+        """Notify the module's refusal listeners of a tool call that did not reach it."""
         if self._refusals and call.method == "tools/call":
-            here = CurrentCall(call.caller, call.id, time.monotonic(), call.meta)
-            refusal = RefusedCall(here, route.name, call.arguments, fault)
-            for told in self._refusals:
-                told(refusal)
+            current = CurrentCall(call.caller, call.id, time.monotonic(), call.meta)
+            refusal = RefusedCall(current, route.name, call.arguments, fault)
+            for listener in self._refusals:
+                listener(refusal)
 
     async def _run(self, entry: HandlerEntry[Any], call: Call | None, method: str, params: Json) -> Json:
         try:
-            # What `model_validate` calls, without the Python around it.
+            # As `model_validate`, without its Python overhead.
             typed = entry.params_type.__pydantic_validator__.validate_python(params, by_name=False)
         except ValidationError as exc:
             raise ForeignError(-32602, "Invalid request parameters") from exc
         meta = params.get("_meta")
         ctx: ServerRequestContext[Any, Any] = ServerRequestContext(
             session=SdkSession(call, self._standalone, meta),
-            lifespan_context=self._life.state,
+            lifespan_context=self._lifespan.state,
             protocol_version=call.client.version if call else MODERN,
             method=method,
             params=params,
             request_id=(call.request_id if call else None) or 0,
             meta=meta,
-            close_sse_stream=call.wire.hang_up if call else None,
+            close_sse_stream=call.wire.end_response if call else None,
         )
         try:
             if self._middleware:
-                return as_json(await _through(self._middleware, entry, typed)(ctx))
+                return as_json(await _with_middleware(self._middleware, entry, typed)(ctx))
             return as_json(await entry.handler(ctx, typed))
         except (MCPError, Exception) as exc:
-            if (fault := fault_in(exc)) is not None:
+            if (fault := find_fault(exc)) is not None:
                 raise fault from exc
             if isinstance(exc, MCPError):
                 raise ForeignError(exc.error.code, exc.error.message, exc.error.data) from exc
             raise
 
-    # ---- what changes ----
+    # ---- changes ----
 
     def on_change(self, listener: Callable[[ListChange], None]) -> None:
         self._listeners.append(listener)
 
-    def _changed(self, change: ListChange) -> None:
+    def _notify_listeners(self, change: ListChange) -> None:
         for listener in self._listeners:
             listener(change)
 
-    async def set_subscriptions(self, wants: Sequence[ResourceInterest]) -> None:
-        async with self._changing:
-            apart = self.manifest.subscribe_by_tenant
-            await self._watch(
+    async def set_subscriptions(self, interests: Sequence[ResourceInterest]) -> None:
+        async with self._subscription_lock:
+            by_tenant = self.manifest.subscribe_by_tenant
+            await self._apply_subscriptions(
                 {
-                    (each.caller.tenant if apart else None, uri): each.caller if apart else None
-                    for each in wants
+                    (each.caller.tenant if by_tenant else None, uri): each.caller if by_tenant else None
+                    for each in interests
                     for uri in each.uris
                 }
             )
 
-    async def _watch(self, wanted: "_Watched") -> None:
-        before, self._watched = self._watched, wanted
-        added, gone = wanted.keys() - before.keys(), before.keys() - wanted.keys()
-        for method, changed, known in (("resources/subscribe", added, wanted), ("resources/unsubscribe", gone, before)):
+    async def _apply_subscriptions(self, wanted: "_Subscribed") -> None:
+        before, self._subscribed = self._subscribed, wanted
+        added, removed = wanted.keys() - before.keys(), before.keys() - wanted.keys()
+        for method, keys, callers in (
+            ("resources/subscribe", added, wanted),
+            ("resources/unsubscribe", removed, before),
+        ):
             if (entry := self._server.get_request_handler(method)) is not None:
-                for each in changed:
-                    with _on_behalf_of(known[each]):
-                        await self._run(entry, None, method, {"uri": each[1]})
-        if (added or gone) and self._listening is not None:
+                for key in keys:
+                    with _as_caller(callers[key]):
+                        await self._run(entry, None, method, {"uri": key[1]})
+        if (added or removed) and self._listen_task is not None:
             await self._stop_listening()
             self._listen()
 
     def _listen(self) -> None:
         entry = self._server.get_request_handler("subscriptions/listen")
         if entry is not None:
-            self._listening = asyncio.create_task(self._hear(entry), name=f"listen:{self.namespace}")
+            self._listen_task = asyncio.create_task(self._run_listen(entry), name=f"listen:{self.namespace}")
 
     async def _stop_listening(self) -> None:
-        if self._listening is not None:
-            self._listening.cancel()
+        if self._listen_task is not None:
+            self._listen_task.cancel()
             with suppress(asyncio.CancelledError):
-                await self._listening
-            self._listening = None
+                await self._listen_task
+            self._listen_task = None
 
-    async def _hear(self, entry: HandlerEntry[Any]) -> None:
+    async def _run_listen(self, entry: HandlerEntry[Any]) -> None:
         wanted: Json = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
-        wanted["resourceSubscriptions"] = sorted({uri for _, uri in self._watched})
+        wanted["resourceSubscriptions"] = sorted({uri for _, uri in self._subscribed})
         try:
             await self._run(entry, None, "subscriptions/listen", {"notifications": wanted})
         except (Fault, ForeignError) as exc:
-            log.warning("%s: its changes cannot be heard: %s", self.namespace, exc)
+            log.warning("upstream %s: subscriptions/listen failed; changes are not noticed: %s", self.namespace, exc)
 
 
-_Watched = dict[tuple[str | None, str], Caller | None]
+class LifespanTask:
+    """Runs a server's lifespan in its own task: a task group inside it must be entered and left by the same task.
 
-"""Each URI that is wanted, by tenant where those are told apart, with one who wants it."""
+    `state` is the value that the lifespan yields; valid from `start` to `stop`.
+    """
+
+    def __init__(self, server: Server[Any]) -> None:
+        self._server = server
+        self._task: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self.state: Any = None
+
+    async def start(self) -> None:
+        """Enter the lifespan. Raises what the lifespan raises."""
+        self._task = asyncio.create_task(self._run(), name=f"life:{self._server.name}")
+        ready = asyncio.create_task(self._ready.wait())
+        await asyncio.wait({self._task, ready}, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if self._task.done():
+            self._task.result()
+
+    async def stop(self) -> None:
+        self._stopping.set()
+        if self._task is not None:
+            await self._task
+
+    async def _run(self) -> None:
+        async with self._server.lifespan(self._server) as self.state:
+            self._ready.set()
+            await self._stopping.wait()
+
+
+_Subscribed = dict[tuple[str | None, str], Caller | None]
+"""Subscribed URIs, with the tenant and one of its subscribers if the module subscribes by tenant."""
 
 
 @contextmanager
-def _on_behalf_of(caller: Caller | None) -> Generator[None]:
+def _as_caller(caller: Caller | None) -> Generator[None]:
     if caller is None:
         yield
         return
@@ -306,7 +306,7 @@ def _on_behalf_of(caller: Caller | None) -> Generator[None]:
 def _lowlevel(server: "Server[Any] | MCPServer[Any]") -> Server[Any]:
     if not isinstance(server, MCPServer):
         return server
-    inner = server._lowlevel_server  # pyright: ignore[reportPrivateUsage]  # the SDK has no public way
+    inner = server._lowlevel_server  # pyright: ignore[reportPrivateUsage]  # no public API
     inner.add_request_handler("tools/call", CallToolRequestParams, partial(_call_tool, server))
     return inner
 
@@ -314,27 +314,27 @@ def _lowlevel(server: "Server[Any] | MCPServer[Any]") -> Server[Any]:
 async def _call_tool(
     server: MCPServer[Any], ctx: ServerRequestContext[Any, Any], params: CallToolRequestParams
 ) -> HandlerResult:
-    """As the SDK's own handler, but a `Fault` among the causes is not flattened to text."""
+    """As the SDK's own handler, but a `Fault` among the causes is not converted to text."""
     bus = server._subscriptions  # pyright: ignore[reportPrivateUsage]  # without it a tool cannot announce changes
     context = Context(request_context=ctx, mcp_server=server, input_params=params, subscriptions=bus)
     try:
         return cast("HandlerResult", await server.call_tool(params.name, params.arguments or {}, context))
     except ToolError as exc:
-        # A crash is a failure like any other backend's; what the tool says on purpose is its answer.
-        if isinstance(exc, UnexpectedToolError) or fault_in(exc) is not None:
+        # An unexpected exception is a failure of the backend; an error raised on purpose is the tool's result.
+        if isinstance(exc, UnexpectedToolError) or find_fault(exc) is not None:
             raise
         return CallToolResult(content=[TextContent(type="text", text=str(exc))], is_error=True)
 
 
 def _middleware(server: Server[Any]) -> list[ServerMiddleware[Any]]:
-    return [each for each in server.middleware if not isinstance(each, _OURS)]
+    return [each for each in server.middleware if not isinstance(each, _REPLACED_MIDDLEWARE)]
 
 
-def _through(middleware: list[ServerMiddleware[Any]], entry: HandlerEntry[Any], typed: BaseModel) -> CallNext:
-    async def last(ctx: ServerRequestContext[Any, Any]) -> HandlerResult:
+def _with_middleware(middleware: list[ServerMiddleware[Any]], entry: HandlerEntry[Any], typed: BaseModel) -> CallNext:
+    async def call_handler(ctx: ServerRequestContext[Any, Any]) -> HandlerResult:
         return await entry.handler(ctx, typed)
 
-    handler: CallNext = last
+    handler: CallNext = call_handler
     for each in reversed(middleware):
         handler = partial(_apply, each, handler)
     return handler
@@ -347,21 +347,21 @@ async def _apply(
 
 
 def as_json(result: Any) -> Json:
-    """A handler's result as the plain object that goes on the wire."""
+    """Convert a handler's result to the JSON object that is sent."""
     if isinstance(result, dict):
         return cast("Json", result)
     if isinstance(result, BaseModel):
         return result.model_dump(by_alias=True, mode="json", exclude_none=True)
     if result is None:
         return {}
-    raise TypeError(f"a handler returned {type(result).__name__}, not a result")
+    raise TypeError(f"A handler returned {type(result).__name__} instead of a result.")
 
 
-def fault_in(exc: BaseException | None) -> Fault | None:
-    """The `Fault` among an exception's causes, if there is one."""
+def find_fault(exc: BaseException | None) -> Fault | None:
+    """Return the first `Fault` among the exception and its causes, if any."""
     for _ in range(8):
         if exc is None or isinstance(exc, Fault):
             return exc
-        # The SDK raises some of its own errors without naming the cause.
+        # The SDK raises some of its errors without `from`.
         exc = exc.__cause__ or exc.__context__
     return None

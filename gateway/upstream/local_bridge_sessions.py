@@ -1,6 +1,7 @@
-"""The sessions that this worker holds: a handshake each, answers matched by request id, late ones dropped.
+"""Bridge sessions that this worker holds: handshake, requests and their responses.
 
-A session's id names its worker, so that any other knows whom to ask for it.
+Responses are matched by request id; late ones are dropped. A session id contains the name of its worker, so that any
+worker can route to it.
 """
 
 import asyncio
@@ -15,44 +16,44 @@ from typing import Any, Final, cast
 
 from gateway.contract import Bus, Caller, Json
 from gateway.errors import Fault, Kind
-from gateway.upstream.bridge_session import BridgeSession, Who, parse, wants_greeting
+from gateway.upstream.bridge_session import BridgeSession, SessionOwner, parse_response, requires_handshake
 
 AUTH: Final = "bridge.auth"
 _PROTOCOL: Final = "1.1"
-_IDLE: Final = 300.0
-CUT: Final = 2.0
-"""How long a Studio whose connection broke may take to come back before its calls are given up."""
-_GREETING: Final = 5.0
-_NO_HELLO: Final = frozenset({"NOT_FOUND", "UNIMPLEMENTED"})
+_IDLE_SECONDS: Final = 300.0
+RECONNECT_GRACE: Final = 2.0
+"""How long a Studio may take to reconnect after its connection broke, before its calls fail."""
+_HANDSHAKE_SECONDS: Final = 5.0
+_HELLO_UNSUPPORTED: Final = frozenset({"NOT_FOUND", "UNIMPLEMENTED"})
 
 
 @dataclass(eq=False, slots=True)
 class _Pending:
     session: BridgeSession
-    until: float
-    """When whoever asked gives up, on the loop's clock."""
-    answer: "asyncio.Future[Json]"
+    deadline: float
+    """When the caller times out, on the event loop's clock."""
+    response: "asyncio.Future[Json]"
     delivered: bool = False
 
 
 class LocalBridgeSessions:
-    """Every session of this worker, for every backend that has a bridge.
+    """The sessions of this worker, for every backend that has a bridge.
 
-    `changed` hears of a session that came or became another, and of one that is gone (`closed`).
+    `on_change` is called for a session that is ready, and for one that ended (`is_closed`).
     """
 
     def __init__(
         self,
         bus: Bus,
         *,
-        cut: float = CUT,
+        reconnect_grace: float = RECONNECT_GRACE,
         clock: Callable[[], float] = time.time,
-        changed: Callable[[BridgeSession], None] = lambda _: None,
+        on_change: Callable[[BridgeSession], None] = lambda _: None,
     ) -> None:
         self._bus = bus
-        self._cut = cut
+        self._reconnect_grace = reconnect_grace
         self._clock = clock
-        self._changed = changed
+        self._on_change = on_change
         self._sessions: dict[str, BridgeSession] = {}
         self._pending: dict[str, _Pending] = {}
         self._numbers = itertools.count(1)
@@ -61,13 +62,13 @@ class LocalBridgeSessions:
         self._sweep()
         return itertools.chain(self._sessions.values())
 
-    def counts(self) -> Counter[str]:
+    def count_by_backend(self) -> Counter[str]:
         return Counter(session.namespace for session in self._sessions.values())
 
     def now(self) -> float:
         return self._clock()
 
-    # ---- what a Studio does ----
+    # ---- API for Studios ----
 
     def open(self, namespace: str, caller: Caller, name: str) -> BridgeSession:
         now = self._clock()
@@ -75,130 +76,133 @@ class LocalBridgeSessions:
         session = self._sessions[id] = BridgeSession(id, namespace, caller, name, now, now)
         return session
 
-    async def read(self, who: Who, session_id: str, timeout: float) -> Json | None:
-        """The next message for the Studio; None when there is none in time. Raises `Fault(NOT_FOUND)`.
+    async def read(self, owner: SessionOwner, session_id: str, timeout: float) -> Json | None:
+        """Return the next message for the Studio; None after `timeout`. Raises `Fault(NOT_FOUND)`.
 
-        One whose operation is `AUTH` lacks the token, which is nobody's but the Studio's: whoever hands it out adds
-        what that very request brought.
+        An `AUTH` message does not contain the token: the caller adds the token of the Studio's own request.
         """
-        session = self.get(who, session_id)
+        session = self.get(owner, session_id)
         with session.polling(self._clock):
-            if session.state == "new" or (session.state == "authenticating" and self._greeting_lost(session)):
-                return self._challenge(session)
-            if session.state == "greeting" and self._greeting_lost(session):
-                return self._hello(session)
+            if session.state == "new" or (session.state == "authenticating" and self._handshake_expired(session)):
+                return self._start_authentication(session)
+            if session.state == "greeting" and self._handshake_expired(session):
+                return self._start_hello(session)
             message = await self._next(session, timeout)
-        if session.closed:
-            raise unknown()
+        if session.is_closed:
+            raise session_not_found()
         return message
 
-    async def write(self, who: Who, session_id: str, line: str) -> None:
-        """An answer of the Studio. Raises `Fault`: NOT_FOUND, or INVALID_INPUT for what is no answer."""
-        session = self.get(who, session_id)
+    async def write(self, owner: SessionOwner, session_id: str, line: str) -> None:
+        """Handle a response line of the Studio. Raises `Fault`: NOT_FOUND, or INVALID_INPUT if it is malformed."""
+        session = self.get(owner, session_id)
         session.last_seen = self._clock()
-        answer = parse(line)
-        if answer["requestId"] == session.expects:
-            await self._greeted(session, answer)
+        response = parse_response(line)
+        if response["requestId"] == session.expected_request_id:
+            await self._continue_handshake(session, response)
             return
-        pending = self._pending.get(answer["requestId"])
-        # Only the Studio that was asked may answer; whatever comes late is dropped.
-        if pending is not None and pending.session is session and not pending.answer.done():
-            pending.answer.set_result(answer)
+        pending = self._pending.get(response["requestId"])
+        # Only the Studio that got the request may answer it; late responses are dropped.
+        if pending is not None and pending.session is session and not pending.response.done():
+            pending.response.set_result(response)
 
     async def end(self, sessions: Collection[BridgeSession], reason: str) -> None:
         for session in sessions:
-            self._forget(session, reason)
-            await self._wake(session)
+            self._remove(session, reason)
+            await self._wake_polls(session)
 
-    def cut(self, session_id: str) -> None:
-        """The Studio's connection broke while it waited for a line."""
+    def connection_lost(self, session_id: str) -> None:
+        """The Studio's connection broke while it polled: end the session unless it polls again in time."""
         session = self._sessions.get(session_id)
         if session is not None:
-            asyncio.get_running_loop().call_later(self._cut, self._give_up, session, session.polled)
+            asyncio.get_running_loop().call_later(self._reconnect_grace, self._expire, session, session.poll_count)
 
-    async def give_back(self, message: Json) -> None:
-        """A message that was read and reached nobody: the next one's who reads."""
+    async def requeue(self, message: Json) -> None:
+        """Put back a message that was read but not delivered, for the next poll."""
         pending = self._pending.get(message["requestId"])
         if pending is not None:
             pending.delivered = False
-            left = pending.until - asyncio.get_running_loop().time()
-            await self._bus.push(pending.session.queue, message, max(left, 0.0))
+            remaining = pending.deadline - asyncio.get_running_loop().time()
+            await self._bus.push(pending.session.queue, message, max(remaining, 0.0))
 
-    def _give_up(self, session: BridgeSession, polled: int) -> None:
-        if session.polled == polled and not session.polls and not session.closed:
-            self._forget(session, "The Studio's connection was lost.")
+    def _expire(self, session: BridgeSession, poll_count: int) -> None:
+        if session.poll_count == poll_count and not session.active_polls and not session.is_closed:
+            self._remove(session, "The Studio's connection was lost.")
 
     async def _next(self, session: BridgeSession, timeout: float) -> Json | None:
-        until = asyncio.get_running_loop().time() + timeout
-        while not session.closed:
-            left = until - asyncio.get_running_loop().time()
-            message = await self._bus.pop(session.queue, max(left, 0.0))
+        deadline = asyncio.get_running_loop().time() + timeout
+        while not session.is_closed:
+            remaining = deadline - asyncio.get_running_loop().time()
+            message = await self._bus.pop(session.queue, max(remaining, 0.0))
             if message is None or "wake" in message:
                 return None
-            if message["requestId"] == session.expects:
+            if message["requestId"] == session.expected_request_id:
                 return message
             pending = self._pending.get(message["requestId"])
             if pending is not None:
                 pending.delivered = True
                 return message
-            # Whoever asked has given up: the Studio must not do it now.
+            # The caller has timed out: the Studio must not execute the request now.
         return None
 
-    # ---- the handshake ----
+    # ---- handshake ----
 
-    def _challenge(self, session: BridgeSession) -> Json:
-        session.state, session.greeted_at = "authenticating", self._clock()
+    def _start_authentication(self, session: BridgeSession) -> Json:
+        session.state, session.handshake_started_at = "authenticating", self._clock()
         request = self._message(AUTH, {"clientName": "gatehouse"})
-        session.expects = request["requestId"]
+        session.expected_request_id = request["requestId"]
         return request
 
-    def _hello(self, session: BridgeSession) -> Json:
-        session.state, session.greeted_at = "greeting", self._clock()
+    def _start_hello(self, session: BridgeSession) -> Json:
+        session.state, session.handshake_started_at = "greeting", self._clock()
         request = self._message("bridge.hello", {"protocolVersion": _PROTOCOL, "clientName": "gatehouse"})
-        session.expects = request["requestId"]
+        session.expected_request_id = request["requestId"]
         return request
 
-    def _greeting_lost(self, session: BridgeSession) -> bool:
-        return self._clock() - session.greeted_at > _GREETING
+    def _handshake_expired(self, session: BridgeSession) -> bool:
+        return self._clock() - session.handshake_started_at > _HANDSHAKE_SECONDS
 
-    async def _greeted(self, session: BridgeSession, answer: Json) -> None:
-        if session.state == "authenticating" and answer["success"]:
-            await self._bus.push(session.queue, self._hello(session), _GREETING)
+    async def _continue_handshake(self, session: BridgeSession, response: Json) -> None:
+        if session.state == "authenticating" and response["success"]:
+            await self._bus.push(session.queue, self._start_hello(session), _HANDSHAKE_SECONDS)
             return
-        code = answer["error"]["code"] if not answer["success"] else None
-        if session.state == "authenticating" or (code is not None and code not in _NO_HELLO):
+        code = response["error"]["code"] if not response["success"] else None
+        if session.state == "authenticating" or (code is not None and code not in _HELLO_UNSUPPORTED):
             session.state = "refused"
-            session.failed(self._clock(), str(answer["error"]["message"]))
+            session.record_failure(self._clock(), str(response["error"]["message"]))
             return
-        # A Studio that knows no hello is an old one, and has no capabilities.
-        said: Json = answer.get("payload") or {} if answer["success"] else {}
-        session.protocol = said.get("protocolVersion")
-        offered = cast("object", said.get("capabilities") or [])
-        known = cast("list[Any]", offered) if isinstance(offered, list) else []
-        session.capabilities = [str(each) for each in known][:32] if session.protocol else []
-        session.state, session.expects = "ready", ""
+        # An old plugin does not support `bridge.hello` and has no capabilities.
+        hello: Json = response.get("payload") or {} if response["success"] else {}
+        session.protocol = hello.get("protocolVersion")
+        offered = cast("object", hello.get("capabilities") or [])
+        names = cast("list[Any]", offered) if isinstance(offered, list) else []
+        session.capabilities = [str(each) for each in names][:32] if session.protocol else []
+        session.state, session.expected_request_id = "ready", ""
         session.ready.set()
-        self._changed(session)
+        self._on_change(session)
 
-    # ---- what a backend does ----
+    # ---- API for backends ----
 
     async def request(self, session: BridgeSession, payload: Json, timeout: float) -> Json:
-        """Raises `Fault`: UNAVAILABLE when the Studio is gone or never fetched it, TIMEOUT when it gave no answer."""
+        """Send a request and return the response.
+
+        Raises `Fault`: UNAVAILABLE when the Studio disconnected or did not fetch the request, TIMEOUT when it did not
+        answer it.
+        """
         try:
-            answer = await self._ask(session, payload, timeout)
-            if wants_greeting(answer):
-                # Its plugin was loaded anew under the same session.
+            response = await self._request_once(session, payload, timeout)
+            if requires_handshake(response):
+                # The Studio reloaded its plugin within the same session.
                 session.state = "new"
                 session.ready.clear()
-                await self._wake(session)
-                answer = await self._ask(session, payload, timeout)
+                await self._wake_polls(session)
+                response = await self._request_once(session, payload, timeout)
         except Fault as fault:
-            session.failed(self._clock(), fault.message)
+            session.record_failure(self._clock(), fault.message)
             raise
-        session.succeeded(self._clock())
-        return answer
+        session.record_success(self._clock())
+        return response
 
-    async def _ask(self, session: BridgeSession, payload: Json, timeout: float) -> Json:
+    async def _request_once(self, session: BridgeSession, payload: Json, timeout: float) -> Json:
         loop = asyncio.get_running_loop()
         request = self._message(str(payload["operation"]), payload.get("payload") or {}, payload)
         pending = _Pending(session, loop.time() + timeout, loop.create_future())
@@ -208,61 +212,63 @@ class LocalBridgeSessions:
             async with scope:
                 await session.ready.wait()
                 await self._bus.push(session.queue, request, timeout)
-                return await pending.answer
+                return await pending.response
         except TimeoutError as exc:
             if not scope.expired():
                 raise
             if pending.delivered:
                 raise Fault(Kind.TIMEOUT, f"The Studio gave no answer within {timeout:g} s.") from exc
-            raise unavailable(f"The Studio did not fetch the request within {timeout:g} s.") from exc
+            raise studio_unavailable(f"The Studio did not fetch the request within {timeout:g} s.") from exc
         finally:
             del self._pending[request["requestId"]]
 
-    def _message(self, operation: str, payload: Json, given: Json | None = None) -> Json:
+    def _message(self, operation: str, payload: Json, source: Json | None = None) -> Json:
         request_id = f"{self._bus.worker}.{next(self._numbers)}.{secrets.token_hex(6)}"
-        given = given or {}
+        source = source or {}
         return {
             "requestId": request_id,
-            "correlationId": given.get("correlationId") or request_id,
-            "idempotencyKey": given.get("idempotencyKey") or request_id,
+            "correlationId": source.get("correlationId") or request_id,
+            "idempotencyKey": source.get("idempotencyKey") or request_id,
             "operation": operation,
             "timestamp": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
             "payload": payload,
         }
 
-    # ---- coming and going ----
+    # ---- session lifetime ----
 
-    def get(self, who: Who, session_id: str) -> BridgeSession:
-        """Raises `Fault(NOT_FOUND)` for one that is not there, and for another's."""
+    def get(self, owner: SessionOwner, session_id: str) -> BridgeSession:
+        """Return the session. Raises `Fault(NOT_FOUND)` if it does not exist or has another owner."""
         session = self._sessions.get(session_id)
-        if session is None or session.who != who:
-            raise unknown()
+        if session is None or session.owner != owner:
+            raise session_not_found()
         return session
 
     def _sweep(self) -> None:
         now = self._clock()
-        for session in [each for each in self._sessions.values() if not each.polls and now - each.last_seen > _IDLE]:
-            self._forget(session, "The Studio was not heard of for too long.")
+        for session in [
+            each for each in self._sessions.values() if not each.active_polls and now - each.last_seen > _IDLE_SECONDS
+        ]:
+            self._remove(session, "The Studio has stopped polling.")
 
-    async def _wake(self, session: BridgeSession) -> None:
-        """End the polls that wait, so that the Studio comes back at once."""
-        for _ in range(session.polls):
-            await self._bus.push(session.queue, {"wake": True}, _GREETING)
+    async def _wake_polls(self, session: BridgeSession) -> None:
+        """End the waiting polls, so that the Studio polls again at once."""
+        for _ in range(session.active_polls):
+            await self._bus.push(session.queue, {"wake": True}, _HANDSHAKE_SECONDS)
 
-    def _forget(self, session: BridgeSession, reason: str) -> None:
-        if session.closed:
+    def _remove(self, session: BridgeSession, reason: str) -> None:
+        if session.is_closed:
             return
-        session.closed = True
+        session.is_closed = True
         del self._sessions[session.id]
         for pending in self._pending.values():
-            if pending.session is session and not pending.answer.done():
-                pending.answer.set_exception(unavailable(reason))
-        self._changed(session)
+            if pending.session is session and not pending.response.done():
+                pending.response.set_exception(studio_unavailable(reason))
+        self._on_change(session)
 
 
-def unknown() -> Fault:
-    return Fault(Kind.NOT_FOUND, "No such session; open a new one.")
+def session_not_found() -> Fault:
+    return Fault(Kind.NOT_FOUND, "No such session. Open a new one.")
 
 
-def unavailable(message: str) -> Fault:
+def studio_unavailable(message: str) -> Fault:
     return Fault(Kind.UNAVAILABLE, message, retryable=False, category="platform")

@@ -1,4 +1,4 @@
-"""From an entry of `backends:` to a running in-process backend."""
+"""Loads the module of a `backends:` entry and creates its `LocalBackend`."""
 
 import importlib
 from collections.abc import Mapping
@@ -16,77 +16,77 @@ from gateway.upstream.local import LocalBackend
 
 
 def load_module(
-    namespace: str, module: str, attribute: str, options: Json, overrides: Mapping[str, Any], house: HostServices
+    namespace: str, module: str, attribute: str, options: Json, overrides: Mapping[str, Any], services: HostServices
 ) -> LocalBackend:
-    """Import it, check its options, and make its server. Raises `LoadError`."""
-    thing, manifest, checked = imported(namespace, module, attribute, options)
-    home = ModuleHost(
+    """Import the module, validate its options, and create its server. Raises `LoadError`."""
+    server_or_factory, manifest, validated = import_backend(namespace, module, attribute, options)
+    host = ModuleHost(
         namespace=namespace,
-        options=checked,
-        bridge=house.bridge(namespace),
+        options=validated,
+        bridge=services.bridge(namespace),
         store_name=manifest.store or namespace,
         migrations=manifest.migrations,
-        services=house,
+        services=services,
     )
-    server = _server(namespace, thing, home)
-    return LocalBackend(namespace, server, overridden(manifest, overrides), home.refusals)
+    server = _make_server(namespace, server_or_factory, host)
+    return LocalBackend(namespace, server, apply_overrides(manifest, overrides), host.refusals)
 
 
-def imported(namespace: str, module: str, attribute: str, options: Json) -> tuple[Any, Manifest, Any]:
-    """What the module has under that name, what it says of itself, and its options, checked. Raises `LoadError`."""
+def import_backend(namespace: str, module: str, attribute: str, options: Json) -> tuple[Any, Manifest, Any]:
+    """Return the module's server or server factory, its manifest, and its validated options. Raises `LoadError`."""
     try:
-        found = importlib.import_module(module)
+        imported = importlib.import_module(module)
     except Exception as exc:
-        # A module may fail in any way while it is imported; none may end the gateway, or the watch over its settings.
+        # An import may raise anything; it must end neither the gateway nor the settings watcher.
         raise LoadError(f"backends.{namespace}: {module} cannot be imported: {type(exc).__name__}: {exc}") from exc
-    thing: Any = getattr(found, attribute, None)
-    if thing is None:
+    server: Any = getattr(imported, attribute, None)
+    if server is None:
         raise LoadError(f"backends.{namespace}: {module} has no `{attribute}`")
-    _judge_kind(namespace, thing)
-    manifest = getattr(found, "manifest", None)
+    _check_server(namespace, server)
+    manifest = getattr(imported, "manifest", None)
     if not isinstance(manifest, Manifest):
         manifest = Manifest()
-    return thing, manifest, _options(namespace, manifest, options)
+    return server, manifest, _options(namespace, manifest, options)
 
 
-def _options(namespace: str, manifest: Manifest, given: Json) -> Any:
+def _options(namespace: str, manifest: Manifest, options: Json) -> Any:
     if manifest.options is None:
-        if given:
-            raise LoadError(f"backends.{namespace}.options: this module takes none")
+        if options:
+            raise LoadError(f"backends.{namespace}.options: this module takes no options")
         return None
     try:
-        return manifest.options.model_validate(given)
+        return manifest.options.model_validate(options)
     except ValidationError as exc:
         first = exc.errors(include_url=False, include_input=False)[0]
-        where = ".".join(("options", *map(str, first["loc"])))
-        raise LoadError(f"backends.{namespace}.{where}: {first['msg'].removeprefix('Value error, ')}") from exc
+        location = ".".join(("options", *map(str, first["loc"])))
+        raise LoadError(f"backends.{namespace}.{location}: {first['msg'].removeprefix('Value error, ')}") from exc
 
 
-def _server(namespace: str, thing: Any, home: Host) -> "Server[Any] | MCPServer[Any]":
-    if callable(thing) and not isinstance(thing, Server | MCPServer):
+def _make_server(namespace: str, server: Any, host: Host) -> "Server[Any] | MCPServer[Any]":
+    if callable(server) and not isinstance(server, Server | MCPServer):
         try:
-            thing = thing(home)
+            server = server(host)
         except Exception as exc:
-            raise LoadError(f"backends.{namespace}: it cannot be made: {exc}") from exc
-    if isinstance(thing, Server | MCPServer):
-        return cast("Server[Any] | MCPServer[Any]", thing)
-    raise _no_server(namespace)
+            raise LoadError(f"backends.{namespace}: its server cannot be created: {exc}") from exc
+    if isinstance(server, Server | MCPServer):
+        return cast("Server[Any] | MCPServer[Any]", server)
+    raise _not_a_server(namespace)
 
 
-def _judge_kind(namespace: str, thing: Any) -> None:
-    if not callable(thing) and not isinstance(thing, Server | MCPServer):
-        raise _no_server(namespace)
+def _check_server(namespace: str, server: Any) -> None:
+    if not callable(server) and not isinstance(server, Server | MCPServer):
+        raise _not_a_server(namespace)
 
 
-def _no_server(namespace: str) -> LoadError:
-    return LoadError(f"backends.{namespace}: it must be an MCP server, or a function that makes one")
+def _not_a_server(namespace: str) -> LoadError:
+    return LoadError(f"backends.{namespace}: it must be an MCP server, or a function that returns one")
 
 
-def overridden(manifest: Manifest, overrides: Mapping[str, Any]) -> Manifest:
-    """What the operator says wins over what the module says of itself."""
+def apply_overrides(manifest: Manifest, overrides: Mapping[str, Any]) -> Manifest:
+    """Apply the operator's settings to the manifest; the settings take precedence."""
     timeouts = {**manifest.timeouts, **overrides.get("timeouts", {})}
-    if (every := overrides.get("timeout")) is not None:
-        timeouts["*"] = every
+    if (default_timeout := overrides.get("timeout")) is not None:
+        timeouts["*"] = default_timeout
     return replace(
         manifest,
         error_style=overrides.get("faults") or manifest.error_style,

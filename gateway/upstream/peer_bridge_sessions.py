@@ -1,7 +1,7 @@
-"""A session that another worker holds, used from here: its Studio reached this worker, or a call did.
+"""Access to bridge sessions of other workers over the bus, for requests of their Studios and for calls.
 
-Both halves: what this worker asks of others, and what others ask of it. Who asks for a Studio has been verified by the
-worker it reached; over the bus goes whose session it is, and never a token.
+Contains both sides: the requests to other workers and their handlers. The worker that received the request has
+authenticated the caller; the bus messages contain the session's owner, never a token.
 """
 
 import asyncio
@@ -13,197 +13,205 @@ from typing import Any, Final
 
 from gateway.contract import Bus, Json
 from gateway.errors import Fault, Kind
-from gateway.upstream.bridge_session import Who
-from gateway.upstream.local_bridge_sessions import LocalBridgeSessions, unavailable, unknown
+from gateway.upstream.bridge_session import SessionOwner
+from gateway.upstream.local_bridge_sessions import LocalBridgeSessions, session_not_found, studio_unavailable
 
 _READ: Final = "bridge.read"
-_LEFT: Final = "bridge.left"
-_BACK: Final = "bridge.back"
+_DISCONNECT: Final = "bridge.left"
+_REQUEUE: Final = "bridge.back"
 _WRITE: Final = "bridge.write"
 _CLOSE: Final = "bridge.close"
 _REQUEST: Final = "bridge.request"
-_DROP: Final = "bridge.drop"
-_LOOK: Final = "bridge.look"
-_SLICE: Final = 1.0
-"""How long one question for the next line waits: so late at most is it noticed that its worker died."""
-_ALIVE_EVERY: Final = 2.0
-_PATIENCE: Final = 1.5
+_CANCEL: Final = "bridge.drop"
+_STATUS: Final = "bridge.look"
+_POLL_SLICE: Final = 1.0
+"""Maximum duration of one poll over the bus: a dead worker is noticed within this time."""
+_LIVENESS_INTERVAL: Final = 2.0
+_REPLY_MARGIN: Final = 1.5
 
 log = logging.getLogger("gatehouse.bridge")
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
 
-class PeerSessionGone(Exception):
-    """The worker is not there, and nothing of what was asked has begun."""
+class PeerUnreachable(Exception):
+    """The worker cannot be reached; the request has not been started."""
 
 
 class PeerBridgeSessions:
-    def __init__(self, bus: Bus, own: LocalBridgeSessions, spawn: Spawn) -> None:
+    """Client and server side of the bridge messages between workers."""
+
+    def __init__(self, bus: Bus, local_sessions: LocalBridgeSessions, spawn: Spawn) -> None:
         self._bus = bus
-        self._own = own
+        self._local_sessions = local_sessions
         self._spawn = spawn
         self._polls: dict[str, asyncio.Task[Any]] = {}
         self._running: dict[str, asyncio.Task[Any]] = {}
         handlers = (
             (_READ, self._read),
-            (_LEFT, self._left),
-            (_BACK, self._back),
+            (_DISCONNECT, self._disconnect),
+            (_REQUEUE, self._requeue),
             (_WRITE, self._write),
             (_CLOSE, self._close),
             (_REQUEST, self._request),
-            (_DROP, self._drop),
-            (_LOOK, self._look),
+            (_CANCEL, self._cancel),
+            (_STATUS, self._status),
         )
         for topic, handler in handlers:
-            bus.respond(topic, _telling(handler))
+            bus.respond(topic, _with_faults(handler))
 
-    # ---- for a Studio that reached this worker ----
+    # ---- requests of Studios that reached this worker ----
 
-    async def read(self, worker: str, who: Who, session_id: str, timeout: float) -> Json | None:
-        """The next message. Raises `Fault(NOT_FOUND)`, also when the worker is gone: the Studio opens anew."""
-        until = asyncio.get_running_loop().time() + timeout
+    async def read(self, worker: str, owner: SessionOwner, session_id: str, timeout: float) -> Json | None:
+        """Return the next message. Raises `Fault(NOT_FOUND)`, also for a dead worker: the Studio reconnects."""
+        deadline = asyncio.get_running_loop().time() + timeout
         while True:
-            left = until - asyncio.get_running_loop().time()
-            wait = min(max(left, 0.0), _SLICE)
-            message = await self._poll(worker, {"session": session_id, "who": who, "wait": wait})
-            if message is not None or left <= _SLICE:
+            remaining = deadline - asyncio.get_running_loop().time()
+            wait = min(max(remaining, 0.0), _POLL_SLICE)
+            message = await self._poll(worker, {"session": session_id, "who": owner, "wait": wait})
+            if message is not None or remaining <= _POLL_SLICE:
                 return message
 
-    async def _poll(self, worker: str, about: Json) -> Json | None:
+    async def _poll(self, worker: str, params: Json) -> Json | None:
         poll = secrets.token_hex(8)
-        asking = asyncio.ensure_future(self._ask(worker, _READ, {**about, "poll": poll}, about["wait"] + _PATIENCE))
+        request_task = asyncio.ensure_future(
+            self._request_worker(worker, _READ, {**params, "poll": poll}, params["wait"] + _REPLY_MARGIN)
+        )
         try:
-            said = await asyncio.shield(asking)
+            reply = await asyncio.shield(request_task)
         except asyncio.CancelledError:
-            # The Studio hung up: what was on its way to it goes back.
-            asking.add_done_callback(lambda done: self._return(worker, done))
-            self._spawn(self._tell(worker, _LEFT, {"poll": poll, "session": about["session"]}))
+            # The Studio disconnected: requeue the message that was on its way.
+            request_task.add_done_callback(lambda task: self._requeue_result(worker, task))
+            self._spawn(self._notify_worker(worker, _DISCONNECT, {"poll": poll, "session": params["session"]}))
             raise
-        except PeerSessionGone as exc:
-            raise unknown() from exc
-        return said["message"]
+        except PeerUnreachable as exc:
+            raise session_not_found() from exc
+        return reply["message"]
 
-    def _return(self, worker: str, done: "asyncio.Future[Json]") -> None:
-        if done.cancelled() or done.exception() is not None:
+    def _requeue_result(self, worker: str, task: "asyncio.Future[Json]") -> None:
+        if task.cancelled() or task.exception() is not None:
             return
-        if (message := done.result()["message"]) is not None:
-            self._spawn(self._tell(worker, _BACK, {"message": message}))
+        if (message := task.result()["message"]) is not None:
+            self._spawn(self._notify_worker(worker, _REQUEUE, {"message": message}))
 
-    async def write(self, worker: str, who: Who, session_id: str, line: str) -> None:
-        await self._of_session(worker, _WRITE, {"session": session_id, "who": who, "line": line})
+    async def write(self, worker: str, owner: SessionOwner, session_id: str, line: str) -> None:
+        await self._session_request(worker, _WRITE, {"session": session_id, "who": owner, "line": line})
 
-    async def close(self, worker: str, who: Who, session_id: str) -> None:
-        await self._of_session(worker, _CLOSE, {"session": session_id, "who": who})
+    async def close(self, worker: str, owner: SessionOwner, session_id: str) -> None:
+        await self._session_request(worker, _CLOSE, {"session": session_id, "who": owner})
 
-    async def _of_session(self, worker: str, topic: str, about: Json) -> None:
+    async def _session_request(self, worker: str, topic: str, params: Json) -> None:
         try:
-            await self._ask(worker, topic, about, 5.0)
-        except PeerSessionGone as exc:
-            raise unknown() from exc
+            await self._request_worker(worker, topic, params, 5.0)
+        except PeerUnreachable as exc:
+            raise session_not_found() from exc
 
-    # ---- for a call that reached this worker ----
+    # ---- calls that reached this worker ----
 
     async def request(self, worker: str, tenant: str, session_id: str, payload: Json, timeout: float) -> Json:
-        """The Studio's answer. Raises `Gone` when nothing has begun, `Fault` otherwise."""
+        """Return the Studio's response. Raises `PeerUnreachable` if the request was not started, else `Fault`."""
         id = secrets.token_hex(8)
-        about: Json = {"id": id, "tenant": tenant, "session": session_id, "payload": payload, "wait": timeout}
-        # A plugin that must be greeted anew takes its time twice.
-        asking = asyncio.ensure_future(self._ask(worker, _REQUEST, about, 2 * timeout + _PATIENCE))
+        params: Json = {"id": id, "tenant": tenant, "session": session_id, "payload": payload, "wait": timeout}
+        # A reloaded plugin needs a second handshake, so the request may take twice the timeout.
+        request_task = asyncio.ensure_future(
+            self._request_worker(worker, _REQUEST, params, 2 * timeout + _REPLY_MARGIN)
+        )
         try:
             while True:
-                await asyncio.wait({asking}, timeout=_ALIVE_EVERY)
-                if asking.done():
-                    return asking.result()["answer"]
-                await self._still_there(worker, id, asking)
+                await asyncio.wait({request_task}, timeout=_LIVENESS_INTERVAL)
+                if request_task.done():
+                    return request_task.result()["answer"]
+                await self._check_alive(worker, id, request_task)
         finally:
-            if not asking.done():
-                asking.cancel()
-                self._spawn(self._tell(worker, _DROP, {"id": id}))
+            if not request_task.done():
+                request_task.cancel()
+                self._spawn(self._notify_worker(worker, _CANCEL, {"id": id}))
 
-    async def _still_there(self, worker: str, id: str, asking: "asyncio.Future[Json]") -> None:
+    async def _check_alive(self, worker: str, id: str, request_task: "asyncio.Future[Json]") -> None:
         try:
-            there = (await self._bus.request(worker, _LOOK, {"id": id}))["running"]
+            is_running = (await self._bus.request(worker, _STATUS, {"id": id}))["running"]
         except Fault:
-            there = False
-        if not there and not asking.done():
-            raise unavailable("The worker that the Studio is connected to is gone.")
+            is_running = False
+        if not is_running and not request_task.done():
+            raise studio_unavailable("The worker that the Studio is connected to has stopped.")
 
-    async def _ask(self, worker: str, topic: str, about: Json, timeout: float) -> Json:
+    async def _request_worker(self, worker: str, topic: str, params: Json, timeout: float) -> Json:
         try:
-            said = await self._bus.request(worker, topic, about, timeout)
+            reply = await self._bus.request(worker, topic, params, timeout)
         except Fault as fault:
             if fault.kind is Kind.UNAVAILABLE:
-                raise PeerSessionGone from fault
-            # It took the question and says nothing: whatever it held is as good as lost.
-            raise unavailable("The worker that the Studio is connected to does not answer.") from fault
-        if (fault := said.get("fault")) is not None:
+                raise PeerUnreachable from fault
+            # The worker accepted the request and does not reply: treat its sessions as lost.
+            raise studio_unavailable("The worker that the Studio is connected to does not answer.") from fault
+        if (fault := reply.get("fault")) is not None:
             kind = Kind(fault["kind"])
             raise Fault(kind, fault["message"], retryable=fault["retryable"], category=fault["category"])
-        return said
+        return reply
 
-    async def _tell(self, worker: str, topic: str, about: Json) -> None:
-        with suppress(Fault):  # it is gone, and with it what it should have let go
-            await self._bus.request(worker, topic, about)
+    async def _notify_worker(self, worker: str, topic: str, params: Json) -> None:
+        with suppress(Fault):  # a dead worker holds nothing to release
+            await self._bus.request(worker, topic, params)
 
-    # ---- what others ask of this worker ----
+    # ---- handlers of requests from other workers ----
 
-    async def _read(self, about: Json) -> Json:
+    async def _read(self, params: Json) -> Json:
         task = asyncio.current_task()
         assert task is not None
-        self._polls[about["poll"]] = task
+        self._polls[params["poll"]] = task
         try:
-            return {"message": await self._own.read(tuple(about["who"]), about["session"], about["wait"])}
+            return {"message": await self._local_sessions.read(tuple(params["who"]), params["session"], params["wait"])}
         finally:
-            del self._polls[about["poll"]]
+            del self._polls[params["poll"]]
 
-    async def _left(self, about: Json) -> Json:
-        if (task := self._polls.get(about["poll"])) is not None:
+    async def _disconnect(self, params: Json) -> Json:
+        if (task := self._polls.get(params["poll"])) is not None:
             task.cancel()
-        self._own.cut(about["session"])
+        self._local_sessions.connection_lost(params["session"])
         return {}
 
-    async def _back(self, about: Json) -> Json:
-        await self._own.give_back(about["message"])
+    async def _requeue(self, params: Json) -> Json:
+        await self._local_sessions.requeue(params["message"])
         return {}
 
-    async def _write(self, about: Json) -> Json:
-        await self._own.write(tuple(about["who"]), about["session"], about["line"])
+    async def _write(self, params: Json) -> Json:
+        await self._local_sessions.write(tuple(params["who"]), params["session"], params["line"])
         return {}
 
-    async def _close(self, about: Json) -> Json:
-        await self._own.end([self._own.get(tuple(about["who"]), about["session"])], "The Studio left.")
+    async def _close(self, params: Json) -> Json:
+        await self._local_sessions.end(
+            [self._local_sessions.get(tuple(params["who"]), params["session"])], "The Studio closed its session."
+        )
         return {}
 
-    async def _request(self, about: Json) -> Json:
-        session = next((each for each in self._own if each.id == about["session"]), None)
-        if session is None or session.caller.tenant != about["tenant"]:
-            raise unavailable("No Studio is connected.")
+    async def _request(self, params: Json) -> Json:
+        session = next((each for each in self._local_sessions if each.id == params["session"]), None)
+        if session is None or session.caller.tenant != params["tenant"]:
+            raise studio_unavailable("No Studio is connected.")
         task = asyncio.current_task()
         assert task is not None
-        self._running[about["id"]] = task
+        self._running[params["id"]] = task
         try:
-            return {"answer": await self._own.request(session, about["payload"], about["wait"])}
+            return {"answer": await self._local_sessions.request(session, params["payload"], params["wait"])}
         finally:
-            del self._running[about["id"]]
+            del self._running[params["id"]]
 
-    async def _drop(self, about: Json) -> Json:
-        if (task := self._running.get(about["id"])) is not None:
+    async def _cancel(self, params: Json) -> Json:
+        if (task := self._running.get(params["id"])) is not None:
             task.cancel()
         return {}
 
-    async def _look(self, about: Json) -> Json:
-        return {"running": about["id"] in self._running}
+    async def _status(self, params: Json) -> Json:
+        return {"running": params["id"] in self._running}
 
 
-def _telling(handler: Callable[[Json], Awaitable[Json]]) -> Callable[[Json], Awaitable[Json]]:
-    """Its faults as part of the answer: what the bus itself raises means that the worker is not there."""
+def _with_faults(handler: Callable[[Json], Awaitable[Json]]) -> Callable[[Json], Awaitable[Json]]:
+    """Return faults in the reply: a fault that the bus itself raises means that the worker cannot be reached."""
 
-    async def told(about: Json) -> Json:
+    async def respond(params: Json) -> Json:
         try:
-            return await handler(about)
+            return await handler(params)
         except Fault as fault:
-            said = {"kind": fault.kind, "message": fault.message, "retryable": fault.retryable}
-            return {"fault": {**said, "category": fault.category}}
+            reply = {"kind": fault.kind, "message": fault.message, "retryable": fault.retryable}
+            return {"fault": {**reply, "category": fault.category}}
 
-    return told
+    return respond

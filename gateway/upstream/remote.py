@@ -1,4 +1,7 @@
-"""A remote server behind the one small Protocol of every backend, whatever it is reached by."""
+"""The `Backend` implementation for remote servers, over any transport.
+
+Combines a transport with the circuit breakers, the bulkhead, the list watcher and the resource subscriptions.
+"""
 
 import asyncio
 import time
@@ -22,93 +25,95 @@ from gateway.contract import (
     Manifest,
     ResourceInterest,
 )
-from gateway.contract.trace_position import HTTP_TRACEPARENT, UpstreamHop
+from gateway.contract.trace_position import HTTP_TRACEPARENT, UpstreamHop, new_span_id
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.telemetry.sampling import new_span_id
 from gateway.upstream.breaker import Breaker
 from gateway.upstream.bulkhead import Bulkhead, Capacity
 from gateway.upstream.conversation import Conversation, MessageHandler
-from gateway.upstream.health import UpstreamHealth, State
+from gateway.upstream.health import State, UpstreamHealth
 from gateway.upstream.lists import ChangeListener, ListSource, ListWatcher, read_lists
 from gateway.upstream.resource_subscriptions import ResourceSubscriptions, SubscribableSession
-from gateway.upstream.url_elicitation import in_handshake
+from gateway.upstream.url_elicitation import call_handshake_server
 
 Era = Literal["modern", "handshake"]
-"""The revision without a handshake, or the ones before it."""
+"""`modern`: protocol revision 2026-07-28, without handshake. `handshake`: the earlier revisions."""
 
-Transport = Literal["http", "sse", "stdio"]
+TransportKind = Literal["http", "sse", "stdio"]
 
-NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAME_PARAMS: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 CLOSE_SECONDS: Final = 3600.0
-_TROUBLE: Final = frozenset({Kind.UNAVAILABLE, Kind.TIMEOUT})
-_NEARLY: Final = 0.99
-"""Of its deadline: a call that is cancelled so late was cancelled by it."""
+_BREAKER_KINDS: Final = frozenset({Kind.UNAVAILABLE, Kind.TIMEOUT})
+_DEADLINE_SHARE: Final = 0.99
+"""A call that is cancelled after this share of its timeout counts as timed out."""
 
 
 class UpstreamTransport(ListSource, SubscribableSession, Protocol):
-    """A way to one server. Every method raises `Fault` when it cannot be reached, `ForeignError` when it refuses."""
+    """Transport to one server. Methods raise `Fault` when it cannot be reached, `ForeignError` for its own errors."""
 
     @property
-    def transport(self) -> Transport: ...
+    def kind(self) -> TransportKind: ...
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Host and port, where it has them."""
+        """Host and port, if the transport has them."""
         ...
 
     @property
-    def own(self) -> "IsolatedSessions | None":
-        """The servers that tenants or principals have to themselves; None: there is one for all."""
+    def isolated(self) -> "IsolatedSessions | None":
+        """The isolated sessions of tenants or principals; None if all share one server."""
         ...
 
     @property
-    def known(self) -> frozenset[Era] | None:
-        """The eras it speaks, if that is known already."""
+    def known_eras(self) -> frozenset[Era] | None:
+        """The eras that the server supports; None until probed."""
         ...
 
-    def whose(self, call: Call) -> Hashable:
-        """Equal for calls that fail together: those served by one process, or by one address."""
+    def failure_domain(self, call: Call) -> Hashable:
+        """Equal for calls served by the same process or address: they share a circuit breaker."""
         ...
 
     async def eras(self) -> frozenset[Era]:
-        """Which eras the server speaks: probed once, and again after `doubt`."""
+        """Return the eras that the server supports: probed once, and again after `invalidate_eras`."""
         ...
 
-    def doubt(self) -> None:
-        """It could not be reached: what it speaks may have changed."""
+    def invalidate_eras(self) -> None:
+        """Probe the eras again on next use: the server failed and may have been replaced."""
         ...
 
-    def carry(
-        self, call: Call, era: Era, params: Json, talk: MessageHandler, trace: Mapping[str, str]
+    def send(
+        self, call: Call, era: Era, params: Json, handler: MessageHandler, trace: Mapping[str, str]
     ) -> Awaitable[Json]:
-        """A client's call, in that era and within that trace."""
+        """Send a client's call in that era, with that trace context."""
         ...
 
-    async def listen(self, hearing: MessageHandler) -> None:
-        """Hear of changes of its lists, until the server ends it."""
+    async def listen(self, handler: MessageHandler) -> None:
+        """Pass list changes to `handler` until the server ends the stream."""
         ...
 
-    def audience(self, caller: Caller) -> str | None:
-        """Whom updates of resources concern that are said in this caller's session; None: whoever wants them."""
+    def session_owner(self, caller: Caller) -> str | None:
+        """The tenant or principal that this caller's session belongs to; None if the session is shared."""
         ...
 
     async def close(self) -> None: ...
 
 
 class IsolatedSessions(IsolatedLists, Protocol):
-    """Servers that tenants or principals have to themselves, in whatever way the link keeps them apart."""
+    """Sessions or processes that belong to one tenant or principal each."""
 
-    def whose(self, caller: Caller) -> str:
-        """The tenant or the principal that the caller's is for."""
+    def owner(self, caller: Caller) -> str:
+        """The tenant or principal that owns the caller's session."""
         ...
 
     def on_change(self, listener: Callable[[ListChange], None]) -> None:
-        """Tell `listener` what they say has changed, and whose."""
+        """Pass changes to `listener`, with the owner set."""
         ...
 
 
 class RemoteBackend:
-    """Asked in the client's own era when it speaks it, and bridged otherwise. Its annotations lower no effect."""
+    """A remote server. Calls use the client's era if the server supports it, else they are translated.
+
+    The server is not trusted: its annotations cannot lower the effect of a tool.
+    """
 
     trusted = False
 
@@ -116,132 +121,132 @@ class RemoteBackend:
         self,
         namespace: str,
         manifest: Manifest,
-        link: UpstreamTransport,
+        transport: UpstreamTransport,
         info: Json,
-        room: Capacity = Capacity(),
+        capacity: Capacity = Capacity(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.namespace = namespace
         self.manifest = manifest
-        self._link = link
+        self._transport = transport
         self._info = info
         self._clock = clock
-        self._bulkhead = Bulkhead(namespace, room)
+        self._bulkhead = Bulkhead(namespace, capacity)
         self._breakers: dict[Hashable, Breaker] = {}
         self._listeners: list[Callable[[ListChange], None]] = []
-        self._watches = ResourceSubscriptions(namespace, link, self._said)
-        self._follower = ListWatcher(namespace, self._listen)
-        self._unread = False
-        """Whether its lists could not be read the last time."""
+        self._subscriptions = ResourceSubscriptions(namespace, transport, self._on_session_change)
+        self._list_watcher = ListWatcher(namespace, self._listen)
+        self._lists_failed = False
+        """Whether the last attempt to read the lists failed."""
         self._active = 0
         self._closing = False
         self._idle = asyncio.Event()
         self._state: State = "unknown"
         self._since = time.time()
         self._last_error: tuple[Kind, float] | None = None
-        if link.own is not None:
-            link.own.on_change(self._changed)
+        if transport.isolated is not None:
+            transport.isolated.on_change(self._notify_listeners)
 
     @property
     def isolated_lists(self) -> IsolatedLists | None:
-        return self._link.own
+        return self._transport.isolated
 
     async def open(self) -> None:
-        self._follower.start()
+        self._list_watcher.start()
 
     async def close(self) -> None:
-        """Once its last call is done, or after a while: a backend that is taken out drops no call."""
-        await self._follower.stop()
-        await self._watches.close()
+        """Wait for the calls in progress, at most `CLOSE_SECONDS`, then close the transport."""
+        await self._list_watcher.stop()
+        await self._subscriptions.close()
         self._closing = True
         if self._active:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await self._idle.wait()
-        await self._link.close()
+        await self._transport.close()
 
     async def eras(self) -> frozenset[Era]:
-        """Which it speaks, asked if need be."""
-        return await self._link.eras()
+        """The eras that the server supports; probes if unknown."""
+        return await self._transport.eras()
 
-    # ---- what it lists ----
+    # ---- lists ----
 
     async def fetch_lists(self, caller: Caller | None) -> BackendLists:
         try:
-            offered = await read_lists(self._link)
+            lists = await read_lists(self._transport)
         except (Fault, asyncio.CancelledError) as exc:
-            self._unread = True
-            self._ailing(exc.kind if isinstance(exc, Fault) else Kind.TIMEOUT)
+            self._lists_failed = True
+            self._record_error(exc.kind if isinstance(exc, Fault) else Kind.TIMEOUT)
             raise
-        self._unread = False
-        self._turned("up")
-        return offered
+        self._lists_failed = False
+        self._set_state("up")
+        return lists
 
-    # ---- a call ----
+    # ---- calls ----
 
     async def send(self, call: Call) -> Json:
-        whose, tenant = self._link.whose(call), call.caller.tenant
-        breaker = self._breakers.get(whose)
+        domain, tenant = self._transport.failure_domain(call), call.caller.tenant
+        breaker = self._breakers.get(domain)
         trial = breaker if breaker is not None and breaker.enter() else None
-        hop = UpstreamHop(self.namespace, new_span_id(), self._link.transport, self._link.address)
-        if not self._bulkhead.take(tenant):
-            await self._queue(tenant, trial)
+        hop = UpstreamHop(self.namespace, new_span_id(), self._transport.kind, self._transport.address)
+        if not self._bulkhead.try_acquire(tenant):
+            await self._wait_for_capacity(tenant, trial)
             hop.queued, hop.started = perf_counter_ns() - hop.started, perf_counter_ns()
         self._active += 1
         failures = breaker.failures if breaker is not None else 0
         try:
-            result = await self._carry(call, hop, self._link.known or await self._link.eras())
+            result = await self._forward(call, hop, self._transport.known_eras or await self._transport.eras())
         except Fault as fault:
             hop.failure, hop.message = fault.kind.value, fault.message
-            self._failed(whose, failures, fault.kind)
+            self._record_failure(domain, failures, fault.kind)
             raise
         except asyncio.CancelledError:
-            # By the deadline, or by the client, who may well know that it takes too long; only the former is told.
-            ran = (perf_counter_ns() - hop.started) / 1e9 - call.wire.waited
-            late = call.route is not None and ran >= call.route.timeout * _NEARLY
-            hop.failure = "timeout" if late else "cancelled"
-            self._failed(whose, failures, Kind.TIMEOUT if late else Kind.CANCELLED)
+            # Cancelled by the deadline or by the client; only a timeout counts as a failure of the server.
+            duration = (perf_counter_ns() - hop.started) / 1e9 - call.wire.waited
+            timed_out = call.route is not None and duration >= call.route.timeout * _DEADLINE_SHARE
+            hop.failure = "timeout" if timed_out else "cancelled"
+            self._record_failure(domain, failures, Kind.TIMEOUT if timed_out else Kind.CANCELLED)
             raise
         except ForeignError as error:
             hop.failure, hop.code, hop.message = str(error.code), error.code, error.message
-            self._recovered(whose)  # it answered
+            self._record_success(domain)  # an error response is a response
             raise
         finally:
             hop.ended = perf_counter_ns()
-            self._bulkhead.leave(tenant)
+            self._bulkhead.release(tenant)
             self._active -= 1
             if trial is not None:
-                trial.left()
+                trial.end_trial()
             if self._closing and not self._active:
                 self._idle.set()
         if result.get("isError"):
             hop.failure = "tool_error"
         if self._state != "up" or self._breakers:
-            self._recovered(whose)
+            self._record_success(domain)
         return result
 
-    async def _queue(self, tenant: str, trial: Breaker | None) -> None:
+    async def _wait_for_capacity(self, tenant: str, trial: Breaker | None) -> None:
         try:
             await self._bulkhead.wait(tenant)
         except BaseException:
             if trial is not None:
-                trial.left()
+                trial.end_trial()
             raise
 
-    def _carry(self, call: Call, hop: UpstreamHop, eras: frozenset[Era]) -> Awaitable[Json]:
-        """Not a coroutine itself: one fewer for every call."""
-        link, client, route = self._link, call.client, call.route
+    def _forward(self, call: Call, hop: UpstreamHop, eras: frozenset[Era]) -> Awaitable[Json]:
+        """Not a coroutine function: saves one coroutine per call."""
+        transport, client, route = self._transport, call.client, call.route
         era = era_for(client, eras)
-        trace = _below(call, hop)
-        talk = Conversation(call, hop, self._bulkhead, self._said)
-        params: Json = {**call.params, "_meta": talk.meta(era, trace, self._info)}
-        if route is not None and (key := NAMED.get(call.method)) is not None:
+        trace = _child_trace(call, hop)
+        handler = Conversation(call, hop, self._bulkhead, self._on_session_change)
+        params: Json = {**call.params, "_meta": handler.build_meta(era, trace, self._info)}
+        if route is not None and (key := NAME_PARAMS.get(call.method)) is not None:
             params[key] = route.name
         if era == "handshake" and client.modern:
-            return in_handshake(params, partial(link.carry, call, era, talk=talk, trace=trace))
-        return link.carry(call, era, params, talk, trace)
+            return call_handshake_server(params, partial(transport.send, call, era, handler=handler, trace=trace))
+        return transport.send(call, era, params, handler, trace)
 
-    # ---- how it is ----
+    # ---- health ----
 
     def health(self) -> UpstreamHealth:
         states = {breaker.state for breaker in self._breakers.values()}
@@ -249,8 +254,8 @@ class RemoteBackend:
         error, at = self._last_error or (None, None)
         return UpstreamHealth(
             state="down" if worst == "open" else self._state,
-            transport=self._link.transport,
-            eras=tuple(sorted(self._link.known or ())),
+            transport=self._transport.kind,
+            eras=tuple(sorted(self._transport.known_eras or ())),
             breaker=worst,
             in_flight=self._bulkhead.in_flight,
             waiting=self._bulkhead.waiting,
@@ -259,89 +264,89 @@ class RemoteBackend:
             since=self._since,
         )
 
-    def _failed(self, whose: Hashable, seen: int, kind: Kind) -> None:
-        """`seen`: how many failures there were when the call began. What breaks many calls at once counts once."""
-        if kind not in _TROUBLE:
+    def _record_failure(self, domain: Hashable, failures_before: int, kind: Kind) -> None:
+        """Count a failure. `failures_before` is the count when the call began: one outage counts once, not per call."""
+        if kind not in _BREAKER_KINDS:
             return
-        self._ailing(kind)
-        self._link.doubt()
-        breaker = self._breakers.get(whose)
+        self._record_error(kind)
+        self._transport.invalidate_eras()
+        breaker = self._breakers.get(domain)
         if breaker is None:
-            breaker = self._breakers[whose] = Breaker(self.namespace, self._clock)
-        if kind is Kind.TIMEOUT or breaker.failures <= seen:
-            breaker.failed()
+            breaker = self._breakers[domain] = Breaker(self.namespace, self._clock)
+        if kind is Kind.TIMEOUT or breaker.failures <= failures_before:
+            breaker.record_failure()
 
-    def _recovered(self, whose: Hashable) -> None:
-        self._breakers.pop(whose, None)
-        self._turned("up")
+    def _record_success(self, domain: Hashable) -> None:
+        self._breakers.pop(domain, None)
+        self._set_state("up")
 
-    def _ailing(self, kind: Kind) -> None:
+    def _record_error(self, kind: Kind) -> None:
         self._last_error = (kind, time.time())
-        self._turned("failing")
+        self._set_state("failing")
 
-    def _turned(self, state: State) -> None:
+    def _set_state(self, state: State) -> None:
         if state != self._state:
             self._state, self._since = state, time.time()
 
-    # ---- what changes ----
+    # ---- changes ----
 
     def on_change(self, listener: Callable[[ListChange], None]) -> None:
         self._listeners.append(listener)
 
-    def _changed(self, change: ListChange) -> None:
+    def _notify_listeners(self, change: ListChange) -> None:
         for listener in self._listeners:
             listener(change)
 
-    def _said(self, change: ListChange, caller: Caller) -> None:
-        """In that caller's session: it concerns whoever shares the session with it."""
+    def _on_session_change(self, change: ListChange, caller: Caller) -> None:
+        """Handle a change reported in that caller's session: it concerns all callers who share the session."""
         if change.kind == "resource":
-            change = change._replace(owner=self._link.audience(caller))
-        elif (own := self._link.own) is not None:
-            change = change._replace(owner=own.whose(caller))
-        self._changed(change)
+            change = change._replace(owner=self._transport.session_owner(caller))
+        elif (isolated := self._transport.isolated) is not None:
+            change = change._replace(owner=isolated.owner(caller))
+        self._notify_listeners(change)
 
-    async def set_subscriptions(self, wants: Sequence[ResourceInterest]) -> None:
-        await self._watches.want(wants)
+    async def set_subscriptions(self, interests: Sequence[ResourceInterest]) -> None:
+        await self._subscriptions.set_interests(interests)
 
     async def _listen(self) -> None:
-        await self._link.eras()
-        if self._unread:
-            self._changed(ListChange("tools"))  # it is back: read what could not be read
-        await self._link.listen(ChangeListener(self._changed))
+        await self._transport.eras()
+        if self._lists_failed:
+            self._notify_listeners(ListChange("tools"))  # reachable again: have the lists read
+        await self._transport.listen(ChangeListener(self._notify_listeners))
 
 
-def _below(call: Call, hop: UpstreamHop) -> Mapping[str, str]:
-    """The trace as the server is to see it: within the hop's own span, where the call has one."""
-    record, place = call.record, call.record.position
+def _child_trace(call: Call, hop: UpstreamHop) -> Mapping[str, str]:
+    """Add the hop to the call's record. Returns the trace context for the server, with the hop's span as parent."""
+    record, position = call.record, call.record.position
     if record.hops is None:
         record.hops = [hop]
     else:
         record.hops.append(hop)
-    if place is None:
+    if position is None:
         return call.trace
-    trace = {**call.trace, "traceparent": f"00-{place.trace_id}-{hop.span_id}-{'01' if place.sampled else '00'}"}
+    trace = {**call.trace, "traceparent": f"00-{position.trace_id}-{hop.span_id}-{'01' if position.sampled else '00'}"}
     trace.pop(HTTP_TRACEPARENT, None)
     return trace
 
 
 def era_for(client: ClientProfile, eras: frozenset[Era]) -> Era:
-    """The client's own where the server speaks it."""
+    """Return the client's era if the server supports it, else the other one."""
     return "modern" if "modern" in eras and (client.modern or "handshake" not in eras) else "handshake"
 
 
-def envelope(info: Json) -> Json:
-    """The `_meta` of the gateway's own requests in the modern era: it can do nothing by itself."""
+def gateway_meta(info: Json) -> Json:
+    """The `_meta` of the gateway's own requests in the modern era; it declares no client capabilities."""
     return {PROTOCOL_VERSION_META_KEY: MODERN, CLIENT_CAPABILITIES_META_KEY: {}, CLIENT_INFO_META_KEY: info}
 
 
-def listening(info: Json, uris: frozenset[str] | None = None) -> Json:
-    """The params of `subscriptions/listen` for these resources, or for every list."""
+def listen_params(info: Json, uris: frozenset[str] | None = None) -> Json:
+    """The params of `subscriptions/listen`: for these resources, or by default for all lists."""
     if uris is not None:
-        return {"notifications": {"resourceSubscriptions": sorted(uris)}, "_meta": envelope(info)}
+        return {"notifications": {"resourceSubscriptions": sorted(uris)}, "_meta": gateway_meta(info)}
     flags: Json = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
-    return {"notifications": flags, "_meta": envelope(info)}
+    return {"notifications": flags, "_meta": gateway_meta(info)}
 
 
-def speaks_modern(discovered: Json) -> bool:
-    versions: Any = discovered.get("supportedVersions")
+def speaks_modern(discovery: Json) -> bool:
+    versions: Any = discovery.get("supportedVersions")
     return isinstance(versions, list) and MODERN in versions

@@ -1,4 +1,7 @@
-"""Resources that clients subscribed to, each in its own session with the server: no two principals share one."""
+"""Upstream resource subscriptions of clients, each in the client's own upstream session.
+
+Used by `RemoteBackend`, and (`SubscribedResources`) by the sessions and channels of the handshake era.
+"""
 
 import asyncio
 import logging
@@ -14,138 +17,146 @@ from gateway.upstream.lists import ChangeListener, ListWatcher
 log = logging.getLogger("gatehouse.upstream")
 
 READY_SECONDS: Final = 3.0
-"""How long whoever subscribes waits for the server to have heard of it."""
+"""How long a subscribing client waits for the server's confirmation."""
 
-Changed = Callable[[ListChange, Caller], None]
+OnChange = Callable[[ListChange, Caller], None]
 
 
 class SubscribableSession(Protocol):
-    """The way to a server that can be subscribed to."""
+    """The part of a transport that `ResourceSubscriptions` uses."""
 
-    def party(self, caller: Caller, client: ClientProfile) -> Hashable:
-        """Equal for those who are one to the server."""
+    def subscription_key(self, caller: Caller, client: ClientProfile) -> Hashable:
+        """Equal for clients that share an upstream session."""
         ...
 
-    async def hear(self, caller: Caller, client: ClientProfile, uris: frozenset[str], hearing: ChangeListener) -> None:
-        """Subscribe in that client's own session and hear of updates until the server ends it.
+    async def subscribe(
+        self, caller: Caller, client: ClientProfile, uris: frozenset[str], listener: ChangeListener
+    ) -> None:
+        """Subscribe in that client's session and pass updates to `listener` until the server ends the stream.
 
-        `hearing.ready` is called when the server listens. Raises `Fault` when it cannot be reached, `ForeignError` when
-        it refuses.
+        Calls `listener.on_ready` when the server has confirmed. Raises `Fault` when the server cannot be reached,
+        `ForeignError` when it refuses.
         """
         ...
 
 
 class ResourceSubscriptions:
-    """What is wanted of one server now."""
+    """The current subscriptions to resources of one server, by upstream session."""
 
-    def __init__(self, name: str, link: SubscribableSession, changed: Changed) -> None:
+    def __init__(self, name: str, transport: SubscribableSession, on_change: OnChange) -> None:
         self._name = name
-        self._link = link
-        self._changed = changed
-        self._held: dict[Hashable, _Watch] = {}
-        self._wanted: dict[Hashable, frozenset[str]] = {}
+        self._transport = transport
+        self._on_change = on_change
+        self._subscriptions: dict[Hashable, _Subscription] = {}
+        self._uris_by_key: dict[Hashable, frozenset[str]] = {}
 
-    async def want(self, wants: Sequence[ResourceInterest]) -> None:
-        """Exactly these from now on. Raises `ForeignError` when the server refuses one that was not wanted before.
+    async def set_interests(self, interests: Sequence[ResourceInterest]) -> None:
+        """Replace all subscriptions. Raises `ForeignError` when the server refuses a new one.
 
-        What it refuses of others is their matter: whoever asks for something else must not hear of it.
+        A refusal that concerns an unchanged subscription is only logged: it must not fail another client's request.
         """
-        wanted: dict[Hashable, frozenset[str]] = {}
-        for each in wants:
-            party = self._link.party(each.caller, each.client)
-            wanted[party] = wanted.get(party, frozenset()) | each.uris
-            if party not in self._held:
-                self._held[party] = _Watch(self._name, self._link, self._changed, each.caller, each.client)
-        gone = [self._held.pop(party) for party in list(self._held) if party not in wanted]
-        asking = {party for party, uris in wanted.items() if uris != self._wanted.get(party)}
-        self._wanted = wanted
-        due = [party for party, uris in wanted.items() if party in asking or self._held[party].refused != uris]
+        uris_by_key: dict[Hashable, frozenset[str]] = {}
+        for each in interests:
+            key = self._transport.subscription_key(each.caller, each.client)
+            uris_by_key[key] = uris_by_key.get(key, frozenset()) | each.uris
+            if key not in self._subscriptions:
+                self._subscriptions[key] = _Subscription(
+                    self._name, self._transport, self._on_change, each.caller, each.client
+                )
+        removed = [self._subscriptions.pop(key) for key in list(self._subscriptions) if key not in uris_by_key]
+        changed_keys = {key for key, uris in uris_by_key.items() if uris != self._uris_by_key.get(key)}
+        self._uris_by_key = uris_by_key
+        due = [
+            key
+            for key, uris in uris_by_key.items()
+            if key in changed_keys or self._subscriptions[key].refused_uris != uris
+        ]
         outcomes = await asyncio.gather(
-            *(self._held[party].change(wanted[party]) for party in due),
-            *(each.stop() for each in gone),
+            *(self._subscriptions[key].update(uris_by_key[key]) for key in due),
+            *(each.stop() for each in removed),
             return_exceptions=True,
         )
-        failed = {party: outcome for party, outcome in zip(due, outcomes, strict=False) if outcome is not None}
-        for party, outcome in failed.items():
-            if party not in asking:
-                log.info("%s still refuses what somebody wants to hear of: %s", self._name, outcome)
-        for party in asking & failed.keys():
-            raise failed[party]
+        failed = {key: outcome for key, outcome in zip(due, outcomes, strict=False) if outcome is not None}
+        for key, outcome in failed.items():
+            if key not in changed_keys:
+                log.info("upstream %s: resource subscription refused again: %s", self._name, outcome)
+        for key in changed_keys & failed.keys():
+            raise failed[key]
 
     async def close(self) -> None:
-        held = list(self._held.values())
-        self._held.clear()
-        self._wanted = {}
-        await asyncio.gather(*(each.stop() for each in held))
+        subscriptions = list(self._subscriptions.values())
+        self._subscriptions.clear()
+        self._uris_by_key = {}
+        await asyncio.gather(*(each.stop() for each in subscriptions))
 
 
-class _Watch:
-    """One party's. To want something else it begins anew before it ends the old, so that no update is missed."""
+class _Subscription:
+    """The subscription of one upstream session. An update starts the new stream before it ends the old one."""
 
     def __init__(
-        self, name: str, link: SubscribableSession, changed: Changed, caller: Caller, client: ClientProfile
+        self, name: str, transport: SubscribableSession, on_change: OnChange, caller: Caller, client: ClientProfile
     ) -> None:
         self._name = name
-        self._link = link
-        self._changed = changed
+        self._transport = transport
+        self._on_change = on_change
         self._caller = caller
         self._client = client
         self._uris: frozenset[str] = frozenset()
-        self._follower: ListWatcher | None = None
-        self.refused: frozenset[str] | None = None
-        """What the server would not have, if that was what was wanted last."""
-        self._changing = asyncio.Lock()
+        self._watcher: ListWatcher | None = None
+        self.refused_uris: frozenset[str] | None = None
+        """The URIs of the last update, if the server refused them."""
+        self._lock = asyncio.Lock()
 
-    async def change(self, uris: frozenset[str]) -> None:
+    async def update(self, uris: frozenset[str]) -> None:
         if uris == self._uris:
-            return  # also where somebody else still waits for the server to have heard of it
-        async with self._changing:
+            return  # also while another task still waits for the confirmation
+        async with self._lock:
             if uris == self._uris:
                 return
-            before, held, self._uris = self._follower, self._uris, uris
+            previous, previous_uris, self._uris = self._watcher, self._uris, uris
             ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._follower, self.refused = ListWatcher(self._name, lambda: self._listen(uris, ready)), None
-            self._follower.start()
+            self._watcher, self.refused_uris = ListWatcher(self._name, lambda: self._listen(uris, ready)), None
+            self._watcher.start()
             try:
-                # A server that cannot be reached now is told later.
+                # For a server that cannot be reached now, the watcher retries.
                 with suppress(TimeoutError, Fault):
                     async with asyncio.timeout(READY_SECONDS):
                         await asyncio.shield(ready)
             except ForeignError:
-                # It goes on with what it had.
-                before, self._follower = self._follower, before
-                self._uris, self.refused = held, uris
+                # Keep the previous subscription.
+                previous, self._watcher = self._watcher, previous
+                self._uris, self.refused_uris = previous_uris, uris
                 raise
             finally:
                 ready.cancel()
-                if before is not None:
-                    await before.stop()
+                if previous is not None:
+                    await previous.stop()
 
     async def stop(self) -> None:
-        async with self._changing:
-            if self._follower is not None:
-                await self._follower.stop()
-                self._follower = None
+        async with self._lock:
+            if self._watcher is not None:
+                await self._watcher.stop()
+                self._watcher = None
 
     async def _listen(self, uris: frozenset[str], ready: "asyncio.Future[None]") -> None:
-        def told() -> None:
+        def on_ready() -> None:
             if not ready.done():
                 ready.set_result(None)
 
         try:
-            await self._link.hear(self._caller, self._client, uris, ChangeListener(self._say, told))
+            await self._transport.subscribe(self._caller, self._client, uris, ChangeListener(self._forward, on_ready))
         except (Fault, ForeignError) as exc:
             if not ready.done():
                 ready.set_exception(exc)
-                ready.exception()  # looked at: whoever waited may be gone
+                ready.exception()  # mark as retrieved: the waiting task may have been cancelled
             raise
 
-    def _say(self, change: ListChange) -> None:
-        self._changed(change, self._caller)
+    def _forward(self, change: ListChange) -> None:
+        self._on_change(change, self._caller)
 
 
 class SubscribedResources:
-    """What one session of the handshake era is subscribed to; several may want the same."""
+    """Reference counts of the subscribed URIs of one handshake-era session."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -153,16 +164,16 @@ class SubscribedResources:
     def __bool__(self) -> bool:
         return bool(self._counts)
 
-    def more(self, uris: Iterable[str]) -> list[str]:
-        """Those that the server has to be asked for."""
-        fresh = [uri for uri in uris if not self._counts[uri]]
+    def add(self, uris: Iterable[str]) -> list[str]:
+        """Count the URIs. Returns those to subscribe to now."""
+        new = [uri for uri in uris if not self._counts[uri]]
         self._counts.update(uris)
-        return sorted(fresh)
+        return sorted(new)
 
-    def less(self, uris: Iterable[str]) -> list[str]:
-        """Those that nobody wants any more."""
+    def remove(self, uris: Iterable[str]) -> list[str]:
+        """Release the URIs. Returns those to unsubscribe from now."""
         self._counts.subtract(uris)
-        over = sorted(uri for uri in uris if self._counts[uri] <= 0)
-        for uri in over:
+        unused = sorted(uri for uri in uris if self._counts[uri] <= 0)
+        for uri in unused:
             del self._counts[uri]
-        return over
+        return unused

@@ -1,4 +1,4 @@
-"""The SDK's idea of a client, over the wire of one call: what a module's handler gets as `ctx.session`."""
+"""Adapts the wire of a call to the SDK's `ServerSession`, which a module's handler gets as `ctx.session`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -25,14 +25,14 @@ _LIST_CHANGES: Final[Mapping[str, ListChange]] = {
 }
 _UPDATED: Final = "notifications/resources/updated"
 
-Changed = Callable[[ListChange], None]
+OnChange = Callable[[ListChange], None]
 
 
 class StandaloneChannel:
-    """The connection's own channel: changes are heard, anything else has nobody to go to."""
+    """The channel outside of any request: passes changes to `on_change` and drops all else."""
 
-    def __init__(self, changed: Changed) -> None:
-        self._changed = changed
+    def __init__(self, on_change: OnChange) -> None:
+        self._on_change = on_change
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
@@ -41,14 +41,14 @@ class StandaloneChannel:
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         if method in _LIST_CHANGES:
-            self._changed(_LIST_CHANGES[method])
+            self._on_change(_LIST_CHANGES[method])
         elif method == _UPDATED and params is not None:
-            more = {key: value for key, value in params.items() if key != "uri"}
-            self._changed(ListChange("resource", str(params["uri"]), _tenant(), more or None))
+            details = {key: value for key, value in params.items() if key != "uri"}
+            self._on_change(ListChange("resource", str(params["uri"]), _current_tenant(), details or None))
 
 
 class CallChannel:
-    """The way back to the client of one request; without a call, nobody is there to ask."""
+    """The back channel to the client of one call. Without a call it cannot send requests."""
 
     message_metadata: MessageMetadata = None
 
@@ -62,8 +62,8 @@ class CallChannel:
 
     @property
     def request_id(self) -> str | int:
-        given = self._call.request_id if self._call else None
-        return 0 if given is None else given
+        request_id = self._call.request_id if self._call else None
+        return 0 if request_id is None else request_id
 
     @property
     def can_send_request(self) -> bool:
@@ -71,7 +71,7 @@ class CallChannel:
 
     @property
     def cancel_requested(self) -> anyio.Event:
-        # Cancellation reaches a handler as cancellation; nothing ever sets this.
+        # Never set: a handler is cancelled through its task.
         return anyio.Event()
 
     async def send_raw_request(
@@ -84,7 +84,7 @@ class CallChannel:
         except ForeignError as exc:
             raise MCPError(exc.code, exc.message, exc.data) from exc
         except Fault as exc:
-            # The handler may catch it as any refusal of a client; left alone, the fault is found among the causes.
+            # The handler may catch it like any client error; otherwise `find_fault` finds the fault among the causes.
             raise MCPError(TABLE[exc.kind].handshake, exc.message) from exc
         return answers["it"]
 
@@ -107,35 +107,35 @@ class CallChannel:
 
 
 class SdkSession(ServerSession):
-    """The SDK's session of one request, made only when a handler uses it: most never do."""
+    """The SDK's session of one request, initialized on first use: most handlers never use it."""
 
     def __init__(self, call: Call | None, standalone: StandaloneChannel, meta: Any) -> None:
-        self._made_of = (call, standalone, meta)
+        self._init_args = (call, standalone, meta)
 
     def __getattr__(self, name: str) -> Any:
-        # Reached only for what the SDK's own constructor would have set, before it has run.
-        if name == "_made_of" or "_made" in self.__dict__:
+        # Called only for attributes that the SDK's constructor sets, before it has run.
+        if name == "_init_args" or "_initialized" in self.__dict__:
             raise AttributeError(name)
-        call, standalone, meta = self._made_of
-        self._made = True
-        # The SDK sends some requests over the connection, which here is nothing but the call's own channel.
+        call, standalone, meta = self._init_args
+        self._initialized = True
+        # The SDK sends some requests over the connection; here that is the call's channel too.
         channel = CallChannel(call, standalone)
         connection = Connection(channel, protocol_version=call.client.version if call else MODERN)
         connection.initialized.set()
         if call is not None:
-            _introduce(connection, call.client)
+            _set_client(connection, call.client)
         super().__init__(channel, connection, request_meta=meta)
         return getattr(self, name)
 
 
-def _tenant() -> str | None:
-    """Whose call it is in which something is said."""
-    here = CURRENT_CALL.get(None)
-    return here.caller.tenant if here else None
+def _current_tenant() -> str | None:
+    """The tenant of the call in progress, if any."""
+    current = CURRENT_CALL.get(None)
+    return current.caller.tenant if current else None
 
 
-def _introduce(connection: Connection, client: ClientProfile) -> None:
-    """A mis-shaped description of the client reads as none: it is never trusted, and never fails a call."""
+def _set_client(connection: Connection, client: ClientProfile) -> None:
+    """Set the client's description on the connection; a malformed one is ignored and never fails a call."""
     try:
         capabilities = ClientCapabilities.model_validate(client.capabilities, by_name=False)
     except ValidationError:

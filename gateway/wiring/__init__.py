@@ -1,1 +1,1 @@
-"""The pieces of the composition root: each turns some settings into one part of the house, and nothing else does."""
+"""Builds the parts of a gateway from its settings; `gateway.app` calls these functions in order."""

@@ -1,9 +1,4 @@
-"""From an entry of `backends:` with a url or a command to a backend.
-
-Which backends could not be served: the judgements that a start makes, with nothing opened.
-
-The backends that are served, and how another set takes their place.
-"""
+"""Builds backends from the entries of `backends:`, replaces them when the settings change, and checks entries."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,15 +11,15 @@ from gateway.auth.client_key import ClientKey
 from gateway.catalogue.catalogue import McpEndpointConfig
 from gateway.contract import Backend, Call, Json, Manifest
 from gateway.errors import Fault
-from gateway.outbound import client as outbound_client
+from gateway.outbound import create_client as outbound_client
 from gateway.settings import BackendEntry, CommandBackend, ModuleBackend, Settings, UrlBackend
 from gateway.upstream.bulkhead import Capacity
-from gateway.upstream.health import UpstreamHealth, LoadError
+from gateway.upstream.health import LoadError, UpstreamHealth
 from gateway.upstream.host import HostServices
 from gateway.upstream.http.credentials import ClientCredentials, ClientCredentialsGrant
-from gateway.upstream.http.transport import HttpTransport, http_head, http_link
+from gateway.upstream.http.transport import HttpTransport, build_http_transport, build_request_head
 from gateway.upstream.local import LocalBackend
-from gateway.upstream.module_loader import imported, load_module, overridden
+from gateway.upstream.module_loader import apply_overrides, import_backend, load_module
 from gateway.upstream.remote import RemoteBackend
 from gateway.upstream.stdio.orphan_reaper import OrphanReaper
 from gateway.upstream.stdio.process import ChildProgram, ProcessBounds
@@ -38,24 +33,26 @@ def remote_backend(
     *,
     info: Json,
     max_bytes: int,
-    watchdog: OrphanReaper,
+    orphan_reaper: OrphanReaper,
 ) -> RemoteBackend:
-    """Raises `LoadError` for an entry that cannot be served."""
-    room = Capacity(entry.max_calls, entry.per_tenant, entry.max_waiting)
+    """Build a backend with a url or a command. Raises `LoadError` for an entry that cannot be served."""
+    capacity = Capacity(entry.max_calls, entry.per_tenant, entry.max_waiting)
     if isinstance(entry, CommandBackend):
-        return RemoteBackend(namespace, manifest, _process(namespace, entry, info, watchdog), info, room)
-    return RemoteBackend(namespace, manifest, _server(namespace, entry, info, max_bytes), info, room)
+        return RemoteBackend(
+            namespace, manifest, _stdio_transport(namespace, entry, info, orphan_reaper), info, capacity
+        )
+    return RemoteBackend(namespace, manifest, _http_transport(namespace, entry, info, max_bytes), info, capacity)
 
 
-def judge_remote(namespace: str, entry: UrlBackend | CommandBackend) -> None:
-    """Whether it could be made, with nothing opened. Raises the same `LoadError`."""
+def check_remote(namespace: str, entry: UrlBackend | CommandBackend) -> None:
+    """Raise the `LoadError` of `remote_backend` without opening anything."""
     if isinstance(entry, UrlBackend):
-        http_head(namespace, entry.url, _headers(entry), allow_private=entry.allow_private)
+        build_request_head(namespace, entry.url, _headers(entry), allow_private=entry.allow_private)
         if entry.oauth is not None and entry.oauth.client_key is not None:
-            _key(namespace, entry.oauth.client_id, entry.oauth.client_key)
+            _load_client_key(namespace, entry.oauth.client_id, entry.oauth.client_key)
 
 
-def _process(namespace: str, entry: CommandBackend, info: Json, watchdog: OrphanReaper) -> StdioTransport:
+def _stdio_transport(namespace: str, entry: CommandBackend, info: Json, watchdog: OrphanReaper) -> StdioTransport:
     program = ChildProgram(
         namespace=namespace,
         command=entry.command,
@@ -63,13 +60,13 @@ def _process(namespace: str, entry: CommandBackend, info: Json, watchdog: Orphan
         env={name: value.get_secret_value() for name, value in entry.env.items()},
         cwd=entry.cwd,
         bounds=ProcessBounds(**entry.limits.model_dump()),
-        watchdog=watchdog,
+        reaper=watchdog,
     )
     return StdioTransport(program, entry.isolation, info, entry.max_processes)
 
 
-def _server(namespace: str, entry: UrlBackend, info: Json, max_bytes: int) -> HttpTransport:
-    return http_link(
+def _http_transport(namespace: str, entry: UrlBackend, info: Json, max_bytes: int) -> HttpTransport:
+    return build_http_transport(
         namespace,
         entry.url,
         _headers(entry),
@@ -92,7 +89,9 @@ def _credential(namespace: str, entry: UrlBackend) -> ClientCredentials | None:
     grant = ClientCredentialsGrant(
         client_id=oauth.client_id,
         client_secret=None if oauth.client_secret is None else oauth.client_secret.get_secret_value,
-        assertion=None if oauth.client_key is None else _key(namespace, oauth.client_id, oauth.client_key).assertion,
+        assertion=None
+        if oauth.client_key is None
+        else _load_client_key(namespace, oauth.client_id, oauth.client_key).sign_assertion,
         token_url=oauth.token_url,
         issuer=oauth.issuer,
         scope=oauth.scope,
@@ -102,82 +101,79 @@ def _credential(namespace: str, entry: UrlBackend) -> ClientCredentials | None:
     return ClientCredentials(namespace, grant, outbound_client(allow_private=entry.allow_private))
 
 
-def _key(namespace: str, client_id: str, key: SecretStr) -> ClientKey:
+def _load_client_key(namespace: str, client_id: str, key: SecretStr) -> ClientKey:
     try:
         return ClientKey(client_id, key.get_secret_value())
     except ValueError as exc:
-        # The cause could quote the key.
+        # The cause is dropped: it could quote the key.
         raise LoadError(f"backends.{namespace}.oauth.client_key: {exc}") from None
 
 
-def backend_refusals(settings: Settings) -> Iterator[LoadError]:
-    """One for each that is enabled and cannot be served."""
+def find_load_errors(settings: Settings) -> Iterator[LoadError]:
+    """Yield the error of each enabled backend that cannot be served."""
     for namespace, entry in settings.backends.items():
         if entry.enabled:
             try:
-                judge(settings, namespace, entry)
+                check_backend(settings, namespace, entry)
             except LoadError as exc:
                 yield exc
 
 
-def judge(settings: Settings, namespace: str, entry: BackendEntry) -> None:
-    """Raises `LoadError` for an entry that a gateway would refuse. A module is imported, but not made."""
+def check_backend(settings: Settings, namespace: str, entry: BackendEntry) -> None:
+    """Raise `LoadError` for an entry that cannot be served. A module is imported, but its server is not built."""
     if isinstance(entry, ModuleBackend):
-        _, manifest, _ = imported(namespace, *entry.target, entry.options)
-        judge_files(settings, namespace, manifest)
+        _, manifest, _ = import_backend(namespace, *entry.target, entry.options)
+        check_shared_files(settings, namespace, manifest)
     else:
-        judge_remote(namespace, entry)
+        check_remote(namespace, entry)
 
 
-def judge_files(settings: Settings, namespace: str, manifest: Manifest) -> None:
-    """Raises `LoadError` for a module that works on files where not every process sees the same ones."""
+def check_shared_files(settings: Settings, namespace: str, manifest: Manifest) -> None:
+    """Raise `LoadError` for a module that works on local files if several processes do not share them."""
     if manifest.executor and settings.bus.url is not None and not settings.files_shared:
         raise LoadError(
-            f"backends.{namespace}: it works on files, which every process must see:"
-            " make files_dir one shared volume and set files_shared: true, or serve it without bus.url"
+            f"backends.{namespace}: this module works on local files, which all processes must share:"
+            " put files_dir on a shared volume and set files_shared: true, or remove bus.url"
         )
 
 
 OVERRIDES: Final = {"effects", "timeouts", "timeout", "faults", "clean", "max_result_bytes", "media_types"}
-
-"""What an entry of `backends:` may say in place of the manifest."""
-
+"""Keys of an entry that override the manifest."""
 Entry = ModuleBackend | UrlBackend | CommandBackend
-
-Made = LocalBackend | RemoteBackend
+ServedBackend = LocalBackend | RemoteBackend
 
 
 @dataclass(frozen=True, slots=True)
 class BackendSwap:
-    """What one change of settings brought."""
+    """Result of applying new settings to the backends."""
 
-    made: Mapping[str, tuple[Made, str]]
-    """New ones, opened, by namespace; each with its origin, which tells it from another that had its name before."""
-    dropped: Sequence[str]
-    """Namespaces that are served no more."""
-    retired: Sequence[Made]
-    """To be closed once nobody is sent to them any more."""
+    added: Mapping[str, tuple[ServedBackend, str]]
+    """New backends by namespace, opened; each with its origin, which differs from that of a predecessor."""
+    removed: Sequence[str]
+    """Namespaces that are no longer served."""
+    retired: Sequence[ServedBackend]
+    """Backends to close once no route refers to them."""
 
 
 class ServedBackends:
-    """All that are served now."""
+    """The backends that are served now."""
 
-    def __init__(self, settings: Settings, house: HostServices, info: Json) -> None:
+    def __init__(self, settings: Settings, services: HostServices, info: Json) -> None:
         self._settings = settings
-        self._house = house
+        self._services = services
         self._info = info
-        self._served: dict[str, tuple[Entry, Made]] = {}
-        self._watchdog = OrphanReaper()
+        self._served: dict[str, tuple[Entry, ServedBackend]] = {}
+        self._orphan_reaper = OrphanReaper()
 
     def get(self, namespace: str) -> Backend | None:
         served = self._served.get(namespace)
         return served[1] if served else None
 
-    def healths(self) -> dict[str, UpstreamHealth]:
+    def health(self) -> dict[str, UpstreamHealth]:
         return {namespace: backend.health() for namespace, (_, backend) in self._served.items()}
 
-    async def change(self, settings: Settings) -> BackendSwap:
-        """Open what is new and stop naming what is gone. Raises `LoadError`, changing nothing."""
+    async def apply(self, settings: Settings) -> BackendSwap:
+        """Open new and changed backends and drop removed ones. Raises `LoadError` and changes nothing on failure."""
         wanted = {ns: entry for ns, entry in settings.backends.items() if entry.enabled}
         fresh = {ns: entry for ns, entry in wanted.items() if self._served.get(ns, (None,))[0] != entry}
         made = {ns: (entry, self._load(ns, entry)) for ns, entry in fresh.items()}
@@ -191,34 +187,34 @@ class ServedBackends:
     async def close(self) -> None:
         for _, backend in self._served.values():
             await backend.close()
-        self._watchdog.close()
+        self._orphan_reaper.close()
 
-    def _load(self, namespace: str, entry: Entry) -> Made:
+    def _load(self, namespace: str, entry: Entry) -> ServedBackend:
         overrides = entry.model_dump(include=OVERRIDES)
         if isinstance(entry, ModuleBackend):
             module, attribute = entry.target
-            backend = load_module(namespace, module, attribute, entry.options, overrides, self._house)
-            judge_files(self._settings, namespace, backend.manifest)
+            backend = load_module(namespace, module, attribute, entry.options, overrides, self._services)
+            check_shared_files(self._settings, namespace, backend.manifest)
             return backend
         return remote_backend(
             namespace,
             entry,
-            overridden(Manifest(), overrides),
+            apply_overrides(Manifest(), overrides),
             info=self._info,
             max_bytes=self._settings.calls.max_result_bytes,
-            watchdog=self._watchdog,
+            orphan_reaper=self._orphan_reaper,
         )
 
 
 def refused(call: Call, fault: Fault) -> None:
-    """A module may keep records of its own, also of the calls that never reached it."""
+    """Report a rejected call to its module, which may audit calls that never reached it."""
     route = call.resolved_route
     if route is not None and isinstance(backend := route.backend, LocalBackend):
-        backend.refused(call, route, fault)
+        backend.report_refusal(call, route, fault)
 
 
 def endpoints(settings: Settings) -> dict[str, McpEndpointConfig]:
-    """Every address below `/mcp`, and what it shows."""
+    """All MCP endpoints: `/mcp`, one per namespace and one per virtual server."""
     found = {"/mcp": McpEndpointConfig("/mcp", "underscore")}
     for namespace in settings.backends:
         found[f"/mcp/{namespace}"] = McpEndpointConfig(f"/mcp/{namespace}", "bare", (namespace,))
@@ -227,9 +223,9 @@ def endpoints(settings: Settings) -> dict[str, McpEndpointConfig]:
     return found
 
 
-async def _open_all(backends: Sequence[tuple[str, Made]]) -> None:
-    """All of them or none: what cannot be opened changes nothing."""
-    opened: list[Made] = []
+async def _open_all(backends: Sequence[tuple[str, ServedBackend]]) -> None:
+    """Open all backends; on failure close those that were opened."""
+    opened: list[ServedBackend] = []
     try:
         for namespace, backend in backends:
             await _opened(namespace, backend)
@@ -240,7 +236,7 @@ async def _open_all(backends: Sequence[tuple[str, Made]]) -> None:
         raise
 
 
-async def _opened(namespace: str, backend: Made) -> None:
+async def _opened(namespace: str, backend: ServedBackend) -> None:
     try:
         await backend.open()
     except Exception as exc:

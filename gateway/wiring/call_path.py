@@ -1,4 +1,4 @@
-"""The paths that calls walk: which stages, in which order, and why."""
+"""The order of the stages, and why. `gateway.app` builds the paths once at start."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,17 +6,17 @@ from functools import partial
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Call, Handler, Result, Stage
-from gateway.pipeline import compose
 from gateway.policy.decisions import Authorizer
 from gateway.protocol.context import Refusal, RouteLookup
 from gateway.settings import Settings
 from gateway.stages.approve import Approve
 from gateway.stages.audit import Audit
-from gateway.stages.authorize import Authorize, checking
+from gateway.stages.authorize import Authorize, recheck
 from gateway.stages.deadline import Deadline
 from gateway.stages.dispatch import Dispatch
 from gateway.stages.guard import Guard
 from gateway.stages.limit import Limit
+from gateway.stages.pipeline import compose
 from gateway.stages.resolve import Resolve
 from gateway.stages.share import Share
 from gateway.stages.trace import Trace
@@ -26,19 +26,21 @@ from gateway.state.approvals import Approvals
 
 @dataclass(frozen=True, slots=True)
 class CallPaths:
-    call: Handler
-    """For what reaches a backend."""
+    """The composed handlers for each group of methods."""
+
+    full: Handler
+    """All stages: calls that reach a backend."""
     short: Callable[[Handler], Handler]
-    """Around an end of its own: lists, discovery, subscriptions."""
-    refused: Callable[[Refusal], Handler]
-    """For what the door itself refuses, so that it is charged, audited and told as well."""
-    charged: Handler
-    """For what is no request: notifications, and answers to what was asked."""
-    under_way: Callable[[], list[Call]]
-    """The calls that are at a backend now, or wait for a place at one."""
+    """Wraps a handler of the gateway itself: lists, discovery, subscriptions."""
+    refusal: Callable[[Refusal], Handler]
+    """For requests rejected by the protocol layer, which are charged, audited and traced like other calls."""
+    charge_only: Handler
+    """For notifications and responses, which only count against the rate limits."""
+    running_calls: Callable[[], list[Call]]
+    """The calls that run at a backend now, or wait for capacity there."""
 
 
-def lay(
+def build_call_paths(
     settings: Settings,
     catalogue: Catalogue,
     policy: Authorizer,
@@ -49,18 +51,21 @@ def lay(
     share: Share,
 ) -> CallPaths:
     calls, deadline = settings.calls, Deadline()
-    # The order, and why: `trace` and `audit` see everything that happens inside; `limit` charges every call, also one
-    # that is refused later; `resolve` makes hidden and unknown alike; `validate` bounds and checks the arguments before
-    # policy sees them; `guard` and `deadline` bound what the backend may give and take; `share` is last, so that only
-    # calls that would be carried out wait for a place, and no longer than they may.
+    # The order matters:
+    # - `trace` and `audit` are outermost: they see every outcome.
+    # - `limit` charges every call, including those that a later stage rejects.
+    # - `resolve` gives hidden and unknown names the same error.
+    # - `validate` checks the arguments before the policies see them.
+    # - `guard` and `deadline` bound the backend's result and time.
+    # - `share` is last: only calls that would be executed wait for capacity, and the deadline covers the wait.
     begin: tuple[tuple[str, Stage], ...] = (("trace", trace), ("audit", audit), ("limit", limit))
     call = compose(
         (
             *begin,
-            ("resolve", Resolve(RouteLookup(catalogue), policy.barred)),
+            ("resolve", Resolve(RouteLookup(catalogue), policy.tenant_denial)),
             ("validate", Validate(calls.max_arguments_bytes, calls.max_depth, calls.max_keys, calls.max_string)),
             ("authorize", Authorize(policy.decide)),
-            ("approve", Approve(approvals, checking(policy.decide))),
+            ("approve", Approve(approvals, recheck(policy.decide))),
             ("guard", Guard(calls.max_result_bytes)),
             ("deadline", deadline),
             ("share", share),
@@ -69,15 +74,15 @@ def lay(
         "dispatch",
     )
     short = partial(compose, (*begin, ("authorize", Authorize(policy.decide_list))))
-    charged = compose((("limit", limit),), _nothing)
-    return CallPaths(call, short, lambda reason: compose(begin, _raising(reason), "edge"), charged, deadline.under_way)
+    charged = compose((("limit", limit),), _empty_result)
+    return CallPaths(call, short, lambda reason: compose(begin, _raise(reason), "edge"), charged, deadline.running)
 
 
-async def _nothing(call: Call) -> Result:
+async def _empty_result(call: Call) -> Result:
     return {}
 
 
-def _raising(reason: Refusal) -> Handler:
+def _raise(reason: Refusal) -> Handler:
     async def raising(call: Call) -> Result:
         raise reason
 

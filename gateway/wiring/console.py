@@ -1,4 +1,4 @@
-"""The operator's page, composed for `app.py`: where its facts come from, and whom a browser is sent to."""
+"""Builds the console: its data sources, and sign-in at the embedded or an external authorization server."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -10,23 +10,23 @@ import httpx
 
 from gateway.auth.jwks import MAX_BYTES, discover
 from gateway.catalogue.catalogue import Catalogue
-from gateway.console.queries import ConsoleSources
+from gateway.console.page import ConsoleSources
 from gateway.console.routes import ConsoleRoutes
 from gateway.console.session import SCOPE, ConsoleSignIn, Form, SignInAuthority
 from gateway.contract import Caller, Json, Route
 from gateway.errors import Fault, Kind
-from gateway.outbound import client as outbound_client
+from gateway.outbound import create_client as outbound_client
 from gateway.protocol.sealed_tokens import InvalidSeal, TokenSeal
 from gateway.settings import Settings
 from gateway.telemetry.trace_store import FILE
-from gateway.wiring.identity import CONSOLE, Identity
+from gateway.wiring.identity import CONSOLE_CLIENT_ID, Identity
 from gateway.wiring.operator_api import OperatorCallHistory
 
 log = logging.getLogger("gatehouse.console")
 
 _TOKEN_SECONDS: Final = 3660.0
-"""Longer than an access token of ours can live."""
-_ANYBODY: Final = Caller("default", "anonymous", scopes=frozenset({SCOPE}))
+"""Longer than the lifetime of an access token."""
+_ANONYMOUS: Final = Caller("default", "anonymous", scopes=frozenset({SCOPE}))
 
 
 class BackendReport(Protocol):
@@ -35,16 +35,16 @@ class BackendReport(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleDependencies:
-    """What the house answers."""
+    """What the console needs from the rest of the gateway."""
 
-    looking: OperatorCallHistory
+    call_history: OperatorCallHistory
     identity: Identity
     catalogue: Catalogue
     backends: BackendReport
-    why: Callable[[Caller, str, Json, bool, bool], Json]
+    explain: Callable[[Caller, str, Json, bool, bool], Json]
     tenants: Callable[[], Sequence[str]]
     endpoints: Callable[[], Sequence[str]]
-    good: Callable[[Caller], Awaitable[bool]]
+    is_authorized: Callable[[Caller], Awaitable[bool]]
     seal: TokenSeal
     version: str
 
@@ -53,17 +53,17 @@ def open_console(
     settings: Settings, public_url: str, host_allowed: Callable[[bytes], bool], ask: ConsoleDependencies
 ) -> ConsoleRoutes:
     def tools(caller: Caller | None) -> Mapping[str, Route]:
-        view = ask.catalogue.everything() if caller is None else ask.catalogue.view(caller, "/mcp")
+        view = ask.catalogue.full_view() if caller is None else ask.catalogue.view(caller, "/mcp")
         return view.tools if view else {}
 
     sources = ConsoleSources(
-        calls=ask.looking.calls,
-        store=settings.data_dir / FILE,
-        reach=ask.looking.reach,
-        under_way=ask.looking.under_way,
+        calls=ask.call_history.calls,
+        trace_store=settings.data_dir / FILE,
+        visible_tenant=ask.call_history.visible_tenant,
+        calls_in_progress=ask.call_history.running,
         backends=ask.backends,
         tools=tools,
-        why=ask.why,
+        check_policy=ask.explain,
         tenants=ask.tenants,
         endpoints=ask.endpoints,
         public_url=public_url,
@@ -73,18 +73,18 @@ def open_console(
     url = settings.server.operators_url(public_url)
     door = ConsoleSignIn(
         authority=_authority(settings, public_url, ask.identity),
-        anybody=_ANYBODY,
-        sealing=SealedCookies(ask.seal),
-        verify=ask.identity.credentials.verify,
-        good=ask.good,
+        anonymous=_ANONYMOUS,
+        cookie_seal=SealedCookies(ask.seal),
+        verify_token=ask.identity.credentials.verify,
+        is_valid=ask.is_authorized,
         redirect_uri=f"{url}/console/signed-in",
         resource=f"{public_url}/mcp",
     )
-    return ConsoleRoutes(sources, door, url, host_allowed, apart=settings.server.ops_port is not None)
+    return ConsoleRoutes(sources, door, url, host_allowed, ops_port_only=settings.server.ops_port is not None)
 
 
 class SealedCookies:
-    """`gateway.console.session.Sealing` with the keys that session ids are sealed with."""
+    """Implements `gateway.console.session.CookieSeal` with the keys of the session ids."""
 
     def __init__(self, seal: TokenSeal) -> None:
         self._seal = seal
@@ -92,7 +92,7 @@ class SealedCookies:
     def seal(self, purpose: str, payload: bytes) -> str:
         return self._seal.seal(purpose, payload)
 
-    def opened(self, purpose: str, text: str) -> bytes | None:
+    def open(self, purpose: str, text: str) -> bytes | None:
         try:
             return self._seal.open(purpose, text)
         except InvalidSeal:
@@ -104,14 +104,14 @@ def _authority(settings: Settings, public_url: str, identity: Identity) -> SignI
         case "none":
             return None
         case "embedded":
-            return _embedded(public_url, identity)
+            return _embedded_authority(public_url, identity)
         case "external":
-            return _External(settings, public_url, identity).authority()
+            return _ExternalAuthority(settings, public_url, identity).authority()
 
 
-def _embedded(public_url: str, identity: Identity) -> SignInAuthority:
-    """Our own authorization server. It is asked in this process; only the browser goes by its addresses."""
-    provider = identity.provider
+def _embedded_authority(public_url: str, identity: Identity) -> SignInAuthority:
+    """The embedded authorization server, called in this process; only the browser uses its URLs."""
+    provider = identity.authorization_server
 
     async def authorize() -> str:
         return f"{public_url}/oauth/authorize"
@@ -125,11 +125,11 @@ def _embedded(public_url: str, identity: Identity) -> SignInAuthority:
             await identity.revocations.add("token", caller.token, _TOKEN_SECONDS)
         return await provider.sign_out(cookies)
 
-    return SignInAuthority(public_url, CONSOLE, SCOPE, authorize, exchange, leave)
+    return SignInAuthority(public_url, CONSOLE_CLIENT_ID, SCOPE, authorize, exchange, leave)
 
 
-class _External:
-    """An identity provider: its own pages sign the person in, and its token says what the person may do."""
+class _ExternalAuthority:
+    """An external identity provider: its pages sign the user in, and its token carries the scopes."""
 
     def __init__(self, settings: Settings, public_url: str, identity: Identity) -> None:
         entry = settings.auth.issuers[0]
@@ -147,10 +147,10 @@ class _External:
             issuer=self._issuer,
             client_id=self._console.client_id,
             scopes=" ".join(self._console.asks_for),
-            authorize=self._authorize,
-            exchange=self._exchange,
-            leave=self._leave,
-            needs=f"The token of {self._issuer} must be for {self._public_url}/mcp and name {SCOPE},"
+            authorization_endpoint=self._authorize,
+            exchange_code=self._exchange,
+            sign_out=self._leave,
+            requirements=f"The token of {self._issuer} must be for {self._public_url}/mcp and name {SCOPE},"
             " or what auth.issuers maps to it.",
         )
 
@@ -159,26 +159,26 @@ class _External:
             back = f"{self._settings.server.operators_url(self._public_url)}/console/signed-in"
             raise Fault(
                 Kind.UNAVAILABLE,
-                f"Nobody can sign in here yet. Register the console as a client at {self._issuer}, with the redirect"
-                f" address {back}, and set console.client_id to its name there.",
+                f"Console sign-in is not configured. Register the console as a client at {self._issuer} with the"
+                f" redirect URI {back}, and set console.client_id to its client id.",
             )
         return await self._endpoint("authorization_endpoint")
 
     async def _exchange(self, form: Form) -> str | None:
         secret = self._console.client_secret
-        whose = httpx.Auth()  # sends nothing
+        auth = httpx.Auth()  # sends nothing
         if secret is not None:
-            whose = httpx.BasicAuth(self._console.client_id, secret.get_secret_value())
+            auth = httpx.BasicAuth(self._console.client_id, secret.get_secret_value())
         try:
-            answer = await self._http.post(await self._endpoint("token_endpoint"), data=dict(form), auth=whose)
+            answer = await self._http.post(await self._endpoint("token_endpoint"), data=dict(form), auth=auth)
             said: Any = answer.json()
         except (httpx.HTTPError, ValueError) as exc:
-            raise Fault(Kind.UNAVAILABLE, "The identity provider cannot be asked now.", retry_after=5) from exc
+            raise Fault(Kind.UNAVAILABLE, "The identity provider is unreachable. Retry later.", retry_after=5) from exc
         token: Any = cast("Json", said).get("access_token") if isinstance(said, dict) else None
         return token if answer.status_code == 200 and isinstance(token, str) else None
 
     async def _leave(self, caller: Caller | None, cookies: Mapping[str, str]) -> list[str]:
-        """Of this session; the person's session at the provider is the provider's."""
+        """End this session only; the session at the provider stays."""
         if caller is not None:
             await self._identity.revocations.add("token", caller.token, _TOKEN_SECONDS)
         return []
@@ -187,10 +187,10 @@ class _External:
         try:
             found: Any = (await discover(self._http, self._issuer)).get(name)
         except Exception as exc:
-            # Whatever it is that came back: to the person it is all one, and the log has the cause.
-            log.warning("the identity provider's document cannot be read", exc_info=True)
-            raise Fault(Kind.UNAVAILABLE, "The identity provider cannot be asked now.", retry_after=5) from exc
+            # The user sees one error for every cause; the log has the details.
+            log.warning("console: discovery document of %s not readable; sign-in fails", self._issuer, exc_info=True)
+            raise Fault(Kind.UNAVAILABLE, "The identity provider is unreachable. Retry later.", retry_after=5) from exc
         scheme = urlsplit(found).scheme if isinstance(found, str) else ""
         if scheme != "https" and not (scheme == "http" and self._plain):
-            raise Fault(Kind.UNAVAILABLE, "The identity provider names no address to sign in at.")
+            raise Fault(Kind.UNAVAILABLE, "The identity provider's discovery document names no usable endpoint.")
         return cast("str", found)

@@ -1,16 +1,13 @@
-"""The doors: both eras of the protocol at one endpoint, beside the plain routes, behind one guard.
-
-Addresses that several pieces give out.
-"""
+"""Builds the MCP endpoint: both protocol eras, request routing, and the Host and Origin check."""
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Bus
-from gateway.edge.host_origin import HostOriginGuard, defaults
+from gateway.edge.host_origin import HostOriginGuard, default_allow_lists
 from gateway.edge.mcp_endpoint import McpEndpoint
-from gateway.edge.ops_routes import PATHS
+from gateway.edge.ops_routes import HEALTH_PATHS
 from gateway.protocol.client_requests import ClientRequests
 from gateway.protocol.context import EndpointContext
 from gateway.protocol.era_router import EraRouter
@@ -31,7 +28,7 @@ from gateway.state.sessions import SessionRows as SessionRows
 
 
 class McpProtocol:
-    """Both eras, and what they keep while a client is connected."""
+    """Both protocol eras and the state of connected clients."""
 
     def __init__(
         self,
@@ -45,14 +42,21 @@ class McpProtocol:
         news: WorkerEvents,
     ) -> None:
         most = settings.streams
-        self.caps = StreamLimits(StreamCaps(most.per_principal, most.per_tenant, most.per_process))
-        self.pulse = pulse = KeepAlive()
+        self.stream_limits = StreamLimits(StreamCaps(most.per_principal, most.per_tenant, most.per_process))
+        self.keep_alive = pulse = KeepAlive()
         self.streams = EventStreams(bus.worker)
-        self.parking = ParkedCalls(bus.worker)
+        self.parked_calls = ParkedCalls(bus.worker)
         relay = WorkerProxy(bus)
         standing = GetStreams(catalogue, hub, self.streams, rows, pulse, relay)
-        self.entry = EraRouter(
-            ModernEra(floor, ListenHandler(catalogue, hub, self.caps), MultiRound(seal), pulse, self.parking, relay),
+        self.router = EraRouter(
+            ModernEra(
+                floor,
+                ListenHandler(catalogue, hub, self.stream_limits),
+                MultiRound(seal),
+                pulse,
+                self.parked_calls,
+                relay,
+            ),
             LegacyEra(
                 floor,
                 McpSessions(seal, rows),
@@ -61,14 +65,14 @@ class McpProtocol:
                 standing,
                 pulse,
                 news,
-                self.caps,
-                by_rows=settings.bus.url is None,
+                self.stream_limits,
+                answer_through_store=settings.bus.url is None,
             ),
         )
 
 
 class RequestRouter:
-    """`/mcp` is reached before FastAPI's own routing, which costs as much as a whole call."""
+    """Routes `/mcp` before FastAPI's router, which costs as much as a whole call."""
 
     def __init__(self, door: McpEndpoint, plain: FastAPI) -> None:
         self._door = door
@@ -83,7 +87,7 @@ class RequestRouter:
         await self._plain(scope, receive, send)
 
 
-def guarded(app: ASGIApp, settings: Settings, public_url: str) -> HostOriginGuard:
+def guard_host_origin(app: ASGIApp, settings: Settings, public_url: str) -> HostOriginGuard:
     server = settings.server
-    hosts, origins = defaults(server.host, server.port, public_url)
-    return HostOriginGuard(app, (*hosts, *server.allowed_hosts), (*origins, *server.allowed_origins), PATHS)
+    hosts, origins = default_allow_lists(server.host, server.port, public_url)
+    return HostOriginGuard(app, (*hosts, *server.allowed_hosts), (*origins, *server.allowed_origins), HEALTH_PATHS)

@@ -1,7 +1,4 @@
-"""What modules may ask of the house that they are in.
-
-Work that nobody awaits: kept, logged when it fails, cancelled in the end.
-"""
+"""Services behind `HostServices`: calls from modules to other tools, and background tasks."""
 
 import asyncio
 import json
@@ -17,80 +14,78 @@ from gateway.upstream.host import CURRENT_CALL
 
 
 class InternalCalls:
-    """Another tool, through the whole `path`; whether there is one; and whether a caller may still be served.
-
-    A credential reaches no more this way than at the endpoint it is for.
-    """
+    """Calls from modules to other tools, through all stages and within the endpoint of the caller's credential."""
 
     def __init__(
         self,
         catalogue: Catalogue,
         path: Handler,
         tenant: Callable[[str], Tenant | None],
-        good: Callable[[Caller], Awaitable[bool]],
+        is_valid: Callable[[Caller], Awaitable[bool]],
     ) -> None:
         self._catalogue = catalogue
         self._path = path
         self._tenant = tenant
-        self._good = good
+        self._is_valid = is_valid
 
     async def invoke(self, caller: Caller, tool: str, arguments: Json, meta: Json) -> Json:
         view = self._catalogue.view(caller, caller.resource)
         route = view.tools.get(tool) if view else None
         params: Json = {"name": tool, "arguments": arguments, "_meta": meta}
-        given = correlation_id({}, meta) if meta else new_id()
+        id = correlation_id({}, meta) if meta else new_id()
         trace = trace_context({}, meta)
-        # Made here and not read from a message: they are measured, so that no bound is passed by on the inside.
+        # There is no request body: measure the arguments, so that the size limits apply to internal calls too.
         size = len(json.dumps(arguments))
         if not trace and (here := CURRENT_CALL.get(None)) is not None and here.position is not None:
             trace = {"traceparent": here.position.traceparent}
         call = Call(
-            given,
-            caller,
-            "tools/call",
-            params,
-            ClientProfile(MODERN, {}),
-            NullWire(),
-            Record(),
-            route,
+            id=id,
+            caller=caller,
+            method="tools/call",
+            params=params,
+            client=ClientProfile(MODERN, {}),
+            wire=NullWire(),
+            record=Record(),
+            route=route,
             endpoint=caller.resource,
             body_bytes=size,
             trace=trace,
         )
-        # Only lists come encoded; a tool's result is an object.
+        # Only lists are returned as bytes; the result of a tool is an object.
         return cast("Json", await self._path(call))
 
-    def knows(self, caller: Caller, tool: str) -> bool:
+    def has_tool(self, caller: Caller, tool: str) -> bool:
         view = self._catalogue.view(caller, caller.resource)
         return view is not None and tool in view.tools
 
-    async def good(self, caller: Caller) -> bool:
+    async def is_authorized(self, caller: Caller) -> bool:
         tenant = self._tenant(caller.tenant)
         if tenant is None or tenant.suspended:
             return False
-        return await self._good(caller)
+        return await self._is_valid(caller)
 
 
 log = logging.getLogger("gatehouse")
 
 
 class BackgroundTasks:
+    """Runs tasks that nothing awaits; logs their failures and cancels them on shutdown."""
+
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        # Not wrapped in a coroutine of ours: one that is cancelled before it begins would never await it.
+        # Not wrapped in another coroutine, which would never await `work` if it were cancelled before it starts.
         task = asyncio.create_task(work)
         self._running.add(task)
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._finish)
 
-    def _over(self, task: asyncio.Task[None]) -> None:
+    def _finish(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        # Nobody awaits such a task: what ends it must be seen at least here.
         if not task.cancelled() and (failure := task.exception()) is not None:
-            log.error("a background task failed", exc_info=failure)
+            log.error("background task %s failed", task.get_name(), exc_info=failure)
 
-    async def stop(self) -> None:
+    async def cancel_all(self) -> None:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Who may call, composed: keys and tokens, where clients get them, and what ends with them."""
+"""Builds authentication: API keys, token issuers, the embedded authorization server, and expiry of open streams."""
 
 import asyncio
 import hmac
@@ -23,9 +23,14 @@ from gateway.auth.jwks import IssuerKeys
 from gateway.auth.revocations import Revocations
 from gateway.auth.server.authlib_adapter import AuthlibAdapter
 from gateway.auth.server.authlib_core import AuthlibServer
-from gateway.auth.server.authorization_server import AuthorizationServer, document, encoded, openid
+from gateway.auth.server.authorization_server import (
+    AuthorizationServer,
+    encode_response,
+    openid_metadata,
+    server_metadata,
+)
 from gateway.auth.server.client_assertions import ClientAssertions
-from gateway.auth.server.client_documents import MAX_BYTES, SECONDS, ClientDocuments
+from gateway.auth.server.client_documents import MAX_BYTES, TIMEOUT_SECONDS, ClientDocuments
 from gateway.auth.server.clients import RegisteredClient, RegisteredClients
 from gateway.auth.server.codes import AuthorizationCodes
 from gateway.auth.server.pages import CsrfTokens
@@ -38,33 +43,33 @@ from gateway.auth.users import Users
 from gateway.contract import Caller
 from gateway.contract.caller import ADMIN, SCOPES
 from gateway.edge.authentication import BearerAuthenticator, OAuthChallenge, PlainChallenge
-from gateway.edge.client_address import client_address, within
+from gateway.edge.client_address import client_address, is_in_networks
 from gateway.edge.ip_rate_limit import IpRateLimiter
-from gateway.edge.mcp_endpoint import Authenticate, Known
+from gateway.edge.mcp_endpoint import Authenticate, CachedCaller
 from gateway.edge.oauth_routes import OAuthRates, metadata_router, oauth_router
 from gateway.edge.stream_expiry import StreamExpiry
 from gateway.errors import Fault, Kind
-from gateway.outbound import client as outbound_client
-from gateway.outbound import look_up
+from gateway.outbound import create_client as outbound_client
+from gateway.outbound import resolve_blocking
 from gateway.settings import Settings, is_loopback
 from gateway.state.database import Database
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import Tenant
-from gateway.wiring.limits import counted_routes, failed_sign_ins
+from gateway.wiring.limits import shared_route_limits, sign_in_failure_counter
 
 if TYPE_CHECKING:
     from gateway.state.redis_windows import RedisWindows
 
 log = logging.getLogger("gatehouse.identity")
 
-CONSOLE: Final = "gatehouse-console"
-"""The OAuth client that the operator's page is."""
+CONSOLE_CLIENT_ID: Final = "gatehouse-console"
+"""Client id of the console at the embedded authorization server."""
 OWNER: Final = ("default", "owner")
-"""Who signs in with the code from the console, where only this machine is served."""
+"""Tenant and user that the one-time code of a loopback gateway signs in."""
 
 
 class Identity:
-    """Opened once by the composition root. `authenticate` is what every door asks; `routers` are the plain routes."""
+    """Authentication of one gateway. `authenticate` serves every endpoint; `routers` are the OAuth routes."""
 
     def __init__(
         self, settings: Settings, database: Database, public_url: str, windows: "RedisWindows | None" = None
@@ -73,16 +78,17 @@ class Identity:
         self._database = database
         self._public_url = public_url
         self._secrets: Path = settings.data_dir / "secrets"
-        self._exit = AsyncExitStack()
+        self._is_trusted_proxy = partial(is_in_networks, settings.server.trusted_proxies)
+        self._exit_stack = AsyncExitStack()
         self.local = is_loopback(settings.server.host) and is_loopback(urlsplit(public_url).hostname or "")
         self.keys = ApiKeys(database, load_secret(self._secrets, "pepper"))
         self.owner = f"{OWNER[0]}/user:{OWNER[1]}" if self.local and settings.auth.mode == "embedded" else None
-        """The principal who owns the machine, where only this one is served."""
-        self.tenures = StreamExpiry()
+        """The principal of the local owner; None unless the gateway listens on loopback only."""
+        self.stream_expiry = StreamExpiry()
         self.routers: list[APIRouter] = []
         self.challenge: OAuthChallenge | None = None
         self._windows = windows
-        self.turnstile = IpRateLimiter(self._address, counted_routes(windows))
+        self.ip_rate_limiter = IpRateLimiter(self._address, shared_route_limits(windows))
 
     @classmethod
     async def open(
@@ -93,7 +99,7 @@ class Identity:
         served: Callable[[str], bool],
         windows: "RedisWindows | None" = None,
     ) -> "Identity":
-        """`served` says which endpoints there are; `windows` count for all processes."""
+        """`served` says whether an endpoint exists; `windows` are rate limits shared by all processes."""
         identity = cls(settings, database, public_url, windows)
         await identity._build(served)
         return identity
@@ -104,19 +110,19 @@ class Identity:
         resources = ProtectedResources(self._public_url)
         issuers: dict[str, TokenIssuer] = {}
         if settings.auth.mode == "embedded":
-            self.signing = await SigningKeys.open(self._database, load_secret(self._secrets, "signing"))
-            self.embedded = EmbeddedIssuer(
-                self._public_url, resources, self.signing, settings.auth.access_token_seconds
+            self.signing_keys = await SigningKeys.open(self._database, load_secret(self._secrets, "signing"))
+            self.issuer = EmbeddedIssuer(
+                self._public_url, resources, self.signing_keys, settings.auth.access_token_seconds
             )
-            issuers[self.embedded.name] = self.embedded
+            issuers[self.issuer.name] = self.issuer
             self.users = Users(self._database, self.revocations)
-            self.browsers = BrowserSessions(self._database)
+            self.browser_sessions = BrowserSessions(self._database)
             if self.local and not await self.users.exists(*OWNER):
                 await self.users.put(*OWNER, None, SCOPES)
-            self.routers.append(self._authorization_server(resources, served))
+            self.routers.append(self._open_authorization_server(resources, served))
         opaque = None
         if settings.auth.mode == "external":
-            opaque = self._external(resources, issuers)
+            opaque = self._open_external_issuers(resources, issuers)
         tokens = AccessTokens(issuers, self.revocations, opaque) if issuers else None
         user = self.users.exists if settings.auth.mode == "embedded" else None
         self.credentials = Credentials(self.keys, tokens, self.revocations, user)
@@ -124,98 +130,103 @@ class Identity:
             self.challenge = OAuthChallenge(self._public_url, settings.auth.scopes, served)
             self.routers.append(metadata_router(self._public_url, [*issuers], settings.auth.scopes, served))
         self._bearer = BearerAuthenticator(self.credentials.verify, leeway=LEEWAY, key_id=key_id)
-        await self.credentials.on_revoke(self._bearer.forget)
+        await self.credentials.on_revoke(self._bearer.clear)
         self.unauthenticated = (self.challenge or PlainChallenge()).unauthenticated
-        self.known, self.authenticate = self._let_anyone_in() if settings.auth.mode == "none" else self._ask()
+        self.cached_caller: CachedCaller = self._bearer.cached
+        self.authenticate: Authenticate = self._authenticate
+        if settings.auth.mode == "none":
+            self._allow_anonymous()
 
-    def watch(
+    def expire_streams(
         self, good: Callable[[Caller], Awaitable[bool]], spawn: Callable[[Coroutine[Any, Any, None]], None]
     ) -> Callable[[], None]:
-        """What to call when something was revoked or a tenant changed: open streams that rest on it end."""
-        return lambda: spawn(self.tenures.review(good))
+        """Return a callback that ends the open streams of callers that are no longer valid."""
+        return lambda: spawn(self.stream_expiry.review(good))
 
-    def admit(self, tenant: Callable[[str], Tenant | None]) -> Authenticate:
-        """`authenticate` for doors that no policy stands behind: nobody of a suspended tenant passes."""
+    def authenticate_active(self, tenant: Callable[[str], Tenant | None]) -> Authenticate:
+        """Return an `authenticate` that also rejects suspended tenants, for routes without a policy check."""
         authenticate = self.authenticate
 
         async def admitted(headers: Mapping[str, str], address: str) -> Caller:
             caller = await authenticate(headers, address)
             of = tenant(caller.tenant)
             if of is None or of.suspended:
-                raise Fault(Kind.DENIED, "This tenant is suspended.")
+                raise Fault(Kind.DENIED, "This tenant is suspended. Ask an operator to resume it.")
             return caller
 
         return admitted
 
-    async def good(self, caller: Caller) -> bool:
-        return self._settings.auth.mode == "none" or await self.credentials.good(caller)
+    async def is_valid(self, caller: Caller) -> bool:
+        return self._settings.auth.mode == "none" or await self.credentials.is_active(caller)
 
     def on_close(self, work: Callable[[], Awaitable[None]]) -> None:
-        self._exit.push_async_callback(work)
+        self._exit_stack.push_async_callback(work)
 
     async def close(self) -> None:
         await self.keys.close()
-        await self._exit.aclose()
+        await self._exit_stack.aclose()
 
-    async def sign_in_code(self) -> str | None:
-        """A new one-time code, where only this machine is served and so whoever sees the console is its owner."""
+    async def create_sign_in_code(self) -> str | None:
+        """Create a one-time sign-in code for the local owner; None unless the gateway listens on loopback only."""
         if self._settings.auth.mode != "embedded" or not self.local:
             return None
-        return await self.browsers.new_code(OWNER)
+        return await self.browser_sessions.new_code(OWNER)
 
-    def _authorization_server(self, resources: ProtectedResources, served: Callable[[str], bool]) -> APIRouter:
+    def _open_authorization_server(self, resources: ProtectedResources, served: Callable[[str], bool]) -> APIRouter:
         auth, pepper = self._settings.auth, load_secret(self._secrets, "pepper")
         by_document = not self.local if auth.client_documents is None else auth.client_documents
         clients = RegisteredClients(self._database, pepper, self.revocations)
         own = console_client(self._settings.server.operators_url(self._public_url))
-        desk = AuthlibAdapter(
+        adapter = AuthlibAdapter(
             loop=asyncio.get_running_loop(),
             clients=clients,
-            documents=self._documents() if by_document else None,
+            documents=self._client_documents() if by_document else None,
             codes=AuthorizationCodes(self._database),
             refresh_tokens=RefreshTokens(self._database, self.revocations),
             users=self.users,
             assertions=ClientAssertions(
                 self._database, frozenset((self._public_url, f"{self._public_url}/oauth/token"))
             ),
-            embedded=self.embedded,
+            issuer=self.issuer,
             resources=resources,
             revocations=self.revocations,
-            everyday=auth.scopes,
-            known=SCOPES,
-            told=_told,
-            own={CONSOLE: own},
+            default_scopes=auth.scopes,
+            all_scopes=SCOPES,
+            on_event=_log_revocation,
+            first_party_clients={CONSOLE_CLIENT_ID: own},
         )
-        self.provider = provider = AuthorizationServer(
+        self.authorization_server = provider = AuthorizationServer(
             public_url=self._public_url,
             local=self.local,
-            core=AuthlibServer(desk, f"{self._public_url}/oauth/token"),
-            threads=self._threads("oauth", 4, 64),
-            meet=desk.meet,
+            core=AuthlibServer(adapter, f"{self._public_url}/oauth/token"),
+            threads=self._thread_pool("oauth", 4, 64),
+            prefetch_clients=adapter.prefetch_clients,
             clients=clients,
             users=self.users,
-            browsers=self.browsers,
-            sign_in=SignIn(self.users, self.browsers, failed_sign_ins(self._windows), local=self.local),
+            browsers=self.browser_sessions,
+            sign_in=SignIn(self.users, self.browser_sessions, sign_in_failure_counter(self._windows), local=self.local),
             forms=CsrfTokens(hmac.digest(pepper, b"forms", "sha256"), secure=self._public_url.startswith("https://")),
             redirects=auth.redirects,
-            own=own.redirect_uris,
+            first_party_redirects=own.redirect_uris,
         )
-        described = document(self._public_url, SCOPES, documents=by_document)
-        # Clients of older revisions take the endpoint's own path for the server's.
+        described = server_metadata(self._public_url, SCOPES, documents=by_document)
+        # Clients of older revisions look for the metadata below the endpoint's own path.
         aliases = dict.fromkeys(("/mcp", urlsplit(self._public_url).path or "/mcp"))
         rates = OAuthRates(auth.authorize_rate, auth.token_rate, auth.registration_rate)
-        documents = (described, openid(described))
-        published, turnstile = self.signing.published, self.turnstile
-        return oauth_router(provider, encoded, documents, published, self._address, turnstile, rates, [*aliases])
+        documents = (described, openid_metadata(described))
+        published, rate_limiter = self.signing_keys.public_jwks, self.ip_rate_limiter
+        return oauth_router(
+            provider, encode_response, documents, published, self._address, rate_limiter, rates, [*aliases]
+        )
 
-    def _external(
+    def _open_external_issuers(
         self, resources: ProtectedResources, issuers: dict[str, TokenIssuer]
     ) -> Callable[[str], Awaitable[Caller | None]] | None:
-        """Fills `issuers`; gives what opaque tokens are asked with, where an issuer has it."""
+        """Add the configured issuers to `issuers`; return the introspection of opaque tokens, if any issuer has it."""
         asked: list[TokenIntrospection] = []
         for entry in self._settings.auth.issuers:
             http = outbound_client(allow_private=entry.allow_private, max_bytes=KEYS_BYTES, timeout=5.0)
-            self._exit.push_async_callback(http.aclose)
+            self._exit_stack.push_async_callback(http.aclose)
             claims = ClaimMapping(
                 tenant=entry.tenant,
                 tenant_claim=entry.tenant_claim,
@@ -238,73 +249,58 @@ class Identity:
             if (opaque := entry.introspection) is not None:
                 client = (opaque.client_id, opaque.client_secret.get_secret_value())
                 asked.append(TokenIntrospection(http, opaque.url, client, issuer))
-        return partial(_any, asked) if asked else None
+        return partial(_introspect_any, asked) if asked else None
 
-    def _documents(self) -> ClientDocuments:
+    def _client_documents(self) -> ClientDocuments:
         auth = self._settings.auth
         private = frozenset(auth.client_document_private_hosts)
-        # Whoever writes the address may run the servers of its name too, and those need not hurry.
-        names = partial(self._threads("names", 4, 16), look_up)
-        http = outbound_client(allow_private=private, max_bytes=MAX_BYTES, timeout=SECONDS, resolver=names)
-        self._exit.push_async_callback(http.aclose)
+        # The client chooses the host name, and its name servers may be slow: resolve in a thread pool of its own.
+        names = partial(self._thread_pool("names", 4, 16), resolve_blocking)
+        http = outbound_client(allow_private=private, max_bytes=MAX_BYTES, timeout=TIMEOUT_SECONDS, resolver=names)
+        self._exit_stack.push_async_callback(http.aclose)
         return ClientDocuments(http, auth.client_document_domains)
 
-    def _threads(self, name: str, most: int, waiting: int) -> ThreadPool:
+    def _thread_pool(self, name: str, most: int, waiting: int) -> ThreadPool:
         threads = ThreadPool(name, most, waiting)
-        self._exit.push_async_callback(threads.close)
+        self._exit_stack.push_async_callback(threads.close)
         return threads
 
     def _address(self, request: Request) -> str:
         peer = request.client.host if request.client else ""
-        trusted = partial(within, self._settings.server.trusted_proxies)
-        return client_address(peer, request.headers.get("x-forwarded-for"), trusted)
+        return client_address(peer, request.headers.get("x-forwarded-for"), self._is_trusted_proxy)
 
-    def _let_anyone_in(self) -> tuple[Known, Authenticate]:
-        anyone = Caller("default", "anonymous", scopes=SCOPES - {ADMIN})
-
-        async def let_in(headers: Mapping[str, str], address: str) -> Caller:
-            return anyone
-
-        return lambda headers: anyone, let_in
-
-    def _ask(self) -> tuple[Known, Authenticate]:
-        bearer, trusted = self._bearer, partial(within, self._settings.server.trusted_proxies)
-
-        def known(headers: Mapping[str, str]) -> Caller | None:
-            return bearer.known(_given(headers))
+    def _allow_anonymous(self) -> None:
+        anonymous = Caller("default", "anonymous", scopes=SCOPES - {ADMIN})
 
         async def authenticate(headers: Mapping[str, str], address: str) -> Caller:
-            client = client_address(address, headers.get("x-forwarded-for"), trusted)
-            return await bearer.caller(_given(headers), client)
+            return anonymous
 
-        return known, authenticate
+        self.cached_caller = lambda headers: anonymous
+        self.authenticate = authenticate
 
-
-def _given(headers: Mapping[str, str]) -> str | None:
-    given = headers.get("authorization")
-    if given is None and (key := headers.get("x-api-key")) is not None:
-        return f"Bearer {key}"
-    return given
+    async def _authenticate(self, headers: Mapping[str, str], address: str) -> Caller:
+        client = client_address(address, headers.get("x-forwarded-for"), self._is_trusted_proxy)
+        return await self._bearer.authenticate(headers, client)
 
 
 def console_client(url: str) -> RegisteredClient:
     return RegisteredClient(
-        id=CONSOLE,
+        id=CONSOLE_CLIENT_ID,
         name="The console",
         redirect_uris=(f"{url}/console/signed-in",),
         auth_method="none",
         grant_types=("authorization_code",),
         scopes=(ADMIN,),
-        own=True,
+        first_party=True,
     )
 
 
-async def _any(asked: Sequence[TokenIntrospection], text: str) -> Caller | None:
+async def _introspect_any(asked: Sequence[TokenIntrospection], text: str) -> Caller | None:
     for introspection in asked:
         if (caller := await introspection(text)) is not None:
             return caller
     return None
 
 
-def _told(event: str, tenant: str, principal: str, client: str) -> None:
-    log.warning("%s: everything of this sign-in was revoked (%s, client %s)", event, principal, client)
+def _log_revocation(event: str, tenant: str, principal: str, client: str) -> None:
+    log.warning("identity: %s; all tokens of the sign-in are revoked (%s, client %s)", event, principal, client)

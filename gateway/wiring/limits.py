@@ -1,7 +1,4 @@
-"""From `limits:` in the settings to the stage that enforces them.
-
-What processes with one Redis count together: requests to plain routes, failed sign-ins.
-"""
+"""Builds the rate limits of calls, plain routes and failed sign-ins; several processes share them through Redis."""
 
 import time
 from contextlib import suppress
@@ -10,7 +7,7 @@ from typing import TYPE_CHECKING
 import limits
 
 from gateway.auth.server.signin import FailureCounter, MemoryFailureCounter
-from gateway.edge.ip_rate_limit import Shared
+from gateway.edge.ip_rate_limit import SharedCounter
 from gateway.settings.limits import LimitRule, LimitSettings
 from gateway.stages.limit import CallCosts, Limit, RateRule
 from gateway.state.bus import MemoryBus
@@ -22,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def limit_stage(settings: LimitSettings, windows: "RedisWindows | None") -> Limit:
-    """Counted in memory by one process, in Redis by several."""
+    """Build the limit stage; it counts in memory for one process and in Redis for several."""
     rate = limits.parse(settings.calls)
-    rules = [RateRule("calls", rate.amount, rate.get_expiry()), *(_rule(*each) for each in settings.rules.items())]
+    rules = [RateRule("calls", rate.amount, rate.get_expiry()), *(_rate_rule(*each) for each in settings.rules.items())]
     costs = CallCosts(tuple(settings.costs.items()), settings.cost_per_kilobyte)
     if windows is None:
         return Limit(rules, costs)
@@ -33,7 +30,7 @@ def limit_stage(settings: LimitSettings, windows: "RedisWindows | None") -> Limi
     return Limit(rules, costs, windows, RedisUnavailable)
 
 
-def _rule(name: str, given: LimitRule) -> RateRule:
+def _rate_rule(name: str, given: LimitRule) -> RateRule:
     rate = limits.parse(given.rate)
     return RateRule(
         name,
@@ -53,11 +50,11 @@ def shared_windows(bus: "MemoryBus | RedisBus", prefix: str) -> "RedisWindows | 
         return None
     from gateway.state.redis_windows import RedisWindows
 
-    return RedisWindows(bus.link, prefix)
+    return RedisWindows(bus.connection, prefix)
 
 
-def counted_routes(windows: "RedisWindows | None") -> Shared | None:
-    """For `Turnstile`. While Redis is away each process still counts for itself."""
+def shared_route_limits(windows: "RedisWindows | None") -> SharedCounter | None:
+    """Return the shared counter of `IpRateLimiter`. While Redis is unreachable, each process counts for itself."""
     if windows is None:
         return None
     from gateway.state.redis_windows import RedisUnavailable
@@ -74,12 +71,12 @@ def counted_routes(windows: "RedisWindows | None") -> Shared | None:
     return take
 
 
-def failed_sign_ins(windows: "RedisWindows | None") -> FailureCounter:
-    return MemoryFailureCounter() if windows is None else _SharedTally(windows)
+def sign_in_failure_counter(windows: "RedisWindows | None") -> FailureCounter:
+    return MemoryFailureCounter() if windows is None else _SharedFailureCounter(windows)
 
 
-class _SharedTally:
-    """Counts in Redis, and beside it in this process, which alone counts while Redis is away."""
+class _SharedFailureCounter:
+    """Counts in Redis and in this process; the local count alone applies while Redis is unreachable."""
 
     def __init__(self, windows: "RedisWindows") -> None:
         from gateway.state.redis_windows import RedisUnavailable
@@ -88,19 +85,19 @@ class _SharedTally:
         self._down = RedisUnavailable
         self._here = MemoryFailureCounter()
 
-    async def take(self, name: str, most: int, seconds: float) -> float:
-        if (here := await self._here.take(name, most, seconds)) > 0:
+    async def count(self, name: str, limit: int, seconds: float) -> float:
+        if (here := await self._here.count(name, limit, seconds)) > 0:
             return here
         try:
-            short = await self._windows.take([WindowCharge(f"sign-in|{name}", most, seconds)])
+            short = await self._windows.take([WindowCharge(f"sign-in|{name}", limit, seconds)])
         except self._down:
             return 0.0
         if short is None:
             return 0.0
-        await self._here.give_back(name, seconds)
+        await self._here.uncount(name, seconds)
         return short.wait
 
-    async def give_back(self, name: str, seconds: float) -> None:
-        await self._here.give_back(name, seconds)
+    async def uncount(self, name: str, seconds: float) -> None:
+        await self._here.uncount(name, seconds)
         with suppress(self._down):
             await self._windows.add([WindowCharge(f"sign-in|{name}", 1.0, seconds, weight=-1.0)])

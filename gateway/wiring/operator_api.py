@@ -1,9 +1,4 @@
-"""What operators may look at, composed for `app.py`: the last calls, those under way, and whose.
-
-What a tenant uses at this moment, over all workers: of its limits, its shares, its streams.
-
-How the backends are, put together from the backend itself, its lists and the database.
-"""
+"""Data for the operator API and the console: call history, usage, backend health and policy explanations."""
 
 import asyncio
 import secrets
@@ -27,7 +22,7 @@ from gateway.state.call_history import CallHistory
 from gateway.state.catalogue_rows import CatalogueRows
 from gateway.state.tenants import Tenant
 from gateway.state.windows import WindowCharge
-from gateway.telemetry.span import target
+from gateway.telemetry.span import call_target
 from gateway.upstream.local import LocalBackend
 from gateway.upstream.remote import RemoteBackend
 
@@ -36,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class OperatorCallHistory:
-    """`owner` is a principal who sees every tenant beside those that the settings name."""
+    """Finished and running calls. `owner` may see all tenants, like the principals of `console.organisation`."""
 
     def __init__(self, settings: Settings, owner: str | None, under_way: Callable[[], Sequence[Call]]) -> None:
         self._organisation = frozenset((*settings.console.organisation, *((owner,) if owner else ())))
@@ -44,13 +39,13 @@ class OperatorCallHistory:
         at = settings.database.url
         self.calls = CallHistory(settings.data_dir / AUDIT, at.get_secret_value() if at is not None else None)
 
-    def reach(self, operator: Caller) -> str | None:
-        """The tenant that an operator may look at; None for all of them."""
+    def visible_tenant(self, operator: Caller) -> str | None:
+        """The tenant that an operator may see; None for all tenants."""
         names = (operator.principal, *(f"{operator.tenant}/group:{group}" for group in operator.groups))
         return None if self._organisation.intersection(names) else operator.tenant
 
-    def under_way(self, tenant: str | None) -> list[Json]:
-        """The calls at a backend now, the longest first."""
+    def running(self, tenant: str | None) -> list[Json]:
+        """The calls running at backends now, longest first."""
         now = perf_counter_ns()
         mine = [call for call in self._under_way() if tenant in (None, call.caller.tenant)]
         shown: list[Json] = [
@@ -58,7 +53,7 @@ class OperatorCallHistory:
                 "correlation_id": call.id,
                 "tenant": call.caller.tenant,
                 "principal": call.caller.principal,
-                "target": target(call),
+                "target": call_target(call),
                 "seconds": (now - call.record.started) / 1e9,
             }
             for call in mine
@@ -67,14 +62,10 @@ class OperatorCallHistory:
 
 
 _TOPIC: Final = "usage"
-
-_WAIT: Final = 0.5
-
-"""Seconds in which the other workers must have answered; who has not is left out."""
-
-_MOST: Final = 1000
-
-"""Rows of each kind at most: those that use most."""
+_ANSWER_SECONDS: Final = 0.5
+"""Seconds to wait for the other workers' answers; missing ones are left out."""
+_MAX_ROWS: Final = 1000
+"""Maximum rows of each kind: those with the highest usage."""
 
 
 class UsageReporter:
@@ -89,35 +80,35 @@ class UsageReporter:
 
     async def report(self, operator: Caller) -> Json:
         """Of the operator's tenant, as `edge/api/usage.py` describes it."""
-        everyone = [self._own(operator.tenant), *await self._others(operator.tenant)]
+        everyone = [self._local_usage(operator.tenant), *await self._peer_usage(operator.tenant)]
         return {
             "tenant": operator.tenant,
             "workers": len(everyone),
-            "limits": await self._limits(everyone),
-            "shares": _summed(everyone, "shares", ("backend", "principal"), ("running", "waiting")),
-            "open": _summed(everyone, "open", ("principal",), ("streams", "subscriptions")),
+            "limits": await self._limit_rows(everyone),
+            "shares": _sum_rows(everyone, "shares", ("backend", "principal"), ("running", "waiting")),
+            "open": _sum_rows(everyone, "open", ("principal",), ("streams", "subscriptions")),
         }
 
     async def run(self) -> None:
-        """Answer the other workers, for ever."""
+        """Answer requests of the other workers."""
         async with self._bus.subscribe(_TOPIC) as asked:
             async for about in asked:
                 if about["from"] != self._bus.worker:
-                    await self._bus.push(about["answers"], self._own(about["tenant"]), _WAIT * 4)
+                    await self._bus.push(about["answers"], self._local_usage(about["tenant"]), _ANSWER_SECONDS * 4)
 
-    async def _others(self, tenant: str) -> list[Json]:
+    async def _peer_usage(self, tenant: str) -> list[Json]:
         if self._windows is None:
             return []
         answers, heard = f"usage:{secrets.token_hex(8)}", list[Json]()
         await self._bus.publish(_TOPIC, {"from": self._bus.worker, "tenant": tenant, "answers": answers})
         with suppress(TimeoutError):
-            async with asyncio.timeout(_WAIT):
+            async with asyncio.timeout(_ANSWER_SECONDS):
                 while True:
-                    if (said := await self._bus.pop(answers, _WAIT)) is not None:
+                    if (said := await self._bus.pop(answers, _ANSWER_SECONDS)) is not None:
                         heard.append(said)
         return heard
 
-    def _own(self, tenant: str) -> Json:
+    def _local_usage(self, tenant: str) -> Json:
         shares = self._share.usage()
         rows = [
             {"backend": backend, "principal": who, "running": running, "waiting": waiting}
@@ -133,8 +124,8 @@ class UsageReporter:
         ]
         return {"limits": limits, "shares": rows, "open": list(held.values())}
 
-    async def _limits(self, everyone: list[Json]) -> list[Json]:
-        """One row for each count that somebody has used, wherever it is kept."""
+    async def _limit_rows(self, everyone: list[Json]) -> list[Json]:
+        """One row per window in use, in this process, in other workers or in Redis."""
         found: dict[str, Json] = {}
         for each in (row for said in everyone for row in said["limits"]):
             known = found.setdefault(each["key"], {**each, "taken": 0.0})
@@ -142,14 +133,14 @@ class UsageReporter:
         rows = list(found.values())
         if self._windows is not None:
             charges = [WindowCharge(*row["charge"]) for row in rows]
-            for row, (taken, _) in zip(rows, await self._windows.look(charges), strict=True):
-                # What a process counted while Redis was away is its own, and on top.
+            for row, (taken, _) in zip(rows, await self._windows.peek(charges), strict=True):
+                # Add what a process counted locally while Redis was unreachable.
                 row["taken"] += taken
         used = sorted((row for row in rows if row["taken"] > 0), key=lambda row: -row["taken"] / row["charge"][1])
-        return [_shown(row) for row in used[:_MOST]]
+        return [_limit_row(row) for row in used[:_MAX_ROWS]]
 
 
-def _shown(row: Json) -> Json:
+def _limit_row(row: Json) -> Json:
     _, _, *of = row["key"].split("|")
     _, amount, seconds, _ = row["charge"]
     return {
@@ -162,29 +153,31 @@ def _shown(row: Json) -> Json:
     }
 
 
-def _summed(everyone: list[Json], kind: str, by: tuple[str, ...], add: tuple[str, ...]) -> list[Json]:
+def _sum_rows(everyone: list[Json], kind: str, by: tuple[str, ...], add: tuple[str, ...]) -> list[Json]:
     sums: dict[tuple[Any, ...], Counter[str]] = {}
     for row in (row for said in everyone for row in said[kind]):
         sums.setdefault(tuple(row[key] for key in by), Counter()).update({key: row[key] for key in add})
     rows = [{**dict(zip(by, key, strict=True)), **{name: counts[name] for name in add}} for key, counts in sums.items()]
-    return sorted(rows, key=lambda row: -sum(row[name] for name in add))[:_MOST]
+    return sorted(rows, key=lambda row: -sum(row[name] for name in add))[:_MAX_ROWS]
 
 
 class BackendHealthReporter:
+    """Health of the backends, from the backend, its lists and the database."""
+
     def __init__(self, catalogue: Catalogue, rows: CatalogueRows, backend: Callable[[str], Backend | None]) -> None:
         self._catalogue = catalogue
         self._rows = rows
         self._backend = backend
 
     async def report(self, operator: Caller | None) -> list[Json]:
-        """A row for each backend that the operator's tenant may use; of others nothing is told. None sees all of them,
-        and of their changed definitions those that every tenant is shown."""
-        view = self._catalogue.everything() if operator is None else self._catalogue.view(operator, "/mcp")
+        """One row per backend that the operator's tenant may use. Without an operator: all backends, with the changed
+        definitions that all tenants see."""
+        view = self._catalogue.full_view() if operator is None else self._catalogue.view(operator, "/mcp")
         mine = view.namespaces if view else {}
         return [await self._row(snapshot, operator.tenant if operator else "") for snapshot in mine.values()]
 
     async def _row(self, snapshot: Snapshot, tenant: str) -> Json:
-        namespace, offer = snapshot.backend.namespace, snapshot.offer
+        namespace, offer = snapshot.backend.namespace, snapshot.lists
         backend = self._backend(namespace)
         assert isinstance(backend, LocalBackend | RemoteBackend)
         health = backend.health()
@@ -207,23 +200,25 @@ class BackendHealthReporter:
             "suspicious": dict(snapshot.suspicious),
             "changed": [
                 {"tool": each.tool, "parts": list(each.parts), "at": each.at, "accepted": each.accepted}
-                for each in (await self._rows.changes(namespace, tenant) if not backend.trusted else ())
+                for each in (await self._rows.list_changes(namespace, tenant) if not backend.trusted else ())
             ],
         }
 
 
 class OperatorPolicyExplainer:
+    """Answers operators' questions about policies with the current catalogue."""
+
     def __init__(self, tenant: Callable[[str], Tenant | None], policies: ActivePolicies, catalogue: Catalogue) -> None:
         self._tenant = tenant
         self._policies = policies
         self._catalogue = catalogue
 
-    def why(self, caller: Caller, tool: str, arguments: Json, approved: bool, own: bool = False) -> Json:
-        """What would become of that call, and by which policies; `own` as in `Explain.why`."""
-        explain = PolicyExplainer(self._tenant, self._policies, self._catalogue.everything().tools.get)
-        return explain.why(caller, tool, arguments, approved=approved, own=own).as_json()
+    def explain(self, caller: Caller, tool: str, arguments: Json, approved: bool, own: bool = False) -> Json:
+        """Explain the decision on a call and the policies behind it; `own` as in `PolicyExplainer`."""
+        explain = PolicyExplainer(self._tenant, self._policies, self._catalogue.full_view().tools.get)
+        return explain.explain(caller, tool, arguments, approved=approved, own_tenant_only=own).as_json()
 
-    def seen_tools(self, caller: Caller) -> list[Json]:
-        """The tools as they are listed to that caller."""
+    def visible_tools(self, caller: Caller) -> list[Json]:
+        """The tools as listed to that caller."""
         view = self._catalogue.view(caller, "/mcp")
         return view.items("tools/list") if view else []

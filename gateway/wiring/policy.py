@@ -1,7 +1,4 @@
-"""The folder of policies that the settings name.
-
-Policies as the settings name them, and what operators may ask about them.
-"""
+"""Opens and checks the policies that `policies:` names."""
 
 from pathlib import Path
 
@@ -15,23 +12,23 @@ def policies_folder(settings: Settings) -> Path:
     return settings.policies.dir or SHIPPED
 
 
-def judge_policies(settings: Settings) -> None:
-    """Raises `LoadError` where a start would, and keeps nothing."""
+def check_policies(settings: Settings) -> None:
+    """Raise `LoadError` if the policies cannot be loaded."""
     try:
         load(policies_folder(settings))
     except InvalidPolicies as exc:
-        raise unusable(settings, exc) from exc
+        raise policy_load_error(settings, exc) from exc
 
 
-def unusable(settings: Settings, exc: InvalidPolicies) -> LoadError:
-    """With every line that is wrong."""
+def policy_load_error(settings: Settings, exc: InvalidPolicies) -> LoadError:
+    """Build the error with every invalid line."""
     setting = "policies" if settings.policies.dir is None else "policies.dir"
     return LoadError(f"{setting}: {'; '.join(exc.lines)}")
 
 
-async def read_policies(settings: Settings) -> ActivePolicies:
-    """Raises `LoadError` with every line that is wrong."""
+async def open_policies(settings: Settings) -> ActivePolicies:
+    """Load and watch the policies. Raises `LoadError` with every invalid line."""
     try:
         return await ActivePolicies.open(policies_folder(settings))
     except InvalidPolicies as exc:
-        raise unusable(settings, exc) from exc
+        raise policy_load_error(settings, exc) from exc

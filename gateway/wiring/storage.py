@@ -1,4 +1,4 @@
-"""What everything else stands on: the databases, the bus, the way out to the network."""
+"""Opens the databases, the bus and the outbound HTTP client."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from gateway.outbound import client
+from gateway.outbound import create_client
 from gateway.settings import Settings
 from gateway.state.audit import AuditLog
 from gateway.state.bus import MemoryBus, open_bus
 from gateway.state.database import Database
 from gateway.state.sessions import SessionRows
-from gateway.state.stores import Stores, open_stores
+from gateway.state.stores import SqliteStores, open_stores
 from gateway.state.tenants import Tenants
 
 if TYPE_CHECKING:
@@ -22,27 +22,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
+    """Everything that outlives a request or leaves the process."""
+
     database: Database
     tenants: Tenants
     sessions: SessionRows
     audit: AuditLog
-    stores: "Stores | PostgresStores"
+    stores: "SqliteStores | PostgresStores"
     http: httpx.AsyncClient
     bus: "MemoryBus | RedisBus"
 
     @classmethod
-    async def open(cls, settings: Settings, leave: Callable[[Callable[[], Awaitable[None]]], object]) -> "Storage":
-        """Each is handed to `leave` as soon as it is open: what comes after it may fail."""
+    async def open(cls, settings: Settings, on_close: Callable[[Callable[[], Awaitable[None]]], object]) -> "Storage":
+        """Open all parts. Each registers its `close` as soon as it is open, because a later part may fail."""
         url = settings.database.url.get_secret_value() if settings.database.url is not None else None
         database = await Database.open(settings.data_dir, url)
-        leave(database.close)
+        on_close(database.close)
         audit = await AuditLog.open(settings.data_dir, settings.audit.keep_days, settings.audit.max_records, url)
-        leave(audit.close)
+        on_close(audit.close)
         stores = await open_stores(settings.files_dir / "stores", url, settings.database.connections)
-        leave(stores.close)
-        http = client()
-        leave(http.aclose)
+        on_close(stores.close)
+        http = create_client()
+        on_close(http.aclose)
         at = settings.bus.url.get_secret_value() if settings.bus.url is not None else None
         bus = await open_bus(at, settings.bus.prefix)
-        leave(bus.close)
+        on_close(bus.close)
         return cls(database, await Tenants.open(database), await SessionRows.open(database), audit, stores, http, bus)

@@ -1,7 +1,4 @@
-"""Traces, metrics and logs, composed for `app.py` from what the settings say.
-
-What can be counted of this worker, and of all that share its port.
-"""
+"""Builds traces, metrics and logs from `telemetry:` and `log:`, and the `/metrics` route."""
 
 import asyncio
 import logging
@@ -17,124 +14,118 @@ from typing import Any, Final
 from fastapi import APIRouter
 
 from gateway.catalogue.catalogue import Catalogue
-from gateway.contract import Bus, Call, Result
+from gateway.contract import Bus
+from gateway.contract.trace_position import Sampler
 from gateway.edge.api.authorization import Authenticate
 from gateway.edge.ops_routes import metrics_router
 from gateway.errors import Fault
 from gateway.protocol.subscriptions import Subscriptions
 from gateway.settings import Settings
 from gateway.settings.telemetry import OtlpSettings
-from gateway.stages.trace import Trace
+from gateway.stages.trace import Reporter, Trace
 from gateway.state.audit import AuditLog
-from gateway.state.audit_chain import LINKED, Linked
-from gateway.telemetry.call_telemetry import CallLog, Keep, SpanRecorder
+from gateway.state.audit_chain import LINKED_COLUMNS, LinkedRow
+from gateway.telemetry.call_telemetry import CallLog, SpanRecorder, SpanSink
 from gateway.telemetry.export import Exporter
 from gateway.telemetry.log import LogLines
-from gateway.telemetry.metric_families import MetricFamily, as_text
+from gateway.telemetry.metric_families import MetricFamily, to_prometheus_text
 from gateway.telemetry.metrics import CallMetrics
 from gateway.telemetry.otlp import OtlpEncoder
 from gateway.telemetry.otlp_log import OtlpHandler, audit_record, call_record
-from gateway.telemetry.sampling import Sampler
 from gateway.telemetry.senders import GrpcSender, HttpSender, OtlpSender
 from gateway.telemetry.trace_store import FILE, StoreHandler, TraceStore
 from gateway.telemetry.worker_metrics import LoopLag, WorkerMetrics
 from gateway.upstream.bridge import Bridges
-from gateway.upstream.health import UpstreamHealth, LoadError
+from gateway.upstream.health import LoadError, UpstreamHealth
 from gateway.wiring.backends import ServedBackends
 from gateway.wiring.endpoints import McpProtocol
 
 Gauges = Callable[[], Iterable[MetricFamily]]
-
 _BREAKER: Final = {"closed": 0, "half-open": 1, "open": 2}
-
 _STATES: Final = ("unknown", "up", "failing", "down")
-
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class TelemetryWiring:
-    """What is told of each call, to whom, and what can be asked meanwhile. Raises `LoadError` where an extra lacks."""
+    """Telemetry of one worker: `trace` reports finished calls, `families` reads the metrics.
 
-    def __init__(self, settings: Settings, version: str, lines: LogLines) -> None:
-        told, traces = settings.telemetry, settings.telemetry.traces
+    Raises `LoadError` if the settings need an extra that is not installed.
+    """
+
+    def __init__(self, settings: Settings, version: str, log_lines: LogLines) -> None:
+        telemetry, traces = settings.telemetry, settings.telemetry.traces
         self._version = version
-        self._otlp = told.otlp
+        self._otlp = telemetry.otlp
         self._audit: AuditLog | None = None
-        self._exporter = _exporter(told.otlp, version)
+        self._exporter = _exporter(telemetry.otlp, version)
         self._handlers: list[logging.Handler] = []
-        keepers: list[Keep] = []
-        if self._exporter is not None and told.otlp.traces:
-            keepers.append(self._exporter.spans)
+        sinks: list[SpanSink] = []
+        if self._exporter is not None and telemetry.otlp.traces:
+            sinks.append(self._exporter.export_spans)
         self._store: TraceStore | None = None
-        if told.store.enabled:
-            self._store = TraceStore(settings.data_dir / FILE, told.store.max_mb, told.store.max_age)
-            keepers.append(self._store.keep)
-            self._listen(StoreHandler(self._store.log))
-        self.spans = SpanRecorder(keepers, slow=traces.slow, open=frozenset(traces.content))
+        if telemetry.store.enabled:
+            self._store = TraceStore(settings.data_dir / FILE, telemetry.store.max_mb, telemetry.store.max_age)
+            sinks.append(self._store.add_spans)
+            self._add_handler(StoreHandler(self._store.add_log_line))
+        self.spans = SpanRecorder(sinks, slow_seconds=traces.slow, content_tenants=frozenset(traces.content))
         self.calls = CallMetrics()
-        self.lag = LoopLag()
-        self._gauges: list[Gauges] = [self.calls.families, self._process]
-        self._began = time.time()
-        self.trace = Trace(Sampler(traces.share, follow_parent=traces.follow_parent), self._tellers(settings, lines))
-        self._interval = told.otlp.metrics_interval if self._exporter is not None and told.otlp.metrics else None
+        self.loop_lag = LoopLag()
+        self._gauges: list[Gauges] = [self.calls.families, self._process_metrics]
+        self._started_at = time.time()
+        self.trace = Trace(
+            Sampler(traces.share, follow_parent=traces.follow_parent), self._reporters(settings, log_lines)
+        )
+        exports_metrics = self._exporter is not None and telemetry.otlp.metrics
+        self._interval = telemetry.otlp.metrics_interval if exports_metrics else None
 
-    def _tellers(
-        self, settings: Settings, lines: LogLines
-    ) -> Callable[[Call, Result | None, BaseException | None], None]:
-        spans, calls, exporter = self.spans.told, self.calls.told, self._exporter
-        line = CallLog(lines.put, settings.log.format).told if settings.log.level in ("debug", "info") else None
-        logged = exporter.log if exporter is not None and settings.telemetry.otlp.logs else None
-        if logged is not None:
-            self._listen(OtlpHandler(logged))
+    def _reporters(self, settings: Settings, log_lines: LogLines) -> list[Reporter]:
+        reporters: list[Reporter] = [self.spans.record, self.calls.record]
+        if settings.log.level in ("debug", "info"):
+            reporters.append(CallLog(log_lines.put, settings.log.format).record)
+        if self._exporter is not None and settings.telemetry.otlp.logs:
+            export_log = self._exporter.export_log
+            self._add_handler(OtlpHandler(export_log))
+            reporters.append(lambda call, result, exc: export_log(call_record(call)))
+        return reporters
 
-        def told(call: Call, result: Result | None, exc: BaseException | None) -> None:
-            spans(call, result, exc)
-            calls(call, result, exc)
-            if line is not None:
-                line(call)
-            if logged is not None:
-                logged(call_record(call))
-
-        return told
-
-    def audited(self, audit: AuditLog) -> None:
-        """Send what is committed there as log records, where the settings say so."""
+    def export_audit(self, audit: AuditLog) -> None:
+        """Export committed audit records as log records, if the settings ask for it."""
         if self._exporter is None or not self._otlp.audit:
             return
-        logs, loop = self._exporter.logs, asyncio.get_running_loop()
+        logs, loop = self._exporter.export_logs, asyncio.get_running_loop()
 
-        def committed(linked: Sequence[Linked]) -> None:
-            records = [audit_record(dict(zip(LINKED, each, strict=True))) for each in linked]
-            with suppress(RuntimeError):  # the loop is closed: nothing is sent any more
+        def committed(linked: Sequence[LinkedRow]) -> None:
+            records = [audit_record(dict(zip(LINKED_COLUMNS, each, strict=True))) for each in linked]
+            with suppress(RuntimeError):  # the loop is closed: the gateway is shutting down
                 loop.call_soon_threadsafe(logs, records)
 
         audit.on_commit(committed)
         self._audit = audit
 
-    def _listen(self, handler: logging.Handler) -> None:
+    def _add_handler(self, handler: logging.Handler) -> None:
         self._handlers.append(handler)
         logging.getLogger().addHandler(handler)
 
-    def watch(self, gauges: Gauges) -> None:
-        """Ask these whenever somebody looks."""
+    def add_gauges(self, gauges: Gauges) -> None:
+        """Read these gauges with every collection."""
         self._gauges.append(gauges)
 
     def families(self) -> list[MetricFamily]:
         return [family for gauges in self._gauges for family in gauges()]
 
-    def together(self, bus: Bus, workers: int) -> WorkerMetrics:
-        """The metrics of all workers that share this one's port."""
+    def all_workers(self, bus: Bus, workers: int) -> WorkerMetrics:
+        """Metrics of all workers that share this port."""
         return WorkerMetrics(bus, f"{socket.gethostname()}:{os.getppid()}", workers, self.families)
 
     async def send_metrics(self, sleep: Callable[[float], Awaitable[Any]]) -> None:
-        """To the collector, again and again; each worker sends its own."""
+        """Export the metrics of this worker periodically."""
         while self._interval is not None and self._exporter is not None:
             await sleep(self._interval)
-            self._exporter.metrics(self.families())
+            self._exporter.export_metrics(self.families())
 
     async def close(self) -> None:
         if self._audit is not None:
-            with suppress(Fault):  # what cannot be committed cannot be told either
+            with suppress(Fault):  # records that cannot be committed are not exported
                 await self._audit.flush()
         for handler in self._handlers:
             logging.getLogger().removeHandler(handler)
@@ -142,26 +133,26 @@ class TelemetryWiring:
             await self._store.close()
         if self._exporter is not None:
             if self._interval is not None:
-                self._exporter.metrics(self.families())
+                self._exporter.export_metrics(self.families())
             await self._exporter.close()
 
-    def _process(self) -> list[MetricFamily]:
-        build = MetricFamily("gatehouse.build.info", "The version that runs.", "gauge", together="max")
+    def _process_metrics(self) -> list[MetricFamily]:
+        build = MetricFamily("gatehouse.build.info", "The version that runs.", "gauge", aggregation="max")
         build.add(1, ("version", self._version))
         began = MetricFamily("process.start.time", "Unix time of the start.", "gauge", "s", "max")
-        began.add(self._began)
+        began.add(self._started_at)
         used = resource.getrusage(resource.RUSAGE_SELF)
         cpu = MetricFamily("process.cpu", "Seconds of CPU used.", "counter", "s")
         cpu.add(used.ru_utime + used.ru_stime)
         lag = MetricFamily("gatehouse.event_loop.lag", "Worst delay of the last 15 seconds.", "gauge", "s", "max")
-        lag.add(self.lag.worst)
+        lag.add(self.loop_lag.worst)
         running = MetricFamily("gatehouse.calls.running", "Calls under way.", "gauge")
         running.add(self.trace.running)
         tasks = MetricFamily("gatehouse.tasks", "Tasks of the event loop.", "gauge")
         tasks.add(len(asyncio.all_tasks()))
-        return [build, began, cpu, _memory(), lag, running, tasks, *self._export()]
+        return [build, began, cpu, _memory_metric(), lag, running, tasks, *self._export_metrics()]
 
-    def _export(self) -> list[MetricFamily]:
+    def _export_metrics(self) -> list[MetricFamily]:
         sent = MetricFamily(
             "gatehouse.telemetry.sent", "Spans, metrics and log records that a collector took.", "counter"
         )
@@ -179,10 +170,10 @@ class TelemetryWiring:
         return [sent, dropped, failed]
 
 
-def backend_families(healths: Mapping[str, UpstreamHealth], ages: Mapping[str, float]) -> list[MetricFamily]:
-    """How each backend is."""
-    state = MetricFamily("gatehouse.backend.state", "1 for the state that a backend is in.", "gauge", together="max")
-    breaker = MetricFamily("gatehouse.breaker.state", "0 closed, 1 half open, 2 open.", "gauge", together="max")
+def backend_metrics(healths: Mapping[str, UpstreamHealth], ages: Mapping[str, float]) -> list[MetricFamily]:
+    """State, breaker, concurrency and list age of each backend."""
+    state = MetricFamily("gatehouse.backend.state", "1 for the state that a backend is in.", "gauge", aggregation="max")
+    breaker = MetricFamily("gatehouse.breaker.state", "0 closed, 1 half open, 2 open.", "gauge", aggregation="max")
     running = MetricFamily("gatehouse.backend.calls.running", "Calls under way at a backend.", "gauge")
     waiting = MetricFamily("gatehouse.backend.calls.waiting", "Calls that wait for a place at a backend.", "gauge")
     age = MetricFamily("gatehouse.catalogue.age", "Seconds since a backend's lists were read.", "gauge", "s", "max")
@@ -198,8 +189,8 @@ def backend_families(healths: Mapping[str, UpstreamHealth], ages: Mapping[str, f
     return [state, breaker, running, waiting, age]
 
 
-def counted(name: str, help: str, values: Mapping[str, int] | int, label: str = "backend") -> MetricFamily:
-    """A gauge of plain counts."""
+def count_gauge(name: str, help: str, values: Mapping[str, int] | int, label: str = "backend") -> MetricFamily:
+    """Build a gauge from one count, or from counts by label."""
     family = MetricFamily(name, help, "gauge")
     if isinstance(values, int):
         family.add(values)
@@ -209,11 +200,11 @@ def counted(name: str, help: str, values: Mapping[str, int] | int, label: str = 
     return family
 
 
-async def shown(peers: WorkerMetrics) -> str:
-    return as_text(await peers.families())
+async def render_metrics(peers: WorkerMetrics) -> str:
+    return to_prometheus_text(await peers.families())
 
 
-def _memory() -> MetricFamily:
+def _memory_metric() -> MetricFamily:
     memory = MetricFamily("process.resident_memory", "Bytes of memory in use.", "gauge", "By")
     with open("/proc/self/statm") as statm:
         memory.add(int(statm.read().split()[1]) * _PAGE)
@@ -221,11 +212,11 @@ def _memory() -> MetricFamily:
 
 
 def _exporter(otlp: OtlpSettings, version: str) -> Exporter | None:
-    return Exporter(sender(otlp), encoder(version)) if otlp.url is not None else None
+    return Exporter(open_sender(otlp), build_encoder(version)) if otlp.url is not None else None
 
 
-def sender(otlp: OtlpSettings) -> OtlpSender:
-    """To the collector that is named. Raises `LoadError` where an extra lacks."""
+def open_sender(otlp: OtlpSettings) -> OtlpSender:
+    """Open the connection to the collector. Raises `LoadError` if an extra is missing."""
     assert otlp.url is not None
     headers = {name: value.get_secret_value() for name, value in otlp.headers.items()}
     make = GrpcSender if otlp.protocol == "grpc" else HttpSender
@@ -235,13 +226,13 @@ def sender(otlp: OtlpSettings) -> OtlpSender:
         raise LoadError("telemetry.otlp.protocol: gRPC needs the extra: pip install 'gatehouse[otlp-grpc]'") from exc
 
 
-def encoder(version: str) -> OtlpEncoder:
+def build_encoder(version: str) -> OtlpEncoder:
     return OtlpEncoder(_resource(version), version)
 
 
 def _resource(version: str) -> dict[str, Any]:
-    """As the SDK finds it out, `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` included."""
-    # Loaded only where something is exported: it takes a tenth of a second.
+    """Resource attributes as the SDK detects them, from `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` too."""
+    # Imported only if something is exported: the import takes 0.1 s.
     from opentelemetry.sdk.resources import Resource
 
     instance = f"{socket.gethostname()}:{os.getpid()}"
@@ -249,7 +240,7 @@ def _resource(version: str) -> dict[str, Any]:
     return dict(Resource.create({**named, "service.instance.id": instance}).attributes)
 
 
-def gauges(
+def build_gauges(
     backends: ServedBackends,
     catalogue: Catalogue,
     bridges: Bridges,
@@ -257,22 +248,23 @@ def gauges(
     hub: Subscriptions,
     audit: AuditLog,
 ) -> Gauges:
-    """What is asked of the rooms whenever somebody looks."""
+    """Return the gauges that read other packages' current state."""
 
-    def look() -> list[MetricFamily]:
-        healths = backends.healths()
+    def read() -> list[MetricFamily]:
         return [
-            *backend_families(healths, catalogue.ages()),
-            counted("gatehouse.bridge.peers", "Studios and editors that are connected.", bridges.connected()),
-            counted("gatehouse.streams", "Open event streams.", len(eras.streams) + len(hub)),
-            counted("gatehouse.parked.calls", "Calls that wait for their client.", len(eras.parking)),
-            counted("gatehouse.audit.waiting", "Audit records that are not committed yet.", audit.waiting),
+            *backend_metrics(backends.health(), catalogue.ages()),
+            count_gauge(
+                "gatehouse.bridge.peers", "Studios and editors that are connected.", bridges.count_by_backend()
+            ),
+            count_gauge("gatehouse.streams", "Open event streams.", len(eras.streams) + len(hub)),
+            count_gauge("gatehouse.parked.calls", "Calls that wait for their client.", len(eras.parked_calls)),
+            count_gauge("gatehouse.audit.waiting", "Audit records that are not committed yet.", audit.waiting),
         ]
 
-    return look
+    return read
 
 
-def metrics(
+def build_metrics_router(
     settings: Settings,
     watching: TelemetryWiring,
     bus: Bus,
@@ -281,9 +273,9 @@ def metrics(
     *,
     free: bool,
 ) -> APIRouter:
-    """The route, and what it needs beside the calls; `free` where only this machine is served."""
-    peers = watching.together(bus, settings.server.workers)
+    """Build the `/metrics` route and start its background tasks; `free` needs no credential (loopback only)."""
+    peers = watching.all_workers(bus, settings.server.workers)
     spawn(peers.run())
-    spawn(watching.lag.run())
+    spawn(watching.loop_lag.run())
     spawn(watching.send_metrics(asyncio.sleep))
-    return metrics_router(partial(shown, peers), authenticate, free=free)
+    return metrics_router(partial(render_metrics, peers), authenticate, free=free)

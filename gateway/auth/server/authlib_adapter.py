@@ -1,4 +1,4 @@
-"""What Authlib's core asks of the house, answered from its thread by the event loop."""
+"""Bridge from Authlib's threads to the gateway's stores, which run on the event loop."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import Row
 
 from gateway.auth.embedded_issuer import EmbeddedIssuer, OAuthGrant, new_family
-from gateway.auth.jwt import InvalidToken, peek, verified
+from gateway.auth.jwt import InvalidToken, parse_unverified, verify_signature
 from gateway.auth.revocations import Revocations
 from gateway.auth.server.client_assertions import ClientAssertions
 from gateway.auth.server.client_documents import ClientDocuments
@@ -22,114 +22,120 @@ from gateway.contract import Json
 
 T = TypeVar("T")
 
-_PATIENCE: Final = 30.0
-_TOKEN_REVOKED_FOR: Final = 3660.0
+_TIMEOUT_SECONDS: Final = 30.0
+_REVOCATION_SECONDS: Final = 3660.0
 
-Told = Callable[[str, str, str, str], None]
-"""An event for the audit log: what, tenant, principal, client."""
+AuditListener = Callable[[str, str, str, str], None]
+"""Receives an audit event: event name, tenant, principal, client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthlibAdapter:
-    """`gateway.auth.server.protocols.Ask`. Made once, on the loop that it asks."""
+    """Implements `gateway.auth.server.protocols.AuthlibQueries`. Create it on the event loop that it uses."""
 
     loop: asyncio.AbstractEventLoop
     clients: RegisteredClients
     documents: ClientDocuments | None
-    """Where clients are described whose id is an address."""
+    """Client metadata documents; None if they are disabled."""
     codes: AuthorizationCodes
     refresh_tokens: RefreshTokens
     users: Users
     assertions: ClientAssertions
-    embedded: EmbeddedIssuer
+    issuer: EmbeddedIssuer
     resources: ProtectedResources
     revocations: Revocations
-    everyday: tuple[str, ...]
-    known: frozenset[str]
-    """Every scope there is."""
-    told: Told
-    own: Mapping[str, RegisteredClient] = field(default_factory=dict[str, RegisteredClient])
-    """The gateway's own pages, by id."""
+    default_scopes: tuple[str, ...]
+    all_scopes: frozenset[str]
+    """Every scope that a client may request."""
+    on_event: AuditListener
+    first_party_clients: Mapping[str, RegisteredClient] = field(default_factory=dict[str, RegisteredClient])
+    """Clients of the gateway itself, such as the console, by id."""
 
     # ---- clients
 
-    def client(self, client_id: str) -> RegisteredClient | None:
-        """Nothing is fetched for it: a document counts once somebody has met its client."""
-        if (own := self.own.get(client_id)) is not None:
-            return own
+    def find_client(self, client_id: str) -> RegisteredClient | None:
+        """Return a client. Reads cached documents only; `prefetch_clients` fetches them beforehand."""
+        if (first_party := self.first_party_clients.get(client_id)) is not None:
+            return first_party
         if client_id.startswith("https://"):
-            return None if self.documents is None else self.documents.known(client_id)
+            return None if self.documents is None else self.documents.cached(client_id)
         return self._wait(self.clients.find(client_id))
 
-    async def meet(self, form: Mapping[str, str], visitor: str) -> None:
-        """Have the documents of the clients that are named here, for a `visitor` from that address.
-        Raises `Fault(RATE_LIMITED)` when too many are being fetched."""
+    async def prefetch_clients(self, form: Mapping[str, str], address: str) -> None:
+        """Fetch the metadata documents of the clients in a form that came from `address`.
+
+        Raises `Fault(RATE_LIMITED)` if too many fetches are in progress.
+        """
         if self.documents is None:
             return
-        for client_id in {form.get("client_id"), self.assertions.named(form)}:
+        for client_id in {form.get("client_id"), self.assertions.unverified_client_id(form)}:
             if client_id is not None and client_id.startswith("https://"):
-                await self.documents(client_id, visitor)
+                await self.documents(client_id, address)
 
-    def secret_is(self, client: RegisteredClient, secret: str) -> bool:
-        return self.clients.secret_is(client, secret)
+    def check_secret(self, client: RegisteredClient, secret: str) -> bool:
+        return self.clients.check_secret(client, secret)
 
-    def assertion(self, form: Mapping[str, str]) -> RegisteredClient | None:
-        named = self.assertions.named(form)
-        found = None if named is None else self.client(named)
-        if found is None or not self._wait(self.assertions.holds(found, form["client_assertion"])):
+    def authenticate_assertion(self, form: Mapping[str, str]) -> RegisteredClient | None:
+        client_id = self.assertions.unverified_client_id(form)
+        client = None if client_id is None else self.find_client(client_id)
+        if client is None or not self._wait(self.assertions.verify(client, form["client_assertion"])):
             return None
-        return found
+        return client
 
-    # ---- what may be asked for
+    # ---- scopes and resources
 
-    def scopes(self, client: RegisteredClient, wanted: str | None) -> str:
-        """What is left of what was asked; the everyday scopes where nothing is."""
-        most = frozenset(client.scopes) if client.service or client.own else self.known
-        asked = [scope for scope in (wanted or "").split() if scope in most]
-        return " ".join(dict.fromkeys(asked or [scope for scope in self.everyday if scope in most]))
+    def allowed_scopes(self, client: RegisteredClient, requested: str | None) -> str:
+        """Return the requested scopes that the client may have; the default scopes if none remain."""
+        permitted = frozenset(client.scopes) if client.service or client.first_party else self.all_scopes
+        scopes = [scope for scope in (requested or "").split() if scope in permitted]
+        return " ".join(dict.fromkeys(scopes or [scope for scope in self.default_scopes if scope in permitted]))
 
-    def resource(self, given: Sequence[str]) -> str | None:
-        if not given:
+    def resolve_resource(self, requested: Sequence[str]) -> str | None:
+        if not requested:
             return self.resources.url()
-        if len(given) != 1:
+        if len(requested) != 1:
             return None
-        # Some clients write the address of the endpoint with a slash at its end.
-        url = given[0].removesuffix("/")
+        # Some clients add a trailing slash to the endpoint's URL.
+        url = requested[0].removesuffix("/")
         return url if self.resources.endpoint(url) else None
 
     # ---- codes and tokens
 
-    def save_code(self, asked: AuthorizationRequest, client: RegisteredClient, approved: ApprovedRequest) -> str:
-        who = (approved.tenant, approved.subject)
+    def save_code(self, request: AuthorizationRequest, client: RegisteredClient, approved: ApprovedRequest) -> str:
+        user = (approved.tenant, approved.subject)
         return self._wait(
-            self.codes.put(who, client.id, asked.redirect_uri, approved.scopes, asked.resource, asked.challenge)
+            self.codes.create(
+                user, client.id, request.redirect_uri, approved.scopes, request.resource, request.challenge
+            )
         )
 
-    def redeem(self, code: str, client: RegisteredClient) -> AuthorizationCode | None:
+    def redeem_code(self, code: str, client: RegisteredClient) -> AuthorizationCode | None:
         found, replayed = self._wait(self.codes.redeem(code, client.id))
         if replayed is not None:
-            self._wait(self.refresh_tokens.end(replayed))
+            self._wait(self.refresh_tokens.revoke_family(replayed))
         return found
 
-    def grant(self, code: AuthorizationCode) -> OAuthGrant | None:
-        return self._wait(self._grant(code.tenant, code.subject, code.client, code.scopes, code.resource, code.family))
+    def code_grant(self, code: AuthorizationCode) -> OAuthGrant | None:
+        return self._wait(
+            self._user_grant(code.tenant, code.subject, code.client, code.scopes, code.resource, code.family)
+        )
 
-    def tokens(self, grant: OAuthGrant, *, refreshable: bool) -> Json:
-        answer = self._answer(grant)
+    def issue_tokens(self, grant: OAuthGrant, *, refreshable: bool) -> Json:
+        answer = self._token_response(grant)
         if refreshable:
-            answer["refresh_token"] = self._wait(self.refresh_tokens.first(grant))
+            answer["refresh_token"] = self._wait(self.refresh_tokens.create(grant))
         return answer
 
     def refresh(self, token: str, client: RegisteredClient, resource: str | None) -> Json | None:
-        answer = self._wait(self.refresh_tokens.rotate(token, client.id, resource, self._minted))
+        answer = self._wait(self.refresh_tokens.rotate(token, client.id, resource, self._refresh_response))
         if not isinstance(answer, RefreshRejected):
             return answer
         if answer.replayed is not None:
             tenant, subject, of = answer.replayed
-            self.told("oauth/refresh_replayed", tenant, f"{tenant}/user:{subject}", of)
+            self.on_event("oauth/refresh_replayed", tenant, f"{tenant}/user:{subject}", of)
         return None
 
-    def service(self, client: RegisteredClient, scopes: str, resource: str) -> OAuthGrant:
+    def service_grant(self, client: RegisteredClient, scopes: str, resource: str) -> OAuthGrant:
         return OAuthGrant(
             tenant=client.tenant,
             subject=client.service,
@@ -145,50 +151,50 @@ class AuthlibAdapter:
         self._wait(self._revoke(token, client))
 
     async def _revoke(self, token: str, client: RegisteredClient) -> None:
-        """A refresh token ends its family; an access token ends alone."""
-        if (known := await self.refresh_tokens.family(token)) is not None:
+        """Revoke the whole family of a refresh token, or a single access token."""
+        if (known := await self.refresh_tokens.find_family(token)) is not None:
             if known[1] == client.id:
-                await self.refresh_tokens.end(known[0])
+                await self.refresh_tokens.revoke_family(known[0])
             return
         try:
-            said = peek(token)
-            key = await self.embedded.key(said.kid)
-            claims = {} if key is None else verified(said, key, self.embedded.algorithms)
+            unverified = parse_unverified(token)
+            key = await self.issuer.key(unverified.kid)
+            claims = {} if key is None else verify_signature(unverified, key, self.issuer.algorithms)
         except InvalidToken:
             return
-        if claims.get("client_id") == client.id and claims.get("iss") == self.embedded.name:
-            await self.revocations.add("token", str(claims["jti"]), _TOKEN_REVOKED_FOR)
+        if claims.get("client_id") == client.id and claims.get("iss") == self.issuer.name:
+            await self.revocations.add("token", str(claims["jti"]), _REVOCATION_SECONDS)
 
-    async def _minted(self, row: Row[Any]) -> Json | None:
-        grant = await self._grant(row.tenant, row.subject, row.client, row.scopes, row.resource, row.family)
-        return None if grant is None else self._answer(grant)
+    async def _refresh_response(self, row: Row[Any]) -> Json | None:
+        grant = await self._user_grant(row.tenant, row.subject, row.client, row.scopes, row.resource, row.family)
+        return None if grant is None else self._token_response(grant)
 
-    async def _grant(
+    async def _user_grant(
         self, tenant: str, subject: str, client: str, scopes: str, resource: str, family: str
     ) -> OAuthGrant | None:
-        """With what the user may do and belongs to now; None when there is no such user any more."""
+        """Build a grant with the user's current scopes and groups; None if the user is gone or no scope remains."""
         user = await self.users.find(tenant, subject)
-        left = frozenset(scopes.split()) & user.scopes if user else frozenset[str]()
-        if user is None or not left:
+        scopes_left = frozenset(scopes.split()) & user.scopes if user else frozenset[str]()
+        if user is None or not scopes_left:
             return None
         return OAuthGrant(
             tenant=tenant,
             subject=subject,
             kind="user",
             groups=user.groups,
-            scopes=left,
+            scopes=scopes_left,
             client=client,
             resource=resource,
             family=family,
         )
 
-    def _answer(self, grant: OAuthGrant) -> Json:
+    def _token_response(self, grant: OAuthGrant) -> Json:
         return {
-            "access_token": self.embedded.mint(grant),
+            "access_token": self.issuer.mint(grant),
             "token_type": "Bearer",
-            "expires_in": self.embedded.lasts,
+            "expires_in": self.issuer.token_ttl,
             "scope": " ".join(sorted(grant.scopes)),
         }
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(_PATIENCE)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(_TIMEOUT_SECONDS)

@@ -1,4 +1,4 @@
-"""Requests, clients and codes in the shapes that Authlib knows."""
+"""Requests, clients and codes as the types that Authlib expects."""
 
 # pyright: reportIncompatibleMethodOverride=false, reportOptionalMemberAccess=false, reportUnknownMemberType=false
 
@@ -30,13 +30,13 @@ class OAuthPayload(OAuth2Payload):
 
 
 class OAuthRequest(OAuth2Request):
-    """Built from the public address: Authlib refuses plain http, and what the socket says is not what clients see."""
+    """A request with the public URL instead of the socket's; Authlib rejects plain http."""
 
     def __init__(self, method: str, uri: str, pairs: Pairs, headers: Mapping[str, str]) -> None:
-        # Loopback aside, TLS ends at the proxy that the operator put in front.
+        # Except on loopback, a proxy in front of the gateway terminates TLS.
         super().__init__(method, uri.replace("http://", "https://", 1), headers=dict(headers))
         self.payload = OAuthPayload(pairs)
-        self.asked: AuthorizationRequest | None = None
+        self.authorization: AuthorizationRequest | None = None
 
     @property
     def form(self) -> dict[str, str]:
@@ -48,34 +48,34 @@ class OAuthRequest(OAuth2Request):
 
 
 class AuthlibClient(ClientMixin):
-    """A client as Authlib wants to ask it."""
+    """A registered client with Authlib's client interface."""
 
-    def __init__(self, ask: AuthlibQueries, client: RegisteredClient) -> None:
-        self._ask = ask
+    def __init__(self, queries: AuthlibQueries, client: RegisteredClient) -> None:
+        self._queries = queries
         self.client = client
 
     def get_client_id(self) -> str:
         return self.client.id
 
     def get_default_redirect_uri(self) -> str | None:
-        # Only where there is nothing to choose.
+        # Only if there is exactly one.
         return self.client.redirect_uris[0] if len(self.client.redirect_uris) == 1 else None
 
     def get_allowed_scope(self, scope: str | None) -> str:
-        return self._ask.scopes(self.client, scope)
+        return self._queries.allowed_scopes(self.client, scope)
 
     def check_redirect_uri(self, redirect_uri: str) -> bool:
-        if self.client.own:
-            # Nobody is asked for consent, so not even another port of this machine will do.
+        if self.client.first_party:
+            # No consent page is shown, so the URI must match exactly, including the port.
             return redirect_uri in self.client.redirect_uris
         return matches(self.client.redirect_uris, redirect_uri)
 
     def check_client_secret(self, client_secret: str) -> bool:
-        return self._ask.secret_is(self.client, client_secret)
+        return self._queries.check_secret(self.client, client_secret)
 
     def check_endpoint_auth_method(self, method: str, endpoint: str) -> bool:
         known = self.client.auth_method
-        # Whether the secret comes in the header or in the form is the client's choice: both prove the same.
+        # A client may send its secret in the header or in the form, whichever it registered.
         return method == known or {method, known} == {"client_secret_basic", "client_secret_post"}
 
     def check_response_type(self, response_type: str) -> bool:
@@ -86,7 +86,7 @@ class AuthlibClient(ClientMixin):
 
 
 class AuthlibCode:
-    """A code as Authlib wants to ask it."""
+    """An authorization code with Authlib's code interface."""
 
     code_challenge_method = "S256"
 

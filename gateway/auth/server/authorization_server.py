@@ -1,6 +1,6 @@
-"""The embedded authorization server: what its routes answer. It knows nothing of how requests come and go.
+"""The embedded authorization server: one method per route, and its metadata (RFC 8414, OpenID discovery).
 
-What the authorization server says of itself (RFC 8414, OpenID discovery).
+It is independent of the web framework; `gateway.edge.oauth_routes` connects it to HTTP.
 """
 
 import json
@@ -12,20 +12,20 @@ from urllib.parse import urlencode, urlsplit
 
 from gateway.auth.browser_sessions import SESSION_SECONDS, BrowserSessions
 from gateway.auth.server import pages
-from gateway.auth.server.authlib_core import Answer, AuthlibServer, NotGranted, with_issuer
+from gateway.auth.server.authlib_core import AuthlibServer, AuthorizationRejected, OAuthResponse, add_issuer
 from gateway.auth.server.authlib_types import Pairs
 from gateway.auth.server.clients import RegisteredClient, RegisteredClients
 from gateway.auth.server.pages import CsrfTokens, HtmlPage
 from gateway.auth.server.protocols import ApprovedRequest, AuthorizationRequest
-from gateway.auth.server.redirect_uris import trusted
-from gateway.auth.server.registration import InvalidRegistration, read
+from gateway.auth.server.redirect_uris import is_trusted
+from gateway.auth.server.registration import InvalidRegistration, parse_registration
 from gateway.auth.server.signin import SignIn
 from gateway.auth.thread_pool import ThreadPool
 from gateway.auth.users import Users
 from gateway.contract import Json
 from gateway.errors import Fault
 
-# It prints live tokens when it is asked for every detail.
+# Authlib logs tokens at the DEBUG level.
 logging.getLogger("authlib").setLevel(logging.INFO)
 
 _NO_STORE: Final = ("cache-control", "no-store")
@@ -33,18 +33,18 @@ _NO_STORE: Final = ("cache-control", "no-store")
 
 @dataclass(frozen=True, slots=True)
 class PendingAuthorization:
-    """An authorization request that was found good and waits for a person."""
+    """A valid authorization request that waits for sign-in or consent."""
 
     client: RegisteredClient
-    asked: AuthorizationRequest
+    request: AuthorizationRequest
     grant: Any
 
 
 class AuthorizationServer:
-    """Each method answers one route: status, headers, and JSON or text.
+    """Each public method handles one route and returns status, headers, and JSON or text.
 
-    The flows run in `threads`; `meet` learns of a client that is described elsewhere before they do, so that none of
-    them waits for a stranger's server.
+    The flows run in `threads`. `prefetch_clients` fetches client metadata documents before a flow starts, so that no
+    thread waits for a client's web server.
     """
 
     def __init__(
@@ -54,202 +54,216 @@ class AuthorizationServer:
         local: bool,
         core: AuthlibServer,
         threads: ThreadPool,
-        meet: Callable[[Mapping[str, str], str], Awaitable[None]],
+        prefetch_clients: Callable[[Mapping[str, str], str], Awaitable[None]],
         clients: RegisteredClients,
         users: Users,
         browsers: BrowserSessions,
         sign_in: SignIn,
         forms: CsrfTokens,
         redirects: Sequence[str],
-        own: Iterable[str] = (),
+        first_party_redirects: Iterable[str] = (),
     ) -> None:
-        """`redirects` may be registered beside what anybody may; `own` are those of our own pages."""
+        """`redirects` are redirect URIs that the operator allows; `first_party_redirects` belong to the gateway."""
         self._public_url = public_url
         self._local = local
         self._core = core
         self._threads = threads
-        self._meet = meet
+        self._prefetch_clients = prefetch_clients
         self._clients = clients
         self._users = users
         self._browsers = browsers
         self._sign_in = sign_in
         self._forms = forms
         self._redirects = redirects
-        self._trusted = frozenset((*redirects, *own))
+        self._trusted = frozenset((*redirects, *first_party_redirects))
         secure = public_url.startswith("https://")
-        # A name that browsers only take from the whole host, over TLS; on loopback there is none.
+        # Browsers accept the `__Host-` prefix only over TLS; a loopback gateway has no TLS.
         self.cookie = "__Host-gatehouse" if secure else "gatehouse"
         self._cookie_end = "; Path=/; HttpOnly; SameSite=Lax" + ("; Secure" if secure else "")
 
-    # ---- for programs
+    # ---- routes for clients
 
-    async def token(self, headers: Mapping[str, str], form: Pairs, address: str = "") -> Answer:
-        if twice := _twice(form):
-            return _error(400, "invalid_request", f"Multiple '{twice}' in request.")
-        await self._meet(dict(form), address)
-        return await self._threads(self._core.tokens, self._core.request("POST", form, headers))
+    async def token(self, headers: Mapping[str, str], form: Pairs, address: str = "") -> OAuthResponse:
+        if repeated := _repeated_parameter(form):
+            return _error_response(400, "invalid_request", f"Multiple '{repeated}' in request.")
+        await self._prefetch_clients(dict(form), address)
+        return await self._threads(self._core.token_response, self._core.build_request("POST", form, headers))
 
-    async def revoke(self, headers: Mapping[str, str], form: Pairs, address: str = "") -> Answer:
-        await self._meet(dict(form), address)
-        return await self._threads(self._core.revoked, self._core.request("POST", form, headers))
+    async def revoke(self, headers: Mapping[str, str], form: Pairs, address: str = "") -> OAuthResponse:
+        await self._prefetch_clients(dict(form), address)
+        return await self._threads(self._core.revocation_response, self._core.build_request("POST", form, headers))
 
-    async def register(self, body: bytes) -> Answer:
+    async def register(self, body: bytes) -> OAuthResponse:
         try:
-            said = read(body, local=self._local, allowed=self._redirects)
-        except InvalidRegistration as unfit:
-            return _error(400, unfit.error, unfit.description)
-        made = await self._clients.register(said.name, said.redirect_uris, said.auth_method, said.grant_types)
-        return 201, [_NO_STORE], {**said.shown(), **made}
+            registration = parse_registration(body, local=self._local, allowed=self._redirects)
+        except InvalidRegistration as error:
+            return _error_response(400, error.error, error.description)
+        credentials = await self._clients.register(
+            registration.name, registration.redirect_uris, registration.auth_method, registration.grant_types
+        )
+        return 201, [_NO_STORE], {**registration.as_metadata(), **credentials}
 
-    # ---- for browsers
+    # ---- routes for browsers
 
-    async def show(self, query: Pairs, cookies: Mapping[str, str], address: str = "") -> Answer:
-        """The authorization endpoint, as a browser comes to it."""
-        waiting = await self._waiting(query, address)
-        if not isinstance(waiting, PendingAuthorization):
-            return waiting
-        who = await self._browsers.who(cookies.get(self.cookie))
-        if who is None or (user := await self._users.find(*who)) is None:
-            return await self._ask_who(waiting, query, cookies)
-        if waiting.client.own:
-            return await self._decided(waiting, who, allow=True)
-        scopes = [scope for scope in waiting.asked.scopes.split() if scope in user.scopes]
+    async def authorize_page(self, query: Pairs, cookies: Mapping[str, str], address: str = "") -> OAuthResponse:
+        """Handle GET of the authorization endpoint: sign-in page, consent page or redirect."""
+        pending = await self._pending_authorization(query, address)
+        if not isinstance(pending, PendingAuthorization):
+            return pending
+        user_key = await self._browsers.find_user(cookies.get(self.cookie))
+        if user_key is None or (user := await self._users.find(*user_key)) is None:
+            return await self._sign_in_page(pending, query, cookies)
+        if pending.client.first_party:
+            return await self._complete(pending, user_key, allow=True)
+        scopes = [scope for scope in pending.request.scopes.split() if scope in user.scopes]
         csrf = self._forms.token(cookies[self.cookie], query)
-        endpoint = waiting.asked.resource.removeprefix(self._public_url)
-        page = pages.consent(waiting.client, waiting.asked.redirect_uri, scopes, who, endpoint, csrf)
-        return _shown(page)
+        endpoint = pending.request.resource.removeprefix(self._public_url)
+        page = pages.consent_page(pending.client, pending.request.redirect_uri, scopes, user_key, endpoint, csrf)
+        return _html_response(page)
 
-    async def decide(self, query: Pairs, form: Mapping[str, str], cookies: Mapping[str, str], address: str) -> Answer:
-        """What a person sent from one of the pages."""
-        waiting = await self._waiting(query, address)
-        if not isinstance(waiting, PendingAuthorization):
-            return waiting
+    async def submit_form(
+        self, query: Pairs, form: Mapping[str, str], cookies: Mapping[str, str], address: str
+    ) -> OAuthResponse:
+        """Handle POST of the authorization endpoint: a submitted sign-in or consent form."""
+        pending = await self._pending_authorization(query, address)
+        if not isinstance(pending, PendingAuthorization):
+            return pending
         session = cookies.get(self.cookie)
-        who = await self._browsers.who(session)
-        secret = session if who is not None else cookies.get(self._forms.cookie)
-        if not self._forms.holds(form.get("csrf", ""), secret, query):
-            return _shown(
-                pages.problem("This page was open for too long. Go back to your program and begin again."), 400
+        user_key = await self._browsers.find_user(session)
+        secret = session if user_key is not None else cookies.get(self._forms.cookie)
+        if not self._forms.verify(form.get("csrf", ""), secret, query):
+            return _html_response(
+                pages.error_page("This page has expired. Return to the application and start again."), 400
             )
-        if who is None:
-            return await self._signed_in(waiting, query, form, cookies, address)
+        if user_key is None:
+            return await self._submit_sign_in(pending, query, form, cookies, address)
         if form.get("what") == "leave":
             assert session is not None
             await self._browsers.sign_out(session)
-            return self._again(query, f"{self.cookie}=; Max-Age=0{self._cookie_end}")
-        return await self._decided(waiting, who, allow=form.get("decision") == "allow")
+            return self._redirect_to_authorize(query, f"{self.cookie}=; Max-Age=0{self._cookie_end}")
+        return await self._complete(pending, user_key, allow=form.get("decision") == "allow")
 
     async def sign_out(self, cookies: Mapping[str, str]) -> list[str]:
-        """Forget this browser; the cookies to set for it."""
+        """End the session of this browser and return the cookies to set."""
         if (session := cookies.get(self.cookie)) is not None:
             await self._browsers.sign_out(session)
         return [f"{self.cookie}=; Max-Age=0{self._cookie_end}"]
 
-    # ---- the steps
+    # ---- steps
 
-    async def _waiting(self, query: Pairs, address: str) -> PendingAuthorization | Answer:
-        """The request, when it is good; else the answer: to the client where we trust its address, to the person
-        otherwise."""
-        if twice := _twice(query):
-            return _shown(pages.problem(f"The program sent {twice} twice."), 400)
-        await self._meet(dict(query), address)
+    async def _pending_authorization(self, query: Pairs, address: str) -> PendingAuthorization | OAuthResponse:
+        """Return the validated request, or an error response.
+
+        The error goes to the client if its redirect URI is trusted, otherwise to the user.
+        """
+        if repeated := _repeated_parameter(query):
+            return _html_response(
+                pages.error_page(f"The application sent the parameter '{repeated}' more than once."), 400
+            )
+        await self._prefetch_clients(dict(query), address)
         try:
-            return PendingAuthorization(*await self._threads(self._core.wanted, self._core.request("GET", query, {})))
-        except NotGranted as refused:
-            words = f"The program that sent you here made a mistake: {refused.words}"
-            if refused.back is None:
-                return _shown(pages.problem(words), 400)
-            back = self._with_issuer(*refused.back)
-            if trusted(refused.to, self._trusted):
-                return back
-            # Anybody can register a client and make it fail: our name would send people wherever they like (RFC 9700,
-            # 4.11.2).
-            there = next(value for name, value in back[1] if name.lower() == "location")
-            return _shown(pages.problem(words, there), 400)
+            return PendingAuthorization(
+                *await self._threads(self._core.validate_authorization, self._core.build_request("GET", query, {}))
+            )
+        except AuthorizationRejected as rejected:
+            message = f"The application sent an invalid request: {rejected.message}"
+            if rejected.response is None:
+                return _html_response(pages.error_page(message), 400)
+            response = self._with_issuer(*rejected.response)
+            if is_trusted(rejected.redirect_uri, self._trusted):
+                return response
+            # Anyone can register a client and send an invalid request; a redirect would make the gateway an open
+            # redirector (RFC 9700, 4.11.2).
+            location = next(value for name, value in response[1] if name.lower() == "location")
+            return _html_response(pages.error_page(message, location), 400)
 
-    async def _ask_who(
+    async def _sign_in_page(
         self,
-        waiting: PendingAuthorization,
+        pending: PendingAuthorization,
         query: Pairs,
         cookies: Mapping[str, str],
-        bad: str | None = None,
+        error: str | None = None,
         name: str = "",
-    ) -> Answer:
+    ) -> OAuthResponse:
         secret, cookie = self._forms.secret(cookies)
         csrf = self._forms.token(secret, query)
-        codes, passwords = await self._sign_in.ways()
-        page = pages.sign_in(waiting.client, csrf, codes=codes, passwords=passwords, bad=bad, name=name)
-        status, headers, body = _shown(page)
+        codes, passwords = await self._sign_in.available_methods()
+        page = pages.sign_in_page(pending.client, csrf, codes=codes, passwords=passwords, error=error, name=name)
+        status, headers, body = _html_response(page)
         if cookie is not None:
             headers.append(("set-cookie", cookie + self._cookie_end))
         return status, headers, body
 
-    async def _signed_in(
+    async def _submit_sign_in(
         self,
-        waiting: PendingAuthorization,
+        pending: PendingAuthorization,
         query: Pairs,
         form: Mapping[str, str],
         cookies: Mapping[str, str],
         address: str,
-    ) -> Answer:
+    ) -> OAuthResponse:
         try:
-            who = await self._sign_in.attempt(form, address)
+            user_key = await self._sign_in.attempt(form, address)
         except Fault as fault:
-            return await self._ask_who(waiting, query, cookies, fault.message, form.get("name", "")[:200])
-        secret = await self._browsers.sign_in(who)
-        return self._again(query, f"{self.cookie}={secret}; Max-Age={SESSION_SECONDS}{self._cookie_end}")
+            return await self._sign_in_page(pending, query, cookies, fault.message, form.get("name", "")[:200])
+        secret = await self._browsers.sign_in(user_key)
+        return self._redirect_to_authorize(
+            query, f"{self.cookie}={secret}; Max-Age={SESSION_SECONDS}{self._cookie_end}"
+        )
 
-    async def _decided(self, waiting: PendingAuthorization, who: tuple[str, str], *, allow: bool) -> Answer:
-        user = await self._users.find(*who)
+    async def _complete(
+        self, pending: PendingAuthorization, user_key: tuple[str, str], *, allow: bool
+    ) -> OAuthResponse:
+        user = await self._users.find(*user_key)
         approved = None
         if allow and user is not None:
-            left = [scope for scope in waiting.asked.scopes.split() if scope in user.scopes]
-            approved = ApprovedRequest(*who, " ".join(left))
-        answer = await self._threads(self._core.decided, waiting.grant, approved)
+            scopes = [scope for scope in pending.request.scopes.split() if scope in user.scopes]
+            approved = ApprovedRequest(*user_key, " ".join(scopes))
+        response = await self._threads(self._core.complete_authorization, pending.grant, approved)
         if approved is not None:
-            await self._clients.used(waiting.client.id)
-        return self._with_issuer(*answer)
+            await self._clients.record_use(pending.client.id)
+        return self._with_issuer(*response)
 
-    def _with_issuer(self, status: int, headers: list[tuple[str, str]], body: Any) -> Answer:
-        """RFC 9207, on success and on error: a client that was told to expect it refuses an answer without it."""
-        shown = [
-            (name, with_issuer(value, self._public_url) if name.lower() == "location" else value)
+    def _with_issuer(self, status: int, headers: list[tuple[str, str]], body: Any) -> OAuthResponse:
+        """Add `iss` to the redirect (RFC 9207). Clients that support it reject a response without it, even an error."""
+        with_iss = [
+            (name, add_issuer(value, self._public_url) if name.lower() == "location" else value)
             for name, value in headers
         ]
-        return 303 if status == 302 else status, [*shown, _NO_STORE, ("referrer-policy", "no-referrer")], body
+        return 303 if status == 302 else status, [*with_iss, _NO_STORE, ("referrer-policy", "no-referrer")], body
 
-    def _again(self, query: Pairs, cookie: str) -> Answer:
-        """Back to the same request, as a browser that is known now, or not any more."""
+    def _redirect_to_authorize(self, query: Pairs, cookie: str) -> OAuthResponse:
+        """Redirect to the same authorization request with a new session cookie."""
         path = urlsplit(self._public_url).path
         return 303, [("location", f"{path}/oauth/authorize?{urlencode(query)}"), ("set-cookie", cookie), _NO_STORE], ""
 
 
-def encoded(answer: Answer) -> tuple[int, list[tuple[str, str]], bytes]:
-    """As bytes: JSON unless it is text already."""
+def encode_response(answer: OAuthResponse) -> tuple[int, list[tuple[str, str]], bytes]:
+    """Encode the body as bytes: text as is, anything else as JSON."""
     status, headers, body = answer
     if isinstance(body, str):
         return status, headers, body.encode()
-    given = [(name, value) for name, value in headers if name.lower() != "content-type"]
-    return status, [*given, ("content-type", "application/json")], json.dumps(body).encode()
+    kept = [(name, value) for name, value in headers if name.lower() != "content-type"]
+    return status, [*kept, ("content-type", "application/json")], json.dumps(body).encode()
 
 
-def _shown(page: HtmlPage, status: int = 200) -> Answer:
+def _html_response(page: HtmlPage, status: int = 200) -> OAuthResponse:
     return status, page.headers, page.html
 
 
-def _error(status: int, error: str, description: str) -> Answer:
-    said: Json = {"error": error, "error_description": description}
-    return status, [_NO_STORE], said
+def _error_response(status: int, error: str, description: str) -> OAuthResponse:
+    body: Json = {"error": error, "error_description": description}
+    return status, [_NO_STORE], body
 
 
-def _twice(pairs: Pairs) -> str | None:
-    """A parameter that came more than once; only `resource` may, and is judged where it is read."""
+def _repeated_parameter(pairs: Pairs) -> str | None:
+    """Return a parameter that occurs more than once. `resource` may repeat; its reader checks it."""
     names = [name for name, _ in pairs if name != "resource"]
     return next((name for name in names if names.count(name) > 1), None)
 
 
-def document(public_url: str, scopes: Iterable[str], *, documents: bool) -> Json:
-    """`documents`: whether a client's id may be the address of a document about it."""
+def server_metadata(public_url: str, scopes: Iterable[str], *, documents: bool) -> Json:
+    """Build the RFC 8414 metadata. `documents` tells whether a client id may be the URL of a metadata document."""
     at = f"{public_url}/oauth"
     methods = ["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
     return {
@@ -273,6 +287,6 @@ def document(public_url: str, scopes: Iterable[str], *, documents: bool) -> Json
     }
 
 
-def openid(document: Json) -> Json:
-    """The same for clients that only know OpenID's address; no ID tokens are issued."""
+def openid_metadata(document: Json) -> Json:
+    """Build the OpenID discovery document for clients that look for it. The server issues no ID tokens."""
     return {**document, "subject_types_supported": ["public"], "id_token_signing_alg_values_supported": ["ES256"]}

@@ -1,4 +1,4 @@
-"""OAuth clients: those that register themselves, and those that an operator made for a service."""
+"""OAuth clients: dynamically registered ones, and service clients that an operator created."""
 
 import hashlib
 import hmac
@@ -18,17 +18,17 @@ from gateway.contract import Json
 from gateway.errors import Fault, Kind
 from gateway.state.database import Database
 
-UNUSED_FOR: Final = 30 * 86400.0
-"""Seconds after which a client that nobody used is forgotten."""
-_MOST: Final = 20_000
-_BEING_USED: Final = 600.0
-"""Seconds within which somebody may be about to sign in with a new client."""
-_NOTE_EVERY: Final = 3600.0
+UNUSED_SECONDS: Final = 30 * 86400.0
+"""Time after which an unused registered client is deleted."""
+_MAX_CLIENTS: Final = 20_000
+_SIGN_IN_SECONDS: Final = 600.0
+"""Time after registration in which a sign-in may still be in progress."""
+_USE_INTERVAL: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredClient:
-    """A program that may ask for tokens."""
+    """An OAuth client of the embedded authorization server."""
 
     id: str
     name: str
@@ -36,21 +36,21 @@ class RegisteredClient:
     auth_method: str
     grant_types: tuple[str, ...]
     secret: str = ""
-    """A keyed digest, or empty."""
+    """Keyed digest of the secret; empty if the client has none."""
     jwks: Json | None = None
     tenant: str = ""
     service: str = ""
-    """The service account that it is, for one made by an operator."""
+    """Service account of a client that an operator created; otherwise empty."""
     scopes: tuple[str, ...] = ()
-    """The most that a service or a page of our own may have; any other has what its user may have."""
+    """Maximum scopes of a service or first-party client; for other clients the user's scopes apply."""
     document: str = ""
-    """The host of the document that describes it, where its id is an address."""
-    own: bool = False
-    """A page of the gateway itself, which nobody has to allow."""
+    """Host of the metadata document, if the client id is a URL."""
+    first_party: bool = False
+    """Whether the client is part of the gateway and needs no consent."""
 
 
 class RegisteredClients:
-    """The clients in the database. Secrets are kept as keyed digests."""
+    """Clients in the database. Secrets are stored as keyed digests."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class RegisteredClients:
         pepper: bytes,
         revocations: Revocations,
         *,
-        most: int = _MOST,
+        max_clients: int = _MAX_CLIENTS,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`most` clients that registered themselves are kept."""
-        self._most = most
+        """`max_clients` limits the number of dynamically registered clients."""
+        self._max_clients = max_clients
         self._database = database
         self._pepper = pepper
         self._revocations = revocations
@@ -71,34 +71,38 @@ class RegisteredClients:
     async def find(self, client_id: str) -> RegisteredClient | None:
         async with self._database.reading() as connection:
             row = (await connection.execute(_FIND, {"id": client_id})).one_or_none()
-        if row is None or self._stale(row):
+        if row is None or self._is_unused(row):
             return None
         return _from_row(row)
 
     async def register(self, name: str, redirect_uris: Iterable[str], auth_method: str, grants: Iterable[str]) -> Json:
-        """A client that registered itself: its id, and its secret where it wants one.
+        """Register a client; return its id and, unless `auth_method` is `none`, its secret.
 
-        When there are too many, the oldest that nobody ever used is forgotten for it. Raises `Fault(RATE_LIMITED)` when
-        all are in use, and when even that one is so new that somebody may be signing in with it.
+        At the limit, the oldest client that was never used is evicted. Raises `Fault(RATE_LIMITED)` if every client is
+        in use or new enough to have a sign-in in progress.
         """
         metadata = {"name": name, "redirect_uris": list(redirect_uris), "grants": list(grants), "auth": auth_method}
         secret = "" if auth_method == "none" else secrets.token_urlsafe(32)
         row = self._row(f"gthc_{secrets.token_hex(12)}", "", "", secret, metadata)
         async with self._database.transaction() as connection:
             now = self._clock()
-            await connection.execute(_FORGET, {"before": now - UNUSED_FOR})
-            if (await connection.execute(_COUNT)).scalar_one() >= self._most:
-                made_room = await connection.execute(_MAKE_ROOM, {"before": now - _BEING_USED})
-                if made_room.rowcount == 0:
-                    raise Fault(Kind.RATE_LIMITED, "Too many clients are registered.", retry_after=_BEING_USED)
+            await connection.execute(_DELETE_UNUSED, {"before": now - UNUSED_SECONDS})
+            if (await connection.execute(_COUNT)).scalar_one() >= self._max_clients:
+                evicted = await connection.execute(_EVICT_OLDEST, {"before": now - _SIGN_IN_SECONDS})
+                if evicted.rowcount == 0:
+                    raise Fault(
+                        Kind.RATE_LIMITED,
+                        "Too many clients are registered. Try again later.",
+                        retry_after=_SIGN_IN_SECONDS,
+                    )
             await connection.execute(_INSERT, row)
-        made: Json = {"client_id": row["id"], "client_id_issued_at": int(row["now"])}
-        return {**made, "client_secret": secret, "client_secret_expires_at": 0} if secret else made
+        registered: Json = {"client_id": row["id"], "client_id_issued_at": int(row["now"])}
+        return {**registered, "client_secret": secret, "client_secret_expires_at": 0} if secret else registered
 
     async def add_service(
         self, tenant: str, service: str, scopes: Iterable[str], jwks: Json | None = None
     ) -> tuple[str, str]:
-        """A service's own client: its id, and its secret unless it has keys."""
+        """Create the client of a service account; return its id, and its secret unless it has keys."""
         metadata: Json = {
             "name": service,
             "redirect_uris": [],
@@ -115,28 +119,28 @@ class RegisteredClients:
 
     async def list(self) -> "list[RegisteredClient]":
         async with self._database.reading() as connection:
-            return [_from_row(row) for row in await connection.execute(_LIST) if not self._stale(row)]
+            return [_from_row(row) for row in await connection.execute(_LIST) if not self._is_unused(row)]
 
     async def remove(self, client_id: str) -> bool:
-        """With its tokens, in every process within a second."""
+        """Remove a client and revoke its tokens. Takes effect in all processes within a second."""
         async with self._database.transaction() as connection:
             removed = await connection.execute(_REMOVE, {"id": client_id})
             await connection.execute(_REMOVE_TOKENS, {"id": client_id})
-            await self._revocations.add_within(connection, "client", client_id, 3660.0)
+            await self._revocations.add_in_transaction(connection, "client", client_id, 3660.0)
         await self._revocations.load()
         return removed.rowcount > 0
 
-    async def used(self, client_id: str) -> None:
-        """Note that somebody signed in with it, so that it is kept."""
+    async def record_use(self, client_id: str) -> None:
+        """Record a sign-in with the client, which protects it from deletion."""
         now = self._clock()
         async with self._database.transaction() as connection:
-            await connection.execute(_USED, {"id": client_id, "now": now, "before": now - _NOTE_EVERY})
+            await connection.execute(_UPDATE_USED, {"id": client_id, "now": now, "before": now - _USE_INTERVAL})
 
-    def secret_is(self, client: RegisteredClient, secret: str) -> bool:
+    def check_secret(self, client: RegisteredClient, secret: str) -> bool:
         return bool(client.secret) and hmac.compare_digest(self._digest(secret), client.secret)
 
-    def _stale(self, row: Row[Any]) -> bool:
-        return row.tenant == "" and (row.used_at or row.created_at) <= self._clock() - UNUSED_FOR
+    def _is_unused(self, row: Row[Any]) -> bool:
+        return row.tenant == "" and (row.used_at or row.created_at) <= self._clock() - UNUSED_SECONDS
 
     def _digest(self, secret: str) -> str:
         return hmac.new(self._pepper, b"client " + secret.encode(), hashlib.sha256).hexdigest()
@@ -153,7 +157,7 @@ class RegisteredClients:
 
 
 def public_keys(text: bytes) -> Json:
-    """The public halves of a JWK set, whatever it holds. Raises `ValueError`."""
+    """Return the public keys of a JWK set, without any private parts. Raises `ValueError`."""
     try:
         return cast("Json", KeySet.import_key_set(json.loads(text)).as_dict(private=False))
     except (JoseError, KeyError, TypeError) as exc:
@@ -161,18 +165,18 @@ def public_keys(text: bytes) -> Json:
 
 
 def _from_row(row: Row[Any]) -> RegisteredClient:
-    said: Json = json.loads(row.metadata)
+    metadata: Json = json.loads(row.metadata)
     return RegisteredClient(
         id=row.id,
-        name=said["name"],
-        redirect_uris=tuple(said["redirect_uris"]),
-        auth_method=said["auth"],
-        grant_types=tuple(said["grants"]),
+        name=metadata["name"],
+        redirect_uris=tuple(metadata["redirect_uris"]),
+        auth_method=metadata["auth"],
+        grant_types=tuple(metadata["grants"]),
         secret=row.secret,
-        jwks=said.get("jwks"),
+        jwks=metadata.get("jwks"),
         tenant=row.tenant,
         service=row.service,
-        scopes=tuple(said.get("scopes", ())),
+        scopes=tuple(metadata.get("scopes", ())),
     )
 
 
@@ -183,11 +187,11 @@ _INSERT = text(
 _FIND = text("SELECT * FROM oauth_clients WHERE id = :id")
 _LIST = text("SELECT * FROM oauth_clients ORDER BY created_at, id")
 _COUNT = text("SELECT count(*) FROM oauth_clients WHERE tenant = ''")
-_FORGET = text("DELETE FROM oauth_clients WHERE tenant = '' AND coalesce(used_at, created_at) <= :before")
-_MAKE_ROOM = text(
+_DELETE_UNUSED = text("DELETE FROM oauth_clients WHERE tenant = '' AND coalesce(used_at, created_at) <= :before")
+_EVICT_OLDEST = text(
     "DELETE FROM oauth_clients WHERE id = (SELECT id FROM oauth_clients"
     " WHERE tenant = '' AND used_at IS NULL AND created_at <= :before ORDER BY created_at, id LIMIT 1)"
 )
 _REMOVE = text("DELETE FROM oauth_clients WHERE id = :id")
 _REMOVE_TOKENS = text("DELETE FROM refresh_tokens WHERE client = :id")
-_USED = text("UPDATE oauth_clients SET used_at = :now WHERE id = :id AND (used_at IS NULL OR used_at < :before)")
+_UPDATE_USED = text("UPDATE oauth_clients SET used_at = :now WHERE id = :id AND (used_at IS NULL OR used_at < :before)")

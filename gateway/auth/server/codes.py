@@ -1,4 +1,4 @@
-"""Authorization codes: each redeemed once, whichever processes are asked at the same moment."""
+"""Authorization codes. Each is redeemed at most once, even by concurrent requests to several processes."""
 
 import hashlib
 import secrets
@@ -13,14 +13,14 @@ from gateway.auth.embedded_issuer import new_family
 from gateway.state.database import Database
 
 CODE_SECONDS: Final = 60.0
-_KEPT_FOR: Final = 600.0
-_RACE: Final = 5.0
-"""Seconds within which a second redemption is taken for a client that sent its request twice."""
+_RETENTION_SECONDS: Final = 600.0
+_RETRY_SECONDS: Final = 5.0
+"""Time in which a second redemption counts as a retry of the client, not as a replay."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationCode:
-    """What a person granted, until the client fetches it."""
+    """The grant of a user, to be redeemed by the client."""
 
     tenant: str
     subject: str
@@ -37,15 +37,15 @@ class AuthorizationCodes:
         self._database = database
         self._clock = clock
 
-    async def put(
-        self, who: tuple[str, str], client: str, redirect_uri: str, scopes: str, resource: str, challenge: str
+    async def create(
+        self, user: tuple[str, str], client: str, redirect_uri: str, scopes: str, resource: str, challenge: str
     ) -> str:
-        """The new code's text."""
+        """Create a code and return its text."""
         code, now = secrets.token_urlsafe(32), self._clock()
         row = {
             "digest": _digest(code),
-            "tenant": who[0],
-            "subject": who[1],
+            "tenant": user[0],
+            "subject": user[1],
             "client": client,
             "redirect_uri": redirect_uri,
             "scopes": scopes,
@@ -55,22 +55,22 @@ class AuthorizationCodes:
             "expires": now + CODE_SECONDS,
         }
         async with self._database.transaction() as connection:
-            await connection.execute(_FORGET, {"before": now - _KEPT_FOR})
+            await connection.execute(_DELETE_EXPIRED, {"before": now - _RETENTION_SECONDS})
             await connection.execute(_INSERT, row)
         return code
 
     async def redeem(self, code: str, client: str) -> tuple[AuthorizationCode | None, str | None]:
-        """The code's grant the first time; else None, and the family to revoke where it was redeemed before."""
+        """Redeem a code: return its grant, or None and, after a replay, the token family to revoke."""
         now = self._clock()
         one = {"digest": _digest(code), "client": client, "now": now}
         async with self._database.transaction() as connection:
-            # Whoever sets it has redeemed it: one statement, so one winner, also between processes.
-            won = (await connection.execute(_REDEEM, one)).rowcount == 1
+            # A single statement decides which of several concurrent requests redeems the code.
+            redeemed = (await connection.execute(_REDEEM, one)).rowcount == 1
             row = (await connection.execute(_FIND, one)).one_or_none()
         if row is None:
             return None, None
-        if not won:
-            return None, row.family if row.used_at is not None and row.used_at < now - _RACE else None
+        if not redeemed:
+            return None, row.family if row.used_at is not None and row.used_at < now - _RETRY_SECONDS else None
         return AuthorizationCode(*(getattr(row, name) for name in AuthorizationCode.__slots__)), None
 
 
@@ -88,4 +88,4 @@ _REDEEM = text(
     " WHERE digest = :digest AND client = :client AND used_at IS NULL AND expires_at > :now"
 )
 _FIND = text("SELECT * FROM oauth_codes WHERE digest = :digest AND client = :client")
-_FORGET = text("DELETE FROM oauth_codes WHERE expires_at <= :before")
+_DELETE_EXPIRED = text("DELETE FROM oauth_codes WHERE expires_at <= :before")

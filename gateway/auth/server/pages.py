@@ -1,6 +1,6 @@
-"""The two pages that a person sees, and the one when something is wrong: plain, without scripts or anything fetched.
+"""HTML pages of the authorization server: sign-in, consent and error; and the CSRF tokens of their forms.
 
-Forms that only our own pages can have made: a token bound to the browser and to the very request it answers.
+The pages contain no scripts and load nothing. A CSRF token is bound to the browser and to the authorization request.
 """
 
 import base64
@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from gateway.auth.server.clients import RegisteredClient
-from gateway.auth.server.redirect_uris import form_target, is_loopback, shown_host
+from gateway.auth.server.redirect_uris import display_host, form_action_source, is_loopback
 
 _STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1b1f24;--dim:#59636e;--line:#d1d9e0;--page:#f6f8fa;--card:#fff;--go:#1f6f43}
@@ -47,13 +47,13 @@ a{color:inherit}hr{border:0;border-top:1px solid var(--line);margin:1.5rem 0}
 
 _STYLE_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 
-_MEANINGS: Final = {
-    "mcp:list": ("See your tools", "their names and what they do"),
-    "mcp:call": ("Use tools that read", "and those that can be repeated without harm"),
-    "mcp:call:write": ("Use tools that change things", "in your name"),
+_SCOPE_LABELS: Final = {
+    "mcp:list": ("List your tools", "names and descriptions"),
+    "mcp:call": ("Call read-only tools", "and idempotent ones"),
+    "mcp:call:write": ("Call tools that modify data", "on your behalf"),
     "mcp:admin": ("Administer this gateway", "tenants, keys and policies"),
-    "bridge:roblox": ("Connect a Roblox Studio", "that your tools then work in"),
-    "bridge:godot": ("Connect a Godot editor", "that your tools then work in"),
+    "bridge:roblox": ("Connect Roblox Studio", "for use by your tools"),
+    "bridge:godot": ("Connect a Godot editor", "for use by your tools"),
 }
 
 
@@ -74,90 +74,90 @@ class HtmlPage:
             ("content-security-policy", policy),
             ("x-frame-options", "DENY"),
             ("x-content-type-options", "nosniff"),
-            # Not `no-referrer`: with it browsers send `Origin: null` from our own forms.
+            # Not `no-referrer`: with it, browsers send `Origin: null` from the gateway's own forms.
             ("referrer-policy", "same-origin"),
             ("cache-control", "no-store"),
         ]
 
 
-def sign_in(
-    client: RegisteredClient, csrf: str, *, codes: bool, passwords: bool, bad: str | None = None, name: str = ""
+def sign_in_page(
+    client: RegisteredClient, csrf: str, *, codes: bool, passwords: bool, error: str | None = None, name: str = ""
 ) -> HtmlPage:
-    """With a code from the console, a password, or either."""
+    """Build the sign-in page with a code form, a password form, or both."""
     forms: list[str] = []
     if codes:
         forms.append(
-            f'<form method="post">{_hidden(csrf, "code")}'
+            f'<form method="post">{_hidden_fields(csrf, "code")}'
             '<label for="code">Code from the terminal</label>'
             '<input id="code" name="code" class="code" autocomplete="one-time-code" autocapitalize="characters" '
             'spellcheck="false" maxlength="16" required autofocus placeholder="XXXXX-XXXXX">'
-            '<p class="dim">Gatehouse printed it when it started; '
-            "<code>gatehouse user code</code> prints a new one.</p>"
+            '<p class="dim">Gatehouse prints a code when it starts. '
+            "To get a new one, run <code>gatehouse user code</code>.</p>"
             '<div class="row"><button class="go">Sign in</button></div></form>'
         )
     if passwords:
         focus = "" if codes else " autofocus"
         forms.append(
-            f'<form method="post">{_hidden(csrf, "password")}'
+            f'<form method="post">{_hidden_fields(csrf, "password")}'
             f'<label for="name">Name</label><input id="name" name="name" autocomplete="username" maxlength="200" '
             f'autocapitalize="none" spellcheck="false" required value="{escape(name)}"{focus}>'
             '<label for="password">Password</label><input id="password" name="password" type="password" '
             'autocomplete="current-password" maxlength="1024" required>'
             '<div class="row"><button class="go">Sign in</button></div></form>'
         )
-    wrong = f'<p class="bad" role="alert">{escape(bad)}</p>' if bad else ""
-    what = "is for those who look after this gateway." if client.own else "wants to use your tools."
-    body = f"<h1>Sign in</h1><p><strong>{escape(client.name)}</strong> {what}</p>{wrong}{'<hr>'.join(forms)}"
+    alert = f'<p class="bad" role="alert">{escape(error)}</p>' if error else ""
+    purpose = "is for operators of this gateway." if client.first_party else "requests access to your tools."
+    body = f"<h1>Sign in</h1><p><strong>{escape(client.name)}</strong> {purpose}</p>{alert}{'<hr>'.join(forms)}"
     return HtmlPage(_page("Sign in", body), ("'self'",))
 
 
-def consent(
-    client: RegisteredClient, redirect_uri: str, scopes: Iterable[str], who: tuple[str, str], endpoint: str, csrf: str
+def consent_page(
+    client: RegisteredClient, redirect_uri: str, scopes: Iterable[str], user: tuple[str, str], endpoint: str, csrf: str
 ) -> HtmlPage:
-    """What is asked, by whom, and where the answer goes."""
-    tenant, subject = who
+    """Build the consent page: client, redirect target, endpoint and requested scopes."""
+    tenant, subject = user
     facts = [("Signed in as", subject if tenant == "default" else f"{subject} ({tenant})")]
     if client.document:
-        facts.append(("Described at", client.document))
-    facts.append(("Returns to", shown_host(redirect_uri)))
-    facts.append(("For", endpoint))
+        facts.append(("Published by", client.document))
+    facts.append(("Redirects to", display_host(redirect_uri)))
+    facts.append(("Endpoint", endpoint))
     rows = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
-    asked = "".join(_scope(scope) for scope in scopes)
+    permissions = "".join(_scope(scope) for scope in scopes)
     warning = (
-        '<p class="dim">It runs on this computer and says itself what it is called. '
-        "Go on only if you have just started it.</p>"
+        '<p class="dim">This application runs on your computer, and its name is not verified. '
+        "Continue only if you have just started it.</p>"
         if is_loopback(redirect_uri)
         else ""
     )
     body = (
-        f"<h1>Allow {escape(client.name)}?</h1>{warning}<dl>{rows}</dl><p>It would be able to:</p><ul>{asked}</ul>"
-        f'<form method="post">{_hidden(csrf, "consent")}<div class="row">'
+        f"<h1>Allow {escape(client.name)}?</h1>{warning}<dl>{rows}</dl><p>It will be able to:</p><ul>{permissions}</ul>"
+        f'<form method="post">{_hidden_fields(csrf, "consent")}<div class="row">'
         '<button name="decision" value="deny">Deny</button>'
         '<button class="go" name="decision" value="allow">Allow</button></div></form>'
-        f'<form method="post" class="again">{_hidden(csrf, "leave")}<button>Sign in as somebody else</button></form>'
+        f'<form method="post" class="again">{_hidden_fields(csrf, "leave")}<button>Use another account</button></form>'
     )
-    return HtmlPage(_page("Allow access", body), ("'self'", form_target(redirect_uri)))
+    return HtmlPage(_page("Allow access", body), ("'self'", form_action_source(redirect_uri)))
 
 
-def problem(words: str, back: str = "") -> HtmlPage:
-    """What is wrong; `back` is where the person may go on to, and is not taken without them."""
-    body = f"<h1>This cannot go on</h1><p>{escape(words)}</p>"
-    if back:
-        host = escape(shown_host(back))
+def error_page(message: str, continue_url: str = "") -> HtmlPage:
+    """Build an error page. `continue_url` is shown as a link; there is no automatic redirect."""
+    body = f"<h1>Authorization failed</h1><p>{escape(message)}</p>"
+    if continue_url:
+        host = escape(display_host(continue_url))
         body += (
-            f'<p class="dim">You may close this page. The program wants you at <strong>{host}</strong>;'
-            " go there only if you know it.</p>"
-            f'<p><a href="{escape(back)}" rel="noreferrer">Go on to {host}</a></p>'
+            f'<p class="dim">You can close this page. The application asks to continue at <strong>{host}</strong>;'
+            " do so only if you trust it.</p>"
+            f'<p><a href="{escape(continue_url)}" rel="noreferrer">Continue to {host}</a></p>'
         )
-    return HtmlPage(_page("Not possible", body))
+    return HtmlPage(_page("Authorization failed", body))
 
 
 def _scope(scope: str) -> str:
-    title, more = _MEANINGS.get(scope, (scope, ""))
-    return f"<li>{escape(title)}<small>{escape(more)} <code>{escape(scope)}</code></small></li>"
+    title, detail = _SCOPE_LABELS.get(scope, (scope, ""))
+    return f"<li>{escape(title)}<small>{escape(detail)} <code>{escape(scope)}</code></small></li>"
 
 
-def _hidden(csrf: str, what: str) -> str:
+def _hidden_fields(csrf: str, what: str) -> str:
     return f'<input type="hidden" name="csrf" value="{escape(csrf)}"><input type="hidden" name="what" value="{what}">'
 
 
@@ -174,23 +174,23 @@ Pairs = Sequence[tuple[str, str]]
 
 
 class CsrfTokens:
-    """`cookie` names what a browser that is not signed in is known by."""
+    """Creates and verifies CSRF tokens. `cookie` is the name of the cookie for browsers that are not signed in."""
 
     def __init__(self, key: bytes, *, secure: bool) -> None:
         self._key = key
         self.cookie = "__Host-gatehouse-form" if secure else "gatehouse-form"
 
     def secret(self, cookies: Mapping[str, str]) -> tuple[str, str | None]:
-        """What binds the form to the browser, and the cookie to set where it is new."""
+        """Return the secret that binds a form to the browser, and the cookie to set if it is new."""
         known = cookies.get(self.cookie)
         if known and len(known) <= 64:
             return known, None
-        fresh = secrets.token_urlsafe(24)
-        return fresh, f"{self.cookie}={fresh}; Max-Age=3600"
+        secret = secrets.token_urlsafe(24)
+        return secret, f"{self.cookie}={secret}; Max-Age=3600"
 
     def token(self, secret: str, query: Pairs) -> str:
         text = f"{secret}\n{urlencode(query)}"
         return hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()
 
-    def holds(self, token: str, secret: str | None, query: Pairs) -> bool:
+    def verify(self, token: str, secret: str | None, query: Pairs) -> bool:
         return secret is not None and hmac.compare_digest(token.encode(), self.token(secret, query).encode())

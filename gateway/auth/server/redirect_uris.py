@@ -1,11 +1,11 @@
-"""Where a browser may be sent back to."""
+"""Validation of redirect URIs."""
 
 import re
 from collections.abc import Collection, Iterable
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-KNOWN: Final = frozenset(
+KNOWN_CALLBACKS: Final = frozenset(
     {
         "cursor://anysphere.cursor-mcp/oauth/callback",
         "https://www.cursor.com/agents/mcp/oauth/callback",
@@ -16,15 +16,15 @@ KNOWN: Final = frozenset(
         "https://chatgpt.com/connector_platform_oauth_redirect",
     }
 )
-"""Callbacks of well-known clients, letter by letter: no scheme or host is opened in general."""
+"""Exact callbacks of well-known clients; other URIs with the same scheme or host are not accepted."""
 
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-_PLAIN: Final = re.compile(r"[!#-;=?-Z_a-z~\[\]%]{1,2000}", re.ASCII)
+_URI_CHARACTERS: Final = re.compile(r"[!#-;=?-Z_a-z~\[\]%]{1,2000}", re.ASCII)
 
 
-def acceptable(uri: str, *, local: bool, allowed: Iterable[str] = ()) -> bool:
-    """Whether a client may register it: this machine's loopback, a known callback, or, unless `local`, any https."""
-    if uri in KNOWN or uri in allowed:
+def can_register(uri: str, *, local: bool, allowed: Iterable[str] = ()) -> bool:
+    """Return whether a client may register the URI: loopback, a known callback or, unless `local`, any https URI."""
+    if uri in KNOWN_CALLBACKS or uri in allowed:
         return True
     parts = _split(uri)
     if parts is None:
@@ -35,32 +35,31 @@ def acceptable(uri: str, *, local: bool, allowed: Iterable[str] = ()) -> bool:
 
 
 def matches(registered: Iterable[str], uri: str) -> bool:
-    """Whether it is one of these, exactly; only the port of a loopback address is the client's to choose (RFC 8252)."""
+    """Return whether the URI is registered. The match is exact, except for the port of a loopback URI (RFC 8252)."""
     known = set(registered)
     if uri in known:
         return True
-    loose = _loopback(uri)
-    return loose is not None and any(_loopback(each) == loose for each in known)
+    wanted = _loopback(uri)
+    return wanted is not None and any(_loopback(each) == wanted for each in known)
 
 
-def trusted(uri: str, named: Collection[str]) -> bool:
-    """Whether a browser may be sent there before its person decided anything: to this machine, to a known client, or
-    where the operator says."""
-    return is_loopback(uri) or uri in KNOWN or uri in named
+def is_trusted(uri: str, allowed: Collection[str]) -> bool:
+    """Return whether to redirect there without the user's consent: loopback, a known callback or an allowed URI."""
+    return is_loopback(uri) or uri in KNOWN_CALLBACKS or uri in allowed
 
 
 def is_loopback(uri: str) -> bool:
     return _loopback(uri) is not None
 
 
-def shown_host(uri: str) -> str:
-    """What a person should read before agreeing: the host, or the program's own scheme."""
+def display_host(uri: str) -> str:
+    """Return the host to show to the user; for a custom scheme, the scheme."""
     parts = urlsplit(uri)
     return parts.netloc if parts.scheme in ("http", "https") else f"{parts.scheme}:"
 
 
-def form_target(uri: str) -> str:
-    """The source expression that lets a form's answer redirect there."""
+def form_action_source(uri: str) -> str:
+    """Return the CSP `form-action` source that allows the redirect after a form submission."""
     parts = urlsplit(uri)
     return f"{parts.scheme}://{parts.netloc}" if parts.scheme in ("http", "https") else f"{parts.scheme}:"
 
@@ -73,14 +72,14 @@ def _loopback(uri: str) -> tuple[str, str, str] | None:
 
 
 def _split(uri: str) -> SplitResult | None:
-    if not _PLAIN.fullmatch(uri):
+    if not _URI_CHARACTERS.fullmatch(uri):
         return None
     try:
         parts = urlsplit(uri)
         port = parts.port
     except ValueError:
         return None
-    # A lower-case scheme only: what is compared letter by letter should have one spelling.
+    # Only a lower-case scheme: URIs are compared as strings, so they need one spelling.
     if not uri.startswith(f"{parts.scheme}://") or not parts.hostname or port == 0:
         return None
     return None if "@" in parts.netloc or parts.fragment or "#" in uri else parts

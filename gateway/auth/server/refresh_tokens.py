@@ -1,7 +1,7 @@
-"""Refresh tokens: rotated at each use; a client that asks twice within moments gets the same answer twice.
+"""Refresh tokens with rotation and replay detection.
 
-Real clients race: several processes of one share a token. A token used again later was stolen by one of two, so the
-whole family ends.
+Several processes of a client may share a token and refresh it at the same time. Within a grace period, they all get the
+same response. A token that is used again later counts as stolen, and its whole family is revoked.
 """
 
 import base64
@@ -23,34 +23,37 @@ from gateway.auth.revocations import Revocations
 from gateway.contract import Json
 from gateway.state.database import Database
 
-GRACE: Final = 45.0
-SLIDING: Final = 30 * 86400.0
-ABSOLUTE: Final = 90 * 86400.0
-_NONCE: Final = 12
-_FAMILY_REVOKED_FOR: Final = 3660.0
-"""Longer than an access token of ours can live."""
+GRACE_SECONDS: Final = 45.0
+SLIDING_SECONDS: Final = 30 * 86400.0
+ABSOLUTE_SECONDS: Final = 90 * 86400.0
+_NONCE_BYTES: Final = 12
+_REVOCATION_SECONDS: Final = 3660.0
+"""Longer than the lifetime of an access token."""
 
 Mint = Callable[[Row[Any]], Awaitable[Json | None]]
-"""A refresh token's row -> the token answer without its refresh token; None when the user is gone."""
+"""Maps the row of a refresh token to the token response without a refresh token; None if the user is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshRejected:
-    """Why no token was given; `replayed` names the owner of a family that ended because of it."""
+    """A rejected refresh. `replayed` is tenant, subject and client of a family that was revoked after a replay."""
 
     replayed: tuple[str, str, str] | None = None
 
 
 class RefreshTokens:
-    """Kept by digest. What a refresh answered is kept sealed under the token that asked, for the moments of grace."""
+    """Refresh tokens, stored as digests.
+
+    The response of a refresh is stored for the grace period, encrypted with the token that was refreshed.
+    """
 
     def __init__(self, database: Database, revocations: Revocations, *, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._revocations = revocations
         self._clock = clock
 
-    async def first(self, grant: OAuthGrant) -> str:
-        """The first refresh token of a family."""
+    async def create(self, grant: OAuthGrant) -> str:
+        """Create the first refresh token of a family."""
         now = self._clock()
         token = secrets.token_urlsafe(32)
         row = {
@@ -62,52 +65,52 @@ class RefreshTokens:
             "resource": grant.resource,
             "family": grant.family,
             "generation": 0,
-            "expires": now + SLIDING,
-            "ends": now + ABSOLUTE,
+            "expires": now + SLIDING_SECONDS,
+            "ends": now + ABSOLUTE_SECONDS,
         }
         async with self._database.transaction() as connection:
-            await connection.execute(_FORGET, {"now": now})
+            await connection.execute(_DELETE_EXPIRED, {"now": now})
             await connection.execute(_INSERT, row)
         return token
 
     async def rotate(self, token: str, client: str, resource: str | None, mint: Mint) -> Json | RefreshRejected:
-        """The token answer; the same one again to whoever asks again within the grace."""
+        """Rotate a token and return the token response. Within the grace period, return the same response again."""
         now, one = self._clock(), {"digest": _digest(token)}
         async with self._database.transaction() as connection:
-            # The first to set it rotates; the statement also makes others wait until the successor is there.
+            # The first request rotates the token. The row lock makes the others wait for the successor.
             first = (await connection.execute(_ROTATE, {**one, "now": now, "client": client})).rowcount == 1
             row = (await connection.execute(_FIND, one)).one_or_none()
             if row is None or row.client != client or resource not in (None, row.resource):
-                return await self._undone(connection, one, first)
+                return await self._undo_rotation(connection, one, first)
             if row.expires_at <= now or row.ends_at <= now:
                 return RefreshRejected()
             if first:
-                return await self._successor(connection, token, row, mint)
-            if row.successor is not None and row.rotated_at + GRACE >= now:
-                return _opened(token, row.successor)
-            await self._end(connection, row.family)
+                return await self._issue_successor(connection, token, row, mint)
+            if row.successor is not None and row.rotated_at + GRACE_SECONDS >= now:
+                return _decrypt(token, row.successor)
+            await self._revoke_family(connection, row.family)
         await self._revocations.load()
         return RefreshRejected((row.tenant, row.subject, row.client))
 
-    async def _undone(self, connection: AsyncConnection, one: Json, first: bool) -> RefreshRejected:
-        """A request for the wrong resource is refused, and uses nothing up."""
+    async def _undo_rotation(self, connection: AsyncConnection, one: Json, first: bool) -> RefreshRejected:
+        """Reject a request for the wrong client or resource without using up the token."""
         if first:
             await connection.execute(_UNROTATE, one)
         return RefreshRejected()
 
-    async def _successor(
+    async def _issue_successor(
         self, connection: AsyncConnection, token: str, row: Row[Any], mint: Mint
     ) -> Json | RefreshRejected:
-        answer = await mint(row)
-        if answer is None:
-            await self._end(connection, row.family)
+        response = await mint(row)
+        if response is None:
+            await self._revoke_family(connection, row.family)
             return RefreshRejected()
-        now, fresh = self._clock(), secrets.token_urlsafe(32)
-        answer = {**answer, "refresh_token": fresh}
+        now, successor = self._clock(), secrets.token_urlsafe(32)
+        response = {**response, "refresh_token": successor}
         await connection.execute(
             _INSERT,
             {
-                "digest": _digest(fresh),
+                "digest": _digest(successor),
                 "tenant": row.tenant,
                 "subject": row.subject,
                 "client": row.client,
@@ -115,46 +118,46 @@ class RefreshTokens:
                 "resource": row.resource,
                 "family": row.family,
                 "generation": row.generation + 1,
-                "expires": min(now + SLIDING, row.ends_at),
+                "expires": min(now + SLIDING_SECONDS, row.ends_at),
                 "ends": row.ends_at,
             },
         )
-        await connection.execute(_KEEP_ANSWER, {"digest": row.digest, "successor": _sealed(token, answer)})
-        return answer
+        await connection.execute(_SAVE_RESPONSE, {"digest": row.digest, "successor": _encrypt(token, response)})
+        return response
 
-    async def family(self, token: str) -> tuple[str, str] | None:
-        """The family and the client of a token that is known."""
+    async def find_family(self, token: str) -> tuple[str, str] | None:
+        """Return the family and the client of a token; None if it is unknown."""
         async with self._database.reading() as connection:
             row = (await connection.execute(_FIND, {"digest": _digest(token)})).one_or_none()
         return None if row is None else (row.family, row.client)
 
-    async def end(self, family: str) -> None:
-        """End every token of the family, here and in other processes within a second."""
+    async def revoke_family(self, family: str) -> None:
+        """Revoke every token of a family. Takes effect in all processes within a second."""
         async with self._database.transaction() as connection:
-            await self._end(connection, family)
+            await self._revoke_family(connection, family)
         await self._revocations.load()
 
-    async def _end(self, connection: AsyncConnection, family: str) -> None:
-        await connection.execute(_END, {"family": family})
-        await self._revocations.add_within(connection, "family", family, _FAMILY_REVOKED_FOR)
+    async def _revoke_family(self, connection: AsyncConnection, family: str) -> None:
+        await connection.execute(_DELETE_FAMILY, {"family": family})
+        await self._revocations.add_in_transaction(connection, "family", family, _REVOCATION_SECONDS)
 
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _box(token: str) -> AESGCM:
+def _cipher(token: str) -> AESGCM:
     return AESGCM(hashlib.sha256(b"successor " + token.encode()).digest())
 
 
-def _sealed(token: str, answer: Json) -> str:
-    nonce = os.urandom(_NONCE)
-    return base64.b64encode(nonce + _box(token).encrypt(nonce, json.dumps(answer).encode(), None)).decode()
+def _encrypt(token: str, answer: Json) -> str:
+    nonce = os.urandom(_NONCE_BYTES)
+    return base64.b64encode(nonce + _cipher(token).encrypt(nonce, json.dumps(answer).encode(), None)).decode()
 
 
-def _opened(token: str, sealed: str) -> Json:
+def _decrypt(token: str, sealed: str) -> Json:
     raw = base64.b64decode(sealed)
-    return json.loads(_box(token).decrypt(raw[:_NONCE], raw[_NONCE:], None))
+    return json.loads(_cipher(token).decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], None))
 
 
 _INSERT = text(
@@ -167,6 +170,6 @@ _ROTATE = text(
     " WHERE digest = :digest AND client = :client AND rotated_at IS NULL AND expires_at > :now"
 )
 _UNROTATE = text("UPDATE refresh_tokens SET rotated_at = NULL WHERE digest = :digest")
-_KEEP_ANSWER = text("UPDATE refresh_tokens SET successor = :successor WHERE digest = :digest")
-_END = text("DELETE FROM refresh_tokens WHERE family = :family")
-_FORGET = text("DELETE FROM refresh_tokens WHERE expires_at <= :now")
+_SAVE_RESPONSE = text("UPDATE refresh_tokens SET successor = :successor WHERE digest = :digest")
+_DELETE_FAMILY = text("DELETE FROM refresh_tokens WHERE family = :family")
+_DELETE_EXPIRED = text("DELETE FROM refresh_tokens WHERE expires_at <= :now")

@@ -1,10 +1,10 @@
-"""Input schemas, checked and compiled once: a hostile one is refused here or made harmless, never fetched for.
+"""Compiles input schemas into argument checks. A hostile schema is rejected or made harmless; nothing is fetched.
 
-A pattern that the linear-time engine cannot run (look-around, back-references), or only on text too long for it, is
-left to the backend: the schema is then checked without it.
+Patterns that the linear-time engine cannot run (look-around, back-references), or not on text of that length, are left
+to the backend: the arguments are then checked without them.
 """
 
 from gateway.catalogue.schema.check import compile_check
-from gateway.catalogue.schema.keywords import InvalidSchema, bound
+from gateway.catalogue.schema.keywords import InvalidSchema, encode_bounded
 
-__all__ = ["InvalidSchema", "bound", "compile_check"]
+__all__ = ["InvalidSchema", "compile_check", "encode_bounded"]

@@ -1,6 +1,6 @@
-"""Where JSON Schema has schemas inside a schema, and which dialects of it are known.
+"""JSON Schema vocabulary: supported dialects, keywords that contain subschemas, and bounds on size and depth.
 
-How large and deep a schema, or any other object a backend lists, may be before it is looked at.
+The bounds also apply to the other objects that a backend lists.
 """
 
 from collections.abc import Iterator
@@ -18,22 +18,20 @@ DIALECTS: Final = {
     "https://json-schema.org/draft/2020-12/schema": rs.Draft202012Validator,
 }
 
-IN_PLACE: Final = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies")
+IN_PLACE_KEYWORDS: Final = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies")
+NAMED_CHILD_KEYWORDS: Final = ("properties", "prefixItems")
 
-NAMED: Final = ("properties", "prefixItems")
-
-BELOW: Final = (
+CHILD_KEYWORDS: Final = (
     *("patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames"),
     *("items", "additionalItems", "unevaluatedItems", "contains"),
 )
 
-_ASIDE: Final = ("$defs", "definitions", "contentSchema")
-
-MAPS: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"})
-
-POSITIONS: Final = (*IN_PLACE, *NAMED, *BELOW, *_ASIDE)
-
-REFS: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_DEFINITION_KEYWORDS: Final = ("$defs", "definitions", "contentSchema")
+MAP_KEYWORDS: Final = frozenset(
+    {"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
+)
+SUBSCHEMA_KEYWORDS: Final = (*IN_PLACE_KEYWORDS, *NAMED_CHILD_KEYWORDS, *CHILD_KEYWORDS, *_DEFINITION_KEYWORDS)
+REF_KEYWORDS: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 def validator_of(name: object) -> type[rs.Validator] | None:
@@ -41,12 +39,12 @@ def validator_of(name: object) -> type[rs.Validator] | None:
 
 
 def subschemas(schema: Json, keyword: str) -> Iterator[tuple[str | int, Json]]:
-    """The object schemas a keyword holds, each with its name or index."""
+    """The object subschemas of a keyword, each with its name or index."""
     value = schema.get(keyword)
     if isinstance(value, list):
         entries = enumerate(cast("list[Any]", value))
     elif isinstance(value, dict):
-        entries = cast("Json", value).items() if keyword in MAPS else [("", cast("Any", value))]
+        entries = cast("Json", value).items() if keyword in MAP_KEYWORDS else [("", cast("Any", value))]
     else:
         return
     for name, sub in entries:
@@ -54,7 +52,7 @@ def subschemas(schema: Json, keyword: str) -> Iterator[tuple[str | int, Json]]:
             yield name, cast("Json", sub)
 
 
-def step(value: Any, part: str) -> Any:
+def get_child(value: Any, part: str) -> Any:
     if isinstance(value, dict):
         return cast("Json", value).get(part)
     if isinstance(value, list) and part.isascii() and part.isdigit() and len(part) < 6:
@@ -64,43 +62,42 @@ def step(value: Any, part: str) -> Any:
 
 
 MAX_BYTES: Final = 64 * 1024
-
 MAX_JSON_DEPTH: Final = 64
 
 
 class InvalidSchema(ValueError):
-    """A schema that is not compiled; the text says why, in words for whoever runs the backend."""
+    """A schema that cannot be compiled. The message gives the reason to the operator of the backend."""
 
 
-def bound(value: object, *, limit: int = MAX_BYTES, what: str = "the schema") -> bytes:
-    """The object encoded. Raises `BadSchema` for what is no object, or is too large or too deep to look at."""
+def encode_bounded(value: object, *, limit: int = MAX_BYTES, label: str = "the schema") -> bytes:
+    """Encode an object. Raises `InvalidSchema` if it is not an object, or too large or too deep."""
     if not isinstance(value, dict):
-        raise InvalidSchema(f"{what} is not an object")
+        raise InvalidSchema(f"{label} is not an object")
     level: list[Any] = [value]
     seen = depth = 0
     while level:
         depth, seen = depth + 1, seen + len(level)
         if depth > MAX_JSON_DEPTH:
-            raise InvalidSchema(f"{what} is nested over {MAX_JSON_DEPTH} deep")
-        # Every value takes a byte at least; counted first, as one object may be held in many places.
+            raise InvalidSchema(f"{label} is nested over {MAX_JSON_DEPTH} deep")
+        # Every value takes at least one byte. Count before encoding: one object may be referenced in many places.
         if seen > limit:
-            raise InvalidSchema(f"{what} is over {limit} bytes")
-        level = [below for held in level for below in inside(held)]
+            raise InvalidSchema(f"{label} is over {limit} bytes")
+        level = [below for item in level for below in children(item)]
     try:
         encoded = msgspec.json.encode(cast("Json", value))
     except (ValueError, TypeError, OverflowError) as exc:
-        raise InvalidSchema(f"{what} is not JSON") from exc
+        raise InvalidSchema(f"{label} is not JSON") from exc
     if len(encoded) > limit:
-        raise InvalidSchema(f"{what} is over {limit} bytes")
+        raise InvalidSchema(f"{label} is over {limit} bytes")
     return encoded
 
 
-def inside(value: Any) -> list[Any]:
+def children(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return list(cast("Json", value).values())
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
-def clip(value: object, limit: int = 80) -> str:
+def truncate(value: object, limit: int = 80) -> str:
     text = str(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"

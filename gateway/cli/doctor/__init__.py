@@ -1,1 +1,1 @@
-"""`gatehouse doctor`: everything that a gateway relies on, looked at one by one, and how to mend what is wrong."""
+"""`gatehouse doctor`: checks everything the gateway depends on and suggests a fix for each problem."""

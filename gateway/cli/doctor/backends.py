@@ -1,10 +1,10 @@
-"""What is served, and by which rules: policies and backends."""
+"""Checks of the policies, of names in the settings, and of the backends."""
 
 from collections.abc import AsyncIterator, Iterator
 
 from gateway.cli.backend_check import probe
-from gateway.cli.check import warnings
-from gateway.cli.doctor.finding import DoctorFinding, bad, good, warning
+from gateway.cli.check import find_warnings
+from gateway.cli.doctor.finding import DoctorFinding, failed, passed, warning
 from gateway.policy.source import SHIPPED, InvalidPolicies
 from gateway.policy.table_tests import run_tables
 from gateway.settings import ModuleBackend, Settings
@@ -16,22 +16,22 @@ def policies(settings: Settings) -> Iterator[DoctorFinding]:
         report = run_tables(folder)
     except InvalidPolicies as exc:
         for line in exc.lines:
-            yield bad("policies", line, f"mend that place in {folder}; a running gateway keeps its last good ones")
+            yield failed("policies", line, f"correct it in {folder}; a running gateway keeps its last valid policies")
         return
-    for mistake in report.mistakes:
-        yield warning("policies", mistake, "mend the policy or its table; gatehouse policy test runs them")
-    if not report.mistakes:
-        yield good("policies", f"{report.policies} policies, {report.rows} tests of theirs pass")
+    for mistake in report.problems:
+        yield warning("policies", mistake, "correct the policy or its table, then run gatehouse policy test")
+    if not report.problems:
+        yield passed("policies", f"{report.policies} policies, {report.rows} tests passed")
 
 
-def names(settings: Settings) -> Iterator[DoctorFinding]:
-    """Entries that name what is not there."""
-    for line in warnings(settings):
-        part, _, words = line.partition(": ")
-        if part != "server.public_url":  # told of with the ports
-            off = words.endswith("not enabled")
+def unknown_names(settings: Settings) -> Iterator[DoctorFinding]:
+    """Entries that refer to unknown or disabled backends."""
+    for line in find_warnings(settings):
+        part, _, message = line.partition(": ")
+        if part != "server.public_url":  # checked with the ports
+            disabled = message.endswith("not enabled")
             yield warning(
-                part, words, "set enabled: true, or leave it out" if off else "mend the name, or add the backend"
+                part, message, "set enabled: true, or remove it" if disabled else "correct the name, or add the backend"
             )
 
 
@@ -40,11 +40,11 @@ async def backends(settings: Settings) -> AsyncIterator[DoctorFinding]:
     for found in await probe(settings, chosen):
         part = f"backends.{found.namespace}"
         entry = chosen[found.namespace]
-        if not found.good:
-            yield bad(part, found.problem, found.mend)
+        if not found.ok:
+            yield failed(part, found.problem, found.fix)
         elif isinstance(entry, ModuleBackend):
-            yield good(part, ":".join(entry.target))
+            yield passed(part, ":".join(entry.target))
         else:
-            yield good(part, f"{' and '.join(found.eras)}, {found.tools} tools")
-        for name, why in found.quarantined.items():
-            yield warning(part, f"{name!r} is not served: {why}", "have its server mend the definition")
+            yield passed(part, f"{' and '.join(found.eras)}, {found.tools} tools")
+        for name, reason in found.quarantined.items():
+            yield warning(part, f"{name!r} is quarantined: {reason}", "correct the definition on the server")

@@ -1,9 +1,8 @@
-"""Looks at everything, in the order in which it would fail, and says what was found."""
+"""Runs all checks in the order in which a start would fail, and prints the findings."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -11,14 +10,14 @@ from rich.console import Console
 from rich.text import Text
 
 from gateway.cli.doctor import backends, machine, network, storage
-from gateway.cli.doctor.finding import DoctorFinding, bad, good
+from gateway.cli.doctor.finding import DoctorFinding, failed, passed
 from gateway.cli.failure import BAD_SETTINGS, FAILED, CommandError
-from gateway.cli.load_settings import make_importable
+from gateway.cli.load_settings import add_module_paths
 from gateway.cli.progress import ProgressBar
 from gateway.settings import Settings, SettingsError, load
 
-_SIGNS: Final = {"good": ("✓", "green"), "warning": ("!", "yellow"), "bad": ("✗", "red")}
-_PARTS: Final = 9
+_SYMBOLS: Final = {"good": ("✓", "green"), "warning": ("!", "yellow"), "bad": ("✗", "red")}
+_CHECK_COUNT: Final = 9
 
 
 def doctor(config: Path | None, as_json: bool) -> None:
@@ -26,36 +25,35 @@ def doctor(config: Path | None, as_json: bool) -> None:
     try:
         settings = load(config)
     except SettingsError as exc:
-        findings += (
-            bad("settings", line, "mend that place; docs/settings.md lists every setting") for line in exc.lines
-        )
+        findings += (failed("settings", line, "correct it; docs/settings.md lists all settings") for line in exc.lines)
     else:
-        make_importable(settings)
-        findings.append(good("settings", str(settings.source or "the defaults")))
-        findings += asyncio.run(_gathered(settings))
+        add_module_paths(settings)
+        findings.append(passed("settings", str(settings.source or "defaults")))
+        findings += asyncio.run(_run_checks(settings))
     if as_json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+        print(json.dumps([finding.to_json() for finding in findings], indent=2))
     else:
         _show(findings)
-    wrong = sum(finding.state == "bad" for finding in findings)
-    if wrong:
-        unread = findings[0].part == "settings" and findings[0].state == "bad"
-        raise CommandError(f"{wrong} to mend", code=BAD_SETTINGS if unread else FAILED)
+    problems = sum(finding.state == "bad" for finding in findings)
+    if problems:
+        settings_failed = findings[0].part == "settings" and findings[0].state == "bad"
+        count = "1 problem" if problems == 1 else f"{problems} problems"
+        raise CommandError(f"{count} found", code=BAD_SETTINGS if settings_failed else FAILED)
 
 
-async def _gathered(settings: Settings) -> list[DoctorFinding]:
-    with ProgressBar("looking", _PARTS) as waiting:
+async def _run_checks(settings: Settings) -> list[DoctorFinding]:
+    with ProgressBar("checking", _CHECK_COUNT) as progress:
         found: list[DoctorFinding] = []
-        async for name, finding in _looks(settings):
+        async for name, finding in _checks(settings):
             if finding is None:
-                waiting.step(name)
+                progress.step(name)
             else:
                 found.append(finding)
         return found
 
 
-async def _looks(settings: Settings) -> AsyncIterator[tuple[str, DoctorFinding | None]]:
-    """Each part is named before it is looked at."""
+async def _checks(settings: Settings) -> AsyncIterator[tuple[str, DoctorFinding | None]]:
+    """Yield the name of each check before it runs, then its findings."""
     yield "ports", None
     for finding in machine.ports(settings):
         yield "", finding
@@ -65,17 +63,20 @@ async def _looks(settings: Settings) -> AsyncIterator[tuple[str, DoctorFinding |
     yield "secrets", None
     for finding in machine.secrets(settings):
         yield "", finding
-    for name, looked in (
+    for name, findings in (
         ("database", storage.database(settings)),
         ("bus", storage.bus(settings)),
         ("identity providers", network.issuers(settings)),
         ("collector", network.collector(settings)),
     ):
         yield name, None
-        async for finding in looked:
+        async for finding in findings:
             yield "", finding
     yield "policies", None
-    for finding in (*await asyncio.to_thread(lambda: list(backends.policies(settings))), *backends.names(settings)):
+    for finding in (
+        *await asyncio.to_thread(lambda: list(backends.policies(settings))),
+        *backends.unknown_names(settings),
+    ):
         yield "", finding
     yield "backends", None
     async for finding in backends.backends(settings):
@@ -85,8 +86,8 @@ async def _looks(settings: Settings) -> AsyncIterator[tuple[str, DoctorFinding |
 def _show(findings: list[DoctorFinding]) -> None:
     console = Console(highlight=False)
     for finding in findings:
-        sign, colour = _SIGNS[finding.state]
-        line = Text.assemble((sign, colour), f" {finding.part}: ", finding.words)
+        symbol, colour = _SYMBOLS[finding.state]
+        line = Text.assemble((symbol, colour), f" {finding.part}: ", finding.message)
         console.print(line, soft_wrap=True)
-        if finding.mend:
-            console.print(Text.assemble("    ", (finding.mend, "bold")), soft_wrap=True)
+        if finding.fix:
+            console.print(Text.assemble("    ", (finding.fix, "bold")), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Who is asked over the network: identity providers and the collector."""
+"""Checks of network services: identity providers and the OpenTelemetry collector."""
 
 import asyncio
 import time
@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from gateway.auth.jwks import MAX_BYTES, IssuerKeys, wells
-from gateway.cli.doctor.finding import DoctorFinding, bad, good, warning
+from gateway.auth.jwks import MAX_BYTES, IssuerKeys, metadata_urls
+from gateway.cli.doctor.finding import DoctorFinding, failed, passed, warning
 from gateway.cli.doctor.storage import clock
 from gateway.contract import Json
 from gateway.errors import Fault
-from gateway.outbound import client as outbound_client
+from gateway.outbound import create_client as outbound_client
 from gateway.settings import IssuerSettings, Settings
 
 _SECONDS: Final = 5.0
@@ -26,37 +26,38 @@ async def issuers(settings: Settings) -> AsyncIterator[DoctorFinding]:
         async with outbound_client(allow_private=entry.allow_private, max_bytes=MAX_BYTES, timeout=_SECONDS) as http:
             async for finding in _issuer(part, entry, http):
                 yield finding
-        for tenant in sorted(entry.gives - set(settings.tenants)):
-            yield bad(part, f"gives people the tenant {tenant}, which is not there", f"add {tenant}: {{}} to tenants:")
+        for tenant in sorted(entry.possible_tenants - set(settings.tenants)):
+            yield failed(part, f"assigns users to the unknown tenant {tenant}", f"add {tenant}: {{}} to tenants:")
 
 
 async def _issuer(part: str, entry: IssuerSettings, http: httpx.AsyncClient) -> AsyncIterator[DoctorFinding]:
-    said, answer, problem = None, None, ""
-    for where in wells(entry.issuer):
+    document, response, problem = None, None, ""
+    for where in metadata_urls(entry.issuer):
         try:
-            answer = await http.get(where, headers={"Accept": "application/json"})
+            response = await http.get(where, headers={"Accept": "application/json"})
         except Fault as fault:
             problem = problem or fault.message.rstrip(".")
             continue
-        if (said := _object(answer)) is not None:
+        if (document := _object(response)) is not None:
             break
-    if answer is None:
+    if response is None:
         private = "private" in problem or "TLS" in problem
-        mend = (
-            "write allow_private: true if it may lie in a private network"
+        fix = (
+            "set allow_private: true if a private address is intended"
             if private
-            else "see that it runs and that this machine may reach it; else mend issuer"
+            else "check that it runs and is reachable from this machine, or correct issuer"
         )
-        yield bad(part, f"{entry.issuer} cannot be asked: {problem}", mend)
+        yield failed(part, f"{entry.issuer} is unreachable: {problem}", fix)
         return
-    if (date := answer.headers.get("date")) is not None:
-        yield clock(entry.issuer, _moment(date) - time.time())
-    if said is None:
-        yield bad(
-            part, f"{entry.issuer} has no discovery document", "write issuer letter by letter as its tokens have it"
+    if (date := response.headers.get("date")) is not None:
+        yield clock(entry.issuer, _parse_date(date) - time.time())
+    if document is None:
+        yield failed(
+            part, f"{entry.issuer} has no discovery document", "set issuer to exactly the value of iss in its tokens"
         )
-    elif said.get("issuer") != entry.issuer:
-        yield bad(part, f"{entry.issuer} calls itself {said.get('issuer')}", f"write issuer: {said.get('issuer')}")
+    elif document.get("issuer") != entry.issuer:
+        name = document.get("issuer")
+        yield failed(part, f"the discovery document of {entry.issuer} names issuer {name}", f"set issuer: {name}")
     else:
         yield await _keys(part, entry, http)
 
@@ -67,23 +68,23 @@ async def _keys(part: str, entry: IssuerSettings, http: httpx.AsyncClient) -> Do
     except Fault:
         found = 0
     if found:
-        return good(part, f"{entry.issuer} answers, {found} keys can be used")
-    return bad(
+        return passed(part, f"{entry.issuer} is reachable, {found} usable keys")
+    return failed(
         part,
-        f"{entry.issuer} publishes no key that can be used",
-        "have it sign with ES256, or RS256 of 2048 bits or more",
+        f"{entry.issuer} publishes no usable key",
+        "configure it to sign with ES256, or with RS256 and at least 2048 bits",
     )
 
 
-def _object(answer: httpx.Response) -> Json | None:
+def _object(response: httpx.Response) -> Json | None:
     try:
-        body: Any = answer.json() if answer.status_code == 200 else None
+        body: Any = response.json() if response.status_code == 200 else None
     except (ValueError, RecursionError):
         return None
     return cast("Json", body) if isinstance(body, dict) else None
 
 
-def _moment(date: str) -> float:
+def _parse_date(date: str) -> float:
     try:
         return parsedate_to_datetime(date).timestamp()
     except ValueError:
@@ -102,8 +103,8 @@ async def collector(settings: Settings) -> AsyncIterator[DoctorFinding]:
     except (OSError, TimeoutError):
         yield warning(
             "telemetry.otlp.url",
-            f"nothing listens at {url}: traces and metrics are dropped, calls are not harmed",
-            "start the collector (otel-collector.yaml), or mend the address; gRPC has 4317, HTTP 4318",
+            f"{url} is unreachable; traces and metrics are dropped, calls are not affected",
+            "start the collector (otel-collector.yaml), or correct the URL; gRPC uses port 4317, HTTP port 4318",
         )
     else:
-        yield good("telemetry.otlp.url", f"{url} takes connections")
+        yield passed("telemetry.otlp.url", f"{url} accepts connections")

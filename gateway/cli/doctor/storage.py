@@ -1,100 +1,100 @@
-"""Where things are kept: the database, what it was sealed with, Redis, and whether all clocks agree."""
+"""Checks of the database, its migrations and signing keys, of Redis, and of the clocks of these servers."""
 
 from collections.abc import AsyncIterator
 from typing import Final
 
-from gateway.auth.signing_keys import opens
-from gateway.cli.doctor.finding import DoctorFinding, bad, good, warning
+from gateway.auth.signing_keys import can_decrypt
+from gateway.cli.doctor.finding import DoctorFinding, failed, passed, warning
 from gateway.errors import Fault
 from gateway.settings import Settings
-from gateway.state.readonly import DatabaseState, DatabaseUnusable, look_at_bus, look_at_file, look_at_server
+from gateway.state.readonly import DatabaseState, DatabaseUnusable, bus_clock_offset, inspect_file, inspect_server
 from gateway.state.secrets import load_secret
 
-DRIFT: Final = 30.0
-"""Seconds that two clocks may differ: tokens are allowed about as much."""
+MAX_CLOCK_OFFSET: Final = 30.0
+"""Seconds that clocks may differ; token validation allows about the same."""
 
 
 async def database(settings: Settings) -> AsyncIterator[DoctorFinding]:
-    at = settings.database.url
-    part = "database" if at is None else "database.url"
+    url = settings.database.url
+    part = "database" if url is None else "database.url"
     try:
-        seen = look_at_file(settings.data_dir) if at is None else await look_at_server(at.get_secret_value())
+        state = inspect_file(settings.data_dir) if url is None else await inspect_server(url.get_secret_value())
     except DatabaseUnusable as exc:
-        yield bad(part, str(exc), _mend_database(settings, str(exc)))
+        yield failed(part, str(exc), _database_fix(settings, str(exc)))
         return
     except Fault as fault:
-        yield bad(part, fault.message.rstrip("."), "start the newer version of Gatehouse again, or restore a backup")
+        yield failed(part, fault.message.rstrip("."), "start the newer version of Gatehouse, or restore a backup")
         return
-    if seen is None:
-        yield good(part, "SQLite, will be made at the first start")
+    if state is None:
+        yield passed(part, "SQLite, will be created at the first start")
         return
-    yield _age(part, seen)
-    if seen.superuser:
-        yield warning(part, "the login is a superuser", "give the gateway a login of its own; docs/scaling.md has it")
-    if at is not None:
-        yield clock("PostgreSQL", seen.ahead)
-    if (found := _sealed(settings, seen)) is not None:
+    yield _migrations(part, state)
+    if state.is_superuser:
+        yield warning(part, "the login is a superuser", "create a separate login for the gateway; see docs/scaling.md")
+    if url is not None:
+        yield clock("PostgreSQL", state.clock_offset)
+    if (found := _signing_keys(settings, state)) is not None:
         yield found
 
 
-def _age(part: str, seen: DatabaseState) -> DoctorFinding:
-    if not seen.pending:
-        return good(part, "whole, its tables up to date")
+def _migrations(part: str, state: DatabaseState) -> DoctorFinding:
+    if not state.pending:
+        return passed(part, "intact, all migrations applied")
     return warning(
         part,
-        f"{len(seen.pending)} migrations wait, the first is {seen.pending[0]}",
-        "gatehouse db upgrade, or just start: a gateway that starts does the same",
+        f"{len(state.pending)} pending migrations, the first is {state.pending[0]}",
+        "run gatehouse db upgrade, or start the gateway, which applies them",
     )
 
 
-def _mend_database(settings: Settings, said: str) -> str:
+def _database_fix(settings: Settings, error: str) -> str:
     if settings.database.url is None:
         return f"stop the gateway and restore {settings.data_dir.absolute()}/gatehouse.db from your backup"
-    if "InvalidPassword" in said or "InvalidAuthorization" in said:
-        return "mend user and password in database.url"
-    if "InvalidCatalogName" in said:
-        return "CREATE DATABASE there, or mend the name at the end of database.url"
-    return "see that PostgreSQL runs and that this machine may reach it; else mend host and port in database.url"
+    if "InvalidPassword" in error or "InvalidAuthorization" in error:
+        return "correct user and password in database.url"
+    if "InvalidCatalogName" in error:
+        return "create the database, or correct the name at the end of database.url"
+    return "check that PostgreSQL runs and is reachable from this machine, or correct database.url"
 
 
-def _sealed(settings: Settings, seen: DatabaseState) -> DoctorFinding | None:
-    """Whether the keys in the database and the secrets beside it belong together."""
-    if seen.sealed is None or settings.auth.mode != "embedded":
+def _signing_keys(settings: Settings, state: DatabaseState) -> DoctorFinding | None:
+    """Check that the signing keys in the database can be decrypted with the secret in the data folder."""
+    if state.signing_key is None or settings.auth.mode != "embedded":
         return None
     folder = settings.data_dir / "secrets"
-    mend = f"restore {folder.absolute()}/signing from where the database comes from"
+    fix = f"restore {folder.absolute()}/signing from the backup of the same installation"
     if not (folder / "signing").exists():
-        return bad("signing keys", "the secret that they were sealed with is missing", mend)
+        return failed("signing keys", "the secret that encrypts them is missing", fix)
     try:
-        fits = opens(load_secret(folder, "signing"), *seen.sealed)
+        matches = can_decrypt(load_secret(folder, "signing"), *state.signing_key)
     except Fault:
-        return None  # told of by the secrets themselves
-    if fits:
-        return good("signing keys", "open with secrets/signing")
-    return bad("signing keys", "were sealed with another secret than secrets/signing", mend)
+        return None  # reported by the check of the secrets
+    if matches:
+        return passed("signing keys", "match secrets/signing")
+    return failed("signing keys", "are encrypted with another secret than secrets/signing", fix)
 
 
 async def bus(settings: Settings) -> AsyncIterator[DoctorFinding]:
-    if (at := settings.bus.url) is None:
+    if (url := settings.bus.url) is None:
         return
     try:
-        ahead = await look_at_bus(at.get_secret_value())
+        offset = await bus_clock_offset(url.get_secret_value())
     except DatabaseUnusable as exc:
-        wrong = "Authentication" in str(exc) or "NOAUTH" in str(exc)
-        yield bad(
+        unauthenticated = "Authentication" in str(exc) or "NOAUTH" in str(exc)
+        yield failed(
             "bus.url",
             str(exc),
-            "mend user and password in bus.url"
-            if wrong
-            else "see that Redis or Valkey runs and that this machine may reach it; else mend bus.url",
+            "correct user and password in bus.url"
+            if unauthenticated
+            else "check that Redis or Valkey runs and is reachable from this machine, or correct bus.url",
         )
         return
-    yield good("bus.url", "Redis answers")
-    yield clock("Redis", ahead)
+    yield passed("bus.url", "Redis is reachable")
+    yield clock("Redis", offset)
 
 
-def clock(whose: str, ahead: float) -> DoctorFinding:
-    words = f"{whose} is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine"
-    if abs(ahead) <= DRIFT:
-        return good("clock", f"{whose} agrees with this machine")
-    return bad("clock", words, "set both by NTP (timedatectl set-ntp true): tokens and leases go by the clock")
+def clock(source: str, offset: float) -> DoctorFinding:
+    if abs(offset) <= MAX_CLOCK_OFFSET:
+        return passed("clock", f"{source} agrees with this machine")
+    message = f"{source} is {abs(offset):.0f} s {'ahead of' if offset > 0 else 'behind'} this machine"
+    return failed("clock", message, "enable NTP on both machines (timedatectl set-ntp true)")

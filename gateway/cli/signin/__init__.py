@@ -1,1 +1,1 @@
-"""Signing a person in to the server that a command speaks to, when it has no key."""
+"""OAuth sign-in of `gatehouse stdio` to its gateway, for users without an API key."""

@@ -1,7 +1,4 @@
-"""Where the browser comes back to: one page on a loopback address, for as long as somebody signs in.
-
-Opening the user's browser without letting it near the streams that a client listens to.
-"""
+"""OAuth callback on a loopback address, and opening of the user's browser."""
 
 import asyncio
 import subprocess
@@ -12,25 +9,22 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
-from gateway.cli.failure import say
+from gateway.cli.failure import print_stderr
 
 _HOST: Final = "127.0.0.1"
-
 _PATH: Final = "/callback"
-
-_HEAD: Final = 16 * 1024
-
+_MAX_HEAD: Final = 16 * 1024
 _HEAD_SECONDS: Final = 10.0
 
 _PAGE: Final = (
     "<!doctype html><html lang=en><meta charset=utf-8><title>Gatehouse</title>"
-    "<p>{words}</p><p>You can close this window.</p></html>"
+    "<p>{text}</p><p>You can close this window.</p></html>"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class CallbackResult:
-    """What the authorization server sent the browser back with."""
+    """Parameters of the redirect from the authorization server."""
 
     state: str
     code: str = ""
@@ -39,52 +33,52 @@ class CallbackResult:
 
 
 class CallbackServer:
-    """Listens once entered by `listening`. Knows nobody before `expect`."""
+    """Receives one redirect. It rejects every redirect before `expect`."""
 
     def __init__(self) -> None:
-        self.address = ""
+        self.url = ""
         self._state = ""
-        self._came: asyncio.Future[CallbackResult] = asyncio.get_running_loop().create_future()
+        self._result: asyncio.Future[CallbackResult] = asyncio.get_running_loop().create_future()
 
     def expect(self, state: str) -> None:
-        """From now on a return with this state is the one waited for; any other is sent away."""
+        """Accept the redirect with this state; reject all others."""
         self._state = state
-        if self._came.done():
-            self._came = asyncio.get_running_loop().create_future()
+        if self._result.done():
+            self._result = asyncio.get_running_loop().create_future()
 
-    async def returned(self) -> CallbackResult:
-        return await asyncio.shield(self._came)
+    async def wait(self) -> CallbackResult:
+        return await asyncio.shield(self._result)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
             async with asyncio.timeout(_HEAD_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
-            writer.write(self._answer(head))
+            writer.write(self._handle(head))
             await writer.drain()
         writer.close()
 
-    def _answer(self, head: bytes) -> bytes:
+    def _handle(self, head: bytes) -> bytes:
         method, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
         target = urlsplit(rest.rpartition(" ")[0])
         if method != "GET" or target.path != _PATH:
-            return _response("404 Not Found", "There is nothing here.")
-        # A parameter that is there twice was put there by somebody else.
+            return _response("404 Not Found", "Not found.")
+        # A repeated parameter is a sign of manipulation and is ignored.
         query = {name: values[0] for name, values in parse_qs(target.query).items() if len(values) == 1}
-        back = CallbackResult(query.get("state", ""), query.get("code", ""), query.get("error", ""), query.get("iss"))
-        if not self._state or back.state != self._state or not (back.code or back.error):
-            return _response("400 Bad Request", "Nobody waits for this.")
-        if not self._came.done():
-            self._came.set_result(back)
-        # Whether it worked is known only when the code is redeemed.
-        return _response("200 OK", "Gatehouse has taken over from here." if back.code else "You are not signed in.")
+        result = CallbackResult(query.get("state", ""), query.get("code", ""), query.get("error", ""), query.get("iss"))
+        if not self._state or result.state != self._state or not (result.code or result.error):
+            return _response("400 Bad Request", "No sign-in is waiting for this response.")
+        if not self._result.done():
+            self._result.set_result(result)
+        # The page cannot report success: the code is exchanged later.
+        return _response("200 OK", "Gatehouse received the sign-in." if result.code else "You are not signed in.")
 
 
 @asynccontextmanager
-async def listening(ports: tuple[int, ...]) -> AsyncGenerator[CallbackServer]:
-    """On the first of these ports that is free; 0 is any. Raises `OSError` when none is."""
+async def serve_callback(ports: tuple[int, ...]) -> AsyncGenerator[CallbackServer]:
+    """Run a callback server on the first free port; 0 is any. Raises `OSError` if no port is free."""
     callback = CallbackServer()
     server = await _server(callback, ports)
-    callback.address = f"http://{_HOST}:{server.sockets[0].getsockname()[1]}{_PATH}"
+    callback.url = f"http://{_HOST}:{server.sockets[0].getsockname()[1]}{_PATH}"
     try:
         yield callback
     finally:
@@ -92,15 +86,15 @@ async def listening(ports: tuple[int, ...]) -> AsyncGenerator[CallbackServer]:
 
 
 async def _server(callback: CallbackServer, ports: tuple[int, ...]) -> asyncio.Server:
-    *some, last = ports
-    for port in some:
+    *preferred, last = ports
+    for port in preferred:
         with suppress(OSError):
-            return await asyncio.start_server(callback.serve, _HOST, port, limit=_HEAD)
-    return await asyncio.start_server(callback.serve, _HOST, last, limit=_HEAD)
+            return await asyncio.start_server(callback.serve, _HOST, port, limit=_MAX_HEAD)
+    return await asyncio.start_server(callback.serve, _HOST, last, limit=_MAX_HEAD)
 
 
-def _response(status: str, words: str) -> bytes:
-    body = _PAGE.format(words=words).encode()
+def _response(status: str, text: str) -> bytes:
+    body = _PAGE.format(text=text).encode()
     head = (
         f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {len(body)}\r\n"
         "Content-Security-Policy: default-src 'none'\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-store\r\n"
@@ -112,10 +106,10 @@ def _response(status: str, words: str) -> bytes:
 _OPEN: Final = "import sys, webbrowser; webbrowser.open(sys.argv[1])"
 
 
-def open_page(address: str) -> None:
-    """Show it, and say where it is: that a browser was started does not mean that somebody sees it."""
-    say(f"to sign in, visit {address}")
-    # In a process of its own: what a browser writes would be taken for messages, and some stay until they are closed.
+def open_browser(address: str) -> None:
+    """Open the browser and print the URL, in case no browser appears."""
+    print_stderr(f"to sign in, visit {address}")
+    # A separate process: output of the browser must not reach our streams, and some browsers do not return.
     subprocess.Popen(  # noqa: S603 - no shell, and the address was checked
         [sys.executable, "-I", "-c", _OPEN, address],
         stdin=subprocess.DEVNULL,

@@ -1,7 +1,4 @@
-"""What a request carries to say who sends it, and what can be done when the server is not content with it.
-
-Who a command is to an authorization server, as far as its user says so.
-"""
+"""Credentials of the stdio client: the protocol they implement, the API key, and the OAuth client registration."""
 
 import re
 from collections.abc import Collection
@@ -10,32 +7,32 @@ from enum import Enum, auto
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-_PART: Final = r'\b{}=(?:"([^"]*)"|([^\s,"]+))'
+_PARAMETER: Final = r'\b{}=(?:"([^"]*)"|([^\s,"]+))'
 
 
 class CredentialRejected(Exception):
-    """The answer is no message; `status` is 0 when there was no answer."""
+    """The gateway could not be used with this credential; `status` is 0 if there was no HTTP response."""
 
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(words)
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
         self.status = status
-        self.words = words
+        self.message = message
 
 
 class CredentialStep(Enum):
     """How a credential was renewed."""
 
     FOUND = auto()
-    """Somebody else had renewed it meanwhile."""
+    """Another request or process had renewed it meanwhile."""
     REFRESHED = auto()
     SIGNED_IN = auto()
     STEPPED_UP = auto()
-    """A person agreed to more scopes."""
+    """The user consented to more scopes."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthChallenge:
-    """A server's answer to a credential that it does not accept."""
+    """The response of a server that rejects a credential."""
 
     status: int
     header: str
@@ -45,72 +42,73 @@ class AuthChallenge:
 
     @property
     def wants_scope(self) -> bool:
-        return self.status == 403 and self._part("error") == "insufficient_scope"
+        return self.status == 403 and self._parameter("error") == "insufficient_scope"
 
     @property
     def scopes(self) -> frozenset[str]:
-        return frozenset(self._part("scope").split())
+        return frozenset(self._parameter("scope").split())
 
-    def _part(self, name: str) -> str:
-        found = re.search(_PART.format(name), self.header)
+    def _parameter(self, name: str) -> str:
+        found = re.search(_PARAMETER.format(name), self.header)
         return (found[1] or found[2] or "") if found else ""
 
 
 class ClientCredential(Protocol):
     @property
-    def refusal(self) -> str:
-        """What to say of a server that will not have it, after its address."""
+    def rejection_hint(self) -> str:
+        """The message for a rejected credential, appended to the server's URL."""
         ...
 
     async def token(self) -> str | None:
-        """What to send as a bearer token, if there is anything."""
+        """The bearer token to send, if any."""
         ...
 
     async def renew(
-        self, challenge: AuthChallenge, token: str | None, done: Collection[CredentialStep], *, asking: bool
+        self, challenge: AuthChallenge, token: str | None, done: Collection[CredentialStep], *, interactive: bool
     ) -> CredentialStep | None:
-        """Another try is worth while after this; None if not. `done` is what was done for this request already.
+        """Renew the credential and return the step taken; None if a retry is pointless.
 
-        A person is bothered only if `asking`. Raises `Refused` when it was tried and did not work.
+        `done` lists the steps already taken for this request. Only an `interactive` renewal opens the browser.
+        Raises `CredentialRejected` when the renewal fails.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class KeyCredential:
-    """What the user gave: it is good, or it is not."""
+    """An API key or token supplied by the user; it cannot be renewed."""
 
     text: str
-    refusal: str = "does not accept this key"
+    rejection_hint: str = "rejected the key"
 
     async def token(self) -> str:
         return self.text
 
     async def renew(
-        self, challenge: AuthChallenge, token: str | None, done: Collection[CredentialStep], *, asking: bool
+        self, challenge: AuthChallenge, token: str | None, done: Collection[CredentialStep], *, interactive: bool
     ) -> CredentialStep | None:
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class ClientRegistration:
-    """With nothing given it registers itself."""
+    """The OAuth client that the user configured; without one the command registers itself dynamically."""
 
     id: str | None = None
-    """The client as an operator has registered it there."""
+    """ID of a client that an operator registered."""
     secret: str | None = field(default=None, repr=False)
     document: str | None = None
-    """Where a client document (CIMD) of it lies, which is then its id wherever such are known."""
+    """URL of a client metadata document (CIMD), used as the client ID where the server supports it."""
     port: int = 0
-    """Where the browser comes back to, on this machine; 0 is any that is free."""
+    """Port of the callback on this machine; 0 is any free port."""
 
     def problem(self) -> str:
-        """What cannot be meant, in words for the user."""
+        """An error message for an invalid combination of options; empty if valid."""
         parts = urlsplit(self.document or "https://example.org/client.json")
         if self.id is not None and self.document is not None:
             return "give --client-id or --client-document, not both"
         if self.secret is not None and self.id is None:
-            return "--client-secret needs --client-id"
+            return "--client-secret requires --client-id"
         if parts.scheme != "https" or parts.path in ("", "/"):
-            return "--client-document is an https address with a path"
+            return "--client-document must be an https URL with a path"
         return ""

@@ -1,4 +1,4 @@
-"""What is kept of a sign-in: one file for each server, below the user's own data folder, readable by nobody else."""
+"""Stores the tokens of a sign-in: one file per server in the user's data folder, readable only by the user."""
 
 import asyncio
 import fcntl
@@ -16,32 +16,32 @@ from urllib.parse import urlsplit
 
 from gateway.contract import Json
 
-_LOOK_AGAIN: Final = 0.1
+_LOCK_POLL_SECONDS: Final = 0.1
 EARLY_SECONDS: Final = 30.0
-"""A token is refreshed so long before it expires, or after nine tenths of a shorter life."""
+"""A token is refreshed this long before it expires, or after nine tenths of a shorter lifetime."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTokens:
-    """A sign-in. `repr` shows no token."""
+    """The tokens of a sign-in, and what is needed to refresh them. `repr` shows no token."""
 
     access_token: str = field(repr=False)
     refresh_token: str | None = field(default=None, repr=False)
     scope: str = ""
     stale_at: float | None = None
-    """When it should be refreshed; None if nobody said how long it lives."""
+    """Time to refresh the token; None if its lifetime is unknown."""
     client: Json = field(default_factory=dict[str, Any], repr=False)
-    """The client as the authorization server knows it."""
+    """The registration of the client at the authorization server."""
     authorization_server: str | None = None
     resource: Json | None = None
     metadata: Json | None = None
 
-    def stale(self, now: float) -> bool:
+    def is_stale(self, now: float) -> bool:
         return self.stale_at is not None and now >= self.stale_at
 
 
-def stale_at(now: float, life: float | None) -> float | None:
-    return None if life is None else now + max(life - EARLY_SECONDS, life * 0.9)
+def stale_at(now: float, lifetime: float | None) -> float | None:
+    return None if lifetime is None else now + max(lifetime - EARLY_SECONDS, lifetime * 0.9)
 
 
 def data_folder() -> Path:
@@ -53,49 +53,49 @@ def data_folder() -> Path:
 
 
 class TokenStore:
-    """The place of one server's sign-in."""
+    """The token file of one server."""
 
     def __init__(self, folder: Path, url: str) -> None:
         parts = urlsplit(url)
         server = f"{parts.scheme.lower()}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
         digest = hashlib.sha256(server.encode()).hexdigest()[:16]
-        # The name of the host is for whoever looks into the folder.
+        # The host name makes the files recognisable.
         self.file: Final = folder / f"{parts.hostname or 'server'}-{digest}.json"
 
     def read(self) -> StoredTokens | None:
-        """None also for a file that says nothing useful."""
+        """Read the tokens; None for a missing or invalid file."""
         try:
             return StoredTokens(**json.loads(self.file.read_bytes()))
         except (OSError, ValueError, TypeError):
             return None
 
-    def write(self, kept: StoredTokens) -> None:
-        """Whole or not at all."""
+    def write(self, stored: StoredTokens) -> None:
+        """Replace the file atomically."""
         self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, name = tempfile.mkstemp(dir=self.file.parent, prefix=".")  # which is 0600
+        descriptor, name = tempfile.mkstemp(dir=self.file.parent, prefix=".")  # creates the file with mode 0600
         try:
             with os.fdopen(descriptor, "w") as out:
-                json.dump(asdict(kept), out)
+                json.dump(asdict(stored), out)
             os.replace(name, self.file)
         except BaseException:
             os.unlink(name)
             raise
 
     @asynccontextmanager
-    async def alone(self, what: str) -> AsyncGenerator[None]:
-        """While no other process does the same: a refresh token is good once, and one window is enough."""
+    async def lock(self, name: str) -> AsyncGenerator[None]:
+        """Hold a lock between processes: a refresh token is valid once, and one browser window is enough."""
         self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(self.file.with_suffix(f".{what}"), os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(self.file.with_suffix(f".{name}"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            # Asked again and again: a thread that waits in the kernel could not be called off.
-            while not _locked(descriptor):  # noqa: ASYNC110 - another process is waited for
-                await asyncio.sleep(_LOOK_AGAIN)
+            # Polls: a thread that blocks in the kernel could not be cancelled.
+            while not _try_lock(descriptor):  # noqa: ASYNC110 - waits for another process
+                await asyncio.sleep(_LOCK_POLL_SECONDS)
             yield
         finally:
             os.close(descriptor)
 
 
-def _locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""A person as a credential: asked once, in the browser; then it is their tokens that are kept and refreshed."""
+"""The credential of a signed-in user: signs in once in the browser, then stores and refreshes the tokens."""
 
 import asyncio
 import time
@@ -8,167 +8,171 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
 
-from gateway.cli.failure import say
-from gateway.cli.signin.callback import CallbackResult, listening, open_page
+from gateway.cli.failure import print_stderr
+from gateway.cli.signin.callback import CallbackResult, open_browser, serve_callback
 from gateway.cli.signin.credential import AuthChallenge, ClientRegistration, CredentialRejected, CredentialStep
 from gateway.cli.signin.token_store import StoredTokens, TokenStore
 
-PATIENCE: Final = 300.0
-"""Seconds that a person has for signing in."""
-_MOST: Final = 4
-"""Renewals for one request: enough for a refresh, a sign-in, a step up, and another's doing in between."""
+SIGN_IN_SECONDS: Final = 300.0
+"""Seconds the user has to sign in."""
+_MAX_RENEWALS: Final = 4
+"""Maximum renewals per request: a refresh, a sign-in, a step-up, and one by another process."""
 
 
 class UserSignIn:
-    """Whatever many requests want at once, one window is opened and one refresh is sent, also by several processes.
+    """Opens one browser window and sends one refresh at a time, even for concurrent requests of several processes.
 
-    While somebody looks at the window, requests that need no more than what is there go on.
+    While the user signs in, requests that the current token allows continue.
     """
 
     def __init__(
         self,
         url: str,
-        program: ClientRegistration,
-        shelf: TokenStore,
+        registration: ClientRegistration,
+        store: TokenStore,
         *,
-        show: Callable[[str], None] = open_page,
-        patience: float = PATIENCE,
+        open_url: Callable[[str], None] = open_browser,
+        timeout: float = SIGN_IN_SECONDS,
     ) -> None:
         self._url = url
-        self._program = program
-        self._shelf = shelf
-        self._show = show
-        self._patience = patience
-        self._kept = shelf.read()
-        self._refreshing = asyncio.Lock()
-        self._asking = asyncio.Lock()
+        self._registration = registration
+        self._store = store
+        self._open_url = open_url
+        self._timeout = timeout
+        self._stored = store.read()
+        self._refresh_lock = asyncio.Lock()
+        self._sign_in_lock = asyncio.Lock()
         self._failures: list[CredentialRejected] = []
 
     @property
-    def refusal(self) -> str:
-        return "wants you to sign in, or a key in GATEHOUSE_TOKEN"
+    def rejection_hint(self) -> str:
+        return "requires you to sign in, or a key in GATEHOUSE_TOKEN"
 
     async def token(self) -> str | None:
-        kept = self._kept
-        if kept is not None and kept.refresh_token and kept.stale(time.time()):
-            # Before it is refused; should that not work now, there is time until it is.
+        stored = self._stored
+        if stored is not None and stored.refresh_token and stored.is_stale(time.time()):
+            # Refreshed before it expires; a failure now can be retried until then.
             with suppress(CredentialRejected, OSError):
-                await self._refresh(kept.access_token)
-        return self._kept and self._kept.access_token
+                await self._refresh(stored.access_token)
+        return self._stored and self._stored.access_token
 
     async def renew(
-        self, challenge: AuthChallenge, token: str | None, done: Collection[CredentialStep], *, asking: bool
+        self, challenge: AuthChallenge, token: str | None, done: Collection[CredentialStep], *, interactive: bool
     ) -> CredentialStep | None:
         try:
-            return await self._renewed(challenge, token, done, asking=asking)
+            return await self._renew(challenge, token, done, interactive=interactive)
         except OSError as exc:
-            folder = self._shelf.file.parent
-            raise CredentialRejected(0, self._words(f"{folder} cannot be used: {exc.strerror}")) from exc
+            folder = self._store.file.parent
+            raise CredentialRejected(0, self._message(f"cannot use {folder}: {exc.strerror}")) from exc
 
-    async def _renewed(
-        self, challenge: AuthChallenge, token: str | None, done: Collection[CredentialStep], *, asking: bool
+    async def _renew(
+        self, challenge: AuthChallenge, token: str | None, done: Collection[CredentialStep], *, interactive: bool
     ) -> CredentialStep | None:
-        if len(done) >= _MOST or (CredentialStep.SIGNED_IN in done and challenge.status == 401):
+        if len(done) >= _MAX_RENEWALS or (CredentialStep.SIGNED_IN in done and challenge.status == 401):
             return None
-        if self._differs(token):
+        if self._has_other_token(token):
             return CredentialStep.FOUND
         if challenge.status == 401 and CredentialStep.REFRESHED not in done:
             step = await self._refresh(token)
             if step is not None:
                 return step
-        if not asking or (challenge.wants_scope and self._pointless(challenge, done)):
+        if not interactive or (challenge.wants_scope and self._is_granted(challenge, done)):
             return None
-        before = len(self._failures)
-        async with self._asking:
-            if len(self._failures) > before:
-                raise self._failures[-1]  # of the window that this waited for too
-            async with self._shelf.alone("window"):
-                if self._differs(token):
+        failures = len(self._failures)
+        async with self._sign_in_lock:
+            if len(self._failures) > failures:
+                raise self._failures[-1]  # the sign-in that this request also waited for failed
+            async with self._store.lock("window"):
+                if self._has_other_token(token):
                     return CredentialStep.FOUND
-                await self._ask(challenge, self._kept)
+                await self._sign_in(challenge, self._stored)
         return CredentialStep.STEPPED_UP if challenge.wants_scope else CredentialStep.SIGNED_IN
 
-    def _differs(self, token: str | None) -> bool:
-        """Whether there is another token than this one by now."""
-        self._kept = self._shelf.read() or self._kept
-        return self._kept is not None and self._kept.access_token != token
+    def _has_other_token(self, token: str | None) -> bool:
+        """Whether the store has a newer token than this one."""
+        self._stored = self._store.read() or self._stored
+        return self._stored is not None and self._stored.access_token != token
 
-    def _pointless(self, challenge: AuthChallenge, done: Collection[CredentialStep]) -> bool:
-        """To ask again for what is granted would lead back here, and again."""
-        granted = frozenset(self._kept.scope.split()) if self._kept is not None else frozenset[str]()
+    def _is_granted(self, challenge: AuthChallenge, done: Collection[CredentialStep]) -> bool:
+        """Whether the scopes are already granted: another step-up would loop."""
+        granted = frozenset(self._stored.scope.split()) if self._stored is not None else frozenset[str]()
         return CredentialStep.STEPPED_UP in done or (bool(challenge.scopes) and challenge.scopes <= granted)
 
     async def _refresh(self, token: str | None) -> CredentialStep | None:
-        async with self._refreshing, self._shelf.alone("refresh"):
-            if self._differs(token):
+        async with self._refresh_lock, self._store.lock("refresh"):
+            if self._has_other_token(token):
                 return CredentialStep.FOUND
-            return CredentialStep.REFRESHED if self._kept is not None and await self._refreshed(self._kept) else None
+            return (
+                CredentialStep.REFRESHED
+                if self._stored is not None and await self._send_refresh(self._stored)
+                else None
+            )
 
-    async def _refreshed(self, kept: StoredTokens) -> bool:
-        # The SDK takes a while to load, and most starts find a token that is still good.
+    async def _send_refresh(self, stored: StoredTokens) -> bool:
+        # Imported late: the SDK is slow to load, and most starts find a valid token.
         from gateway.cli.signin.flow import ClientUnknownError, OAuthFlow
 
-        if not kept.refresh_token:
+        if not stored.refresh_token:
             return False
         try:
-            async with self._explained():
-                # Nobody comes back anywhere from a refresh.
-                renewed = await OAuthFlow(self._url, self._program, kept, "http://127.0.0.1/callback").refresh()
+            async with self._translate_errors():
+                # A refresh does not use the redirect URI.
+                renewed = await OAuthFlow(self._url, self._registration, stored, "http://127.0.0.1/callback").refresh()
         except ClientUnknownError:
             renewed = None
-            self._keep(replace(kept, client={}, refresh_token=None))
+            self._save(replace(stored, client={}, refresh_token=None))
         if renewed is not None:
-            self._keep(renewed)
+            self._save(renewed)
         return renewed is not None
 
-    async def _ask(self, challenge: AuthChallenge, kept: StoredTokens | None) -> None:
+    async def _sign_in(self, challenge: AuthChallenge, stored: StoredTokens | None) -> None:
         from gateway.cli.signin.flow import OAuthFlow
 
         try:
-            async with self._explained(), listening(self._ports(kept)) as callback:
+            async with self._translate_errors(), serve_callback(self._ports(stored)) as callback:
 
                 async def wait(state: str) -> CallbackResult:
                     callback.expect(state)
                     try:
-                        async with asyncio.timeout(self._patience):
-                            return await callback.returned()
+                        async with asyncio.timeout(self._timeout):
+                            return await callback.wait()
                     except TimeoutError:
-                        # An authorization server that does not know the client sends nobody back.
-                        if kept is not None:
-                            self._keep(replace(kept, client={}))
+                        # A server that does not know the client does not redirect: register again next time.
+                        if stored is not None:
+                            self._save(replace(stored, client={}))
                         raise
 
                 flow = OAuthFlow(
-                    self._url, self._program, self._as_known_there(kept, callback.address), callback.address
+                    self._url, self._registration, self._matching_registration(stored, callback.url), callback.url
                 )
-                self._keep(await flow.sign_in(challenge, self._show, wait))
+                self._save(await flow.sign_in(challenge, self._open_url, wait))
         except CredentialRejected as exc:
             self._failures.append(exc)
             raise
 
-    def _ports(self, kept: StoredTokens | None) -> tuple[int, ...]:
-        if self._program.port:
-            return (self._program.port,)
-        # Not every authorization server takes another port than the one that was registered.
-        known = [urlsplit(each).port or 0 for each in _redirects(kept)]
+    def _ports(self, stored: StoredTokens | None) -> tuple[int, ...]:
+        if self._registration.port:
+            return (self._registration.port,)
+        # Some authorization servers accept only the registered port.
+        known = [urlsplit(each).port or 0 for each in _redirects(stored)]
         return (*known[:1], 0)
 
-    def _as_known_there(self, kept: StoredTokens | None, redirect: str) -> StoredTokens | None:
-        """Without a registration that says another address to come back to: it is made anew."""
-        if kept is None or redirect in _redirects(kept):
-            return kept
-        elsewhere = kept.client.get("client_id") in (self._program.id, self._program.document)
-        return kept if elsewhere else replace(kept, client={})
+    def _matching_registration(self, stored: StoredTokens | None, redirect: str) -> StoredTokens | None:
+        """Drop a dynamic registration with another redirect URI, so that the client registers again."""
+        if stored is None or redirect in _redirects(stored):
+            return stored
+        fixed = stored.client.get("client_id") in (self._registration.id, self._registration.document)
+        return stored if fixed else replace(stored, client={})
 
-    def _keep(self, kept: StoredTokens) -> None:
-        self._kept = kept
+    def _save(self, stored: StoredTokens) -> None:
+        self._stored = stored
         try:
-            self._shelf.write(kept)
+            self._store.write(stored)
         except OSError as exc:
-            say(f"the sign-in is good until this ends: cannot write {self._shelf.file}: {exc.strerror}")
+            print_stderr(f"cannot write {self._store.file}: {exc.strerror}; the sign-in ends with this process")
 
     @asynccontextmanager
-    async def _explained(self) -> AsyncGenerator[None]:
+    async def _translate_errors(self) -> AsyncGenerator[None]:
         import httpx2
 
         from gateway.cli.signin.flow import FlowError
@@ -176,20 +180,20 @@ class UserSignIn:
         try:
             yield
         except FlowError as exc:
-            raise CredentialRejected(401, self._words(str(exc))) from exc
+            raise CredentialRejected(401, self._message(str(exc))) from exc
         except TimeoutError as exc:
-            raise CredentialRejected(401, self._words(f"nobody did within {self._patience:g} s")) from exc
+            raise CredentialRejected(401, self._message(f"timed out after {self._timeout:g} s")) from exc
         except httpx2.HTTPError as exc:
-            raise CredentialRejected(0, self._words(f"cannot be reached: {str(exc) or type(exc).__name__}")) from exc
+            raise CredentialRejected(0, self._message(f"unreachable: {str(exc) or type(exc).__name__}")) from exc
         except OSError as exc:
-            raise CredentialRejected(0, self._words(exc.strerror or type(exc).__name__)) from exc
+            raise CredentialRejected(0, self._message(exc.strerror or type(exc).__name__)) from exc
 
-    def _words(self, reason: str) -> str:
+    def _message(self, reason: str) -> str:
         return (
-            f"{self._url} wants you to sign in, and that did not work: {reason}. "
-            "Or set GATEHOUSE_TOKEN (`gatehouse key create` makes a key)"
+            f"{self._url} requires you to sign in, which failed: {reason}. "
+            "Try again, or set GATEHOUSE_TOKEN (create a key: `gatehouse key create`)"
         )
 
 
-def _redirects(kept: StoredTokens | None) -> list[str]:
-    return list(kept.client.get("redirect_uris") or ()) if kept is not None else []
+def _redirects(stored: StoredTokens | None) -> list[str]:
+    return list(stored.client.get("redirect_uris") or ()) if stored is not None else []

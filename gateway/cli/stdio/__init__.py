@@ -1,1 +1,1 @@
-"""`gatehouse stdio`: a gateway for clients that can only start a program and speak to it by lines."""
+"""`gatehouse stdio`: a stdio MCP server that forwards to a gateway, for clients that support only stdio."""

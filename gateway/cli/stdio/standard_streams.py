@@ -1,4 +1,4 @@
-"""Lines from the client and lines to it. Any kind of standard stream will do, a file included."""
+"""Reads lines from and writes lines to standard streams of any kind: pipes, terminals and files."""
 
 import asyncio
 import os
@@ -12,57 +12,57 @@ from typing import Final
 from gateway.upstream.stdio.line_reader import LineReader, LineTooLong
 
 MAX_LINE: Final = 8 * 1024 * 1024
-_PIECE: Final = 64 * 1024
+_CHUNK_BYTES: Final = 64 * 1024
 
 
-async def lines(descriptor: int, limit: int = MAX_LINE) -> AsyncIterator[bytes]:
-    """Each line until the stream ends; what is not taken is not read. Raises `Oversize` for one beyond the limit."""
-    pieces: asyncio.Queue[bytes] = asyncio.Queue(1)
+async def read_lines(descriptor: int, limit: int = MAX_LINE) -> AsyncIterator[bytes]:
+    """Yield each line until the stream ends, with back pressure. Raises `LineTooLong` above the limit."""
+    chunks: asyncio.Queue[bytes] = asyncio.Queue(1)
     loop = asyncio.get_running_loop()
 
     def read() -> None:
-        piece = b"-"
-        while piece:
+        chunk = b"-"
+        while chunk:
             try:
-                piece = os.read(descriptor, _PIECE)
-                asyncio.run_coroutine_threadsafe(pieces.put(piece), loop).result()
-            except (OSError, RuntimeError):  # closed under us, or the loop is gone
-                piece = b""
+                chunk = os.read(descriptor, _CHUNK_BYTES)
+                asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
+            except (OSError, RuntimeError):  # the descriptor or the event loop was closed
+                chunk = b""
 
-    # A read cannot be called off: the thread must not keep the process alive.
+    # A blocking read cannot be cancelled: a daemon thread does not keep the process alive.
     threading.Thread(target=read, daemon=True).start()
-    split = LineReader(limit)
-    while piece := await pieces.get():
-        for line in split.feed(piece):
+    reader = LineReader(limit)
+    while chunk := await chunks.get():
+        for line in reader.feed(chunk):
             if line.strip():
                 yield line
 
 
 class LineWriter:
-    """Whole lines, one after another, however the tasks that say them end; waits for a client that reads slowly."""
+    """Writes complete lines in order, even if a writing task is cancelled; waits for a slow reader."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._loop = asyncio.get_running_loop()
         self._lines: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
-        # As with reading: a write that waits for a client must not keep the process alive.
+        # Daemon: a blocked write does not keep the process alive.
         threading.Thread(target=self._write_all, daemon=True).start()
 
-    def watch(self, gone: Callable[[], object]) -> None:
-        """Call `gone` when nobody is there any more to read, also while nothing is written."""
+    def watch_disconnect(self, on_disconnect: Callable[[], object]) -> None:
+        """Call `on_disconnect` when the reader closes its end, even while nothing is written."""
 
-        def look() -> None:
+        def poll() -> None:
             poller = select.poll()
-            # Only what is told in any case: that the other end is closed.
+            # No events requested: hang-up and error are always reported.
             poller.register(self._descriptor, 0)
             poller.poll()
-            with suppress(RuntimeError):  # the loop is gone
-                self._loop.call_soon_threadsafe(gone)
+            with suppress(RuntimeError):  # the event loop was closed
+                self._loop.call_soon_threadsafe(on_disconnect)
 
-        threading.Thread(target=look, daemon=True).start()
+        threading.Thread(target=poll, daemon=True).start()
 
-    async def line(self, message: bytes) -> None:
-        """Raises `OSError` when the client is gone."""
+    async def write_line(self, message: bytes) -> None:
+        """Raises `OSError` when the client has disconnected."""
         written: asyncio.Future[None] = self._loop.create_future()
         self._lines.put((message.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n", written))
         await written
@@ -78,7 +78,7 @@ class LineWriter:
                 problem = exc
             try:
                 self._loop.call_soon_threadsafe(_settle, written, problem)
-            except RuntimeError:  # the loop is gone
+            except RuntimeError:  # the event loop was closed
                 return
 
 
@@ -91,4 +91,4 @@ def _settle(written: "asyncio.Future[None]", problem: OSError | None) -> None:
         written.set_exception(problem)
 
 
-__all__ = ["MAX_LINE", "LineTooLong", "LineWriter", "lines"]
+__all__ = ["MAX_LINE", "LineTooLong", "LineWriter", "read_lines"]

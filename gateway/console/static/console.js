@@ -1,13 +1,13 @@
-// Reads the live parts of a page again, copies lines, and writes times as this browser's person reads them.
+// Refreshes the live parts of a page, copies text to the clipboard, and shows timestamps in local time.
 "use strict";
 
 document.documentElement.classList.add("js");
-const said = document.getElementById("said");
+const statusLine = document.getElementById("status");
 const main = document.querySelector("main[data-live]");
 const button = document.getElementById("live");
 
-function tell(text) {
-  if (said) said.textContent = text;
+function announce(text) {
+  if (statusLine) statusLine.textContent = text;
 }
 
 function localise(root) {
@@ -19,22 +19,22 @@ function localise(root) {
   }
 }
 
-async function copy(from) {
-  const text = from.dataset.copy;
+async function copy(source) {
+  const text = source.dataset.copy;
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    getSelection().selectAllChildren(from.previousElementSibling);
-    if (!document.execCommand("copy")) return tell("Not copied: select the line yourself.");
+    getSelection().selectAllChildren(source.previousElementSibling);
+    if (!document.execCommand("copy")) return announce("Copy failed. Select the text and copy it.");
   }
-  tell("Copied.");
-  from.textContent = "Copied";
-  setTimeout(() => { from.textContent = "Copy"; }, 1500);
+  announce("Copied.");
+  source.textContent = "Copied";
+  setTimeout(() => { source.textContent = "Copy"; }, 1500);
 }
 
 let paused = sessionStorage.getItem("paused") === "yes";
 
-function show() {
+function updateLiveButton() {
   if (!button) return;
   button.setAttribute("aria-pressed", String(!paused));
   button.textContent = paused ? "Paused" : "Live";
@@ -42,19 +42,19 @@ function show() {
 
 async function refresh() {
   if (paused || document.hidden) return;
-  let answer;
+  let response;
   try {
-    answer = await fetch(location.href, { headers: { "x-live": "1" }, cache: "no-store" });
+    response = await fetch(location.href, { headers: { "x-live": "1" }, cache: "no-store" });
   } catch {
     return;
   }
-  if (answer.status === 401) return location.reload();
-  if (!answer.ok) return;
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  if (response.status === 401) return location.reload();
+  if (!response.ok) return;
+  const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
   localise(fresh);
   for (const part of document.querySelectorAll("[data-part]")) {
     const next = fresh.querySelector(`[data-part="${part.dataset.part}"]`);
-    // Whoever is in the middle of it is not interrupted.
+    // Keep a part that has the focus: replacing it would interrupt the user.
     if (next && !part.contains(document.activeElement) && part.innerHTML !== next.innerHTML) {
       part.replaceChildren(...next.childNodes);
     }
@@ -62,20 +62,20 @@ async function refresh() {
 }
 
 document.addEventListener("click", (event) => {
-  const from = event.target.closest("[data-copy]");
-  if (from) copy(from);
+  const source = event.target.closest("[data-copy]");
+  if (source) copy(source);
 });
 for (const select of document.querySelectorAll("select[data-submit]")) {
   select.addEventListener("change", () => select.form.submit());
 }
 localise(document);
-show();
+updateLiveButton();
 if (main) {
   button.addEventListener("click", () => {
     paused = !paused;
     sessionStorage.setItem("paused", paused ? "yes" : "no");
-    tell(paused ? "Paused." : "Live again.");
-    show();
+    announce(paused ? "Live updates paused." : "Live updates resumed.");
+    updateLiveButton();
   });
   setInterval(refresh, Number(main.dataset.live) * 1000);
 }

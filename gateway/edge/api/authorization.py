@@ -1,5 +1,4 @@
-"""The way into the operator's API: a credential for the whole house with the scope `mcp:admin`, and one place that
-answers a fault."""
+"""Authorization of the operator API: a credential for `/mcp` with the scope `mcp:admin`. Renders faults as JSON."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -10,19 +9,19 @@ from fastapi import Request, Response
 from gateway.contract import Caller
 from gateway.contract.caller import ADMIN
 from gateway.edge.authentication import check_audience
-from gateway.edge.error_response import refusal
-from gateway.edge.headers import fold
+from gateway.edge.error_response import render_fault
 from gateway.edge.ip_rate_limit import Gate
+from gateway.edge.request_parsing import fold_headers
 from gateway.errors import TABLE, Fault, Kind
 
 Authenticate = Callable[[Mapping[str, str], str], Awaitable[Caller]]
-"""Headers and client address -> who calls. Raises `Fault`."""
+"""Headers and client address -> caller. Raises `Fault`."""
 
 SCOPE: Final = ADMIN
 
 
 class AdminAuthorization:
-    """Gives the operator to `answer`, and answers what that raises."""
+    """Calls a handler with the authenticated operator and encodes its result or fault."""
 
     def __init__(self, authenticate: Authenticate, gate: Gate | None = None) -> None:
         self._authenticate = authenticate
@@ -32,21 +31,21 @@ class AdminAuthorization:
         try:
             body = msgspec.json.encode(await answer(await self._operator(request)))
         except Fault as fault:
-            return _refused(fault)
+            return _error_response(fault)
         return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
 
-    async def let_in(self, request: Request) -> Response | None:
-        """None for an operator; the refusal for anybody else."""
+    async def check(self, request: Request) -> Response | None:
+        """Return None for an operator, the error response for anyone else."""
         try:
             await self._operator(request)
         except Fault as fault:
-            return _refused(fault)
+            return _error_response(fault)
         return None
 
     async def _operator(self, request: Request) -> Caller:
         if self._gate is not None:
             await self._gate(request)
-        headers = fold(request.scope["headers"])
+        headers = fold_headers(request.scope["headers"])
         caller = await self._authenticate(headers, request.client.host if request.client else "")
         check_audience(caller)
         if SCOPE not in caller.scopes:
@@ -55,8 +54,8 @@ class AdminAuthorization:
         return caller
 
 
-def _refused(fault: Fault) -> Response:
-    headers, body = refusal(fault)
+def _error_response(fault: Fault) -> Response:
+    headers, body = render_fault(fault)
     response = Response(body, TABLE[fault.kind].http)
     response.raw_headers = headers
     if fault.kind is Kind.UNAUTHENTICATED:

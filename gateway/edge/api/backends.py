@@ -1,4 +1,4 @@
-"""`/api/v1/backends`: how the backends of the operator's tenant are, and the description of this API."""
+"""`/api/v1/backends`: health of the backends of the operator's tenant; and the OpenAPI document."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final, Literal
@@ -13,60 +13,61 @@ from gateway.edge.api.authorization import AdminAuthorization
 PREFIX: Final = "/api/v1"
 
 Report = Callable[[Caller], Awaitable[list[Json]]]
-"""A row for each backend that the operator's tenant has, as `BackendHealth` says."""
+"""Operator -> one `BackendHealth` object per backend of the operator's tenant."""
 
 
 class DefinitionChange(BaseModel):
     tool: str
-    parts: list[str] = Field(description="What of its definition is another than before.")
+    parts: list[str] = Field(description="Changed parts of the definition.")
     at: float = Field(description="Unix time.")
 
 
 class BackendHealth(BaseModel):
-    """One backend, at this moment."""
+    """Current health of one backend."""
 
     namespace: str
     kind: Literal["module", "http", "sse", "stdio"]
     state: Literal["unknown", "up", "failing", "down"] = Field(
-        description="Not yet asked; its last answer came; its last call failed; failed so often that it is left alone."
+        description="Not used yet; last call succeeded; last call failed; circuit breaker open."
     )
     since: float = Field(description="Unix time at which the state began.")
-    eras: list[str] = Field(description="Which it speaks, of modern and handshake; empty while that is not known.")
+    eras: list[str] = Field(description="Supported protocol eras, modern and handshake; empty if unknown.")
     breaker: Literal["closed", "open", "half-open"]
-    degraded: bool = Field(description="Its lists could not be read; the last good ones are served.")
-    last_error: str | None = Field(description="The kind of the last failure, whether or not it has recovered since.")
+    degraded: bool = Field(description="Its lists could not be refreshed; cached lists are served.")
+    last_error: str | None = Field(description="Kind of the last failure, also after recovery.")
     last_error_at: float | None
     in_flight: int
     waiting: int
     tools: int
     resources: int
     prompts: int
-    quarantined: dict[str, str] = Field(description="What is not served, and why.")
-    suspicious: dict[str, str] = Field(description="Tools with words that sound like an order to the model.")
-    changed: list[DefinitionChange] = Field(description="Tools whose definition has changed, the latest first.")
+    quarantined: dict[str, str] = Field(description="Items that are not served, with the reason.")
+    suspicious: dict[str, str] = Field(description="Tools whose description contains instructions to the model.")
+    changed: list[DefinitionChange] = Field(description="Tools with changed definitions, newest first.")
 
 
 class Backends(BaseModel):
     backends: list[BackendHealth]
 
 
-def backends_router(door: AdminAuthorization, report: Report) -> APIRouter:
+def backends_router(authorization: AdminAuthorization, report: Report) -> APIRouter:
     router = APIRouter(prefix=PREFIX, tags=["backends"])
 
-    @router.get("/backends", response_model=Backends, summary="How the backends are")
+    @router.get("/backends", response_model=Backends, summary="Health of the backends")
     async def backends(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         async def answer(operator: Caller) -> Json:
             return {"backends": await report(operator)}
 
-        return await door(request, answer)
+        return await authorization(request, answer)
 
     @router.get("/openapi.json", include_in_schema=False)
     async def description(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         async def answer(operator: Caller) -> Json:
             app = request.app
-            told = get_openapi(title="Gatehouse, for operators", version=app.version, routes=app.routes)
-            return {**told, "paths": {path: told["paths"][path] for path in told["paths"] if path.startswith(PREFIX)}}
+            document = get_openapi(title="Gatehouse operator API", version=app.version, routes=app.routes)
+            paths = {path: item for path, item in document["paths"].items() if path.startswith(PREFIX)}
+            return {**document, "paths": paths}
 
-        return await door(request, answer)
+        return await authorization(request, answer)
 
     return router

@@ -1,4 +1,4 @@
-"""`/api/v1/policy/why` and `/api/v1/policy/tools`: what a member of the operator's tenant may do and see, and why."""
+"""`/api/v1/policy/why` and `/api/v1/policy/tools`: policy decisions and visible tools of a member of the tenant."""
 
 from collections.abc import Callable
 from typing import Any, Final, Literal
@@ -7,28 +7,28 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from gateway.contract import Caller, Json
-from gateway.contract.caller import EVERYDAY
+from gateway.contract.caller import DEFAULT_SCOPES
 from gateway.edge.api.authorization import AdminAuthorization
-from gateway.edge.request_limits import read_body
+from gateway.edge.request_parsing import read_body
 from gateway.errors import Fault, Kind
 
 _MAX_BODY: Final = 1024 * 1024
 
-Why = Callable[[Caller, str, Json, bool, bool], Json]
-"""Who, which tool, with which arguments, approved or not, as told to the tenant's own or not -> the explanation."""
-Reach = Callable[[Caller], str | None]
-"""The tenant that an operator may look at; None for all of them."""
-Seen = Callable[[Caller], list[Json]]
-"""The tools as they are listed to that caller."""
+Explain = Callable[[Caller, str, Json, bool, bool], Json]
+"""(caller, tool, arguments, approved, own tenant only) -> explanation."""
+VisibleTenant = Callable[[Caller], str | None]
+"""Operator -> the tenant it may see; None for all tenants."""
+VisibleTools = Callable[[Caller], list[Json]]
+"""Caller -> the tools as listed to it."""
 
 
 class PolicySubject(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     subject: str
     kind: Literal["user", "service"] = "user"
     groups: list[str] = []
-    scopes: tuple[str, ...] = EVERYDAY
+    scopes: tuple[str, ...] = DEFAULT_SCOPES
     tenant: str | None = None
-    """The operator's own unless named; any other answers like one that does not exist."""
+    """Default: the operator's tenant. Any other tenant is reported as unknown."""
 
     def caller(self, operator: Caller) -> Caller:
         if self.tenant not in (None, operator.tenant):
@@ -42,31 +42,33 @@ class PolicyQuestion(PolicySubject, frozen=True, forbid_unknown_fields=True, kw_
     approved: bool = False
 
 
-def policy_router(door: AdminAuthorization, why: Why, seen: Seen, reach: Reach) -> APIRouter:
+def policy_router(
+    authorization: AdminAuthorization, explain_call: Explain, visible_tools: VisibleTools, visible_tenant: VisibleTenant
+) -> APIRouter:
     router = APIRouter(prefix="/api/v1", tags=["policy"])
 
     @router.post("/policy/why")
     async def explain(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         async def answer(operator: Caller) -> Json:
-            asked = _decoded(await read_body(request.scope, request.receive, _MAX_BODY), PolicyQuestion)
-            own = reach(operator) is not None
-            return why(asked.caller(operator), asked.tool, asked.arguments, asked.approved, own)
+            asked = _decode(await read_body(request.scope, request.receive, _MAX_BODY), PolicyQuestion)
+            own = visible_tenant(operator) is not None
+            return explain_call(asked.caller(operator), asked.tool, asked.arguments, asked.approved, own)
 
-        return await door(request, answer)
+        return await authorization(request, answer)
 
     @router.post("/policy/tools")
     async def tools(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         async def answer(operator: Caller) -> Json:
-            asked = _decoded(await read_body(request.scope, request.receive, _MAX_BODY), PolicySubject)
-            return {"tools": seen(asked.caller(operator))}
+            asked = _decode(await read_body(request.scope, request.receive, _MAX_BODY), PolicySubject)
+            return {"tools": visible_tools(asked.caller(operator))}
 
-        return await door(request, answer)
+        return await authorization(request, answer)
 
     return router
 
 
-def _decoded(body: bytes, kind: type[Any]) -> Any:
+def _decode(body: bytes, kind: type[Any]) -> Any:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise Fault(Kind.INVALID_INPUT, f"The body is not what this route takes: {str(exc)[:200]}") from exc
+        raise Fault(Kind.INVALID_INPUT, f"Invalid request body: {str(exc)[:200]}") from exc

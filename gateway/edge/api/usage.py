@@ -1,4 +1,4 @@
-"""`/api/v1/usage`: what the operator's tenant uses at this moment."""
+"""`/api/v1/usage`: current usage of limits, shares and streams by the operator's tenant."""
 
 from collections.abc import Awaitable, Callable
 from typing import Literal
@@ -13,10 +13,10 @@ Report = Callable[[Caller], Awaitable[Json]]
 
 
 class LimitUse(BaseModel):
-    limit: str = Field(description="The name of the limit.")
-    of: list[str] = Field(description="What shares this count beside the tenant: principal, backend, tool, effect.")
+    limit: str = Field(description="Name of the limit.")
+    of: list[str] = Field(description="Dimensions of this counter beside the tenant: principal, backend, tool, effect.")
     counts: Literal["calls", "cost"]
-    taken: float = Field(description="How much of it was used in its window until now.")
+    taken: float = Field(description="Amount used in the current window.")
     amount: float
     seconds: float
 
@@ -24,31 +24,31 @@ class LimitUse(BaseModel):
 class ShareUse(BaseModel):
     backend: str
     principal: str
-    running: int = Field(description="Calls under way at the backend.")
-    waiting: int = Field(description="Calls that wait for their turn.")
+    running: int = Field(description="Calls running at the backend.")
+    waiting: int = Field(description="Calls waiting for capacity.")
 
 
 class OpenUse(BaseModel):
     principal: str
     streams: int = Field(description="Open event streams of sessions.")
-    subscriptions: int = Field(description="Open subscriptions of clients without a session.")
+    subscriptions: int = Field(description="Open subscriptions of modern clients.")
 
 
 class UsageReport(BaseModel):
-    """The operator's tenant, over all workers that answered."""
+    """Usage of the operator's tenant, summed over all workers that answered."""
 
     tenant: str
-    workers: int = Field(description="How many workers these counts are of.")
+    workers: int = Field(description="Number of workers included.")
     limits: list[LimitUse]
     shares: list[ShareUse]
     open: list[OpenUse]
 
 
-def usage_router(door: AdminAuthorization, report: Report) -> APIRouter:
+def usage_router(authorization: AdminAuthorization, report: Report) -> APIRouter:
     router = APIRouter(prefix="/api/v1", tags=["usage"])
 
-    @router.get("/usage", response_model=UsageReport, summary="What is used of limits, shares and streams")
+    @router.get("/usage", response_model=UsageReport, summary="Usage of limits, shares and streams")
     async def usage(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
-        return await door(request, report)
+        return await authorization(request, report)
 
     return router

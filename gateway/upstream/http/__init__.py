@@ -1,1 +1,1 @@
-"""Remote MCP servers over HTTP, in either era."""
+"""Transport to remote MCP servers over HTTP, in either era."""

@@ -1,7 +1,7 @@
-"""One keep-alive HTTP/1.1 connection to a server, one exchange at a time, on httptools.
+"""A keep-alive HTTP/1.1 client connection on httptools, with one exchange at a time. Used by `ConnectionPool`.
 
-Our own client: on the hot path it takes a fifth of the time of the fastest library, and it can tell when a request
-was certainly not read.
+The gateway has its own client because it takes a fifth of the time of the fastest library, and because it can tell
+when the server certainly did not read a request.
 """
 
 import asyncio
@@ -13,24 +13,24 @@ import httptools
 
 from gateway.errors import Fault, Kind
 
-READ_AHEAD: Final = 256 * 1024
-"""Bytes of a stream that may wait unread before the server is made to wait."""
+MAX_BUFFERED_BYTES: Final = 256 * 1024
+"""Maximum number of unread stream bytes; above it the connection stops reading."""
 
-HEAD_BYTES: Final = 64 * 1024
-"""Of heads and trailers that may come without a byte of a body between them: the parser joins their pieces."""
+MAX_HEAD_BYTES: Final = 64 * 1024
+"""Maximum size of a head or trailer, which the parser buffers: bytes received without any body byte between them."""
 
-_FRAMES: Final = ("content-length", "transfer-encoding")
-"""One of them tells where a body ends; where both are missing, it ends with the connection."""
-_LOOKED_AT: Final = ("content-type", "content-encoding", "mcp-session-id", "retry-after", *_FRAMES)
-_READ: Final = {name.encode(): name for name in _LOOKED_AT}
-"""The headers that anybody looks at."""
-_NOTHING_YET: Final = (0, 0)
+_FRAMING_HEADERS: Final = ("content-length", "transfer-encoding")
+"""They define where a body ends; without either, the body ends with the connection."""
+_READ_HEADERS: Final = ("content-type", "content-encoding", "mcp-session-id", "retry-after", *_FRAMING_HEADERS)
+_HEADER_NAMES: Final = {name.encode(): name for name in _READ_HEADERS}
+"""The response headers that are kept; all others are dropped."""
+_NO_PROGRESS: Final = (0, 0)
 
 
 class RequestNotRead(Exception):
-    """The connection went away before one byte of an answer came.
+    """The connection closed before the first byte of a response.
 
-    Unless `sent`, the server certainly never saw the request: it had closed the connection while it stood idle.
+    Unless `sent`, the server certainly did not read the request: it had closed the idle connection.
     """
 
     def __init__(self, *, sent: bool) -> None:
@@ -39,7 +39,7 @@ class RequestNotRead(Exception):
 
 
 class UpstreamResponse:
-    """An answer: whole when `body` is set, else a stream to be read by `chunk`."""
+    """A response: complete if `body` is set, else a stream to be read with `read`."""
 
     __slots__ = ("body", "headers", "status")
 
@@ -48,57 +48,57 @@ class UpstreamResponse:
         self.headers = headers
         self.body = body
 
-    async def chunk(self) -> bytes:
-        """The next piece of a stream; empty at its end. Raises `Fault` when it broke off."""
+    async def read(self) -> bytes:
+        """The next chunk of a stream; empty at its end. Raises `Fault` when the connection fails."""
         return b""
 
     def close(self) -> None:
-        """Read no further. A stream that is not over takes its connection with it."""
+        """Stop reading. Aborts the connection of a stream that has not ended."""
 
 
 class ResponseStream(UpstreamResponse):
-    """One that is read piece by piece."""
+    """A response that is read chunk by chunk, with backpressure."""
 
-    __slots__ = ("_chunks", "_connection", "_error", "_over", "_pending", "_waiter")
+    __slots__ = ("_buffered", "_chunks", "_connection", "_ended", "_error", "_waiter")
 
     def __init__(self, connection: "UpstreamConnection", status: int, headers: dict[str, str]) -> None:
         super().__init__(status, headers, None)
         self._connection = connection
         self._chunks: deque[bytes] = deque()
-        self._pending = 0
+        self._buffered = 0
         self._waiter: asyncio.Future[None] | None = None
         self._error: Fault | None = None
-        self._over = False
+        self._ended = False
 
-    async def chunk(self) -> bytes:
+    async def read(self) -> bytes:
         while not self._chunks:
             if self._error is not None:
                 raise self._error
-            if self._over:
+            if self._ended:
                 return b""
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        piece = self._chunks.popleft()
-        self._pending -= len(piece)
-        if self._pending < READ_AHEAD // 2:
+        chunk = self._chunks.popleft()
+        self._buffered -= len(chunk)
+        if self._buffered < MAX_BUFFERED_BYTES // 2:
             self._connection.resume()
-        return piece
+        return chunk
 
     def close(self) -> None:
-        if self._over:
-            self._connection.resume()  # what is unread may have made the server wait, and is not ours to read any more
+        if self._ended:
+            self._connection.resume()  # unread chunks may have paused it; they are dropped
         else:
             self._connection.abort()
 
-    def feed(self, piece: bytes) -> None:
-        self._chunks.append(piece)
-        self._pending += len(piece)
-        if self._pending > READ_AHEAD:
+    def feed(self, chunk: bytes) -> None:
+        self._chunks.append(chunk)
+        self._buffered += len(chunk)
+        if self._buffered > MAX_BUFFERED_BYTES:
             self._connection.pause()
         self._wake()
 
     def end(self, error: Fault | None = None) -> None:
-        self._over, self._error = error is None, error
+        self._ended, self._error = error is None, error
         self._wake()
 
     def _wake(self) -> None:
@@ -107,7 +107,7 @@ class ResponseStream(UpstreamResponse):
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """Callbacks of the transport and of the parser; `ask` is what the pool calls."""
+    """One connection: `send` and the state for the pool, plus the callbacks of the transport and the parser."""
 
     def __init__(self, name: str, max_bytes: int) -> None:
         self._name = name
@@ -115,45 +115,46 @@ class UpstreamConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._answer: asyncio.Future[UpstreamResponse] | None = None
+        self._future: asyncio.Future[UpstreamResponse] | None = None
         self._stream: ResponseStream | None = None
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
         self._size = 0
-        self._barren = _NOTHING_YET
-        """How much of the body had come at the last look, and how many bytes came since that were none of it."""
-        self._headed = False
-        self._touched = False
-        self._quiet = select.poll()
-        self.reusable = True
+        self._bodyless = _NO_PROGRESS
+        """Body size at the last check, and the bytes received since then that were not body."""
+        self._head_complete = False
+        self._has_received = False
+        self._poller = select.poll()
+        self.is_reusable = True
         self.idle_since = 0.0
         self.uses = 0
 
-    # ---- for the pool ----
+    # ---- API for the pool ----
 
-    def ask(self, request: bytes) -> "asyncio.Future[UpstreamResponse]":
-        """Send a request; the answer, or the head of one that streams. Whoever gives up waiting has to `abort`.
+    def send(self, request: bytes) -> "asyncio.Future[UpstreamResponse]":
+        """Send a request. The future resolves to the response, or at the head of a stream.
 
-        Raises `Unread` when the server had closed the connection, `Fault(UNAVAILABLE)` when it broke off later.
+        A caller that stops waiting must `abort`. Raises `RequestNotRead` when the server had closed the connection,
+        `Fault(UNAVAILABLE)` when the connection fails later.
         """
         if self._transport is None or self._transport.is_closing():
             raise RequestNotRead(sent=False)
-        self._touched = False
-        self._barren = _NOTHING_YET
-        self._answer = answer = self._loop.create_future()
+        self._has_received = False
+        self._bodyless = _NO_PROGRESS
+        self._future = future = self._loop.create_future()
         self._transport.write(request)
-        return answer
+        return future
 
     @property
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    def stale(self) -> bool:
-        """Whether something came while nobody asked: the end of the connection, as a rule, not yet told to us."""
-        return bool(self._quiet.poll(0))
+    def is_stale(self) -> bool:
+        """Whether the idle socket is readable: usually the server closed it, and asyncio has not noticed yet."""
+        return bool(self._poller.poll(0))
 
     def abort(self) -> None:
-        self.reusable = False
+        self.is_reusable = False
         if self._transport is not None:
             self._transport.abort()
 
@@ -165,103 +166,105 @@ class UpstreamConnection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing() and not self._transport.is_reading():
             self._transport.resume_reading()
 
-    # ---- from the transport ----
+    # ---- callbacks of the transport ----
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by class
-        self._quiet.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's class does not inherit from it
+        self._poller.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
-        if self._answer is None and self._stream is None:
-            self.abort()  # nobody asked
+        if self._future is None and self._stream is None:
+            self.abort()  # unsolicited data
             return
-        self._touched = True
+        self._has_received = True
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
-            self._fail(Fault(Kind.UNAVAILABLE, f"{self._name} did not answer in HTTP."))
+            self._fail(Fault(Kind.UNAVAILABLE, f"{self._name} sent an invalid HTTP response."))
             self.abort()
-        if self._answer is not None or self._stream is not None:
-            self._more_to_come(len(data))
+        if self._future is not None or self._stream is not None:
+            self._check_progress(len(data))
 
-    def _more_to_come(self, count: int) -> None:
-        """An answer that is not over with the bytes that came: it may not go on for ever without a body."""
-        size, barren = self._barren
-        self._barren = size, barren = (self._size, barren + count if size == self._size else 0)
-        if barren > HEAD_BYTES:
-            details = {"max_bytes": HEAD_BYTES}
-            self._fail(Fault(Kind.TOO_LARGE, f"The head of {self._name}'s answer exceeds the limit.", details=details))
+    def _check_progress(self, count: int) -> None:
+        """Fail a response that is incomplete and grows without body bytes beyond `MAX_HEAD_BYTES`."""
+        size, bodyless = self._bodyless
+        self._bodyless = size, bodyless = (self._size, bodyless + count if size == self._size else 0)
+        if bodyless > MAX_HEAD_BYTES:
+            details = {"max_bytes": MAX_HEAD_BYTES}
+            self._fail(
+                Fault(Kind.TOO_LARGE, f"The head of {self._name}'s response exceeds the limit.", details=details)
+            )
             self.abort()
 
     def eof_received(self) -> None:
-        """The end of the connection is also the end of an answer that says no other."""
-        if self._touched and self._headed and not any(name in self._headers for name in _FRAMES):
+        """The end of the connection ends a response without framing headers."""
+        if self._has_received and self._head_complete and not any(name in self._headers for name in _FRAMING_HEADERS):
             self.on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.reusable = False
-        if not self._touched and self._answer is not None and not self._answer.done():
-            # A broken pipe is how the system says that nothing could be written.
-            self._answer.set_exception(RequestNotRead(sent=not isinstance(exc, BrokenPipeError)))
+        self.is_reusable = False
+        if not self._has_received and self._future is not None and not self._future.done():
+            # A broken pipe means that nothing was written.
+            self._future.set_exception(RequestNotRead(sent=not isinstance(exc, BrokenPipeError)))
             return
-        self._fail(Fault(Kind.UNAVAILABLE, f"{self._name} closed the connection before its answer was complete."))
+        self._fail(Fault(Kind.UNAVAILABLE, f"{self._name} closed the connection before its response was complete."))
 
-    # ---- from the parser ----
+    # ---- callbacks of the parser ----
 
     def on_message_begin(self) -> None:
-        if self._answer is None:
-            self.reusable = False  # nobody asked
-        self._headed = False
+        if self._future is None:
+            self.is_reusable = False  # unsolicited response
+        self._head_complete = False
         self._headers = {}
         self._body = []
         self._size = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if (known := _READ.get(name.lower())) is not None:
+        if (known := _HEADER_NAMES.get(name.lower())) is not None:
             self._headers[known] = value.decode("latin-1").strip()
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if status < 200:
             return
-        headers, self._headed = self._headers, True
+        headers, self._head_complete = self._headers, True
         if headers.get("content-encoding", "identity") != "identity":
-            self._fail(Fault(Kind.UNAVAILABLE, f"{self._name} compressed its answer though it was asked not to."))
+            self._fail(Fault(Kind.UNAVAILABLE, f"{self._name} sent a compressed response, which is not supported."))
             self.abort()
         elif headers.get("content-type", "").startswith("text/event-stream"):
             self._stream = ResponseStream(self, status, headers)
-            self._settle(self._stream)
+            self._resolve(self._stream)
 
-    def on_body(self, piece: bytes) -> None:
-        self._size += len(piece)
+    def on_body(self, chunk: bytes) -> None:
+        self._size += len(chunk)
         if self._stream is not None:
-            self._stream.feed(piece)
+            self._stream.feed(chunk)
         elif self._size > self._max_bytes:
             details = {"max_bytes": self._max_bytes}
-            self._fail(Fault(Kind.TOO_LARGE, f"{self._name}'s answer exceeds the limit.", details=details))
+            self._fail(Fault(Kind.TOO_LARGE, f"{self._name}'s response exceeds the limit.", details=details))
             self.abort()
         else:
-            self._body.append(piece)
+            self._body.append(chunk)
 
     def on_message_complete(self) -> None:
         status, body = self._parser.get_status_code(), self._body
         if status < 200:
-            return  # more is to come
-        self.reusable = self.reusable and self._parser.should_keep_alive()
+            return  # interim response
+        self.is_reusable = self.is_reusable and self._parser.should_keep_alive()
         if self._stream is not None:
             self._stream.end()
             self._stream = None
         else:
-            self._settle(UpstreamResponse(status, self._headers, body[0] if len(body) == 1 else b"".join(body)))
+            self._resolve(UpstreamResponse(status, self._headers, body[0] if len(body) == 1 else b"".join(body)))
 
-    def _settle(self, response: UpstreamResponse) -> None:
-        answer, self._answer = self._answer, None
-        if answer is not None and not answer.done():
-            answer.set_result(response)
+    def _resolve(self, response: UpstreamResponse) -> None:
+        future, self._future = self._future, None
+        if future is not None and not future.done():
+            future.set_result(response)
 
     def _fail(self, fault: Fault) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(fault)
+        if self._future is not None and not self._future.done():
+            self._future.set_exception(fault)
         if self._stream is not None:
             self._stream.end(fault)
             self._stream = None

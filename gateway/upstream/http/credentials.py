@@ -1,4 +1,4 @@
-"""The client credentials grant: a token of the gateway's own for one server, kept until shortly before it expires."""
+"""OAuth client credentials for one upstream server; the access token is cached until shortly before it expires."""
 
 import logging
 import time
@@ -16,9 +16,9 @@ from gateway.upstream.concurrency import SingleFlight
 
 log = logging.getLogger("gatehouse.upstream")
 
-EARLY_SECONDS: Final = 30.0
-"""A token is replaced so long before it expires, or after nine tenths of a shorter life."""
-UNKNOWN_LIFE_SECONDS: Final = 300.0
+RENEW_BEFORE_SECONDS: Final = 30.0
+"""A token is renewed this long before it expires, or after 90 % of a shorter lifetime."""
+DEFAULT_LIFETIME_SECONDS: Final = 300.0
 _POST: Final = "client_secret_post"
 _ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _decode: Final = msgspec.json.Decoder().decode
@@ -26,15 +26,15 @@ _decode: Final = msgspec.json.Decoder().decode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientCredentialsGrant:
-    """What to ask for, and as whom. `repr` shows no secret."""
+    """Parameters of the token request. `repr` shows no secret."""
 
     client_id: str
     client_secret: Callable[[], str] | None = None
     assertion: Callable[[str], str] | None = None
-    """Proves to an audience who asks (RFC 7523), where there is no secret."""
+    """Creates a client assertion (RFC 7523) for an audience, if the client has no secret."""
     token_url: str | None = None
     issuer: str | None = None
-    """Its metadata tell the token endpoint, when that is not given."""
+    """Its metadata name the token endpoint if `token_url` is not set."""
     scope: str | None = None
     resource: str | None = None
     method: Literal["basic", "post"] | None = None
@@ -42,12 +42,12 @@ class ClientCredentialsGrant:
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    text: str
-    until: float
+    value: str
+    renew_at: float
 
 
 class ClientCredentials:
-    """`gateway.upstream.http.target.Credential`. However many calls want a token, one request asks for it."""
+    """`gateway.upstream.http.target.UpstreamCredential`. Concurrent callers share one token request."""
 
     def __init__(
         self,
@@ -60,39 +60,39 @@ class ClientCredentials:
         self._grant = grant
         self._http = http
         self._clock = clock
-        self._kept: _Token | None = None
+        self._cached: _Token | None = None
         self._endpoint: tuple[str, Literal["basic", "post"]] | None = None
-        self._fetching = SingleFlight(self._fetch)
+        self._fetch_once = SingleFlight(self._fetch)
 
     async def token(self) -> str:
-        kept = self._kept
-        if kept is None or self._clock() >= kept.until:
-            kept = await self._fetching()
-        return kept.text
+        cached = self._cached
+        if cached is None or self._clock() >= cached.renew_at:
+            cached = await self._fetch_once()
+        return cached.value
 
-    def refused(self, token: str) -> None:
-        # Another call may have replaced it meanwhile.
-        if self._kept is not None and self._kept.text == token:
-            self._kept = None
+    def invalidate(self, token: str) -> None:
+        # Another call may have replaced the token already.
+        if self._cached is not None and self._cached.value == token:
+            self._cached = None
 
     async def close(self) -> None:
         await self._http.aclose()
 
     async def _fetch(self) -> _Token:
         try:
-            url, method = self._endpoint or await self._find()
-            answer = await self._ask(url, method)
+            url, method = self._endpoint or await self._discover_endpoint()
+            payload = await self._request_token(url, method)
         except Fault as fault:
-            log.warning("%s: no token could be had: %s", self._name, fault.message)
-            raise Fault(Kind.UNAVAILABLE, f"{self._name}: the gateway could not get a token for it.") from fault
+            log.warning("upstream %s: token request failed; its calls fail: %s", self._name, fault.message)
+            raise Fault(Kind.UNAVAILABLE, f"The gateway could not get a token for {self._name}.") from fault
         self._endpoint = (url, method)
-        life = answer.get("expires_in")
-        seconds = float(life) if isinstance(life, int | float) and life > 0 else UNKNOWN_LIFE_SECONDS
-        until = self._clock() + max(seconds - EARLY_SECONDS, seconds * 0.9)
-        self._kept = kept = _Token(answer["access_token"], until)
-        return kept
+        lifetime = payload.get("expires_in")
+        seconds = float(lifetime) if isinstance(lifetime, int | float) and lifetime > 0 else DEFAULT_LIFETIME_SECONDS
+        renew_at = self._clock() + max(seconds - RENEW_BEFORE_SECONDS, seconds * 0.9)
+        self._cached = cached = _Token(payload["access_token"], renew_at)
+        return cached
 
-    async def _ask(self, url: str, method: Literal["basic", "post"]) -> Json:
+    async def _request_token(self, url: str, method: Literal["basic", "post"]) -> Json:
         grant = self._grant
         form = {"grant_type": "client_credentials"}
         if grant.scope is not None:
@@ -108,37 +108,37 @@ class ClientCredentials:
         elif grant.client_secret is not None:
             basic = (quote_plus(grant.client_id), quote_plus(grant.client_secret()))  # RFC 6749 §2.3.1
         headers = {"accept": "application/json"}
-        given = await self._http.post(url, data=form, auth=basic or httpx.USE_CLIENT_DEFAULT, headers=headers)
-        answer = _object(given)
-        token, kind = answer.get("access_token"), answer.get("token_type", "bearer")
-        if given.status_code != 200:
-            # The error's name is a word of a closed list; its description could hold anything.
-            word = answer.get("error")
-            known = f" ({word})" if isinstance(word, str) and word in _ERRORS else ""
-            raise Fault(Kind.UNAVAILABLE, f"The token endpoint answered with HTTP {given.status_code}{known}.")
-        if not isinstance(token, str) or not _sendable(token) or str(kind).lower() != "bearer":
-            raise Fault(Kind.UNAVAILABLE, "The token endpoint gave no bearer token.")
-        return answer
+        response = await self._http.post(url, data=form, auth=basic or httpx.USE_CLIENT_DEFAULT, headers=headers)
+        payload = _object(response)
+        token, token_type = payload.get("access_token"), payload.get("token_type", "bearer")
+        if response.status_code != 200:
+            # Only error codes of the closed list are shown: the description may contain anything.
+            error = payload.get("error")
+            detail = f" ({error})" if isinstance(error, str) and error in _ERRORS else ""
+            raise Fault(Kind.UNAVAILABLE, f"The token endpoint responded with HTTP {response.status_code}{detail}.")
+        if not isinstance(token, str) or not _is_sendable(token) or str(token_type).lower() != "bearer":
+            raise Fault(Kind.UNAVAILABLE, "The token endpoint returned no bearer token.")
+        return payload
 
-    async def _find(self) -> tuple[str, Literal["basic", "post"]]:
+    async def _discover_endpoint(self) -> tuple[str, Literal["basic", "post"]]:
         grant = self._grant
         if grant.token_url is not None:
             return grant.token_url, grant.method or "basic"
         assert grant.issuer is not None
         for url in _metadata_urls(grant.issuer):
-            given = await self._http.get(url)
-            metadata = _object(given)
+            response = await self._http.get(url)
+            metadata = _object(response)
             endpoint = metadata.get("token_endpoint")
-            if given.status_code != 200 or not isinstance(endpoint, str):
+            if response.status_code != 200 or not isinstance(endpoint, str):
                 continue
             if str(metadata.get("issuer", "")).rstrip("/") != grant.issuer.rstrip("/"):
-                raise Fault(Kind.UNAVAILABLE, "The metadata are another issuer's.")
+                raise Fault(Kind.UNAVAILABLE, "The metadata name another issuer.")
             methods = cast(
                 "list[Any]", metadata.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
             )
             only_post = _POST in methods and "client_secret_basic" not in methods
             return endpoint, grant.method or ("post" if only_post else "basic")
-        raise Fault(Kind.UNAVAILABLE, "The issuer has no metadata that name a token endpoint.")
+        raise Fault(Kind.UNAVAILABLE, "The issuer's metadata name no token endpoint.")
 
 
 _ERRORS: Final = frozenset(
@@ -155,7 +155,7 @@ _ERRORS: Final = frozenset(
 
 
 def _metadata_urls(issuer: str) -> Iterator[str]:
-    """Where RFC 8414 and OpenID Connect put them, in the order the MCP specification asks for."""
+    """The metadata URLs of RFC 8414 and OpenID Connect, in the order of the MCP specification."""
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
     yield urlunsplit((parts.scheme, parts.netloc, f"/.well-known/oauth-authorization-server{path}", "", ""))
@@ -164,14 +164,14 @@ def _metadata_urls(issuer: str) -> Iterator[str]:
         yield urlunsplit((parts.scheme, parts.netloc, f"{path}/.well-known/openid-configuration", "", ""))
 
 
-def _object(given: httpx.Response) -> Json:
+def _object(response: httpx.Response) -> Json:
     try:
-        answer: Any = _decode(given.content)
+        payload: Any = _decode(response.content)
     except msgspec.DecodeError:
         return {}
-    return cast("Json", answer) if isinstance(answer, dict) else {}
+    return cast("Json", payload) if isinstance(payload, dict) else {}
 
 
-def _sendable(token: str) -> bool:
-    """As a header's value: a token with a line break in it would be a second header."""
+def _is_sendable(token: str) -> bool:
+    """Whether the token is a valid header value: a line break would inject a header."""
     return token.isascii() and token.isprintable() and " " not in token and bool(token)

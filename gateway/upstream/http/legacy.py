@@ -1,4 +1,4 @@
-"""The handshake era over HTTP: a session for each principal, made when needed and again when the server forgot it."""
+"""Streamable HTTP in the handshake era: one session per principal, opened on demand and reopened when it is lost."""
 
 import asyncio
 import itertools
@@ -11,275 +11,299 @@ from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 
 from gateway.contract import Json
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.upstream.conversation import ABLE, MessageHandler, NullMessageHandler, abilities, carried
+from gateway.upstream.conversation import (
+    LISTING_CAPABILITIES,
+    MessageHandler,
+    NullMessageHandler,
+    capability_names,
+    forwarded_capabilities,
+)
 from gateway.upstream.http.pool import LeasedConnection
-from gateway.upstream.http.request import LegacyRequest, Who
-from gateway.upstream.http.responses import Reply, StreamInterrupted, hear_all, read_answer, status_fault, whole_answer
+from gateway.upstream.http.request import LegacyRequest, SessionKey
+from gateway.upstream.http.responses import (
+    Reply,
+    StreamInterrupted,
+    parse_result,
+    read_notifications,
+    read_result,
+    status_fault,
+)
 from gateway.upstream.http.sessions import MAX_SESSIONS, UpstreamSession, UpstreamSessions
 from gateway.upstream.http.target import HttpTarget
 from gateway.upstream.lists import ChangeListener
 
 RETRY_MS: Final = 1000
 OPEN_SECONDS: Final = 30.0
-TELL_SECONDS: Final = 10.0
+POST_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 2.0
-_NO_SESSIONS: Final = frozenset({400, 404, 405})
-"""What a server of the older transport says to a POST of `initialize`."""
+_NOT_STREAMABLE: Final = frozenset({400, 404, 405})
+"""The statuses with which a server of the SSE transport answers a POST of `initialize`."""
 _encode: Final = msgspec.json.Encoder().encode
-_NOBODY: Final = NullMessageHandler()
+_NULL_HANDLER: Final = NullMessageHandler()
 
 
 class EraNotSupported(Fault):
-    """The server has no such thing as a session by POST: it may be of the transport before this one."""
+    """The server rejects `initialize` by POST: it may support the older SSE transport only."""
 
     def __init__(self, name: str, status: int) -> None:
-        super().__init__(Kind.UNAVAILABLE, f"{name} answered with HTTP {status}.")
+        super().__init__(Kind.UNAVAILABLE, f"{name} responded with HTTP {status}.")
 
 
 class SessionForgotten(Fault):
-    """The server does not know the session any more; it did not carry the request out."""
+    """The server no longer knows the session; it did not execute the request."""
 
     def __init__(self, name: str, session: UpstreamSession) -> None:
-        super().__init__(Kind.UNAVAILABLE, f"{name} forgets its sessions.")
+        super().__init__(Kind.UNAVAILABLE, f"{name} no longer knows the session. Try again.")
         self.session = session
 
 
 class LegacyHttp:
-    """One server, asked in the handshake era."""
+    """Streamable HTTP client of one handshake-era server."""
 
     def __init__(
-        self, name: str, site: HttpTarget, max_bytes: int, info: Json, max_sessions: int = MAX_SESSIONS
+        self, name: str, target: HttpTarget, max_bytes: int, info: Json, max_sessions: int = MAX_SESSIONS
     ) -> None:
         self._name = name
-        self._site = site
+        self._target = target
         self._max_bytes = max_bytes
         self._info = info
         self._ids = itertools.count(1)
         self._sessions = UpstreamSessions(max_sessions)
-        self._aside: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
 
-    async def request(self, asked: LegacyRequest) -> Json:
-        """The result, in that principal's session. A session the server forgot is made anew, once."""
-        session = self._sessions.get(asked.who)
+    async def request(self, request: LegacyRequest) -> Json:
+        """Send a request in the principal's session. Opens a new session, once, if the server lost it."""
+        session = self._sessions.get(request.session_key)
         try:
-            if session is None or session.greeting is None or session.asks or asked.level != session.level:
-                return await self._request(asked)
-            # As a rule: it is open, and has nothing to be told or asked beside the request.
-            self._sessions.move_to_end(asked.who)
-            return await self._exchange(session, asked.method, asked.params, asked.talk, asked.lines)
-        except SessionForgotten as gone:
-            self._sessions.drop(asked.who, gone.session)
-            return await self._request(asked)
+            if (
+                session is None
+                or session.initialize_result is None
+                or session.accepts_requests
+                or request.log_level != session.log_level
+            ):
+                return await self._request(request)
+            # Fast path: the session is open and needs neither a standalone stream nor another log level.
+            self._sessions.move_to_end(request.session_key)
+            return await self._exchange(session, request.method, request.params, request.handler, request.headers)
+        except SessionForgotten as error:
+            self._sessions.drop(request.session_key, error.session)
+            return await self._request(request)
 
-    async def _request(self, asked: LegacyRequest) -> Json:
-        session = self._sessions.get(asked.who)
-        if session is None or session.greeting is None:
-            session = await self.session(asked.who, asked.capabilities)
+    async def _request(self, request: LegacyRequest) -> Json:
+        session = self._sessions.get(request.session_key)
+        if session is None or session.initialize_result is None:
+            session = await self._get_session(request.session_key, request.capabilities)
         else:
-            self._sessions.move_to_end(asked.who)
-        method, params, talk, level = asked.method, asked.params, asked.talk, asked.level
-        if level is not None and level != session.level and session.logs:
-            await self._exchange(session, "logging/setLevel", {"level": level}, _NOBODY, asked.lines)
-            session.level = level
-        if not session.asks or isinstance(talk, NullMessageHandler):
-            return await self._exchange(session, method, params, talk, asked.lines)
-        with session.beside.told(talk):
-            await session.beside.open()
-            return await self._exchange(session, method, params, talk, asked.lines)
+            self._sessions.move_to_end(request.session_key)
+        method, params, handler, log_level = request.method, request.params, request.handler, request.log_level
+        if log_level is not None and log_level != session.log_level and session.has_logging:
+            await self._exchange(session, "logging/setLevel", {"level": log_level}, _NULL_HANDLER, request.headers)
+            session.log_level = log_level
+        if not session.accepts_requests or isinstance(handler, NullMessageHandler):
+            return await self._exchange(session, method, params, handler, request.headers)
+        with session.stream.attach(handler):
+            await session.stream.open()
+            return await self._exchange(session, method, params, handler, request.headers)
 
-    async def greeting(self, who: Who, capabilities: Json) -> Json:
-        """What the server said of itself. Raises `NotSpoken` when it may be of the older transport."""
-        return (await self.session(who, capabilities)).greeting or {}
+    async def initialize(self, session_key: SessionKey, capabilities: Json) -> Json:
+        """Return the server's `initialize` result. Raises `EraNotSupported` if it may support only SSE."""
+        return (await self._get_session(session_key, capabilities)).initialize_result or {}
 
-    async def session(self, who: Who, capabilities: Json) -> UpstreamSession:
-        session = self._sessions.get(who)
+    async def _get_session(self, session_key: SessionKey, capabilities: Json) -> UpstreamSession:
+        session = self._sessions.get(session_key)
         if session is None:
-            session = self._sessions[who] = UpstreamSession(self._hear, asks=bool(abilities(capabilities)))
-        self._sessions.move_to_end(who)
-        if session.greeting is None:
-            session.active += 1
+            session = self._sessions[session_key] = UpstreamSession(
+                self._read_stream, accepts_requests=bool(capability_names(capabilities))
+            )
+        self._sessions.move_to_end(session_key)
+        if session.initialize_result is None:
+            session.active_requests += 1
             try:
-                for other in self._sessions.make_room():
-                    self._spawn(self._end(other))
-                await self._opened(session, capabilities)
+                for other in self._sessions.evict():
+                    self._spawn(self._end_session(other))
+                await self._ensure_open(session, capabilities)
             finally:
-                session.active -= 1
+                session.active_requests -= 1
         return session
 
-    async def _opened(self, session: UpstreamSession, capabilities: Json) -> None:
-        async with session.opening:
-            if session.greeting is not None:
+    async def _ensure_open(self, session: UpstreamSession, capabilities: Json) -> None:
+        async with session.open_lock:
+            if session.initialize_result is not None:
                 return
             try:
                 async with asyncio.timeout(OPEN_SECONDS):
                     await self._open(session, capabilities)
             except TimeoutError as exc:
-                raise Fault(Kind.UNAVAILABLE, f"{self._name} does not answer.") from exc
+                raise Fault(Kind.UNAVAILABLE, f"{self._name} did not respond within {OPEN_SECONDS:g} s.") from exc
 
     async def close(self) -> None:
-        """Tell the server that our sessions are over, as far as it can be reached."""
+        """End all sessions; errors and an unreachable server are ignored."""
         sessions = list(self._sessions.values())
         self._sessions.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
-                await asyncio.gather(*map(self._end, sessions))
+                await asyncio.gather(*map(self._end_session, sessions))
 
-    async def _end(self, session: UpstreamSession) -> None:
-        session.beside.close()
+    async def _end_session(self, session: UpstreamSession) -> None:
+        session.stream.close()
         if session.id is not None:
             with suppress(Fault):
-                (await self._site.bare("DELETE", session.fields)).release()
+                (await self._target.send_without_body("DELETE", session.headers)).release()
 
     async def _open(self, session: UpstreamSession, capabilities: Json) -> None:
         params: Json = {
             "protocolVersion": LATEST_HANDSHAKE_VERSION,
-            "capabilities": carried(capabilities),
+            "capabilities": forwarded_capabilities(capabilities),
             "clientInfo": self._info,
         }
         id = next(self._ids)
         leased = await self._post(b"", {"jsonrpc": "2.0", "id": id, "method": "initialize", "params": params})
         try:
-            if leased.response.status in _NO_SESSIONS:
+            if leased.response.status in _NOT_STREAMABLE:
                 raise EraNotSupported(self._name, leased.response.status)
-            greeting = await self._answer(leased, session, id, _NOBODY)
-            id_given = leased.response.headers.get("mcp-session-id")
+            result = await self._read_response(leased, session, id, _NULL_HANDLER)
+            session_id = leased.response.headers.get("mcp-session-id")
         finally:
             leased.release()
-        version: Any = greeting.get("protocolVersion")
+        version: Any = result.get("protocolVersion")
         if version not in HANDSHAKE_PROTOCOL_VERSIONS:
-            raise Fault(Kind.UNAVAILABLE, f"{self._name} speaks no protocol version that the gateway knows.")
-        session.opened(id_given, version)
-        await self._tell(session, {"jsonrpc": "2.0", "method": "notifications/initialized"})
-        session.greeting = greeting
+            raise Fault(Kind.UNAVAILABLE, f"{self._name} has no protocol version in common with the gateway.")
+        session.establish(session_id, version)
+        await self._post_message(session, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+        session.initialize_result = result
 
     async def _exchange(
-        self, session: UpstreamSession, method: str, params: Json, talk: MessageHandler, lines: bytes = b""
+        self, session: UpstreamSession, method: str, params: Json, handler: MessageHandler, headers: bytes = b""
     ) -> Json:
         id = next(self._ids)
-        talk.sent(id, session.version, session.digest)
+        handler.on_sent(id, session.version, session.digest)
         message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
         leased: LeasedConnection | None = None
-        session.active += 1
+        session.active_requests += 1
         try:
-            leased = await self._post(session.fields + lines, message)
+            leased = await self._post(session.headers + headers, message)
             if leased.response.status == 404 and session.id is not None:
                 raise SessionForgotten(self._name, session)
             if leased.response.body is not None:
-                return whole_answer(self._name, leased.response, id)
-            return await self._answer(leased, session, id, talk)
+                return parse_result(self._name, leased.response, id)
+            return await self._read_response(leased, session, id, handler)
         except asyncio.CancelledError:
-            # In this era a closed connection cancels nothing: the server has to be told.
-            self._tell_aside(session, "notifications/cancelled", {"requestId": id})
+            # In this era closing the connection does not cancel the request: notify the server.
+            self._notify_in_background(session, "notifications/cancelled", {"requestId": id})
             raise
         finally:
-            session.active -= 1
+            session.active_requests -= 1
             if leased is not None:
                 leased.release()
 
-    async def _answer(self, leased: LeasedConnection, session: UpstreamSession, id: int, talk: MessageHandler) -> Json:
-        async def reply(answer: Json) -> None:
-            await self._tell(session, answer)
+    async def _read_response(
+        self, leased: LeasedConnection, session: UpstreamSession, id: int, handler: MessageHandler
+    ) -> Json:
+        async def reply(response: Json) -> None:
+            await self._post_message(session, response)
 
         try:
-            return await read_answer(self._name, leased.response, id, talk, reply, self._max_bytes)
-        except StreamInterrupted as broken:
-            return await self._resumed(session, broken, id, talk, reply)
+            return await read_result(self._name, leased.response, id, handler, reply, self._max_bytes)
+        except StreamInterrupted as interruption:
+            return await self._resume(session, interruption, id, handler, reply)
 
-    async def _resumed(
-        self, session: UpstreamSession, broken: StreamInterrupted, id: int, talk: MessageHandler, reply: Reply
+    async def _resume(
+        self, session: UpstreamSession, interruption: StreamInterrupted, id: int, handler: MessageHandler, reply: Reply
     ) -> Json:
-        """A server may hang up in the middle and be asked for the rest, as often as it likes."""
-        if broken.last_id:
-            await talk.hung_up()
-        while broken.last_id:
-            await asyncio.sleep((broken.retry_ms or RETRY_MS) / 1000)
-            lines = b"%blast-event-id: %b\r\n" % (session.fields, broken.last_id.encode())
-            leased = await self._site.bare("GET", lines)
+        """Resume a stream that the server closed before the response, as often as it closes it."""
+        if interruption.last_id:
+            await handler.on_stream_closed()
+        while interruption.last_id:
+            await asyncio.sleep((interruption.retry_ms or RETRY_MS) / 1000)
+            headers = b"%blast-event-id: %b\r\n" % (session.headers, interruption.last_id.encode())
+            leased = await self._target.send_without_body("GET", headers)
             try:
                 if leased.response.status != 200:
                     break
-                return await read_answer(self._name, leased.response, id, talk, reply, self._max_bytes)
-            except StreamInterrupted as again:
-                again.last_id = again.last_id or broken.last_id
-                broken = again
+                return await read_result(self._name, leased.response, id, handler, reply, self._max_bytes)
+            except StreamInterrupted as repeated:
+                repeated.last_id = repeated.last_id or interruption.last_id
+                interruption = repeated
             finally:
                 leased.release()
-        raise broken
+        raise interruption
 
-    async def listen(self, who: Who, talk: MessageHandler) -> None:
-        """What the server says outside of any request, until its stream ends. Raises `ForeignError` if it has none."""
-        session = await self.session(who, ABLE)
-        session.active += 1
+    async def listen(self, session_key: SessionKey, handler: MessageHandler) -> None:
+        """Read the standalone stream until it ends. Raises `ForeignError` if the server has none."""
+        session = await self._get_session(session_key, LISTING_CAPABILITIES)
+        session.active_requests += 1
         try:
-            await self._hear(session, talk, asyncio.Event())
+            await self._read_stream(session, handler, asyncio.Event())
         except SessionForgotten:
-            self._sessions.drop(who, session)
+            self._sessions.drop(session_key, session)
         finally:
-            session.active -= 1
+            session.active_requests -= 1
 
-    async def hear(self, who: Who, capabilities: Json, uris: frozenset[str], hearing: ChangeListener) -> None:
-        """Subscribe in that principal's session, and hear of updates until its stream ends."""
+    async def subscribe(
+        self, session_key: SessionKey, capabilities: Json, uris: frozenset[str], listener: ChangeListener
+    ) -> None:
+        """Subscribe in the principal's session and pass updates to `listener` until its stream ends."""
         try:
-            await self._watch(await self.session(who, capabilities), uris, hearing)
-        except SessionForgotten as gone:
-            self._sessions.drop(who, gone.session)
-            await self._watch(await self.session(who, capabilities), uris, hearing)
+            await self._subscribe(await self._get_session(session_key, capabilities), uris, listener)
+        except SessionForgotten as error:
+            self._sessions.drop(session_key, error.session)
+            await self._subscribe(await self._get_session(session_key, capabilities), uris, listener)
 
-    async def _watch(self, session: UpstreamSession, uris: frozenset[str], hearing: ChangeListener) -> None:
-        with session.beside.told(hearing):
-            await session.beside.open()
+    async def _subscribe(self, session: UpstreamSession, uris: frozenset[str], listener: ChangeListener) -> None:
+        with session.stream.attach(listener):
+            await session.stream.open()
             try:
-                for uri in session.subscribed.more(uris):
-                    await self._exchange(session, "resources/subscribe", {"uri": uri}, _NOBODY)
-                hearing.ready()
-                await session.beside.over()
+                for uri in session.subscribed.add(uris):
+                    await self._exchange(session, "resources/subscribe", {"uri": uri}, _NULL_HANDLER)
+                listener.on_ready()
+                await session.stream.wait_closed()
             finally:
-                for uri in session.subscribed.less(uris):
+                for uri in session.subscribed.remove(uris):
                     self._spawn(self._unsubscribe(session, uri))
 
     async def _unsubscribe(self, session: UpstreamSession, uri: str) -> None:
         with suppress(Fault, ForeignError):
-            await self._exchange(session, "resources/unsubscribe", {"uri": uri}, _NOBODY)
+            await self._exchange(session, "resources/unsubscribe", {"uri": uri}, _NULL_HANDLER)
 
-    async def _hear(self, session: UpstreamSession, talk: MessageHandler, opened: asyncio.Event) -> None:
-        async def reply(answer: Json) -> None:
-            await self._tell(session, answer)
+    async def _read_stream(self, session: UpstreamSession, handler: MessageHandler, opened: asyncio.Event) -> None:
+        async def reply(response: Json) -> None:
+            await self._post_message(session, response)
 
-        leased = await self._site.bare("GET", session.fields)
+        leased = await self._target.send_without_body("GET", session.headers)
         try:
             if leased.response.status == 404 and session.id is not None:
                 raise SessionForgotten(self._name, session)
             if leased.response.body is not None:
                 raise ForeignError(-32601, f"HTTP {leased.response.status}")
             opened.set()
-            await hear_all(self._name, leased.response, talk, reply, self._max_bytes)
+            await read_notifications(self._name, leased.response, handler, reply, self._max_bytes)
         finally:
             leased.release()
 
-    def _post(self, lines: bytes, message: Json) -> Awaitable[LeasedConnection]:
-        return self._site.post(lines, _encode(message), safe=message.get("method") != "tools/call")
+    def _post(self, headers: bytes, message: Json) -> Awaitable[LeasedConnection]:
+        return self._target.post(headers, _encode(message), idempotent=message.get("method") != "tools/call")
 
-    async def _tell(self, session: UpstreamSession, message: Json) -> None:
-        """A notification, or our answer to a request: nothing comes back but a status."""
+    async def _post_message(self, session: UpstreamSession, message: Json) -> None:
+        """Post a notification or a response; the server replies with a status only."""
         try:
-            async with asyncio.timeout(TELL_SECONDS):
-                leased = await self._post(session.fields, message)
+            async with asyncio.timeout(POST_SECONDS):
+                leased = await self._post(session.headers, message)
         except TimeoutError as exc:
-            raise Fault(Kind.UNAVAILABLE, f"{self._name} does not take what it is sent.") from exc
+            raise Fault(Kind.UNAVAILABLE, f"{self._name} did not accept a message within {POST_SECONDS:g} s.") from exc
         try:
             if leased.response.status >= 400:
                 raise status_fault(self._name, leased.response)
         finally:
             leased.release()
 
-    def _tell_aside(self, session: UpstreamSession, method: str, params: Json) -> None:
-        async def tell() -> None:
+    def _notify_in_background(self, session: UpstreamSession, method: str, params: Json) -> None:
+        async def post() -> None:
             with suppress(Fault):
-                await self._tell(session, {"jsonrpc": "2.0", "method": method, "params": params})
+                await self._post_message(session, {"jsonrpc": "2.0", "method": method, "params": params})
 
-        self._spawn(tell())
+        self._spawn(post())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
-        self._aside.add(task)
-        task.add_done_callback(self._aside.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)

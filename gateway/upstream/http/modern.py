@@ -1,4 +1,4 @@
-"""2026-07-28 over HTTP: one POST a request, nothing to remember."""
+"""HTTP client for protocol revision 2026-07-28: one POST per request, no session."""
 
 import itertools
 from functools import lru_cache
@@ -10,57 +10,63 @@ from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value, mcp_pa
 from gateway.contract import MODERN, Json
 from gateway.errors import Fault, Kind
 from gateway.upstream.conversation import MessageHandler
-from gateway.upstream.http.request import fields
-from gateway.upstream.http.responses import read_answer, whole_answer
+from gateway.upstream.http.request import encode_headers
+from gateway.upstream.http.responses import parse_result, read_result
 from gateway.upstream.http.target import HttpTarget
 
 _encode: Final = msgspec.json.Encoder().encode
-_KEPT_CHARS: Final = 256
-"""Of a name: there are as many longer ones as clients can think of."""
+_MAX_CACHED_NAME: Final = 256
+"""Headers are cached only for names up to this length: clients may send any number of longer ones."""
 
 
 class ModernHttp:
-    """One server, asked in the newest revision."""
+    """Client of one server in the modern era."""
 
-    def __init__(self, name: str, site: HttpTarget, max_bytes: int) -> None:
+    def __init__(self, name: str, target: HttpTarget, max_bytes: int) -> None:
         self._name = name
-        self._site = site
+        self._target = target
         self._max_bytes = max_bytes
         self._ids = itertools.count(1)
 
     async def request(
-        self, method: str, params: Json, talk: MessageHandler, more: bytes = b"", header_schema: Json | None = None
+        self,
+        method: str,
+        params: Json,
+        handler: MessageHandler,
+        headers: bytes = b"",
+        header_schema: Json | None = None,
     ) -> Json:
-        """The result. `params` carry the envelope; `more` are lines of headers such as the correlation id."""
+        """Send a request and return its result. `params` contain the envelope; `headers` are additional lines."""
         id = next(self._ids)
-        talk.sent(id, MODERN, None)
+        handler.on_sent(id, MODERN, None)
         body = _encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
         key = NAME_BEARING_METHODS.get(method)
         name = "" if key is None else str(params.get(key))
-        lines = (_routing if len(name) <= _KEPT_CHARS else _lines)(method, name) + more
+        routing = (_cached_routing_headers if len(name) <= _MAX_CACHED_NAME else _routing_headers)(method, name)
+        headers = routing + headers
         if header_schema is not None:
             mirrored = mcp_param_headers(x_mcp_header_map(header_schema), params.get("arguments") or {})
-            lines += fields(mirrored.items())
-        leased = await self._site.post(lines, body, safe=method != "tools/call")
+            headers += encode_headers(mirrored.items())
+        leased = await self._target.post(headers, body, idempotent=method != "tools/call")
         try:
             if leased.response.body is not None:
-                return whole_answer(self._name, leased.response, id)
-            return await read_answer(self._name, leased.response, id, talk, _no_reply, self._max_bytes)
+                return parse_result(self._name, leased.response, id)
+            return await read_result(self._name, leased.response, id, handler, _reject_request, self._max_bytes)
         finally:
             leased.release()
 
 
-def _lines(method: str, name: str) -> bytes:
-    """The headers by which a request is routed."""
-    lines = [("mcp-protocol-version", MODERN), ("mcp-method", method)]
+def _routing_headers(method: str, name: str) -> bytes:
+    """Encode the routing headers of a request."""
+    headers = [("mcp-protocol-version", MODERN), ("mcp-method", method)]
     if name:
-        lines.append(("mcp-name", encode_header_value(name)))
-    return fields(lines)
+        headers.append(("mcp-name", encode_header_value(name)))
+    return encode_headers(headers)
 
 
-_routing: Final = lru_cache(4096)(_lines)
-"""They are the same for every call of a tool."""
+_cached_routing_headers: Final = lru_cache(4096)(_routing_headers)
+"""Equal for every call of a tool."""
 
 
-async def _no_reply(answer: Json) -> None:
-    raise Fault(Kind.UNAVAILABLE, "The server sent a request, which its revision forbids.")
+async def _reject_request(request: Json) -> None:
+    raise Fault(Kind.UNAVAILABLE, "The server sent a request, which its protocol revision forbids.")

@@ -1,4 +1,4 @@
-"""The connections to one server: kept alive for a while, each judged before it is made."""
+"""Pool of keep-alive connections to one server; each address is checked before the gateway connects to it."""
 
 import asyncio
 import socket
@@ -13,8 +13,8 @@ from gateway.upstream.http.connection import RequestNotRead, UpstreamConnection,
 CONNECT_SECONDS: Final = 5.0
 IDLE_SECONDS: Final = 30.0
 FRESH_SECONDS: Final = 0.005
-_ATTEMPTS: Final = 4
-_KEEPALIVE: Final = (  # a peer that vanished without a word is noticed within a minute
+_MAX_ADDRESSES: Final = 4
+_KEEPALIVE: Final = (  # detects a vanished peer within a minute
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, getattr(socket, "TCP_KEEPIDLE", 0), 30),
     (socket.IPPROTO_TCP, getattr(socket, "TCP_KEEPINTVL", 0), 10),
@@ -23,9 +23,9 @@ _KEEPALIVE: Final = (  # a peer that vanished without a word is noticed within a
 
 
 class ConnectionPool:
-    """Gives each exchange a connection of its own; the last used goes first, so that idle ones age and are closed.
+    """Gives each exchange its own connection, most recently used first, so that surplus ones expire.
 
-    How many there are is bounded by whoever asks: the bulkhead in front of it.
+    The pool has no limit of its own: the bulkhead in front of it limits concurrent exchanges.
     """
 
     def __init__(
@@ -45,89 +45,89 @@ class ConnectionPool:
         self._tls = tls
         self._idle_seconds = idle_seconds
         self._idle: list[UpstreamConnection] = []
-        self._sweeping: asyncio.TimerHandle | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def exchange(self, request: bytes, safe: bool = False) -> "LeasedConnection":
-        """The answer, which must be released.
+    async def exchange(self, request: bytes, idempotent: bool = False) -> "LeasedConnection":
+        """Send a request. The returned lease must be released.
 
-        A kept connection that turns out to be closed is replaced once, if not a byte of an answer came, and either the
-        request certainly did not leave or it is `safe` to send twice.
+        Retries once on a new connection if an idle connection turns out to be closed before the first response byte,
+        and the request was certainly not read or is `idempotent`.
         """
         connection = self._take()
         if connection is not None:
             try:
-                return LeasedConnection(self, connection, await connection.ask(request))
-            except RequestNotRead as unread:
-                if unread.sent and not safe:
-                    raise self._broken() from unread
+                return LeasedConnection(self, connection, await connection.send(request))
+            except RequestNotRead as error:
+                if error.sent and not idempotent:
+                    raise self._no_response_fault() from error
             except asyncio.CancelledError:
                 connection.abort()
                 raise
         connection = await self._connect()
         try:
-            return LeasedConnection(self, connection, await connection.ask(request))
-        except RequestNotRead as unread:
-            raise self._broken() from unread
+            return LeasedConnection(self, connection, await connection.send(request))
+        except RequestNotRead as error:
+            raise self._no_response_fault() from error
         except asyncio.CancelledError:
             connection.abort()
             raise
 
     def put_back(self, connection: UpstreamConnection) -> None:
-        if not connection.open:
+        if not connection.is_open:
             return
-        if self._closed or not connection.reusable:
-            connection.abort()  # a server that says it will close may well forget to
+        if self._closed or not connection.is_reusable:
+            connection.abort()  # a server that announced the close may not perform it
             return
         connection.idle_since = monotonic()
         connection.uses += 1
         self._idle.append(connection)
-        if self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().call_later(self._idle_seconds, self._sweep)
+        if self._sweep_timer is None:
+            self._sweep_timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._sweep)
 
     def close(self) -> None:
         self._closed = True
         for connection in self._idle:
             connection.abort()
         self._idle.clear()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            self._sweeping = None
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
 
     def _take(self) -> UpstreamConnection | None:
         while self._idle:
             connection = self._idle.pop()
-            if connection.open and (_in_use(connection) or not connection.stale()):
+            if connection.is_open and (_is_fresh(connection) or not connection.is_stale()):
                 return connection
             connection.abort()
         return None
 
     def _sweep(self) -> None:
-        """Close what nobody needed for a while. The oldest stand first."""
-        due = monotonic() - self._idle_seconds
-        while self._idle and self._idle[0].idle_since <= due:
+        """Close connections that were idle for `idle_seconds`. The oldest come first."""
+        cutoff = monotonic() - self._idle_seconds
+        while self._idle and self._idle[0].idle_since <= cutoff:
             self._idle.pop(0).abort()
-        self._sweeping = None
+        self._sweep_timer = None
         if self._idle:
-            self._sweeping = asyncio.get_running_loop().call_later(self._idle_seconds, self._sweep)
+            self._sweep_timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._sweep)
 
     async def _connect(self) -> UpstreamConnection:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                addresses = (await resolve(self._target, self._resolver))[:_ATTEMPTS]
-                for place, address in enumerate(addresses):
+                addresses = (await resolve(self._target, self._resolver))[:_MAX_ADDRESSES]
+                for index, address in enumerate(addresses):
                     try:
-                        return await self._connect_to(address, len(addresses) - place)
+                        return await self._connect_to(address, len(addresses) - index)
                     except (OSError, TimeoutError):
-                        if place == len(addresses) - 1:
+                        if index == len(addresses) - 1:
                             raise
         except (OSError, TimeoutError) as exc:
             raise Fault(Kind.UNAVAILABLE, f"{self._name} cannot be reached.") from exc
         raise AssertionError
 
-    async def _connect_to(self, address: str, share: int) -> UpstreamConnection:
+    async def _connect_to(self, address: str, attempts_left: int) -> UpstreamConnection:
         target, loop = self._target, asyncio.get_running_loop()
-        async with asyncio.timeout(CONNECT_SECONDS / share):
+        async with asyncio.timeout(CONNECT_SECONDS / attempts_left):
             transport, connection = await loop.create_connection(
                 lambda: UpstreamConnection(self._name, self._max_bytes),
                 address,
@@ -140,18 +140,18 @@ class ConnectionPool:
                 transport.get_extra_info("socket").setsockopt(level, option, value)
         return connection
 
-    def _broken(self) -> Fault:
-        return Fault(Kind.UNAVAILABLE, f"{self._name} closed the connection without an answer.")
+    def _no_response_fault(self) -> Fault:
+        return Fault(Kind.UNAVAILABLE, f"{self._name} closed the connection without a response.")
 
 
-def _in_use(connection: UpstreamConnection) -> bool:
-    """Whether it need not be looked at, which takes a system call: it served a moment ago, and not for the first time,
-    so that its server does not close after each answer."""
+def _is_fresh(connection: UpstreamConnection) -> bool:
+    """Whether the system call of `is_stale` can be skipped: used a moment ago, and more than once, so that the server
+    does not close it after each response."""
     return connection.uses > 1 and monotonic() - connection.idle_since < FRESH_SECONDS
 
 
 class LeasedConnection:
-    """An answer and the connection it came by."""
+    """A response and its connection. `release` returns the connection to the pool."""
 
     __slots__ = ("_connection", "_pool", "response")
 

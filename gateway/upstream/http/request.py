@@ -1,7 +1,4 @@
-"""The head of a request as bytes; what never changes is joined once.
-
-A request in the handshake era, whichever of its transports carries it.
-"""
+"""Request heads as bytes, with the fixed part encoded once; and the request type of the handshake-era transports."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,67 +11,67 @@ from gateway.contract import Json
 from gateway.outbound import OutboundTarget
 from gateway.upstream.conversation import MessageHandler
 
-_FIELD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*").fullmatch
+_VALID_LINE: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\x80-\xff]*").fullmatch
+_RESERVED_HEADERS: Final = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "accept", "accept-encoding"}
+)
 
-_OURS: Final = frozenset({"host", "content-length", "transfer-encoding", "connection", "accept", "accept-encoding"})
 
-
-def fields(headers: Iterable[tuple[str, str]]) -> bytes:
-    """Headers as lines. Their values must be fit to be sent."""
+def encode_headers(headers: Iterable[tuple[str, str]]) -> bytes:
+    """Encode headers as lines. The values must be valid header values."""
     return "".join([f"{name}: {value}\r\n" for name, value in headers]).encode("latin-1")
 
 
 class RequestHead:
-    """For one URL and one set of fixed headers. Raises `ValueError` for a header that cannot be sent."""
+    """Builds requests for one URL and one set of fixed headers. Raises `ValueError` for an invalid header."""
 
     def __init__(self, target: OutboundTarget, fixed: Mapping[str, str]) -> None:
-        default = 443 if target.scheme == "https" else 80
+        default_port = 443 if target.scheme == "https" else 80
         host = f"[{target.host}]" if ":" in target.host else target.host
-        authority = host if target.port == default else f"{host}:{target.port}"
+        authority = host if target.port == default_port else f"{host}:{target.port}"
         lines = [
             f"host: {authority}",
             "user-agent: gatehouse",
             "accept: application/json, text/event-stream",
             "accept-encoding: identity",
         ]
-        lines += [f"{name}: {value}" for name, value in fixed.items() if name.lower() not in _OURS]
-        if bad := [line.partition(":")[0] for line in lines if not _FIELD(line)]:
-            raise ValueError(f"the header {bad[0]!r} cannot be sent")
+        lines += [f"{name}: {value}" for name, value in fixed.items() if name.lower() not in _RESERVED_HEADERS]
+        if invalid := [line.partition(":")[0] for line in lines if not _VALID_LINE(line)]:
+            raise ValueError(f"the header {invalid[0]!r} is invalid")
         self._target = target
-        self._given = fixed
+        self._fixed = fixed
         fixed_lines = "\r\n".join(lines)
-        self._bare = f"{target.path} HTTP/1.1\r\n{fixed_lines}\r\n".encode("latin-1")
+        self._without_body = f"{target.path} HTTP/1.1\r\n{fixed_lines}\r\n".encode("latin-1")
         self._post = f"POST {target.path} HTTP/1.1\r\n{fixed_lines}\r\ncontent-type: application/json\r\n".encode(
             "latin-1"
         )
 
-    def at(self, path: str) -> "RequestHead":
-        """The same for another path of the same server."""
-        return RequestHead(replace(self._target, path=path), self._given)
+    def with_path(self, path: str) -> "RequestHead":
+        """The same head for another path of the server."""
+        return RequestHead(replace(self._target, path=path), self._fixed)
 
-    def post(self, fields: bytes, body: bytes) -> bytes:
-        return b"%b%bcontent-length: %d\r\n\r\n%b" % (self._post, fields, len(body), body)
+    def post(self, headers: bytes, body: bytes) -> bytes:
+        return b"%b%bcontent-length: %d\r\n\r\n%b" % (self._post, headers, len(body), body)
 
-    def bare(self, verb: str, fields: bytes) -> bytes:
-        """A request without a body."""
-        return b"%b %b%b\r\n" % (verb.encode(), self._bare, fields)
+    def without_body(self, verb: str, headers: bytes) -> bytes:
+        """Encode a request without a body."""
+        return b"%b %b%b\r\n" % (verb.encode(), self._without_body, headers)
 
 
-Who = tuple[str, frozenset[str]]
-
-"""A principal and the names of what its client can do: no session is ever shared beyond that."""
+SessionKey = tuple[str, frozenset[str]]
+"""Principal and capability names of the client: only clients with equal keys share a session."""
 
 
 class LegacyRequest(Struct, frozen=True, gc=False):
-    """One request: in whose session, what, and who is told what the server says meanwhile."""
+    """One handshake-era request: its session, method, params and message handler."""
 
-    who: Who
+    session_key: SessionKey
     capabilities: Json
-    """What a session of theirs is opened with."""
+    """Client capabilities to open the session with."""
     method: str
     params: Json
-    talk: MessageHandler
-    lines: bytes = b""
-    """Headers beside the session's own, where the transport has them with each request."""
-    level: str | None = None
-    """The lowest level of log message that its client wants."""
+    handler: MessageHandler
+    headers: bytes = b""
+    """Additional header lines, if the transport sends headers with each request."""
+    log_level: str | None = None
+    """The lowest log level that the client wants."""

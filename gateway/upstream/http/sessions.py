@@ -1,8 +1,7 @@
-"""The stream beside the calls of one session: many servers ask and log there instead of on the call's own stream.
+"""Sessions of the handshake era with one upstream server, and the standalone stream of each.
 
-A session belongs to one principal, so whatever is said there while its calls run may be told to the newest of them.
-
-The sessions with one server of the handshake era: which there are, and which go when there are too many.
+Many servers send requests and log messages on the standalone (GET) stream instead of the stream of the call. A session
+belongs to one principal, so such a message may go to the newest call of the session. Used by `LegacyHttp`.
 """
 
 import asyncio
@@ -18,36 +17,35 @@ from mcp.types.version import LATEST_HANDSHAKE_VERSION
 
 from gateway.contract import Json
 from gateway.errors import Fault, ForeignError
-from gateway.upstream.conversation import MessageHandler, NullMessageHandler, offered
-from gateway.upstream.http.request import Who, fields
+from gateway.upstream.conversation import MessageHandler, NullMessageHandler, server_capabilities
+from gateway.upstream.http.request import SessionKey, encode_headers
 from gateway.upstream.resource_subscriptions import SubscribedResources
 
 log = logging.getLogger("gatehouse.upstream")
-
+MAX_SESSIONS: Final = 1024
 LINGER_SECONDS: Final = 30.0
-
 OPEN_SECONDS: Final = 2.0
-
-_NOBODY: Final = NullMessageHandler()
-
-Hear = Callable[[MessageHandler, asyncio.Event], Awaitable[None]]
-
-"""Hears what the server says, until it ends the stream; sets the event as soon as the stream is open."""
+_NULL_HANDLER: Final = NullMessageHandler()
+ReadStream = Callable[[MessageHandler, asyncio.Event], Awaitable[None]]
+"""Passes the messages of a stream to the handler until the stream ends; sets the event when the stream is open."""
 
 
 class SessionStream:
-    """Open while calls run or somebody hears, and for a while after; not opened again once the server refused it."""
+    """The standalone stream of a session: open while it has handlers and for `LINGER_SECONDS` after.
 
-    def __init__(self, hear: Hear) -> None:
-        self._hear = hear
-        self._talks: list[MessageHandler] = []
+    It is not opened again after the server refused it.
+    """
+
+    def __init__(self, read_stream: ReadStream) -> None:
+        self._read_stream = read_stream
+        self._handlers: list[MessageHandler] = []
         self._opened = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._closing: asyncio.TimerHandle | None = None
+        self._close_timer: asyncio.TimerHandle | None = None
         self._refused = False
 
     async def open(self) -> None:
-        """Returns when the server may speak on it, or has shown that it does not."""
+        """Open the stream. Returns when it is open, refused, or after `OPEN_SECONDS`."""
         if self._task is None and not self._refused:
             self._opened.clear()
             self._task = asyncio.create_task(self._run())
@@ -55,145 +53,145 @@ class SessionStream:
             async with asyncio.timeout(OPEN_SECONDS):
                 await self._opened.wait()
 
-    async def over(self) -> None:
-        """Until the stream ends; without end if the server has none: what it has to tell comes with calls, or never."""
+    async def wait_closed(self) -> None:
+        """Wait until the stream ends. Never returns if the server refused it: then only calls carry messages."""
         if self._refused:
             await asyncio.Event().wait()
         if self._task is not None:
             await asyncio.wait({self._task})
 
     @property
-    def has_ears(self) -> bool:
-        """Whether anybody is there to be told."""
-        return bool(self._talks)
+    def has_handlers(self) -> bool:
+        """Whether any handler is attached."""
+        return bool(self._handlers)
 
     @contextmanager
-    def told(self, talk: MessageHandler) -> Generator[None]:
-        """From now until the block ends, this call may be asked and told."""
-        if self._closing is not None:
-            self._closing.cancel()
-            self._closing = None
-        self._talks.append(talk)
+    def attach(self, handler: MessageHandler) -> Generator[None]:
+        """Pass messages of the stream to this handler until the block ends."""
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+            self._close_timer = None
+        self._handlers.append(handler)
         try:
             yield
         finally:
-            self._talks.remove(talk)
-            if not self._talks and self._task is not None:
-                self._closing = asyncio.get_running_loop().call_later(LINGER_SECONDS, self.close)
+            self._handlers.remove(handler)
+            if not self._handlers and self._task is not None:
+                self._close_timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self.close)
 
     def close(self) -> None:
-        if self._closing is not None:
-            self._closing.cancel()
-            self._closing = None
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+            self._close_timer = None
         if self._task is not None:
             self._task.cancel()
 
     async def _run(self) -> None:
         try:
-            await self._hear(self, self._opened)
+            await self._read_stream(self, self._opened)
         except ForeignError:
             self._refused = True
         except Fault as fault:
-            log.debug("the stream beside calls broke off: %s", fault.message)
+            log.debug("upstream session: standalone stream failed: %s", fault.message)
         finally:
             self._task = None
             self._opened.set()
 
-    # ---- gateway.upstream.conversation.Talk, for whichever call is there ----
+    # ---- gateway.upstream.conversation.MessageHandler ----
 
     token: int | None = None
 
-    def sent(self, id: int, version: str, session: str | None) -> None:
-        """It hears, and sends nothing."""
+    def on_sent(self, id: int, version: str, session: str | None) -> None:
+        """Ignored: the stream sends no requests."""
 
-    async def notified(self, method: str, params: Json) -> None:
+    async def on_notification(self, method: str, params: Json) -> None:
         if method == "notifications/progress":
-            for talk in list(self._talks):
-                await talk.notified(method, params)
+            for handler in list(self._handlers):
+                await handler.on_notification(method, params)
         else:
-            await self._newest.notified(method, params)
+            await self._newest.on_notification(method, params)
 
-    async def asked(self, method: str, params: Json) -> Json:
-        return await self._newest.asked(method, params)
+    async def on_request(self, method: str, params: Json) -> Json:
+        return await self._newest.on_request(method, params)
 
-    async def hung_up(self) -> None:
-        """Nobody waits for this stream."""
+    async def on_stream_closed(self) -> None:
+        """Ignored: no client waits for this stream."""
 
     @property
     def _newest(self) -> MessageHandler:
-        """Of the calls; where there is none, of those who only hear."""
-        calls = (talk for talk in reversed(self._talks) if not isinstance(talk, NullMessageHandler))
-        return next(calls, self._talks[-1] if self._talks else _NOBODY)
-
-
-MAX_SESSIONS: Final = 1024
+        """The handler of the newest call, or else the newest listener."""
+        calls = (handler for handler in reversed(self._handlers) if not isinstance(handler, NullMessageHandler))
+        return next(calls, self._handlers[-1] if self._handlers else _NULL_HANDLER)
 
 
 class UpstreamSession:
-    """One session with the server. `asks` says that its client can be asked something, on a stream beside the calls."""
+    """One session with the server. With `accepts_requests`, its client can answer requests on the standalone stream."""
 
     def __init__(
-        self, hear: "Callable[[UpstreamSession, MessageHandler, asyncio.Event], Awaitable[None]]", *, asks: bool
+        self,
+        read_stream: "Callable[[UpstreamSession, MessageHandler, asyncio.Event], Awaitable[None]]",
+        *,
+        accepts_requests: bool,
     ) -> None:
-        self.asks = asks
-        self.beside = SessionStream(partial(hear, self))
+        self.accepts_requests = accepts_requests
+        self.stream = SessionStream(partial(read_stream, self))
         self.subscribed = SubscribedResources()
         self.id: str | None = None
         self.digest: str | None = None
-        """Tells it from others in traces, and is of no use to whoever reads it."""
+        """Identifies the session in traces without disclosing its id."""
         self.version = LATEST_HANDSHAKE_VERSION
-        self.fields = b""
-        """The headers that every request of it carries."""
-        self.greeting: Json | None = None
-        """The server's answer to `initialize`."""
-        self.level: str | None = None
-        self.opening = asyncio.Lock()
-        self.active = 0
-        """Requests under way in it, or that wait for it to be opened."""
+        self.headers = b""
+        """The header lines of every request in this session."""
+        self.initialize_result: Json | None = None
+        """The server's `initialize` result; None until the session is open."""
+        self.log_level: str | None = None
+        self.open_lock = asyncio.Lock()
+        self.active_requests = 0
+        """Requests in progress, including those that wait for the session to open."""
 
     @property
-    def logs(self) -> bool:
-        return "logging" in offered(self.greeting or {})
+    def has_logging(self) -> bool:
+        return "logging" in server_capabilities(self.initialize_result or {})
 
     @property
-    def in_use(self) -> bool:
-        """Whether anybody would miss it."""
-        return self.active > 0 or self.beside.has_ears
+    def is_in_use(self) -> bool:
+        """Whether it has requests in progress or handlers of its stream."""
+        return self.active_requests > 0 or self.stream.has_handlers
 
-    def opened(self, id: str | None, version: str) -> None:
+    def establish(self, id: str | None, version: str) -> None:
         self.id, self.version = id, version
         self.digest = sha256(id.encode()).hexdigest()[:32] if id is not None else None
-        lines = [("mcp-protocol-version", version)]
-        self.fields = fields(lines if id is None else [*lines, ("mcp-session-id", id)])
+        headers = [("mcp-protocol-version", version)]
+        self.headers = encode_headers(headers if id is None else [*headers, ("mcp-session-id", id)])
 
 
-class UpstreamSessions(OrderedDict[Who, UpstreamSession]):
-    """By whose they are, the last used last. More than `most` only while more are in use."""
+class UpstreamSessions(OrderedDict[SessionKey, UpstreamSession]):
+    """The sessions by key, most recently used last. Exceeds `limit` only while more sessions are in use."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, limit: int) -> None:
         super().__init__()
-        self._most = most
+        self._limit = limit
 
-    def drop(self, who: Who, session: UpstreamSession) -> None:
-        """That very session is of no use any more; one that took its place stays."""
-        if self.get(who) is session:
-            del self[who]
-        session.beside.close()
+    def drop(self, key: SessionKey, session: UpstreamSession) -> None:
+        """Remove this session, but not one that has already replaced it."""
+        if self.get(key) is session:
+            del self[key]
+        session.stream.close()
 
-    def make_room(self) -> list[UpstreamSession]:
-        """Those that are too many, taken out, to be ended."""
-        ended: list[UpstreamSession] = []
-        while len(self) > self._most and (who := self._least_missed()) is not None:
-            ended.append(self.pop(who))
-        return ended
+    def evict(self) -> list[UpstreamSession]:
+        """Remove idle sessions above the limit and return them, so that the caller ends them."""
+        evicted: list[UpstreamSession] = []
+        while len(self) > self._limit and (key := self._eviction_candidate()) is not None:
+            evicted.append(self.pop(key))
+        return evicted
 
-    def _least_missed(self) -> Who | None:
-        """The one idle for longest, of the tenant that leaves most of them idle: so none can push out another's."""
-        idle = [(who, _tenant(who)) for who, session in self.items() if who[0] and not session.in_use]
+    def _eviction_candidate(self) -> SessionKey | None:
+        """The least recently used idle session of the tenant with the most idle ones: no tenant evicts another's."""
+        idle = [(key, _tenant(key)) for key, session in self.items() if key[0] and not session.is_in_use]
         counts = Counter(tenant for _, tenant in idle)
-        most = max(counts.values(), default=0)
-        return next((who for who, tenant in idle if counts[tenant] == most), None)
+        largest = max(counts.values(), default=0)
+        return next((key for key, tenant in idle if counts[tenant] == largest), None)
 
 
-def _tenant(who: Who) -> str:
-    return who[0].partition("/")[0]
+def _tenant(key: SessionKey) -> str:
+    return key[0].partition("/")[0]

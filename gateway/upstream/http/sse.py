@@ -1,4 +1,4 @@
-"""The transport of 2024-11-05: one event stream a session, which names the address that messages are posted to."""
+"""The SSE transport of revision 2024-11-05: one event stream per session, which names the URL to post messages to."""
 
 import asyncio
 import logging
@@ -11,13 +11,13 @@ import msgspec
 
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
-from gateway.outbound import OutboundTarget, target
+from gateway.outbound import OutboundTarget, parse_target
 from gateway.sse import EventTooLarge, SseEvent, SseParser
-from gateway.upstream.channel_pool import ChannelPool, Whose
+from gateway.upstream.channel_pool import ChannelKey, ChannelPool
 from gateway.upstream.concurrency import StartLimiter
 from gateway.upstream.conversation import MessageHandler
 from gateway.upstream.http.pool import LeasedConnection
-from gateway.upstream.http.request import LegacyRequest, Who
+from gateway.upstream.http.request import LegacyRequest, SessionKey
 from gateway.upstream.http.responses import status_fault
 from gateway.upstream.http.target import HttpTarget
 from gateway.upstream.jsonrpc_channel import DuplexStream, JsonRpcChannel
@@ -33,58 +33,60 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 class SessionLost(Fault):
-    """The server does not know the session any more; it did not carry the request out."""
+    """The server no longer knows the session; it did not execute the request."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(Kind.UNAVAILABLE, f"{name} forgot its session.")
+        super().__init__(Kind.UNAVAILABLE, f"{name} no longer knows the session. Try again.")
 
 
 class EventChannel:
-    """One session: what the server says comes by its stream, what we say is posted."""
+    """One session: messages are read from its event stream and sent by POST."""
 
-    def __init__(self, name: str, site: HttpTarget, there: OutboundTarget, leased: LeasedConnection) -> None:
+    def __init__(self, name: str, target: HttpTarget, destination: OutboundTarget, leased: LeasedConnection) -> None:
         self._name = name
-        self._site = site
-        self._there = there
+        self._target = target
+        self._destination = destination
         self._leased = leased
-        self._posts: asyncio.Future[HttpTarget] = asyncio.get_running_loop().create_future()
+        self._post_target: asyncio.Future[HttpTarget] = asyncio.get_running_loop().create_future()
         self._reading: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(
         cls,
         name: str,
-        site: HttpTarget,
-        there: OutboundTarget,
+        target: HttpTarget,
+        destination: OutboundTarget,
         max_bytes: int,
-        heard: Callable[[Json], None],
-        ended: Callable[[], None],
+        on_message: Callable[[Json], None],
+        on_close: Callable[[], None],
     ) -> "EventChannel":
-        """Raises `Fault(UNAVAILABLE)` when the server has no such stream, or does not say where to post."""
+        """Open a session. Raises `Fault(UNAVAILABLE)` when the server sends no event stream or no endpoint event."""
         try:
             async with asyncio.timeout(ENDPOINT_SECONDS):
-                leased = await site.bare("GET", b"")
+                leased = await target.send_without_body("GET", b"")
                 if leased.response.status != 200 or leased.response.body is not None:
                     leased.release()
                     raise status_fault(name, leased.response)
-                channel = cls(name, site, there, leased)
-                channel._reading = asyncio.create_task(channel._read(max_bytes, heard, ended), name=f"sse:{name}")
+                channel = cls(name, target, destination, leased)
+                channel._reading = asyncio.create_task(
+                    channel._read(max_bytes, on_message, on_close), name=f"sse:{name}"
+                )
                 try:
-                    await asyncio.shield(channel._posts)
+                    await asyncio.shield(channel._post_target)
                 except BaseException:
                     await channel.stop()
                     raise
         except TimeoutError as exc:
-            raise Fault(Kind.UNAVAILABLE, f"{name} does not answer.") from exc
+            raise Fault(Kind.UNAVAILABLE, f"{name} did not respond within {ENDPOINT_SECONDS:g} s.") from exc
         return channel
 
     async def write(self, message: Json) -> None:
-        site = self._posts.result()
+        target = self._post_target.result()
         try:
             async with asyncio.timeout(POST_SECONDS):
-                leased = await site.post(b"", _encode(message))
+                leased = await target.post(b"", _encode(message))
         except TimeoutError as exc:
-            raise Fault(Kind.UNAVAILABLE, f"{self._name} does not take what it is sent.") from exc
+            raise Fault(Kind.UNAVAILABLE, f"{self._name} did not accept a message within {POST_SECONDS:g} s.") from exc
         try:
             if leased.response.status in (404, 410):
                 raise SessionLost(self._name)
@@ -99,102 +101,113 @@ class EventChannel:
             with suppress(asyncio.CancelledError):
                 await self._reading
 
-    async def _read(self, max_bytes: int, heard: Callable[[Json], None], ended: Callable[[], None]) -> None:
+    async def _read(self, max_bytes: int, on_message: Callable[[Json], None], on_close: Callable[[], None]) -> None:
         parser, response = SseParser(max_bytes), self._leased.response
         try:
-            while piece := await response.chunk():
-                for event in parser.feed(piece):
-                    self._take(event, heard)
+            while chunk := await response.read():
+                for event in parser.feed(chunk):
+                    self._handle_event(event, on_message)
         except Fault as fault:
-            log.info("%s: its stream broke off: %s", self._name, fault.message)
-            self._no_posts(fault)
+            log.info("upstream %s: event stream failed; the session ends: %s", self._name, fault.message)
+            self._fail_post_target(fault)
         except EventTooLarge:
-            log.warning("%s sent a message of more than %d bytes; its session is ended", self._name, max_bytes)
+            log.warning("upstream %s: message exceeds %d bytes; the session ends", self._name, max_bytes)
         finally:
-            self._no_posts(Fault(Kind.UNAVAILABLE, f"{self._name} does not say where messages go."))
+            self._fail_post_target(Fault(Kind.UNAVAILABLE, f"{self._name} sent no endpoint event."))
             self._leased.release()
-            ended()
+            on_close()
 
-    def _take(self, event: SseEvent, heard: Callable[[Json], None]) -> None:
+    def _handle_event(self, event: SseEvent, on_message: Callable[[Json], None]) -> None:
         if event.name == "endpoint":
-            if not self._posts.done():
-                self._posts.set_result(self._site.at(self._address(event.data)))
+            if not self._post_target.done():
+                self._post_target.set_result(self._target.with_path(self._post_path(event.data)))
         elif event.name == "message":
             try:
                 message: Any = _decode(event.data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 message = None
             if isinstance(message, dict):
-                heard(cast("Json", message))
+                on_message(cast("Json", message))
             else:
-                log.debug("%s said something else than JSON-RPC", self._name)
+                log.debug("upstream %s: event without a JSON-RPC message; ignored", self._name)
 
-    def _address(self, given: bytes) -> str:
-        """The path to post to. Only on the server itself: a stream may not send our words and credentials elsewhere."""
-        there = self._there
-        host = f"[{there.host}]" if ":" in there.host else there.host
-        base = f"{there.scheme}://{host}:{there.port}{there.path}"
+    def _post_path(self, endpoint: bytes) -> str:
+        """Return the path to post to. Only on the same server: messages and credentials must not go elsewhere."""
+        destination = self._destination
+        host = f"[{destination.host}]" if ":" in destination.host else destination.host
+        base = f"{destination.scheme}://{host}:{destination.port}{destination.path}"
         try:
-            named = target(urljoin(base, given.decode(errors="replace").strip()), allow_private=there.vouched)
+            endpoint_target = parse_target(
+                urljoin(base, endpoint.decode(errors="replace").strip()), allow_private=destination.is_trusted
+            )
         except ValueError as exc:
-            raise Fault(Kind.UNAVAILABLE, f"{self._name} wants its messages posted to no address.") from exc
-        if (named.scheme, named.host, named.port) != (there.scheme, there.host, there.port):
-            raise Fault(Kind.UNAVAILABLE, f"{self._name} wants its messages posted to another server.")
-        return named.path
+            raise Fault(Kind.UNAVAILABLE, f"{self._name} named an invalid endpoint URL.") from exc
+        if (endpoint_target.scheme, endpoint_target.host, endpoint_target.port) != (
+            destination.scheme,
+            destination.host,
+            destination.port,
+        ):
+            raise Fault(Kind.UNAVAILABLE, f"{self._name} named an endpoint on another server.")
+        return endpoint_target.path
 
-    def _no_posts(self, fault: Fault) -> None:
-        if not self._posts.done():
-            self._posts.set_exception(fault)
-            self._posts.exception()  # looked at: the one who waits may be gone
+    def _fail_post_target(self, fault: Fault) -> None:
+        if not self._post_target.done():
+            self._post_target.set_exception(fault)
+            self._post_target.exception()  # mark as retrieved: the waiting task may have been cancelled
 
 
 class SseHttp:
-    """One server, asked by the older transport: a session for each principal."""
+    """SSE transport client of one server, with one session per principal."""
 
-    def __init__(self, name: str, site: HttpTarget, there: OutboundTarget, max_bytes: int, info: Json) -> None:
-        async def connect(heard: Callable[[Json], None], ended: Callable[[], None]) -> DuplexStream:
-            return await EventChannel.open(name, site, there, max_bytes, heard, ended)
+    def __init__(self, name: str, target: HttpTarget, destination: OutboundTarget, max_bytes: int, info: Json) -> None:
+        async def connect(on_message: Callable[[Json], None], on_close: Callable[[], None]) -> DuplexStream:
+            return await EventChannel.open(name, target, destination, max_bytes, on_message, on_close)
 
-        self._pipes = ChannelPool(
-            name, lambda: JsonRpcChannel(name, connect, info, alone=True), MAX_SESSIONS, StartLimiter(MAX_SESSIONS)
+        self._channels = ChannelPool(
+            name,
+            lambda: JsonRpcChannel(name, connect, info, single_caller=True),
+            MAX_SESSIONS,
+            StartLimiter(MAX_SESSIONS),
         )
 
-    async def greeting(self, who: Who, capabilities: Json) -> Json:
-        return (await self._pipe(who, capabilities)).greeting
+    async def initialize(self, session_key: SessionKey, capabilities: Json) -> Json:
+        return (await self._channel(session_key, capabilities)).discovery
 
-    async def request(self, asked: LegacyRequest) -> Json:
-        """The result, in that principal's session. A session the server forgot is made anew, once."""
+    async def request(self, request: LegacyRequest) -> Json:
+        """Send a request in the principal's session. Opens a new session, once, if the server lost it."""
         try:
-            return await self._request(asked)
+            return await self._request(request)
         except SessionLost:
-            return await self._request(asked)
+            return await self._request(request)
 
-    async def listen(self, who: Who, talk: MessageHandler) -> None:
-        pipe = await self._pipe(who, {})
-        pipe.hear(talk)
-        await pipe.gone.wait()
+    async def listen(self, session_key: SessionKey, handler: MessageHandler) -> None:
+        channel = await self._channel(session_key, {})
+        channel.set_handler(handler)
+        await channel.closed.wait()
 
-    async def hear(self, who: Who, capabilities: Json, uris: frozenset[str], hearing: ChangeListener) -> None:
-        pipe = await self._pipe(who, capabilities)
+    async def subscribe(
+        self, session_key: SessionKey, capabilities: Json, uris: frozenset[str], listener: ChangeListener
+    ) -> None:
+        channel = await self._channel(session_key, capabilities)
         try:
-            await pipe.watch(uris, hearing)
+            await channel.subscribe(uris, listener)
         except SessionLost:
-            await pipe.stop()
+            await channel.stop()
             raise
 
     async def close(self) -> None:
-        await self._pipes.close()
+        await self._channels.close()
 
-    async def _request(self, asked: LegacyRequest) -> Json:
-        pipe = await self._pipe(asked.who, asked.capabilities)
+    async def _request(self, request: LegacyRequest) -> Json:
+        channel = await self._channel(request.session_key, request.capabilities)
         try:
-            await pipe.speak_up(asked.level)
-            return await pipe.request(asked.method, asked.params, asked.talk)
+            await channel.set_log_level(request.log_level)
+            return await channel.request(request.method, request.params, request.handler)
         except SessionLost:
-            await pipe.stop()
+            await channel.stop()
             raise
 
-    async def _pipe(self, who: Who, capabilities: Json) -> JsonRpcChannel:
-        principal, names = who
-        whose: Whose = (principal, names) if principal else ()
-        return await self._pipes.get(whose, capabilities, "handshake")
+    async def _channel(self, session_key: SessionKey, capabilities: Json) -> JsonRpcChannel:
+        principal, names = session_key
+        key: ChannelKey = (principal, names) if principal else ()
+        return await self._channels.get(key, capabilities, "handshake")

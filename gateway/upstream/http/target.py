@@ -1,4 +1,4 @@
-"""One address, and how the gateway presents itself there."""
+"""Sends requests to one URL of a server, with the gateway's credential if one is configured."""
 
 from collections.abc import Awaitable
 from typing import Protocol
@@ -8,56 +8,58 @@ from gateway.upstream.http.request import RequestHead
 
 
 class UpstreamCredential(Protocol):
-    """A token of the gateway's own, good for a while."""
+    """Provides the gateway's access token for one server."""
 
     async def token(self) -> str:
-        """Raises `Fault(UNAVAILABLE)` when there is none to be had."""
+        """Return a valid token. Raises `Fault(UNAVAILABLE)` when none can be obtained."""
         ...
 
-    def refused(self, token: str) -> None:
-        """The server did not take it: the next one must be new."""
+    def invalidate(self, token: str) -> None:
+        """The server rejected the token: fetch a new one on next use."""
         ...
 
     async def close(self) -> None: ...
 
 
 class HttpTarget:
+    """One URL of a server. Every returned `LeasedConnection` must be released."""
+
     def __init__(self, pool: ConnectionPool, head: RequestHead, credential: UpstreamCredential | None = None) -> None:
         self._pool = pool
         self._head = head
         self._credential = credential
 
-    def at(self, path: str) -> "HttpTarget":
-        """The same server, another path."""
-        return HttpTarget(self._pool, self._head.at(path), self._credential)
+    def with_path(self, path: str) -> "HttpTarget":
+        """The target for another path of the same server."""
+        return HttpTarget(self._pool, self._head.with_path(path), self._credential)
 
-    def post(self, fields: bytes, body: bytes, *, safe: bool = False) -> Awaitable[LeasedConnection]:
-        """The answer, which must be released. What is `safe` may be sent twice where the first may not have arrived."""
+    def post(self, headers: bytes, body: bytes, *, idempotent: bool = False) -> Awaitable[LeasedConnection]:
+        """Send a POST. An `idempotent` one is sent again if it is unknown whether the server read it."""
         if self._credential is None:
-            return self._pool.exchange(self._head.post(fields, body), safe)
-        return self._as(self._credential, "POST", fields, body, safe)
+            return self._pool.exchange(self._head.post(headers, body), idempotent)
+        return self._send_authenticated(self._credential, "POST", headers, body, idempotent)
 
-    def bare(self, verb: str, fields: bytes) -> Awaitable[LeasedConnection]:
-        """A request without a body; always safe."""
+    def send_without_body(self, verb: str, headers: bytes) -> Awaitable[LeasedConnection]:
+        """Send a request without a body; it is always idempotent."""
         if self._credential is None:
-            return self._pool.exchange(self._head.bare(verb, fields), True)
-        return self._as(self._credential, verb, fields, None, True)
+            return self._pool.exchange(self._head.without_body(verb, headers), True)
+        return self._send_authenticated(self._credential, verb, headers, None, True)
 
-    async def _as(
-        self, credential: UpstreamCredential, verb: str, fields: bytes, body: bytes | None, safe: bool
+    async def _send_authenticated(
+        self, credential: UpstreamCredential, verb: str, headers: bytes, body: bytes | None, idempotent: bool
     ) -> LeasedConnection:
-        """With a token; one that is refused is replaced once: a request that was not let in was not carried out."""
+        """Send with a token. Retries once with a new token on 401: a rejected request was not executed."""
         token = await credential.token()
-        leased = await self._pool.exchange(self._request(verb, fields, body, token), safe)
+        leased = await self._pool.exchange(self._request(verb, headers, body, token), idempotent)
         if leased.response.status != 401:
             return leased
         leased.release()
-        credential.refused(token)
-        return await self._pool.exchange(self._request(verb, fields, body, await credential.token()), safe)
+        credential.invalidate(token)
+        return await self._pool.exchange(self._request(verb, headers, body, await credential.token()), idempotent)
 
-    def _request(self, verb: str, fields: bytes, body: bytes | None, token: str) -> bytes:
-        known = b"%bauthorization: Bearer %b\r\n" % (fields, token.encode("latin-1"))
-        return self._head.bare(verb, known) if body is None else self._head.post(known, body)
+    def _request(self, verb: str, headers: bytes, body: bytes | None, token: str) -> bytes:
+        authorized = b"%bauthorization: Bearer %b\r\n" % (headers, token.encode("latin-1"))
+        return self._head.without_body(verb, authorized) if body is None else self._head.post(authorized, body)
 
     async def close(self) -> None:
         self._pool.close()

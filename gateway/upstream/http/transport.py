@@ -1,7 +1,4 @@
-"""The way to a server over HTTP, in either era.
-
-From an entry with a `url:` to the way to its server.
-"""
+"""The HTTP transport of remote servers, in either era, and its construction from a `backends:` entry with a `url:`."""
 
 import asyncio
 import ssl
@@ -10,199 +7,205 @@ from typing import Final, Protocol
 
 from gateway.contract import Call, Caller, ClientProfile, Json
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.outbound import OutboundTarget, target
+from gateway.outbound import OutboundTarget, parse_target
 from gateway.upstream.concurrency import SingleFlight
-from gateway.upstream.conversation import ABLE, MessageHandler, NullMessageHandler, abilities
+from gateway.upstream.conversation import LISTING_CAPABILITIES, MessageHandler, NullMessageHandler, capability_names
 from gateway.upstream.health import LoadError
 from gateway.upstream.http.legacy import EraNotSupported, LegacyHttp
 from gateway.upstream.http.modern import ModernHttp
 from gateway.upstream.http.pool import ConnectionPool
-from gateway.upstream.http.request import LegacyRequest, RequestHead, Who, fields
+from gateway.upstream.http.request import LegacyRequest, RequestHead, SessionKey, encode_headers
 from gateway.upstream.http.sse import SseHttp
 from gateway.upstream.http.target import HttpTarget, UpstreamCredential
 from gateway.upstream.lists import ChangeListener
-from gateway.upstream.remote import Era, Transport, envelope, era_for, listening, speaks_modern
+from gateway.upstream.remote import Era, TransportKind, era_for, gateway_meta, listen_params, speaks_modern
 
 PROBE_SECONDS: Final = 20.0
-
-_NOTHING: Final[frozenset[str]] = frozenset()
-
-_OURSELVES: Final[Who] = ("", _NOTHING)
-
-_NOBODY: Final = NullMessageHandler()
+_NO_CAPABILITIES: Final[frozenset[str]] = frozenset()
+_GATEWAY_SESSION: Final[SessionKey] = ("", _NO_CAPABILITIES)
+_NULL_HANDLER: Final = NullMessageHandler()
 
 
 class LegacyTransport(Protocol):
-    """The handshake era, by either of its transports: sessions that are made as they are needed."""
+    """One of the two HTTP transports of the handshake era. Sessions are opened on demand."""
 
-    async def greeting(self, who: Who, capabilities: Json) -> Json: ...
+    async def initialize(self, session_key: SessionKey, capabilities: Json) -> Json: ...
 
-    async def request(self, asked: LegacyRequest) -> Json: ...
+    async def request(self, request: LegacyRequest) -> Json: ...
 
-    async def listen(self, who: Who, talk: MessageHandler) -> None: ...
+    async def listen(self, session_key: SessionKey, handler: MessageHandler) -> None: ...
 
-    async def hear(self, who: Who, capabilities: Json, uris: frozenset[str], hearing: ChangeListener) -> None:
-        """Subscribe in that session, and hear of updates until its stream ends."""
+    async def subscribe(
+        self, session_key: SessionKey, capabilities: Json, uris: frozenset[str], listener: ChangeListener
+    ) -> None:
+        """Subscribe in that session and pass updates to `listener` until its stream ends."""
         ...
 
     async def close(self) -> None: ...
 
 
 class HttpTransport:
-    """`gateway.upstream.remote.Link`. Without `streamable` the server is known to be of the older transport."""
+    """`gateway.upstream.remote.UpstreamTransport`. Without `streamable`, the server uses the SSE transport only."""
 
     def __init__(
         self,
         name: str,
-        site: HttpTarget,
+        target: HttpTarget,
         modern: ModernHttp,
         streamable: LegacyTransport | None,
-        older: LegacyTransport,
+        sse: LegacyTransport,
         info: Json,
         address: tuple[str, int] | None = None,
     ) -> None:
         self._name = name
         self.address = address
-        self._site = site
+        self._target = target
         self._modern = modern
         self._streamable = streamable
-        self._older = older
-        self._handshake = streamable or older
+        self._sse = sse
+        self._handshake = streamable or sse
         self._info = info
-        self._probing = SingleFlight(self._find_out)
-        self.known: frozenset[Era] | None = None
+        self._probe_once = SingleFlight(self._probe_with_timeout)
+        self.known_eras: frozenset[Era] | None = None
 
-    own = None
-    """All its principals speak to one server, with the gateway's own credential."""
+    isolated = None
+    """All principals share one server, with the gateway's own credential."""
 
     @property
-    def transport(self) -> Transport:
-        return "sse" if self._handshake is self._older else "http"
+    def kind(self) -> TransportKind:
+        return "sse" if self._handshake is self._sse else "http"
 
-    def whose(self, call: Call) -> Hashable:
+    def failure_domain(self, call: Call) -> Hashable:
         return None
 
     async def eras(self) -> frozenset[Era]:
-        return self.known if self.known is not None else await self._probing()
+        return self.known_eras if self.known_eras is not None else await self._probe_once()
 
-    def doubt(self) -> None:
-        self.known = None
+    def invalidate_eras(self) -> None:
+        self.known_eras = None
 
-    async def _find_out(self) -> frozenset[Era]:
+    async def _probe_with_timeout(self) -> frozenset[Era]:
         try:
             async with asyncio.timeout(PROBE_SECONDS):
-                self.known = found = await self._probe()
+                self.known_eras = found = await self._probe()
         except TimeoutError as exc:
-            raise Fault(Kind.UNAVAILABLE, f"{self._name} does not answer.") from exc
+            raise Fault(Kind.UNAVAILABLE, f"{self._name} did not respond within {PROBE_SECONDS:g} s.") from exc
         return found
 
     async def _probe(self) -> frozenset[Era]:
         found: set[Era] = set()
         if self._streamable is None:
-            await self._older.greeting(_OURSELVES, ABLE)
+            await self._sse.initialize(_GATEWAY_SESSION, LISTING_CAPABILITIES)
             return frozenset({"handshake"})
         try:
-            if speaks_modern(await self._ask_modern("server/discover", {})):
+            if speaks_modern(await self._request_modern("server/discover", {})):
                 found.add("modern")
         except ForeignError:
             pass
         except Fault as fault:
-            # An older server may answer with a bare status, which alone says nothing.
+            # A handshake-era server may reply with a plain status, which is not conclusive.
             if fault.kind is not Kind.UNAVAILABLE:
                 raise
         try:
-            await self._greet(self._streamable)
+            await self._initialize(self._streamable)
             found.add("handshake")
         except (Fault, ForeignError):
             if not found:
                 raise
         return frozenset(found)
 
-    async def _greet(self, streamable: LegacyTransport) -> None:
-        """By POST; a server that has no ear for that is asked for its stream, as servers of old expect it."""
+    async def _initialize(self, streamable: LegacyTransport) -> None:
+        """Initialize by POST, and with the SSE transport if the server does not support that."""
         try:
-            await streamable.greeting(_OURSELVES, ABLE)
+            await streamable.initialize(_GATEWAY_SESSION, LISTING_CAPABILITIES)
             self._handshake = streamable
-        except EraNotSupported as refused:
+        except EraNotSupported as error:
             try:
-                await self._older.greeting(_OURSELVES, ABLE)
-                self._handshake = self._older
+                await self._sse.initialize(_GATEWAY_SESSION, LISTING_CAPABILITIES)
+                self._handshake = self._sse
             except (Fault, ForeignError):
-                raise refused from None
+                raise error from None
 
-    async def hello(self) -> Json:
+    async def discover(self) -> Json:
         if "modern" in await self.eras():
-            return await self._ask_modern("server/discover", {})
-        return await self._handshake.greeting(_OURSELVES, ABLE)
+            return await self._request_modern("server/discover", {})
+        return await self._handshake.initialize(_GATEWAY_SESSION, LISTING_CAPABILITIES)
 
-    async def ask(self, method: str, params: Json) -> Json:
+    async def request(self, method: str, params: Json) -> Json:
         if "modern" in await self.eras():
-            return await self._ask_modern(method, params)
-        return await self._handshake.request(LegacyRequest(_OURSELVES, ABLE, method, params, _NOBODY))
-
-    async def _ask_modern(self, method: str, params: Json) -> Json:
-        return await self._modern.request(method, {**params, "_meta": envelope(self._info)}, _NOBODY)
-
-    def carry(
-        self, call: Call, era: Era, params: Json, talk: MessageHandler, trace: Mapping[str, str]
-    ) -> Awaitable[Json]:
-        lines = _named(call.id, trace)
-        if era == "modern":
-            schema = call.route.header_schema if call.route else None
-            return self._modern.request(call.method, params, talk, lines, schema)
-        able = call.client.capabilities
-        who: Who = (call.caller.principal, abilities(able) if able else _NOTHING)
-        return self._handshake.request(
-            LegacyRequest(who, able, call.method, params, talk, lines, call.client.log_level)
+            return await self._request_modern(method, params)
+        return await self._handshake.request(
+            LegacyRequest(_GATEWAY_SESSION, LISTING_CAPABILITIES, method, params, _NULL_HANDLER)
         )
 
-    async def listen(self, hearing: MessageHandler) -> None:
-        if "modern" in await self.eras():
-            await self._modern.request("subscriptions/listen", listening(self._info), hearing)
-        else:
-            await self._handshake.listen(_OURSELVES, hearing)
+    async def _request_modern(self, method: str, params: Json) -> Json:
+        return await self._modern.request(method, {**params, "_meta": gateway_meta(self._info)}, _NULL_HANDLER)
 
-    def audience(self, caller: Caller) -> str | None:
+    def send(
+        self, call: Call, era: Era, params: Json, handler: MessageHandler, trace: Mapping[str, str]
+    ) -> Awaitable[Json]:
+        headers = _trace_headers(call.id, trace)
+        if era == "modern":
+            schema = call.route.header_schema if call.route else None
+            return self._modern.request(call.method, params, handler, headers, schema)
+        capabilities = call.client.capabilities
+        session_key: SessionKey = (
+            call.caller.principal,
+            capability_names(capabilities) if capabilities else _NO_CAPABILITIES,
+        )
+        return self._handshake.request(
+            LegacyRequest(session_key, capabilities, call.method, params, handler, headers, call.client.log_level)
+        )
+
+    async def listen(self, handler: MessageHandler) -> None:
+        if "modern" in await self.eras():
+            await self._modern.request("subscriptions/listen", listen_params(self._info), handler)
+        else:
+            await self._handshake.listen(_GATEWAY_SESSION, handler)
+
+    def session_owner(self, caller: Caller) -> str | None:
         return caller.principal
 
-    def party(self, caller: Caller, client: ClientProfile) -> Hashable:
-        return caller.principal, client.modern, abilities(client.capabilities)
+    def subscription_key(self, caller: Caller, client: ClientProfile) -> Hashable:
+        return caller.principal, client.modern, capability_names(client.capabilities)
 
-    async def hear(self, caller: Caller, client: ClientProfile, uris: frozenset[str], hearing: ChangeListener) -> None:
+    async def subscribe(
+        self, caller: Caller, client: ClientProfile, uris: frozenset[str], listener: ChangeListener
+    ) -> None:
         if era_for(client, await self.eras()) == "modern":
-            await self._modern.request("subscriptions/listen", listening(self._info, uris), hearing)
+            await self._modern.request("subscriptions/listen", listen_params(self._info, uris), listener)
         else:
-            who: Who = (caller.principal, abilities(client.capabilities))
-            await self._handshake.hear(who, client.capabilities, uris, hearing)
+            session_key: SessionKey = (caller.principal, capability_names(client.capabilities))
+            await self._handshake.subscribe(session_key, client.capabilities, uris, listener)
 
     async def close(self) -> None:
-        for way in (self._streamable, self._older):
-            if way is not None:
-                await way.close()
-        await self._site.close()
+        for legacy in (self._streamable, self._sse):
+            if legacy is not None:
+                await legacy.close()
+        await self._target.close()
 
 
-def _named(id: str, trace: Mapping[str, str]) -> bytes:
-    """The headers that name a call and its trace."""
+def _trace_headers(id: str, trace: Mapping[str, str]) -> bytes:
+    """Encode the correlation id and the trace context as header lines."""
     if len(trace) == 1 and (parent := trace.get("traceparent")) is not None:
-        return f"x-correlation-id: {id}\r\ntraceparent: {parent}\r\n".encode("latin-1")  # as a rule
-    return fields((("x-correlation-id", id), *trace.items()))
+        return f"x-correlation-id: {id}\r\ntraceparent: {parent}\r\n".encode("latin-1")  # fast path
+    return encode_headers((("x-correlation-id", id), *trace.items()))
 
 
-def http_head(
+def build_request_head(
     namespace: str, url: str, headers: Mapping[str, str], *, allow_private: bool
 ) -> tuple[OutboundTarget, RequestHead]:
-    """Where requests go and what each of them begins with. Raises `LoadError`."""
+    """Parse the URL and encode the fixed headers. Raises `LoadError`."""
     try:
-        there = target(url, allow_private=allow_private)
-        return there, RequestHead(there, headers)
+        destination = parse_target(url, allow_private=allow_private)
+        return destination, RequestHead(destination, headers)
     except Fault as fault:
         raise LoadError(f"backends.{namespace}.url: {fault.message}") from fault
     except ValueError as exc:
         raise LoadError(f"backends.{namespace}.headers: {exc}") from exc
 
 
-def http_link(
+def build_http_transport(
     namespace: str,
     url: str,
     headers: Mapping[str, str],
@@ -213,12 +216,18 @@ def http_link(
     info: Json,
     credential: UpstreamCredential | None = None,
 ) -> HttpTransport:
-    """Raises `LoadError` for an address or a header that cannot be used."""
-    there, head = http_head(namespace, url, headers, allow_private=allow_private)
-    tls = ssl.create_default_context() if there.scheme == "https" else None
-    site = HttpTarget(ConnectionPool(namespace, there, max_bytes=max_bytes, tls=tls), head, credential)
-    streamable = None if only_sse else LegacyHttp(namespace, site, max_bytes, info)
-    older = SseHttp(namespace, site, there, max_bytes, info)
+    """Create the transport of a `backends:` entry. Raises `LoadError` for an invalid URL or header."""
+    destination, head = build_request_head(namespace, url, headers, allow_private=allow_private)
+    tls = ssl.create_default_context() if destination.scheme == "https" else None
+    target = HttpTarget(ConnectionPool(namespace, destination, max_bytes=max_bytes, tls=tls), head, credential)
+    streamable = None if only_sse else LegacyHttp(namespace, target, max_bytes, info)
+    sse = SseHttp(namespace, target, destination, max_bytes, info)
     return HttpTransport(
-        namespace, site, ModernHttp(namespace, site, max_bytes), streamable, older, info, (there.host, there.port)
+        namespace,
+        target,
+        ModernHttp(namespace, target, max_bytes),
+        streamable,
+        sse,
+        info,
+        (destination.host, destination.port),
     )

@@ -1,1 +1,1 @@
-"""MCP servers that run as child processes, in either era."""
+"""Transport to MCP servers that run as child processes, in either era."""

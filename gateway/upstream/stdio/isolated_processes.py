@@ -1,6 +1,6 @@
-"""What tells the processes of one server apart.
+"""Server processes that belong to one tenant or principal: their lists and their change notifications.
 
-The processes that a tenant or a principal has to itself: what they list, and what they say has changed.
+Used by `StdioTransport`.
 """
 
 import asyncio
@@ -12,99 +12,105 @@ from typing import Literal, NamedTuple
 from gateway.contract import BackendLists, Caller, ClientProfile, Json, ListChange
 from gateway.errors import Fault, ForeignError, Kind
 from gateway.upstream.channel_pool import ChannelPool
-from gateway.upstream.conversation import NullMessageHandler, abilities
+from gateway.upstream.conversation import NullMessageHandler, capability_names
 from gateway.upstream.jsonrpc_channel import JsonRpcChannel
-from gateway.upstream.lists import ChangeListener, read_lists, together
-from gateway.upstream.remote import Era, envelope, listening
+from gateway.upstream.lists import ChangeListener, merge_lists, read_lists
+from gateway.upstream.remote import Era, gateway_meta, listen_params
 
 
 class ProcessKey(NamedTuple):
-    """One process: whose it is, and how it was opened."""
+    """Identifies one process by its owner and how it was opened."""
 
-    whose: str
-    """A tenant or a principal; empty: everybody's."""
+    owner: str
+    """A tenant or a principal; empty for a shared process."""
     era: Era
-    able: frozenset[str] = frozenset()
-    """Greeted once in the handshake era, a process knows its client for good: one for each kind of client."""
+    capabilities: frozenset[str] = frozenset()
+    """Handshake era only: the client capabilities are fixed at `initialize`, so each set has its own process."""
 
 
 class IsolatedProcesses:
-    """`gateway.upstream.remote.OwnSessions`. Several processes may be one owner's: for clients of either era, and for
-    clients that can do other things. What any of them lists is the owner's."""
+    """`gateway.upstream.remote.IsolatedSessions`.
+
+    An owner may have several processes, for clients of different eras and capabilities; their lists are merged.
+    """
 
     def __init__(
         self,
-        each: Literal["tenant", "user"],
-        pipes: ChannelPool,
-        open: Callable[[Caller, ClientProfile], Awaitable[JsonRpcChannel]],
+        isolation: Literal["tenant", "user"],
+        channels: ChannelPool,
+        open_channel: Callable[[Caller, ClientProfile], Awaitable[JsonRpcChannel]],
         info: Json,
     ) -> None:
-        self.isolation: Literal["tenant", "user"] = each
-        self._pipes = pipes
-        self._open = open
+        self.isolation: Literal["tenant", "user"] = isolation
+        self._channels = channels
+        self._open_channel = open_channel
         self._info = info
         self._listeners: list[Callable[[ListChange], None]] = []
-        self._following: set[asyncio.Task[None]] = set()
+        self._watch_tasks: set[asyncio.Task[None]] = set()
 
-    def whose(self, caller: Caller) -> str:
+    def owner(self, caller: Caller) -> str:
         return caller.tenant if self.isolation == "tenant" else caller.principal
 
     def is_running(self, caller: Caller) -> bool:
-        return bool(self._theirs(caller))
+        return bool(self._channels_of(caller))
 
     def kind(self, client: ClientProfile) -> Hashable:
-        return abilities(client.capabilities)
+        return capability_names(client.capabilities)
 
     async def fetch_lists(self, caller: Caller, client: ClientProfile | None) -> BackendLists:
         if client is not None:
-            await self._open(caller, client)
-        theirs = self._theirs(caller)
-        if not theirs:
-            raise Fault(Kind.UNAVAILABLE, "It does not run.")
-        return together([await read_lists(ChannelListSource(pipe, self._info)) for pipe in theirs])
+            await self._open_channel(caller, client)
+        channels = self._channels_of(caller)
+        if not channels:
+            raise Fault(Kind.UNAVAILABLE, "The server process is not running.")
+        return merge_lists([await read_lists(ChannelListSource(channel, self._info)) for channel in channels])
 
     def on_change(self, listener: Callable[[ListChange], None]) -> None:
         self._listeners.append(listener)
 
-    def follow(self, key: ProcessKey, pipe: JsonRpcChannel) -> None:
-        """Hear what it says has changed, as long as it runs."""
-        hearing = ChangeListener(partial(self._said, key.whose))
-        pipe.hear(hearing)
-        if pipe.era == "modern":
-            task = asyncio.create_task(self._listen(pipe, hearing), name=f"follow:{key.whose}")
-            self._following.add(task)
-            task.add_done_callback(self._following.discard)
+    def watch(self, key: ProcessKey, channel: JsonRpcChannel) -> None:
+        """Pass the changes that the process reports to the listeners, as long as it runs."""
+        listener = ChangeListener(partial(self._notify, key.owner))
+        channel.set_handler(listener)
+        if channel.era == "modern":
+            task = asyncio.create_task(self._listen(channel, listener), name=f"follow:{key.owner}")
+            self._watch_tasks.add(task)
+            task.add_done_callback(self._watch_tasks.discard)
 
-    async def _listen(self, pipe: JsonRpcChannel, hearing: ChangeListener) -> None:
-        # It has ended, or does not tell of its changes.
+    async def _listen(self, channel: JsonRpcChannel, listener: ChangeListener) -> None:
+        # The process has ended, or does not support change notifications.
         with suppress(Fault, ForeignError):
-            await pipe.request("subscriptions/listen", listening(self._info), hearing, idle=True)
+            await channel.request("subscriptions/listen", listen_params(self._info), listener, idle=True)
 
-    def _said(self, whose: str, change: ListChange) -> None:
+    def _notify(self, owner: str, change: ListChange) -> None:
         for listener in self._listeners:
-            listener(change._replace(owner=whose))
+            listener(change._replace(owner=owner))
 
-    def _theirs(self, caller: Caller) -> list[JsonRpcChannel]:
-        """Those whose client can do most first: some servers list less to a client that can do less."""
-        whose = self.whose(caller)
-        found = [(key, pipe) for key, pipe in self._pipes.alive() if isinstance(key, ProcessKey) and key.whose == whose]
-        return [pipe for _, pipe in sorted(found, key=lambda each: len(each[0].able), reverse=True)]
+    def _channels_of(self, caller: Caller) -> list[JsonRpcChannel]:
+        """The owner's channels, most client capabilities first: some servers list less to less capable clients."""
+        owner = self.owner(caller)
+        found = [
+            (key, channel)
+            for key, channel in self._channels.alive()
+            if isinstance(key, ProcessKey) and key.owner == owner
+        ]
+        return [channel for _, channel in sorted(found, key=lambda entry: len(entry[0].capabilities), reverse=True)]
 
 
 class ChannelListSource:
-    """`gateway.upstream.lists.Source`: one process."""
+    """`gateway.upstream.lists.ListSource` for one process."""
 
-    def __init__(self, pipe: JsonRpcChannel, info: Json) -> None:
-        self._pipe = pipe
+    def __init__(self, channel: JsonRpcChannel, info: Json) -> None:
+        self._pipe = channel
         self._info = info
 
-    async def hello(self) -> Json:
-        return self._pipe.greeting
+    async def discover(self) -> Json:
+        return self._pipe.discovery
 
-    async def ask(self, method: str, params: Json) -> Json:
+    async def request(self, method: str, params: Json) -> Json:
         if self._pipe.era == "modern":
-            params = {**params, "_meta": envelope(self._info)}
-        return await self._pipe.request(method, params, _NOBODY)
+            params = {**params, "_meta": gateway_meta(self._info)}
+        return await self._pipe.request(method, params, _NULL_HANDLER)
 
 
-_NOBODY = NullMessageHandler()
+_NULL_HANDLER = NullMessageHandler()

@@ -1,40 +1,42 @@
-"""Lines out of pieces of bytes, in time linear in the bytes however they are cut, none longer than the limit."""
+"""Splits a byte stream into lines of limited length, in time linear in the bytes."""
 
 
 class LineTooLong(Exception):
-    """A line outgrew the limit; the stream cannot be read any further."""
+    """A line exceeds the limit; the rest of the stream cannot be read."""
 
 
 class LineReader:
+    """Incremental line splitter. A line longer than `limit` raises `LineTooLong`."""
+
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._begun: list[bytes] = []
+        self._partial: list[bytes] = []
         self._size = 0
 
-    def feed(self, piece: bytes) -> list[bytes]:
-        """The lines that `piece` completes, without their ends. Raises `Oversize`."""
-        *ended, rest = piece.split(b"\n")
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that `chunk` completes, without line ends. Raises `LineTooLong`."""
+        *ended, rest = chunk.split(b"\n")
         lines: list[bytes] = []
         for part in ended:
-            self._grow(part)
-            lines.append(self._begun[0] if len(self._begun) == 1 else b"".join(self._begun))
-            self._begun.clear()
+            self._append(part)
+            lines.append(self._partial[0] if len(self._partial) == 1 else b"".join(self._partial))
+            self._partial.clear()
             self._size = 0
         if rest:
-            self._grow(rest)
+            self._append(rest)
         return lines
 
-    def _grow(self, part: bytes) -> None:
+    def _append(self, part: bytes) -> None:
         self._size += len(part)
         if self._size > self._limit:
-            self._begun.clear()
+            self._partial.clear()
             raise LineTooLong
-        self._begun.append(part)
+        self._partial.append(part)
 
 
 class ClippedLineReader(LineReader):
-    """The same for text that is only shown: a line that outgrows the limit is cut there instead."""
+    """As `LineReader`, but truncates a line at the limit instead of raising. For text that is only logged."""
 
-    def _grow(self, part: bytes) -> None:
-        self._begun.append(part[: max(0, self._limit - self._size)])
+    def _append(self, part: bytes) -> None:
+        self._partial.append(part[: max(0, self._limit - self._size)])
         self._size += len(part)

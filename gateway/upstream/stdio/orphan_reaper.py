@@ -1,6 +1,7 @@
-"""Sees to it that no server outlives the gateway, nor what a server started, even when the gateway is killed.
+"""Kills the child processes of servers when the gateway ends, even if the gateway itself is killed.
 
-The kernel ends a child with its parent (`wrap.py`), but not the child's children, and launchers such as npx have some.
+The kernel kills a direct child with its parent (`child_launcher.py`), but not the children of that child, which
+launchers such as npx have.
 """
 
 import subprocess
@@ -14,23 +15,23 @@ CLOSE_SECONDS: Final = 2.0
 
 
 class OrphanReaper:
-    """One small process beside the gateway, started with the first server."""
+    """Controls the reaper process, which starts with the first registered server."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._groups: set[int] = set()
 
-    def mind(self, group: int) -> None:
-        """End that process group when the gateway is gone."""
+    def register(self, group: int) -> None:
+        """Kill that process group when the gateway ends."""
         self._groups.add(group)
-        if self._process is None or not self._say(b"+%d\n" % group):
+        if self._process is None or not self._write_line(b"+%d\n" % group):
             self._start()
 
-    def let_go(self, group: int) -> None:
-        """It has ended: its number may soon be another's."""
+    def unregister(self, group: int) -> None:
+        """Remove a process group that has ended: the system may reuse its number."""
         if group in self._groups:
             self._groups.discard(group)
-            self._say(b"-%d\n" % group)
+            self._write_line(b"-%d\n" % group)
 
     def close(self) -> None:
         process, self._process = self._process, None
@@ -47,7 +48,7 @@ class OrphanReaper:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-        self._process = subprocess.Popen(  # noqa: S603  # nothing of it comes from outside
+        self._process = subprocess.Popen(  # noqa: S603  # no external input
             [sys.executable, "-I", "-S", orphan_reaper_main.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -55,9 +56,9 @@ class OrphanReaper:
             start_new_session=True,
         )
         for group in self._groups:
-            self._say(b"+%d\n" % group)
+            self._write_line(b"+%d\n" % group)
 
-    def _say(self, line: bytes) -> bool:
+    def _write_line(self, line: bytes) -> bool:
         if self._process is None or self._process.stdin is None:
             return False
         try:

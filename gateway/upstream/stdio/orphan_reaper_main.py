@@ -1,6 +1,7 @@
-"""Run as a program: when whoever holds our input is gone, however it went, end the process groups it left.
+"""Program that kills the registered process groups when its standard input closes, which means that the gateway ended.
 
-Reads lines `+GROUP` and `-GROUP`. Signals to the gateway's terminal or service are not meant for it.
+Reads lines `+GROUP` (register) and `-GROUP` (unregister). Ignores signals that are meant for the gateway's terminal or
+service. Started by `OrphanReaper`.
 """
 
 import os
@@ -9,8 +10,8 @@ import sys
 
 
 def main() -> None:
-    for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(sign, signal.SIG_IGN)
+    for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signal_number, signal.SIG_IGN)
     groups: set[int] = set()
     for line in sys.stdin.buffer:
         group = int(line[1:])

@@ -1,4 +1,4 @@
-"""One child process and its pipes: lines of JSON in and out, its complaints into the log."""
+"""A server process and its pipes: JSON lines on standard input and output; standard error goes to the log."""
 
 import asyncio
 import logging
@@ -21,23 +21,35 @@ from gateway.upstream.stdio.orphan_reaper import OrphanReaper
 
 log = logging.getLogger("gatehouse.upstream")
 
-LINE_BYTES: Final = 8 * 1024 * 1024
-COMPLAINT_BYTES: Final = 4096
-SECRET_LENGTH: Final = 6
-"""Shorter values of the environment, such as `true`, are nobody's secret and part of many words."""
+MAX_LINE_BYTES: Final = 8 * 1024 * 1024
+STDERR_LINE_BYTES: Final = 4096
+MIN_SECRET_LENGTH: Final = 6
+"""Shorter environment values, such as `true`, are not redacted: they are no secrets and part of many words."""
 GRACE_SECONDS: Final = 2.0
-LAST_WORDS_SECONDS: Final = 0.1
-_TRUSTED: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS")
-"""Where this machine keeps the authorities that it trusts: without them nothing is fetched in many a company."""
-_PASSED_ON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL", "TERM", *_TRUSTED)
-"""All that a server gets of the gateway's own environment."""
+DRAIN_SECONDS: Final = 0.1
+_CA_VARIABLES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS")
+"""The certificate authorities that this machine trusts: required behind a TLS-inspecting proxy."""
+_INHERITED_VARIABLES: Final = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "TERM",
+    *_CA_VARIABLES,
+)
+"""The variables that a server inherits from the gateway's environment."""
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessBounds:
-    """What one process may use; 0: as much as there is."""
+    """Resource limits of one process; 0 means no limit."""
 
     memory_mb: int = 0
     cpu_seconds: int = 0
@@ -47,7 +59,7 @@ class ProcessBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildProgram:
-    """What to run."""
+    """The command of a server, its environment and its limits."""
 
     namespace: str
     command: str
@@ -55,40 +67,40 @@ class ChildProgram:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     cwd: Path | None = None
     bounds: ProcessBounds = ProcessBounds()
-    watchdog: OrphanReaper = field(default_factory=OrphanReaper)
+    reaper: OrphanReaper = field(default_factory=OrphanReaper)
 
 
 class ChildProcess(asyncio.SubprocessProtocol):
-    """A running server. `heard` gets every message it writes; `ended` is called once, when it will write no more."""
+    """A running server. Calls `on_message` for every message, and `on_close` once when its output ends."""
 
-    def __init__(self, program: ChildProgram, heard: Callable[[Json], None], ended: Callable[[], None]) -> None:
+    def __init__(self, program: ChildProgram, on_message: Callable[[Json], None], on_close: Callable[[], None]) -> None:
         self._program = program
         self._name = program.namespace
-        self._heard = heard
-        self._tell_end = ended
+        self._on_message = on_message
+        self._on_close = on_close
         self._pid = 0
         self._transport: asyncio.SubprocessTransport | None = None
         self._input: asyncio.WriteTransport | None = None
-        self._lines = LineReader(LINE_BYTES)
-        self._complaints = ClippedLineReader(COMPLAINT_BYTES)
+        self._lines = LineReader(MAX_LINE_BYTES)
+        self._stderr_lines = ClippedLineReader(STDERR_LINE_BYTES)
         self._writable = asyncio.Event()
         self._writable.set()
-        self._over = False
-        self._buried = False
+        self._ended = False
+        self._cleaned_up = False
         self._exited = asyncio.Event()
-        self._burial: asyncio.Task[None] | None = None
+        self._cleanup_task: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(
-        cls, program: ChildProgram, heard: Callable[[Json], None], ended: Callable[[], None]
+        cls, program: ChildProgram, on_message: Callable[[Json], None], on_close: Callable[[], None]
     ) -> "ChildProcess":
-        """Raises `Fault(UNAVAILABLE)` when it cannot be run at all."""
-        clean = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        """Start the program. Raises `Fault(UNAVAILABLE)` when that fails."""
+        inherited = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
         bounds = program.bounds
         limits = (bounds.memory_mb, bounds.cpu_seconds, bounds.files, bounds.processes, os.getpid())
         try:
             transport, process = await asyncio.get_running_loop().subprocess_exec(
-                lambda: cls(program, heard, ended),
+                lambda: cls(program, on_message, on_close),
                 sys.executable,
                 "-I",
                 "-S",
@@ -97,65 +109,65 @@ class ChildProcess(asyncio.SubprocessProtocol):
                 "--",
                 program.command,
                 *program.args,
-                env={**clean, **program.env},
+                env={**inherited, **program.env},
                 cwd=program.cwd,
                 start_new_session=True,
             )
         except OSError as exc:
             raise Fault(Kind.UNAVAILABLE, f"{program.namespace} cannot be started.") from exc
-        process._begun(transport)
+        process._attach(transport)
         return process
 
     async def write(self, message: Json) -> None:
-        if self._over or self._input is None or self._input.is_closing():
+        if self._ended or self._input is None or self._input.is_closing():
             raise Fault(Kind.UNAVAILABLE, f"{self._name} has stopped.")
         self._input.write(_encode(message) + b"\n")
         if not self._writable.is_set():
             await self._writable.wait()
 
     async def stop(self) -> None:
-        """Close its input, as the protocol asks; then insist. Its whole process group goes."""
+        """Close standard input, as the protocol requires, then send SIGTERM and SIGKILL to the process group."""
         if self._input is not None:
             self._input.close()
-        for sign in (None, signal.SIGTERM, signal.SIGKILL):
-            if sign is not None:
-                self._signal(sign)
-            if await self._exits():
+        for signal_number in (None, signal.SIGTERM, signal.SIGKILL):
+            if signal_number is not None:
+                self._send_signal(signal_number)
+            if await self._wait_exit():
                 break
-        self._bury()
-        if self._burial is not None:
-            await asyncio.wait({self._burial})
+        self._clean_up()
+        if self._cleanup_task is not None:
+            await asyncio.wait({self._cleanup_task})
 
-    # ---- from the transport ----
+    # ---- callbacks of the transport ----
 
-    def _begun(self, transport: asyncio.SubprocessTransport) -> None:
+    def _attach(self, transport: asyncio.SubprocessTransport) -> None:
         self._transport = transport
         self._pid = transport.get_pid()
         self._input = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
-        self._program.watchdog.mind(self._pid)
+        self._program.reaper.register(self._pid)
 
-    def _without_secrets(self, line: str) -> str:
-        """Some programs print what they were given: the values of its environment are not for our log."""
+    def _redact(self, line: str) -> str:
+        """Remove the configured environment values: some programs print them, and they may be secrets."""
         for value in self._program.env.values():
-            if len(value) >= SECRET_LENGTH:
+            if len(value) >= MIN_SECRET_LENGTH:
                 line = line.replace(value, "…")
         return line.rstrip()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
-            for line in self._complaints.feed(data):
-                log.info("%s[%d] %s", self._name, self._pid, self._without_secrets(line.decode(errors="replace")))
+            for line in self._stderr_lines.feed(data):
+                log.info("%s[%d] %s", self._name, self._pid, self._redact(line.decode(errors="replace")))
             return
         try:
             lines = self._lines.feed(data)
         except LineTooLong:
-            log.warning("%s wrote a line of more than %d bytes and is stopped", self._name, LINE_BYTES)
-            self._signal(signal.SIGKILL)
+            log.warning("upstream %s: line exceeds %d bytes; the process is killed", self._name, MAX_LINE_BYTES)
+            self._send_signal(signal.SIGKILL)
             return
         for line in lines:
             message = self._message(line)
             if message is not None:
-                self._heard(message)
+                self._on_message(message)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         if fd == 0:
@@ -165,8 +177,8 @@ class ChildProcess(asyncio.SubprocessProtocol):
 
     def process_exited(self) -> None:
         self._exited.set()
-        # Its last words may still be on their way; its children may keep the pipe open for ever.
-        asyncio.get_running_loop().call_later(LAST_WORDS_SECONDS, self._end)
+        # Output may still be in the pipe; children of the process may keep the pipe open forever.
+        asyncio.get_running_loop().call_later(DRAIN_SECONDS, self._end)
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -174,25 +186,25 @@ class ChildProcess(asyncio.SubprocessProtocol):
     def resume_writing(self) -> None:
         self._writable.set()
 
-    # ---- its end ----
+    # ---- termination ----
 
     def _end(self) -> None:
-        if self._over:
+        if self._ended:
             return
-        self._over = True
+        self._ended = True
         self._writable.set()
-        self._tell_end()
-        self._burial = asyncio.create_task(self._see_it_out(), name=f"bury:{self._name}")
+        self._on_close()
+        self._cleanup_task = asyncio.create_task(self._terminate(), name=f"terminate:{self._name}")
 
-    async def _see_it_out(self) -> None:
-        """A server that can no longer be heard must not live on, nor anything it started."""
-        if not await self._exits():
-            self._signal(signal.SIGKILL)
-            await self._exits()
-        self._bury()
+    async def _terminate(self) -> None:
+        """Kill the process group of a server whose output has ended."""
+        if not await self._wait_exit():
+            self._send_signal(signal.SIGKILL)
+            await self._wait_exit()
+        self._clean_up()
 
-    async def _exits(self) -> bool:
-        # Who stops a server may be cancelled already; in such a task `asyncio.timeout` of Python 3.11.2 ends wrongly.
+    async def _wait_exit(self) -> bool:
+        # The calling task may be cancelled already; there `asyncio.timeout` of Python 3.11.2 misbehaves.
         exited = asyncio.ensure_future(self._exited.wait())
         try:
             await asyncio.wait({exited}, timeout=GRACE_SECONDS)
@@ -200,18 +212,18 @@ class ChildProcess(asyncio.SubprocessProtocol):
             exited.cancel()
         return self._exited.is_set()
 
-    def _bury(self) -> None:
-        if self._buried:
+    def _clean_up(self) -> None:
+        if self._cleaned_up:
             return
-        self._buried = True
-        self._signal(signal.SIGKILL)  # what it may have left behind in its group
-        self._program.watchdog.let_go(self._pid)
+        self._cleaned_up = True
+        self._send_signal(signal.SIGKILL)  # remaining processes of its group
+        self._program.reaper.unregister(self._pid)
         if self._transport is not None:
             self._transport.close()
 
-    def _signal(self, sign: signal.Signals) -> None:
+    def _send_signal(self, signal_number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._pid, sign)
+            os.killpg(self._pid, signal_number)
 
     def _message(self, line: bytes) -> Json | None:
         try:
@@ -221,5 +233,5 @@ class ChildProcess(asyncio.SubprocessProtocol):
         if isinstance(message, dict):
             return cast("Json", message)
         if line.strip():
-            log.debug("%s wrote something else than JSON-RPC", self._name)
+            log.debug("upstream %s: output line is not a JSON-RPC message; ignored", self._name)
         return None

@@ -1,149 +1,158 @@
-"""The way to a server that runs as a child process: one process for everybody, for each tenant, or for each user."""
+"""The stdio transport: a server runs as a child process, shared or one per tenant or user."""
 
 from collections.abc import Callable, Hashable, Mapping
 from typing import Final, Literal
 
 from gateway.contract import Call, Caller, ClientProfile, Json
 from gateway.errors import Fault, ForeignError
-from gateway.upstream.channel_pool import ChannelPool, Whose
+from gateway.upstream.channel_pool import ChannelKey, ChannelPool
 from gateway.upstream.concurrency import SingleFlight, StartLimiter
-from gateway.upstream.conversation import ABLE, MessageHandler, NullMessageHandler, abilities
+from gateway.upstream.conversation import LISTING_CAPABILITIES, MessageHandler, NullMessageHandler, capability_names
 from gateway.upstream.jsonrpc_channel import DuplexStream, JsonRpcChannel
 from gateway.upstream.lists import ChangeListener
-from gateway.upstream.remote import Era, Transport, era_for, listening
+from gateway.upstream.remote import Era, TransportKind, era_for, listen_params
 from gateway.upstream.stdio.isolated_processes import ChannelListSource, IsolatedProcesses, ProcessKey
 from gateway.upstream.stdio.process import ChildProcess, ChildProgram
 
 Isolation = Literal["shared", "tenant", "user"]
 
 MAX_PROCESSES: Final = 32
-_NOBODY: Final = NullMessageHandler()
-_LISTING: Final[Whose] = ()
-"""The process that lists are read from; when shared, everybody's."""
+_NULL_HANDLER: Final = NullMessageHandler()
+_LISTING_KEY: Final[ChannelKey] = ()
+"""The process that lists are read from; with `shared` isolation it serves the calls too."""
 
 
 class StdioTransport:
-    """`gateway.upstream.remote.Link`. A process is started when first needed, and again when it has ended."""
+    """`gateway.upstream.remote.UpstreamTransport`. Processes start on demand and again after they ended."""
 
-    transport: Transport = "stdio"
+    kind: TransportKind = "stdio"
     address: tuple[str, int] | None = None
 
     def __init__(
         self, program: ChildProgram, isolation: Isolation, info: Json, max_processes: int = MAX_PROCESSES
     ) -> None:
-        async def connect(heard: Callable[[Json], None], ended: Callable[[], None]) -> DuplexStream:
-            return await ChildProcess.start(program, heard, ended)
+        async def connect(on_message: Callable[[Json], None], on_close: Callable[[], None]) -> DuplexStream:
+            return await ChildProcess.start(program, on_message, on_close)
 
         self._program = program
         self._info = info
-        self._make = lambda: JsonRpcChannel(program.namespace, connect, info, alone=isolation == "user")
-        self._pipes = ChannelPool(program.namespace, self._make, max_processes, StartLimiter(), self._opened)
-        self.own = IsolatedProcesses(isolation, self._pipes, self._for, info) if isolation != "shared" else None
-        self._probing = SingleFlight(self._probe)
+        self._make_channel = lambda: JsonRpcChannel(program.namespace, connect, info, single_caller=isolation == "user")
+        self._channels = ChannelPool(
+            program.namespace, self._make_channel, max_processes, StartLimiter(), self._on_open
+        )
+        self.isolated = (
+            IsolatedProcesses(isolation, self._channels, self._channel_for, info) if isolation != "shared" else None
+        )
+        self._probe_once = SingleFlight(self._probe)
         self._listing_era: Era | None = None
-        self.known: frozenset[Era] | None = None
+        self.known_eras: frozenset[Era] | None = None
 
     async def eras(self) -> frozenset[Era]:
-        return self.known if self.known is not None else await self._probing()
+        return self.known_eras if self.known_eras is not None else await self._probe_once()
 
     async def _probe(self) -> frozenset[Era]:
-        """A process speaks the era it was opened in: whether it could speak the other, a second one tells."""
-        era = (await self._listing()).era
+        """A process supports only the era it was opened in; a second process probes the other one."""
+        era = (await self._listing_channel()).era
         found: set[Era] = {era}
         if era == "modern":
-            other = self._make()
+            second = self._make_channel()
             try:
-                await other.start({}, "handshake")
-                found.add(other.era)
-                await other.stop()
+                await second.start({}, "handshake")
+                found.add(second.era)
+                await second.stop()
             except (Fault, ForeignError):
                 pass
-        self.known = known = frozenset(found)
+        self.known_eras = known = frozenset(found)
         return known
 
-    def doubt(self) -> None:
-        """What a program speaks does not change while it is the same program."""
+    def invalidate_eras(self) -> None:
+        """Ignored: a program does not change its eras."""
 
-    async def hello(self) -> Json:
-        return (await self._listing()).greeting
+    async def discover(self) -> Json:
+        return (await self._listing_channel()).discovery
 
-    async def ask(self, method: str, params: Json) -> Json:
-        return await ChannelListSource(await self._listing(), self._info).ask(method, params)
+    async def request(self, method: str, params: Json) -> Json:
+        return await ChannelListSource(await self._listing_channel(), self._info).request(method, params)
 
-    async def carry(self, call: Call, era: Era, params: Json, talk: MessageHandler, trace: Mapping[str, str]) -> Json:
+    async def send(self, call: Call, era: Era, params: Json, handler: MessageHandler, trace: Mapping[str, str]) -> Json:
         client = call.client
-        pipe = await self._pipe(self.whose(call), era, client.capabilities)
-        if self.own is None:
-            return await pipe.request(call.method, params, _Muted(talk))
-        await pipe.speak_up(client.log_level)
-        return await pipe.request(call.method, params, talk)
+        channel = await self._channel(self.failure_domain(call), era, client.capabilities)
+        if self.isolated is None:
+            return await channel.request(call.method, params, _SharedProcessHandler(handler))
+        await channel.set_log_level(client.log_level)
+        return await channel.request(call.method, params, handler)
 
-    async def listen(self, hearing: MessageHandler) -> None:
-        pipe = await self._listing()
-        pipe.hear(hearing)
-        if pipe.era == "modern":
-            await pipe.request("subscriptions/listen", listening(self._info), hearing)
+    async def listen(self, handler: MessageHandler) -> None:
+        channel = await self._listing_channel()
+        channel.set_handler(handler)
+        if channel.era == "modern":
+            await channel.request("subscriptions/listen", listen_params(self._info), handler)
             return
-        await pipe.gone.wait()
+        await channel.closed.wait()
 
-    def audience(self, caller: Caller) -> str | None:
-        return self.own.whose(caller) if self.own is not None else None
+    def session_owner(self, caller: Caller) -> str | None:
+        return self.isolated.owner(caller) if self.isolated is not None else None
 
-    def party(self, caller: Caller, client: ClientProfile) -> Hashable:
-        return self.audience(caller), client.modern, abilities(client.capabilities)
+    def subscription_key(self, caller: Caller, client: ClientProfile) -> Hashable:
+        return self.session_owner(caller), client.modern, capability_names(client.capabilities)
 
-    async def hear(self, caller: Caller, client: ClientProfile, uris: frozenset[str], hearing: ChangeListener) -> None:
+    async def subscribe(
+        self, caller: Caller, client: ClientProfile, uris: frozenset[str], listener: ChangeListener
+    ) -> None:
         era = era_for(client, await self.eras())
-        pipe = await self._pipe(self.audience(caller) or "", era, client.capabilities)
-        if pipe.era == "modern":
-            await pipe.request("subscriptions/listen", listening(self._info, uris), hearing)
+        channel = await self._channel(self.session_owner(caller) or "", era, client.capabilities)
+        if channel.era == "modern":
+            await channel.request("subscriptions/listen", listen_params(self._info, uris), listener)
         else:
-            await pipe.watch(uris, hearing)
+            await channel.subscribe(uris, listener)
 
     async def close(self) -> None:
-        await self._pipes.close()
+        await self._channels.close()
 
-    def whose(self, call: Call) -> str:
-        return self.own.whose(call.caller) if self.own is not None else ""
+    def failure_domain(self, call: Call) -> str:
+        return self.isolated.owner(call.caller) if self.isolated is not None else ""
 
-    async def _for(self, caller: Caller, client: ClientProfile) -> JsonRpcChannel:
-        """The process that this client's calls go to."""
-        assert self.own is not None
-        return await self._pipe(self.own.whose(caller), era_for(client, await self.eras()), client.capabilities)
+    async def _channel_for(self, caller: Caller, client: ClientProfile) -> JsonRpcChannel:
+        """The channel of the process that serves this client's calls."""
+        assert self.isolated is not None
+        return await self._channel(self.isolated.owner(caller), era_for(client, await self.eras()), client.capabilities)
 
-    async def _pipe(self, whose: str, era: Era, capabilities: Json) -> JsonRpcChannel:
-        if not whose and era == self._listing_era:
-            return await self._listing()
-        # A shared process cannot tell whom it asks: it is given nothing to ask for.
-        able = capabilities if whose else {}
-        key = ProcessKey(whose, era, abilities(able) if era == "handshake" else frozenset())
-        return await self._pipes.get(key, able, era)
+    async def _channel(self, owner: str, era: Era, capabilities: Json) -> JsonRpcChannel:
+        if not owner and era == self._listing_era:
+            return await self._listing_channel()
+        # A shared process cannot address a particular client: declare no client capabilities.
+        offered = capabilities if owner else {}
+        key = ProcessKey(owner, era, capability_names(offered) if era == "handshake" else frozenset())
+        return await self._channels.get(key, offered, era)
 
-    def _opened(self, key: Whose, pipe: JsonRpcChannel) -> None:
-        if self.own is not None and isinstance(key, ProcessKey):
-            self.own.follow(key, pipe)
+    def _on_open(self, key: ChannelKey, channel: JsonRpcChannel) -> None:
+        if self.isolated is not None and isinstance(key, ProcessKey):
+            self.isolated.watch(key, channel)
 
-    async def _listing(self) -> JsonRpcChannel:
-        able = ABLE if self.own is not None else {}
-        pipe = await self._pipes.get(_LISTING, able, self._listing_era)
-        self._listing_era = pipe.era
-        return pipe
+    async def _listing_channel(self) -> JsonRpcChannel:
+        offered = LISTING_CAPABILITIES if self.isolated is not None else {}
+        channel = await self._channels.get(_LISTING_KEY, offered, self._listing_era)
+        self._listing_era = channel.era
+        return channel
 
 
-class _Muted:
-    """A call on a shared process: its progress is its own, its questions and log lines could be anybody's."""
+class _SharedProcessHandler:
+    """Handler of a call on a shared process: forwards progress only.
 
-    def __init__(self, talk: MessageHandler) -> None:
-        self._talk = talk
-        self.token = talk.token
-        self.sent = talk.sent
+    Requests and log messages of the process could belong to another principal's call.
+    """
 
-    async def notified(self, method: str, params: Json) -> None:
+    def __init__(self, handler: MessageHandler) -> None:
+        self._handler = handler
+        self.token = handler.token
+        self.on_sent = handler.on_sent
+
+    async def on_notification(self, method: str, params: Json) -> None:
         if method == "notifications/progress":
-            await self._talk.notified(method, params)
+            await self._handler.on_notification(method, params)
 
-    async def asked(self, method: str, params: Json) -> Json:
-        return await _NOBODY.asked(method, params)
+    async def on_request(self, method: str, params: Json) -> Json:
+        return await _NULL_HANDLER.on_request(method, params)
 
-    async def hung_up(self) -> None:
-        """A pipe does not hang up."""
+    async def on_stream_closed(self) -> None:
+        """Ignored: a pipe is never closed early."""

@@ -1,4 +1,4 @@
-"""The path: stages folded once, at start, into one handler."""
+"""Composes stages into one handler; used once at start by `gateway.wiring.call_path`."""
 
 from collections.abc import Awaitable, Sequence
 from time import perf_counter_ns
@@ -7,16 +7,16 @@ from gateway.contract import Call, Handler, Result, Stage
 
 
 def compose(stages: Sequence[tuple[str, Stage]], end: Handler, name: str = "end") -> Handler:
-    """Fold the stages, first outermost, around `end`. A call's record keeps their names, and when each was entered."""
+    """Compose the stages around `end`, the first outermost. `Record` keeps their names and the time of each entry."""
 
     def last(call: Call) -> Awaitable[Result]:
-        call.record.marks.append(perf_counter_ns())
+        call.record.entered_at.append(perf_counter_ns())
         return end(call)
 
     names = (*(stage_name for stage_name, _ in stages), name)
     handler: Handler = last
     for _, stage in reversed(stages):
-        handler = _seat(stage, handler)
+        handler = _enter(stage, handler)
 
     def begin(call: Call) -> Awaitable[Result]:
         call.record.stages = names
@@ -25,10 +25,10 @@ def compose(stages: Sequence[tuple[str, Stage]], end: Handler, name: str = "end"
     return begin
 
 
-def _seat(stage: Stage, call_next: Handler) -> Handler:
-    # Not a coroutine of its own: it hands on the stage's, one frame less for each stage.
+def _enter(stage: Stage, call_next: Handler) -> Handler:
+    # A plain function that returns the stage's awaitable: one frame less for each stage.
     def run(call: Call) -> Awaitable[Result]:
-        call.record.marks.append(perf_counter_ns())
+        call.record.entered_at.append(perf_counter_ns())
         return stage(call, call_next)
 
     return run
