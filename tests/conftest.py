@@ -1,4 +1,4 @@
-"""A real gateway for tests: in this process, on a socket of its own, with an SDK client in either era."""
+"""Fixtures that run a real gateway in the test process, on its own socket, with SDK clients of either era."""
 
 import asyncio
 import io
@@ -15,18 +15,18 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from gateway.app import Gatehouse
-from gateway.auth.api_keys import DEFAULT_SCOPES
-from gateway.runner import config, listen
+from gateway.app import Gateway
+from gateway.contract.caller import DEFAULT_SCOPES
+from gateway.runner import build_config, listen
 from gateway.settings import Settings
-from gateway.telemetry.log import Lines
-from tests.quiet import QuietServer
+from gateway.telemetry.log import LogLines
+from tests.in_process_server import InProcessServer
 from tests.servers import _shared_valkey, database_url, postgres, postgres_url, prefix, valkey, valkey_url
 
 __all__ = ["_shared_valkey", "database_url", "postgres", "postgres_url", "prefix", "valkey", "valkey_url"]
 
-# To a root logger without a handler, the SDK's servers give one of rich's, for good: it draws every traceback that a
-# later test logs, which takes seconds each.
+# Without a handler on the root logger, the SDK's servers install a rich handler permanently. It renders every
+# traceback that a later test logs, which takes seconds each.
 logging.getLogger().addHandler(logging.NullHandler())
 
 MODERN = "2026-07-28"
@@ -36,9 +36,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Running:
-    """A gateway that listens. `key` is the default tenant's, with the default scopes."""
+    """A running gateway. `key` belongs to tenant `default` and has the default scopes."""
 
-    house: Gatehouse
+    app: Gateway
     base: str
     key: str
     log: io.StringIO
@@ -50,14 +50,14 @@ class Running:
     async def new_key(
         self, tenant: str = "default", subject: str = "bob", scopes: Any = DEFAULT_SCOPES, **more: Any
     ) -> str:
-        return (await self.house.keys.create(tenant, subject, scopes=scopes, **more))[0]
+        return (await self.app.keys.create(tenant, subject, scopes=scopes, **more))[0]
 
     def as_(self, key: str) -> "Running":
         return replace(self, key=key)
 
     @asynccontextmanager
     async def client(self, mode: str = MODERN, path: str = "/mcp", **more: Any) -> AsyncGenerator[Client]:
-        """The SDK's own client, over the socket."""
+        """Connect the SDK's client over the socket."""
         headers = {"authorization": f"Bearer {self.key}"}
         async with httpx2.AsyncClient(headers=headers, timeout=30, verify=False) as http:
             transport = streamable_http_client(self.base + path, http_client=http)
@@ -65,7 +65,7 @@ class Running:
                 yield client
 
     async def post(self, method: str, params: Json | None = None, path: str = "/mcp", **headers: str) -> httpx.Response:
-        """One request of 2026-07-28, written by hand."""
+        """Send one request of 2026-07-28, without the SDK."""
         params = dict(params or {})
         params["_meta"] = {
             "io.modelcontextprotocol/protocolVersion": MODERN,
@@ -82,12 +82,12 @@ class Running:
         if (name := params.get("name") or params.get("uri")) is not None:
             sent.setdefault("mcp-name", name)
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        # Without a TLS context, which takes 40 ms to make and serves no one on loopback.
+        # Without a TLS context: creating one takes 40 ms, and loopback does not need it.
         async with httpx.AsyncClient(timeout=30, verify=False) as http:
             return await http.post(self.base + path, json=body, headers=sent)
 
-    async def listed(self, tool: str, seconds: float = 30) -> None:
-        """Until the tool is in the list: a slow server's tools come when they come."""
+    async def wait_for_tool(self, tool: str, seconds: float = 30) -> None:
+        """Wait until the tool is listed. Backends that are slow to start appear later."""
         async with asyncio.timeout(seconds):
             while tool not in (await self.post("tools/list")).text:
                 await asyncio.sleep(0.05)
@@ -95,7 +95,7 @@ class Running:
     async def call(
         self, tool: str, arguments: Json | None = None, meta: Json | None = None, path: str = "/mcp"
     ) -> Json:
-        """The JSON-RPC answer to one `tools/call`."""
+        """Call a tool and return the JSON-RPC response."""
         params: Json = {"name": tool, "arguments": arguments or {}}
         if meta:
             params["_meta"] = meta
@@ -105,19 +105,19 @@ class Running:
 @asynccontextmanager
 async def run_gateway(folder: Path, **settings: Any) -> AsyncIterator[Running]:
     """Serve these settings on a free port until the block ends."""
-    given: Json = {"data_dir": folder / "data", "log": {"format": "json"}, **settings}
-    given["server"] = {"port": 0, **given.get("server", {})}
-    parsed = Settings(**given)
+    values: Json = {"data_dir": folder / "data", "log": {"format": "json"}, **settings}
+    values["server"] = {"port": 0, **values.get("server", {})}
+    parsed = Settings(**values)
     log = io.StringIO()
     async with AsyncExitStack() as stack:
         bound = listen(parsed)
         stack.callback(bound.close)
-        house = await Gatehouse.open(parsed, Lines(log), bound.getsockname()[1])
-        stack.push_async_callback(house.close)
-        port = await stack.enter_async_context(QuietServer(config(house)).running(bound))
-        stack.push_async_callback(house.drain)
-        key, _ = await house.keys.create("default", "alice")
-        yield Running(house, f"http://127.0.0.1:{port}", key, log)
+        gateway = await Gateway.open(parsed, LogLines(log), bound.getsockname()[1])
+        stack.push_async_callback(gateway.close)
+        port = await stack.enter_async_context(InProcessServer(build_config(gateway)).running(bound))
+        stack.push_async_callback(gateway.drain)
+        key, _ = await gateway.keys.create("default", "alice")
+        yield Running(gateway, f"http://127.0.0.1:{port}", key, log)
 
 
 Start = Callable[..., AbstractAsyncContextManager[Running]]
@@ -127,26 +127,26 @@ Start = Callable[..., AbstractAsyncContextManager[Running]]
 def start(tmp_path: Path) -> Start:
     """`async with start(backends={...}) as gateway:`"""
 
-    def starting(**settings: Any) -> AbstractAsyncContextManager[Running]:
+    def start_gateway(**settings: Any) -> AbstractAsyncContextManager[Running]:
         return run_gateway(tmp_path, **settings)
 
-    return starting
+    return start_gateway
 
 
 @pytest.fixture
 def run() -> Callable[..., AbstractAsyncContextManager[Running]]:
-    """`async with run(folder, backends={...}) as gateway:`, for tests that need several."""
+    """`async with run(folder, backends={...}) as gateway:`, for tests that need several gateways."""
     return run_gateway
 
 
 @pytest.fixture
 async def gateway(start: Start) -> AsyncIterator[Running]:
-    """The gateway with what it serves by default."""
+    """A gateway with its default backends."""
     async with start() as running:
         yield running
 
 
 @pytest.fixture(params=[MODERN, HANDSHAKE])
 def era(request: pytest.FixtureRequest) -> str:
-    """Each of the two eras in turn."""
+    """Run the test once in each era."""
     return request.param

@@ -1,4 +1,4 @@
-"""Servers of the tests' own, in the test's process."""
+"""A uvicorn server for tests that runs in the test process."""
 
 import asyncio
 import socket
@@ -8,21 +8,21 @@ from typing import Any
 
 import uvicorn
 
-_TURNS = 20
-"""Of the loop: enough for connections that are closed to be gone."""
+_SHUTDOWN_TURNS = 20
+"""Event-loop turns that closed connections need to finish."""
 
 
-class QuietServer(uvicorn.Server):
-    """Leaves the process's signals alone, and goes when it is told to; uvicorn's own looks only ten times a second."""
+class InProcessServer(uvicorn.Server):
+    """Installs no signal handlers and stops at once; uvicorn's own server polls `should_exit` ten times a second."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         self._listening = asyncio.Event()
-        self._leaving = asyncio.Event()
+        self._stopping = asyncio.Event()
         super().__init__(config)
 
     @asynccontextmanager
     async def running(self, bound: socket.socket | None = None, *, force: bool = False) -> AsyncIterator[int]:
-        """Its port, while it listens. With `force`, requests that hang are not waited for."""
+        """Serve until the block ends and yield the port. With `force`, do not wait for pending requests."""
         serving = asyncio.create_task(self.serve([bound] if bound is not None else None))
         listening = asyncio.create_task(self._listening.wait())
         await asyncio.wait({serving, listening}, return_when=asyncio.FIRST_COMPLETED)
@@ -38,12 +38,12 @@ class QuietServer(uvicorn.Server):
 
     @property
     def should_exit(self) -> bool:  # type: ignore[override]
-        return self._leaving.is_set()
+        return self._stopping.is_set()
 
     @should_exit.setter
-    def should_exit(self, leave: bool) -> None:
-        if leave:
-            self._leaving.set()
+    def should_exit(self, value: bool) -> None:
+        if value:
+            self._stopping.set()
 
     def capture_signals(self) -> Any:
         return nullcontext()
@@ -53,16 +53,16 @@ class QuietServer(uvicorn.Server):
         self._listening.set()
 
     async def main_loop(self) -> None:
-        ticking = asyncio.create_task(super().main_loop())
-        await self._leaving.wait()
-        ticking.cancel()
+        uvicorn_loop = asyncio.create_task(super().main_loop())
+        await self._stopping.wait()
+        uvicorn_loop.cancel()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for listener in self.servers:
             listener.close()
         for connection in list(self.server_state.connections):
             connection.shutdown()
-        for _ in range(_TURNS):
+        for _ in range(_SHUTDOWN_TURNS):
             await asyncio.sleep(0)
             if not self.server_state.connections and not self.server_state.tasks:
                 await self.lifespan.shutdown()

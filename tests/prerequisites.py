@@ -1,4 +1,4 @@
-"""What a test needs and this machine has not."""
+"""Handles test prerequisites that are missing on this machine."""
 
 import os
 from typing import NoReturn
@@ -6,8 +6,8 @@ from typing import NoReturn
 import pytest
 
 
-def missing(reason: str) -> NoReturn:
-    """No test, unless every test must run: then it fails."""
+def skip_or_fail(reason: str) -> NoReturn:
+    """Skip the test, or fail it when `GATEHOUSE_TESTS_NO_SKIP=1` requires every test to run."""
     if os.environ.get("GATEHOUSE_TESTS_NO_SKIP") == "1":
         pytest.fail(reason)
     pytest.skip(reason)

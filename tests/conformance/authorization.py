@@ -46,7 +46,9 @@ async def _run_server_scenarios(folder: Path) -> list[str]:
         with socket.create_server(("127.0.0.1", 0)) as found:
             port = str(found.getsockname()[1])
         client = await OAuthTestClient.register(gateway.base, f"http://127.0.0.1:{port}/callback")
-        user = BrowserUser(code=await gateway.app.identity.create_sign_in_code())
+        code = await gateway.app.identity.create_sign_in_code()
+        assert code is not None
+        user = BrowserUser(code=code)
         options = ("--url", gateway.base, "--client-id", client.id, "--resource", gateway.url, "-p", port)
         node = (str(BIN_FOLDER / "node"), INDEX, "authorization", *options)
         async with child_process(*node, env=node_environment(), stdout=PIPE, stderr=STDOUT) as suite:

@@ -26,7 +26,7 @@ async def main(url: str) -> int:
     entry: Json = {"url": url, "allow_private": True, "oauth": await _oauth_settings(url, context)}
     with tempfile.TemporaryDirectory(prefix="gatehouse-through-") as folder:
         async with run_gateway(Path(folder), backends={"suite": entry}) as gateway, asyncio.timeout(_SECONDS):
-            await gateway.listed("suite_")
+            await gateway.wait_for_tool("suite_")
             async with gateway.client() as client:
                 for tool in (await client.list_tools()).tools:
                     assert not (await client.call_tool(tool.name, {})).is_error

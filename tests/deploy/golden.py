@@ -1,4 +1,4 @@
-"""`python -m tests.deploy.golden`: keep what the chart renders now; look at the difference before you commit it."""
+"""`python -m tests.deploy.golden`: regenerate the golden files of the chart. Review the diff before you commit it."""
 
 from pathlib import Path
 from typing import Final
@@ -8,11 +8,11 @@ from tests.deploy.chart import CASES, golden
 FOLDER: Final = Path(__file__).parent / "golden"
 
 
-def kept(case: str) -> Path:
+def golden_file(case: str) -> Path:
     return FOLDER / f"{case}.yaml"
 
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for case in CASES:
-        kept(case).write_text(golden(case), "utf-8")
+        golden_file(case).write_text(golden(case), "utf-8")

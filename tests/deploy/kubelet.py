@@ -1,4 +1,4 @@
-"""Volumes as the kubelet lays them out: files of root in a folder of this version, shown by links, replaced whole."""
+"""Creates volumes with the kubelet's layout: files in a versioned folder, exposed by symlinks, replaced atomically."""
 
 import os
 import secrets
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def mount(folder: Path, files: Mapping[str, bytes], mode: int = 0o440) -> None:
-    """Mount a ConfigMap or Secret there; again with other files, as the kubelet does when it has changed.
+    """Mount a ConfigMap or Secret; call it again to replace the files, as the kubelet does after a change.
 
-    `mode` is that of the files once the pod's `fsGroup` may read them: a `defaultMode` of 0400 is 0440 then.
-    A name with a slash is an item's path.
+    `mode` is the file mode after `fsGroup` is applied: a `defaultMode` of 0400 becomes 0440.
+    A name with a slash is the path of an item.
     """
     folder.mkdir(parents=True, exist_ok=True)
     version = f"..2026_11_16_12_00_00.{secrets.randbelow(10**10):010}"

@@ -1,6 +1,6 @@
-"""A rendered pod as processes of this machine: its own command and environment, its volumes laid out as by the kubelet.
+"""Runs a rendered pod as local processes, with its commands, environment and volumes.
 
-Only what a container would give it is different: paths lie below a folder, ports are free ones, names are not resolved.
+Differences from a container: paths lie below a folder, ports are free local ports, and Service names do not resolve.
 """
 
 import os
@@ -31,7 +31,7 @@ def free_port() -> int:
 
 @dataclass
 class Pod:
-    """One pod of a rendering. `secrets` are those that the operator made; `claims` outlive the pod."""
+    """One rendered pod. `secrets` are the Secrets that the operator creates; volumes in `claims` outlive the pod."""
 
     folder: Path
     spec: Json
@@ -39,7 +39,7 @@ class Pod:
     secrets: Secrets = field(default_factory=dict[str, Mapping[str, bytes]])
     claims: Path | None = None
     gateway: str = ""
-    """What the name of the Service would lead to."""
+    """The URL that replaces the name of the Service."""
 
     def __post_init__(self) -> None:
         self.port, self.ops = free_port(), free_port()
@@ -51,28 +51,28 @@ class Pod:
         return f"http://127.0.0.1:{self.port}"
 
     def container(self, name: str) -> tuple[list[str], dict[str, str]]:
-        """Its command and environment, with its volumes in place."""
+        """The command and environment of a container, with its volumes mounted."""
         (found,) = [
             each for each in [*self.spec.get("initContainers", ()), *self.spec["containers"]] if each["name"] == name
         ]
         paths: dict[str, Path] = {}
         for each in _outer_first(found["volumeMounts"]):
-            paths[each["mountPath"]] = self._mounted(each, paths)
+            paths[each["mountPath"]] = self._mount(each, paths)
 
-        def here(text: str) -> str:
-            return _replaced(text, paths).replace(INSIDE, self.gateway or INSIDE)
+        def resolve(text: str) -> str:
+            return _replace_paths(text, paths).replace(INSIDE, self.gateway or INSIDE)
 
         env = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
         for each in found.get("envFrom", ()):
             env |= {key: value.decode() for key, value in self.secrets[each["secretRef"]["name"]].items()}
         for each in found.get("env", ()):
-            env[each["name"]] = self._value(each, env, here)
+            env[each["name"]] = self._value(each, env, resolve)
         if "GATEHOUSE__SERVER__PORT" in env:
             env |= {"GATEHOUSE__SERVER__PORT": str(self.port), "GATEHOUSE__SERVER__OPS_PORT": str(self.ops)}
-        return [here(word) for word in found["command"]], environment(**env)
+        return [resolve(argument) for argument in found["command"]], environment(**env)
 
     def run(self, name: str, *instead: str) -> subprocess.CompletedProcess[str]:
-        """A container that ends by itself; or another command in it, as `kubectl exec` would."""
+        """Run a container until it exits, or run another command in it, as `kubectl exec` does."""
         command, env = self.container(name)
         return subprocess.run(
             list(instead) or command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=120
@@ -83,13 +83,13 @@ class Pod:
         with (self.folder / f"{name}.out").open("ab") as out, (self.folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen(command, cwd=self.folder, env=env, stdout=out, stderr=log)
 
-    def _value(self, each: Json, env: Mapping[str, str], here: Any) -> str:
+    def _value(self, each: Json, env: Mapping[str, str], resolve: Any) -> str:
         if "valueFrom" in each:
             path = each["valueFrom"]["fieldRef"]["fieldPath"]
             return {"metadata.name": self.folder.name, "spec.nodeName": "node", "status.podIP": "127.0.0.1"}[path]
-        return here(re.sub(r"\$\((\w+)\)", lambda found: env[found[1]], str(each["value"])))
+        return resolve(re.sub(r"\$\((\w+)\)", lambda found: env[found[1]], str(each["value"])))
 
-    def _mounted(self, at: Json, outer: Mapping[str, Path]) -> Path:
+    def _mount(self, at: Json, outer: Mapping[str, Path]) -> Path:
         volume, path = self._volumes[at["name"]], Path(at["mountPath"])
         inside = [each for each in outer if path.is_relative_to(each)]
         place = outer[inside[-1]] / path.relative_to(inside[-1]) if inside else self.folder / "root" / str(path)[1:]
@@ -110,7 +110,7 @@ class Pod:
         if (place / "..data").exists():
             return
         items = source.get("items") or [{"key": key, "path": key} for key in data]
-        # With an fsGroup the kubelet lets the group read what its owner may.
+        # With an fsGroup, the kubelet gives the group the owner's read permission.
         mode = source.get("defaultMode", 0o644)
         mount(place, {each["path"]: data[each["key"]] for each in items}, mode | (mode & 0o400) >> 3)
 
@@ -123,8 +123,8 @@ def _outer_first(mounts: list[Json]) -> list[Json]:
     return sorted(mounts, key=lambda each: len(each["mountPath"]))
 
 
-def _replaced(text: str, paths: Mapping[str, Path]) -> str:
-    """Every mount path in the text by where it lies here, in one pass; /tmp is /tmp everywhere."""
+def _replace_paths(text: str, paths: Mapping[str, Path]) -> str:
+    """Replace every mount path in the text by its local path, in one pass. /tmp stays /tmp."""
     known = {path: str(place) for path, place in paths.items() if path != "/tmp"}
     if not known:
         return text
@@ -132,7 +132,7 @@ def _replaced(text: str, paths: Mapping[str, Path]) -> str:
     return re.sub(rf"(?<![\w./-])({pattern})(?=[/\s\"']|$)", lambda found: known[found[1]], text)
 
 
-def stopped(process: "subprocess.Popen[bytes]", seconds: float = 20) -> None:
+def stop(process: "subprocess.Popen[bytes]", seconds: float = 20) -> None:
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(seconds)

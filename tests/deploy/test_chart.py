@@ -1,4 +1,4 @@
-"""The chart: valid on three releases of Kubernetes; what cannot work is refused; its pages are true."""
+"""The Helm chart is valid on three Kubernetes releases, rejects invalid values, and its documentation is correct."""
 
 import base64
 import importlib.util
@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from tests.deploy.chart import CASES, CHART, RELEASES, ROOT, documents, golden, helm, one, rendered, template, values
-from tests.deploy.golden import kept
-from tests.missing import missing
+from tests.deploy.golden import golden_file
 from tests.peers.npm import NODE, environment, install_package
+from tests.prerequisites import skip_or_fail
 from tests.repo.documents import blocks, links
 
 CRDS = {
@@ -42,18 +42,18 @@ def make_chart() -> Any:
     return module
 
 
-def test_the_linter_has_nothing_to_say() -> None:
+def test_helm_lint_passes_for_every_case() -> None:
     for case in CASES:
         done = helm("lint", "--strict", str(CHART), "-f", str(values(case)))
         assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_every_object_is_what_that_release_of_kubernetes_accepts(release: str) -> None:
+def test_every_object_is_valid_for_the_kubernetes_release(release: str) -> None:
     try:
         import kubernetes_validate
     except ImportError:
-        missing("kubernetes-validate is not installed")
+        skip_or_fail("kubernetes-validate is not installed")
         return
     seen: set[str] = set()
     for case in CASES:
@@ -68,58 +68,60 @@ def test_every_object_is_what_that_release_of_kubernetes_accepts(release: str) -
         kubernetes_validate.validate(broken, release, strict=True)
 
 
-def test_every_custom_object_is_what_its_definition_accepts() -> None:
+def test_every_custom_object_is_valid_for_its_definition() -> None:
     objects = [each for case in CASES for each in rendered(case) if each["kind"] in CRDS]
     assert {each["kind"] for each in objects} == set(CRDS)
     wrong = json.loads(json.dumps(objects))
     for each in wrong:
         each["spec"]["endpoints" if each["kind"] == "ServiceMonitor" else "rules"] = "none"
         each["spec"]["groups"] = each["spec"]["triggers"] = "none"
-    said = _checked([*objects, *wrong])
-    assert said[: len(objects)] == [None] * len(objects)
-    assert None not in said[len(objects) :]
+    messages = _validate_custom_objects([*objects, *wrong])
+    assert messages[: len(objects)] == [None] * len(objects)
+    assert None not in messages[len(objects) :]
 
 
-def _checked(objects: list[Any]) -> list[str | None]:
-    """What their definitions say to each."""
-    asked: list[Any] = []
+def _validate_custom_objects(objects: list[Any]) -> list[str | None]:
+    """Validate each object against its definition and return the error messages."""
+    requests: list[Any] = []
     for each in objects:
         package, version, group = CRDS[each["kind"]]
         module = install_package((package, version)) / "node_modules" / package / group / f"{each['kind']}.js"
-        asked.append({"module": str(module), "object": each})
-    command, given = [str(NODE), str(Path(__file__).with_name("crds.mjs"))], json.dumps(asked)
-    done = subprocess.run(command, env=environment(), input=given, capture_output=True, text=True, timeout=60)
+        requests.append({"module": str(module), "object": each})
+    command, stdin = [str(NODE), str(Path(__file__).with_name("crds.mjs"))], json.dumps(requests)
+    done = subprocess.run(command, env=environment(), input=stdin, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_it_renders_is_what_was_looked_at(case: str) -> None:
-    assert golden(case) == kept(case).read_text("utf-8"), "look at it, then: python -m tests.deploy.golden"
+def test_rendering_matches_the_golden_file(case: str) -> None:
+    assert golden(case) == golden_file(case).read_text("utf-8"), (
+        "review the difference, then run: python -m tests.deploy.golden"
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_it_renders_the_same_twice_for_no_secret_is_made_up(case: str) -> None:
+def test_rendering_is_reproducible_and_generates_no_secret(case: str) -> None:
     assert documents(template("-f", str(values(case)))) == rendered(case)
     assert not [each for each in rendered(case) if each["kind"] == "Secret"]
 
 
-def test_what_is_packaged_is_whole(tmp_path: Path) -> None:
+def test_packaged_chart_renders_the_same_objects(tmp_path: Path) -> None:
     packed = helm("package", str(CHART), "-d", str(tmp_path))
     assert packed.returncode == 0, packed.stderr
     (archive,) = tmp_path.iterdir()
-    given = ["-n", "prod", "--kube-version", RELEASES[1], "-f", str(values("everything"))]
-    assert documents(helm("template", "gatehouse", str(archive), *given)) == rendered("everything")
+    arguments = ["-n", "prod", "--kube-version", RELEASES[1], "-f", str(values("everything"))]
+    assert documents(helm("template", "gatehouse", str(archive), *arguments)) == rendered("everything")
     with tarfile.open(archive) as members:
         assert not [name for name in members.getnames() if "/ci/" in name]
 
 
-def test_nothing_that_needs_a_definition_is_on_by_default() -> None:
+def test_no_custom_resource_is_enabled_by_default() -> None:
     assert {each["apiVersion"] for each in rendered("default")} <= {"v1", "apps/v1"}
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         (["--set", "replicaCout=2"], "Additional property replicaCout is not allowed"),
         (["--set", "drain.seconds=2"], "Additional property seconds is not allowed"),
@@ -143,20 +145,20 @@ def test_nothing_that_needs_a_definition_is_on_by_default() -> None:
         ([*SCALED, "--set", "autoscaling.callsInFlight=9"], "needs autoscaling.keda.prometheus"),
     ],
 )
-def test_what_cannot_work_is_refused_with_the_mend(given: list[str], said: str) -> None:
-    done = template(*given)
+def test_invalid_values_are_rejected_with_the_correction(arguments: list[str], message: str) -> None:
+    done = template(*arguments)
     assert done.returncode != 0
-    assert said in done.stderr
+    assert message in done.stderr
 
 
-def test_one_of_two_scales_never_both() -> None:
+def test_only_one_autoscaler_is_rendered() -> None:
     kinds = {"HorizontalPodAutoscaler", "ScaledObject"}
     for case, scales in (("gateway-api", "HorizontalPodAutoscaler"), ("everything", "ScaledObject")):
         assert kinds & {each["kind"] for each in rendered(case)} == {scales}
         assert "replicas" not in one(rendered(case), "Deployment")["spec"]
 
 
-def test_the_console_gives_out_the_address_that_operators_come_by() -> None:
+def test_console_public_url_follows_the_ops_ingress_or_value() -> None:
     def env(objects: list[Any]) -> dict[str, str]:
         container = one(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
         return {each["name"]: each.get("value") for each in container["env"]}
@@ -164,18 +166,18 @@ def test_the_console_gives_out_the_address_that_operators_come_by() -> None:
     assert env(rendered("everything"))["GATEHOUSE__SERVER__OPS_PUBLIC_URL"] == "https://console.example.org"
     rule = one(rendered("everything"), "Ingress", "gatehouse-ops")["spec"]["rules"][0]
     assert rule["http"]["paths"][0]["backend"]["service"] == {"name": "gatehouse-ops", "port": {"name": "ops"}}
-    given = documents(template("--set", "opsPublicUrl=http://127.0.0.1:9090/"))
-    assert env(given)["GATEHOUSE__SERVER__OPS_PUBLIC_URL"] == "http://127.0.0.1:9090"
+    objects = documents(template("--set", "opsPublicUrl=http://127.0.0.1:9090/"))
+    assert env(objects)["GATEHOUSE__SERVER__OPS_PUBLIC_URL"] == "http://127.0.0.1:9090"
     assert "GATEHOUSE__SERVER__OPS_PUBLIC_URL" not in env(rendered("default"))
 
 
-def test_the_icon_is_the_console_s_own() -> None:
+def test_chart_icon_is_the_console_icon() -> None:
     icon = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))["icon"]
     drawn = (ROOT / "gateway" / "console" / "static" / "icon.svg").read_bytes()
     assert icon == f"data:image/svg+xml;base64,{base64.b64encode(drawn).decode()}"
 
 
-def test_the_values_that_its_readme_shows_can_be_installed(tmp_path: Path) -> None:
+def test_values_shown_in_the_readme_render(tmp_path: Path) -> None:
     (shown,) = [block.text for block in blocks(CHART / "README.md") if block.text.startswith("# ha.yaml")]
     (tmp_path / "ha.yaml").write_text(shown)
     done = template("-f", str(tmp_path / "ha.yaml"))
@@ -183,23 +185,23 @@ def test_the_values_that_its_readme_shows_can_be_installed(tmp_path: Path) -> No
     assert one(documents(done), "Deployment")["spec"]["replicas"] == 3
 
 
-def test_an_umbrella_chart_may_share_its_globals() -> None:
+def test_global_values_of_an_umbrella_chart_are_accepted() -> None:
     assert template("--set", "global.anything=else").returncode == 0
 
 
-def test_an_autoscaler_alone_decides_how_many_pods_there_are() -> None:
+def test_replicas_is_not_set_with_an_autoscaler() -> None:
     assert "replicas" not in one(rendered("gateway-api"), "Deployment")["spec"]
     assert one(rendered("ha"), "Deployment")["spec"]["replicas"] == 3
 
 
-def test_a_claim_of_sqlite_is_never_used_by_two_pods() -> None:
+def test_sqlite_deployment_uses_the_recreate_strategy() -> None:
     assert one(rendered("default"), "Deployment")["spec"]["strategy"] == {"type": "Recreate"}
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
     assert one(rendered("ha"), "Deployment")["spec"]["strategy"] == rolling
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_the_time_that_a_pod_has_to_leave_is_enough_for_all_it_does_then(release: str) -> None:
+def test_termination_grace_period_covers_drain_and_pre_stop(release: str) -> None:
     for case, waits, calls in (("default", 7, 60), ("everything", 15, 300)):
         spec = one(rendered(case, release), "Deployment")["spec"]["template"]["spec"]
         container = spec["containers"][0]
@@ -211,7 +213,7 @@ def test_the_time_that_a_pod_has_to_leave_is_enough_for_all_it_does_then(release
         assert spec["terminationGracePeriodSeconds"] > waits + calls
 
 
-def test_the_migration_runs_before_with_what_the_pods_will_have() -> None:
+def test_migration_job_runs_first_with_the_environment_of_the_pods() -> None:
     for case in ("ha", "everything"):
         objects = rendered(case)
         job = one(objects, "Job", "gatehouse-migrate")
@@ -221,7 +223,7 @@ def test_the_migration_runs_before_with_what_the_pods_will_have() -> None:
         assert pod["containers"][0].get("envFrom") == served["containers"][0].get("envFrom")
         assert pod["containers"][0]["image"] == served["containers"][0]["image"]
         assert pod.get("imagePullSecrets") == served.get("imagePullSecrets")
-        # Whatever it names exists before: it is yours, or a hook that comes earlier.
+        # Every object it refers to exists already: the operator creates it, or an earlier hook does.
         hooks = {
             each["metadata"]["name"]
             for each in objects
@@ -238,9 +240,9 @@ def test_the_migration_runs_before_with_what_the_pods_will_have() -> None:
     assert not [each for each in rendered("single") if each["kind"] == "Job"]
 
 
-def test_new_settings_and_policies_start_new_pods() -> None:
-    def stamps(*given: str) -> dict[str, str]:
-        objects = documents(template(*given))
+def test_changed_settings_or_policies_change_the_pod_checksums() -> None:
+    def stamps(*arguments: str) -> dict[str, str]:
+        objects = documents(template(*arguments))
         return one(objects, "Deployment")["spec"]["template"]["metadata"]["annotations"]
 
     first = stamps("--set", "config.limits.calls=1/minute", "--set-string", "policies.files.org/x\\.cedar=//1")
@@ -250,7 +252,7 @@ def test_new_settings_and_policies_start_new_pods() -> None:
     assert first["checksum/policies"] == second["checksum/policies"] != third["checksum/policies"]
 
 
-def test_restricted_egress_leaves_no_way_to_the_internet_or_the_metadata_address() -> None:
+def test_restricted_egress_blocks_the_internet_and_the_metadata_address() -> None:
     def blocks(case: str) -> list[Any]:
         rules = one(rendered(case), "NetworkPolicy")["spec"]["egress"]
         assert all(rule.get("to") for rule in rules) or case == "everything"
@@ -261,20 +263,20 @@ def test_restricted_egress_leaves_no_way_to_the_internet_or_the_metadata_address
     assert "169.254.0.0/16" in everywhere["except"]
 
 
-def test_streams_pass_an_ingress_and_a_route() -> None:
+def test_ingress_and_route_allow_long_streams() -> None:
     annotations = one(rendered("single"), "Ingress")["metadata"]["annotations"]
     assert annotations["nginx.ingress.kubernetes.io/proxy-buffering"] == "off"
     assert int(annotations["nginx.ingress.kubernetes.io/proxy-read-timeout"]) > 3600
     assert one(rendered("gateway-api"), "HTTPRoute")["spec"]["rules"][0]["timeouts"] == {"request": "0s"}
 
 
-def test_operators_have_a_port_that_does_not_leave_the_cluster() -> None:
+def test_ops_port_is_a_cluster_internal_service() -> None:
     objects = rendered("everything")
     assert [port["name"] for port in one(objects, "Service")["spec"]["ports"]] == ["http"]
     assert one(objects, "Service", "gatehouse-ops")["spec"]["type"] == "ClusterIP"
 
 
-def test_a_label_that_is_given_twice_is_written_once_and_ours_stay() -> None:
+def test_duplicate_labels_are_rendered_once_and_chart_labels_win() -> None:
     text = template("-f", str(values("everything"))).stdout
     for labels in re.findall(r"^( *)labels:\n((?:\1  .+\n)+)", text, re.MULTILINE):
         keys = [line.partition(":")[0] for line in labels[1].splitlines()]
@@ -284,8 +286,8 @@ def test_a_label_that_is_given_twice_is_written_once_and_ours_stay() -> None:
     assert pod["metadata"]["labels"]["team"] == "tools"
 
 
-def test_what_is_written_from_elsewhere_is_up_to_date() -> None:
-    written = make_chart().written()
+def test_generated_chart_files_are_up_to_date() -> None:
+    written = make_chart().generated_files()
     there = {path.relative_to(CHART).as_posix() for path in (CHART / "files").rglob("*") if path.is_file()}
     assert there == {name for name in written if name.startswith("files/")}
     for name, content in written.items():
@@ -294,7 +296,7 @@ def test_what_is_written_from_elsewhere_is_up_to_date() -> None:
 
 def test_every_value_is_described() -> None:
     text = (CHART / "values.yaml").read_text("utf-8")
-    known = {value.name for value in make_chart().described(text)}
+    known = {value.name for value in make_chart().described_values(text)}
 
     def leaves(tree: Any, path: str = "") -> Any:
         for key, value in tree.items():
@@ -309,7 +311,7 @@ def test_every_value_is_described() -> None:
     assert set(leaves(yaml.safe_load(text))) == known
 
 
-def test_every_case_of_the_issue_is_there_and_together_they_use_every_switch() -> None:
+def test_chart_cases_cover_every_enabled_switch() -> None:
     assert set(CASES) == {"default", "single", "ha", "external-idp", "gateway-api", "restricted-egress", "everything"}
     used = "".join(values(case).read_text("utf-8") for case in CASES)
     defaults = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
@@ -317,16 +319,16 @@ def test_every_case_of_the_issue_is_there_and_together_they_use_every_switch() -
     assert not [key for key in switches if f"{key}:" not in used]
 
 
-def test_the_notes_say_the_address_and_the_line_that_connects_a_client(tmp_path: Path) -> None:
-    # Only an install shows them, which needs a cluster: here they are the text of one object more.
+def test_notes_show_the_url_and_the_client_command(tmp_path: Path) -> None:
+    # Helm shows the notes only on install, which needs a cluster: render them as the text of an additional object.
     chart = tmp_path / "gatehouse"
     shutil.copytree(CHART, chart)
     text = (chart / "templates" / "NOTES.txt").read_text("utf-8")
     (chart / "templates" / "_notes.tpl").write_text(f'{{{{- define "notes" }}}}{text}{{{{ end }}}}')
     (chart / "templates" / "notes.yaml").write_text('kind: Notes\ntext: {{ include "notes" . | quote }}\n')
 
-    def notes(*given: str) -> str:
-        done = helm("template", "gatehouse", str(chart), "-n", "prod", "-s", "templates/notes.yaml", *given)
+    def notes(*arguments: str) -> str:
+        done = helm("template", "gatehouse", str(chart), "-n", "prod", "-s", "templates/notes.yaml", *arguments)
         return documents(done)[0]["text"]
 
     single = notes("-f", str(values("single")))
@@ -343,14 +345,14 @@ def test_the_notes_say_the_address_and_the_line_that_connects_a_client(tmp_path:
     assert "is not https" in notes("--set", "publicUrl=http://mcp.example.org")
 
 
-def test_the_chart_is_of_the_version_of_the_project() -> None:
+def test_chart_app_version_is_the_project_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
     project = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
     assert project
     assert chart["appVersion"] == project[1]
 
 
-def test_every_link_of_its_readme_leads_somewhere() -> None:
+def test_every_link_in_the_readme_resolves() -> None:
     found = links(CHART / "README.md")
     assert found
     assert not [link for link in found if not (CHART / link).exists()]

@@ -1,4 +1,4 @@
-"""Every pod of every case, hooks and tests too, may run where the `restricted` pod security standard is enforced."""
+"""Every pod of every case, including hooks and tests, meets the `restricted` pod security standard."""
 
 import copy
 from typing import Any
@@ -11,7 +11,7 @@ VOLUMES = {"configMap", "downwardAPI", "emptyDir", "ephemeral", "persistentVolum
 
 
 def problems(pod: Json) -> list[str]:
-    """Every way in which a pod asks for more than `restricted` gives, or takes without bounds."""
+    """Every violation of the `restricted` standard, and every missing resource request or limit."""
     spec, found = pod["spec"], list[str]()
     security = spec.get("securityContext", {})
     if spec.get("automountServiceAccountToken") is not False:
@@ -38,9 +38,9 @@ def problems(pod: Json) -> list[str]:
         if any("hostPort" in port for port in container.get("ports", ())):
             found.append(f"{name} takes a port of its node")
         resources = container.get("resources", {})
-        for what in ("requests", "limits"):
-            if not {"cpu", "memory"} <= resources.get(what, {}).keys():
-                found.append(f"{name} has no {what}")
+        for quantity in ("requests", "limits"):
+            if not {"cpu", "memory"} <= resources.get(quantity, {}).keys():
+                found.append(f"{name} has no {quantity}")
     return found
 
 
@@ -48,11 +48,11 @@ def problems(pod: Json) -> list[str]:
 def test_no_pod_is_root_or_privileged_or_without_limits(case: str) -> None:
     found = pods(rendered(case))
     assert {"Deployment/gatehouse", "Pod/gatehouse-test"} <= found.keys()
-    assert {name: said for name, pod in found.items() if (said := problems(pod))} == {}
+    assert {name: message for name, pod in found.items() if (message := problems(pod))} == {}
 
 
 @pytest.mark.parametrize(
-    ("at", "value", "said"),
+    ("at", "value", "message"),
     [
         (("securityContext", "runAsUser"), 0, "may be root"),
         (("containers", 0, "securityContext", "privileged"), True, "privileged"),
@@ -65,17 +65,17 @@ def test_no_pod_is_root_or_privileged_or_without_limits(case: str) -> None:
         (("volumes", 0), {"name": "x", "hostPath": {"path": "/"}}, "volume x"),
     ],
 )
-def test_the_check_finds_what_is_wrong(at: tuple[Any, ...], value: Any, said: str) -> None:
+def test_check_reports_each_violation(at: tuple[Any, ...], value: Any, message: str) -> None:
     pod = copy.deepcopy(pods(rendered("default"))["Deployment/gatehouse"])
     where = pod["spec"]
     for step in at[:-1]:
         where = where[step]
     where[at[-1]] = value
-    assert any(said in problem for problem in problems(pod))
+    assert any(message in problem for problem in problems(pod))
 
 
-def test_where_the_platform_chooses_the_user_none_is_named() -> None:
+def test_user_and_group_can_be_left_to_the_platform() -> None:
     nulls = [f"podSecurityContext.{key}=null" for key in ("runAsUser", "runAsGroup", "fsGroup")]
-    given = [word for each in nulls for word in ("--set", each)]
-    security = one(documents(template(*given)), "Deployment")["spec"]["template"]["spec"]["securityContext"]
+    arguments = [argument for each in nulls for argument in ("--set", each)]
+    security = one(documents(template(*arguments)), "Deployment")["spec"]["template"]["spec"]["securityContext"]
     assert security.keys() == {"runAsNonRoot", "fsGroupChangePolicy", "seccompProfile"}

@@ -1,4 +1,4 @@
-"""What the chart renders, started: the pods' own commands, settings and volumes, called as `helm test` does."""
+"""Starts the rendered pods with their commands, settings and volumes, and calls them as `helm test` does."""
 
 import os
 import secrets
@@ -11,11 +11,11 @@ import httpx
 
 from tests.deploy.chart import Json, documents, one, template, values
 from tests.deploy.kubelet import mount
-from tests.deploy.pod import Pod, stopped
+from tests.deploy.pod import Pod, stop
 from tests.flows.process import modern, modern_headers, until
 
-# The name of the Service leads nowhere here, so the pods are called by address.
-# And nobody waits for balancers that there are not.
+# The name of the Service does not resolve here, so the tests call the pods by address.
+# Without a load balancer, no drain grace is needed.
 HERE = ["--set", "allowedHosts[0]=127.0.0.1:*", "--set", "drain.graceSeconds=0"]
 CORE = ["--set-json", 'config.backends={"core":{"module":"backends.core"}}']
 
@@ -27,7 +27,7 @@ def serving(pod: Pod) -> Iterator[Pod]:
         until(lambda: _ready(pod, process), "readiness on the ops port", 120)
         yield pod
     finally:
-        stopped(process)
+        stop(process)
 
 
 def _ready(pod: Pod, process: "subprocess.Popen[bytes]") -> bool:
@@ -46,7 +46,7 @@ def deployed(folder: Path, objects: list[Json], **more: object) -> Pod:
 
 
 def round_trip(folder: Path, objects: list[Json], gateway: Pod, **more: object) -> subprocess.CompletedProcess[str]:
-    """The pod of `helm test`, its init container first."""
+    """Run the pod of `helm test`, after its init containers."""
     spec = one(objects, "Pod", "gatehouse-test")["spec"]
     pod = Pod(folder, spec, objects, claims=folder.parent / "claims", gateway=gateway.url, **more)  # type: ignore[arg-type]
     for each in spec.get("initContainers", ()):
@@ -55,16 +55,19 @@ def round_trip(folder: Path, objects: list[Json], gateway: Pod, **more: object) 
     return pod.run("round-trip")
 
 
-def test_one_pod_serves_both_eras_and_what_its_secret_says_from_now_on(tmp_path: Path) -> None:
-    given = [*HERE, "--set", "existingConfig.secret=settings", "--set", "existingConfig.key=s.yaml"]
-    objects, without = documents(template(*given, "--set", "test.existingSecret=key")), documents(template(*given))
+def test_one_pod_serves_both_eras_and_reloads_its_settings_secret(tmp_path: Path) -> None:
+    arguments = [*HERE, "--set", "existingConfig.secret=settings", "--set", "existingConfig.key=s.yaml"]
+    objects, without = (
+        documents(template(*arguments, "--set", "test.existingSecret=key")),
+        documents(template(*arguments)),
+    )
     settings = {"settings": {"s.yaml": b"backends: {core: {module: backends.core}}"}}
     with serving(deployed(tmp_path / "first", objects, secrets=settings)) as pod:
-        said = (pod.folder / "gatehouse.out").read_text()
-        assert "gth_" not in said  # a key in a pod's log would be anybody's
-        made = pod.run("gatehouse", "gatehouse", "key", "create", "--service", "helm-test")
-        assert made.returncode == 0, made.stderr
-        key = {"key": {"token": made.stdout.encode()}}
+        output = (pod.folder / "gatehouse.out").read_text()
+        assert "gth_" not in output  # everyone who reads the pod's log could use a key in it
+        created = pod.run("gatehouse", "gatehouse", "key", "create", "--service", "helm-test")
+        assert created.returncode == 0, created.stderr
+        key = {"key": {"token": created.stdout.encode()}}
         done = round_trip(tmp_path / "test", objects, pod, secrets=key)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "ok  2026-07-28  1 tools, called core_ping" in done.stdout
@@ -72,23 +75,25 @@ def test_one_pod_serves_both_eras_and_what_its_secret_says_from_now_on(tmp_path:
         refused = round_trip(tmp_path / "none", without, pod)
         assert refused.returncode == 1
         assert "create secret generic gatehouse-test" in refused.stdout
-        strange = httpx.post(f"{pod.url}/mcp", headers={"host": "evil.example.org"}, trust_env=False, verify=False)
-        assert strange.status_code == 421
+        foreign = httpx.post(f"{pod.url}/mcp", headers={"host": "evil.example.org"}, trust_env=False, verify=False)
+        assert foreign.status_code == 421
         metrics = httpx.get(f"http://127.0.0.1:{pod.ops}/metrics", trust_env=False, verify=False)
-        assert "gatehouse_calls_running" in metrics.text  # what the autoscaler may go by
-        for path in ("/metrics", "/api/v1/usage", "/console"):  # for operators, on their own port alone
+        assert "gatehouse_calls_running" in metrics.text  # the metric for the autoscaler
+        for path in ("/metrics", "/api/v1/usage", "/console"):  # served on the ops port only
             assert httpx.get(f"{pod.url}{path}", trust_env=False, verify=False).status_code == 404
         unknown = httpx.get(f"http://127.0.0.1:{pod.ops}/api/v1/usage", trust_env=False, verify=False)
         assert unknown.status_code == 401
-        # The kubelet replaces what is mounted; nobody restarts the pod.
+        # The kubelet replaces the mounted files; the pod is not restarted.
         more = b"backends: {core: {module: backends.core}, project: {module: 'backends.core:project'}}"
         mount(pod.folder / "root" / "etc" / "gatehouse", {"gatehouse.yaml": more})
-        until(lambda: "project_workspace_stats" in _asked(pod, made.stdout.strip(), "tools/list"), "the new backend")
+        until(
+            lambda: "project_workspace_stats" in _request(pod, created.stdout.strip(), "tools/list"), "the new backend"
+        )
     claim = tmp_path / "claims" / "gatehouse-data"
     assert {"gatehouse.db", "secrets"} <= {path.name for path in claim.iterdir()}
 
 
-def _asked(pod: Pod, key: str, method: str) -> str:
+def _request(pod: Pod, key: str, method: str) -> str:
     headers = {"authorization": f"Bearer {key}", "accept": "application/json, text/event-stream"}
     sent = {**headers, **modern_headers(method)}
     return httpx.post(
@@ -96,19 +101,19 @@ def _asked(pod: Pod, key: str, method: str) -> str:
     ).text
 
 
-def test_policies_of_the_values_lie_over_those_that_ship_and_are_in_force(tmp_path: Path) -> None:
+def test_policies_from_values_are_merged_with_the_shipped_ones(tmp_path: Path) -> None:
     objects = documents(template("-f", str(values("external-idp"))))
     pod = deployed(tmp_path / "pod", objects, secrets={"gatehouse-backends": {"GITHUB_TOKEN": b"x"}})
     why = pod.run("gatehouse", "gatehouse", "policy", "test")
-    # Every policy that ships has its row; ours has none, so it was read, compiled, and missed.
+    # Every shipped policy has a test row. The additional one has none: the mistake shows that it was compiled.
     assert "ours.maintainers" in why.stdout + why.stderr
     assert "1 mistake" in why.stdout + why.stderr
 
 
-def test_several_pods_on_postgresql_and_redis_are_one_gateway_in_both_eras(
+def test_several_pods_on_postgresql_and_redis_share_state_in_both_eras(
     tmp_path: Path, postgres_url: str, valkey_url: str, prefix: str
 ) -> None:
-    given = {
+    pod_secrets = {
         "gatehouse-secrets": {name: os.urandom(32) for name in ("pepper", "seal", "signing")},
         "gatehouse-database": {"uri": postgres_url.encode()},
         "gatehouse-redis": {"url": valkey_url.encode()},
@@ -116,28 +121,30 @@ def test_several_pods_on_postgresql_and_redis_are_one_gateway_in_both_eras(
     more = ["--set", f"config.bus.prefix={prefix}", "--set", "files.enabled=true"]
     more += ["--set-string", "policies.files.org/zz-ours\\.cedar=// nothing more"]
     objects = documents(template("-f", str(values("ha")), *HERE, *CORE, *more))
-    job = Pod(tmp_path / "job", one(objects, "Job", "gatehouse-migrate")["spec"]["template"]["spec"], objects, given)
+    job = Pod(
+        tmp_path / "job", one(objects, "Job", "gatehouse-migrate")["spec"]["template"]["spec"], objects, pod_secrets
+    )
     done = job.run("migrate")
     assert done.returncode == 0, done.stderr
     assert "gateway: " in done.stdout
-    # What a Job does not mount it does not look for: its root cannot be written.
+    # The Job does not create a folder that it does not mount: its root is read-only.
     assert not Path("/var/lib/gatehouse-files").exists()
     with ExitStack() as stack:
-        pods = [deployed(tmp_path / name, objects, secrets=given) for name in ("one", "two")]
+        pods = [deployed(tmp_path / name, objects, secrets=pod_secrets) for name in ("one", "two")]
         processes = [pod.start("gatehouse") for pod in pods]
         for process in processes:
-            stack.callback(stopped, process)
+            stack.callback(stop, process)
         for pod, process in zip(pods, processes, strict=True):
             until(lambda pod=pod, process=process: _ready(pod, process), "readiness", 120)
-        # The test makes itself a key, which holds for both.
-        tried = round_trip(tmp_path / "test", objects, pods[1], secrets=given)
-        assert tried.returncode == 0, tried.stdout + tried.stderr
+        # The test pod creates a key, which is valid for both pods.
+        done = round_trip(tmp_path / "test", objects, pods[1], secrets=pod_secrets)
+        assert done.returncode == 0, done.stdout + done.stderr
         key = (tmp_path / "test" / "root" / "token" / "token").read_text().strip()
-        _session_over(pods, key)
+        _check_shared_session(pods, key)
 
 
-def _session_over(pods: list[Pod], key: str) -> None:
-    """A session that one pod began is served by the other; so is a call that stands alone."""
+def _check_shared_session(pods: list[Pod], key: str) -> None:
+    """A session opened at one pod works at the other, and so does a stateless call."""
     headers = {"authorization": f"Bearer {key}", "accept": "application/json, text/event-stream"}
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     message: Json = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
@@ -145,9 +152,9 @@ def _session_over(pods: list[Pod], key: str) -> None:
         begun = http.post(f"{pods[0].url}/mcp", json=message)
         session = {"mcp-session-id": begun.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
         call: Json = {"name": "core_ping", "arguments": {}}
-        asked = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}
+        request = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}
         for pod in reversed(pods):
-            answer = http.post(f"{pod.url}/mcp", json=asked, headers=session)
+            answer = http.post(f"{pod.url}/mcp", json=request, headers=session)
             assert '"ok":true' in answer.text.replace(" ", ""), answer.text
             answer = http.post(
                 f"{pod.url}/mcp", json=modern("tools/call", call), headers=modern_headers("tools/call", call)
@@ -155,27 +162,27 @@ def _session_over(pods: list[Pod], key: str) -> None:
             assert "serverTime" in answer.text, answer.text
 
 
-def test_what_the_chart_lets_through_the_gateway_can_be_started_with(tmp_path: Path) -> None:
-    """Not a start, but all that a start would refuse: settings, modules, policies."""
-    given = {
+def test_settings_accepted_by_the_chart_pass_gatehouse_check(tmp_path: Path) -> None:
+    """`gatehouse check` validates settings, modules and policies as a start does."""
+    pod_secrets = {
         "gatehouse-secrets": {name: os.urandom(32) for name in ("pepper", "seal", "signing")},
         "gatehouse-database": {"url": b"postgresql://x@127.0.0.1:1/x"},
         "gatehouse-redis": {"url": b"redis://127.0.0.1:1/0"},
     }
     for case in ("gateway-api", "restricted-egress"):
-        pod = deployed(tmp_path / case, documents(template("-f", str(values(case)))), secrets=given)
+        pod = deployed(tmp_path / case, documents(template("-f", str(values(case)))), secrets=pod_secrets)
         checked = pod.run("gatehouse", "gatehouse", "check")
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_a_pod_that_anybody_could_read_the_secrets_of_does_not_start(tmp_path: Path, postgres_url: str) -> None:
-    given = {
+def test_pod_with_world_readable_secrets_does_not_start(tmp_path: Path, postgres_url: str) -> None:
+    pod_secrets = {
         "gatehouse-secrets": {name: secrets.token_bytes(32) for name in ("pepper", "seal", "signing")},
         "gatehouse-database": {"uri": postgres_url.encode()},
         "gatehouse-redis": {"url": b"redis://127.0.0.1:1/0"},
     }
     objects = documents(template("-f", str(values("ha")), *HERE, *CORE))
-    pod = deployed(tmp_path / "pod", objects, secrets=given)
+    pod = deployed(tmp_path / "pod", objects, secrets=pod_secrets)
     volume = next(each for each in pod.spec["volumes"] if each["name"] == "secrets")
     volume["secret"]["defaultMode"] = 0o444
     done = pod.run("gatehouse", "gatehouse", "key", "create", "--subject", "alice")

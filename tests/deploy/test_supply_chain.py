@@ -1,6 +1,6 @@
-"""Threat 40, the supply chain: what goes into the image is named by hash, and the wheel is the same wherever built.
+"""Threat 40, the supply chain: packages of the image are pinned by hash, and the wheel build is reproducible.
 
-And the files that say how the image is made and run are what linters of their kinds accept.
+Also checks the Dockerfile and the compose file with their linters.
 """
 
 import hashlib
@@ -15,14 +15,14 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
+from jsonschema.validators import validator_for
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.deploy.chart import ROOT
-from tests.missing import missing
+from tests.prerequisites import skip_or_fail
 
 DOCKER = ROOT / "deploy" / "docker"
 LOCKS = sorted(DOCKER.glob("*.lock"))
@@ -31,7 +31,7 @@ ENTRY = re.compile(r"^(?P<name>[\w.-]+)(?:\[[\w,-]+\])?==(?P<version>\S+)(?P<mar
 
 
 def locked(text: str) -> dict[str, str]:
-    """The version of each package. Fails on a line that is not a pinned one with its hashes."""
+    """The version of each package. Fails on an entry that is not pinned or has no hashes."""
     found: dict[str, str] = {}
     for entry in re.split(r"\n(?=\S)", text.strip()):
         first, *hashes = entry.splitlines()
@@ -44,13 +44,13 @@ def locked(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
-def test_threat_40_every_package_of_the_image_is_pinned_by_hash_and_none_by_address(lock: Path) -> None:
+def test_threat_40_every_package_of_the_image_is_pinned_by_hash_and_not_by_url(lock: Path) -> None:
     text = lock.read_text("utf-8")
     assert locked(text)
     assert "://" not in text
 
 
-def test_threat_40_a_lock_that_is_not_whole_is_found_out() -> None:
+def test_threat_40_incomplete_lock_entry_is_detected() -> None:
     good = f"a==1 \\\n    --hash=sha256:{'0' * 64}\n"
     assert locked(good) == {"a": "1"}
     for bad in ("a>=1", "a==1", good + "b==2", good.replace("0" * 64, "0" * 63), "-i x\n" + good):
@@ -58,18 +58,18 @@ def test_threat_40_a_lock_that_is_not_whole_is_found_out() -> None:
             locked(bad)
 
 
-def test_threat_40_the_lock_has_what_the_project_asks_for() -> None:
+def test_threat_40_lock_satisfies_the_project_dependencies() -> None:
     versions = locked((DOCKER / "requirements.lock").read_text("utf-8"))
-    asked = [*PROJECT["project"]["dependencies"]]
+    requirements = [*PROJECT["project"]["dependencies"]]
     for extra in PROJECT["project"]["optional-dependencies"].values():
-        asked += extra
-    for requirement in map(Requirement, asked):
+        requirements += extra
+    for requirement in map(Requirement, requirements):
         version = versions.get(canonicalize_name(requirement.name))
         assert version is not None, f"{requirement.name} is not in the lock: make lock"
         assert requirement.specifier.contains(version, prereleases=True), f"{requirement}: make lock"
 
 
-def test_threat_40_the_image_installs_nothing_but_what_is_pinned() -> None:
+def test_threat_40_image_installs_only_pinned_packages() -> None:
     text = (DOCKER / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
     installs = re.findall(r"pip install ([^&\n]+)", text)
     assert len(installs) == len(LOCKS) + 1
@@ -80,7 +80,7 @@ def test_threat_40_the_image_installs_nothing_but_what_is_pinned() -> None:
     assert not re.search(r"\b(curl|wget|npm|git clone|ADD)\b", text)
 
 
-def test_threat_40_the_wheel_is_the_same_bytes_wherever_and_whenever_it_is_built(tmp_path: Path) -> None:
+def test_threat_40_wheel_build_is_reproducible(tmp_path: Path) -> None:
     digests: set[str] = set()
     for turn in range(2):
         source = tmp_path / f"elsewhere-{turn}"
@@ -91,7 +91,7 @@ def test_threat_40_the_wheel_is_the_same_bytes_wherever_and_whenever_it_is_built
             shutil.copytree(
                 ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"), copy_function=_copy
             )
-        # As a machine with nothing to fetch from: no index, and no proxy that leads anywhere.
+        # Simulate a machine without network access: no index and an unreachable proxy.
         env = {"PATH": os.environ["PATH"], "SOURCE_DATE_EPOCH": "0", "https_proxy": "http://127.0.0.1:1"}
         env["TZ"], env["HOME"] = ("Asia/Tokyo", "America/Lima")[turn], str(tmp_path)
         command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / f"dist-{turn}")]
@@ -102,38 +102,38 @@ def test_threat_40_the_wheel_is_the_same_bytes_wherever_and_whenever_it_is_built
 
 
 def _copy(source: str, target: str) -> str:
-    """Only the bytes: times are of now."""
+    """Copy only the content; modification times differ."""
     return shutil.copyfile(source, target)
 
 
-# ---- how the image is made and run ----
+# ---- Dockerfile and compose file ----
 
 
 def _lint(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = Path(sys.prefix) / "bin" / program
     if not path.exists():
-        missing(f"{program} is not installed")
+        skip_or_fail(f"{program} is not installed")
     return subprocess.run([str(path), *arguments], capture_output=True, text=True, timeout=60)
 
 
-def test_the_linter_of_dockerfiles_has_nothing_to_say(tmp_path: Path) -> None:
+def test_hadolint_passes_for_the_dockerfile(tmp_path: Path) -> None:
     done = _lint("hadolint", str(DOCKER / "Dockerfile"))
     assert (done.returncode, done.stdout) == (0, "")
     (tmp_path / "Dockerfile").write_text("FROM debian\nRUN apt-get install git\n")
     assert _lint("hadolint", str(tmp_path / "Dockerfile")).returncode != 0
 
 
-def test_the_compose_file_is_one() -> None:
+def test_compose_file_is_valid() -> None:
     schemas = importlib.resources.files("check_jsonschema") / "builtin_schemas" / "vendor"
     schema = json.loads((schemas / "compose-spec.json").read_text("utf-8"))
-    check = jsonschema.validators.validator_for(schema)(schema)
+    check = validator_for(schema)(schema)
     compose: Any = yaml.safe_load((DOCKER / "compose.yaml").read_text("utf-8"))
     assert list(check.iter_errors(compose)) == []
     compose["services"]["gatehouse"]["imag"] = "x"
     assert list(check.iter_errors(compose))
 
 
-def test_the_compose_file_runs_the_gateway_unprivileged_and_publishes_on_this_machine_only() -> None:
+def test_compose_file_runs_the_gateway_unprivileged_and_publishes_on_loopback_only() -> None:
     compose: Any = yaml.safe_load((DOCKER / "compose.yaml").read_text("utf-8"))
     assert set(compose["services"]) == {"gatehouse", "postgres", "valkey", "collector"}
     gateway = compose["services"]["gatehouse"]
@@ -144,7 +144,7 @@ def test_the_compose_file_runs_the_gateway_unprivileged_and_publishes_on_this_ma
         assert not any(":?" not in value for value in service.get("environment", {}).values() if "PASSWORD" in value)
 
 
-def test_the_image_is_not_root_and_says_how_it_is() -> None:
+def test_image_runs_as_non_root_and_has_a_health_check() -> None:
     text = (DOCKER / "Dockerfile").read_text("utf-8")
     final = text.partition(" AS gatehouse\n")[2].partition("\nFROM ")[0]
     assert "USER 10001:10001" in final
@@ -153,11 +153,13 @@ def test_the_image_is_not_root_and_says_how_it_is() -> None:
     assert text.rstrip().endswith("FROM gatehouse AS default")
 
 
-def test_the_gateway_of_the_compose_file_refuses_none_of_its_backends(tmp_path: Path) -> None:
+def test_settings_of_the_compose_file_accept_all_backends(tmp_path: Path) -> None:
     compose: Any = yaml.safe_load((DOCKER / "compose.yaml").read_text("utf-8"))
-    told: dict[str, str] = compose["services"]["gatehouse"]["environment"]
-    # Its neighbours are not here: what is asked is whether the settings go together.
-    nowhere = {name: re.sub(r"(postgres|valkey|collector):\d+", "127.0.0.1:1", text) for name, text in told.items()}
+    environment: dict[str, str] = compose["services"]["gatehouse"]["environment"]
+    # The other services do not run here: the test only checks that the settings are consistent.
+    nowhere = {
+        name: re.sub(r"(postgres|valkey|collector):\d+", "127.0.0.1:1", text) for name, text in environment.items()
+    }
     nowhere["GATEHOUSE__DATABASE__URL"] = "postgresql://gatehouse@127.0.0.1:1/gatehouse"
     env = {name: value for name, value in os.environ.items() if not name.startswith("GATEHOUSE")}
     command = [sys.executable, "-m", "gateway", "doctor", "--json"]

@@ -1,1 +1,1 @@
-"""What the gateway does when its backends die, hang, refuse and flood: `make faults`."""
+"""Fault scenarios: the gateway while servers, databases, clients and replicas fail or hang (`make faults`)."""

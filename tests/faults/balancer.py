@@ -1,4 +1,4 @@
-"""A small balancer: each request to a replica that says it is ready, over a connection of its own."""
+"""A small load balancer: sends each request to a ready replica, over a new connection."""
 
 import asyncio
 import itertools
@@ -9,15 +9,15 @@ MAX_HEAD = 64 * 1024
 
 
 class Balancer:
-    """Listens on a free port. `served[port]` counts what each replica was given, `lost[port]` what got no answer."""
+    """Listens on a free port. `served` counts the requests of each replica by port, `unanswered` those that failed."""
 
     def __init__(self, replicas: list[int]) -> None:
         self._replicas = replicas
         self._ready: set[int] = set()
-        self._turn = itertools.count()
-        self._under_way: dict[asyncio.Task[None], int] = {}
+        self._rotation = itertools.count()
+        self._in_progress: dict[asyncio.Task[None], int] = {}
         self.served = dict.fromkeys(replicas, 0)
-        self.lost = dict.fromkeys(replicas, 0)
+        self.unanswered = dict.fromkeys(replicas, 0)
         self.port = 0
 
     async def __aenter__(self) -> "Balancer":
@@ -30,14 +30,14 @@ class Balancer:
         self._watching.cancel()
         self._server.close()
 
-    def under_way(self, port: int) -> int:
-        """Requests that the replica has not answered to the end, those that are just handed to it among them."""
-        return sum(each == port for each in self._under_way.values())
+    def in_progress(self, port: int) -> int:
+        """Number of requests that the replica has not completed, including those being connected."""
+        return sum(value == port for value in self._in_progress.values())
 
-    async def ready(self, count: int, within: float = 90.0) -> None:
-        ends = time.monotonic() + within
+    async def ready(self, count: int, timeout: float = 90.0) -> None:
+        deadline = time.monotonic() + timeout
         while len(self._ready) < count:
-            assert time.monotonic() < ends, f"{len(self._ready)} of {count} replicas are ready after {within:g} s"
+            assert time.monotonic() < deadline, f"{len(self._ready)} of {count} replicas are ready after {timeout:g} s"
             await asyncio.sleep(0.02)
 
     async def _watch(self) -> None:
@@ -50,55 +50,55 @@ class Balancer:
         task = asyncio.current_task()
         assert task is not None
         try:
-            await self._pass_on(task, reader, writer)
+            await self._forward(task, reader, writer)
         except (OSError, asyncio.IncompleteReadError):
-            pass  # either side is gone; the client sees it
+            pass  # either side disconnected; the client notices
         finally:
-            self._under_way.pop(task, None)
+            self._in_progress.pop(task, None)
             writer.close()
 
-    async def _pass_on(
+    async def _forward(
         self, task: "asyncio.Task[None]", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         lines = [line for line in head.split(b"\r\n")[1:] if line]
         length = next((int(line[15:]) for line in lines if line.lower().startswith(b"content-length:")), 0)
         body = await reader.readexactly(length)
-        kept = [line for line in lines if not line.lower().startswith(b"connection:")]
-        request = b"\r\n".join([head.split(b"\r\n")[0], *kept, b"connection: close", b"", b""]) + body
-        port, upstream, down = await self._connected(task)
+        forwarded_lines = [line for line in lines if not line.lower().startswith(b"connection:")]
+        request = b"\r\n".join([head.split(b"\r\n")[0], *forwarded_lines, b"connection: close", b"", b""]) + body
+        port, replica_reader, replica_writer = await self._connect(task)
         self.served[port] += 1
-        down.write(request)
-        leaving = asyncio.create_task(reader.read(1))  # ends when the client does
-        answered = False
+        replica_writer.write(request)
+        disconnect = asyncio.create_task(reader.read(1))  # ends when the client disconnects
+        responded = False
         try:
             while True:
-                more = asyncio.create_task(upstream.read(65536))
-                await asyncio.wait((more, leaving), return_when=asyncio.FIRST_COMPLETED)
-                if leaving.done() and not more.done():
-                    more.cancel()
-                    answered = True  # or nobody waits for it any more
+                next_chunk = asyncio.create_task(replica_reader.read(65536))
+                await asyncio.wait((next_chunk, disconnect), return_when=asyncio.FIRST_COMPLETED)
+                if disconnect.done() and not next_chunk.done():
+                    next_chunk.cancel()
+                    responded = True  # or the client no longer waits for it
                     return
-                if not (chunk := more.result()):
+                if not (chunk := next_chunk.result()):
                     return
-                answered = True
+                responded = True
                 writer.write(chunk)
                 await writer.drain()
         finally:
-            self.lost[port] += not answered
-            leaving.cancel()
-            down.close()
+            self.unanswered[port] += not responded
+            disconnect.cancel()
+            replica_writer.close()
 
-    async def _connected(self, task: "asyncio.Task[None]") -> tuple[int, asyncio.StreamReader, asyncio.StreamWriter]:
-        """To a replica that takes the connection: until one does, nothing was sent and nothing can be lost."""
+    async def _connect(self, task: "asyncio.Task[None]") -> tuple[int, asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to the first replica that accepts: nothing is sent before, so nothing can be lost."""
         async with asyncio.timeout(10):
             while True:
                 for _ in range(len(self._ready)):
-                    chosen = sorted(self._ready)[next(self._turn) % len(self._ready)]
-                    self._under_way[task] = chosen
+                    chosen = sorted(self._ready)[next(self._rotation) % len(self._ready)]
+                    self._in_progress[task] = chosen
                     with suppress(OSError):
                         return chosen, *await asyncio.open_connection("127.0.0.1", chosen)
-                    del self._under_way[task]
+                    del self._in_progress[task]
                     self._ready.discard(chosen)
                 await asyncio.sleep(0.02)
 

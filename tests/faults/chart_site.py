@@ -1,4 +1,4 @@
-"""The site that the chart renders for several pods: its own commands and settings, with real PostgreSQL and Valkey."""
+"""The site that the Helm chart renders for several pods, with its commands and settings, real PostgreSQL and Valkey."""
 
 import json
 import os
@@ -14,8 +14,8 @@ from tests.servers import Valkey, postgres_server
 
 
 @contextmanager
-def charted_site(folder: Path) -> Iterator[Site]:
-    """As many pods as `ha-values.yaml` says, each with volumes of its own, after the migration Job."""
+def chart_site(folder: Path) -> Iterator[Site]:
+    """The number of pods in `ha-values.yaml`, each with its own volumes, after the migration Job."""
     valkey = Valkey()
     try:
         with postgres_server() as database:
@@ -24,15 +24,15 @@ def charted_site(folder: Path) -> Iterator[Site]:
                 "gatehouse-database": {"uri": database.encode()},
                 "gatehouse-redis": {"url": valkey.url.encode()},
             }
-            yield _deployed(folder, secrets)
+            yield _deploy(folder, secrets)
     finally:
         valkey.stop()
 
 
-def _deployed(folder: Path, secrets: dict[str, dict[str, bytes]]) -> Site:
+def _deploy(folder: Path, secrets: dict[str, dict[str, bytes]]) -> Site:
     config = json.dumps({"backends": PLAIN, **GENEROUS})
-    given = ["-f", str(values("ha")), "--set-json", f"config={config}", "--set", "allowedHosts[0]=127.0.0.1:*"]
-    objects = documents(template(*given))
+    arguments = ["-f", str(values("ha")), "--set-json", f"config={config}", "--set", "allowedHosts[0]=127.0.0.1:*"]
+    objects = documents(template(*arguments))
     job = Pod(folder / "job", one(objects, "Job", "gatehouse-migrate")["spec"]["template"]["spec"], objects, secrets)
     migrated = job.run("migrate")
     assert migrated.returncode == 0, migrated.stderr
@@ -41,13 +41,13 @@ def _deployed(folder: Path, secrets: dict[str, dict[str, bytes]]) -> Site:
         Pod(folder / f"pod-{number}", deployment["template"]["spec"], objects, secrets)
         for number in range(deployment["replicas"])
     ]
-    made = pods[0].run("gatehouse", "gatehouse", "key", "create", "--tenant", "default", "--subject", "load")
-    assert made.returncode == 0, made.stderr
+    created = pods[0].run("gatehouse", "gatehouse", "key", "create", "--tenant", "default", "--subject", "load")
+    assert created.returncode == 0, created.stderr
 
-    def serving(pod: Pod) -> Replica:
+    def make_replica(pod: Pod) -> Replica:
         def popen() -> "subprocess.Popen[bytes]":
             return pod.start("gatehouse")
 
         return Replica(pod.port, popen)
 
-    return Site([serving(pod) for pod in pods], made.stdout.strip())
+    return Site([make_replica(pod) for pod in pods], created.stdout.strip())

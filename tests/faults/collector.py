@@ -1,4 +1,4 @@
-"""The collector is gone, slow or resets connections: no call fails, none costs more, and memory stays bounded."""
+"""The OTLP collector is down, slow or resets connections: no call fails or costs more, and memory is bounded."""
 
 import statistics
 from collections.abc import Iterator
@@ -9,33 +9,33 @@ from typing import Final
 
 from bench.driver import close_connections, drive, open_connections
 from bench.wire import Endpoint
-from tests.faults.kills import UNLIMITED
+from tests.faults.server_kills import UNLIMITED
 from tests.flows.process import Served, serving, write_settings
 from tests.peers.collector import COLLECTORS, Behaviour, Collector
 
 ROUNDS: Final = 5
 CALLS: Final = 4000
-WARM: Final = 9000
-"""More calls than a queue holds: what grows after them would grow for ever."""
+WARM_UP_CALLS: Final = 9000
+"""More calls than a queue holds: growth after the warm-up would be unbounded."""
 DEAD: Final = "http://127.0.0.1:9"
 PLAIN: Final = {"plain": {"module": "tests.flows.fixtures.plain"}}
 BEHAVIOURS: Final[tuple[Behaviour, ...]] = ("slow", "resetting")
 
 
 @dataclass(frozen=True)
-class Watched:
-    """Of the worst of the three."""
+class CollectorResult:
+    """Measurements of the worst of the three faults."""
 
     cpu: float
-    """CPU of a call as a multiple of what it is with a healthy collector: the median of the rounds."""
+    """CPU per call relative to a healthy collector: the median of the rounds."""
     failed: int
-    grown: float
-    """Megabytes by which memory grew from the first round to the last."""
+    growth: float
+    """Memory growth from the first round to the last, in megabytes."""
     worst: str
 
 
-async def bad_collectors(folder: Path, rounds: int = ROUNDS, calls: int = CALLS) -> Watched:
-    """Every call is kept and sent, which is the most that telemetry can cost."""
+async def run_faulty_collectors(folder: Path, rounds: int = ROUNDS, calls: int = CALLS) -> CollectorResult:
+    """All calls are sampled and exported, which is the highest cost of telemetry."""
     with ExitStack() as stack:
         collectors = {behaviour: stack.enter_context(COLLECTORS["http"]()) for behaviour in ("healthy", *BEHAVIOURS)}
         for behaviour in BEHAVIOURS:
@@ -46,7 +46,7 @@ async def bad_collectors(folder: Path, rounds: int = ROUNDS, calls: int = CALLS)
         }
         try:
             for served in gateways.values():
-                await _round(served, WARM)
+                await _round(served, WARM_UP_CALLS)
             before = {behaviour: served.rss() for behaviour, served in gateways.items()}
             spent: dict[str, list[float]] = {behaviour: [] for behaviour in gateways}
             failed = 0
@@ -55,7 +55,7 @@ async def bad_collectors(folder: Path, rounds: int = ROUNDS, calls: int = CALLS)
                     cost, errors = await _round(served, calls)
                     spent[behaviour].append(cost)
                     failed += errors
-            grown = max(served.rss() - before[behaviour] for behaviour, served in gateways.items()) / 1e6
+            growth = max(served.rss() - before[behaviour] for behaviour, served in gateways.items()) / 1e6
         finally:
             _release(collectors)
     ratios = {
@@ -65,7 +65,7 @@ async def bad_collectors(folder: Path, rounds: int = ROUNDS, calls: int = CALLS)
         for behaviour in ("dead", *BEHAVIOURS)
     }
     worst = max(ratios, key=lambda behaviour: ratios[behaviour])
-    return Watched(ratios[worst], failed, grown, worst)
+    return CollectorResult(ratios[worst], failed, growth, worst)
 
 
 def _release(collectors: dict[str, Collector]) -> None:
@@ -74,21 +74,21 @@ def _release(collectors: dict[str, Collector]) -> None:
 
 
 async def _round(served: Served, calls: int) -> tuple[float, int]:
-    """Seconds of processor time for each call, and how many failed."""
-    lanes = await open_connections([Endpoint(served.port, "modern", "plain_echo", served.key) for _ in range(8)])
+    """Returns the CPU seconds per call and the number of failed calls."""
+    connections = await open_connections([Endpoint(served.port, "modern", "plain_echo", served.key) for _ in range(8)])
     try:
         before = served.cpu()
-        tally = await drive(lanes, seconds=120, limit=calls)
+        tally = await drive(connections, seconds=120, limit=calls)
         return (served.cpu() - before) / tally.calls, tally.errors
     finally:
-        close_connections(lanes)
+        close_connections(connections)
 
 
 @contextmanager
 def _gateway(folder: Path, collector: str) -> Iterator[Served]:
     folder.mkdir(parents=True)
     telemetry = {"traces": {"share": 1.0}, "otlp": {"url": collector, "logs": True}, "store": {"enabled": False}}
-    quiet = {"format": "json", "level": "error"}
-    write_settings(folder, backends=PLAIN, limits=UNLIMITED, log=quiet, telemetry=telemetry)
+    log_settings = {"format": "json", "level": "error"}
+    write_settings(folder, backends=PLAIN, limits=UNLIMITED, log=log_settings, telemetry=telemetry)
     with serving(folder) as served:
         yield served

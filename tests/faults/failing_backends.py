@@ -1,4 +1,4 @@
-"""One of five backends hangs and one refuses connections: the other three, and the list, are as they were."""
+"""One of five backends hangs and one refuses connections: calls of the others and `tools/list` must not get slower."""
 
 import asyncio
 import os
@@ -14,8 +14,8 @@ from typing import Any
 from bench.driver import close_connections, drive, open_connections
 from bench.wire import Endpoint
 from tests.faults.client import Client, connections
-from tests.faults.kills import SERVER, UNLIMITED
-from tests.flows.killable import Program
+from tests.faults.server_kills import SERVER, UNLIMITED
+from tests.flows.killable_server import KillableServer
 from tests.flows.process import Served, serving, until, write_settings
 
 ROUNDS = 5
@@ -24,74 +24,74 @@ CALLS = 3000
 
 @dataclass(frozen=True)
 class Round:
-    """One round on one gateway."""
+    """Measurements of one round on one gateway."""
 
     cpu: float
-    """Seconds of the gateway's processor time for each call."""
+    """CPU seconds of the gateway per call."""
     p50: float
     list_p50: float
 
 
 @dataclass(frozen=True)
-class Neighbours:
-    """Medians over the rounds, as multiples of the healthy gateway's."""
+class FailingBackendsResult:
+    """Medians over the rounds, relative to the healthy gateway."""
 
     cpu: float
     p50: float
     list_p50: float
 
 
-async def neighbours(folder: Path, rounds: int = ROUNDS, calls: int = CALLS) -> Neighbours:
+async def failing_backends(folder: Path, rounds: int = ROUNDS, calls: int = CALLS) -> FailingBackendsResult:
     with ExitStack() as stack:
         servers = [stack.enter_context(_server()) for _ in range(7)]
         for server in servers:
-            await server.listens()
+            await server.wait_until_listening()
         ports = [server.port for server in servers]
-        well = stack.enter_context(_gateway(folder / "well", ports[:5]))
-        ill = stack.enter_context(_gateway(folder / "ill", [*ports[:3], *ports[5:]]))
-        servers[5].signal(signal.SIGSTOP)  # its tools were listed; now it hangs
+        healthy = stack.enter_context(_gateway(folder / "healthy", ports[:5]))
+        degraded = stack.enter_context(_gateway(folder / "degraded", [*ports[:3], *ports[5:]]))
+        servers[5].send_signal(signal.SIGSTOP)  # hangs, after its tools were listed
         servers[6].kill()
-        for served in (well, ill):
-            await _round(served, calls // 4)  # warm
+        for served in (healthy, degraded):
+            await _round(served, calls // 4)  # warm up
         pairs: list[tuple[Round, Round]] = []
         for _ in range(rounds):
-            pairs.append((await _round(well, calls), await _round(ill, calls)))
-    return Neighbours(
-        statistics.median(bad.cpu / fine.cpu for fine, bad in pairs),
-        statistics.median(bad.p50 / fine.p50 for fine, bad in pairs),
-        statistics.median(bad.list_p50 / fine.list_p50 for fine, bad in pairs),
+            pairs.append((await _round(healthy, calls), await _round(degraded, calls)))
+    return FailingBackendsResult(
+        statistics.median(degraded_round.cpu / healthy_round.cpu for healthy_round, degraded_round in pairs),
+        statistics.median(degraded_round.p50 / healthy_round.p50 for healthy_round, degraded_round in pairs),
+        statistics.median(degraded_round.list_p50 / healthy_round.list_p50 for healthy_round, degraded_round in pairs),
     )
 
 
 async def _round(served: Served, calls: int) -> Round:
-    """Three backends are called by 8 connections; meanwhile a client keeps trying the other two, well or ill."""
-    doors = [Endpoint(served.port, "modern", f"b{number % 3}_echo", served.key) for number in range(8)]
-    lanes = await open_connections(doors)
+    """Call three backends over 8 connections, while another client keeps calling the other two."""
+    endpoints = [Endpoint(served.port, "modern", f"b{number % 3}_echo", served.key) for number in range(8)]
+    driver_connections = await open_connections(endpoints)
     async with connections() as http:
         client = Client(http, served.url, served.key)
-        bothering = [asyncio.create_task(_bother(client, name)) for name in ("b3_echo", "b4_echo")]
+        failing_calls = [asyncio.create_task(_call_repeatedly(client, name)) for name in ("b3_echo", "b4_echo")]
         try:
             before = _cpu(served)
-            times = [await _timed(client) for _ in range(40)]
-            tally = await drive(lanes, seconds=60, limit=calls)
-            spent = _cpu(served) - before
+            times = [await _time_list(client) for _ in range(40)]
+            tally = await drive(driver_connections, seconds=60, limit=calls)
+            used = _cpu(served) - before
             assert tally.errors == 0, tally.complaint
         finally:
-            for task in bothering:
+            for task in failing_calls:
                 task.cancel()
-            await asyncio.gather(*bothering, return_exceptions=True)
-            close_connections(lanes)
-    return Round(spent / tally.calls, tally.histogram.percentile(0.5), statistics.median(times))
+            await asyncio.gather(*failing_calls, return_exceptions=True)
+            close_connections(driver_connections)
+    return Round(used / tally.calls, tally.histogram.percentile(0.5), statistics.median(times))
 
 
-async def _timed(client: Client) -> float:
-    began = time.perf_counter()
-    said = await client.ask("tools/list", {})
-    assert len(said.answer["result"]["tools"]) >= 20
-    return time.perf_counter() - began
+async def _time_list(client: Client) -> float:
+    started = time.perf_counter()
+    result = await client.request("tools/list", {})
+    assert len(result.response["result"]["tools"]) >= 20
+    return time.perf_counter() - started
 
 
-async def _bother(client: Client, tool: str) -> None:
+async def _call_repeatedly(client: Client, tool: str) -> None:
     while True:
         await client.call(tool, {"text": "hello"})
         await asyncio.sleep(0.05)
@@ -117,8 +117,8 @@ def _gateway(folder: Path, ports: list[int]) -> Iterator[Served]:
 
 
 @contextmanager
-def _server() -> Iterator[Program]:
-    server = Program("-I", "-S", SERVER, "modern")
+def _server() -> Iterator[KillableServer]:
+    server = KillableServer("-I", "-S", SERVER, "modern")
     try:
         yield server
     finally:

@@ -1,7 +1,8 @@
-"""`python -m tests.faults.pusher PORT CONNECTIONS SECONDS`: calls `busy_work` on each connection without a pause.
+"""Program of the hostile-tenant scenario: calls `busy_work` without a pause on every connection.
 
-Says `pushing` once all are connected; when its input ends, how many calls were refused. Refused, it comes back after a
-quarter of a second, whatever it was told.
+Usage: `python -m tests.faults.flood_client PORT CONNECTIONS SECONDS`. Prints `flooding` once all connections are open,
+and the number of rejected calls when its input ends. Retries a rejected call after `RETRY_SECONDS`, whatever the
+response asks for.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import sys
 
 from tests.flows.process import modern, modern_headers
 
-AGAIN = 0.25
+RETRY_SECONDS = 0.25
 
 
 def request(port: int, key: str, seconds: float) -> bytes:
@@ -29,7 +30,7 @@ def request(port: int, key: str, seconds: float) -> bytes:
     return f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + body
 
 
-async def push(port: int, sent: bytes, connected: asyncio.Semaphore, refused: list[int]) -> None:
+async def flood(port: int, sent: bytes, connected: asyncio.Semaphore, refused: list[int]) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     connected.release()
     while True:
@@ -38,16 +39,16 @@ async def push(port: int, sent: bytes, connected: asyncio.Semaphore, refused: li
         length = int(head.partition(b"content-length:")[2].split(b"\r\n")[0])
         if b"rate_limited" in await reader.readexactly(length):
             refused[0] += 1
-            await asyncio.sleep(AGAIN)
+            await asyncio.sleep(RETRY_SECONDS)
 
 
 async def main() -> None:
-    port, many, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-    sent, connected, refused = request(port, os.environ["PUSHER_KEY"], seconds), asyncio.Semaphore(0), [0]
-    tasks = [asyncio.create_task(push(port, sent, connected, refused)) for _ in range(many)]
+    port, connection_count, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    sent, connected, refused = request(port, os.environ["FLOOD_KEY"], seconds), asyncio.Semaphore(0), [0]
+    tasks = [asyncio.create_task(flood(port, sent, connected, refused)) for _ in range(connection_count)]
     for _ in tasks:
         await connected.acquire()
-    print("pushing", flush=True)
+    print("flooding", flush=True)
     await asyncio.to_thread(sys.stdin.read)
     print(refused[0], flush=True)
     for task in tasks:

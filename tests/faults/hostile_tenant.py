@@ -1,4 +1,4 @@
-"""A tenant that sends twenty times its share: what another notices of it, beside rounds in which nothing is sent."""
+"""A tenant sends twenty times its share: the effect on another tenant, relative to rounds without load."""
 
 import asyncio
 import statistics
@@ -13,30 +13,30 @@ from tests.faults.client import Client, connections
 from tests.flows.process import FILE, environment, run, serving, write_settings
 
 SHARE = 8
-TIMES = 20
+OVERLOAD_FACTOR = 20
 ROUNDS = 6
 CALLS = 60
 WORK = 0.1
-"""Seconds that a call takes at the backend."""
+"""Duration of a call at the backend in seconds."""
 
 
 @dataclass(frozen=True)
-class Hostile:
+class HostileTenantResult:
     calls: int
     failed: int
-    """Calls of the quiet tenant that were refused or timed out."""
+    """Calls of the quiet tenant that were rejected or timed out."""
     p50: float
-    """Its median beside the hostile tenant, as a multiple of its median in the rounds between."""
+    """The quiet tenant's median duration under load, relative to the rounds without load."""
     alone: float
-    """Seconds: its median in those."""
+    """The quiet tenant's median duration without load, in seconds."""
     refused: int
-    """Calls of the hostile tenant that were told to wait."""
+    """Calls of the hostile tenant that were rejected by a limit."""
 
 
-async def hostile(folder: Path, rounds: int = ROUNDS) -> Hostile:
+async def run_hostile_tenant(folder: Path, rounds: int = ROUNDS) -> HostileTenantResult:
     write_settings(
         folder,
-        backends={"busy": {"module": "tests.faults.busy"}},
+        backends={"busy": {"module": "tests.faults.slow_backend"}},
         tenants={"quiet": {}, "hostile": {}},
         shares={"per_tenant": SHARE, "per_principal": SHARE, "waiting": SHARE},
         limits={"calls": "100000000/minute"},
@@ -45,65 +45,71 @@ async def hostile(folder: Path, rounds: int = ROUNDS) -> Hostile:
     create = ("key", "create", "--config", FILE, "--subject", "load", "--tenant")
     with serving(folder) as served:
         keys = [run(folder, *create, tenant).stdout.strip() for tenant in ("quiet", "hostile")]
-        async with connections(4) as calm:
-            good = Client(calm, served.url, keys[0])
-            await _round(good)  # warm
+        async with connections(4) as http:
+            quiet_client = Client(http, served.url, keys[0])
+            await _round(quiet_client)  # warm up
             alone: list[float] = []
-            beside: list[float] = []
+            under_load: list[float] = []
             failed = refused = 0
             for _ in range(rounds):
-                times, wrong = await _round(good)
+                times, failed_calls = await _round(quiet_client)
                 alone += times
-                failed += wrong
-                async with _crowd(served.port, keys[1]) as counted:
-                    times, wrong = await _round(good)
-                beside += times
-                failed += wrong
-                refused += counted[0]
-    quiet = statistics.median(alone)
-    return Hostile(len(alone) + len(beside) + failed, failed, statistics.median(beside) / quiet, quiet, refused)
+                failed += failed_calls
+                async with _flood(served.port, keys[1]) as rejected:
+                    times, failed_calls = await _round(quiet_client)
+                under_load += times
+                failed += failed_calls
+                refused += rejected[0]
+    alone_median = statistics.median(alone)
+    return HostileTenantResult(
+        len(alone) + len(under_load) + failed,
+        failed,
+        statistics.median(under_load) / alone_median,
+        alone_median,
+        refused,
+    )
 
 
 async def _round(client: Client) -> tuple[list[float], int]:
-    """Half the tenant's share at a time; the times of those that were answered, and how many were not."""
+    """Use half of the tenant's share. Returns the durations of successful calls and the number of failed ones."""
     times: list[float] = []
-    wrong = 0
+    failed_calls = 0
 
-    async def some() -> None:
-        nonlocal wrong
+    async def call_sequentially() -> None:
+        nonlocal failed_calls
         for _ in range(CALLS // 4):
-            began = time.perf_counter()
-            said = await client.call("busy_work", {"seconds": WORK})
-            if "content" in said.answer.get("result", {}) and not said.answer["result"].get("isError"):
-                times.append(time.perf_counter() - began)
+            started = time.perf_counter()
+            result = await client.call("busy_work", {"seconds": WORK})
+            if "content" in result.response.get("result", {}) and not result.response["result"].get("isError"):
+                times.append(time.perf_counter() - started)
             else:
-                wrong += 1
+                failed_calls += 1
 
-    await asyncio.gather(*(some() for _ in range(4)))
-    return times, wrong
+    await asyncio.gather(*(call_sequentially() for _ in range(4)))
+    return times, failed_calls
 
 
 @asynccontextmanager
-async def _crowd(port: int, key: str) -> AsyncIterator[list[int]]:
-    """The hostile tenant, in a process of its own: what it costs to be hostile must not be the quiet one's time.
+async def _flood(port: int, key: str) -> AsyncIterator[list[int]]:
+    """Run the hostile tenant in its own process, so that its CPU time does not slow the quiet tenant's client.
 
-    Gives, once it is over, how many calls were refused.
+    Yields a list whose first item is the number of rejected calls after the block.
     """
-    command = (sys.executable, "-m", "tests.faults.pusher", str(port), str(SHARE * TIMES), str(WORK))
+    command = (sys.executable, "-m", "tests.faults.flood_client", str(port), str(SHARE * OVERLOAD_FACTOR), str(WORK))
     process = await asyncio.create_subprocess_exec(
         *command,
-        env=environment(PUSHER_KEY=key),
+        env=environment(FLOOD_KEY=key),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    counted = [0]
+    rejected = [0]
     try:
-        assert await process.stdout.readline() == b"pushing\n"
-        yield counted
+        assert await process.stdout.readline() == b"flooding\n"
+        yield rejected
         process.stdin.close()
-        counted[0] = int(await process.stdout.readline())
+        rejected[0] = int(await process.stdout.readline())
     finally:
         process.kill()
         await process.wait()

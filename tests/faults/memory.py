@@ -1,12 +1,12 @@
-"""A thousand results of a megabyte each, eight at a time: what they leave in the gateway's memory."""
+"""Memory growth of the gateway after a thousand results of a megabyte each, eight at a time."""
 
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.faults.client import Client, connections
-from tests.faults.kills import SERVER, UNLIMITED
-from tests.flows.killable import program
+from tests.faults.server_kills import SERVER, UNLIMITED
+from tests.flows.killable_server import killable_server
 from tests.flows.process import serving, until, write_settings
 
 MEGABYTE = 1024 * 1024
@@ -14,15 +14,15 @@ MEGABYTE = 1024 * 1024
 
 @dataclass(frozen=True)
 class Growth:
-    """Bytes over what the gateway took before, at its highest and in the end."""
+    """Memory growth in bytes: the highest value and the last one."""
 
     highest: int
     last: int
 
 
 async def big_results(folder: Path, era: str, calls: int = 1000, concurrency: int = 8) -> Growth:
-    with program("-I", "-S", SERVER, era) as server:
-        await server.listens()
+    with killable_server("-I", "-S", SERVER, era) as server:
+        await server.wait_until_listening()
         entry = {"url": f"http://127.0.0.1:{server.port}/mcp", "allow_private": True}
         write_settings(folder, backends={"far": entry}, limits=UNLIMITED, log={"format": "json", "level": "warning"})
         with serving(folder) as served:
@@ -32,15 +32,15 @@ async def big_results(folder: Path, era: str, calls: int = 1000, concurrency: in
                 await client.open()
                 for _ in range(50):
                     await client.call("far_pid")
-                before, highest, left = served.rss(), 0, calls
+                before, highest, remaining = served.rss(), 0, calls
 
-                async def some() -> None:
-                    nonlocal highest, left
-                    while left > 0:
-                        left -= 1
-                        said = await client.call("far_big", {"size": MEGABYTE})
-                        assert len(said.text) == MEGABYTE
+                async def worker() -> None:
+                    nonlocal highest, remaining
+                    while remaining > 0:
+                        remaining -= 1
+                        result = await client.call("far_big", {"size": MEGABYTE})
+                        assert len(result.text) == MEGABYTE
                         highest = max(highest, served.rss())
 
-                await asyncio.gather(*(some() for _ in range(concurrency)))
+                await asyncio.gather(*(worker() for _ in range(concurrency)))
                 return Growth(highest - before, served.rss() - before)

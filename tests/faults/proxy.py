@@ -1,4 +1,4 @@
-"""A proxy of ours in front of anything that speaks TCP: it delays, resets, goes silent or drips, as it is told."""
+"""A TCP proxy that injects faults: delays, resets, silence and slow responses."""
 
 import asyncio
 import socket
@@ -11,19 +11,18 @@ Fault = Literal["none", "latency", "reset", "half-open", "slow body"]
 FAULTS: Final[tuple[Fault, ...]] = ("latency", "reset", "half-open", "slow body")
 LATENCY: Final = 0.2
 DRIP: Final = 0.05
-"""Seconds between two bytes of an answer that drips."""
-_DEAD: Final = struct.pack("ii", 1, 0)
+"""Seconds between two bytes of a slow response."""
+_ABORTIVE_CLOSE: Final = struct.pack("ii", 1, 0)
 
 Pair = tuple[asyncio.StreamWriter, asyncio.StreamWriter]
 
 
 class FaultProxy:
-    """`with FaultProxy(port) as proxy:` listens on `proxy.port`, in a thread of its own; `target` is a port, or the
-    path of a socket.
+    """`with FaultProxy(port) as proxy:` listens on `proxy.port` in its own thread; `target` is a port or a socket path.
 
-    A fault holds from the moment it is set, for connections that are open as for new ones:
-    `latency` delays every piece either way; `reset` breaks every connection at once, and each new one; `half-open`
-    takes connections and all that is sent, and passes nothing on; `slow body` lets answers drip byte by byte.
+    A fault applies at once, to open and to new connections. `latency` delays every chunk in both directions. `reset`
+    resets every connection. `half-open` accepts connections and data but forwards nothing. `slow body` sends
+    responses byte by byte.
     """
 
     def __init__(self, target: int | str) -> None:
@@ -47,12 +46,12 @@ class FaultProxy:
         self._thread.join(10)
 
     def set(self, fault: Fault) -> None:
-        async def now() -> None:
+        async def apply() -> None:
             self._set(fault)
 
-        asyncio.run_coroutine_threadsafe(now(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(apply(), self._loop).result(10)
 
-    # ---- in its own thread ----
+    # ---- runs in the proxy's thread ----
 
     async def _open(self) -> None:
         self._server = await asyncio.start_server(self._client, "127.0.0.1", 0)
@@ -77,62 +76,62 @@ class FaultProxy:
         assert task is not None
         self._tasks.add(task)
         try:
-            await self._pass_on(reader, writer)
+            await self._forward(reader, writer)
         except (OSError, asyncio.CancelledError):
-            pass  # either side is gone, or the proxy is
+            pass  # either side disconnected, or the proxy closes
         finally:
             self._tasks.discard(task)
             writer.close()
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if isinstance(self._target, int):
-            upstream, down = await asyncio.open_connection("127.0.0.1", self._target)
+            target_reader, target_writer = await asyncio.open_connection("127.0.0.1", self._target)
         else:
-            upstream, down = await asyncio.open_unix_connection(self._target)
-        pair = (writer, down)
+            target_reader, target_writer = await asyncio.open_unix_connection(self._target)
+        pair = (writer, target_writer)
         self._pairs.add(pair)
         if self._fault == "reset":
             self._reset(pair)
-        both = [
-            asyncio.create_task(self._pump(reader, down, answers=False)),
-            asyncio.create_task(self._pump(upstream, writer, answers=True)),
+        pumps = [
+            asyncio.create_task(self._pump(reader, target_writer, is_response=False)),
+            asyncio.create_task(self._pump(target_reader, writer, is_response=True)),
         ]
         try:
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in both:
+            for task in pumps:
                 task.cancel()
-            await asyncio.gather(*both, return_exceptions=True)
+            await asyncio.gather(*pumps, return_exceptions=True)
             self._pairs.discard(pair)
-            down.close()
+            target_writer.close()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool) -> None:
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_response: bool) -> None:
         while chunk := await reader.read(65536):
             if self._fault == "latency":
                 await asyncio.sleep(LATENCY)
             while self._fault == "half-open":
                 await self._changed.wait()
-            if self._fault == "slow body" and answers:
+            if self._fault == "slow body" and is_response:
                 await self._drip(chunk, writer)
             else:
                 writer.write(chunk)
                 await writer.drain()
 
     async def _drip(self, chunk: bytes, writer: asyncio.StreamWriter) -> None:
-        for at in range(len(chunk)):
+        for index in range(len(chunk)):
             if self._fault != "slow body":
-                writer.write(chunk[at:])
+                writer.write(chunk[index:])
                 break
-            writer.write(chunk[at : at + 1])
+            writer.write(chunk[index : index + 1])
             await writer.drain()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), DRIP)
         await writer.drain()
 
     def _reset(self, pair: Pair) -> None:
-        for side in pair:
-            sock = side.get_extra_info("socket")
+        for writer in pair:
+            sock = writer.get_extra_info("socket")
             if sock is not None:
                 with suppress(OSError):  # closed already
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DEAD)
-            side.transport.abort()
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORTIVE_CLOSE)
+            writer.transport.abort()

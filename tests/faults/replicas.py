@@ -1,4 +1,4 @@
-"""Three replicas behind a balancer, under mixed load in both eras, restarted one after another, or killed."""
+"""Three replicas behind a load balancer, under mixed load in both eras: rolling restart, and one replica killed."""
 
 import asyncio
 import signal
@@ -24,22 +24,22 @@ GENEROUS: Json = {"limits": {"calls": "1000000/minute"}, "streams": {"per_princi
 
 
 @dataclass
-class Seen:
+class ReplicaResult:
     calls: int = 0
     failed: list[str] = field(default_factory=list[str])
     streams: int = 0
     resumed: int = 0
     broken: int = 0
     recovered: float = 0.0
-    """Seconds from a kill until every replica was served again."""
+    """Seconds from the kill until every replica was ready again."""
     in_flight: int = 0
-    """Requests that the killed replica had when it died."""
-    elsewhere: int = 0
-    """Requests that another replica never answered."""
+    """Requests that the killed replica had in progress."""
+    lost_elsewhere: int = 0
+    """Requests to other replicas that got no response."""
 
 
 class Replica:
-    """A process that serves on `port`; `popen` starts it, again and again."""
+    """A gateway process that serves on `port`; `popen` starts it and can be called again."""
 
     def __init__(self, port: int, popen: Callable[[], "subprocess.Popen[bytes]"]) -> None:
         self.port = port
@@ -57,7 +57,7 @@ class Replica:
 
 @dataclass
 class Site:
-    """Replicas that serve, and a key for them."""
+    """Running replicas and an API key for them."""
 
     replicas: list[Replica]
     key: str
@@ -65,7 +65,7 @@ class Site:
 
 @contextmanager
 def plain_site(folder: Path) -> Iterator[Site]:
-    """Three processes with one folder and one Valkey."""
+    """Three processes that share a folder and a Valkey server."""
     valkey = Valkey()
     write_settings(
         folder,
@@ -88,15 +88,15 @@ def plain_site(folder: Path) -> Iterator[Site]:
         valkey.stop()
 
 
-Where = Callable[[Path], AbstractContextManager[Site]]
+SiteFactory = Callable[[Path], AbstractContextManager[Site]]
 
 
-async def rolling(folder: Path, seconds: float, site: Where = plain_site) -> Seen:
-    """Each replica is told to leave and started again, one after the other, until the time is over."""
+async def restart_replicas(folder: Path, seconds: float, site: SiteFactory = plain_site) -> ReplicaResult:
+    """Restart the replicas one after another, for that many seconds and at least once each."""
 
-    async def disturb(replicas: list[Replica], balancer: Balancer, until: float, seen: Seen) -> None:
+    async def disturb(replicas: list[Replica], balancer: Balancer, deadline: float, result: ReplicaResult) -> None:
         rounds = 0
-        while time.monotonic() < until or rounds < len(replicas):
+        while time.monotonic() < deadline or rounds < len(replicas):
             replica = replicas[rounds % len(replicas)]
             await replica.stop()
             replica.start()
@@ -107,54 +107,54 @@ async def rolling(folder: Path, seconds: float, site: Where = plain_site) -> See
     return await _under_load(site(folder), seconds, disturb)
 
 
-async def killed(folder: Path, seconds: float) -> Seen:
-    """One replica is killed without a word, and started again."""
+async def kill_replica(folder: Path, seconds: float) -> ReplicaResult:
+    """Kill one replica with SIGKILL and start it again."""
 
-    async def disturb(replicas: list[Replica], balancer: Balancer, until: float, seen: Seen) -> None:
+    async def disturb(replicas: list[Replica], balancer: Balancer, deadline: float, result: ReplicaResult) -> None:
         await asyncio.sleep(seconds / 3)
         port = replicas[0].port
-        under_way, given = balancer.under_way(port), balancer.served[port]
-        began = time.monotonic()
+        in_progress, served_before = balancer.in_progress(port), balancer.served[port]
+        started = time.monotonic()
         await replicas[0].stop(signal.SIGKILL)
         replicas[0].start()
         await asyncio.sleep(0.3)
-        # Until the system had taken its socket away, others still connected to it; the new one is not ready so soon.
-        seen.in_flight = under_way + balancer.served[port] - given
+        # Requests may connect until the system closes the socket; the new process is not ready that soon.
+        result.in_flight = in_progress + balancer.served[port] - served_before
         await balancer.ready(len(replicas))
-        seen.recovered = time.monotonic() - began
-        await asyncio.sleep(max(0.0, until - time.monotonic()))
-        seen.elsewhere = sum(lost for each, lost in balancer.lost.items() if each != port)
+        result.recovered = time.monotonic() - started
+        await asyncio.sleep(max(0.0, deadline - time.monotonic()))
+        result.lost_elsewhere = sum(lost for each, lost in balancer.unanswered.items() if each != port)
 
     return await _under_load(plain_site(folder), seconds, disturb)
 
 
-async def _under_load(site: AbstractContextManager[Site], seconds: float, disturb: Any) -> Seen:
-    seen = Seen()
-    with site as standing:
+async def _under_load(site: AbstractContextManager[Site], seconds: float, disturb: Any) -> ReplicaResult:
+    result = ReplicaResult()
+    with site as running:
         try:
-            await _load(standing.replicas, standing.key, seconds, disturb, seen)
+            await _load(running.replicas, running.key, seconds, disturb, result)
         finally:
-            for replica in standing.replicas:
+            for replica in running.replicas:
                 replica.process.kill()
                 replica.process.wait()
-    return seen
+    return result
 
 
-async def _load(replicas: list[Replica], key: str, seconds: float, disturb: Any, seen: Seen) -> None:
+async def _load(replicas: list[Replica], key: str, seconds: float, disturb: Any, result: ReplicaResult) -> None:
     async with Balancer([each.port for each in replicas]) as balancer:
         async with asyncio.timeout(120):
             await balancer.ready(len(replicas))
-        until = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         stop = asyncio.Event()
         async with httpx.AsyncClient(timeout=20, verify=False, trust_env=False) as http:
             base = f"http://127.0.0.1:{balancer.port}/mcp"
             load = [
-                *(_modern(http, base, key, stop, seen) for _ in range(3)),
-                *(_handshake(http, base, key, stop, seen) for _ in range(3)),
-                *(_standing(http, base, key, stop, seen) for _ in range(3)),
+                *(_modern(http, base, key, stop, result) for _ in range(3)),
+                *(_handshake(http, base, key, stop, result) for _ in range(3)),
+                *(_keep_stream_open(http, base, key, stop, result) for _ in range(3)),
             ]
             tasks = [asyncio.create_task(each) for each in load]
-            await disturb(replicas, balancer, until, seen)
+            await disturb(replicas, balancer, deadline, result)
             stop.set()
             await asyncio.wait(tasks, timeout=15)
             for task in tasks:
@@ -162,51 +162,55 @@ async def _load(replicas: list[Replica], key: str, seconds: float, disturb: Any,
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _modern(http: httpx.AsyncClient, url: str, key: str, stop: asyncio.Event, seen: Seen) -> None:
+async def _modern(http: httpx.AsyncClient, url: str, key: str, stop: asyncio.Event, result: ReplicaResult) -> None:
     params = {"name": "plain_echo", "arguments": {"text": "hello"}}
     headers = {**_auth(key), **modern_headers("tools/call", params)}
     while not stop.is_set():
-        await _one(http, url, modern("tools/call", params), headers, seen, '"hello"')
+        await _send_call(http, url, modern("tools/call", params), headers, result, '"hello"')
         await asyncio.sleep(0.01)
 
 
-async def _handshake(http: httpx.AsyncClient, url: str, key: str, stop: asyncio.Event, seen: Seen) -> None:
+async def _handshake(http: httpx.AsyncClient, url: str, key: str, stop: asyncio.Event, result: ReplicaResult) -> None:
     headers, number = await _session(http, url, key), 0
     while not stop.is_set():
         number += 1
         params = {"name": "plain_count", "arguments": {"to": 3}, "_meta": {"progressToken": number}}
         message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
-        await _one(http, url, message, headers, seen, "counted to 3")
+        await _send_call(http, url, message, headers, result, "counted to 3")
         await asyncio.sleep(0.01)
 
 
-async def _one(http: httpx.AsyncClient, url: str, message: Json, headers: Json, seen: Seen, expected: str) -> None:
-    seen.calls += 1
+async def _send_call(
+    http: httpx.AsyncClient, url: str, message: Json, headers: Json, result: ReplicaResult, expected: str
+) -> None:
+    result.calls += 1
     try:
-        answer = await http.post(url, json=message, headers=headers)
-        if expected not in answer.text:
-            seen.failed.append(f"{answer.status_code} {answer.text[-200:]}")
+        response = await http.post(url, json=message, headers=headers)
+        if expected not in response.text:
+            result.failed.append(f"{response.status_code} {response.text[-200:]}")
     except httpx.HTTPError as exc:
-        seen.failed.append(repr(exc))
+        result.failed.append(repr(exc))
 
 
-async def _standing(http: httpx.AsyncClient, url: str, key: str, stop: asyncio.Event, seen: Seen) -> None:
-    """A stream that is opened again whenever it ends: from where it was, or anew when that is gone."""
+async def _keep_stream_open(
+    http: httpx.AsyncClient, url: str, key: str, stop: asyncio.Event, result: ReplicaResult
+) -> None:
+    """Keep a stream open: resume it when it ends, or open a new one if it cannot be resumed."""
     headers, last = await _session(http, url, key), ""
     headers["accept"] = "text/event-stream"
     while not stop.is_set():
-        seen.streams += 1
-        more = {"last-event-id": last} if last else {}
+        result.streams += 1
+        extra_headers = {"last-event-id": last} if last else {}
         try:
-            async with http.stream("GET", url, headers={**headers, **more}) as response:
+            async with http.stream("GET", url, headers={**headers, **extra_headers}) as response:
                 if response.status_code == 404 and last:
                     last = ""
                     continue
                 if response.status_code != 200:
-                    seen.broken += 1
+                    result.broken += 1
                     await asyncio.sleep(0.1)
                     continue
-                seen.resumed += bool(last)
+                result.resumed += bool(last)
                 reading = asyncio.create_task(_read(response))
                 stopped = asyncio.create_task(stop.wait())
                 await asyncio.wait((reading, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -216,7 +220,7 @@ async def _standing(http: httpx.AsyncClient, url: str, key: str, stop: asyncio.E
                     return
                 last = reading.result()
         except httpx.HTTPError:
-            seen.broken += 1
+            result.broken += 1
             last = ""
         await asyncio.sleep(0.05)
 
@@ -232,8 +236,8 @@ async def _read(response: httpx.Response) -> str:
 async def _session(http: httpx.AsyncClient, url: str, key: str) -> Json:
     params = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": {"name": "load", "version": "1"}}
     message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-    answer = await http.post(url, json=message, headers=_auth(key))
-    return {**_auth(key), "mcp-session-id": answer.headers["mcp-session-id"], "mcp-protocol-version": HANDSHAKE}
+    response = await http.post(url, json=message, headers=_auth(key))
+    return {**_auth(key), "mcp-session-id": response.headers["mcp-session-id"], "mcp-protocol-version": HANDSHAKE}
 
 
 def _auth(key: str) -> Json:

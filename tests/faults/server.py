@@ -1,7 +1,7 @@
-"""A small MCP server on the standard library alone, which starts at once: `server.py ERA [PORT]`; with none, stdio.
+"""A small MCP server without dependencies, for a fast start: `server.py ERA [PORT]`; without a port it uses stdio.
 
-Tools: `pid`; `echo`; `hold` leaves a file `path` and never answers; `stream` reports progress and logs `mark` before it
-answers with it; `big` answers with `size` characters.
+Tools: `pid`; `echo`; `hold` creates the file `path` and never returns; `stream` sends progress and log messages with
+`mark` and returns it; `big` returns `size` characters.
 """
 
 import asyncio
@@ -13,34 +13,38 @@ from pathlib import Path
 from typing import Any
 
 Json = dict[str, Any]
-Say = Callable[[Json], Awaitable[None]]
+Send = Callable[[Json], Awaitable[None]]
 
 ERA = sys.argv[1]
 TOOLS = ("pid", "echo", "hold", "stream", "big")
 
 
-async def call(name: str, given: Json, meta: Json, say: Say) -> str:
+async def call(name: str, arguments: Json, meta: Json, send: Send) -> str:
     match name:
         case "hold":
-            Path(given["path"]).touch()
+            Path(arguments["path"]).touch()
             await asyncio.Event().wait()
         case "stream":
             for step in (1, 2):
-                params: Json = {"progressToken": meta.get("progressToken"), "progress": step, "message": given["mark"]}
-                await say({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+                params: Json = {
+                    "progressToken": meta.get("progressToken"),
+                    "progress": step,
+                    "message": arguments["mark"],
+                }
+                await send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
                 await asyncio.sleep(0)
-                logged = {"level": "info", "data": given["mark"]}
-                await say({"jsonrpc": "2.0", "method": "notifications/message", "params": logged})
+                logged = {"level": "info", "data": arguments["mark"]}
+                await send({"jsonrpc": "2.0", "method": "notifications/message", "params": logged})
                 await asyncio.sleep(0.001 * step)
-            return given["mark"]
+            return arguments["mark"]
         case "echo":
-            return given["text"]
+            return arguments["text"]
         case "big":
-            return "x" * given["size"]
+            return "x" * arguments["size"]
     return str(os.getpid())
 
 
-async def answer(message: Json, say: Say) -> Json:
+async def answer(message: Json, send: Send) -> Json:
     method, params = message["method"], message.get("params") or {}
     result: Json = {"resultType": "complete"} if ERA == "modern" else {}
     match method:
@@ -52,7 +56,7 @@ async def answer(message: Json, say: Say) -> Json:
         case "tools/list":
             result["tools"] = [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]
         case "tools/call":
-            text = await call(params["name"], params.get("arguments") or {}, params.get("_meta") or {}, say)
+            text = await call(params["name"], params.get("arguments") or {}, params.get("_meta") or {}, send)
             result["content"] = [{"type": "text", "text": text}]
         case "logging/setLevel" if ERA == "handshake":
             pass
@@ -61,7 +65,7 @@ async def answer(message: Json, say: Say) -> Json:
     return {"jsonrpc": "2.0", "id": message["id"], "result": result}
 
 
-# ---- over HTTP ----
+# ---- HTTP ----
 
 
 async def serve_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -82,21 +86,21 @@ async def answer_http(message: Json, writer: asyncio.StreamWriter) -> None:
     if "id" not in message or "method" not in message:
         writer.write(b"HTTP/1.1 202 Ok\r\ncontent-length: 0\r\n\r\n")
         return
-    said = False
+    streaming = False
 
-    async def say(notification: Json) -> None:
-        nonlocal said
-        if not said:
+    async def send(notification: Json) -> None:
+        nonlocal streaming
+        if not streaming:
             head = b"content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
             writer.write(b"HTTP/1.1 200 Ok\r\n" + head)
-            said = True
+            streaming = True
         data = b"data: %b\n\n" % json.dumps(notification).encode()
         writer.write(b"%x\r\n%b\r\n" % (len(data), data))
         await writer.drain()
 
-    reply = await answer(message, say)
-    if said:
-        await say(reply)
+    reply = await answer(message, send)
+    if streaming:
+        await send(reply)
         writer.write(b"0\r\n\r\n")
         return
     data = json.dumps(reply).encode()
@@ -106,7 +110,7 @@ async def answer_http(message: Json, writer: asyncio.StreamWriter) -> None:
     await writer.drain()
 
 
-# ---- over stdio ----
+# ---- stdio ----
 
 
 async def serve_stdio() -> None:
@@ -114,17 +118,17 @@ async def serve_stdio() -> None:
     reader = asyncio.StreamReader(limit=2**24)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
 
-    async def say(message: Json) -> None:
+    async def send(message: Json) -> None:
         sys.stdout.write(json.dumps(message) + "\n")
         sys.stdout.flush()
 
-    async def one(message: Json) -> None:
-        await say(await answer(message, say))
+    async def handle(message: Json) -> None:
+        await send(await answer(message, send))
 
     while line := await reader.readline():
         message = json.loads(line)
         if "id" in message and "method" in message:
-            task = loop.create_task(one(message))
+            task = loop.create_task(handle(message))
             running.add(task)
             task.add_done_callback(running.discard)
 

@@ -1,4 +1,4 @@
-"""A backend whose work takes as long as it is told, and no processor time."""
+"""Backend module for the hostile-tenant scenario: its tool waits, without CPU time."""
 
 import asyncio
 
@@ -9,6 +9,6 @@ server = MCPServer("busy")
 
 @server.tool()
 async def work(seconds: float) -> str:
-    """Take so long."""
+    """Wait for that many seconds."""
     await asyncio.sleep(seconds)
     return "done"

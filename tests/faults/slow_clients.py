@@ -1,4 +1,4 @@
-"""Five hundred clients that drip their requests: they are cut on time, and the others' calls cost what they did."""
+"""Five hundred clients send their requests slowly: they are disconnected in time, and other calls cost no more."""
 
 import asyncio
 import statistics
@@ -9,27 +9,27 @@ from pathlib import Path
 
 from bench.driver import close_connections, drive, open_connections
 from bench.wire import Endpoint
-from tests.faults.kills import UNLIMITED
+from tests.faults.server_kills import UNLIMITED
 from tests.flows.process import Served, serving, write_settings
 
 CLIENTS = 500
 HEADER_SECONDS = 4.0
-EVERY = 1.0
+BYTE_INTERVAL = 1.0
 """Seconds between two bytes of a slow client."""
 ROUNDS = 5
 SECONDS = 3.0
 
 
 @dataclass(frozen=True)
-class Slow:
+class SlowClientsResult:
     cpu: float
-    """Median over the rounds of a call's CPU beside slow clients, as a multiple of one without them."""
-    late: float
-    """Seconds by which the last slow client outlived its time."""
-    cut: int
+    """CPU per call with slow clients relative to without: the median of the rounds."""
+    latest_close: float
+    """Seconds from the header timeout until the last slow client was disconnected."""
+    closed: int
 
 
-async def slow_clients(folder: Path) -> Slow:
+async def run_slow_clients(folder: Path) -> SlowClientsResult:
     write_settings(
         folder,
         backends={"plain": {"module": "tests.flows.fixtures.plain"}},
@@ -42,42 +42,44 @@ async def slow_clients(folder: Path) -> Slow:
         },
     )
     with serving(folder) as served:
-        await _cost(served, 1.0)  # warm
+        await _cost(served, 1.0)  # warm up
         ratios: list[float] = []
-        lived: list[float] = []
+        lifetimes: list[float] = []
         for _ in range(ROUNDS):
-            alone = await _cost(served, SECONDS)
-            dripping = [asyncio.create_task(_drip(served.port)) for _ in range(CLIENTS)]
+            baseline = await _cost(served, SECONDS)
+            slow = [asyncio.create_task(_drip(served.port)) for _ in range(CLIENTS)]
             await asyncio.sleep(0.5)
-            ratios.append(await _cost(served, SECONDS) / alone)
-            lived += await asyncio.gather(*dripping)
-    return Slow(statistics.median(ratios), max(lived) - HEADER_SECONDS, sum(each > 0 for each in lived))
+            ratios.append(await _cost(served, SECONDS) / baseline)
+            lifetimes += await asyncio.gather(*slow)
+    return SlowClientsResult(
+        statistics.median(ratios), max(lifetimes) - HEADER_SECONDS, sum(each > 0 for each in lifetimes)
+    )
 
 
 async def _drip(port: int) -> float:
-    """How long it lived: a byte of a head now and then, until the other side hangs up."""
+    """Send a byte of a head every `BYTE_INTERVAL` until the gateway disconnects. Returns the seconds until then."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    began = time.monotonic()
+    started = time.monotonic()
     writer.write(b"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: ")
     with suppress(ConnectionError):
-        while time.monotonic() - began < 4 * HEADER_SECONDS:
+        while time.monotonic() - started < 4 * HEADER_SECONDS:
             writer.write(b"x")
             try:
-                async with asyncio.timeout(EVERY):
+                async with asyncio.timeout(BYTE_INTERVAL):
                     await reader.read()
                 break
             except TimeoutError:
                 continue
     writer.close()
-    return time.monotonic() - began
+    return time.monotonic() - started
 
 
 async def _cost(served: Served, seconds: float) -> float:
-    """CPU of the gateway for each call of eight good connections."""
-    lanes = await open_connections([Endpoint(served.port, "modern", "plain_echo", served.key)] * 8)
+    """CPU seconds of the gateway per call, over eight fast connections."""
+    connections = await open_connections([Endpoint(served.port, "modern", "plain_echo", served.key)] * 8)
     try:
         before = served.cpu()
-        tally = await drive(lanes, seconds=seconds)
+        tally = await drive(connections, seconds=seconds)
         return (served.cpu() - before) / tally.calls
     finally:
-        close_connections(lanes)
+        close_connections(connections)

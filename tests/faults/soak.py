@@ -1,4 +1,4 @@
-"""Many calls with sessions, streams and errors, in both eras: memory, descriptors and tasks of the gateway stay put."""
+"""Soak test: calls, sessions, streams and errors in both eras; memory, descriptors and tasks must not grow."""
 
 import asyncio
 import statistics
@@ -12,13 +12,13 @@ import httpx
 from bench.driver import close_connections, drive, open_connections
 from bench.wire import Endpoint, Era
 from tests.faults.client import Client, connections
-from tests.faults.kills import UNLIMITED
+from tests.faults.server_kills import UNLIMITED
 from tests.flows.process import HANDSHAKE, Served, serving, write_settings
 
 BATCHES = 50
-LANES = 16
-MIXED = 20
-"""One call in so many is of another kind: wrong, reporting progress, or a session with a stream that comes and goes."""
+CONNECTIONS = 16
+MIXED_SHARE = 20
+"""One call in this many is not a plain call: invalid, with progress, or a session that opens and closes a stream."""
 
 
 @dataclass(frozen=True)
@@ -30,23 +30,23 @@ class Sample:
 
 
 @dataclass
-class Soaked:
+class SoakResult:
     calls: int = 0
     errors: int = 0
-    """Calls that were wrong on purpose, and refused."""
+    """Calls that were invalid on purpose and rejected."""
     failed: list[str] = field(default_factory=list[str])
     sessions: int = 0
     samples: list[Sample] = field(default_factory=list[Sample])
     seconds: float = 0.0
 
-    def growth(self, what: str) -> float:
-        """The median of the second half over that of the first."""
-        values = [getattr(each, what) for each in self.samples]
+    def growth(self, metric: str) -> float:
+        """The median of the second half minus that of the first."""
+        values = [getattr(each, metric) for each in self.samples]
         half = len(values) // 2
         return statistics.median(values[half:]) - statistics.median(values[:half])
 
 
-async def soak(folder: Path, calls: int) -> Soaked:
+async def soak(folder: Path, calls: int) -> SoakResult:
     write_settings(
         folder,
         backends={"plain": {"module": "tests.flows.fixtures.plain"}, "bench": {"module": "bench.echo_module"}},
@@ -55,65 +55,67 @@ async def soak(folder: Path, calls: int) -> Soaked:
         log={"format": "json", "level": "error"},
         audit={"max_records": 100_000},
     )
-    soaked, began = Soaked(), time.monotonic()
+    result, started = SoakResult(), time.monotonic()
     with serving(folder) as served:
-        async with connections(LANES * 2) as http:
-            lanes = await open_connections(
-                [Endpoint(served.port, _era(lane), "bench_echo", served.key) for lane in range(LANES)]
+        async with connections(CONNECTIONS * 2) as http:
+            driver_connections = await open_connections(
+                [Endpoint(served.port, _era(worker), "bench_echo", served.key) for worker in range(CONNECTIONS)]
             )
             for batch in range(BATCHES):
-                mixed = max(40, calls // BATCHES // MIXED)
-                tally = await drive(lanes, seconds=3600, limit=calls // BATCHES - mixed)
-                soaked.calls += tally.calls
-                soaked.failed += [str(tally.complaint)] * tally.errors
-                await asyncio.gather(*(_lane(http, served, lane, mixed // 4, soaked) for lane in range(4)))
-                soaked.samples.append(await _sample(http, served, soaked.calls))
+                mixed_calls = max(40, calls // BATCHES // MIXED_SHARE)
+                tally = await drive(driver_connections, seconds=3600, limit=calls // BATCHES - mixed_calls)
+                result.calls += tally.calls
+                result.failed += [str(tally.complaint)] * tally.errors
+                await asyncio.gather(*(_worker(http, served, worker, mixed_calls // 4, result) for worker in range(4)))
+                result.samples.append(await _sample(http, served, result.calls))
                 if batch % 10 == 9:
-                    print(f"     {soaked.calls} calls, {soaked.samples[-1]}", flush=True)
-            close_connections(lanes)
-    soaked.seconds = time.monotonic() - began
-    return soaked
+                    print(f"     {result.calls} calls, {result.samples[-1]}", flush=True)
+            close_connections(driver_connections)
+    result.seconds = time.monotonic() - started
+    return result
 
 
-def _era(lane: int) -> Era:
-    return "modern" if lane % 2 else "handshake"
+def _era(worker: int) -> Era:
+    return "modern" if worker % 2 else "handshake"
 
 
-async def _lane(http: httpx.AsyncClient, served: Served, lane: int, share: int, soaked: Soaked) -> None:
-    client = Client(http, served.url, served.key, _era(lane))
+async def _worker(
+    http: httpx.AsyncClient, served: Served, worker: int, calls_per_worker: int, result: SoakResult
+) -> None:
+    client = Client(http, served.url, served.key, _era(worker))
     await client.open()
-    for number in range(share):
-        soaked.calls += 1
+    for number in range(calls_per_worker):
+        result.calls += 1
         match number % 5:
             case 0:
-                await _visit(http, served)
-                soaked.sessions += 1
+                await _open_and_close_session(http, served)
+                result.sessions += 1
                 continue
             case 1:
-                said = await client.call("plain_echo", {"text": 5})
-                soaked.errors += 1
-                good = "isError" in str(said.answer) or "error" in said.answer
+                call_result = await client.call("plain_echo", {"text": 5})
+                result.errors += 1
+                passed = "isError" in str(call_result.response) or "error" in call_result.response
             case 2:
-                said = await client.call("plain_no_such_tool")
-                soaked.errors += 1
-                good = "error" in said.answer
+                call_result = await client.call("plain_no_such_tool")
+                result.errors += 1
+                passed = "error" in call_result.response
             case 3:
-                said = await client.call("plain_count", {"to": 2}, told=True)
-                good = "counted to 2" in str(said.answer)
+                call_result = await client.call("plain_count", {"to": 2}, with_notifications=True)
+                passed = "counted to 2" in str(call_result.response)
             case _:
-                said = await client.call("plain_echo", {"text": f"{lane}/{number}"})
-                good = f"{lane}/{number}" in str(said.answer)
-        if not good:
-            soaked.failed.append(str(said.answer)[:200])
+                call_result = await client.call("plain_echo", {"text": f"{worker}/{number}"})
+                passed = f"{worker}/{number}" in str(call_result.response)
+        if not passed:
+            result.failed.append(str(call_result.response)[:200])
 
 
-async def _visit(http: httpx.AsyncClient, served: Served) -> None:
-    """A session that opens its stream, and goes."""
+async def _open_and_close_session(http: httpx.AsyncClient, served: Served) -> None:
+    """Open a session and its stream, and close both."""
     headers = {"authorization": f"Bearer {served.key}", "accept": "application/json, text/event-stream"}
     params = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": {"name": "soak", "version": "1"}}
     message: Any = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-    answer = await http.post(served.url, json=message, headers=headers)
-    headers |= {"mcp-session-id": answer.headers["mcp-session-id"], "mcp-protocol-version": HANDSHAKE}
+    response = await http.post(served.url, json=message, headers=headers)
+    headers |= {"mcp-session-id": response.headers["mcp-session-id"], "mcp-protocol-version": HANDSHAKE}
     async with http.stream("GET", served.url, headers={**headers, "accept": "text/event-stream"}) as stream:
         assert stream.status_code == 200, stream.status_code
     assert (await http.delete(served.url, headers=headers)).status_code in (200, 202, 204)
@@ -126,26 +128,26 @@ async def _sample(http: httpx.AsyncClient, served: Served, calls: int) -> Sample
     return Sample(calls, served.rss(), files, int(tasks))
 
 
-def draw(soaked: Soaked, to: Path) -> None:
-    """The samples as a picture."""
+def plot(result: SoakResult, path: Path) -> None:
+    """Plot the samples to a file."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(3, 1, sharex=True, figsize=(8, 7))
-    at = [each.calls for each in soaked.samples]
+    x_values = [each.calls for each in result.samples]
     rows = (
-        ("resident memory, MB", [each.rss / 1e6 for each in soaked.samples]),
-        ("descriptors", [each.files for each in soaked.samples]),
-        ("tasks", [each.tasks for each in soaked.samples]),
+        ("resident memory, MB", [each.rss / 1e6 for each in result.samples]),
+        ("descriptors", [each.files for each in result.samples]),
+        ("tasks", [each.tasks for each in result.samples]),
     )
     for axis, (title, values) in zip(axes, rows, strict=True):
-        axis.plot(at, values, linewidth=1.5)
+        axis.plot(x_values, values, linewidth=1.5)
         axis.set_ylabel(title)
         axis.set_ylim(0, max(values) * 1.2)
         axis.grid(alpha=0.3)
     axes[-1].set_xlabel("calls")
-    figure.suptitle(f"{soaked.calls:,} calls, {soaked.errors:,} of them wrong on purpose, {soaked.sessions:,} sessions")
+    figure.suptitle(f"{result.calls:,} calls, {result.errors:,} invalid on purpose, {result.sessions:,} sessions")
     figure.tight_layout()
-    figure.savefig(to, dpi=110)
+    figure.savefig(path, dpi=110)

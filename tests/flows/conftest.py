@@ -1,4 +1,4 @@
-"""One gateway in a process of its own for every flow that only talks to it."""
+"""A gateway in its own process, shared by the flow tests that do not change it."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Requests that nobody should send: noise, and good messages of either era with something wrong in them."""
+"""Hypothesis strategies for hostile requests: random bytes, and valid messages of either era with mutations."""
 
 import copy
 import json
@@ -82,13 +82,13 @@ ODD_HEADER_VALUES: Final = st.one_of(
 
 
 def one_in(number: int) -> st.SearchStrategy[bool]:
-    """True about once in so many times; not a range of numbers, whose ends are drawn far too often."""
+    """True in about one of `number` draws. Not an integer range: Hypothesis draws its ends too often."""
     return st.sampled_from([False] * (number - 1) + [True])
 
 
 @st.composite
 def messages(draw: Draw) -> tuple[Json, dict[str, str]]:
-    """A good message, and the headers of its era."""
+    """A valid message and the headers of its era."""
     if draw(st.booleans()):
         method, params = draw(st.sampled_from(SHARED + MODERN_ONLY))
         return modern(method, copy.deepcopy(params), elicitation={}), modern_headers(method, params)
@@ -101,7 +101,7 @@ def messages(draw: Draw) -> tuple[Json, dict[str, str]]:
 
 @st.composite
 def wrong(draw: Draw, message: Json) -> Any:
-    """The message with up to three things in it replaced, taken out or added; or something else altogether."""
+    """The message with up to three members replaced, removed or added, or an unrelated value."""
     if draw(one_in(20)):
         return draw(VALUES | st.just([message]) | st.just([]))
     for _ in range(draw(st.sampled_from([0, 0, 1, 1, 1, 2, 3]))):
@@ -121,7 +121,7 @@ def wrong(draw: Draw, message: Json) -> Any:
 
 @st.composite
 def bodies(draw: Draw, message: Json) -> bytes:
-    """Encoded, perhaps with bytes of it changed."""
+    """The encoded message, sometimes with changed bytes."""
     body = json.dumps(draw(wrong(message)), ensure_ascii=draw(st.booleans())).encode(errors="surrogatepass")
     damage = draw(st.sampled_from([0] * 15 + [1, 2, 3, 4, 5]))
     if damage == 5:
@@ -140,7 +140,7 @@ def bodies(draw: Draw, message: Json) -> bytes:
 
 @st.composite
 def requests(draw: Draw, key: str, sessions: list[str]) -> bytes:
-    """One whole HTTP request to the gateway."""
+    """One complete HTTP request to the gateway."""
     message, known = draw(messages())
     headers: Headers = [
         (b"host", b"127.0.0.1"),

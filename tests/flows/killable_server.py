@@ -1,4 +1,4 @@
-"""A server in a process of its own that a test may kill, and start again at the same port."""
+"""A server process that a test can kill and restart on the same port."""
 
 import asyncio
 import signal
@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.flows.process import PATIENCE, ROOT, environment
+from tests.flows.process import ROOT, TIMEOUT, environment
 
 
-class Program:
-    """`python ARGUMENTS PORT`, which listens on that port of 127.0.0.1."""
+class KillableServer:
+    """Runs `python ARGUMENTS PORT`, which must listen on that port of 127.0.0.1."""
 
     def __init__(self, *arguments: str) -> None:
         with socket.socket() as probe:
@@ -26,13 +26,13 @@ class Program:
         self._process = subprocess.Popen(self._command, cwd=ROOT, env=environment())
 
     async def start(self) -> None:
-        """Run it, and wait until it listens."""
+        """Launch the process and wait until it listens."""
         self.launch()
-        await self.listens()
+        await self.wait_until_listening()
 
-    async def listens(self) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while not self._answers():
+    async def wait_until_listening(self) -> None:
+        async with asyncio.timeout(TIMEOUT):
+            while not self._is_listening():
                 await asyncio.sleep(0.01)
 
     def kill(self) -> None:
@@ -40,19 +40,19 @@ class Program:
             self._process.kill()
             self._process.wait()
 
-    def signal(self, sign: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         if self._process is not None:
-            self._process.send_signal(sign)
+            self._process.send_signal(number)
 
-    def _answers(self) -> bool:
+    def _is_listening(self) -> bool:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
 
 @contextmanager
-def program(*arguments: str) -> Iterator[Program]:
-    made = Program(*arguments)
+def killable_server(*arguments: str) -> Iterator[KillableServer]:
+    server = KillableServer(*arguments)
     try:
-        yield made
+        yield server
     finally:
-        made.kill()
+        server.kill()

@@ -1,4 +1,4 @@
-"""The `gatehouse` command as an operator runs it: in processes of its own, in a folder of its own."""
+"""Runs the `gatehouse` command in its own process and folder, as an operator does."""
 
 import json
 import os
@@ -23,25 +23,25 @@ COMMAND: Final = Path(sys.prefix) / "bin" / "gatehouse"
 MODERN: Final = "2026-07-28"
 HANDSHAKE: Final = "2025-11-25"
 FILE: Final = "gatehouse.yaml"
-PATIENCE: Final = 30.0
-"""How long a fact may take to come about on a busy machine."""
+TIMEOUT: Final = 30.0
+"""Maximum seconds to wait for a condition on a busy machine."""
 
 CORE: Final[Json] = {"core": {"module": "backends.core"}}
-"""The smallest thing to serve."""
+"""The smallest backend."""
 _ADDRESS: Final = re.compile(r"serves (http://\S+)/mcp")
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process's, without what it says of a gateway; the tree is importable."""
+    """This process's environment without Gatehouse settings, with the repository on the import path."""
     clean = {name: value for name, value in os.environ.items() if not name.upper().startswith("GATEHOUSE")}
-    # Compiling everything anew would be most of what a command costs; some machines forbid bytecode beside the source.
+    # Use a bytecode cache: compilation dominates the run time of a command. Some machines forbid it beside the source.
     clean.pop("PYTHONDONTWRITEBYTECODE", None)
     bytecode = str(Path(sys.prefix) / "bytecode")
     return {**clean, "PYTHONPYCACHEPREFIX": bytecode, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", **more}
 
 
 def run(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """The command, to its end."""
+    """Run the command until it exits."""
     return subprocess.run(
         [str(COMMAND), *arguments],
         cwd=folder,
@@ -52,17 +52,17 @@ def run(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedPr
     )
 
 
-def until(fact: Callable[[], Any], what: str, within: float = PATIENCE) -> Any:
-    """What `fact` returns once it is true. Fails when that takes too long."""
-    ends = time.monotonic() + within
-    while not (seen := fact()):
-        assert time.monotonic() < ends, f"not within {within:g} s: {what}"
+def until(condition: Callable[[], Any], description: str, timeout: float = TIMEOUT) -> Any:
+    """Wait until `condition` returns a true value, and return it. Fail after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {timeout:g} s: {description}"
         time.sleep(0.02)
-    return seen
+    return value
 
 
 def write_settings(folder: Path, **settings: Any) -> Path:
-    """`gatehouse.yaml` with these settings, in place at once as an editor would put it."""
+    """Write `gatehouse.yaml` atomically, as an editor does."""
     file = folder / FILE
     fresh = folder / f"{FILE}.new"
     fresh.write_text(yaml.safe_dump({"log": {"format": "json"}, **settings}))
@@ -72,7 +72,7 @@ def write_settings(folder: Path, **settings: Any) -> Path:
 
 @dataclass(frozen=True)
 class Served:
-    """A `gatehouse serve` that answers."""
+    """A running `gatehouse serve` process that is ready."""
 
     process: subprocess.Popen[bytes]
     folder: Path
@@ -89,11 +89,11 @@ class Served:
         return int(self.base.rpartition(":")[2])
 
     def lines(self) -> list[Json]:
-        """Every whole line of its log so far."""
+        """Every complete log line so far."""
         return [json.loads(line) for line in self.log.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
-    def logged(self, words: str) -> list[Json]:
-        return [line for line in self.lines() if words in line["message"]]
+    def lines_with(self, text: str) -> list[Json]:
+        return [line for line in self.lines() if text in line["message"]]
 
     def rss(self) -> int:
         """Resident memory in bytes."""
@@ -101,12 +101,12 @@ class Served:
         return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024  # type: ignore[index]
 
     def cpu(self) -> float:
-        """Seconds of processor time it has used: on a busy machine the honest measure of what a request costs."""
+        """CPU seconds used. Unlike wall time, it measures the cost of a request on a busy machine too."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def post(self, message: Json, key: str | None = None, path: str = "/mcp", **headers: str) -> httpx.Response:
-        """One message of the handshake era, or of whichever its headers say."""
+        """Post one message of the handshake era, or of the era that the headers select."""
         sent = {
             "authorization": f"Bearer {self.key if key is None else key}",
             "accept": "application/json, text/event-stream",
@@ -125,18 +125,18 @@ class Served:
         headers = {"authorization": f"Bearer {self.key}", "mcp-session-id": session}
         return httpx.delete(self.url, headers=headers, timeout=30, trust_env=False, verify=False)
 
-    def ask(self, method: str, params: Json | None = None, key: str | None = None, path: str = "/mcp") -> Json:
-        """The answer to one request of 2026-07-28."""
+    def request(self, method: str, params: Json | None = None, key: str | None = None, path: str = "/mcp") -> Json:
+        """Send one request of 2026-07-28 and return the response."""
         return self.post(modern(method, params), key, path, **modern_headers(method, params)).json()
 
     def call(self, tool: str, arguments: Json | None = None, **more: Any) -> Json:
-        return self.ask("tools/call", {"name": tool, "arguments": arguments or {}}, **more)
+        return self.request("tools/call", {"name": tool, "arguments": arguments or {}}, **more)
 
     def tool_names(self) -> set[str]:
-        return {tool["name"] for tool in self.ask("tools/list")["result"]["tools"]}
+        return {tool["name"] for tool in self.request("tools/list")["result"]["tools"]}
 
     def initialize(self, key: str | None = None, **capabilities: Any) -> str:
-        """A session of the handshake era."""
+        """Open a session of the handshake era and return its id."""
         params = {
             "protocolVersion": HANDSHAKE,
             "capabilities": capabilities,
@@ -149,13 +149,13 @@ class Served:
 
 def modern(method: str, params: Json | None = None, id: str | int = 1, **capabilities: Any) -> Json:
     """A request of 2026-07-28 with its envelope."""
-    given = dict(params or {})
-    given["_meta"] = {
+    sent = dict(params or {})
+    sent["_meta"] = {
         "io.modelcontextprotocol/protocolVersion": MODERN,
         "io.modelcontextprotocol/clientCapabilities": capabilities,
-        **given.get("_meta", {}),
+        **sent.get("_meta", {}),
     }
-    return {"jsonrpc": "2.0", "id": id, "method": method, "params": given}
+    return {"jsonrpc": "2.0", "id": id, "method": method, "params": sent}
 
 
 def modern_headers(method: str, params: Json | None = None) -> dict[str, str]:
@@ -166,19 +166,20 @@ def modern_headers(method: str, params: Json | None = None) -> dict[str, str]:
 
 @contextmanager
 def starting(folder: Path, *arguments: str, name: str = "serve") -> Iterator[Callable[[], Served]]:
-    """`gatehouse serve` on a free port with the folder's own settings, until the block ends; call it to wait for it.
+    """Run `gatehouse serve` on a free port with the folder's settings until the block ends.
 
-    `Served.key` is the key it prints at a first start, else empty.
+    Yields a function that waits until the process is ready. `Served.key` is the key printed at the first start, else
+    empty.
     """
-    said, log = folder / f"{name}.out", folder / f"{name}.log"
+    output, log = folder / f"{name}.out", folder / f"{name}.log"
     command = [str(COMMAND), "serve", "--port", "0", *arguments]
-    with said.open("wb") as out, log.open("wb") as err:
+    with output.open("wb") as out, log.open("wb") as err:
         process = subprocess.Popen(command, cwd=folder, env=environment(), stdout=out, stderr=err)
 
     def ready() -> Served:
-        base = until(lambda: _address(process, said, log), "an address to connect to")
+        base = until(lambda: _address(process, output, log), "an address to connect to")
         until(lambda: _ready(base), "readiness")
-        shown = re.search(r"gth_\S+", said.read_text())
+        shown = re.search(r"gth_\S+", output.read_text())
         return Served(process, folder, base, shown[0] if shown else "", log)
 
     try:
@@ -189,7 +190,7 @@ def starting(folder: Path, *arguments: str, name: str = "serve") -> Iterator[Cal
 
 @contextmanager
 def serving(folder: Path, *arguments: str) -> Iterator[Served]:
-    """The same for one that answers already."""
+    """Like `starting`, but wait until the gateway is ready."""
     with starting(folder, *arguments) as ready:
         yield ready()
 
@@ -204,9 +205,11 @@ def stop(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-def _address(process: subprocess.Popen[bytes], said: Path, log: Path) -> str | None:
-    assert process.poll() is None, f"it ended with {process.returncode}:\n{said.read_text()}{log.read_text()}"
-    found = _ADDRESS.search(said.read_text())
+def _address(process: subprocess.Popen[bytes], output: Path, log: Path) -> str | None:
+    assert process.poll() is None, (
+        f"gatehouse serve exited with {process.returncode}:\n{output.read_text()}{log.read_text()}"
+    )
+    found = _ADDRESS.search(output.read_text())
     return found[1] if found else None
 
 

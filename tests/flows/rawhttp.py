@@ -1,4 +1,4 @@
-"""HTTP as bytes: what no well-behaved client would send, and what comes back."""
+"""A raw HTTP client that can send malformed requests."""
 
 import json
 import socket
@@ -8,19 +8,19 @@ from typing import Any, Final
 Json = dict[str, Any]
 Headers = list[tuple[bytes, bytes]]
 
-PATIENCE: Final = 10.0
+TIMEOUT: Final = 10.0
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back; `status` is None when the connection just ended."""
+    """A response; `status` is None when the server closed the connection without one."""
 
     status: int | None
     headers: dict[str, str]
     body: bytes
 
     def messages(self) -> list[Any]:
-        """The JSON in it: the body, or each event of a stream."""
+        """The JSON messages of the response: its body, or the data of each event."""
         if not self.body:
             return []
         if self.headers.get("content-type", "").startswith("text/event-stream"):
@@ -35,27 +35,27 @@ def request(verb: bytes, path: bytes, headers: Headers, body: bytes = b"") -> by
 
 
 def exchange(port: int, sent: bytes, *, whole: bool = True) -> Answer:
-    """Send the bytes and read the first answer. When they are no whole request, nothing more will come from here."""
-    with socket.create_connection(("127.0.0.1", port), PATIENCE) as sock:
+    """Send the bytes and read the first response. If they are not a `whole` request, close the sending side."""
+    with socket.create_connection(("127.0.0.1", port), TIMEOUT) as sock:
         try:
             sock.sendall(sent)
             if not whole:
                 sock.shutdown(socket.SHUT_WR)
         except ConnectionError:
-            pass  # refused before it was all said: the answer is there to read
+            pass  # rejected before everything was sent; the response can still be read
         status, headers, body = _read(sock, bodiless=sent.startswith(b"HEAD "))
     return Answer(status, headers, body)
 
 
 def _read(sock: socket.socket, *, bodiless: bool) -> tuple[int | None, dict[str, str], bytes]:
-    got = b""
-    while b"\r\n\r\n" not in got:
+    received = b""
+    while b"\r\n\r\n" not in received:
         part = _receive(sock)
         if not part:
-            assert not got, f"half a head: {got!r}"
+            assert not received, f"half a head: {received!r}"
             return None, {}, b""
-        got += part
-    head, _, body = got.partition(b"\r\n\r\n")
+        received += part
+    head, _, body = received.partition(b"\r\n\r\n")
     first, *lines = head.split(b"\r\n")
     headers = {name.lower().decode("latin-1"): value.decode("latin-1") for name, value in map(_header, lines)}
     status = int(first.split(b" ")[1])
@@ -67,7 +67,7 @@ def _read(sock: socket.socket, *, bodiless: bool) -> tuple[int | None, dict[str,
             assert part, "half a body"
             body += part
     elif headers.get("content-type", "").startswith("text/event-stream"):
-        # A stream may last for ever: its first event is enough.
+        # A stream may never end: read only its first event.
         while b"\n\n" not in body.replace(b"\r\n", b"\n") and (part := _receive(sock)):
             body += part
         body = _unchunked(body)
@@ -87,6 +87,6 @@ def _receive(sock: socket.socket) -> bytes:
 
 
 def _unchunked(body: bytes) -> bytes:
-    """Only the lines of events: chunk sizes stand between them."""
+    """Keep only event lines, which removes the chunk sizes."""
     lines = body.replace(b"\r\n", b"\n").split(b"\n")
     return b"\n".join(line for line in lines if line.startswith((b"data:", b"event:", b"id:", b":", b"retry:")))

@@ -1,4 +1,4 @@
-"""A client of the handshake era written by hand, whose every request may go to another replica."""
+"""A handwritten client of the handshake era that can send each request to another replica."""
 
 import json
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ VERSION = "2025-11-25"
 
 
 class Events:
-    """The events of one open answer."""
+    """The events of one open response stream."""
 
     def __init__(self, response: httpx.Response) -> None:
         self.status = response.status_code
@@ -22,7 +22,7 @@ class Events:
         self._lines = response.aiter_lines()
 
     async def next(self) -> Json:
-        """The next message; primings and comments are passed over."""
+        """Return the next message; skip priming events and comments."""
         async for line in self._lines:
             if line.startswith("id:"):
                 self.last_id = line[3:].strip()
@@ -31,7 +31,7 @@ class Events:
         raise EOFError
 
 
-class Legacy:
+class HandshakeClient:
     def __init__(self, http: httpx.AsyncClient, key: str) -> None:
         self._http = http
         self._headers = {
@@ -52,7 +52,7 @@ class Legacy:
 
     @asynccontextmanager
     async def call(self, at: Running, id: int, tool: str, arguments: Json | None = None) -> AsyncIterator[Events]:
-        """A call whose answer is a stream."""
+        """Call a tool and stream its response."""
         message = {"jsonrpc": "2.0", "id": id, "method": "tools/call"}
         message["params"] = {"name": tool, "arguments": arguments or {}, "_meta": {"progressToken": id}}
         async with self._http.stream("POST", at.url, json=message, headers=self._headers) as response:

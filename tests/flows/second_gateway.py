@@ -1,4 +1,4 @@
-"""A second gateway in a process of its own, on another's data: python -m tests.flows.second SETTINGS"""
+"""A second gateway process on the data of another gateway: `python -m tests.flows.second_gateway SETTINGS`."""
 
 import asyncio
 import sys
@@ -8,8 +8,8 @@ from typing import Any
 
 import uvicorn
 
-from gateway.app import Gatehouse
-from gateway.runner import config, listen
+from gateway.app import Gateway
+from gateway.runner import build_config, listen
 from gateway.settings import load
 from gateway.telemetry.log import LogLines
 
@@ -22,9 +22,9 @@ class _Server(uvicorn.Server):
 async def main() -> None:
     settings = load(Path(sys.argv[1]), {})
     bound = listen(settings)
-    house = await Gatehouse.open(settings, LogLines(sys.stderr), bound.getsockname()[1])
+    app = await Gateway.open(settings, LogLines(sys.stderr), bound.getsockname()[1])
     print(f"http://127.0.0.1:{bound.getsockname()[1]}", flush=True)
-    await _Server(config(house)).serve(sockets=[bound])
+    await _Server(build_config(app)).serve(sockets=[bound])
 
 
 asyncio.run(main())

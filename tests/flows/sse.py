@@ -1,4 +1,4 @@
-"""The SDK's own server of the transport of 2024-11-05: in this process, or as a program that can be killed."""
+"""The SDK's server of the HTTP+SSE transport (2024-11-05), in this process or as a separate program."""
 
 import asyncio
 import sys
@@ -10,14 +10,14 @@ import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
 from pydantic import BaseModel
 
-from tests.quiet import QuietServer
+from tests.in_process_server import InProcessServer
 
 
 class Name(BaseModel):
     name: str
 
 
-def made() -> "MCPServer[Any]":
+def build_server() -> "MCPServer[Any]":
     server = MCPServer("older")
     hold = asyncio.Event()
 
@@ -42,12 +42,12 @@ def made() -> "MCPServer[Any]":
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[int]:
-    """The port of a server at /sse, until the block ends."""
-    app = made().sse_app()
+    """Serve at /sse until the block ends and yield the port."""
+    app = build_server().sse_app()
     config = uvicorn.Config(app, port=0, log_level="critical", lifespan="off", timeout_graceful_shutdown=0)
-    async with QuietServer(config).running() as port:
+    async with InProcessServer(config).running() as port:
         yield port
 
 
 if __name__ == "__main__":
-    uvicorn.run(made().sse_app(), port=int(sys.argv[1]), log_level="critical")
+    uvicorn.run(build_server().sse_app(), port=int(sys.argv[1]), log_level="critical")

@@ -1,4 +1,4 @@
-"""A server of the SDK's with one resource that can be subscribed to, over HTTP, in one era or in both."""
+"""An SDK server over HTTP with one subscribable resource, in one era or in both."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ from mcp.server.session import ServerSession
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
 
-from tests.quiet import QuietServer
+from tests.in_process_server import InProcessServer
 
 NOTE = "note://it"
 MODERN = "2026-07-28"
@@ -21,14 +21,14 @@ Context = ServerRequestContext[Any, Any]
 
 
 @dataclass
-class Noting:
-    """What it was told, and by whom."""
+class SubscribableServer:
+    """The server's subscriptions."""
 
     port: int = 0
     subscribed: dict[str, ServerSession] = field(default_factory=dict[str, ServerSession])
-    """By session, in the handshake era."""
+    """Handshake-era subscriptions, by session id."""
     listening: int = 0
-    """Streams that listen for the resource, in the modern one."""
+    """Number of modern-era streams that listen for the resource."""
     manager: StreamableHTTPSessionManager | None = None
 
     def entry(self) -> dict[str, Any]:
@@ -37,8 +37,8 @@ class Noting:
     def subscribers(self) -> int:
         return len(self.subscribed) + self.listening
 
-    async def forget(self) -> None:
-        """Know no session any more, as a server that was started again."""
+    async def drop_sessions(self) -> None:
+        """Drop all sessions, as a restarted server does."""
         assert self.manager is not None
         self.subscribed.clear()
         sessions = self.manager._server_instances  # pyright: ignore[reportPrivateUsage]
@@ -47,31 +47,31 @@ class Noting:
         sessions.clear()
 
 
-def made(noting: Noting) -> Server[Any]:
+def build_server(state: SubscribableServer) -> Server[Any]:
     bus = InMemorySubscriptionBus()
     listen = ListenHandler(bus)
 
-    async def listening(ctx: Context, params: t.SubscriptionsListenRequestParams) -> Any:
+    async def count_listeners(ctx: Context, params: t.SubscriptionsListenRequestParams) -> Any:
         wanted = bool(params.notifications.resource_subscriptions)
-        noting.listening += wanted
+        state.listening += wanted
         try:
             return await listen(ctx, params)
         finally:
-            noting.listening -= wanted
+            state.listening -= wanted
 
     async def subscribe(ctx: Context, params: t.SubscribeRequestParams) -> t.EmptyResult:
-        noting.subscribed[_session(ctx)] = ctx.session
+        state.subscribed[_session(ctx)] = ctx.session
         return t.EmptyResult()
 
     async def unsubscribe(ctx: Context, params: t.UnsubscribeRequestParams) -> t.EmptyResult:
-        noting.subscribed.pop(_session(ctx), None)
+        state.subscribed.pop(_session(ctx), None)
         return t.EmptyResult()
 
     async def touch(ctx: Context, params: t.CallToolRequestParams) -> t.CallToolResult:
         if ctx.protocol_version == MODERN:
             await bus.publish(ResourceUpdated(uri=NOTE))
-        elif _session(ctx) in noting.subscribed:
-            # Only to the session that asks for it, as `server-everything` does: another's would show that it is shared.
+        elif _session(ctx) in state.subscribed:
+            # Notify only the calling session, as `server-everything` does: other updates reveal a shared session.
             await ctx.session.send_resource_updated(NOTE)
         return t.CallToolResult(content=[])
 
@@ -89,7 +89,7 @@ def made(noting: Noting) -> Server[Any]:
         on_list_resources=resources,
         on_subscribe_resource=subscribe,
         on_unsubscribe_resource=unsubscribe,
-        on_subscriptions_listen=listening,
+        on_subscriptions_listen=count_listeners,
         get_tool_input_schema=lambda name: None,
     )
 
@@ -100,10 +100,10 @@ def _session(ctx: Context) -> str:
 
 
 @asynccontextmanager
-async def noting(*eras: str) -> AsyncIterator[Noting]:
-    """Serving at /mcp until the block ends, in these eras of `modern` and `handshake`."""
-    noting = Noting()
-    noting.manager = manager = StreamableHTTPSessionManager(made(noting))
+async def subscribable_server(*eras: str) -> AsyncIterator[SubscribableServer]:
+    """Serve at /mcp until the block ends, in the given eras (`modern`, `handshake`)."""
+    state = SubscribableServer()
+    state.manager = manager = StreamableHTTPSessionManager(build_server(state))
     inner = StreamableHTTPASGIApp(manager)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -115,5 +115,5 @@ async def noting(*eras: str) -> AsyncIterator[Noting]:
             await send({"type": "http.response.body", "body": b""})
 
     config = uvicorn.Config(app, port=0, log_level="critical", lifespan="off", timeout_graceful_shutdown=0)
-    async with manager.run(), QuietServer(config).running() as noting.port:
-        yield noting
+    async with manager.run(), InProcessServer(config).running() as state.port:
+        yield state

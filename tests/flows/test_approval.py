@@ -1,4 +1,4 @@
-"""A destructive call, asked about at one process and answered at another, runs once."""
+"""A destructive call that one process starts and another process approves runs once."""
 
 import json
 import time
@@ -43,23 +43,23 @@ def drop(served: Served, name: str, key: str | None = None, **more: Any) -> Json
     return served.post(message, key, **modern_headers("tools/call", params)).json()
 
 
-def test_asked_at_one_and_answered_at_the_other_in_the_modern_era(pair: Pair) -> None:
+def test_approval_at_another_process_in_the_modern_era(pair: Pair) -> None:
     one, two = pair
     question = drop(one, "modern")["result"]
     assert question["resultType"] == "input_required"
-    given: Json = {"requestState": question["requestState"], "inputResponses": {"approval": YES}}
-    stranger = run(one.folder, "key", "create", "--subject", "mallory").stdout.strip()
+    approval: Json = {"requestState": question["requestState"], "inputResponses": {"approval": YES}}
+    other_key = run(one.folder, "key", "create", "--subject", "mallory").stdout.strip()
 
-    assert drop(two, "other", **given)["error"]["data"] == {"reason": "invalid_request_state"}
-    assert drop(two, "modern", stranger, **given)["error"]["data"] == {"reason": "invalid_request_state"}
+    assert drop(two, "other", **approval)["error"]["data"] == {"reason": "invalid_request_state"}
+    assert drop(two, "modern", other_key, **approval)["error"]["data"] == {"reason": "invalid_request_state"}
     assert "modern" not in dropped(one)
 
-    with ThreadPoolExecutor(8) as pool:  # all at once, at both: one of them is first
-        answers = list(pool.map(lambda each: drop(each, "modern", **given), [two, one] * 4))
+    with ThreadPoolExecutor(8) as pool:  # concurrently at both; one succeeds
+        answers = list(pool.map(lambda each: drop(each, "modern", **approval), [two, one] * 4))
     kinds = [each["result"].get("isError", False) for each in answers]
     assert kinds.count(False) == 1
     assert dropped(one).count("modern") == 1
-    refused = drop(one, "modern", **given)["result"]
+    refused = drop(one, "modern", **approval)["result"]
     assert refused["_meta"]["gatehouse/error"]["kind"] == "approval_required"
 
 
@@ -69,10 +69,10 @@ def test_an_approval_older_than_ten_minutes_is_refused(pair: Pair) -> None:
     params: Json = {"name": "danger_drop", "arguments": {"name": "late"}}
     fresh = drop(one, "late")["result"]["requestState"]
     owner = Caller("default", "owner")
-    _, answered = MultiRound(secret).opened(owner, "tools/call", {**params, "requestState": fresh})
+    _, answered = MultiRound(secret).open_request(owner, "tools/call", {**params, "requestState": fresh})
     assert answered is not None
 
-    def minted(age: float) -> str:
+    def state_of_age(age: float) -> str:
         return mint_state(
             secret,
             principal=owner.principal,
@@ -85,14 +85,16 @@ def test_an_approval_older_than_ten_minutes_is_refused(pair: Pair) -> None:
             now=time.time() - age,
         )
 
-    given = {"inputResponses": {"approval": YES}}
-    assert drop(two, "late", requestState=minted(601), **given)["error"]["data"] == {"reason": "invalid_request_state"}
+    approval: Json = {"inputResponses": {"approval": YES}}
+    assert drop(two, "late", requestState=state_of_age(601), **approval)["error"]["data"] == {
+        "reason": "invalid_request_state"
+    }
     assert "late" not in dropped(one)
-    # The same one, not yet as old, shows that its age was all that was wrong with it.
-    assert drop(two, "late", requestState=minted(590), **given)["result"].get("isError", False) is False
+    # A younger state is accepted, so the age was the only reason.
+    assert drop(two, "late", requestState=state_of_age(590), **approval)["result"].get("isError", False) is False
 
 
-def test_asked_at_one_and_answered_at_the_other_in_the_handshake_era(pair: Pair) -> None:
+def test_approval_at_another_process_in_the_handshake_era(pair: Pair) -> None:
     one, two = pair
     session = one.initialize(elicitation={})
     header = {"mcp-session-id": session, "mcp-protocol-version": HANDSHAKE, "authorization": f"Bearer {one.key}"}
@@ -114,19 +116,19 @@ def test_asked_at_one_and_answered_at_the_other_in_the_handshake_era(pair: Pair)
         request = events.get(timeout=10)
         assert request["method"] == "elicitation/create"
         assert "handshake" not in dropped(one)
-        stranger = run(one.folder, "key", "create", "--subject", "eve").stdout.strip()
+        other_key = run(one.folder, "key", "create", "--subject", "eve").stdout.strip()
         answer = {"id": request["id"], "result": YES}
-        other = two.initialize(stranger, elicitation={})
-        assert two.post(answer, stranger, mcp_session_id=other).status_code == 202
-        assert two.post(answer, stranger, mcp_session_id=session).status_code == 404
+        other = two.initialize(other_key, elicitation={})
+        assert two.post(answer, other_key, mcp_session_id=other).status_code == 202
+        assert two.post(answer, other_key, mcp_session_id=session).status_code == 404
         assert two.post(answer, mcp_session_id=session, mcp_protocol_version=HANDSHAKE).status_code == 202
         done = events.get(timeout=10)
         calling.result(10)
     assert done["result"]["content"][0]["text"] == "dropped handshake"
-    # Answered once more, there is nobody left to hear it.
+    # A second response has no effect.
     assert two.post(answer, mcp_session_id=session).status_code == 202
     assert dropped(one).count("handshake") == 1
-    # And another call asks anew.
+    # The next call requires a new approval.
     again = {"id": 6, "method": "tools/call", "params": {**params, "_meta": {"approved": True}}}
-    said = one.post(again, mcp_session_id=session, mcp_protocol_version=HANDSHAKE).json()
-    assert said["result"]["content"][0]["text"] == "dropped handshake"
+    response = one.post(again, mcp_session_id=session, mcp_protocol_version=HANDSHAKE).json()
+    assert response["result"]["content"][0]["text"] == "dropped handshake"

@@ -1,5 +1,4 @@
-"""What is open ends with what it rests on: streams, Studios and Godot editors, when a tenant is suspended, a key
-revoked or expired."""
+"""Open streams, Studio and Godot connections end when the tenant is suspended or the key is revoked or expires."""
 
 import asyncio
 import time
@@ -21,7 +20,7 @@ POLICY_VIOLATION = 1008
 
 
 class Studio:
-    """It has been greeted and waits for a line."""
+    """A connected Studio with a pending long poll."""
 
     def __init__(self, http: httpx.AsyncClient, session: str) -> None:
         self._http = http
@@ -54,17 +53,15 @@ def editor(gateway: Any, key: str) -> connect:
 
 
 async def closed(socket: ClientConnection) -> int:
-    """The code that the gateway closes it with."""
+    """Return the close code that the gateway sends."""
     await socket.wait_closed()
     return socket.close_code or 0
 
 
-async def test_suspending_a_tenant_in_another_process_ends_all_that_it_has_open_and_nothing_else(
-    start: Any, run: Any
-) -> None:
+async def test_suspending_a_tenant_in_another_process_ends_only_its_connections(start: Any, run: Any) -> None:
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(start(tenants=TENANTS))
-        elsewhere = await stack.enter_async_context(run(gateway.house.settings.data_dir.parent, tenants=TENANTS))
+        elsewhere = await stack.enter_async_context(run(gateway.app.settings.data_dir.parent, tenants=TENANTS))
         acme = await gateway.new_key(tenant="acme", scopes=SCOPES)
         ours = await gateway.new_key(scopes=SCOPES)
         theirs = gateway.as_(acme)
@@ -78,13 +75,13 @@ async def test_suspending_a_tenant_in_another_process_ends_all_that_it_has_open_
         await socket.recv()
         await other_socket.recv()
 
-        await elsewhere.house.tenants.change("acme", {"suspended": True})
+        await elsewhere.app.tenants.change("acme", {"suspended": True})
         async with asyncio.timeout(WITHIN):
             await asyncio.gather(modern.wait_for_end(), handshake.wait_for_end())
             assert (await waiting.poll).status_code == 401
             assert await closed(socket) == POLICY_VIOLATION
 
-        # Nothing of theirs comes back while it lasts.
+        # The tenant cannot reconnect while it is suspended.
         headers = {"authorization": f"Bearer {acme}", "accept": "text/event-stream"}
         async with (
             httpx.AsyncClient(base_url=gateway.base, headers=headers, timeout=5, verify=False) as http,
@@ -106,26 +103,26 @@ async def test_suspending_a_tenant_in_another_process_ends_all_that_it_has_open_
             task.cancel()
 
 
-async def test_a_studio_and_an_editor_end_when_their_key_is_revoked(start: Any) -> None:
+async def test_bridges_end_when_their_key_is_revoked(start: Any) -> None:
     async with start() as gateway:
-        key, info = await gateway.house.keys.create("default", "bob", scopes=SCOPES)
+        key, info = await gateway.app.keys.create("default", "bob", scopes=SCOPES)
         async with studio(gateway, key) as waiting, editor(gateway, key) as socket:
             await socket.recv()
-            await gateway.house.keys.revoke(info.id)
+            await gateway.app.keys.revoke(info.id)
             async with asyncio.timeout(WITHIN):
                 assert (await waiting.poll).status_code == 401
                 assert await closed(socket) == POLICY_VIOLATION
             assert (await waiting.read()).status_code == 401
 
 
-async def test_a_studio_and_an_editor_end_with_their_key(start: Any) -> None:
+async def test_bridges_end_when_their_key_expires(start: Any) -> None:
     async with start() as gateway:
         ends = time.time() + 1.5
         key = await gateway.new_key(scopes=SCOPES, expires=ends)
         async with studio(gateway, key) as waiting, editor(gateway, key) as socket:
             await socket.recv()
             async with asyncio.timeout(WITHIN):
-                # No line may reach it from now on, and the next poll is refused.
+                # The poll returns without a message, and the next poll is rejected.
                 assert (await waiting.poll).status_code == 204
                 await closed(socket)
             assert time.time() >= ends

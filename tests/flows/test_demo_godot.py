@@ -6,7 +6,7 @@ import pytest
 
 from tests.engines import godot as installer
 from tests.flows.process import ROOT, run
-from tests.missing import missing
+from tests.prerequisites import skip_or_fail
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +14,7 @@ def engine() -> str:
     found = installer.installed()
     if found is None:
         reason = "Godot is not installed: run `make engines`"
-        missing(reason)
+        skip_or_fail(reason)
     return str(found)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from backends.roblox.headless_studio import StudioUnavailable, install
 from tests.flows.process import ROOT, run
-from tests.missing import missing
+from tests.prerequisites import skip_or_fail
 
 TREE = """\
 Wood (Model)
@@ -26,7 +26,7 @@ def studio() -> None:
     try:
         asyncio.run(install())
     except StudioUnavailable as exc:
-        missing(str(exc))
+        skip_or_fail(str(exc))
 
 
 def test_it_creates_instances_runs_a_script_and_shows_the_tree_in_few_lines(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A short version of `make faults`: the long one has a thousand kills, two hundred clients and a process of its own."""
+"""A short version of `make faults`, which runs a thousand kills and two hundred clients in its own process."""
 
 import os
 import sys
@@ -7,38 +7,38 @@ from typing import Any
 
 import pytest
 
-from tests.faults.crowd import everybody
-from tests.faults.kills import SERVER, Target, rounds_on
-from tests.flows.killable import program
+from tests.faults.many_clients import call_all
+from tests.faults.server_kills import SERVER, Target, run_rounds
+from tests.flows.killable_server import killable_server
 
 CHILD = {"command": sys.executable, "args": ["-I", "-S", SERVER, "handshake"]}
 
 
-@pytest.mark.parametrize("way", ["stdio", "http"])
-async def test_a_server_killed_in_mid_call_is_told_at_once_and_leaves_nothing_behind(
-    start: Any, tmp_path: Path, way: str
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_server_killed_during_a_call_fails_the_call_at_once_without_leaks(
+    start: Any, tmp_path: Path, transport: str
 ) -> None:
-    with program("-I", "-S", SERVER, "modern") as server:
-        await server.listens()
+    with killable_server("-I", "-S", SERVER, "modern") as server:
+        await server.wait_until_listening()
         remote = {"url": f"http://127.0.0.1:{server.port}/mcp", "allow_private": True}
-        async with start(backends={"far": CHILD if way == "stdio" else remote}) as gateway:
-            await gateway.listed("far_pid")
-            target = Target(gateway.url, gateway.key, os.getpid(), "handshake" if way == "stdio" else "modern")
-            done = await rounds_on(target, server if way == "http" else None, tmp_path / "held", 4, 60)
-            assert done.rounds == 4
-            # This process has a child fewer or more of its own: the server that is killed and started.
-            assert (done.files <= 0, done.processes <= 0) == (True, True)
+        async with start(backends={"far": CHILD if transport == "stdio" else remote}) as gateway:
+            await gateway.wait_for_tool("far_pid")
+            target = Target(gateway.url, gateway.key, os.getpid(), "handshake" if transport == "stdio" else "modern")
+            outcome = await run_rounds(target, server if transport == "http" else None, tmp_path / "held", 4, 60)
+            assert outcome.rounds == 4
+            # The number of child processes of the test varies by one: the killed and restarted server.
+            assert (outcome.files <= 0, outcome.processes <= 0) == (True, True)
 
 
-@pytest.mark.parametrize("way", ["stdio", "http"])
-async def test_clients_that_use_the_same_ids_and_tokens_each_get_their_own(start: Any, way: str) -> None:
-    with program("-I", "-S", SERVER, "handshake") as server:
-        await server.listens()
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_clients_with_identical_ids_and_tokens_each_get_their_own_messages(start: Any, transport: str) -> None:
+    with killable_server("-I", "-S", SERVER, "handshake") as server:
+        await server.wait_until_listening()
         remote = {"url": f"http://127.0.0.1:{server.port}/mcp", "allow_private": True, "max_calls": 8}
-        entry = {**CHILD, "isolation": "user"} if way == "stdio" else remote
+        entry = {**CHILD, "isolation": "user"} if transport == "stdio" else remote
         async with start(backends={"far": entry}, limits={"calls": "100000/minute"}) as gateway:
-            await gateway.listed("far_stream")
+            await gateway.wait_for_tool("far_stream")
             keys = [await gateway.new_key(subject=f"user-{number}") for number in range(8)]
-            came = await everybody(gateway.url, keys, way)
-        assert came.strangers == 0
-        assert (came.progress, came.logs) == (2 * came.calls, 2 * came.calls)
+            result = await call_all(gateway.url, keys, transport)
+        assert result.misdelivered == 0
+        assert (result.progress, result.logs) == (2 * result.calls, 2 * result.calls)

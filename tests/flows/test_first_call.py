@@ -1,4 +1,4 @@
-"""What a newcomer does first: list the tools and call one, from the SDK's client in either era."""
+"""The first steps of a new user: list the tools and call one, with the SDK's client in either era."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ async def test_the_sdk_client_lists_and_calls_in_either_era(gateway: Any, era: s
         assert result.structured_content["output"]["ok"] is True
 
 
-async def test_the_dotted_name_works_as_well(gateway: Any, era: str) -> None:
+async def test_tool_can_be_called_by_its_dotted_name(gateway: Any, era: str) -> None:
     async with gateway.client(era) as client:
         result = await client.call_tool("core.ping", {})
         assert result.structured_content["output"]["ok"] is True
 
 
-async def test_a_namespace_has_an_endpoint_with_bare_names(gateway: Any, era: str) -> None:
+async def test_namespace_endpoint_lists_tools_without_prefix(gateway: Any, era: str) -> None:
     async with gateway.client(era, path="/mcp/core") as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["ping"]
         assert (await client.call_tool("ping", {})).structured_content["output"]["ok"] is True

@@ -1,4 +1,4 @@
-"""Whatever is sent to the public endpoint, the answer is an answer, and the process goes on."""
+"""Hostile input to the public endpoint: every response is well formed, and the process keeps serving."""
 
 import gzip
 import json
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -20,9 +20,9 @@ from tests.flows.rawhttp import Answer, exchange, request
 
 LONG: Final = os.environ.get("GATEHOUSE_LONG") == "1"
 CASES: Final = 10_000 if LONG else 200
-GROWTH: Final = 2 * 1024 * 1024
-AT_ONCE: Final = 0.1
-"""Seconds of processor time; its clock ticks in hundredths."""
+MAX_GROWTH: Final = 2 * 1024 * 1024
+CPU_BUDGET: Final = 0.1
+"""CPU seconds; the clock has a resolution of 10 ms."""
 TRIES: Final = 4
 
 LEAKS: Final = re.compile(
@@ -49,7 +49,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def check(answer: Answer) -> None:
-    """It is no answer, or one that tells nothing of our insides."""
+    """Check that the response, if any, is no server error and reveals no internals."""
     if answer.status is None:
         return
     assert answer.status < 500, (answer.status, answer.body)
@@ -61,7 +61,7 @@ def check(answer: Answer) -> None:
 
 
 def attack(target: Served, sessions: list[str], cases: int, start: int) -> None:
-    """That many requests, every third of them not even whole."""
+    """Send generated requests; a third of them are not complete."""
     whole = hostile.requests(target.key, sessions).map(lambda sent: (sent, True))
     torn = hostile.noise(target.key, sessions).map(lambda sent: (sent, False))
 
@@ -70,17 +70,17 @@ def attack(target: Served, sessions: list[str], cases: int, start: int) -> None:
         deadline=None,
         database=None,
         phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=cast("list[HealthCheck]", list(HealthCheck)),
     )
     @given(st.one_of(whole, whole, torn))
     def each(sent: tuple[bytes, bool]) -> None:
         check(exchange(target.port, sent[0], whole=sent[1]))
 
-    # The short run is the same each time; the long one is for finding what is not yet known.
+    # The short run is deterministic; the long run explores new inputs.
     (each if LONG else seed(start)(each))()
 
 
-def test_no_request_gets_a_500_a_traceback_or_an_exceptions_text(target: Served) -> None:
+def test_no_request_gets_a_500_a_traceback_or_an_exception_message(target: Served) -> None:
     sessions = [target.initialize(elicitation={}), target.initialize(), "gone", ""]
     attack(target, sessions, CASES // 2, start=1)
     half = target.rss()
@@ -89,7 +89,7 @@ def test_no_request_gets_a_500_a_traceback_or_an_exceptions_text(target: Served)
     assert [line for line in target.lines() if "cause" in line or line["level"] == "error"] == []
     assert target.call("plain_echo", {"text": "still here"})["result"]["structuredContent"] == {"result": "still here"}
     if LONG:
-        assert target.rss() - half <= GROWTH, (half, target.rss())
+        assert target.rss() - half <= MAX_GROWTH, (half, target.rss())
 
 
 def corpus() -> Iterator[Any]:
@@ -101,7 +101,7 @@ def corpus() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("case", list(corpus()))
-def test_a_message_of_the_corpus_is_refused_as_it_should_be(target: Served, case: Json) -> None:
+def test_corpus_message_is_rejected_with_the_expected_status_and_code(target: Served, case: Json) -> None:
     headers = [
         (b"host", b"127.0.0.1"),
         (b"authorization", b"Bearer " + target.key.encode()),
@@ -115,7 +115,7 @@ def test_a_message_of_the_corpus_is_refused_as_it_should_be(target: Served, case
     assert (answer.status, json.loads(answer.body)["error"]["code"]) == (case["status"], case["code"])
 
 
-def test_threat_28_every_line_of_the_log_is_one_json_object_whatever_was_sent(target: Served) -> None:
+def test_threat_28_every_log_line_is_one_json_object_for_any_request(target: Served) -> None:
     session = target.initialize()
     forged = ("\r\nforged", "\x1b[31mred", "\u2028line", '{"level":"error"}', "\x00", "é" * 9000)
     for name in forged:
@@ -132,12 +132,12 @@ def test_threat_28_every_line_of_the_log_is_one_json_object_whatever_was_sent(ta
         check(exchange(target.port, request(b"POST", b"/mcp", headers, body)))
         check(exchange(target.port, request(b"POST", b"/mcp/%0d%0aforged%1b", headers, body)))
 
-    def told() -> set[str]:
+    def logged_targets() -> set[str]:
         return {line.get("target", "") for line in target.lines()}
 
-    # Each was told of, in its own words or the start of them.
-    until(lambda: set(forged[:-1]) <= told(), "the calls are in the log")
-    assert max(map(len, told())) < 1000
+    # Every call is logged, with its name or the start of its name.
+    until(lambda: set(forged[:-1]) <= logged_targets(), "the calls are in the log")
+    assert max(map(len, logged_targets())) < 1000
     text = target.log.read_text()
     lines = [json.loads(line) for line in text.split("\n")[:-1]]
     assert all({"time", "level", "message"} <= set(line) for line in lines)
@@ -147,7 +147,7 @@ def test_threat_28_every_line_of_the_log_is_one_json_object_whatever_was_sent(ta
 
 
 def post(target: Served, body: bytes, *more: tuple[bytes, bytes], era: str = MODERN) -> Answer:
-    """A POST of this body with everything else as it should be."""
+    """Post this body with otherwise valid headers."""
     headers = [
         (b"host", b"127.0.0.1"),
         (b"authorization", b"Bearer " + target.key.encode()),
@@ -164,8 +164,8 @@ def post(target: Served, body: bytes, *more: tuple[bytes, bytes], era: str = MOD
     return answer
 
 
-def at_once(target: Served, act: Callable[[], T], seconds: float = AT_ONCE) -> T:
-    """What `act` does costs the gateway next to nothing: the cheapest of a few times, as its neighbours add to one."""
+def within_cpu_budget(target: Served, act: Callable[[], T], seconds: float = CPU_BUDGET) -> T:
+    """Check that `act` costs the gateway at most `seconds` of CPU. Retries, as other tests may add to a measurement."""
     for tries_left in reversed(range(TRIES)):
         before = target.cpu()
         answer = act()
@@ -180,55 +180,54 @@ def nested(depth: int) -> bytes:
 
 
 HEAVY: Final = {
-    "a body of 5 MiB": (b" " * (5 << 20), 413, AT_ONCE, 10),
-    "a string of 10 MB": (b'{"a":"' + b"x" * 10_000_000 + b'"}', 413, AT_ONCE, 10),
-    "100,000 levels of objects": (nested(100_000), 400, AT_ONCE, 10),
-    "100,000 levels of arrays": (b"[" * 100_000, 400, AT_ONCE, 10),
-    "100,000 keys": (json.dumps({f"k{n}": n for n in range(100_000)}).encode(), 400, AT_ONCE, 10),
-    "a million empty arrays": (b'{"a":[' + b",".join([b"[]"] * 1_000_000) + b"]}", 400, AT_ONCE, 10),
-    "a number of a million digits": (b'{"jsonrpc":"2.0","id":' + b"9" * 1_000_000 + b"}", 400, AT_ONCE, 10),
+    "a body of 5 MiB": (b" " * (5 << 20), 413, CPU_BUDGET, 10),
+    "a string of 10 MB": (b'{"a":"' + b"x" * 10_000_000 + b'"}', 413, CPU_BUDGET, 10),
+    "100,000 levels of objects": (nested(100_000), 400, CPU_BUDGET, 10),
+    "100,000 levels of arrays": (b"[" * 100_000, 400, CPU_BUDGET, 10),
+    "100,000 keys": (json.dumps({f"k{n}": n for n in range(100_000)}).encode(), 400, CPU_BUDGET, 10),
+    "a million empty arrays": (b'{"a":[' + b",".join([b"[]"] * 1_000_000) + b"]}", 400, CPU_BUDGET, 10),
+    "a number of a million digits": (b'{"jsonrpc":"2.0","id":' + b"9" * 1_000_000 + b"}", 400, CPU_BUDGET, 10),
 }
 
 
 @pytest.mark.parametrize("era", [MODERN, HANDSHAKE])
 @pytest.mark.parametrize(("body", "status", "seconds", "growth"), HEAVY.values(), ids=HEAVY)
-def test_threat_23_a_heavy_body_is_refused_at_once_and_leaves_nothing(
+def test_threat_23_expensive_body_is_rejected_with_little_cpu_and_memory(
     target: Served, body: bytes, status: int, seconds: float, growth: int, era: str
 ) -> None:
     before = target.rss()
-    answer = at_once(target, lambda: post(target, body, era=era), seconds)
+    answer = within_cpu_budget(target, lambda: post(target, body, era=era), seconds)
     assert answer.status == status
     assert target.rss() - before < growth * len(body)
 
 
-def test_threat_23_a_body_over_the_limit_names_the_limit(target: Served) -> None:
+def test_threat_23_rejection_of_a_large_body_names_the_limit(target: Served) -> None:
     error = json.loads(post(target, b" " * (5 << 20)).body)["error"]
     assert (error["kind"], error["max_bytes"]) == ("too_large", 4 << 20)
 
 
 @pytest.mark.parametrize("encoding", [b"gzip", b"deflate", b"br", b"zstd", b"identity, gzip"])
-def test_threat_33_a_gzip_bomb_is_refused_at_once_and_never_unpacked(target: Served, encoding: bytes) -> None:
+def test_threat_33_gzip_bomb_is_rejected_without_decompression(target: Served, encoding: bytes) -> None:
     bomb = gzip.compress(b" " * (16 << 20))
     before = target.rss()
-    answer = at_once(target, lambda: post(target, bomb, (b"content-encoding", encoding)))
+    answer = within_cpu_budget(target, lambda: post(target, bomb, (b"content-encoding", encoding)))
     assert answer.status == 415
     assert target.rss() - before < 10 << 20
 
 
 @pytest.mark.parametrize("era", [MODERN, HANDSHAKE, "2025-03-26"])
 @pytest.mark.parametrize("size", [0, 1, 10_000])
-def test_threat_26_a_batch_of_any_size_is_refused_at_once(target: Served, era: str, size: int) -> None:
+def test_threat_26_batch_of_any_size_is_rejected_with_little_cpu(target: Served, era: str, size: int) -> None:
     batch = json.dumps([modern("tools/call", {"name": "plain_echo", "arguments": {"text": "x"}})] * size).encode()
-    answer = at_once(target, lambda: post(target, batch, era=era))
+    answer = within_cpu_budget(target, lambda: post(target, batch, era=era))
     assert answer.status == 400
     assert json.loads(answer.body)["error"]["code"] == -32600
 
 
-def test_threat_21_a_backends_hostile_schemas_cost_nobody_anything(target: Served) -> None:
+def test_threat_21_hostile_schemas_of_a_backend_cost_callers_no_cpu(target: Served) -> None:
     assert {name for name in target.tool_names() if name.startswith("evil_")} == {"evil_pattern", "evil_harmless"}
     for tool, kind in (("evil_pattern", "invalid_input"), ("evil_laughs", "not_found"), ("evil_remote", "not_found")):
-        answer = at_once(target, partial(target.call, tool, {"text": "a" * 40 + "!"}))
+        answer = within_cpu_budget(target, partial(target.call, tool, {"text": "a" * 40 + "!"}))
         assert f'"{kind}"' in json.dumps(answer), answer
     assert target.call("evil_harmless", {"text": "x"})["result"]["content"][0]["text"] == "reached"
-    said = [line["message"] for line in target.logged("is not served")]
-    assert len(said) == 3
+    assert len(target.lines_with("is not served")) == 3

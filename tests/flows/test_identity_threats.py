@@ -1,4 +1,4 @@
-"""What identity must withstand, through the public door: each test is a row of the threat model."""
+"""Identity threats from the threat model, tested through the public endpoints."""
 
 import asyncio
 import base64
@@ -21,7 +21,7 @@ from starlette.routing import Route, WebSocketRoute
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from gateway.auth.api_keys import new_id, new_secret, spell
+from gateway.auth.api_keys import format_key, new_id, new_secret
 from gateway.auth.embedded_issuer import OAuthGrant, new_family
 from tests.peers.oauth_flow import BrowserUser, OAuthTestClient
 
@@ -30,18 +30,16 @@ FREE = {"registration_rate": "1000/minute", "authorize_rate": "100000/minute", "
 
 
 async def owner(gateway: Any) -> BrowserUser:
-    return BrowserUser(code=await gateway.house.identity.sign_in_code())
+    return BrowserUser(code=await gateway.app.identity.create_sign_in_code())
 
 
-# ---- 4: the caller's credential goes nowhere
+# ---- 4: the caller's credential is not forwarded
 
 
-async def test_threat_4_nothing_of_the_callers_token_claims_or_cookies_reaches_a_backend(
-    run: Any, tmp_path: Path
-) -> None:
-    seen = tmp_path / "seen"
+async def test_threat_4_caller_token_claims_and_cookies_do_not_reach_a_backend(run: Any, tmp_path: Path) -> None:
+    record = tmp_path / "seen"
     script = Path(__file__).parent / "fixtures" / "recording.py"
-    with subprocess.Popen([sys.executable, str(script), str(seen)], stdout=subprocess.PIPE, text=True) as backend:
+    with subprocess.Popen([sys.executable, str(script), str(record)], stdout=subprocess.PIPE, text=True) as backend:
         try:
             assert backend.stdout is not None
             url = f"http://127.0.0.1:{backend.stdout.readline().strip()}/mcp"
@@ -50,7 +48,7 @@ async def test_threat_4_nothing_of_the_callers_token_claims_or_cookies_reaches_a
                 program = await OAuthTestClient.register(gateway.base)
                 token = (await program.sign_in(await owner(gateway)))["access_token"]
                 caller = gateway.as_(token)
-                await caller.listed("far_note")
+                await caller.wait_for_tool("far_note")
                 for tool in ("far_note", "far_away"):
                     params = {"name": tool, "arguments": {}}
                     extra = {"cookie": "session=c00kie-secret", "x_api_key": "k3y-secret", "x_custom": "cust0m-secret"}
@@ -59,25 +57,25 @@ async def test_threat_4_nothing_of_the_callers_token_claims_or_cookies_reaches_a
                     await client.call_tool("far_note", {})
         finally:
             backend.terminate()
-    recorded = seen.read_text()
+    recorded = record.read_text()
     assert "tools/call" in recorded
     assert "Bearer ours-alone" in recorded
     head, claims, signature = token.split(".")
-    said = json.loads(base64.urlsafe_b64decode(claims + "=="))
-    secrets = [token, head, claims, signature, said["jti"], said["family"], said["client_id"]]
+    payload = json.loads(base64.urlsafe_b64decode(claims + "=="))
+    secrets = [token, head, claims, signature, payload["jti"], payload["family"], payload["client_id"]]
     for secret in [*secrets, "c00kie-secret", "k3y-secret", "cust0m-secret", "GET /elsewhere", "POST /elsewhere"]:
         assert secret not in recorded
 
 
-# ---- 9: one code, one token
+# ---- 9: one token per code
 
 
-async def test_threat_9_sixty_codes_redeemed_eight_times_at_once_over_two_gateways_give_sixty_tokens(
+async def test_threat_9_concurrent_redemptions_at_two_gateways_give_one_token_per_code(
     start: Any, tmp_path: Path
 ) -> None:
     async with start(auth=FREE) as first:
         settings = tmp_path / "second.yaml"
-        data = first.house.settings.data_dir
+        data = first.app.settings.data_dir
         settings.write_text(
             json.dumps(
                 {
@@ -89,7 +87,12 @@ async def test_threat_9_sixty_codes_redeemed_eight_times_at_once_over_two_gatewa
             )
         )
         second = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.flows.second", str(settings), stdout=subprocess.PIPE, env=dict(os.environ)
+            sys.executable,
+            "-m",
+            "tests.flows.second_gateway",
+            str(settings),
+            stdout=subprocess.PIPE,
+            env=dict(os.environ),
         )
         try:
             assert second.stdout is not None
@@ -97,7 +100,7 @@ async def test_threat_9_sixty_codes_redeemed_eight_times_at_once_over_two_gatewa
             program, person = await OAuthTestClient.register(first.base), await owner(first)
             await program.sign_in(person)
             codes = [await program.obtain_code(person) for _ in range(60)]
-            doors = [f"{first.base}/oauth/token", f"{base}/oauth/token"]
+            token_urls = [f"{first.base}/oauth/token", f"{base}/oauth/token"]
             host = first.base.removeprefix("http://")
             async with httpx.AsyncClient(verify=False, timeout=60, limits=httpx.Limits(max_connections=16)) as http:
 
@@ -109,7 +112,7 @@ async def test_threat_9_sixty_codes_redeemed_eight_times_at_once_over_two_gatewa
                         "code": code,
                         "code_verifier": verifier,
                     }
-                    answer = await http.post(doors[position % 2], data=form, headers={"host": host})
+                    answer = await http.post(token_urls[position % 2], data=form, headers={"host": host})
                     return answer.status_code
 
                 for code, verifier in codes:
@@ -120,12 +123,12 @@ async def test_threat_9_sixty_codes_redeemed_eight_times_at_once_over_two_gatewa
             await second.wait()
 
 
-# ---- 10: a session is its principal's
+# ---- 10: a session belongs to its principal
 
 
-async def test_threat_10_a_session_of_another_user_of_the_same_client_is_unknown(start: Any) -> None:
+async def test_threat_10_session_of_another_user_of_the_same_client_is_unknown(start: Any) -> None:
     async with start(auth=FREE) as gateway:
-        identity = gateway.house.identity
+        identity = gateway.app.identity
         base: Json = {
             "tenant": "default",
             "kind": "user",
@@ -135,8 +138,7 @@ async def test_threat_10_a_session_of_another_user_of_the_same_client_is_unknown
             "resource": gateway.url,
         }
         tokens = {
-            name: identity.embedded.mint(OAuthGrant(subject=name, family=new_family(), **base))
-            for name in ("ann", "ben")
+            name: identity.issuer.mint(OAuthGrant(subject=name, family=new_family(), **base)) for name in ("ann", "ben")
         }
         for name in tokens:
             await identity.users.put("default", name, None, ["mcp:list"])
@@ -153,7 +155,7 @@ async def test_threat_10_a_session_of_another_user_of_the_same_client_is_unknown
             ping: Json = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
             assert (await http.post("/mcp", json=ping, headers=as_("ann", session))).status_code == 200
             for verb in ("POST", "GET", "DELETE"):
-                body = {"json": ping} if verb == "POST" else {}
+                body: Json = {"json": ping} if verb == "POST" else {}
                 answer = await http.request(verb, "/mcp", headers=as_("ben", session), **body)
                 assert answer.status_code == 404, verb
             resumed = {**as_("ben", session), "last-event-id": "x.1", "accept": "text/event-stream"}
@@ -161,15 +163,15 @@ async def test_threat_10_a_session_of_another_user_of_the_same_client_is_unknown
             assert (await http.post("/mcp", json=ping, headers=as_("ann", session))).status_code == 200
 
 
-# ---- 34: time tells nothing of keys
+# ---- 34: timing does not reveal keys
 
 
-async def test_threat_34_an_unknown_key_takes_as_long_as_a_wrong_secret(start: Any) -> None:
+async def test_threat_34_unknown_key_takes_as_long_as_a_wrong_secret(start: Any) -> None:
     async with start() as gateway:
-        keys = gateway.house.keys
+        keys = gateway.app.keys
         text, info = await keys.create("default", "alice")
-        wrong = [spell(info.id, new_secret()) for _ in range(400)]
-        unknown = [spell(new_id(), new_secret()) for _ in range(400)]
+        wrong = [format_key(info.id, new_secret()) for _ in range(400)]
+        unknown = [format_key(new_id(), new_secret()) for _ in range(400)]
         samples: dict[str, list[float]] = {"wrong": [], "unknown": []}
         for pair in zip(wrong, unknown, strict=True):
             for name, key in zip(("wrong", "unknown"), pair, strict=True):
@@ -177,19 +179,19 @@ async def test_threat_34_an_unknown_key_takes_as_long_as_a_wrong_secret(start: A
                 assert await keys.verify(key) is None
                 samples[name].append(time.process_time_ns() - began)
         assert await keys.verify(text) is not None
-    # Welch's t over the faster half of each: what another process on this machine does is not what is asked.
+    # Welch's t-test over the faster half of each, to exclude the influence of other processes.
     halves = [sorted(values)[:200] for values in samples.values()]
     means, variances = [statistics.mean(half) for half in halves], [statistics.variance(half) for half in halves]
     t = (means[0] - means[1]) / math.sqrt(sum(variance / 200 for variance in variances))
     assert abs(means[0] - means[1]) < 0.25 * max(means), f"t={t:.1f}, means {means}"
 
 
-# ---- 38: one check for every route and way in
+# ---- 38: every route authenticates
 
 
 OPEN = {
     "/healthz",
-    "/metrics",  # on loopback, as here; elsewhere it needs mcp:admin, which its own tests show
+    "/metrics",  # open on loopback; elsewhere it needs mcp:admin, see its own tests
     "/readyz",
     "/oauth/authorize",
     "/oauth/token",
@@ -199,14 +201,14 @@ OPEN = {
     "/authorize",
     "/token",
     "/register",
-    "/console/static/{name}",  # the pages' style and script
-    "/console/signed-in",  # where a sign-in ends; without one that began here it says so
+    "/console/static/{name}",  # style sheet and script
+    "/console/signed-in",  # end of the sign-in; shows an error without a pending sign-in
     "/console/sign-out",
 }
 
 
 def _routes(table: Iterable[Any]) -> tuple[dict[str, set[str]], list[str]]:
-    """Every path of the router's own table with its methods, also what is in no description; and the sockets'."""
+    """Return all HTTP paths with their methods, including undocumented ones, and all WebSocket paths."""
     plain: dict[str, set[str]] = {}
     sockets: list[str] = []
     for route in table:
@@ -215,35 +217,35 @@ def _routes(table: Iterable[Any]) -> tuple[dict[str, set[str]], list[str]]:
         elif isinstance(route, Route):
             plain.setdefault(route.path, set()).update(route.methods or ())
         else:
-            # A router within the router; anything else would be probed by nobody, so it fails here.
+            # A nested router. Any other type fails here, because the test would not probe it.
             inner, more = _routes(route.original_router.routes)
             plain |= {path: plain.get(path, set()) | methods for path, methods in inner.items()}
             sockets += more
     return plain, sockets
 
 
-async def test_threat_38_every_route_but_those_meant_for_strangers_refuses_a_stranger(start: Any) -> None:
+async def test_threat_38_every_route_except_the_open_ones_rejects_unauthenticated_requests(start: Any) -> None:
     async with start(auth=FREE, backends={"core": {"module": "backends.core"}}) as gateway:
-        routes, sockets = _routes(gateway.house.plain.routes)
+        routes, sockets = _routes(gateway.app.plain_routes.routes)
         assert len(routes) > 10
         assert "/bridge/godot" in sockets
         assert {"/api/v1/policy/why", "/v1/bridge/session", "/metrics"} <= routes.keys()
-        narrow = {"authorization": "Bearer gth_aaaaaaaaaaaa_" + "s" * 43 + "_aaaaaa"}
+        unknown_key = {"authorization": "Bearer gth_aaaaaaaaaaaa_" + "s" * 43 + "_aaaaaa"}
         async with httpx.AsyncClient(verify=False, base_url=gateway.base, timeout=30) as http:
             for path, methods in routes.items():
                 if path in OPEN or path.startswith("/.well-known/"):
                     continue
                 for method in methods:
-                    for headers in ({}, narrow):
+                    for headers in ({}, unknown_key):
                         answer = await http.request(method, re.sub(r"\{[^}]*\}", "x", path), headers=headers)
-                        if path.startswith("/console"):  # a person is sent to sign in, and shown nothing
-                            sent_to = answer.headers["location"]
+                        if path.startswith("/console"):  # the browser is redirected to sign in, without content
+                            location = answer.headers["location"]
                             assert (answer.status_code, answer.content) == (303, b""), (method, path)
-                            assert sent_to.startswith(f"{gateway.base}/oauth/authorize?")
+                            assert location.startswith(f"{gateway.base}/oauth/authorize?")
                         else:
                             assert answer.status_code in (401, 429), (method, path)
             for path in sockets:
-                for headers in ({}, narrow):
+                for headers in ({}, unknown_key):
                     with pytest.raises(InvalidStatus) as refused:
                         async with connect(f"ws{gateway.base[4:]}{path}?project=/p", additional_headers=headers):
                             pass
@@ -255,24 +257,24 @@ async def test_threat_38_every_route_but_those_meant_for_strangers_refuses_a_str
                         assert answer.status_code == 401, (method, path)
 
 
-async def test_threat_37_every_operators_route_needs_the_operators_scope(start: Any) -> None:
+async def test_threat_37_every_operator_route_requires_the_admin_scope(start: Any) -> None:
     async with start(auth=FREE, backends={"core": {"module": "backends.core"}}) as gateway:
-        routes, _ = _routes(gateway.house.plain.routes)
-        theirs = {path: methods for path, methods in routes.items() if path.startswith("/api/v1/")}
-        assert len(theirs) > 2
-        # Whoever may call and write may not administer, whatever is asked and however.
+        routes, _ = _routes(gateway.app.plain_routes.routes)
+        operator_routes = {path: methods for path, methods in routes.items() if path.startswith("/api/v1/")}
+        assert len(operator_routes) > 2
+        # The call and write scopes do not include administration.
         headers = {"authorization": f"Bearer {gateway.key}"}
         async with httpx.AsyncClient(verify=False, base_url=gateway.base, headers=headers, timeout=30) as http:
-            for path, methods in theirs.items():
+            for path, methods in operator_routes.items():
                 for method in methods:
                     answer = await http.request(method, re.sub(r"\{[^}]*\}", "x", path), content=b"{}")
                     assert answer.status_code == 403, (method, path)
 
 
-async def test_threat_38_a_token_of_another_tenant_sees_nothing_of_this_one(start: Any, era: str) -> None:
+async def test_threat_38_token_of_another_tenant_sees_nothing_of_this_one(start: Any, era: str) -> None:
     tenants = {"default": {}, "guests": {"backends": []}}
     async with start(auth=FREE, tenants=tenants, backends={"core": {"module": "backends.core"}}) as gateway:
-        await gateway.house.identity.users.put("guests", "eve", "correct horse", ["mcp:list", "mcp:call"])
+        await gateway.app.identity.users.put("guests", "eve", "correct horse", ["mcp:list", "mcp:call"])
         program = await OAuthTestClient.register(gateway.base)
         token = await program.sign_in(BrowserUser(name="guests/eve", password="correct horse"))
         async with gateway.as_(token["access_token"]).client(era) as client:

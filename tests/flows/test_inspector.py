@@ -15,7 +15,7 @@ Json = dict[str, Any]
 Done = subprocess.CompletedProcess[str]
 
 FAILED, TOOL_FAILED = 1, 5
-QUESTIONS = {
+COMMANDS = {
     "list": ("tools/list",),
     "echo": ("tools/call", "--tool-name", "plain_echo", "--tool-arg", "text=hello"),
     "soft": ("tools/call", "--tool-name", "soft_refuse"),
@@ -24,8 +24,8 @@ QUESTIONS = {
 
 
 @pytest.fixture(scope="module", params=["legacy", "modern"])
-def said(request: pytest.FixtureRequest, served: Served) -> Mapping[str, Done]:
-    """Its answer to each of the questions."""
+def results(request: pytest.FixtureRequest, served: Served) -> Mapping[str, Done]:
+    """The result of each command."""
     program = npm.install_package(npm.INSPECTOR) / "node_modules" / ".bin" / "mcp-inspector"
     reach = ("--transport", "http", "--protocol-era", request.param, "--header", f"Authorization: Bearer {served.key}")
 
@@ -39,41 +39,41 @@ def said(request: pytest.FixtureRequest, served: Served) -> Mapping[str, Done]:
         )
 
     with ThreadPoolExecutor(2) as two_at_a_time:
-        return dict(zip(QUESTIONS, two_at_a_time.map(ask, QUESTIONS.values()), strict=True))
+        return dict(zip(COMMANDS, two_at_a_time.map(ask, COMMANDS.values()), strict=True))
 
 
-def test_the_line_that_connect_prints_lists_the_tools(served: Served) -> None:
+def test_command_printed_by_connect_lists_the_tools(served: Served) -> None:
     line = run(served.folder, "connect", "inspector", "--url", served.url).stdout
     program = npm.install_package(npm.INSPECTOR) / "node_modules" / ".bin" / "mcp-inspector"
-    # As printed, but for npx, which would fetch what is here.
+    # As printed, except npx, which would download the package again.
     line = line.replace("npx @modelcontextprotocol/inspector", f"'{npm.NODE}' '{program}'")
     env = npm.environment(MCP_INSPECTOR_SECRET_STORE="memory", GATEHOUSE_TOKEN=served.key)
-    ended = subprocess.run(["sh", "-c", line], env=env, capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 0, ended.stderr
-    assert "plain_echo" in ended.stdout
+    done = subprocess.run(["sh", "-c", line], env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "plain_echo" in done.stdout
 
 
-def test_it_lists_the_tools(said: Mapping[str, Done]) -> None:
-    assert said["list"].returncode == 0, said["list"].stderr
-    tools = json.loads(said["list"].stdout)["result"]["tools"]
+def test_inspector_lists_the_tools(results: Mapping[str, Done]) -> None:
+    assert results["list"].returncode == 0, results["list"].stderr
+    tools = json.loads(results["list"].stdout)["result"]["tools"]
     assert {"core_ping", "plain_echo", "strict_refuse"} <= {tool["name"] for tool in tools}
 
 
-def test_it_calls_a_tool(said: Mapping[str, Done]) -> None:
-    assert said["echo"].returncode == 0, said["echo"].stderr
-    assert json.loads(said["echo"].stdout)["result"]["structuredContent"] == {"result": "hello"}
+def test_inspector_calls_a_tool(results: Mapping[str, Done]) -> None:
+    assert results["echo"].returncode == 0, results["echo"].stderr
+    assert json.loads(results["echo"].stdout)["result"]["structuredContent"] == {"result": "hello"}
 
 
-def test_a_failed_result_shows_the_whole_error_object(said: Mapping[str, Done]) -> None:
-    assert said["soft"].returncode == TOOL_FAILED
-    result = json.loads(said["soft"].stdout)["result"]
+def test_a_failed_result_shows_the_whole_error_object(results: Mapping[str, Done]) -> None:
+    assert results["soft"].returncode == TOOL_FAILED
+    result = json.loads(results["soft"].stdout)["result"]
     error = result["structuredContent"]["error"]
     assert (error["kind"], error["code"], error["origin"]) == ("illegal_state", "WRONG_ORDER", "soft")
     assert error["details"] == {"lid": "open"}
     assert result["content"] == [{"type": "text", "text": "Close the lid first."}]
 
 
-def test_a_protocol_error_shows_its_message(said: Mapping[str, Done]) -> None:
-    # The Inspector itself prints no `data` of a JSON-RPC error; the SDK clients' tests see that it arrives.
-    assert said["strict"].returncode == FAILED
-    assert json.loads(said["strict"].stderr)["error"]["message"] == "Close the lid first."
+def test_a_protocol_error_shows_its_message(results: Mapping[str, Done]) -> None:
+    # The Inspector does not print the `data` of a JSON-RPC error; the tests of the SDK clients check it.
+    assert results["strict"].returncode == FAILED
+    assert json.loads(results["strict"].stderr)["error"]["message"] == "Close the lid first."

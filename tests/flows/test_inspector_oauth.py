@@ -1,4 +1,4 @@
-"""The MCP Inspector with nothing but the address: it registers, has a person sign in, and calls, in both eras."""
+"""The MCP Inspector with only the URL: it registers, lets a user sign in, and calls a tool, in both eras."""
 
 import asyncio
 import json
@@ -19,25 +19,25 @@ from tests.peers import npm
 from tests.peers.oauth_flow import BrowserUser
 
 BACKENDS = {"lab": {"module": "tests.flows.fixtures.writer"}}
-FREE = {"registration_rate": "1000/minute", "authorize_rate": "10000/minute"}
+RATES = {"registration_rate": "1000/minute", "authorize_rate": "10000/minute"}
 _PAGE = re.compile(r"http://127\.0\.0\.1:\d+/oauth/authorize\?\S+")
 AUTH_REQUIRED = 3
 
 
 @contextmanager
 def terminal() -> Iterator[int]:
-    """It asks nobody who is not at a terminal."""
-    ours, its = pty.openpty()
+    """A pseudo-terminal: the Inspector starts the sign-in only when its input is a terminal."""
+    master, slave = pty.openpty()
     try:
-        yield its
+        yield slave
     finally:
-        os.close(ours)
-        os.close(its)
+        os.close(master)
+        os.close(slave)
 
 
 @asynccontextmanager
 async def inspector(url: str, era: str, home: Path, *more: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Its command line, calling the tool that writes."""
+    """Run the Inspector's command line with a call of the writing tool."""
     program = npm.install_package(npm.INSPECTOR) / "node_modules" / ".bin" / "mcp-inspector"
     call = ("--method", "tools/call", "--tool-name", "lab_save", "--tool-arg", "text=x", "--format", "json")
     reach = ("--cli", url, "--transport", "http", "--protocol-era", era)
@@ -65,40 +65,40 @@ def _callback() -> str:
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_the_inspector_registers_signs_in_and_calls(start: Any, tmp_path: Path, era: str) -> None:
-    async with start(backends=BACKENDS, auth=FREE) as gateway:
-        person = BrowserUser(code=await gateway.house.identity.sign_in_code())
+    async with start(backends=BACKENDS, auth=RATES) as gateway:
+        user = BrowserUser(code=await gateway.app.identity.create_sign_in_code())
         async with inspector(gateway.url, era, tmp_path, "--callback-url", _callback()) as process:
             assert process.stdout is not None
             assert process.stderr is not None
-            said = ""
+            output = ""
             while line := (await process.stderr.readline()).decode():
-                said += line
+                output += line
                 if (page := _PAGE.search(line)) is not None:
-                    told = await person.visit(page[0])
+                    parameters = await user.visit(page[0])
                     async with httpx.AsyncClient(verify=False, trust_env=False) as browser:
-                        await browser.get(told.pop("to"), params=told)
+                        await browser.get(parameters.pop("to"), params=parameters)
             answer = await process.stdout.read()
-            assert await process.wait() == 0, said
+            assert await process.wait() == 0, output
         assert json.loads(answer)["result"]["structuredContent"] == {"result": "saved x"}
-        assert any("Allow MCP Inspector?" in page.text for page in person.pages), [page.text for page in person.pages]
-        # Nothing but its own token opened the door.
+        assert any("Allow MCP Inspector?" in page.text for page in user.pages), [page.text for page in user.pages]
+        # The call was authenticated by the token of the registered client.
         registered = [client for client in await _clients(gateway) if client.startswith("gthc_")]
         assert len(registered) == 1
-        spoke = [json.loads(line) for line in gateway.log.getvalue().splitlines()]
-        assert [line["principal"] for line in spoke if line.get("target") == "lab.save"] == ["default/user:owner"]
+        lines = [json.loads(line) for line in gateway.log.getvalue().splitlines()]
+        assert [line["principal"] for line in lines if line.get("target") == "lab.save"] == ["default/user:owner"]
 
 
-async def test_the_inspector_is_told_that_it_must_sign_in(start: Any, tmp_path: Path) -> None:
+async def test_inspector_without_credentials_reports_that_sign_in_is_required(start: Any, tmp_path: Path) -> None:
     async with (
-        start(backends=BACKENDS, auth=FREE) as gateway,
+        start(backends=BACKENDS, auth=RATES) as gateway,
         inspector(gateway.url, "modern", tmp_path, "--stored-auth-only") as process,
     ):
-        _, complaint = await process.communicate()
+        _, errors = await process.communicate()
     assert process.returncode == AUTH_REQUIRED
-    assert json.loads(complaint.splitlines()[-1])["error"]["code"] == "auth_required"
+    assert json.loads(errors.splitlines()[-1])["error"]["code"] == "auth_required"
 
 
 async def _clients(gateway: Any) -> list[str]:
-    async with gateway.house.database.reading() as connection:
+    async with gateway.app.database.reading() as connection:
         rows = await connection.exec_driver_sql("SELECT id FROM oauth_clients")
         return [row.id for row in rows]

@@ -1,4 +1,4 @@
-"""Servers that a tenant or a user has to itself: each sees its own server's lists, and hears of its own changes."""
+"""Servers isolated per tenant or user: each owner sees the lists and the changes of its own server only."""
 
 import asyncio
 import re
@@ -14,7 +14,7 @@ from tests.conftest import Running
 from tests.peers.handshake import handshake
 from tests.peers.notification_stream import subscribe_all, wait_for_text
 
-SERVER = str(Path(__file__).parent / "fixtures" / "own_stdio.py")
+SERVER = str(Path(__file__).parent / "fixtures" / "isolated_stdio.py")
 ERAS = ("handshake", "modern")
 
 
@@ -26,13 +26,13 @@ async def names(gateway: Running) -> set[str]:
     return set(re.findall(r'"name":"(far_\w+)"', (await gateway.post("tools/list")).text))
 
 
-async def until_named(gateway: Running, name: str) -> None:
+async def wait_for_tool(gateway: Running, name: str) -> None:
     async with asyncio.timeout(20):
         while name not in await names(gateway):
             await asyncio.sleep(0.01)
 
 
-async def text(gateway: Running, tool: str, **arguments: Any) -> str:
+async def call_text(gateway: Running, tool: str, **arguments: Any) -> str:
     return (await gateway.call(tool, arguments))["result"]["content"][0]["text"]
 
 
@@ -43,14 +43,14 @@ async def test_each_tenant_or_user_sees_the_lists_of_its_own_process(start: Any,
         bob = alice.as_(await alice.new_key(subject="bob"))
         carol = alice.as_(await alice.new_key("other", "carol"))
         seen = {}
-        for who in (alice, bob, carol):
-            listed = set(re.findall(r'"name":"((?:far|near)_of_\d+)"', (await who.post("tools/list")).text))
+        for user in (alice, bob, carol):
+            listed = set(re.findall(r'"name":"((?:far|near)_of_\d+)"', (await user.post("tools/list")).text))
             assert len(listed) == 2
             mine, ours = sorted(listed)
-            # The name leads to the very process that listed it.
-            assert mine == f"far_of_{await text(who, mine)}"
-            assert ours == f"near_of_{await text(who, ours)}"
-            seen[who.key] = (mine, ours)
+            # A call of the name reaches the process that listed it.
+            assert mine == f"far_of_{await call_text(user, mine)}"
+            assert ours == f"near_of_{await call_text(user, ours)}"
+            seen[user.key] = (mine, ours)
         assert len({mine for mine, _ in seen.values()}) == 3
         assert seen[alice.key][1] == seen[bob.key][1] != seen[carol.key][1]
         unknown = await bob.call(seen[alice.key][0])
@@ -58,27 +58,27 @@ async def test_each_tenant_or_user_sees_the_lists_of_its_own_process(start: Any,
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_what_one_process_learns_only_its_owner_is_shown_and_told(start: Any, era: str) -> None:
+async def test_list_change_of_an_isolated_process_is_visible_to_its_owner_only(start: Any, era: str) -> None:
     async with start(backends={"far": entry(era, "user")}) as alice:
         bob = alice.as_(await alice.new_key(subject="bob"))
         await names(bob)
         await names(alice)
-        async with subscribe_all(alice) as told, subscribe_all(bob) as told_bob:
-            await text(alice, "far_learn", name="sing")
-            await until_named(alice, "far_sing")
-            await wait_for_text(told, "tools/list_changed")
-            assert await text(alice, "far_sing") == await text(alice, "far_learn", name="dance")
-            await until_named(alice, "far_dance")
-            # Bob's own news comes last: whatever he was told of Alice's would have come before it.
-            await text(bob, "far_learn", name="paint")
-            await until_named(bob, "far_paint")
-            await wait_for_text(told_bob, "tools/list_changed")
-        assert "".join(told_bob).count("tools/list_changed") == 1
+        async with subscribe_all(alice) as events, subscribe_all(bob) as bob_events:
+            await call_text(alice, "far_learn", name="sing")
+            await wait_for_tool(alice, "far_sing")
+            await wait_for_text(events, "tools/list_changed")
+            assert await call_text(alice, "far_sing") == await call_text(alice, "far_learn", name="dance")
+            await wait_for_tool(alice, "far_dance")
+            # Bob's own change comes last: a notification of Alice's changes would have arrived before it.
+            await call_text(bob, "far_learn", name="paint")
+            await wait_for_tool(bob, "far_paint")
+            await wait_for_text(bob_events, "tools/list_changed")
+        assert "".join(bob_events).count("tools/list_changed") == 1
         assert not {"far_sing", "far_dance"} & await names(bob)
         assert "far_paint" not in await names(alice)
 
 
-async def test_a_client_that_can_do_more_is_shown_what_the_server_keeps_for_such(start: Any) -> None:
+async def test_client_with_elicitation_sees_the_tools_that_require_it(start: Any) -> None:
     async with start(backends={"far": entry("handshake", "tenant")}) as alice:
         async with handshake(alice.base, alice.key) as plain:
             assert "far_ask" not in str(await plain.request("tools/list"))
@@ -88,17 +88,17 @@ async def test_a_client_that_can_do_more_is_shown_what_the_server_keeps_for_such
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_lists_of_each_are_remembered_for_each(run: Any, tmp_path: Path, era: str) -> None:
+async def test_lists_are_stored_per_isolation_key(run: Any, tmp_path: Path, era: str) -> None:
     async with run(tmp_path, backends={"far": entry(era, "tenant")}, tenants={"default": {}, "other": {}}) as alice:
         carol = alice.as_(await alice.new_key("other", "carol"))
         await names(carol)
         await names(alice)
-        await text(carol, "far_learn", name="sing")
-        await until_named(carol, "far_sing")
-    known = {whose: "sing" in lists for whose, lists in remembered(tmp_path)}
+        await call_text(carol, "far_learn", name="sing")
+        await wait_for_tool(carol, "far_sing")
+    known = {owner: "sing" in lists for owner, lists in stored_lists(tmp_path)}
     assert known == {"shared": False, "tenant:default": False, "tenant:other": True}
 
 
-def remembered(folder: Path) -> list[tuple[str, str]]:
+def stored_lists(folder: Path) -> list[tuple[str, str]]:
     with closing(sqlite3.connect(folder / "data" / "gatehouse.db")) as rows:
         return rows.execute("SELECT whose, lists FROM catalogue_snapshots WHERE namespace = 'far'").fetchall()

@@ -1,4 +1,4 @@
-"""Limits as an operator sets them, over one and over several processes."""
+"""Configured rate limits, in one process and shared by several."""
 
 import asyncio
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.servers import Valkey
 CORE = {"core": {"module": "backends.core"}}
 
 
-async def test_a_limit_on_a_tool_refuses_with_headers_and_leaves_the_others_alone(start: Any) -> None:
+async def test_tool_rate_limit_rejects_with_headers_and_does_not_affect_other_methods(start: Any) -> None:
     rules = {"pings": {"rate": "2/minute", "per": ["tenant"], "tool": "core.ping"}}
     async with start(backends=CORE, limits={"rules": rules}) as gateway:
         for _ in range(2):
@@ -25,7 +25,7 @@ async def test_a_limit_on_a_tool_refuses_with_headers_and_leaves_the_others_alon
         assert "result" in (await gateway.post("tools/list")).json()
 
 
-async def test_threat_39_redis_killed_in_the_middle_each_limit_does_what_it_says_and_recovers(
+async def test_threat_39_each_limit_follows_its_failure_mode_while_redis_is_down_and_recovers(
     run: Any, tmp_path: Path, valkey: Valkey, prefix: str
 ) -> None:
     rules = {
@@ -42,11 +42,11 @@ async def test_threat_39_redis_killed_in_the_middle_each_limit_does_what_it_says
             answers = [await each.call(tool) for each in (one, two, one, two)]
             return [answer["error"]["data"]["kind"] if "error" in answer else "ok" for answer in answers]
 
-        # Three for both together, not three each.
+        # Both processes share the limit of three.
         assert sorted(await kinds("core_ping")) == ["ok", "ok", "ok", "rate_limited"]
         valkey.kill()
         assert await kinds("project_workspace_stats") == ["unavailable"] * 4
-        assert await kinds("core_ping") == ["ok"] * 4  # each process counts for itself now
+        assert await kinds("core_ping") == ["ok"] * 4  # each process counts locally now
         valkey.start()
         async with asyncio.timeout(10):
             while await kinds("project_workspace_stats") != ["ok"] * 4:

@@ -1,4 +1,4 @@
-"""Real clients sign in by themselves: discovery, registration or a document, consent, refresh, and asking for more."""
+"""OAuth with the Python and TypeScript SDK clients: discovery, registration, consent, refresh and step-up."""
 
 import asyncio
 import json
@@ -32,12 +32,12 @@ READ: Json = {**FREE, "scopes": ["mcp:list", "mcp:call"]}
 
 
 class Memory:
-    """What a client keeps between its runs."""
+    """Token storage of an SDK client."""
 
     def __init__(self) -> None:
         self.tokens: OAuthToken | None = None
         self.client: OAuthClientInformationFull | None = None
-        self.seen: list[OAuthToken] = []
+        self.received: list[OAuthToken] = []
         self.auth: OAuthClientProvider | None = None
 
     async def get_tokens(self) -> OAuthToken | None:
@@ -45,7 +45,7 @@ class Memory:
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         self.tokens = tokens
-        self.seen.append(tokens)
+        self.received.append(tokens)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         return self.client
@@ -58,15 +58,15 @@ class Memory:
 async def signed_in(
     gateway: Any, person: BrowserUser, memory: Memory, mode: str, document: str | None = None, path: str = "/mcp"
 ) -> AsyncIterator[Client]:
-    """The SDK's client with nothing but the address; the person's browser does the rest."""
+    """Open an SDK client with only the URL; `person` signs in with a browser."""
     arrived: asyncio.Queue[dict[str, str]] = asyncio.Queue()
 
     async def open_browser(url: str) -> None:
         await arrived.put(await person.visit(url))
 
     async def wait_for_callback() -> AuthorizationCodeResult:
-        told = await arrived.get()
-        return AuthorizationCodeResult(code=told["code"], state=told["state"], iss=told["iss"])
+        response = await arrived.get()
+        return AuthorizationCodeResult(code=response["code"], state=response["state"], iss=response["iss"])
 
     metadata = OAuthClientMetadata(client_name="Python SDK", redirect_uris=[CALLBACK])  # type: ignore[list-item]
     auth = OAuthClientProvider(
@@ -80,10 +80,10 @@ async def signed_in(
 
 
 async def owner(gateway: Any) -> BrowserUser:
-    return BrowserUser(code=await gateway.house.identity.sign_in_code())
+    return BrowserUser(code=await gateway.app.identity.create_sign_in_code())
 
 
-async def test_the_python_client_discovers_registers_signs_in_and_calls(start: Any, era: str) -> None:
+async def test_python_client_discovers_registers_signs_in_and_calls(start: Any, era: str) -> None:
     async with start(backends=BACKENDS, auth=FREE) as gateway:
         memory = Memory()
         async with signed_in(gateway, await owner(gateway), memory, era) as client:
@@ -94,34 +94,34 @@ async def test_the_python_client_discovers_registers_signs_in_and_calls(start: A
     assert (memory.client.client_id or "").startswith("gthc_")
 
 
-async def test_the_python_client_asks_for_more_when_a_tool_needs_it(start: Any, era: str) -> None:
+async def test_python_client_requests_more_scopes_when_a_tool_requires_them(start: Any, era: str) -> None:
     async with start(backends=BACKENDS, auth=READ) as gateway:
         memory, person = Memory(), await owner(gateway)
         async with signed_in(gateway, person, memory, era) as client:
             assert not (await client.call_tool("lab_look", {})).is_error
             result = await client.call_tool("lab_save", {"text": "x"})
             assert result.content[0].text == "saved x"  # type: ignore[union-attr]
-    first, second = (set((tokens.scope or "").split()) for tokens in memory.seen)
+    first, second = (set((tokens.scope or "").split()) for tokens in memory.received)
     assert first == {"mcp:list", "mcp:call"}
     assert second == {"mcp:list", "mcp:call", "mcp:call:write"}
     assert sum("Allow Python SDK?" in page.text for page in person.pages) == 2
 
 
-async def test_the_python_client_refreshes_without_asking_anybody(start: Any) -> None:
+async def test_python_client_refreshes_without_user_interaction(start: Any) -> None:
     async with start(backends=BACKENDS, auth=FREE) as gateway:
         memory, person = Memory(), await owner(gateway)
         async with signed_in(gateway, person, memory, "2026-07-28") as client:
             await client.call_tool("lab_look", {})
             pages, auth = len(person.pages), memory.auth
             assert auth is not None
-            auth.context.token_expiry_time = time.time() - 1  # as it will be in ten minutes
+            auth.context.token_expiry_time = time.time() - 1  # as if ten minutes had passed
             assert not (await client.call_tool("lab_look", {})).is_error
-        first, second = memory.seen
+        first, second = memory.received
         assert first.refresh_token != second.refresh_token
-        assert len(person.pages) == pages, "nobody was asked again"
+        assert len(person.pages) == pages, "no page was shown again"
 
 
-async def test_the_python_client_gets_a_token_for_one_endpoint_that_opens_no_other(start: Any) -> None:
+async def test_token_for_one_endpoint_is_rejected_by_another(start: Any) -> None:
     async with start(backends={**BACKENDS, "core": {"module": "backends.core"}}, auth=FREE) as gateway:
         memory = Memory()
         async with signed_in(gateway, await owner(gateway), memory, "2026-07-28", path="/mcp/lab") as client:
@@ -131,18 +131,18 @@ async def test_the_python_client_gets_a_token_for_one_endpoint_that_opens_no_oth
         assert (await holder.post("tools/list", path="/mcp/core")).status_code == 401
 
 
-# ---- clients known by a document
+# ---- clients with a metadata document
 
 
 @asynccontextmanager
 async def documented(folder: Path) -> AsyncIterator[tuple[str, Path, Json]]:
-    """A document about a client behind TLS on loopback: its address, the authority to trust, and what it says."""
-    tls, authority = _certified(folder)
-    said: Json = {}
+    """Serve a client metadata document over TLS on loopback; yield its URL, the CA file and the content."""
+    tls, authority = _create_certificate(folder)
+    content: Json = {}
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        body = json.dumps(said).encode()
+        body = json.dumps(content).encode()
         head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         writer.write(head % len(body) + body)
         await writer.drain()
@@ -150,14 +150,14 @@ async def documented(folder: Path) -> AsyncIterator[tuple[str, Path, Json]]:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     address = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/client.json"
-    said |= {"client_id": address, "client_name": "Documented", "redirect_uris": [CALLBACK]}
+    content |= {"client_id": address, "client_name": "Documented", "redirect_uris": [CALLBACK]}
     try:
-        yield address, authority, said
+        yield address, authority, content
     finally:
         server.close()
 
 
-def _certified(folder: Path) -> tuple[ssl.SSLContext, Path]:
+def _create_certificate(folder: Path) -> tuple[ssl.SSLContext, Path]:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
     now = datetime.now(UTC)
@@ -181,7 +181,7 @@ def _certified(folder: Path) -> tuple[ssl.SSLContext, Path]:
     return tls, authority
 
 
-async def test_the_python_client_is_known_by_its_document(
+async def test_python_client_is_identified_by_its_document(
     start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with documented(tmp_path) as (address, authority, _):
@@ -191,8 +191,8 @@ async def test_the_python_client_is_known_by_its_document(
             memory, person = Memory(), await owner(gateway)
             async with signed_in(gateway, person, memory, "2026-07-28", address) as client:
                 assert (await client.list_tools()).tools
-            caller = await gateway.house.identity.authenticate(
-                {"authorization": f"Bearer {memory.seen[0].access_token}"}, ""
+            caller = await gateway.app.identity.authenticate(
+                {"authorization": f"Bearer {memory.received[0].access_token}"}, ""
             )
     assert caller.client == address
     shown = "".join(page.text for page in person.pages)
@@ -203,8 +203,8 @@ async def test_the_python_client_is_known_by_its_document(
 # ---- the TypeScript SDK
 
 
-async def journey(gateway: Any, era: str, person: BrowserUser, document: str | None = None) -> Json:
-    """What the TypeScript SDK's client met: it looks, refreshes, and saves, which needs one scope more."""
+async def run_typescript_client(gateway: Any, era: str, person: BrowserUser, document: str | None = None) -> Json:
+    """Run the TypeScript client, which reads, refreshes and writes with one more scope; return its results."""
     script = Path(npm.__file__).parent / "oauth_v2.mjs"
     more = () if document is None else (document,)
     command = [str(npm.NODE), str(script), str(npm.install_package(npm.CLIENT)), gateway.url, era, *more]
@@ -213,37 +213,37 @@ async def journey(gateway: Any, era: str, person: BrowserUser, document: str | N
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    met: Json = {}
+    results: Json = {}
     async with asyncio.timeout(60):
         while line := await process.stdout.readline():
-            said = json.loads(line)
-            if "open" in said:
-                told = await person.visit(said["open"])
-                process.stdin.write(json.dumps(told).encode() + b"\n")
+            line_json = json.loads(line)
+            if "open" in line_json:
+                response = await person.visit(line_json["open"])
+                process.stdin.write(json.dumps(response).encode() + b"\n")
                 await process.stdin.drain()
             else:
-                met |= said
+                results |= line_json
         assert await process.wait() == 0, (await process.stderr.read()).decode() if process.stderr else ""
-    return met
+    return results
 
 
-def _whole(met: Json) -> None:
-    assert met["tools"] == ["lab_look", "lab_save"]
-    assert met["looked"] == "looked"
-    assert met["saved"] == "saved x"
-    assert met["refreshed"] is True
-    assert set(met["scope"].split()) == {"mcp:list", "mcp:call", "mcp:call:write"}
+def _assert_complete(results: Json) -> None:
+    assert results["tools"] == ["lab_look", "lab_save"]
+    assert results["looked"] == "looked"
+    assert results["saved"] == "saved x"
+    assert results["refreshed"] is True
+    assert set(results["scope"].split()) == {"mcp:list", "mcp:call", "mcp:call:write"}
 
 
 @pytest.mark.parametrize("era", ["2026-07-28", "handshake"])
-async def test_the_typescript_client_registers_signs_in_refreshes_and_asks_for_more(start: Any, era: str) -> None:
+async def test_typescript_client_registers_signs_in_refreshes_and_requests_more_scopes(start: Any, era: str) -> None:
     async with start(backends=BACKENDS, auth=READ) as gateway:
-        met = await journey(gateway, era, await owner(gateway))
-    _whole(met)
-    assert met["client"].startswith("gthc_")
+        results = await run_typescript_client(gateway, era, await owner(gateway))
+    _assert_complete(results)
+    assert results["client"].startswith("gthc_")
 
 
-async def test_the_typescript_client_is_known_by_its_document(
+async def test_typescript_client_is_identified_by_its_document(
     start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with documented(tmp_path) as (address, authority, _):
@@ -251,7 +251,7 @@ async def test_the_typescript_client_is_known_by_its_document(
         auth = {**READ, "client_documents": True, "client_document_private_hosts": ["127.0.0.1"]}
         async with start(backends=BACKENDS, auth=auth) as gateway:
             person = await owner(gateway)
-            met = await journey(gateway, "2026-07-28", person, address)
-    _whole(met)
-    assert met["client"] == address
+            results = await run_typescript_client(gateway, "2026-07-28", person, address)
+    _assert_complete(results)
+    assert results["client"] == address
     assert any("Allow Documented?" in page.text for page in person.pages)

@@ -1,10 +1,10 @@
-"""A new client in front of an old way of asking: the call waits while the client fetches the answer."""
+"""Server-initiated elicitation with a modern client: the call is parked until the client retries with the answer."""
 
 from typing import Any
 
 from mcp import types
 
-MODULE = "tests.flows.fixtures.asking"
+MODULE = "tests.flows.fixtures.eliciting"
 
 
 async def _accept(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
@@ -25,13 +25,13 @@ async def test_two_questions_in_one_call_are_two_rounds(start: Any, era: str) ->
     assert result.content[0].text == "Hello Ada and Ada"
 
 
-async def test_a_client_that_cannot_be_asked_gets_an_error_not_a_hang(start: Any, era: str) -> None:
+async def test_client_without_elicitation_gets_an_error(start: Any, era: str) -> None:
     async with start(backends={"asking": {"module": MODULE}}) as gateway, gateway.client(era) as client:
         result = await client.call_tool("asking_greet", {})
     assert result.is_error
 
 
-async def test_anothers_request_state_is_of_no_use(start: Any) -> None:
+async def test_request_state_of_another_principal_is_rejected_and_each_state_works_once(start: Any) -> None:
     async with start(backends={"asking": {"module": MODULE}}) as gateway:
         meta = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
         first = (await gateway.call("asking_greet", {}, meta))["result"]
@@ -44,11 +44,11 @@ async def test_anothers_request_state_is_of_no_use(start: Any) -> None:
             "inputResponses": {"it": answer},
             "_meta": meta,
         }
-        stranger = gateway.as_(await gateway.new_key(subject="mallory"))
-        refused = (await stranger.post("tools/call", retry)).json()
+        other = gateway.as_(await gateway.new_key(subject="mallory"))
+        refused = (await other.post("tools/call", retry)).json()
         assert refused["error"]["code"] == -32602
-        went_on = (await gateway.post("tools/call", retry)).json()
-        assert went_on["result"]["content"][0]["text"] == "Hello Eve"
-        # Each state is good once: the call is over.
+        resumed = (await gateway.post("tools/call", retry)).json()
+        assert resumed["result"]["content"][0]["text"] == "Hello Eve"
+        # Each request state can be used once: the call has ended.
         again = (await gateway.post("tools/call", retry)).json()
-        assert "gone" in again["error"]["message"]
+        assert "The call that requested this input has ended." in again["error"]["message"]

@@ -1,5 +1,6 @@
-"""What a request needed is gone with its answer and its connection: nothing waits for the garbage collector, which
-looks only now and then, so that whatever waits for it is memory that grows.
+"""Objects of a request are freed with its response and connection, without the cyclic garbage collector.
+
+Objects in reference cycles stay in memory until the collector runs, which makes memory use grow.
 """
 
 import asyncio
@@ -14,14 +15,14 @@ from gateway.errors import Fault
 KINDS = (HttpProtocol, FastPathExchange, Call, Fault)
 
 
-def left() -> list[str]:
+def live_objects() -> list[str]:
     return sorted(type(each).__name__ for each in gc.get_objects() if isinstance(each, KINDS))
 
 
-async def test_neither_an_answer_nor_a_refusal_nor_a_connection_waits_for_the_collector(start: Any) -> None:
+async def test_requests_and_connections_leave_no_reference_cycles(start: Any) -> None:
     async with start(backends={"core": {"module": "backends.core"}}) as gateway:
         gc.collect()
-        before = left()
+        before = live_objects()
         gc.disable()
         try:
             assert "result" in await gateway.call("core_ping")
@@ -30,7 +31,7 @@ async def test_neither_an_answer_nor_a_refusal_nor_a_connection_waits_for_the_co
                 answer = (await gateway.post("tools/call", {"name": "core_ping", **bad})).json()
                 assert "error" in answer, answer
             async with asyncio.timeout(10):
-                while left() != before:
+                while live_objects() != before:
                     await asyncio.sleep(0.02)
         finally:
             gc.enable()

@@ -1,4 +1,4 @@
-"""A change of `gatehouse.yaml` is applied by the running process, and no call is dropped."""
+"""The running process applies a changed `gatehouse.yaml` without dropping a call."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from tests.flows.process import (
 )
 
 PLAIN = {"plain": {"module": "tests.flows.fixtures.plain"}}
-PATIENT = {"patient": {"module": "tests.flows.fixtures.patient"}}
+PATIENT = {"patient": {"module": "tests.flows.fixtures.held_call"}}
 CHANGED = "notifications/tools/list_changed"
 
 
@@ -41,13 +41,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def served(running: Served) -> Served:
-    """Serving nothing but `core`."""
-    change(running, CORE)
+    """The running gateway, reset to serve only `core`."""
+    apply_settings(running, CORE)
     return running
 
 
-def change(served: Served, backends: Json, **more: Any) -> None:
-    """Write these settings, have them read at once, and wait until their backends are served, and no others."""
+def apply_settings(served: Served, backends: Json, **more: Any) -> None:
+    """Write the settings, reload them with SIGHUP, and wait until exactly their backends are served."""
     write_settings(served.folder, backends=backends, **more)
     served.process.send_signal(signal.SIGHUP)
     until(lambda: namespaces(served) == set(backends), f"{', '.join(backends)} are served")
@@ -57,12 +57,12 @@ def namespaces(served: Served) -> set[str]:
     return {name.partition("_")[0] for name in served.tool_names()}
 
 
-def refusals(served: Served, words: str) -> list[Json]:
-    return [line for line in served.logged("the new settings are not used") if words in line["message"]]
+def rejected_reloads(served: Served, text: str) -> list[Json]:
+    return [line for line in served.lines_with("reload rejected") if text in line["message"]]
 
 
-def test_a_backend_comes_and_goes_with_its_entry(served: Served) -> None:
-    # No signal: a change of the file is enough.
+def test_backend_is_added_and_removed_with_its_settings_entry(served: Served) -> None:
+    # Without a signal: the gateway watches the file.
     write_settings(served.folder, backends=CORE | PLAIN)
     until(lambda: namespaces(served) == {"core", "plain"}, "the new backend is served", 5)
     assert served.call("plain_echo", {"text": "hi"})["result"]["structuredContent"] == {"result": "hi"}
@@ -70,19 +70,19 @@ def test_a_backend_comes_and_goes_with_its_entry(served: Served) -> None:
     write_settings(served.folder, backends=CORE)
     until(lambda: namespaces(served) == {"core"}, "it is no longer served", 5)
     assert served.call("plain_echo", {"text": "hi"})["error"]["data"]["kind"] == "not_found"
-    assert served.ask("tools/list", path="/mcp/plain")["error"]["code"] == -32601
-    assert served.logged("the new settings are in use")
+    assert served.request("tools/list", path="/mcp/plain")["error"]["code"] == -32601
+    assert served.lines_with("settings: reloaded")
 
 
-def test_a_virtual_server_comes_with_its_entry(served: Served) -> None:
-    change(served, CORE | PLAIN, servers={"desk": {"backends": ["plain"], "names": "dotted"}})
-    tools = served.ask("tools/list", path="/mcp/desk")["result"]["tools"]
+def test_virtual_server_is_added_with_its_settings_entry(served: Served) -> None:
+    apply_settings(served, CORE | PLAIN, servers={"desk": {"backends": ["plain"], "names": "dotted"}})
+    tools = served.request("tools/list", path="/mcp/desk")["result"]["tools"]
     assert {tool["name"].partition(".")[0] for tool in tools} == {"plain"}
 
 
 @contextmanager
 def held_call(served: Served, folder: Path) -> Iterator[Callable[[], Json]]:
-    """A call inside its backend; calling it lets the call end and gives the answer."""
+    """Hold a call open in its backend. Yields a function that releases the call and returns the response."""
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(served.call, "patient_hold", {"folder": str(folder)})
         try:
@@ -98,25 +98,25 @@ def held_call(served: Served, folder: Path) -> Iterator[Callable[[], Json]]:
             (folder / "release").touch()
 
 
-def test_a_call_in_flight_finishes_although_its_backend_is_gone(served: Served, tmp_path: Path) -> None:
-    change(served, CORE | PATIENT)
+def test_call_in_flight_finishes_after_its_backend_is_removed(served: Served, tmp_path: Path) -> None:
+    apply_settings(served, CORE | PATIENT)
     with held_call(served, tmp_path) as finish:
-        change(served, CORE)
+        apply_settings(served, CORE)
         assert "patient_hold" not in served.tool_names()
         assert "result" in finish()
 
 
-def test_a_call_in_flight_keeps_its_backends_lifespan_to_its_end(served: Served, tmp_path: Path) -> None:
-    change(served, CORE | PATIENT)
+def test_lifespan_of_a_removed_backend_lasts_until_its_calls_finish(served: Served, tmp_path: Path) -> None:
+    apply_settings(served, CORE | PATIENT)
     with held_call(served, tmp_path) as finish:
-        change(served, CORE)
+        apply_settings(served, CORE)
         for _ in range(5):
-            served.tool_names()  # whatever the gateway does about the retired backend at once, it has done by now
-        assert finish()["result"]["structuredContent"] == {"result": "the door is open"}
+            served.tool_names()  # gives the gateway time to process the removal
+        assert finish()["result"]["structuredContent"] == {"result": "lifespan open"}
 
 
-def test_a_call_in_flight_finishes_although_its_backend_is_replaced(served: Served, tmp_path: Path) -> None:
-    change(served, CORE | PATIENT)
+def test_call_in_flight_finishes_after_its_backend_is_replaced(served: Served, tmp_path: Path) -> None:
+    apply_settings(served, CORE | PATIENT)
     with held_call(served, tmp_path) as finish:
         write_settings(served.folder, backends=CORE | {"patient": PLAIN["plain"]})
         served.process.send_signal(signal.SIGHUP)
@@ -126,8 +126,8 @@ def test_a_call_in_flight_finishes_although_its_backend_is_replaced(served: Serv
 
 @contextmanager
 def notifications(request: httpx.Request) -> Iterator[list[str]]:
-    """The methods heard on a stream, in the order they come, while the block runs."""
-    heard: list[str] = []
+    """Collect the notification methods of a stream, in order, while the block runs."""
+    methods: list[str] = []
     with httpx.Client(verify=False, timeout=30, trust_env=False) as http, ThreadPoolExecutor(1) as pool:
         answer = http.send(request, stream=True)
         assert answer.status_code == 200, answer.read()
@@ -136,15 +136,15 @@ def notifications(request: httpx.Request) -> Iterator[list[str]]:
             try:
                 for line in answer.iter_lines():
                     if line.startswith("data:") and (data := line.removeprefix("data:").strip()):
-                        heard.append(json.loads(data).get("method"))
+                        methods.append(json.loads(data).get("method"))
             except httpx.HTTPError:
                 pass  # the block ended
 
         pool.submit(listen)
         try:
-            yield heard
+            yield methods
         finally:
-            # Not `close`: it would wait for a lock that the listening thread holds.
+            # Not `close`: it would wait for a lock held by the listening thread.
             answer.extensions["network_stream"].get_extra_info("socket").shutdown(2)
 
 
@@ -176,19 +176,19 @@ def both_streams(served: Served) -> Iterator[tuple[list[str], list[str]]]:
         yield old, new
 
 
-def test_both_eras_hear_of_a_new_backend(served: Served) -> None:
+def test_both_eras_are_notified_of_an_added_backend(served: Served) -> None:
     with both_streams(served) as (old, new):
-        change(served, CORE | PLAIN)
-        until(lambda: CHANGED in old, "the GET stream hears of it", 5)
-        until(lambda: CHANGED in new, "the subscription hears of it", 5)
+        apply_settings(served, CORE | PLAIN)
+        until(lambda: CHANGED in old, "the GET stream gets the notification", 5)
+        until(lambda: CHANGED in new, "the subscription gets the notification", 5)
 
 
-def test_both_eras_hear_that_a_backend_is_gone(served: Served) -> None:
-    change(served, CORE | PLAIN)
+def test_both_eras_are_notified_of_a_removed_backend(served: Served) -> None:
+    apply_settings(served, CORE | PLAIN)
     with both_streams(served) as (old, new):
-        change(served, CORE)
-        until(lambda: CHANGED in old, "the GET stream hears of it", 2)
-        until(lambda: CHANGED in new, "the subscription hears of it", 2)
+        apply_settings(served, CORE)
+        until(lambda: CHANGED in old, "the GET stream gets the notification", 2)
+        until(lambda: CHANGED in new, "the subscription gets the notification", 2)
 
 
 BROKEN = {
@@ -198,20 +198,20 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("text", "words"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_edit_changes_nothing_and_is_said(served: Served, text: str, words: str) -> None:
+@pytest.mark.parametrize(("text", "message"), BROKEN.values(), ids=BROKEN)
+def test_invalid_settings_change_nothing_and_are_logged(served: Served, text: str, message: str) -> None:
     (served.folder / FILE).write_text(text)
     served.process.send_signal(signal.SIGHUP)
-    said = until(lambda: refusals(served, words), "the refusal is in the log")
-    assert all(line["level"] == "error" for line in said)
+    lines = until(lambda: rejected_reloads(served, message), "the rejected reload is logged")
+    assert all(line["level"] == "error" for line in lines)
     assert served.tool_names() == {"core_ping"}
-    change(served, CORE | PLAIN)
+    apply_settings(served, CORE | PLAIN)
 
 
 UNLOADABLE = {
     "no_python": "def server(:\n",
     "no_import": "raise RuntimeError('not today')\n",
-    "no_server": "def server(home):\n    raise RuntimeError('not today')\n",
+    "no_server": "def server(host):\n    raise RuntimeError('not today')\n",
     "no_start": """
 from contextlib import asynccontextmanager
 from mcp.server import MCPServer
@@ -226,23 +226,23 @@ server = MCPServer("no_start", lifespan=lifespan)
 }
 
 
-def test_a_module_that_cannot_be_loaded_changes_nothing_and_is_said(tmp_path: Path) -> None:
+def test_module_that_fails_to_load_changes_nothing_and_is_logged(tmp_path: Path) -> None:
     write_settings(tmp_path, backends=CORE)
     with serving(tmp_path) as served:
         for name, source in UNLOADABLE.items():
-            before = len(refusals(served, "core"))
+            before = len(rejected_reloads(served, "core"))
             (tmp_path / f"{name}.py").write_text(source)
             write_settings(tmp_path, backends={"core": {"module": name}})
             served.process.send_signal(signal.SIGHUP)
-            until(lambda n=before: len(refusals(served, "core")) > n, "the refusal is in the log", 3)
+            until(lambda n=before: len(rejected_reloads(served, "core")) > n, "the rejected reload is logged", 3)
             assert served.call("core_ping")["result"]["structuredContent"]["output"]["ok"] is True
-        change(served, CORE | PLAIN)
+        apply_settings(served, CORE | PLAIN)
 
 
-def test_a_hangup_signal_reads_the_file_again(served: Served) -> None:
+def test_sighup_reloads_the_settings_file(served: Served) -> None:
     file = served.folder / FILE
     stamp = file.stat().st_mtime_ns
-    # As it was to the nanosecond: the watch on the file sees nothing.
+    # Keep the modification time, so that the file watch detects no change.
     file.write_text(yaml.safe_dump({"backends": CORE | PLAIN, "log": {"format": "json"}}))
     os.utime(file, ns=(stamp, stamp))
     os.kill(served.process.pid, signal.SIGHUP)

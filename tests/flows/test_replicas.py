@@ -1,4 +1,4 @@
-"""Two replicas on one bus are one gateway, also for what only one of them holds."""
+"""Two replicas on one bus act as one gateway, including for state that only one of them holds."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from tests.conftest import Running
-from tests.flows.replica_client import Legacy
+from tests.flows.replica_client import HandshakeClient
 
 BACKENDS = {
-    "asking": {"module": "tests.flows.fixtures.asking"},
+    "asking": {"module": "tests.flows.fixtures.eliciting"},
     "lamp": {"module": "tests.flows.fixtures.lamp"},
 }
 Pair = tuple[Running, Running]
@@ -27,57 +27,57 @@ async def pair(run: Any, tmp_path: Path, valkey_url: str, prefix: str) -> AsyncI
 
 
 @pytest.fixture
-async def client(pair: Pair) -> AsyncIterator[Legacy]:
+async def client(pair: Pair) -> AsyncIterator[HandshakeClient]:
     async with httpx.AsyncClient(timeout=20, verify=False) as http:
-        client = Legacy(http, pair[0].key)
+        client = HandshakeClient(http, pair[0].key)
         await client.initialize(pair[0], elicitation={})
         yield client
 
 
-async def test_an_answer_posted_to_any_replica_finds_its_call(pair: Pair, client: Legacy) -> None:
+async def test_elicitation_response_posted_to_any_replica_reaches_its_call(pair: Pair, client: HandshakeClient) -> None:
     one, two = pair
     async with client.call(one, 1, "asking_greet") as events:
-        asked = await events.next()
-        assert asked["method"] == "elicitation/create"
-        answer = {"id": asked["id"], "result": {"action": "accept", "content": {"name": "Ada"}}}
+        elicitation = await events.next()
+        assert elicitation["method"] == "elicitation/create"
+        answer = {"id": elicitation["id"], "result": {"action": "accept", "content": {"name": "Ada"}}}
         assert (await client.post(two, answer)).status_code == 202
         assert (await events.next())["result"]["content"][0]["text"] == "Hello Ada"
 
 
-async def test_a_parked_call_goes_on_wherever_its_client_comes_back(pair: Pair) -> None:
+async def test_parked_call_can_be_resumed_at_any_replica(pair: Pair) -> None:
     one, two = pair
     meta = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
-    said: Any = (await one.call("asking_greet_twice", {}, meta))["result"]
+    result: Any = (await one.call("asking_greet_twice", {}, meta))["result"]
     for name in ("Ada", "Grace"):
-        assert said["resultType"] == "input_required"
-        (key,) = said["inputRequests"]
+        assert result["resultType"] == "input_required"
+        (key,) = result["inputRequests"]
         retry = {
             "name": "asking_greet_twice",
             "arguments": {},
-            "requestState": said["requestState"],
+            "requestState": result["requestState"],
             "inputResponses": {key: {"action": "accept", "content": {"name": name}}},
             "_meta": meta,
         }
-        said = (await two.post("tools/call", retry)).json()["result"]
-    assert said["content"][0]["text"] == "Hello Ada and Grace"
+        result = (await two.post("tools/call", retry)).json()["result"]
+    assert result["content"][0]["text"] == "Hello Ada and Grace"
 
 
-async def test_a_parked_call_whose_replica_died_is_unavailable(
+async def test_parked_call_of_a_stopped_replica_is_unavailable(
     run: Any, tmp_path: Path, valkey_url: str, prefix: str
 ) -> None:
     settings = {"backends": BACKENDS, "bus": {"url": valkey_url, "prefix": prefix}}
     meta = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
     async with run(tmp_path, **settings) as survivor:
         async with run(tmp_path, **settings) as dead:
-            said = (await dead.as_(survivor.key).call("asking_greet", {}, meta))["result"]
-        retry = {"name": "asking_greet", "arguments": {}, "requestState": said["requestState"], "_meta": meta}
+            result = (await dead.as_(survivor.key).call("asking_greet", {}, meta))["result"]
+        retry = {"name": "asking_greet", "arguments": {}, "requestState": result["requestState"], "_meta": meta}
         retry["inputResponses"] = {"it": {"action": "accept", "content": {"name": "Ada"}}}
         error = (await survivor.post("tools/call", retry)).json()["error"]
     assert error["code"] == 503
-    assert "make it again" in error["message"]
+    assert "Make the call again." in error["message"]
 
 
-async def test_a_call_is_cancelled_from_any_replica(pair: Pair, client: Legacy) -> None:
+async def test_call_can_be_cancelled_at_any_replica(pair: Pair, client: HandshakeClient) -> None:
     one, two = pair
     async with client.call(one, 7, "lamp_wait") as events:
         assert (await events.next())["method"] == "notifications/progress"
@@ -85,26 +85,26 @@ async def test_a_call_is_cancelled_from_any_replica(pair: Pair, client: Legacy) 
         assert (await events.next())["error"]["code"] == -32800
 
 
-async def test_a_stream_left_at_one_replica_is_resumed_at_another(pair: Pair, client: Legacy) -> None:
+async def test_stream_of_one_replica_can_be_resumed_at_another(pair: Pair, client: HandshakeClient) -> None:
     one, two = pair
     async with client.call(one, 1, "asking_greet") as events:
-        asked = await events.next()
+        elicitation = await events.next()
         last = events.last_id
     async with client.listen(two, last) as events:
         assert events.status == 200
-        answer = {"id": asked["id"], "result": {"action": "accept", "content": {"name": "Ada"}}}
+        answer = {"id": elicitation["id"], "result": {"action": "accept", "content": {"name": "Ada"}}}
         await client.post(two, answer)
         assert (await events.next())["result"]["content"][0]["text"] == "Hello Ada"
         with pytest.raises(EOFError):
             await events.next()
 
 
-async def test_a_stream_whose_replica_is_gone_is_404(pair: Pair, client: Legacy) -> None:
+async def test_stream_of_an_unknown_replica_is_404(pair: Pair, client: HandshakeClient) -> None:
     async with client.listen(pair[1], "deadbeef.0123456789abcdef.1") as events:
         assert events.status == 404
 
 
-async def test_a_change_made_at_one_replica_is_heard_at_another(pair: Pair, client: Legacy) -> None:
+async def test_resource_update_at_one_replica_is_delivered_by_another(pair: Pair, client: HandshakeClient) -> None:
     one, two = pair
     async with client.listen(one) as events:
         assert events.status == 200
@@ -113,11 +113,11 @@ async def test_a_change_made_at_one_replica_is_heard_at_another(pair: Pair, clie
         )
         assert "error" not in subscribed.json(), subscribed.text
         await client.post(two, {"id": 4, "method": "tools/call", "params": {"name": "lamp_switch", "arguments": {}}})
-        heard = await asyncio.wait_for(events.next(), 10)
-        assert heard["method"] == "notifications/resources/updated"
+        notification = await asyncio.wait_for(events.next(), 10)
+        assert notification["method"] == "notifications/resources/updated"
 
 
-async def test_a_second_standing_stream_ends_the_first_in_whichever_replica(pair: Pair, client: Legacy) -> None:
+async def test_second_get_stream_ends_the_first_at_any_replica(pair: Pair, client: HandshakeClient) -> None:
     one, two = pair
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(client.listen(one))
@@ -126,13 +126,13 @@ async def test_a_second_standing_stream_ends_the_first_in_whichever_replica(pair
             await asyncio.wait_for(first.next(), 10)
 
 
-async def test_threat_08_a_revoked_key_is_refused_by_every_replica_within_five_seconds(pair: Pair) -> None:
+async def test_threat_08_revoked_key_is_rejected_by_every_replica_within_five_seconds(pair: Pair) -> None:
     one, two = pair
-    key, info = await one.house.keys.create("default", "leaver")
+    key, info = await one.app.keys.create("default", "leaver")
     both = [each.as_(key) for each in pair]
     for each in both:
         assert (await each.post("tools/list")).status_code == 200
-    assert await two.house.keys.revoke(info.id)
+    assert await two.app.keys.revoke(info.id)
     async with asyncio.timeout(5):
         for each in both:
             while (await each.post("tools/list")).status_code != 401:

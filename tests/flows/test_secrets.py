@@ -1,4 +1,4 @@
-"""Canary secrets in every place where one is given: none of them is told to anybody who only watches."""
+"""Canary secrets in every secret setting: none appears in logs, telemetry, pages, responses or storage."""
 
 import asyncio
 import html
@@ -21,7 +21,7 @@ from gateway.cli.main import app
 from gateway.console.routes import PAGES
 from gateway.settings import Settings
 from gateway.telemetry.log import JsonFormatter
-from tests.flows.canaries import CANARY, Echo, canary, echoing, secret_settings, slots, traces
+from tests.flows.canaries import CANARY, EchoServer, canary, echo_server, find_leaks, secret_settings, slots
 from tests.peers.collector import COLLECTORS
 from tests.peers.console_client import console_client
 
@@ -31,14 +31,14 @@ JWT = f"eyJhbGciOiJub25lIn0.{CANARY.replace('-', '_')}.{CANARY}"
 
 
 @pytest.fixture
-async def echo() -> AsyncIterator[Echo]:
-    async with echoing() as running:
+async def echo() -> AsyncIterator[EchoServer]:
+    async with echo_server() as running:
         yield running
 
 
 @pytest.fixture
-def everything_logged() -> Iterator[io.StringIO]:
-    """All that any library logs, at the level at which the gateway is run at its loudest, in the gateway's form."""
+def log_capture() -> Iterator[io.StringIO]:
+    """Everything that the gateway and the libraries log, at level DEBUG, in the gateway's format."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())
@@ -52,11 +52,11 @@ def everything_logged() -> Iterator[io.StringIO]:
     ours.setLevel(before[1])
 
 
-# ---- the places where one is given
+# ---- settings with canaries
 
 
-def keeping(echo: str, otlp: str) -> Json:
-    """A gateway of its own identity, with a canary wherever such a one is given a secret."""
+def embedded_settings(echo: str, otlp: str) -> Json:
+    """Settings with embedded auth and a canary in every secret."""
     refusing = {"url": f"{echo}/mcp", "allow_private": True}
     oauth = {"client_id": "gatehouse", "client_secret": canary("oauth"), "token_url": f"{echo}/token"}
     shell = {"command": "sh", "args": ["-c", "echo $TOKEN >&2; exit 3"], "env": {"TOKEN": canary("env")}}
@@ -76,10 +76,10 @@ def keeping(echo: str, otlp: str) -> Json:
     }
 
 
-def relying(echo: str, database: str, bus: str) -> Json:
-    """One that relies on others: an identity provider, PostgreSQL and Redis, each with a secret."""
-    asked = {"url": f"{echo}/introspect", "client_id": "gatehouse", "client_secret": canary("introspection")}
-    issuer = {"issuer": echo, "tenant": "default", "allow_private": True, "introspection": asked}
+def external_settings(echo: str, database: str, bus: str) -> Json:
+    """Settings with an identity provider, PostgreSQL and Redis, each with a canary."""
+    introspection = {"url": f"{echo}/introspect", "client_id": "gatehouse", "client_secret": canary("introspection")}
+    issuer = {"issuer": echo, "tenant": "default", "allow_private": True, "introspection": introspection}
     return {
         "auth": {"mode": "external", "issuers": [issuer]},
         "console": {"client_id": "console", "client_secret": canary("console")},
@@ -90,33 +90,33 @@ def relying(echo: str, database: str, bus: str) -> Json:
 
 
 DEAD = "127.0.0.1:9"
-UNREACHABLE = relying(
+UNREACHABLE = external_settings(
     f"http://{DEAD}", f"postgresql://gatehouse:{canary('database')}@{DEAD}/x", f"redis://:{canary('bus')}@{DEAD}/0"
 )
 
 
-def test_threat_29_every_setting_for_a_secret_is_tried_with_a_canary() -> None:
-    given = (keeping(f"http://{DEAD}", f"http://{DEAD}"), UNREACHABLE)
-    tried = {slot for each in given for slot in slots(Settings(**each))}
-    assert tried == secret_settings()
+def test_threat_29_every_secret_setting_is_tested_with_a_canary() -> None:
+    cases = (embedded_settings(f"http://{DEAD}", f"http://{DEAD}"), UNREACHABLE)
+    tested = {slot for each in cases for slot in slots(Settings(**each))}
+    assert tested == secret_settings()
 
 
-def test_threat_29_settings_do_not_show_their_secrets() -> None:
-    for given in (keeping(f"http://{DEAD}", f"http://{DEAD}"), UNREACHABLE):
-        settings = Settings(**given)
+def test_threat_29_settings_representations_contain_no_secrets() -> None:
+    for values in (embedded_settings(f"http://{DEAD}", f"http://{DEAD}"), UNREACHABLE):
+        settings = Settings(**values)
         shown = {"repr": repr(settings), "str": str(settings), "json": settings.model_dump_json()}
-        assert not traces(shown)
+        assert not find_leaks(shown)
 
 
-# ---- a gateway that keeps its own
+# ---- embedded auth and storage
 
 
 async def test_threat_29_canary_secrets_appear_in_no_log_span_metric_error_page_or_store(
-    start: Any, tmp_path: Path, echo: Echo, everything_logged: io.StringIO
+    start: Any, tmp_path: Path, echo: EchoServer, log_capture: io.StringIO
 ) -> None:
     bodies: list[str] = []
     with COLLECTORS["http"]() as collector:
-        async with start(**keeping(echo.base, collector.url)) as gateway:
+        async with start(**embedded_settings(echo.base, collector.url)) as gateway:
             own = gateway.key
             arguments = {"password": canary("argument"), "token": canary("argument")}
             for tool in (
@@ -130,7 +130,7 @@ async def test_threat_29_canary_secrets_appear_in_no_log_span_metric_error_page_
                 own,
             ):
                 bodies.append(str(await gateway.call(tool, arguments, {"api_key": canary("meta")})))
-            # Its answer names the URI, as the protocol asks: to the one who sent it, and to nobody else.
+            # Not recorded: the response contains the URI, as the protocol requires, but only its sender gets it.
             await gateway.post("resources/read", {"uri": f"http://u:{CANARY}@example.org/"})
             async with httpx.AsyncClient(verify=False) as http:
                 for headers in _credentials(own):
@@ -141,29 +141,29 @@ async def test_threat_29_canary_secrets_appear_in_no_log_span_metric_error_page_
                 bodies.append((await http.get(f"{gateway.base}/metrics")).text)
             pages, signed_in = await _pages(gateway)
             await asyncio.to_thread(collector.wait_for, lambda: len(collector.spans()) >= 6 and collector.logs())
-            log, made = gateway.log.getvalue(), {**signed_in, **_made(gateway, tmp_path / "data")}
-        told = "".join(str(request) for requests in collector.requests.values() for request in requests)
+            log, generated = gateway.log.getvalue(), {**signed_in, **_generated_secrets(gateway, tmp_path / "data")}
+        exported = "".join(str(request) for requests in collector.requests.values() for request in requests)
         sent = {name.lower(): value for name, value in collector.headers[0].items()}
-    assert sent["x-token"] == canary("otlp")  # the slots were used
-    assert any(canary("header") in each for each in echo.heard)
-    assert any("grant_type=client_credentials" in each for each in echo.heard)
-    assert any("client_assertion=" in each for each in echo.heard)
+    assert sent["x-token"] == canary("otlp")  # the canaries were used
+    assert any(canary("header") in each for each in echo.requests)
+    assert any("grant_type=client_credentials" in each for each in echo.requests)
+    assert any("client_assertion=" in each for each in echo.requests)
     places = {
         "log": log,
-        "process log": everything_logged.getvalue(),
-        "telemetry": told,
+        "process log": log_capture.getvalue(),
+        "telemetry": exported,
         "answers and metrics": "".join(bodies),
-        "store": _stored(tmp_path / "data"),
+        "store": _stored_data(tmp_path / "data"),
         "pages": "".join(pages),
     }
-    assert "password" in "".join(pages)  # the pages of the calls were looked at
-    assert "password" in told  # what the tenant asked to see is there, without the value
-    assert all(len(secret) >= 8 for secret in made.values())
-    assert not traces(places, own, own.split("_", 2)[2], *made.values())
+    assert "password" in "".join(pages)  # the pages of the calls are included
+    assert "password" in exported  # the recorded content is exported without the value
+    assert all(len(secret) >= 8 for secret in generated.values())
+    assert not find_leaks(places, own, own.split("_", 2)[2], *generated.values())
 
 
 def _credentials(own: str) -> list[dict[str, str]]:
-    """Headers that hold one, in every form that is met."""
+    """Headers with a credential in every supported form."""
     return [
         {"authorization": f"Bearer {JWT}"},
         {"authorization": f"Basic {CANARY.replace('-', '')}"},
@@ -174,38 +174,39 @@ def _credentials(own: str) -> list[dict[str, str]]:
     ]
 
 
-def _made(gateway: Any, data: Path) -> dict[str, str]:
-    """Secrets that cannot be chosen: the gateway's own, those of its folder and the key that it signs with, and a key
-    that it was given."""
-    signing = gateway.house.identity.signing
+def _generated_secrets(gateway: Any, data: Path) -> dict[str, str]:
+    """Secrets that the test cannot choose: those of the secrets folder, the signing key, and the client key."""
+    signing = gateway.app.identity.signing_keys
     (private,) = [key.as_dict(private=True)["d"] for key in signing._keys.values()]
+    client_private = CLIENT_KEY["d"]
+    assert isinstance(client_private, str)
     return {
-        "client's key": CLIENT_KEY["d"],
+        "client's key": client_private,
         "signing key": private,
         **{path.name: path.read_bytes().hex() for path in (data / "secrets").iterdir()},
     }
 
 
-def _stored(data: Path) -> str:
-    """All that is kept, but for the folder that is made for secrets."""
-    kept = (path for path in data.rglob("*") if path.is_file() and path.parent.name != "secrets")
-    return "".join(path.read_bytes().decode("latin-1") for path in kept)
+def _stored_data(data: Path) -> str:
+    """The content of the data folder, except the `secrets` folder."""
+    files = (path for path in data.rglob("*") if path.is_file() and path.parent.name != "secrets")
+    return "".join(path.read_bytes().decode("latin-1") for path in files)
 
 
-# ---- one that relies on others
+# ---- external identity provider, database and bus
 
 
-async def test_threat_29_nothing_of_a_providers_or_a_databases_secret_is_told_either(
-    start: Any, tmp_path: Path, echo: Echo, postgres_url: str, valkey_url: str, everything_logged: io.StringIO
+async def test_threat_29_secrets_of_provider_database_and_bus_appear_nowhere(
+    start: Any, tmp_path: Path, echo: EchoServer, postgres_url: str, valkey_url: str, log_capture: io.StringIO
 ) -> None:
     import asyncpg
 
-    # Both let anybody in, with whatever password: that is enough to see where it goes.
+    # Both servers accept any password, so the canary can be used as one.
     database = postgres_url.replace("postgres:@", f"postgres:{canary('database')}@")
     bus = valkey_url.replace("://", f"://default:{canary('bus')}@")
     assert CANARY in database
     bodies: list[str] = []
-    async with start(**relying(echo.base, database, bus)) as gateway:
+    async with start(**external_settings(echo.base, database, bus)) as gateway:
         bodies.append(str(await gateway.call("core_ping")))
         opaque = gateway.as_(canary("opaque-token"))
         bodies.append((await opaque.post("tools/list")).text)
@@ -215,7 +216,7 @@ async def test_threat_29_nothing_of_a_providers_or_a_databases_secret_is_told_ei
             answer = await http.get("/console/signed-in", params={"code": canary("code"), "state": state})
             assert answer.status_code == 400
             bodies += [answer.text, (await http.get("/metrics")).text]
-        await gateway.house.audit.flush()
+        await gateway.app.audit.flush()
         log = gateway.log.getvalue()
         connection = await asyncpg.connect(postgres_url)
         rows = [
@@ -227,46 +228,48 @@ async def test_threat_29_nothing_of_a_providers_or_a_databases_secret_is_told_ei
         ]
         await connection.close()
     assert len(rows) > 5
-    asked = "".join(echo.heard)
-    assert "POST /introspect" in asked  # the slots were used
-    assert canary("code") in asked
+    requests = "".join(echo.requests)
+    assert "POST /introspect" in requests  # the canaries were used
+    assert canary("code") in requests
     places = {
         "log": log,
-        "process log": everything_logged.getvalue(),
+        "process log": log_capture.getvalue(),
         "answers and metrics": "".join(bodies),
-        "store": _stored(tmp_path / "data") + "".join(rows),
+        "store": _stored_data(tmp_path / "data") + "".join(rows),
     }
-    assert not traces(places)
+    assert not find_leaks(places)
 
 
-# ---- commands that meet what cannot be reached
+# ---- commands with unreachable dependencies
 
 
 @pytest.mark.parametrize("arguments", [("check",), ("doctor",), ("doctor", "--json"), ("serve",), ("tenant", "list")])
-@pytest.mark.parametrize("given", [keeping(f"http://{DEAD}", f"http://{DEAD}"), UNREACHABLE], ids=["own", "others"])
-def test_threat_29_no_command_prints_a_secret_also_where_nothing_can_be_reached(
-    tmp_path: Path, given: Json, arguments: tuple[str, ...], everything_logged: io.StringIO
+@pytest.mark.parametrize(
+    "values", [embedded_settings(f"http://{DEAD}", f"http://{DEAD}"), UNREACHABLE], ids=["own", "others"]
+)
+def test_threat_29_no_command_prints_a_secret_when_dependencies_are_unreachable(
+    tmp_path: Path, values: Json, arguments: tuple[str, ...], log_capture: io.StringIO
 ) -> None:
     server: Json = {"port": 0}
-    if arguments == ("serve",) and given is not UNREACHABLE:
-        server |= {"host": "192.0.2.1", "public_url": "http://192.0.2.1"}  # no address of ours: it cannot be served
+    if arguments == ("serve",) and values is not UNREACHABLE:
+        server |= {"host": "192.0.2.1", "public_url": "http://192.0.2.1"}  # not a local address: the bind fails
     file = tmp_path / "gatehouse.yaml"
-    file.write_text(yaml.safe_dump({"data_dir": str(tmp_path / "data"), "server": server, **given}))
+    file.write_text(yaml.safe_dump({"data_dir": str(tmp_path / "data"), "server": server, **values}))
     result = CliRunner().invoke(app, [*arguments, "--config", str(file)])
     assert result.output
-    places = {"output": result.output, "failure": repr(result.exception), "log": everything_logged.getvalue()}
-    assert not traces(places)
+    places = {"output": result.output, "failure": repr(result.exception), "log": log_capture.getvalue()}
+    assert not find_leaks(places)
 
 
 async def _pages(gateway: Any) -> tuple[list[str], dict[str, str]]:
-    """Every page of the console, those of all calls, backends and tools among them; and what signing in took."""
-    await gateway.house.audit.flush()
-    code = await gateway.house.identity.sign_in_code()
+    """Every page of the console, including those of calls, backends and tools, and the credentials of the sign-in."""
+    await gateway.app.audit.flush()
+    code = await gateway.app.identity.create_sign_in_code()
     async with console_client(gateway, code=code) as http:
         pages = [(await http.get(f"/console{path}")).text for path in PAGES]
         links = {link for page in pages for link in re.findall(r'href="(/console/\w+/[^"]+)"', page)}
         opened = [link for link in links if "/static/" not in link]
-        async with asyncio.timeout(30):  # the spans are written a moment after the calls
+        async with asyncio.timeout(30):  # the spans are written shortly after the calls
             while not any("gen_ai.tool.call.arguments" in page for page in pages):
                 pages += [(await http.get(html.unescape(link))).text for link in opened]
         cookies = {cookie.name: str(cookie.value) for cookie in http.cookies.jar if cookie.value}

@@ -1,4 +1,4 @@
-"""`gatehouse stdio` without a key, in processes of its own: it signs a person in, and remembers that."""
+"""`gatehouse stdio` without a key, in a subprocess: signs the user in and stores the tokens."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ LOOK = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "l
 
 
 def _look(url: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """One call through the bridge, to its end."""
+    """Run one call through the bridge."""
     command = [sys.executable, "-m", "gateway", "stdio", "--url", url]
     line = json.dumps(LOOK) + "\n"
     return subprocess.run(
@@ -25,17 +25,15 @@ def _look(url: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-async def test_without_a_key_it_signs_a_person_in_keeps_that_to_itself_and_refreshes_it(
-    start: Any, tmp_path: Path
-) -> None:
+async def test_stdio_without_a_key_signs_in_and_refreshes_without_printing_tokens(start: Any, tmp_path: Path) -> None:
     async with start(backends=BACKENDS) as gateway:
-        code = await gateway.house.identity.sign_in_code()
+        code = await gateway.app.identity.create_sign_in_code()
         user = {"XDG_DATA_HOME": str(tmp_path / "user")}
         first = await asyncio.to_thread(_look, gateway.url, **user, BROWSER=BROWSER, VISITOR_CODE=code)
         (file,) = (tmp_path / "user" / "gatehouse" / "sign-ins").glob("*.json")
         before = json.loads(file.read_bytes())
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
-        # As it will be in ten minutes, when nobody sits there.
+        # Simulates an expired token while no user is present.
         file.write_text(json.dumps(before | {"access_token": "expired", "stale_at": 1.0}))
         second = await asyncio.to_thread(_look, gateway.url, **user, BROWSER="false")
         after = json.loads(file.read_bytes())
@@ -52,32 +50,35 @@ async def test_without_a_key_it_signs_a_person_in_keeps_that_to_itself_and_refre
         assert after[token] not in second.stdout + second.stderr
 
 
-def test_where_nobody_can_sign_in_a_key_is_named_and_nothing_of_the_sdk_is_printed(tmp_path: Path) -> None:
-    """A server that refuses, and knows nothing of OAuth."""
+def test_failed_sign_in_suggests_a_key_and_prints_no_sdk_output(tmp_path: Path) -> None:
+    """A server that rejects requests and does not support OAuth."""
     script = (
         "import http.server as h\n"
-        "class Deaf(h.BaseHTTPRequestHandler):\n"
+        "class Rejecting(h.BaseHTTPRequestHandler):\n"
         "    def do_POST(self): self.send_response(401 if self.path == '/mcp' else 404); self.end_headers()\n"
         "    def do_GET(self): self.send_response(404); self.end_headers()\n"
         "    def log_message(self, *_): pass\n"
-        "server = h.HTTPServer(('127.0.0.1', 0), Deaf)\n"
+        "server = h.HTTPServer(('127.0.0.1', 0), Rejecting)\n"
         "print(server.server_address[1], flush=True)\n"
         "server.serve_forever()\n"
     )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as deaf:
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as server_process:
         try:
-            assert deaf.stdout is not None
-            port = deaf.stdout.readline().strip()
+            assert server_process.stdout is not None
+            port = server_process.stdout.readline().strip()
             ended = _look(f"http://127.0.0.1:{port}/mcp", XDG_DATA_HOME=str(tmp_path), BROWSER="false")
         finally:
-            deaf.kill()
+            server_process.kill()
     error = json.loads(ended.stdout)["error"]
     assert error["code"] == 401
-    assert "it registers no new clients; give --client-id. Or set GATEHOUSE_TOKEN" in error["message"]
+    assert (
+        "it rejects dynamic client registration; give --client-id. Try again, or set GATEHOUSE_TOKEN"
+        in error["message"]
+    )
     assert ended.stderr == f"gatehouse: {error['message']}\n"
 
 
-def test_a_start_with_a_key_loads_nothing_of_the_sdks_client() -> None:
+def test_start_with_a_key_does_not_import_the_sdk() -> None:
     script = "import gateway.cli.stdio.server, sys; print(sorted(m for m in sys.modules if m.startswith('mcp.')))"
-    told = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment(), capture_output=True, text=True)
-    assert told.stdout == "[]\n", told.stderr
+    result = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment(), capture_output=True, text=True)
+    assert result.stdout == "[]\n", result.stderr

@@ -1,4 +1,4 @@
-"""Clients that take their time are cut on time, while a good one is served."""
+"""Slow clients are disconnected at the timeout while a healthy client is served."""
 
 import socket
 import threading
@@ -14,9 +14,9 @@ import pytest
 from tests.flows.process import HANDSHAKE, Served, modern, modern_headers, serving, until, write_settings
 
 HEADER, BODY, WRITE = 0.6, 1.2, 0.6
-IN_TIME: Final = 2.0
-"""The tick, and some patience with a busy machine."""
-MANY: Final = 50
+TOLERANCE: Final = 2.0
+"""Seconds for the timer resolution and a busy machine."""
+CLIENTS: Final = 50
 PIECE: Final = "x" * 100_000
 
 
@@ -35,8 +35,8 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @contextmanager
-def a_good_client(target: Served) -> Iterator[None]:
-    """One that calls all the while, on one connection, and gets every answer within a second."""
+def healthy_client(target: Served) -> Iterator[None]:
+    """Run a client that calls continuously on one connection and gets every response within a second."""
     finished = threading.Event()
     params = {"name": "plain_echo", "arguments": {"text": "hi"}}
     headers = {"authorization": f"Bearer {target.key}", "accept": "application/json, text/event-stream"}
@@ -65,27 +65,27 @@ def connect(target: Served) -> socket.socket:
     return socket.create_connection(("127.0.0.1", target.port), 10)
 
 
-def drip(target: Served, start: bytes, piece: bytes, every: float) -> tuple[bytes, float]:
-    """Say `start`, then a piece now and then, until the other side has had enough: its answer, and after how long."""
+def send_slowly(target: Served, start: bytes, piece: bytes, every: float) -> tuple[bytes, float]:
+    """Send `start`, then a piece at each interval, until the server closes. Returns its response and the seconds."""
     began = monotonic()
     with connect(target) as sock:
         sock.sendall(start)
         sock.settimeout(every)
-        got = b""
+        received = b""
         while monotonic() - began < 10:
             try:
                 part = sock.recv(65536)
             except TimeoutError:
-                if not got:
-                    with suppress(ConnectionError):  # cut already: the answer is there to read
+                if not received:
+                    with suppress(ConnectionError):  # disconnected already: the answer is there to read
                         sock.sendall(piece)
                 continue
             except ConnectionError:
                 break
             if not part:
                 break
-            got += part
-        return got, monotonic() - began
+            received += part
+        return received, monotonic() - began
 
 
 def post_head(target: Served, length: int) -> bytes:
@@ -99,43 +99,45 @@ def post_head(target: Served, length: int) -> bytes:
     return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
-def test_threat_24_many_slow_heads_are_cut_on_time_while_a_good_client_is_served(target: Served) -> None:
+def test_threat_24_slow_headers_time_out_while_a_healthy_client_is_served(target: Served) -> None:
     head = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
-    with a_good_client(target), ThreadPoolExecutor(MANY) as pool:
-        cut = list(pool.map(lambda _: drip(target, head, b"a", 0.2), range(MANY)))
-    assert {answer.split(b"\r\n")[0] for answer, _ in cut} == {b"HTTP/1.1 408 Request Timeout"}
-    assert max(took for _, took in cut) < HEADER + IN_TIME + 2  # it may go on reading for the time it lingers
-    assert min(took for _, took in cut) > HEADER / 2
+    with healthy_client(target), ThreadPoolExecutor(CLIENTS) as pool:
+        disconnected = list(pool.map(lambda _: send_slowly(target, head, b"a", 0.2), range(CLIENTS)))
+    assert {answer.split(b"\r\n")[0] for answer, _ in disconnected} == {b"HTTP/1.1 408 Request Timeout"}
+    assert (
+        max(took for _, took in disconnected) < HEADER + TOLERANCE + 2
+    )  # the server may keep reading for its linger time
+    assert min(took for _, took in disconnected) > HEADER / 2
 
 
-def test_threat_24_a_slow_body_is_cut_on_time_while_a_good_client_is_served(target: Served) -> None:
-    with a_good_client(target):
-        answer, took = drip(target, post_head(target, 5000), b" ", 0.2)
+def test_threat_24_slow_body_times_out_while_a_healthy_client_is_served(target: Served) -> None:
+    with healthy_client(target):
+        answer, took = send_slowly(target, post_head(target, 5000), b" ", 0.2)
     assert answer.startswith(b"HTTP/1.1 408")
-    assert BODY / 2 < took < BODY + IN_TIME + 2
+    assert BODY / 2 < took < BODY + TOLERANCE + 2
 
 
-def test_threat_24_a_connection_that_says_nothing_is_closed(target: Served) -> None:
-    with a_good_client(target):
-        _, took = drip(target, b"", b"", 0.2)
-    assert took < HEADER + IN_TIME
+def test_threat_24_silent_connection_is_closed(target: Served) -> None:
+    with healthy_client(target):
+        _, took = send_slowly(target, b"", b"", 0.2)
+    assert took < HEADER + TOLERANCE
 
 
-def test_threat_24_a_client_that_does_not_read_its_answers_is_cut(target: Served) -> None:
+def test_threat_24_client_that_does_not_read_responses_is_disconnected(target: Served) -> None:
     body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"plain_echo","arguments":{"text":"%s"}}}'
     body = body % PIECE.encode()
     session = target.initialize().encode()
     extra = b"Mcp-Protocol-Version: %s\r\nMcp-Session-Id: %s\r\n\r\n" % (HANDSHAKE.encode(), session)
-    asked = post_head(target, len(body)).removesuffix(b"\r\n") + extra + body
-    with a_good_client(target), socket.socket() as sock:
+    request = post_head(target, len(body)).removesuffix(b"\r\n") + extra + body
+    with healthy_client(target), socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.connect(("127.0.0.1", target.port))
         sock.setblocking(False)
-        sent = bytearray(asked * 200)
+        sent = bytearray(request * 200)
         began = monotonic()
 
-        def cut() -> bool:
-            """Goes on asking and never reads."""
+        def disconnected() -> bool:
+            """Send more requests without reading a response."""
             try:
                 del sent[: sock.send(sent)]
             except BlockingIOError:
@@ -144,5 +146,5 @@ def test_threat_24_a_client_that_does_not_read_its_answers_is_cut(target: Served
                 return True
             return False
 
-        until(cut, "the connection is cut", 10)
-        assert monotonic() - began < WRITE + IN_TIME + 2
+        until(disconnected, "the connection is cut", 10)
+        assert monotonic() - began < WRITE + TOLERANCE + 2

@@ -1,4 +1,4 @@
-"""Servers of the transport before streamable HTTP: one event stream a session, messages posted beside it."""
+"""Servers with the HTTP+SSE transport (2024-11-05): one event stream per session, and messages in separate POSTs."""
 
 import asyncio
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from mcp import types
 
-from tests.flows.killable import program
+from tests.flows.killable_server import killable_server
 from tests.flows.sse import serving
 
 
@@ -22,41 +22,43 @@ def text(answer: dict[str, Any]) -> str:
     return answer["result"]["content"][0]["text"]
 
 
-@pytest.mark.parametrize("named", [{"transport": "sse"}, {"type": "sse"}, {}], ids=["transport", "type", "found out"])
-async def test_it_is_listed_and_called_in_either_era_named_as_such_or_found_out(start: Any, named: Any) -> None:
-    told: list[float] = []
+@pytest.mark.parametrize("options", [{"transport": "sse"}, {"type": "sse"}, {}], ids=["transport", "type", "detected"])
+async def test_sse_server_is_listed_and_called_in_either_era_with_configured_or_detected_transport(
+    start: Any, options: Any
+) -> None:
+    steps: list[float] = []
 
     async def progress(done: float, total: float | None, message: str | None) -> None:
-        told.append(done)
+        steps.append(done)
 
-    async with serving() as port, start(backends={"older": entry(port, **named)}) as gateway:
-        await gateway.listed("older_work")
+    async with serving() as port, start(backends={"older": entry(port, **options)}) as gateway:
+        await gateway.wait_for_tool("older_work")
         for era in ("2026-07-28", "legacy"):
-            told.clear()
+            steps.clear()
             async with gateway.client(era, elicitation_callback=_accept) as client:
                 assert (await client.call_tool("older_greet", {})).content[0].text == "Hello Ada"
                 result = await client.call_tool("older_work", {"steps": 3}, progress_callback=progress)
                 assert result.content[0].text.startswith("3 steps")
-            assert told == [1, 2, 3]
-        health = gateway.house._backends.get("older").health()
+            assert steps == [1, 2, 3]
+        health = gateway.app._backends.get("older").health()
         assert (health.state, health.transport, health.eras) == ("up", "sse", ("handshake",))
 
 
-async def test_no_two_principals_share_a_session(start: Any) -> None:
+async def test_principals_do_not_share_an_upstream_session(start: Any) -> None:
     async with serving() as port, start(backends={"older": entry(port)}) as gateway:
-        await gateway.listed("older_work")
+        await gateway.wait_for_tool("older_work")
         other = gateway.as_(await gateway.new_key(subject="bob"))
-        mine, theirs, again = [text(await who.call("older_work")) for who in (gateway, other, gateway)]
+        mine, theirs, again = [text(await user.call("older_work")) for user in (gateway, other, gateway)]
         assert mine == again
         assert mine != theirs
 
 
-async def test_a_server_killed_in_mid_call_is_unavailable_at_once_and_the_next_call_works(start: Any) -> None:
-    with program("-m", "tests.flows.sse") as server:
-        await server.listens()
+async def test_server_killed_during_a_call_is_unavailable_at_once_and_the_next_call_works(start: Any) -> None:
+    with killable_server("-m", "tests.flows.sse") as server:
+        await server.wait_until_listening()
         async with start(backends={"older": entry(server.port, transport="sse")}) as gateway:
-            await gateway.listed("older_wait")
-            backend = gateway.house._backends.get("older")
+            await gateway.wait_for_tool("older_wait")
+            backend = gateway.app._backends.get("older")
             call = asyncio.create_task(gateway.call("older_wait"))
             while not backend.health().in_flight:
                 await asyncio.sleep(0.005)

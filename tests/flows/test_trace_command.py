@@ -1,4 +1,4 @@
-"""`gatehouse trace`, on what a real gateway kept."""
+"""`gatehouse trace` on the traces of a real gateway."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from tests.flows.process import CORE, run, serving, until, write_settings
 BACKENDS = {**CORE, "strict": {"module": "tests.flows.fixtures.strict"}}
 
 
-def test_a_failed_call_is_drawn_with_its_stages_and_why(tmp_path: Path) -> None:
+def test_trace_draws_a_failed_call_with_stages_and_outcome(tmp_path: Path) -> None:
     write_settings(tmp_path, backends=BACKENDS)
     with serving(tmp_path) as served:
         id = served.call("core_ping", {"odd": 1})["error"]["data"]["correlation_id"]
@@ -19,6 +19,6 @@ def test_a_failed_call_is_drawn_with_its_stages_and_why(tmp_path: Path) -> None:
         assert "validate" in done.stdout
         (span,) = json.loads(run(tmp_path, "trace", id, "--json").stdout)
         assert span["correlation_id"] == id
-        unknown = run(tmp_path, "trace", "nobody")
+        unknown = run(tmp_path, "trace", "unknown-id")
         assert unknown.returncode == 1
-        assert "no call of the id nobody was kept here" in unknown.stderr
+        assert "no trace with the ID unknown-id is stored on this machine" in unknown.stderr

@@ -1,4 +1,4 @@
-"""Two processes with one data folder are one gateway."""
+"""Two processes with one data folder act as one gateway."""
 
 import time
 from collections.abc import Iterator
@@ -9,17 +9,17 @@ import pytest
 
 from tests.flows.process import HANDSHAKE, Served, run, starting, until, write_settings
 
-NOTICED = 1.0
-"""How soon a process must know what another one wrote."""
-BUSY = 1.0
-"""What a loaded machine may add."""
+PROPAGATION = 1.0
+"""Seconds within which a change must reach the other process."""
+TOLERANCE = 1.0
+"""Additional seconds for a busy machine."""
 
 Pair = tuple[Served, Served]
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Both started at the same moment, on a folder that has no data yet."""
+    """Two processes started at the same time on a folder without data."""
     folder = tmp_path_factory.mktemp("pair")
     write_settings(
         folder, backends={"plain": {"module": "tests.flows.fixtures.plain"}}, limits={"calls": "1000000/minute"}
@@ -35,7 +35,7 @@ def session_status(served: Served, session: str) -> int:
     return served.post({"id": 9, "method": "ping"}, mcp_session_id=session).status_code
 
 
-def test_one_session_is_served_by_both_request_by_request(pair: Pair) -> None:
+def test_requests_of_one_session_can_alternate_between_processes(pair: Pair) -> None:
     one, two = pair
     session = one.initialize()
     header = {"mcp_session_id": session, "mcp_protocol_version": HANDSHAKE}
@@ -47,7 +47,7 @@ def test_one_session_is_served_by_both_request_by_request(pair: Pair) -> None:
         assert answer["result"]["structuredContent"] == {"result": str(number)}
 
 
-def test_a_session_ended_at_one_is_404_at_the_other_within_a_second(pair: Pair) -> None:
+def test_session_ended_at_one_process_is_404_at_the_other_within_a_second(pair: Pair) -> None:
     for ends, learns in (pair, pair[::-1]):
         session = learns.initialize()
         assert session_status(ends, session) == session_status(learns, session) == 200
@@ -55,10 +55,10 @@ def test_a_session_ended_at_one_is_404_at_the_other_within_a_second(pair: Pair) 
         ended = time.monotonic()
         assert session_status(ends, session) == 404
         until(lambda s=session, at=learns: session_status(at, s) == 404, "the other process refuses the session")
-        assert time.monotonic() - ended < NOTICED + BUSY
+        assert time.monotonic() - ended < PROPAGATION + TOLERANCE
 
 
-def test_a_log_level_set_at_one_holds_at_the_other(pair: Pair) -> None:
+def test_log_level_set_at_one_process_applies_at_the_other(pair: Pair) -> None:
     one, two = pair
     session = one.initialize()
     header = {"mcp_session_id": session, "mcp_protocol_version": HANDSHAKE}
@@ -68,15 +68,15 @@ def test_a_log_level_set_at_one_holds_at_the_other(pair: Pair) -> None:
     until(lambda: "notifications/message" not in two.post(say, **header).text, "the other process is quiet", 2)
 
 
-def test_a_key_made_by_the_command_works_at_both_and_once_revoked_at_neither(pair: Pair) -> None:
+def test_key_created_by_command_works_at_both_processes_until_revoked(pair: Pair) -> None:
     folder = pair[0].folder
-    made = run(folder, "key", "create", "--tenant", "default", "--subject", "bob")
-    assert made.returncode == 0, made.stderr
-    key = made.stdout.strip()
+    created = run(folder, "key", "create", "--tenant", "default", "--subject", "bob")
+    assert created.returncode == 0, created.stderr
+    key = created.stdout.strip()
     sessions = [served.initialize(key) for served in pair]
     for served in pair:
         assert served.call("plain_echo", {"text": "new"}, key=key)["result"]["isError"] is False
-        # Another principal's session is as good as none.
+        # The session of another principal is unknown.
         assert session_status(replace(served, key=key), pair[0].initialize()) == 404
 
     revoked = run(folder, "key", "revoke", key.split("_")[1])
@@ -90,4 +90,4 @@ def test_a_key_made_by_the_command_works_at_both_and_once_revoked_at_neither(pai
         return all(refused(served, session) for served, session in zip(pair, sessions, strict=True))
 
     until(refused_by_both, "both refuse the key")
-    assert time.monotonic() - since < NOTICED + BUSY
+    assert time.monotonic() - since < PROPAGATION + TOLERANCE

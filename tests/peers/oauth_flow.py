@@ -104,7 +104,7 @@ class OAuthTestClient:
     async def post(self, path: str = "token", auth: Any = None, **form: str) -> httpx.Response:
         sent = {"client_id": self.id, **form} if auth is None else form
         async with httpx.AsyncClient(verify=False, timeout=30) as http:
-            return await http.post(f"{self.base}/oauth/{path}", data=sent, auth=auth)
+            return await http.request("POST", f"{self.base}/oauth/{path}", data=sent, auth=auth)
 
     async def redeem(self, code: str, verifier: str, **form: str) -> httpx.Response:
         sent = {"redirect_uri": self.redirect, "code": code, "code_verifier": verifier, **form}

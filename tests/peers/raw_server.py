@@ -9,7 +9,7 @@ from typing import Any, Literal
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from tests.quiet import QuietServer
+from tests.in_process_server import InProcessServer
 
 Json = dict[str, Any]
 Answer = Json | Callable[[Json, Json], Awaitable[Json]]
@@ -138,7 +138,7 @@ class RawServer:
 @asynccontextmanager
 async def raw_server(**options: Any) -> AsyncGenerator[RawServer]:
     raw = RawServer(**options)
-    server = QuietServer(uvicorn.Config(raw, host="127.0.0.1", port=0, log_level="warning", lifespan="off"))
+    server = InProcessServer(uvicorn.Config(raw, host="127.0.0.1", port=0, log_level="warning", lifespan="off"))
     # Force the shutdown: do not wait for requests that a test leaves unanswered.
     async with server.running(force=True) as port:
         raw.url = f"http://127.0.0.1:{port}/mcp"

@@ -1,7 +1,8 @@
-"""The `gatehouse` command as processes of their own that do not each pay for its imports.
+"""Runs the `gatehouse` command in separate processes without the cost of its imports.
 
-`python -m tests.repo.warm SOCKET` imports the command once, then forks for every run. What stands on PATH is `CLIENT`:
-it hands over its arguments, folder, environment and standard streams, passes SIGTERM on, and ends as the command ended.
+`python -m tests.repo.command_server SOCKET` imports the command once, then forks for every run. The program on PATH is
+`CLIENT`: it sends its arguments, folder, environment and standard streams, forwards SIGTERM, and exits with the
+command's code.
 """
 
 import importlib
@@ -23,9 +24,9 @@ import json, os, signal, socket, struct, sys
 
 wire = socket.socket(socket.AF_UNIX)
 wire.connect({socket!r})
-told = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
-socket.send_fds(wire, [struct.pack("!I", len(told))], [0, 1, 2])
-wire.sendall(told)
+request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+socket.send_fds(wire, [struct.pack("!I", len(request))], [0, 1, 2])
+wire.sendall(request)
 pid = struct.unpack("!i", wire.recv(4, socket.MSG_WAITALL))[0]
 signal.signal(signal.SIGTERM, lambda *_: os.kill(pid, signal.SIGTERM))
 code = wire.recv(4, socket.MSG_WAITALL)
@@ -34,7 +35,7 @@ sys.exit(struct.unpack("!i", code)[0] if code else 1)
 
 
 def serve(path: str) -> None:
-    # A command imports what it does when it is run; here all of it is imported before the first.
+    # Commands import their modules when they run; import all of them before the first run.
     for module in pkgutil.iter_modules(gateway.cli.__path__):
         importlib.import_module(f"gateway.cli.{module.name}")
     with socket.socket(socket.AF_UNIX) as listener:
@@ -46,21 +47,21 @@ def serve(path: str) -> None:
             wire, _ = listener.accept()
             if os.fork() == 0:
                 listener.close()
-                _attend(wire)
+                _handle(wire)
             wire.close()
 
 
-def _attend(wire: socket.socket) -> None:
-    """Run one command in a child, and tell its client which and how it ended."""
+def _handle(wire: socket.socket) -> None:
+    """Run one command in a child process, and send its process id and exit code to the client."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     head, streams, _, _ = socket.recv_fds(wire, 4, 3)
-    told = json.loads(wire.recv(struct.unpack("!I", head)[0], socket.MSG_WAITALL))
+    request = json.loads(wire.recv(struct.unpack("!I", head)[0], socket.MSG_WAITALL))
     pid = os.fork()
     if pid == 0:
         wire.close()
-        _run(streams, *told)
+        _run(streams, *request)
     wire.sendall(struct.pack("!i", pid))
-    # This process only waits: what ends all of them together must not end it before its child.
+    # This process only waits: a signal to the whole group must not end it before its child.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for stream in streams:
         os.close(stream)

@@ -1,4 +1,4 @@
-"""What the documents say: their links, their code, and the blocks that carry a mark."""
+"""Parses the Markdown documents: links, code, headings, and marked blocks. Used by the tests of this folder."""
 
 import re
 from collections.abc import Iterator
@@ -34,12 +34,12 @@ def documents() -> list[Path]:
     return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "policies").glob("*.md")])
 
 
-def shown(path: Path) -> str:
+def relative_path(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
 def blocks(path: Path, mark: str | None = None) -> list[Block]:
-    """The document's fenced blocks; only those with that mark if it is given."""
+    """Return the document's fenced blocks, or only those with the given mark."""
     found = (
         Block(each["mark"] or "", each["name"] or "", int(each["exit"] or 0), each["language"], each["text"])
         for each in _BLOCK.finditer(path.read_text("utf-8"))
@@ -47,12 +47,12 @@ def blocks(path: Path, mark: str | None = None) -> list[Block]:
     return [block for block in found if mark is None or block.mark == mark]
 
 
-def marked(path: Path, mark: str, name: str) -> Block:
+def find_block(path: Path, mark: str, name: str) -> Block:
     return next(block for block in blocks(path, mark) if block.name == name)
 
 
 def code(path: Path) -> Iterator[str]:
-    """Every piece of code: shell blocks line by line, continued lines joined, and the spans in the text."""
+    """Yield all code: shell blocks line by line, with continued lines joined, and the code spans of the text."""
     for block in blocks(path):
         if block.language == "sh":
             yield from block.text.replace("\\\n", " ").splitlines()
@@ -64,7 +64,7 @@ def links(path: Path) -> list[str]:
 
 
 def anchors(path: Path) -> set[str]:
-    """As the hosts of repositories make them from headings."""
+    """Return the anchors of the headings, formed as repository hosts form them."""
     text = _BLOCK.sub("", path.read_text("utf-8"))
     words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(text))
     return {each.strip().replace(" ", "-") for each in words}

@@ -1,4 +1,4 @@
-"""The pages and the table of errors agree."""
+"""The documented errors match the error table of the code."""
 
 import re
 from pathlib import Path
@@ -11,13 +11,13 @@ PAGE = ROOT / "docs" / "errors.md"
 
 
 def rows(path: Path) -> dict[str, list[str]]:
-    """The rows that begin with a kind, by kind."""
+    """Return the table rows that begin with a kind, by kind."""
     found = re.findall(r"^\| `(\w+)` \|(.+)\|$", path.read_text("utf-8"), re.MULTILINE)
     kinds = {kind.value for kind in Kind}
     return {name: [cell.strip() for cell in cells.split("|")] for name, cells in found if name in kinds}
 
 
-def test_every_kind_is_on_the_page_with_its_numbers() -> None:
+def test_errors_page_lists_every_kind_with_its_codes() -> None:
     expected = {
         kind.value: [
             str(row.http),
@@ -31,21 +31,21 @@ def test_every_kind_is_on_the_page_with_its_numbers() -> None:
     assert rows(PAGE) == expected
 
 
-def test_every_kind_is_in_the_readme_with_its_http_status() -> None:
+def test_readme_lists_every_kind_with_its_http_status() -> None:
     assert {kind: cells[0] for kind, cells in rows(README).items()} == {
         kind.value: str(row.http) for kind, row in TABLE.items()
     }
 
 
-def test_every_field_of_the_error_object_is_on_the_page() -> None:
+def test_errors_page_lists_every_field_of_the_error_object() -> None:
     details = {"validation_path": "a", "validation_rule": "b", "payload_bytes": 2, "max_bytes": 1}
     fault = Fault(Kind.INTERNAL, "It failed.", details=details, suggested_fix="Do so.", retry_after=1)
-    fields = fault.as_object(correlation_id="1", origin="gateway", stage="edge", words={})
+    fields = fault.as_object(correlation_id="1", origin="gateway", stage="edge", codes={})
     table = PAGE.read_text("utf-8").partition("## The kinds")[0]
     assert set(fields) <= set(re.findall(r"`(\w+)`", table))
 
 
-def test_the_exit_codes_of_the_command_are_on_the_page() -> None:
+def test_errors_page_lists_the_exit_codes_of_the_command() -> None:
     words = " ".join(PAGE.read_text("utf-8").partition("## Exit codes")[2].split())
     codes = {
         failure.FAILED: "when it failed",

@@ -1,4 +1,4 @@
-"""The examples of the documents are files, and work."""
+"""The examples in the documents exist as files, and they work."""
 
 import sys
 from collections.abc import Iterator
@@ -18,20 +18,20 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("notes", None)
 
 
-def test_the_notes_on_the_page_are_the_files_of_the_example() -> None:
-    shown = {block.name: block.text for block in blocks(ROOT / "docs" / "backends.md", "file")}
-    assert {"notes.py", "gatehouse.yaml", "migrations/0001_notes.sql"} == set(shown)
-    assert shown == {name: (FOLDER / name).read_text("utf-8") for name in shown}
+def test_notes_example_on_the_page_equals_its_files() -> None:
+    on_page = {block.name: block.text for block in blocks(ROOT / "docs" / "backends.md", "file")}
+    assert {"notes.py", "gatehouse.yaml", "migrations/0001_notes.sql"} == set(on_page)
+    assert on_page == {name: (FOLDER / name).read_text("utf-8") for name in on_page}
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def database(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The settings of either: the page promises that the same statements serve both."""
+    """Settings for each engine: the page states that the same SQL works on both."""
     return {"database": {"url": request.getfixturevalue("postgres_url")}} if request.param == "postgres" else {}
 
 
 @pytest.mark.usefixtures("importable")
-async def test_the_notes_keep_each_tenant_s_own_and_refuse_one_too_many(start: Any, database: dict[str, Any]) -> None:
+async def test_notes_example_isolates_tenants_and_enforces_its_limit(start: Any, database: dict[str, Any]) -> None:
     tenants = {"default": {}, "others": {}}
     backends = {"notes": {"module": "notes", "options": {"max_notes": 2}}}
     async with start(backends=backends, tenants=tenants, **database) as gateway:
@@ -48,7 +48,7 @@ async def test_the_notes_keep_each_tenant_s_own_and_refuse_one_too_many(start: A
 
 
 @pytest.mark.usefixtures("importable")
-async def test_the_manifest_of_the_notes_states_which_tool_reads(start: Any) -> None:
+async def test_notes_example_manifest_declares_effects(start: Any) -> None:
     async with start(backends={"notes": {"module": "notes"}}) as gateway:
         reader = gateway.as_(await gateway.new_key(scopes=("mcp:list", "mcp:call")))
         assert not (await reader.call("notes_find", {"word": "a"}))["result"]["isError"]

@@ -1,4 +1,4 @@
-"""Whatever a document names exists: commands, options, settings, variables, targets, rooms, stages."""
+"""Names in the documents exist: commands, options, settings, variables, make targets, packages, stages."""
 
 import re
 import runpy
@@ -11,9 +11,9 @@ import pytest
 from typer.main import get_command
 
 from gateway.cli.main import app
-from tests.repo.documents import README, ROOT, blocks, code, documents, shown
+from tests.repo.documents import README, ROOT, blocks, code, documents, relative_path
 
-EVERY = pytest.mark.parametrize("document", documents(), ids=shown)
+EACH_DOCUMENT = pytest.mark.parametrize("document", documents(), ids=relative_path)
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 SECTIONS: list[tuple[str, str, list[tuple[str, Any]]]] = list(
     runpy.run_path(str(ROOT / "docs" / "make_settings.py"))["sections"]()
@@ -21,14 +21,14 @@ SECTIONS: list[tuple[str, str, list[tuple[str, Any]]]] = list(
 
 
 def commands(document: Path) -> Iterator[list[str]]:
-    """The words of every `gatehouse …` in the document, up to the end of that command."""
+    """Yield the words of every `gatehouse …` command in the document."""
     for line in code(document):
         for found in re.finditer(r"(?:^|\$\(|/)gatehouse (?=[a-z])([^|)#$]*)", line):
             yield shlex.split(found[1].replace("'", "").replace('"', ""))
 
 
-def unknown(words: list[str]) -> str | None:
-    """The first word that the command does not know."""
+def find_unknown_word(words: list[str]) -> str | None:
+    """Return the first word that is not a known command or option."""
     command: Any = get_command(app)
     while hasattr(command, "commands"):
         if not words:
@@ -37,43 +37,43 @@ def unknown(words: list[str]) -> str | None:
             return command_name
         command = command.commands[command_name]
     options = {name for parameter in command.params for name in parameter.opts}
-    own = words[: words.index("--")] if "--" in words else words  # what follows is another program's
+    own = words[: words.index("--")] if "--" in words else words  # the rest belongs to another program
     return next((word for word in own if word.startswith("--") and word not in options), None)
 
 
-@EVERY
+@EACH_DOCUMENT
 def test_every_command_and_option_exists(document: Path) -> None:
-    assert [word for words in commands(document) if (word := unknown(list(words)))] == []
+    assert [word for words in commands(document) if (word := find_unknown_word(list(words)))] == []
 
 
-def test_the_readme_names_every_command() -> None:
+def test_readme_shows_the_main_commands() -> None:
     assert {"serve", "check", "tools", "call", "key", "import", "backends"} <= {words[0] for words in commands(README)}
 
 
-@EVERY
+@EACH_DOCUMENT
 def test_every_make_target_exists(document: Path) -> None:
     rules = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     named = {target for line in code(document) for target in re.findall(r"(?:^|\s)make ([a-z]+)", line)}
     assert named <= rules
 
 
-@EVERY
+@EACH_DOCUMENT
 def test_every_variable_exists(document: Path) -> None:
-    sources = [path for room in ("gateway", "backends", "tests") for path in (ROOT / room).rglob("*.py")]
-    text = "\n".join(path.read_text("utf-8") for path in sources if path.parent.name != "house")
+    sources = [path for package in ("gateway", "backends", "tests") for path in (ROOT / package).rglob("*.py")]
+    text = "\n".join(path.read_text("utf-8") for path in sources if path.parent.name != "repo")
     named = set(re.findall(r"\bGATEHOUSE_\w+", document.read_text("utf-8"))) - {"GATEHOUSE__"}
     assert {name for name in named if name not in text and not is_setting(name)} == set()
 
 
 def is_setting(variable: str) -> bool:
-    """What stands below a module's `options` only the module knows."""
+    """Whether the variable is a setting. Keys below a module's `options` are not checked."""
     parts = variable.removeprefix("GATEHOUSE__").lower().split("__")
     known = {path for _, _, rows in SECTIONS for path, _ in rows}
     entry = parts[0] in ("backends", "servers", "tenants") and len(parts) > 2
     return parts[2] in known if entry else ".".join(parts) in known
 
 
-@EVERY
+@EACH_DOCUMENT
 def test_every_setting_exists(document: Path) -> None:
     paths = {path for _, _, rows in SECTIONS for path, _ in rows}
     sections = {path.partition(".")[0] for path in paths if "." in path}
@@ -82,7 +82,7 @@ def test_every_setting_exists(document: Path) -> None:
     assert named - files <= paths
 
 
-def test_the_readme_states_the_defaults_of_the_settings_it_lists() -> None:
+def test_readme_states_the_defaults_of_the_settings_it_lists() -> None:
     fields = {path: field for _, _, rows in SECTIONS for path, field in rows}
     text = README.read_text("utf-8")
     for path, default in re.findall(r"^\| `([a-z_.]+)` \| `([^`]+)` \|", text, re.MULTILINE):
@@ -92,19 +92,20 @@ def test_the_readme_states_the_defaults_of_the_settings_it_lists() -> None:
         assert f"{mebibytes} MiB" in text
 
 
-def test_every_room_in_the_architecture_exists_and_none_is_left_out() -> None:
+def test_architecture_lists_exactly_the_existing_packages_and_modules() -> None:
     drawing = next(block.text for block in blocks(ARCHITECTURE) if block.text.startswith("gateway/"))
     top = re.findall(r"^(\S+)", drawing, re.MULTILINE)
-    rooms = {f"gateway/{room}" for room in re.findall(r"^  (\S+)  ", drawing, re.MULTILINE)}
-    assert [room for room in (*top, *rooms) if not (ROOT / room).exists()] == []
-    inside = {f"gateway/{path.name}{'/' * path.is_dir()}" for path in (ROOT / "gateway").glob("[a-z]*")}
-    assert inside - rooms == set()
+    listed = {f"gateway/{name}" for name in re.findall(r"^  (\S+)  ", drawing, re.MULTILINE)}
+    assert [name for name in (*top, *listed) if not (ROOT / name).exists()] == []
+    existing = {f"gateway/{path.name}{'/' * path.is_dir()}" for path in (ROOT / "gateway").glob("[a-z]*")}
+    assert existing - listed == set()
 
 
-def test_the_architecture_draws_the_stages_in_the_order_they_run() -> None:
+def test_architecture_shows_the_stages_in_their_order() -> None:
     drawing = blocks(ARCHITECTURE)[0].text
     drawn = re.findall(r"│   (\w+)  ", drawing)
-    source = (ROOT / "gateway" / "parts" / "paths.py").read_text("utf-8").partition("# The order, and why")[2]
-    seated = re.findall(r'\("(\w+)", \w', source.partition("Dispatch()")[0])
-    assert drawn == [*seated, "dispatch"]
-    assert set(drawn) == {path.stem for path in (ROOT / "gateway" / "stages").glob("[a-z]*.py")}
+    source = (ROOT / "gateway" / "wiring" / "call_path.py").read_text("utf-8").partition("# The order matters")[2]
+    composed = re.findall(r'\("(\w+)", \w', source.partition("Dispatch()")[0])
+    assert drawn == [*composed, "dispatch"]
+    modules = {path.stem for path in (ROOT / "gateway" / "stages").glob("[a-z]*.py")}
+    assert set(drawn) == modules - {"pipeline"}  # `pipeline` composes the stages

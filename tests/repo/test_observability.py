@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from gateway.settings.telemetry import OtlpSettings
-from gateway.telemetry.metric_families import Histogram, MetricFamily, as_text
+from gateway.telemetry.metric_families import Histogram, MetricFamily, to_prometheus_text
 from gateway.upstream.health import UpstreamHealth
-from gateway.wiring.telemetry import backend_families
-from tests.missing import missing
+from gateway.wiring.telemetry import backend_metrics
+from tests.prerequisites import skip_or_fail
 
 ROOT = Path(__file__).parents[2]
 STACK = ROOT / "deploy" / "observability"
@@ -43,7 +43,7 @@ FILES = {ROOT / "otel-collector.yaml": CORE, STACK / "otel-collector-contrib.yam
 
 
 def problems(config: Any, known: Any) -> list[str]:
-    """Every way in which a collector file is not what it should be."""
+    """Return all mistakes in a collector file."""
     found: list[str] = []
     service = config["service"]
     for kind in ("receivers", "processors", "exporters"):
@@ -111,20 +111,22 @@ def test_ports_agree_with_the_gateways_settings_and_nothing_listens_to_the_world
 # ---- metrics that exist
 
 
-async def existing(start: Any) -> set[str]:
+async def existing_metrics(start: Any) -> set[str]:
     """Every name that a gateway can show: a family without points has none yet."""
     async with start(backends={"core": {"module": "backends.core"}}) as gateway:
-        families = gateway.house.watching.families()
-    families += backend_families({"x": UpstreamHealth(state="up", transport="http", since=0.0)}, {"x": 1.0})
+        families = gateway.app.telemetry.families()
+    families += backend_metrics({"x": UpstreamHealth(state="up", transport="http", since=0.0)}, {"x": 1.0})
     names: set[str] = set()
     for family in families:
-        shown = MetricFamily(family.name, family.help, family.kind, family.unit)
-        shown.add(Histogram((1.0,)) if family.kind == "histogram" else 0)
-        names |= {line.split("{")[0].split(" ")[0] for line in as_text([shown]).splitlines() if line[0] != "#"}
+        sample = MetricFamily(family.name, family.help, family.kind, family.unit)
+        sample.add(Histogram((1.0,)) if family.kind == "histogram" else 0)
+        names |= {
+            line.split("{")[0].split(" ")[0] for line in to_prometheus_text([sample]).splitlines() if line[0] != "#"
+        }
     return names
 
 
-def named(text: str) -> set[str]:
+def metric_names(text: str) -> set[str]:
     return set(re.findall(r"\b(?:gatehouse|mcp|process)_[a-z_]+[a-z]\b", text))
 
 
@@ -132,8 +134,8 @@ def queries() -> dict[str, set[str]]:
     found = {f"dashboard {path.name}": _expressions(path) for path in (STACK / "grafana/dashboards").glob("*.json")}
     rules = yaml.safe_load((STACK / "alerts.yaml").read_text())
     for group in rules["groups"]:
-        found |= {f"alert {rule['alert']}": named(rule["expr"]) for rule in group["rules"]}
-    found["alerts.test.yaml"] = named((STACK / "alerts.test.yaml").read_text())
+        found |= {f"alert {rule['alert']}": metric_names(rule["expr"]) for rule in group["rules"]}
+    found["alerts.test.yaml"] = metric_names((STACK / "alerts.test.yaml").read_text())
     return found
 
 
@@ -141,11 +143,11 @@ def _expressions(path: Path) -> set[str]:
     board = json.loads(path.read_text())
     texts = [target.get("expr", "") for panel in board["panels"] for target in panel["targets"]]
     texts += [each["query"].partition("(")[2].partition(",")[0] for each in board["templating"]["list"]]
-    return {name for text in texts for name in named(re.sub(r"\{[^{}]*\}|by \([^)]*\)", "", text))}
+    return {name for text in texts for name in metric_names(re.sub(r"\{[^{}]*\}|by \([^)]*\)", "", text))}
 
 
 async def test_every_metric_named_in_a_dashboard_or_rule_exists(start: Any) -> None:
-    names = await existing(start)
+    names = await existing_metrics(start)
     wanted = queries()
     assert len(wanted) >= 14
     assert all(wanted.values())
@@ -172,7 +174,7 @@ def test_every_rule_has_a_runbook_and_every_runbook_a_rule() -> None:
 
 def test_the_rules_pass_promtool() -> None:
     if (promtool := shutil.which("promtool")) is None:
-        missing("promtool is missing: apt-get install prometheus")
+        skip_or_fail("promtool is missing: apt-get install prometheus")
     for command in (["check", "rules", "alerts.yaml"], ["test", "rules", "alerts.test.yaml"]):
         done = subprocess.run([promtool, *command], cwd=STACK, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""What is committed works for everybody: it names no package registry or image host, and nobody's folders."""
+"""Committed files name no package registry, no image host and no folder of a particular machine."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import pytest
 
 from tests.repo.documents import ROOT
 
-# Written in pieces, or this file would find itself.
+# Split, so that this file does not match itself.
 REGISTRIES = [
     "pypi" + r"\.org",
     "pythonhosted" + r"\.org",
@@ -30,30 +30,30 @@ LOCAL_PATHS = [rf"(^|[^A-Za-z0-9_.{{}}/-]){place}" for place in PLACES]
 def reason_to_skip() -> str | None:
     if shutil.which("git") is None:
         return "git is not installed"
-    asked = ["git", "-C", str(ROOT), "rev-parse", "--is-inside-work-tree"]
-    return None if subprocess.run(asked, capture_output=True).returncode == 0 else "this is not a clone"
+    command = ["git", "-C", str(ROOT), "rev-parse", "--is-inside-work-tree"]
+    return None if subprocess.run(command, capture_output=True).returncode == 0 else "this is not a clone"
 
 
 @pytest.fixture(autouse=True)
-def _in_a_clone() -> None:
+def _require_a_clone() -> None:
     if reason := reason_to_skip():
         assert os.environ.get("GATEHOUSE_TESTS_NO_SKIP") != "1" or reason == "this is not a clone", reason
         pytest.skip(reason)
 
 
-def found(patterns: list[str], *places: str) -> list[str]:
-    asked = ["git", "-C", str(ROOT), "grep", "-nIE", "-e", "|".join(patterns), "--", *places]
-    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.splitlines()
+def git_grep(patterns: list[str], *places: str) -> list[str]:
+    command = ["git", "-C", str(ROOT), "grep", "-nIE", "-e", "|".join(patterns), "--", *places]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
 
 
-def test_no_registry_or_image_host_is_named() -> None:
-    assert found(REGISTRIES, ".", ":!LICENSE") == []
+def test_no_file_names_a_registry_or_image_host() -> None:
+    assert git_grep(REGISTRIES, ".", ":!LICENSE") == []
 
 
-def test_no_folder_of_one_machine_is_named() -> None:
-    # Tests name such folders as what an attacker or another machine would say.
-    assert found(LOCAL_PATHS, ".", ":!tests") == []
+def test_no_file_names_a_folder_of_a_particular_machine() -> None:
+    # Tests contain such folders as input of an attacker or of another machine.
+    assert git_grep(LOCAL_PATHS, ".", ":!tests") == []
 
 
-def test_the_search_can_find() -> None:
-    assert found(["Apache"], "LICENSE")
+def test_search_finds_existing_text() -> None:
+    assert git_grep(["Apache"], "LICENSE")

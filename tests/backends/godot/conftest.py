@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.engines import godot as installer
-from tests.missing import missing
+from tests.prerequisites import skip_or_fail
 
 Json = dict[str, Any]
 MODERN = "2026-07-28"
@@ -40,7 +40,7 @@ def engine() -> Path:
     found = installer.installed()
     if found is None:
         reason = "Godot is not installed: run `python -m tests.engines.godot`"
-        missing(reason)
+        skip_or_fail(reason)
     return found
 
 

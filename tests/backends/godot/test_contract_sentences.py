@@ -347,7 +347,7 @@ async def test_every_statement_of_both_contracts_holds(harness: Any, era: str) -
         # The namespace endpoint lists the exact schemas under the original tool names.
         listed = [tool.model_dump(by_alias=True, exclude_none=True) for tool in (await own.list_tools()).tools]
         tools = {tool["name"]: tool for tool in listed}
-        sdk_harness = SdkHarness(*(getattr(harness, each.name) for each in fields(harness)), client)
+        sdk_harness = SdkHarness(**{each.name: getattr(harness, each.name) for each in fields(harness)}, client=client)
         success = (await sdk_harness._post("godot.list_scenes", project))["result"]
         failure = (await sdk_harness._post("godot.get_node_tree", {**project, "scenePath": "no.tscn"}))["result"]
         check_input = CheckInput(sdk_harness, tools, success, failure)

@@ -24,7 +24,9 @@ class NotificationRecorder:
 
     async def __call__(self, message: Any) -> None:
         if isinstance(message, ResourceUpdatedNotification):
-            self.received.append((str(message.params.uri), message.params.meta["godot:event"]["event"]))
+            meta = message.params.meta
+            assert meta is not None
+            self.received.append((str(message.params.uri), meta["godot:event"]["event"]))
             self._received.set()
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:

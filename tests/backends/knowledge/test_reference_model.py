@@ -1,7 +1,7 @@
 """Compares random sequences of changes and undos with the reference model, and tests concurrent writers."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ async def check_against_model(memory: Any, examples: int) -> None:
             await driver.step(model, op)
         await driver.compare(model)
 
-    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples, deadline=None, suppress_health_check=cast("list[HealthCheck]", list(HealthCheck)))
     @given(st.lists(OPS, min_size=12, max_size=30))
     def plays(ops: list[Any]) -> None:
         asyncio.run_coroutine_threadsafe(play(ops), loop).result()

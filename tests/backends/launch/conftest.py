@@ -15,7 +15,7 @@ import pytest
 from backends.launch import sample
 from backends.launch.options import Options
 from backends.launch.quickstart.config import build_run_config
-from tests.missing import missing
+from tests.prerequisites import skip_or_fail
 
 Json = dict[str, Any]
 
@@ -28,7 +28,7 @@ def _toolchain() -> None:
     absent += [name for name in ("git",) if shutil.which(name) is None]
     if absent:
         message = f"the launch extra is not installed: {', '.join(absent)}"
-        missing(message)
+        skip_or_fail(message)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from backends.launch import sample
 from backends.launch.options import Options
 from backends.launch.quickstart.config import build_run_config
 from tests.conftest import run_gateway
+from tests.mcp_results import text_of
 from tests.peers.collector import COLLECTORS
 
 Json = dict[str, Any]
@@ -68,7 +69,7 @@ async def _run_calls(folder: Path, era: str, otlp: Json) -> Answers:
             assert answer is not None
             if result.is_error is answer["ok"]:
                 answers.mismatches.append(f"{name}: isError and ok agree")
-            if not result.is_error and json.loads(result.content[0].text) != answer:
+            if not result.is_error and json.loads(text_of(result.content[0])) != answer:
                 answers.mismatches.append(f"{name}: the text is not the structured content")
             jsonschema.Draft202012Validator(answers.tools[tool].output_schema).validate(answer)
             answers[name] = answer

@@ -89,7 +89,7 @@ def test_token_without_a_url_is_rejected_in_the_options(token_envs: Any) -> None
 
 
 async def test_telemetry_is_not_sent_when_its_token_is_configured_for_another_url(tmp_path: Any) -> None:
-    telemetry = {"endpoint_url": ATTACKER_URL, "auth_token_env": "OPERATOR_TOKEN"}
+    telemetry: dict[str, str | None] = {"endpoint_url": ATTACKER_URL, "auth_token_env": "OPERATOR_TOKEN"}
     run = SimpleNamespace(run_id="r", folder=tmp_path, config={"telemetry": telemetry})
     record = b'{"event_id":"1"}\n'
     (tmp_path / "telemetry_outbox.jsonl").write_bytes(record)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from tests.quiet import QuietServer
+from tests.in_process_server import InProcessServer
 
 Json = dict[str, Any]
 
@@ -51,7 +51,7 @@ class ExternalServices:
 @asynccontextmanager
 async def _serve(app: Any) -> AsyncIterator[str]:
     bound = socket.create_server(("127.0.0.1", 0))
-    server = QuietServer(uvicorn.Config(app, lifespan="off", log_level="error"))
+    server = InProcessServer(uvicorn.Config(app, lifespan="off", log_level="error"))
     async with server.running(bound) as port:
         yield f"http://127.0.0.1:{port}"
 

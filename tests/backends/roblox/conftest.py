@@ -12,14 +12,14 @@ import pytest_asyncio
 from backends.roblox.headless_studio import StudioUnavailable, install, run_headless_studio
 from tests.backends.roblox.harness import RobloxHarness
 from tests.conftest import run_gateway
-from tests.missing import missing
+from tests.prerequisites import skip_or_fail
 
 
 async def _modules() -> Path:
     try:
         return await install()
     except StudioUnavailable as exc:
-        missing(str(exc))
+        skip_or_fail(str(exc))
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -158,7 +159,7 @@ def _steps(folder: Path) -> list[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def _process(config: Path, port: int) -> Any:
+async def _process(config: Path, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
     arguments = ("-m", "gateway", "serve", "--config", str(config))
     process = await asyncio.create_subprocess_exec(
         sys.executable, *arguments, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL

@@ -1,14 +1,14 @@
-"""One issuer for each test."""
+"""Fixtures for token tests."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from tests.gateway.auth.house import House, house
+from tests.gateway.auth.token_issuer import IssuerFixture, open_issuer
 
 
 @pytest.fixture
-async def issuer(tmp_path: Path) -> AsyncIterator[House]:
-    async with house(tmp_path) as made:
-        yield made
+async def issuer(tmp_path: Path) -> AsyncIterator[IssuerFixture]:
+    async with open_issuer(tmp_path) as opened:
+        yield opened

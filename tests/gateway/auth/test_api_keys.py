@@ -46,7 +46,7 @@ async def keys(database: Database, clock: Clock) -> AsyncGenerator[ApiKeys, None
     await keys.close()
 
 
-async def test_a_key_says_whose_it_is_and_what_it_may_do(keys: ApiKeys) -> None:
+async def test_verified_key_returns_its_caller(keys: ApiKeys) -> None:
     key, info = await keys.create("default", "alice", groups=["staff"], expires=2000.0, label="laptop")
     assert re.fullmatch(r"gth_[a-z0-9]{12}_[A-Za-z0-9_-]{43}_[A-Za-z0-9]{6}", key)
     assert await keys.verify(key) == Caller(
@@ -60,7 +60,7 @@ async def test_a_key_says_whose_it_is_and_what_it_may_do(keys: ApiKeys) -> None:
     )
 
 
-async def test_a_services_key_has_the_scopes_it_was_given(keys: ApiKeys) -> None:
+async def test_service_key_has_the_scopes_it_was_created_with(keys: ApiKeys) -> None:
     key, _ = await keys.create("default", "ci", kind="service", scopes=["mcp:list"])
     caller = await keys.verify(key)
     assert caller is not None
@@ -69,19 +69,19 @@ async def test_a_services_key_has_the_scopes_it_was_given(keys: ApiKeys) -> None
     assert caller.expires is None
 
 
-async def test_the_secret_is_kept_nowhere(keys: ApiKeys, database: Database) -> None:
+async def test_secret_is_not_stored(keys: ApiKeys, database: Database) -> None:
     key, _ = await keys.create("default", "alice")
     async with database.reading() as connection:
         row = (await connection.execute(text("SELECT * FROM api_keys"))).one()
     assert not any(key[17:60] in str(value) for value in row)
 
 
-async def test_a_key_is_worth_nothing_under_another_pepper(keys: ApiKeys, database: Database) -> None:
+async def test_key_is_invalid_under_another_pepper(keys: ApiKeys, database: Database) -> None:
     key, _ = await keys.create("default", "alice")
     assert await ApiKeys(database, b"q" * 32).verify(key) is None
 
 
-async def test_a_key_is_no_longer_good_when_its_time_is_over(keys: ApiKeys, clock: Clock) -> None:
+async def test_key_is_rejected_after_its_expiry(keys: ApiKeys, clock: Clock) -> None:
     key, _ = await keys.create("default", "alice", expires=clock.now + 10)
     clock.now += 9.9
     assert await keys.verify(key) is not None
@@ -89,7 +89,7 @@ async def test_a_key_is_no_longer_good_when_its_time_is_over(keys: ApiKeys, cloc
     assert await keys.verify(key) is None
 
 
-async def test_a_revoked_key_is_refused_at_once_by_everybody(
+async def test_revoked_key_is_rejected_at_once_in_all_processes(
     keys: ApiKeys, tmp_path: Path, database_url: str | None
 ) -> None:
     elsewhere = await Database.open(tmp_path, database_url)
@@ -105,47 +105,47 @@ async def test_a_revoked_key_is_refused_at_once_by_everybody(
     await elsewhere.close()
 
 
-async def test_a_revocation_elsewhere_is_told_to_those_who_keep_verified_keys(
+async def test_listener_is_called_after_a_revocation_in_another_process(
     keys: ApiKeys, tmp_path: Path, database_url: str | None
 ) -> None:
     elsewhere = await Database.open(tmp_path, database_url)
-    told = asyncio.Event()
-    await ApiKeys(elsewhere, PEPPER).on_revoke(told.set)
+    notified = asyncio.Event()
+    await ApiKeys(elsewhere, PEPPER).on_revoke(notified.set)
     _, info = await keys.create("default", "alice")
     await keys.revoke(info.id)
-    await asyncio.wait_for(told.wait(), 5)
+    await asyncio.wait_for(notified.wait(), 5)
     await elsewhere.close()
 
 
-async def test_other_writes_are_not_taken_for_revocations(keys: ApiKeys, database: Database) -> None:
-    told = asyncio.Event()
-    await keys.on_revoke(told.set)
+async def test_listener_is_not_called_for_other_writes(keys: ApiKeys, database: Database) -> None:
+    notified = asyncio.Event()
+    await keys.on_revoke(notified.set)
     _, first = await keys.create("default", "alice")
-    seen = asyncio.Event()
+    listed = asyncio.Event()
 
-    async def after() -> None:  # follows the same changes, after the listener above
+    async def after() -> None:  # runs after the listener above for the same change
         if len(await keys.list()) == 2:
-            seen.set()
+            listed.set()
 
     await database.follow(after)
     await keys.create("default", "bob")
-    await asyncio.wait_for(seen.wait(), 5)
-    assert not told.is_set()
+    await asyncio.wait_for(listed.wait(), 5)
+    assert not notified.is_set()
     await keys.revoke(first.id)
-    await asyncio.wait_for(told.wait(), 5)
+    await asyncio.wait_for(notified.wait(), 5)
 
 
-async def test_keys_are_listed_by_tenant_with_all_but_their_secret(keys: ApiKeys) -> None:
+async def test_keys_are_listed_by_tenant_without_their_secret(keys: ApiKeys) -> None:
     _, ours = await keys.create("ours", "alice", label="laptop")
     _, theirs = await keys.create("theirs", "bob", kind="service")
     assert await keys.list() == [ours, theirs]
     assert await keys.list("theirs") == [theirs]
-    assert await keys.list("nobody") == []
+    assert await keys.list("unknown") == []
     await keys.revoke(ours.id)
     assert (await keys.list("ours"))[0].revoked == 1000.0
 
 
-async def test_the_last_use_is_noted_off_the_path_and_seldom(keys: ApiKeys, clock: Clock) -> None:
+async def test_last_use_is_written_in_the_background_once_a_minute(keys: ApiKeys, clock: Clock) -> None:
     key, _ = await keys.create("default", "alice")
     await keys.verify(key)
     while (await keys.list())[0].last_used is None:
@@ -157,7 +157,7 @@ async def test_the_last_use_is_noted_off_the_path_and_seldom(keys: ApiKeys, cloc
     assert (await keys.list())[0].last_used == 1030.0
 
 
-async def test_a_key_that_is_refused_was_not_used(keys: ApiKeys) -> None:
+async def test_rejected_key_has_no_last_use(keys: ApiKeys) -> None:
     key, info = await keys.create("default", "alice")
     await keys.revoke(info.id)
     await keys.verify(key)
@@ -181,7 +181,7 @@ async def test_a_key_that_is_refused_was_not_used(keys: ApiKeys) -> None:
         {"label": "a\x1b[31m"},
     ],
 )
-async def test_a_key_that_could_not_be_told_apart_is_not_made(keys: ApiKeys, bad: dict[str, Any]) -> None:
+async def test_key_with_invalid_metadata_is_not_created(keys: ApiKeys, bad: dict[str, Any]) -> None:
     arguments: dict[str, Any] = {"tenant": "default", "subject": "alice"} | bad
     with pytest.raises(Fault) as caught:
         await keys.create(**arguments)
@@ -210,19 +210,19 @@ def mutations(draw: st.DrawFn, key: str) -> str:
     return mutation
 
 
-def mended(key: str) -> str:
-    """The same text with a check that fits, as an attacker would send it: CRC-32 in base 62."""
+def with_checksum(key: str) -> str:
+    """Return the text with a matching checksum, as an attacker would send it: CRC-32 in base 62."""
     digits, stem = string.digits + string.ascii_letters, key[:-7]
     value = zlib.crc32(stem.encode("utf-8", "replace"))
     return f"{stem}_{''.join(digits[value // 62**place % 62] for place in range(5, -1, -1))}"
 
 
-async def test_a_keys_check_is_the_documented_one(keys: ApiKeys) -> None:
+async def test_checksum_is_the_documented_one(keys: ApiKeys) -> None:
     key, _ = await keys.create("default", "alice")
-    assert mended(key) == key
+    assert with_checksum(key) == key
 
 
-async def test_no_mutation_of_a_key_is_a_key(keys: ApiKeys) -> None:
+async def test_no_mutation_of_a_key_is_valid(keys: ApiKeys) -> None:
     key, _ = await keys.create("default", "alice")
     tried: list[str] = []
 
@@ -234,26 +234,26 @@ async def test_no_mutation_of_a_key_is_a_key(keys: ApiKeys) -> None:
     collect()
     for mutation in tried:
         assert await keys.verify(mutation) is None, mutation
-        if mended(mutation) != key:
-            assert await keys.verify(mended(mutation)) is None, mutation
+        if with_checksum(mutation) != key:
+            assert await keys.verify(with_checksum(mutation)) is None, mutation
     assert await keys.verify(key) is not None
 
 
 class NoDatabase:
     def reading(self) -> None:
-        raise AssertionError("the database was asked")
+        raise AssertionError("the database was queried")
 
 
-async def test_a_typo_is_seen_without_asking_the_database(keys: ApiKeys) -> None:
+async def test_typo_is_detected_without_a_database_lookup(keys: ApiKeys) -> None:
     key, _ = await keys.create("default", "alice")
     offline = ApiKeys(cast("Database", NoDatabase()), PEPPER)
     for at in range(len(key)):
         typo = key[:at] + ("x" if key[at] != "x" else "y") + key[at + 1 :]
         assert await offline.verify(typo) is None
-    with pytest.raises(AssertionError, match="was asked"):
+    with pytest.raises(AssertionError, match="was queried"):
         await offline.verify(key)
 
 
-async def test_two_keys_secrets_cannot_be_exchanged(keys: ApiKeys) -> None:
+async def test_secrets_of_two_keys_cannot_be_swapped(keys: ApiKeys) -> None:
     (alice, _), (bob, _) = await keys.create("default", "alice"), await keys.create("default", "bob")
-    assert await keys.verify(mended(alice[:17] + bob[17:])) is None
+    assert await keys.verify(with_checksum(alice[:17] + bob[17:])) is None

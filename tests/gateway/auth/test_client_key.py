@@ -1,4 +1,4 @@
-"""The gateway's own key at another authorization server: what it signs, and which keys it takes."""
+"""Client assertions that the gateway signs for other authorization servers, and the accepted key types."""
 
 import json
 
@@ -17,11 +17,9 @@ def _pem(key: ECKey | RSAKey, *, private: bool = True) -> str:
 
 
 @pytest.mark.parametrize(("key", "algorithm"), [(EC, "ES256"), (RSA, "RS256")], ids=["EC", "RSA"])
-def test_an_assertion_says_who_asks_whom_for_a_minute_and_never_the_same_twice(
-    key: ECKey | RSAKey, algorithm: str
-) -> None:
-    mine = ClientKey("gate house", _pem(key), clock=lambda: 1000.7)
-    first, second = (jwt.decode(mine.assertion("https://login.example"), key, [algorithm]) for _ in range(2))
+def test_assertion_names_client_and_audience_and_has_a_unique_id(key: ECKey | RSAKey, algorithm: str) -> None:
+    client_key = ClientKey("gate house", _pem(key), clock=lambda: 1000.7)
+    first, second = (jwt.decode(client_key.sign_assertion("https://login.example"), key, [algorithm]) for _ in range(2))
     jti = first.claims.pop("jti")
     assert first.claims == {
         "iss": "gate house",
@@ -33,9 +31,9 @@ def test_an_assertion_says_who_asks_whom_for_a_minute_and_never_the_same_twice(
     assert jti != second.claims["jti"]
 
 
-def test_a_jwk_names_itself() -> None:
-    mine = ClientKey("a", json.dumps(EC.as_dict(private=True, kid="2026")))
-    assert jwt.decode(mine.assertion("b"), EC, ["ES256"]).header["kid"] == "2026"
+def test_kid_of_a_jwk_is_sent_in_the_header() -> None:
+    client_key = ClientKey("a", json.dumps(EC.as_dict(private=True, kid="2026")))
+    assert jwt.decode(client_key.sign_assertion("b"), EC, ["ES256"]).header["kid"] == "2026"
 
 
 @pytest.mark.parametrize(
@@ -49,8 +47,8 @@ def test_a_jwk_names_itself() -> None:
         _pem(ECKey.generate_key("P-384")),
         json.dumps(OctKey.generate_key(256).as_dict(private=True)),
     ],
-    ids=["nothing", "half", "a list", "words", "public", "another curve", "a secret"],
+    ids=["empty", "truncated", "list", "text", "public", "other curve", "symmetric"],
 )
-def test_any_other_key_is_refused_without_being_repeated(key: str) -> None:
+def test_unsupported_key_is_rejected_and_not_shown_in_the_error(key: str) -> None:
     with pytest.raises(ValueError, match=r"^not a private key of RSA or of the curve P-256, as PEM or JWK$"):
         ClientKey("a", key)

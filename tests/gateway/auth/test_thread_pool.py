@@ -1,4 +1,4 @@
-"""Threads of one's own: what waits in them is in nobody else's way, and only so much waits."""
+"""The bounded thread pool."""
 
 import asyncio
 import threading
@@ -9,17 +9,17 @@ from gateway.auth.thread_pool import ThreadPool
 from gateway.errors import Fault, Kind
 
 
-async def test_work_beyond_what_may_wait_is_sent_away_and_room_comes_back() -> None:
+async def test_call_beyond_the_queue_limit_is_rejected_until_a_thread_is_free() -> None:
     threads, go = ThreadPool("test", 1, 2), threading.Event()
     try:
-        under_way = [asyncio.ensure_future(threads(go.wait)) for _ in range(3)]
-        await asyncio.sleep(0)  # let each of them begin
+        running = [asyncio.ensure_future(threads(go.wait)) for _ in range(3)]
+        await asyncio.sleep(0)  # let each task start
         with pytest.raises(Fault) as refused:
             await threads(int)
         assert refused.value.kind is Kind.UNAVAILABLE
-        assert await asyncio.to_thread(lambda: "others go on") == "others go on"
+        assert await asyncio.to_thread(lambda: "other pool") == "other pool"
         go.set()
-        assert await asyncio.gather(*under_way) == [True] * 3
+        assert await asyncio.gather(*running) == [True] * 3
         assert await threads(int, "7") == 7
     finally:
         go.set()

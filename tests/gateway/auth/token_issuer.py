@@ -1,4 +1,4 @@
-"""Our own issuer on a database of its own, for tests of tokens without a gateway."""
+"""An embedded issuer with its own database, for token tests without a gateway."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,7 +27,7 @@ ALICE = OAuthGrant(
 
 
 class Clock:
-    """Time that stands still until it is told."""
+    """A clock that tests set by hand."""
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:
         self.now = now
@@ -37,7 +37,7 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class House:
+class IssuerFixture:
     database: Database
     signing: SigningKeys
     embedded: EmbeddedIssuer
@@ -50,7 +50,7 @@ class House:
 
 
 @asynccontextmanager
-async def house(folder: Path) -> AsyncIterator[House]:
+async def open_issuer(folder: Path) -> AsyncIterator[IssuerFixture]:
     clock = Clock()
     database = await Database.open(folder)
     try:
@@ -59,6 +59,6 @@ async def house(folder: Path) -> AsyncIterator[House]:
         revocations = Revocations(database, clock=clock)
         await database.follow(revocations.load)
         tokens = AccessTokens({PUBLIC: embedded}, revocations, clock=clock)
-        yield House(database, signing, embedded, revocations, tokens, clock)
+        yield IssuerFixture(database, signing, embedded, revocations, tokens, clock)
     finally:
         await database.close()

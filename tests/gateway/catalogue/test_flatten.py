@@ -1,4 +1,4 @@
-"""Flattened schemas: plain at the root, never narrower than the exact one, with the rules in words."""
+"""Flattened schemas: no combinators at the root, never narrower than the exact schema, rules in the description."""
 
 from copy import deepcopy
 from typing import Any
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.catalogue.flatten import flatten
 
-GONE = {"oneOf", "anyOf", "allOf", "not", "if", "then", "else", "dependentSchemas"}
+REMOVED = {"oneOf", "anyOf", "allOf", "not", "if", "then", "else", "dependentSchemas"}
 
 
 def form(action: str, **properties: Any) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def form(action: str, **properties: Any) -> dict[str, Any]:
     }
 
 
-def test_a_plain_root_is_returned_as_it_is() -> None:
+def test_schema_without_combinators_at_the_root_is_returned_unchanged() -> None:
     schema = {"type": "object", "properties": {"a": {"anyOf": [{"type": "string"}, {"type": "null"}]}}}
     assert flatten(schema) is schema
 
@@ -50,12 +50,12 @@ def test_conflicting_definitions_become_a_choice_inside_the_property() -> None:
     assert flat["properties"]["v"] == {"anyOf": [{"type": "string"}, {"type": "integer"}]}
 
 
-def test_definitions_that_differ_only_in_words_are_one() -> None:
+def test_definitions_that_differ_only_in_annotations_are_merged() -> None:
     one, other = {"type": "string", "description": "x"}, {"type": "string", "description": "y"}
     assert flatten({"anyOf": [form("a", v=one), form("b", v=other)]})["properties"]["v"] == one
 
 
-def test_either_or_of_required_is_said_in_words_and_not_required() -> None:
+def test_alternative_required_properties_are_described_and_not_required() -> None:
     schema = {
         "type": "object",
         "properties": {"scriptPath": {"type": "string"}, "scriptId": {"type": "string"}, "source": {}},
@@ -70,7 +70,7 @@ def test_either_or_of_required_is_said_in_words_and_not_required() -> None:
     assert flat["description"] == "At least one of: scriptPath | scriptId."
 
 
-def test_all_of_adds_up_what_its_parts_say() -> None:
+def test_all_of_combines_its_parts() -> None:
     schema = {
         "allOf": [{"$ref": "#/$defs/base"}, {"properties": {"b": {"minimum": 1}}, "required": ["b"]}],
         "$defs": {"base": {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}, "required": ["a"]}},
@@ -84,13 +84,13 @@ def test_all_of_adds_up_what_its_parts_say() -> None:
     assert flat["$defs"] is schema["$defs"]
 
 
-def test_a_property_that_an_open_form_does_not_mention_may_still_be_anything_there() -> None:
+def test_property_missing_from_an_open_form_accepts_any_value() -> None:
     schema = {"anyOf": [{"properties": {"a": {"type": "string"}}, "required": ["a"]}, {"required": ["b"]}]}
     assert flatten(schema)["properties"]["a"] == {"anyOf": [{"type": "string"}, {}]}
 
 
 @pytest.mark.parametrize(
-    ("rule", "words"),
+    ("rule", "description"),
     [
         (
             {"if": {"properties": {"kind": {"const": "file"}}, "required": ["kind"]}, "then": {"required": ["path"]}},
@@ -101,19 +101,19 @@ def test_a_property_that_an_open_form_does_not_mention_may_still_be_anything_the
         ({"not": {"required": ["a", "b"]}}, "Not allowed: a and b."),
     ],
 )
-def test_conditions_leave_the_root_and_are_said_in_words(rule: dict[str, Any], words: str) -> None:
+def test_conditions_are_removed_from_the_root_and_described(rule: dict[str, Any], description: str) -> None:
     flat = flatten({"type": "object", "properties": {"a": {}}, **rule})
-    assert not GONE & flat.keys()
-    assert flat["description"] == words
+    assert not REMOVED & flat.keys()
+    assert flat["description"] == description
 
 
-def test_the_words_stay_short() -> None:
+def test_description_of_rules_is_truncated() -> None:
     flat = flatten({"anyOf": [{"required": [f"property_number_{n}"]} for n in range(500)], "description": "D."})
     assert flat["description"].startswith("D.\n\nAt least one of: ")
     assert len(flat["description"]) < 700
 
 
-def test_a_schema_that_points_into_what_would_go_stays_as_it_is() -> None:
+def test_schema_with_reference_into_removed_keyword_is_returned_unchanged() -> None:
     schema = {
         "oneOf": [{"properties": {"a": {"type": "string"}}}],
         "properties": {"b": {"$ref": "#/oneOf/0/properties/a"}},
@@ -121,12 +121,12 @@ def test_a_schema_that_points_into_what_would_go_stays_as_it_is() -> None:
     assert flatten(schema) is schema
 
 
-def test_forms_that_lead_to_each_other_end() -> None:
+def test_flattening_terminates_for_forms_that_reference_each_other() -> None:
     schema = {
         "anyOf": [{"$ref": "#/$defs/a"}],
         "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}]}, "b": {"$ref": "#/$defs/a"}},
     }
-    assert not GONE & flatten(schema).keys()
+    assert not REMOVED & flatten(schema).keys()
 
 
 # ---- anything at all ----------------------------------------------------------------------------------------------
@@ -183,14 +183,14 @@ _DEFS = {"d": {"properties": {"a": {"enum": ["x", 1]}}, "required": ["a"]}, "e":
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_SCHEMA, st.lists(st.dictionaries(_NAMES, _VALUES, max_size=3), min_size=1, max_size=12))
-def test_the_flattened_schema_accepts_everything_that_the_exact_one_accepts(
+def test_flattened_schema_accepts_everything_that_the_exact_schema_accepts(
     schema: dict[str, Any], arguments: list[dict[str, Any]]
 ) -> None:
     schema = {**schema, "$defs": _DEFS}
     before = deepcopy(schema)
     flat = flatten(schema)
     assert schema == before
-    assert not GONE & flat.keys()
+    assert not REMOVED & flat.keys()
     exact, loose = jsonschema_rs.validator_for(schema), jsonschema_rs.validator_for(flat)
     for candidate in arguments:
         assert loose.is_valid(candidate) or not exact.is_valid(candidate)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gateway.catalogue.names import NAMESPACE, SHORTEST_LIMIT, Mode, canonical, collisions, exposed, split
+from gateway.catalogue.names import MIN_NAME_LENGTH, NAMESPACE, Mode, canonical, collisions, exposed, split
 
 EXPOSED = re.compile(r"[A-Za-z0-9_-]{1,48}")
 
@@ -34,13 +34,13 @@ tools = (
         ("ns", "a" * 45, "ns_" + "a" * 45, "ns." + "a" * 45),
     ],
 )
-def test_a_name_is_its_namespace_and_tool(namespace: str, tool: str, underscore: str, dotted: str) -> None:
+def test_name_consists_of_namespace_and_tool(namespace: str, tool: str, underscore: str, dotted: str) -> None:
     assert exposed(namespace, tool, "underscore") == underscore
     assert exposed(namespace, tool, "dotted") == canonical(namespace, tool) == dotted
     assert exposed(namespace, tool, "bare") == tool
 
 
-# Written out: clients keep these names in their settings, so a change of rule must show here.
+# Literal values: clients store these names in their settings, so a changed rule must fail here.
 @pytest.mark.parametrize(
     ("tool", "underscore"),
     [
@@ -51,7 +51,7 @@ def test_a_name_is_its_namespace_and_tool(namespace: str, tool: str, underscore:
         ("github_" + "a" * 42, "github_" + "a" * 34 + "_l6ckxp"),
     ],
 )
-def test_a_name_that_does_not_fit_is_mended_and_gets_a_digest(tool: str, underscore: str) -> None:
+def test_invalid_or_long_name_is_sanitized_and_gets_a_digest(tool: str, underscore: str) -> None:
     assert exposed("github", tool, "underscore") == underscore
 
 
@@ -75,24 +75,24 @@ def test_a_name_that_does_not_fit_is_mended_and_gets_a_digest(tool: str, undersc
         ("ns\n_x", None),
     ],
 )
-def test_the_first_underscore_or_dot_splits(name: str, parts: tuple[str, str] | None) -> None:
+def test_first_underscore_or_dot_separates_the_namespace(name: str, parts: tuple[str, str] | None) -> None:
     assert split(name) == parts
 
 
 @fuzzed
 @given(namespaces, tools)
-def test_a_name_in_underscore_mode_fits_every_client_and_says_whose_it_is(namespace: str, tool: str) -> None:
+def test_underscore_name_is_valid_for_every_client_and_contains_its_namespace(namespace: str, tool: str) -> None:
     name = exposed(namespace, tool, "underscore")
     assert EXPOSED.fullmatch(name)
-    for spoken in (name, canonical(namespace, tool)):
-        parts = split(spoken)
+    for form in (name, canonical(namespace, tool)):
+        parts = split(form)
         assert parts is not None
         assert parts[0] == namespace
 
 
 @fuzzed
 @given(namespaces, namespaces, tools)
-def test_no_backend_can_make_a_name_with_the_prefix_of_another(mine: str, other: str, tool: str) -> None:
+def test_backend_cannot_create_a_name_with_the_prefix_of_another(mine: str, other: str, tool: str) -> None:
     assume(mine != other)
     modes: tuple[Mode, ...] = ("underscore", "dotted")
     for mode in modes:
@@ -103,13 +103,13 @@ def test_no_backend_can_make_a_name_with_the_prefix_of_another(mine: str, other:
 @fuzzed
 @given(namespaces, st.sets(tools, max_size=12), st.data())
 def test_no_two_tools_share_a_name_unless_reported(namespace: str, listed: set[str], data: st.DataObject) -> None:
-    twice = data.draw(st.sets(st.sampled_from(sorted(listed)))) if listed else set[str]()
-    mended = data.draw(st.sets(st.sampled_from(sorted(listed)))) if listed else set[str]()
-    offered = listed | {f"{namespace}_{tool}" for tool in twice}
-    offered |= {exposed(namespace, tool, "underscore") for tool in mended}
-    quarantined = collisions(namespace, offered)
-    assert quarantined <= offered
-    served = offered - quarantined
+    prefixed = data.draw(st.sets(st.sampled_from(sorted(listed)))) if listed else set[str]()
+    sanitized = data.draw(st.sets(st.sampled_from(sorted(listed)))) if listed else set[str]()
+    listed_tools = listed | {f"{namespace}_{tool}" for tool in prefixed}
+    listed_tools |= {exposed(namespace, tool, "underscore") for tool in sanitized}
+    quarantined = collisions(namespace, listed_tools)
+    assert quarantined <= listed_tools
+    served = listed_tools - quarantined
     assert len({exposed(namespace, tool, "underscore") for tool in served}) == len(served)
     assert len({canonical(namespace, tool) for tool in served}) == len(served)
 
@@ -123,7 +123,7 @@ def test_tools_of_two_backends_never_share_a_name(one: str, other: str, tool: st
 
 
 @pytest.mark.parametrize(
-    ("offered", "quarantined"),
+    ("listed_tools", "quarantined"),
     [
         ({"x", "y"}, set[str]()),
         ({"x", "ns_x"}, {"x"}),
@@ -136,27 +136,29 @@ def test_tools_of_two_backends_never_share_a_name(one: str, other: str, tool: st
         ({"x!", exposed("ns", "x!", "underscore").removeprefix("ns_")}, {"x!"}),
     ],
 )
-def test_of_tools_that_would_share_a_name_the_plainest_stays(offered: set[str], quarantined: set[str]) -> None:
-    assert collisions("ns", offered) == quarantined
+def test_of_tools_with_the_same_name_the_literal_or_prefixed_one_stays(
+    listed_tools: set[str], quarantined: set[str]
+) -> None:
+    assert collisions("ns", listed_tools) == quarantined
 
 
-def test_of_two_names_that_digests_made_alike_neither_is_served() -> None:
+def test_two_tools_with_the_same_digest_name_are_both_quarantined() -> None:
     seen: dict[str, str] = {}
-    twins: set[str] = set()
+    colliding: set[str] = set()
     for number in range(200_000):
-        # A cut of the same length leaves only the digest to tell them apart.
+        # Truncated to the same prefix, so that only the digests differ.
         tool = f"{'a' * 60}{number}"
         first = seen.setdefault(exposed("ns", tool, "underscore"), tool)
         if first != tool:
-            twins = {first, tool}
+            colliding = {first, tool}
             break
-    assert len(twins) == 2
-    assert collisions("ns", [*twins, "x"]) == twins
+    assert len(colliding) == 2
+    assert collisions("ns", [*colliding, "x"]) == colliding
 
 
-def test_the_limits_are_the_operators() -> None:
+def test_length_limits_are_configurable() -> None:
     assert exposed("ns", "a" * 60, "underscore", max_length=128) == "ns_" + "a" * 60
     assert len(exposed("ns", "a" * 60, "underscore", max_length=64, prefix_budget=0)) == 63
-    assert len(exposed("n" * 20, "a" * 60, "underscore", SHORTEST_LIMIT, 0)) == SHORTEST_LIMIT
+    assert len(exposed("n" * 20, "a" * 60, "underscore", MIN_NAME_LENGTH, 0)) == MIN_NAME_LENGTH
     with pytest.raises(ValueError, match="at least"):
-        exposed("ns", "x", "underscore", SHORTEST_LIMIT - 1, 0)
+        exposed("ns", "x", "underscore", MIN_NAME_LENGTH - 1, 0)

@@ -23,7 +23,7 @@ def marked(uri: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("uri", "owns", "seen"),
+    ("uri", "uri_prefixes", "expected"),
     [
         ("knowledge://entries", ("knowledge://",), "knowledge://entries"),
         ("knowledge://entries", (), "gatehouse://ns/knowledge%3A%2F%2Fentries"),
@@ -34,39 +34,39 @@ def marked(uri: str) -> str:
         ("gatehouse://other/x", ("gatehouse://",), "gatehouse://ns/gatehouse%3A%2F%2Fother%2Fx"),
     ],
 )
-def test_a_uri_is_kept_where_its_prefix_is_owned_and_says_whose_it_is_elsewhere(
-    uri: str, owns: tuple[str, ...], seen: str
+def test_uri_with_owned_prefix_is_unchanged_and_any_other_is_wrapped(
+    uri: str, uri_prefixes: tuple[str, ...], expected: str
 ) -> None:
-    assert wrap("ns", uri, owns) == seen
-    assert unwrap(seen) == (None if seen == uri else ("ns", uri))
+    assert wrap("ns", uri, uri_prefixes) == expected
+    assert unwrap(expected) == (None if expected == uri else ("ns", uri))
 
 
 @fuzzed
 @given(namespaces, uris)
-def test_every_wrapped_uri_comes_back_as_it_was(namespace: str, uri: str) -> None:
+def test_unwrapping_restores_the_original_uri(namespace: str, uri: str) -> None:
     assert unwrap(wrap(namespace, uri, ())) == (namespace, uri)
 
 
 @fuzzed
 @given(namespaces, namespaces, uris)
-def test_no_backend_can_make_a_uri_of_another(mine: str, other: str, rest: str) -> None:
+def test_backend_cannot_create_a_uri_of_another(mine: str, other: str, rest: str) -> None:
     for uri in (f"gatehouse://{other}/{rest}", f"ui://{other}/{rest}", f"ui://../{other}/{rest}"):
-        for owns in ((), ("gatehouse://", "ui://")):
-            parts = unwrap(wrap(mine, uri, owns))
+        for uri_prefixes in ((), ("gatehouse://", "ui://")):
+            parts = unwrap(wrap(mine, uri, uri_prefixes))
             assert parts is not None
             assert parts[0] == mine
 
 
 @fuzzed
 @given(namespaces, uris)
-def test_a_wrapped_uri_survives_a_client_that_parses_urls(namespace: str, uri: str) -> None:
-    seen = wrap(namespace, uri, ())
-    if seen.startswith("gatehouse://"):
-        assert seen.isascii()
-        assert urlsplit(seen).netloc == namespace
+def test_wrapped_uri_is_unchanged_by_a_client_that_parses_urls(namespace: str, uri: str) -> None:
+    expected = wrap(namespace, uri, ())
+    if expected.startswith("gatehouse://"):
+        assert expected.isascii()
+        assert urlsplit(expected).netloc == namespace
         if not uri.strip("."):
-            return  # nothing but dots is a path to such a client, and no URI
-        assert unwrap(str(AnyUrl(seen))) == (namespace, uri)
+            return  # such a client parses dots alone as a path
+        assert unwrap(str(AnyUrl(expected))) == (namespace, uri)
 
 
 @pytest.mark.parametrize(
@@ -75,15 +75,15 @@ def test_a_wrapped_uri_survives_a_client_that_parses_urls(namespace: str, uri: s
      "gatehouse://ns:1/x", "gatehouse://u@ns/x", "GATEHOUSE://ns/x", "ui://", "ui://ns", "xgatehouse://ns/x",
      "gatehouse://ns/%FF", "gatehouse://ns/%ED%A0%80"],
 )  # fmt: skip
-def test_any_other_uri_says_nothing_of_whose_it_is(uri: str) -> None:
+def test_uri_without_wrapping_has_no_namespace(uri: str) -> None:
     assert unwrap(uri) is None
 
 
-def test_half_a_surrogate_pair_in_a_backends_uri_does_not_break_the_answer() -> None:
+def test_lone_surrogate_in_a_uri_is_replaced() -> None:
     assert wrap("ns", "x:\ud800", ()) == "gatehouse://ns/x%3A%3F"
 
 
-# ---- templates, expanded by the SDK's own expander as a client would
+# ---- templates, expanded with the SDK as a client does
 
 
 VALUES = ["1", "a/b", "a b", "ü", "100%", "%2F", "a:b?c#d&e=f", "..", "{x}", "+"]
@@ -105,16 +105,16 @@ TEMPLATES = [
 
 @pytest.mark.parametrize("template", TEMPLATES)
 @pytest.mark.parametrize("value", VALUES)
-def test_the_expansion_of_a_wrapped_template_is_the_backends_own_expansion(template: str, value: str) -> None:
+def test_expansion_of_a_wrapped_template_unwraps_to_the_backends_expansion(template: str, value: str) -> None:
     values = {"id": value, "owner": "o/o", "name": value, "limit": "5"}
-    seen = wrap_template("ns", template, ())
-    expanded = UriTemplate.parse(seen).expand(values)
+    expected = wrap_template("ns", template, ())
+    expanded = UriTemplate.parse(expected).expand(values)
     assert unwrap(expanded) == ("ns", UriTemplate.parse(template).expand(values))
 
 
 @fuzzed
 @given(namespaces, st.sampled_from(TEMPLATES), texts)
-def test_any_value_reaches_the_backend_as_its_own_template_would_write_it(
+def test_any_value_in_a_wrapped_template_expands_as_in_the_original_template(
     namespace: str, template: str, value: str
 ) -> None:
     values = {"id": value, "owner": value, "name": value, "limit": value}
@@ -123,11 +123,11 @@ def test_any_value_reaches_the_backend_as_its_own_template_would_write_it(
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_a_wrapped_template_comes_back_as_it_was(template: str) -> None:
+def test_unwrapping_restores_the_original_template(template: str) -> None:
     assert unwrap(wrap_template("ns", template, ())) == ("ns", template)
 
 
-def test_an_owned_template_is_kept() -> None:
+def test_template_with_owned_prefix_is_unchanged() -> None:
     assert wrap_template("ns", "gox://runs/{runId}", ("gox://",)) == "gox://runs/{runId}"
 
 
@@ -158,12 +158,12 @@ LINKED: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("result", "seen"), LINKED)
-def test_links_in_a_result_are_wrapped_and_the_backends_result_is_left_alone(
-    result: dict[str, Any], seen: dict[str, Any]
+@pytest.mark.parametrize(("result", "expected"), LINKED)
+def test_links_in_a_result_are_wrapped_without_modifying_the_result(
+    result: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     before = repr(result)
-    assert rewrite_links(result, marked) == seen
+    assert rewrite_links(result, marked) == expected
     assert repr(result) == before
 
 
@@ -177,12 +177,12 @@ def test_links_in_a_result_are_wrapped_and_the_backends_result_is_left_alone(
         {"content": [None, 1, "x", [1]], "messages": [None, {}, {"content": None}, {"content": [1]}]},
     ],
 )
-def test_a_result_without_links_is_itself(result: dict[str, Any]) -> None:
+def test_result_without_links_is_returned_unchanged(result: dict[str, Any]) -> None:
     assert rewrite_links(result, marked) is result
 
 
 @pytest.mark.parametrize(
-    ("meta", "seen"),
+    ("meta", "expected"),
     [
         ({"ui": {"resourceUri": "ui://a", "x": 1}}, {"ui": {"resourceUri": "<ui://a>", "x": 1}}),
         ({"ui/resourceUri": "ui://a", "x": 1}, {"ui/resourceUri": "<ui://a>", "x": 1}),
@@ -192,12 +192,12 @@ def test_a_result_without_links_is_itself(result: dict[str, Any]) -> None:
         ),
     ],
 )  # fmt: skip
-def test_the_page_that_a_tool_names_is_wrapped(meta: dict[str, Any], seen: dict[str, Any]) -> None:
-    assert rewrite_meta({"name": "t", "_meta": meta}, marked) == {"name": "t", "_meta": seen}
+def test_ui_resource_of_a_tool_is_wrapped(meta: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert rewrite_meta({"name": "t", "_meta": meta}, marked) == {"name": "t", "_meta": expected}
 
 
 @pytest.mark.parametrize(
     "definition", [{"name": "t"}, {"_meta": {}}, {"_meta": {"ui": {}}}, {"_meta": {"ui": 1}}, {"_meta": 1}]
 )
-def test_a_tool_that_names_no_page_is_itself(definition: dict[str, Any]) -> None:
+def test_tool_without_ui_resource_is_returned_unchanged(definition: dict[str, Any]) -> None:
     assert rewrite_meta(definition, marked) is definition

@@ -1,10 +1,10 @@
-"""What a backend lists: each item taken or left by itself, with the reason."""
+"""Validation of listed items: each is accepted or rejected separately, with a reason."""
 
 from typing import Any
 
 import pytest
 
-from gateway.catalogue.validation import take_prompts, take_resources, take_templates, take_tools
+from gateway.catalogue.validation import validate_prompts, validate_resources, validate_templates, validate_tools
 
 HIDDEN = {
     "ANSI": "red \x1b[31mtext",
@@ -33,21 +33,21 @@ def tool(name: Any = "t", **more: Any) -> dict[str, Any]:
     return {"name": name, "inputSchema": {"type": "object"}, **more}
 
 
-def why(item: Any, *, trusted: bool = False) -> str:
-    """The reason one tool between two sound ones is not served."""
-    good, bad = take_tools([tool("first"), item, tool("last")], trusted=trusted)
-    assert [kept["name"] for kept in good] == ["first", "last"]
-    assert len(bad) == 1
-    return next(iter(bad.values()))
+def rejection_reason(item: Any, *, trusted: bool = False) -> str:
+    """The reason why one tool between two valid ones is rejected."""
+    valid, rejected = validate_tools([tool("first"), item, tool("last")], trusted=trusted)
+    assert [kept["name"] for kept in valid] == ["first", "last"]
+    assert len(rejected) == 1
+    return next(iter(rejected.values()))
 
 
-def test_a_sound_tool_is_taken_as_it_is() -> None:
+def test_valid_tool_is_unchanged() -> None:
     item = tool(title="T", description="Line\r\n\tone ⚠️ 1️⃣ 👨‍👩‍👧 é", annotations={"title": "x"}, custom={"kept": 1})
-    assert take_tools([item], trusted=False) == ([item], {})
+    assert validate_tools([item], trusted=False) == ([item], {})
 
 
 @pytest.mark.parametrize(
-    ("item", "words"),
+    ("item", "reason"),
     [
         (7, "not an object"),
         ({"inputSchema": {"type": "object"}}, "name is not a string"),
@@ -76,39 +76,39 @@ def test_a_sound_tool_is_taken_as_it_is() -> None:
     ],
     ids=range(21),
 )
-def test_an_unsound_tool_is_left_out_with_its_reason(item: Any, words: str) -> None:
-    assert words in why(item)
+def test_invalid_tool_is_rejected_with_a_reason(item: Any, reason: str) -> None:
+    assert reason in rejection_reason(item)
 
 
-def test_a_trusted_module_may_leave_out_its_input_schema_and_say_more() -> None:
-    given = {"name": "t", "description": "x" * 16_384}
-    good, bad = take_tools([given], trusted=True)
-    assert good == [{**given, "inputSchema": {"type": "object"}}]
-    assert bad == {}
-    assert "inputSchema" not in given
-    assert "over 16384 bytes" in why({"name": "t", "description": "x" * 16_385}, trusted=True)
+def test_trusted_module_may_omit_the_input_schema_and_have_longer_descriptions() -> None:
+    item = {"name": "t", "description": "x" * 16_384}
+    valid, rejected = validate_tools([item], trusted=True)
+    assert valid == [{**item, "inputSchema": {"type": "object"}}]
+    assert rejected == {}
+    assert "inputSchema" not in item
+    assert "over 16384 bytes" in rejection_reason({"name": "t", "description": "x" * 16_385}, trusted=True)
 
 
-def test_an_output_schema_is_never_compiled() -> None:
+def test_output_schema_is_never_compiled() -> None:
     item = tool(outputSchema={"type": "object", "properties": {"a": {"$ref": "http://x.test/s"}}})
-    assert take_tools([item], trusted=False) == ([item], {})
+    assert validate_tools([item], trusted=False) == ([item], {})
 
 
-def test_of_two_tools_with_one_name_the_first_is_served() -> None:
+def test_of_two_tools_with_the_same_name_the_first_is_served() -> None:
     first, second = tool("t", title="first"), tool("t", title="second")
-    good, bad = take_tools([first, second], trusted=False)
-    assert good == [first]
-    assert list(bad) == ["t#1"]
+    valid, rejected = validate_tools([first, second], trusted=False)
+    assert valid == [first]
+    assert list(rejected) == ["t#1"]
 
 
-def test_a_second_definition_does_not_stand_in_for_a_bad_first_one() -> None:
-    good, bad = take_tools([tool("t", description="\u202e"), tool("t")], trusted=False)
-    assert good == []
-    assert set(bad) == {"t", "t#1"}
+def test_second_definition_does_not_replace_an_invalid_first_one() -> None:
+    valid, rejected = validate_tools([tool("t", description="\u202e"), tool("t")], trusted=False)
+    assert valid == []
+    assert set(rejected) == {"t", "t#1"}
 
 
 @pytest.mark.parametrize("text", HIDDEN.values(), ids=HIDDEN)
-def test_threat_17_hidden_text_is_quarantined_wherever_a_model_would_read_it(text: str) -> None:
+def test_threat_17_hidden_text_is_quarantined_in_every_field_a_model_reads(text: str) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "description": text}}}
     for item in (
         tool(description=text),
@@ -121,18 +121,18 @@ def test_threat_17_hidden_text_is_quarantined_wherever_a_model_would_read_it(tex
         tool(inputSchema={"type": "object", "properties": {text: {}}}),
         tool(icons=[{"src": text}]),
     ):
-        assert "hidden character" in why(item)
-    assert take_prompts([{"name": "p", "arguments": [{"name": "a", "description": text}]}], trusted=False)[0] == []
-    assert take_resources([{"uri": "a://b", "name": "r", "description": text}], trusted=False)[0] == []
+        assert "hidden character" in rejection_reason(item)
+    assert validate_prompts([{"name": "p", "arguments": [{"name": "a", "description": text}]}], trusted=False)[0] == []
+    assert validate_resources([{"uri": "a://b", "name": "r", "description": text}], trusted=False)[0] == []
 
 
-def test_a_property_may_be_called_description() -> None:
+def test_property_may_have_the_name_description() -> None:
     item = tool(inputSchema={"type": "object", "properties": {"description": {"type": "string"}, "title": {}}})
-    assert take_tools([item], trusted=False) == ([item], {})
+    assert validate_tools([item], trusted=False) == ([item], {})
 
 
 @pytest.mark.parametrize(
-    ("item", "sound"),
+    ("item", "is_valid"),
     [
         ({"name": "p"}, True),
         ({"name": "p", "arguments": [{"name": "a", "required": True}]}, True),
@@ -142,13 +142,13 @@ def test_a_property_may_be_called_description() -> None:
         ({"name": ""}, False),
     ],
 )
-def test_prompts_need_a_name_and_named_arguments(item: dict[str, Any], sound: bool) -> None:
-    good, bad = take_prompts([item], trusted=False)
-    assert (good == [item], bool(bad)) == (sound, not sound)
+def test_prompts_need_a_name_and_named_arguments(item: dict[str, Any], is_valid: bool) -> None:
+    valid, rejected = validate_prompts([item], trusted=False)
+    assert (valid == [item], bool(rejected)) == (is_valid, not is_valid)
 
 
 @pytest.mark.parametrize(
-    ("uri", "sound"),
+    ("uri", "is_valid"),
     [
         ("gox://runs", True),
         ("file:///srv/a%20b", True),
@@ -162,14 +162,14 @@ def test_prompts_need_a_name_and_named_arguments(item: dict[str, Any], sound: bo
         (None, False),
     ],
 )
-def test_resources_need_an_address_that_can_be_parsed(uri: Any, sound: bool) -> None:
+def test_resources_need_a_valid_uri(uri: Any, is_valid: bool) -> None:
     item = {"uri": uri, "name": "r"}
-    good, bad = take_resources([item], trusted=False)
-    assert (good == [item], bool(bad)) == (sound, not sound)
+    valid, rejected = validate_resources([item], trusted=False)
+    assert (valid == [item], bool(rejected)) == (is_valid, not is_valid)
 
 
 @pytest.mark.parametrize(
-    ("template", "sound"),
+    ("template", "is_valid"),
     [
         ("gox://runs/{id}", True),
         ("a://{x}/{?y,z}", True),
@@ -180,13 +180,13 @@ def test_resources_need_an_address_that_can_be_parsed(uri: Any, sound: bool) -> 
         ("a://}x{", False),
     ],
 )
-def test_templates_need_braces_that_match(template: str, sound: bool) -> None:
+def test_templates_need_balanced_braces(template: str, is_valid: bool) -> None:
     item = {"uriTemplate": template, "name": "r"}
-    good, bad = take_templates([item], trusted=False)
-    assert (good == [item], bool(bad)) == (sound, not sound)
+    valid, rejected = validate_templates([item], trusted=False)
+    assert (valid == [item], bool(rejected)) == (is_valid, not is_valid)
 
 
-def test_a_list_is_read_up_to_its_cap_and_says_so() -> None:
-    good, bad = take_resources([{"uri": f"a://{n}", "name": "r"} for n in range(5_003)], trusted=False)
-    assert len(good) == 5_000
-    assert list(bad.values()) == ["5003 are listed; only the first 5000 are looked at"]
+def test_items_above_the_limit_are_dropped_and_reported() -> None:
+    valid, rejected = validate_resources([{"uri": f"a://{n}", "name": "r"} for n in range(5_003)], trusted=False)
+    assert len(valid) == 5_000
+    assert list(rejected.values()) == ["5003 items are listed; only the first 5000 are served"]

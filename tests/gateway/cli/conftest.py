@@ -1,4 +1,4 @@
-"""A peer that answers as it is told, and the command run in this process or in its own."""
+"""Fixtures for the command tests: a scripted HTTP peer, and the command run in this process or in a subprocess."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ Answer = tuple[int, str, str]
 
 
 class Peer:
-    """An HTTP server whose `answer` decides; `seen` keeps what was asked of it."""
+    """An HTTP server that responds with `answer`; `seen` records the requests."""
 
     def __init__(self) -> None:
         self.answer: Callable[[Json], Answer] = lambda message: (500, "text/plain", "")
@@ -46,9 +46,9 @@ class Peer:
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/mcp"
 
     def results(self, *results: Json) -> None:
-        """Answer the requests to come with these results, in JSON."""
-        left = list(results)
-        self.answer = lambda message: (200, "application/json", reply(message, left.pop(0)))
+        """Answer the next requests with these results, as JSON."""
+        remaining = list(results)
+        self.answer = lambda message: (200, "application/json", reply(message, remaining.pop(0)))
 
 
 def reply(message: Json, result: Json) -> str:
@@ -80,7 +80,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result
 
 @pytest.fixture
 def command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the command as a process of its own, in an empty folder."""
+    """Run the command in a subprocess, in an empty folder."""
     root = Path(__file__).parents[3]
 
     def start(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -98,8 +98,8 @@ def command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 @pytest.fixture
-def in_a_thread(run: Callable[..., Result]) -> Callable[..., Awaitable[Result]]:
-    """The same, beside a test that has a loop of its own."""
+def run_in_thread(run: Callable[..., Result]) -> Callable[..., Awaitable[Result]]:
+    """Run the command in a thread, for tests with an event loop."""
 
     async def start(*arguments: str, **more: Any) -> Result:
         return await asyncio.to_thread(run, *arguments, **more)

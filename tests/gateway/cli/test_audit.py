@@ -1,4 +1,4 @@
-"""The audit log read, verified and exported by command."""
+"""`gatehouse audit`: list, verify and export."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Path:
+def audit_file(tmp_path: Path) -> Path:
     data = tmp_path / ".gatehouse"
     data.mkdir(mode=0o700)
 
@@ -32,30 +32,30 @@ def kept(tmp_path: Path) -> Path:
     return data / FILE
 
 
-def test_the_newest_records_are_shown(run: Run, kept: Path) -> None:
+def test_list_shows_the_newest_records(run: Run, audit_file: Path) -> None:
     shown = run("audit", "list", "--limit", "3")
     assert shown.exit_code == 0, shown.stderr
     assert [line.split()[-1] for line in shown.stdout.splitlines()[1:]] == ["id-7", "id-8", "id-9"]
-    mine = json.loads(run("audit", "list", "--tenant", "a", "--subject", "alice", "--since", "4h", "--json").stdout)
-    assert [each["correlation_id"] for each in mine] == ["id-8"]
+    filtered = json.loads(run("audit", "list", "--tenant", "a", "--subject", "alice", "--since", "4h", "--json").stdout)
+    assert [each["correlation_id"] for each in filtered] == ["id-8"]
     assert run("audit", "list", "--subject", "alice").exit_code == 2
-    assert "--since is a number" in run("audit", "list", "--since", "soon").stderr
+    assert "--since must be a number" in run("audit", "list", "--since", "soon").stderr
 
 
-def test_what_holds_is_said_and_the_first_broken_record_shown(run: Run, kept: Path) -> None:
-    held = run("audit", "verify")
-    assert (held.exit_code, held.stdout) == (0, "10 records hold\n")
-    with closing(sqlite3.connect(kept)) as connection, connection:
+def test_verify_reports_the_first_invalid_record(run: Run, audit_file: Path) -> None:
+    valid = run("audit", "verify")
+    assert (valid.exit_code, valid.stdout) == (0, "10 records verified\n")
+    with closing(sqlite3.connect(audit_file)) as connection, connection:
         connection.execute("UPDATE audit SET outcome = 'denied' WHERE tenant = 'b' AND sequence >= 3")
     broken = run("audit", "verify")
     assert broken.exit_code == 1
     assert "tenant b" in broken.stderr
-    assert "record 3 is the first that is broken: it was changed" in broken.stderr
+    assert "record 3 is the first invalid one: it was changed" in broken.stderr
     assert json.loads(run("audit", "verify", "--json").stdout)["broken"][0]["sequence"] == 3
     assert run("audit", "verify", "--tenant", "a").exit_code == 0
 
 
-def test_everything_is_exported_a_line_each(run: Run, kept: Path) -> None:
+def test_export_prints_one_line_per_record(run: Run, audit_file: Path) -> None:
     lines = [json.loads(line) for line in run("audit", "export").stdout.splitlines()]
     assert [each["correlation_id"] for each in lines] == [f"id-{number}" for number in range(10)]
     assert all(len(each["hash"]) == 64 and each["sequence"] for each in lines)

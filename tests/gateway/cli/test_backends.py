@@ -1,4 +1,4 @@
-"""`backends` adds, removes and lists entries, and says what is wrong with them."""
+"""`gatehouse backends`: add, remove, list, check and pin."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ import yaml
 from typer.testing import Result
 
 Run = Callable[..., Result]
-STDIO = Path(__file__).parents[2] / "flows" / "fixtures" / "bare_stdio.py"
+STDIO = Path(__file__).parents[2] / "flows" / "fixtures" / "handwritten_stdio.py"
 
 
 def backends(folder: Path) -> Any:
@@ -31,24 +31,24 @@ def test_a_command_a_url_and_a_module_are_added_and_removed(run: Run, tmp_path: 
     assert list(backends(tmp_path)) == ["files", "core"]
 
 
-def test_the_shipped_backends_that_are_served_no_more_are_named(run: Run) -> None:
+def test_adding_the_first_backend_names_the_default_backends_no_longer_served(run: Run) -> None:
     first = run("backends", "add", "core", "--module", "backends.core")
     assert "knowledge" in first.stderr
     assert run("backends", "add", "far", "--url", "https://x.example/mcp").stderr == ""
 
 
-def test_variables_that_are_not_set_are_named(run: Run) -> None:
+def test_add_names_unset_variables(run: Run) -> None:
     assert run("backends", "add", "core", "--module", "backends.core").exit_code == 0
-    given = ("--header", "A=${NOT_SET_HERE}", "--header", "B=${PATH}", "--header", "C=${NOR_THIS:-x}")
-    added = run("backends", "add", "far", "--url", "https://x.example/mcp", *given)
+    options = ("--header", "A=${NOT_SET_HERE}", "--header", "B=${PATH}", "--header", "C=${NOR_THIS:-x}")
+    added = run("backends", "add", "far", "--url", "https://x.example/mcp", *options)
     assert added.exit_code == 0
-    assert "set NOT_SET_HERE where" in added.stderr
+    assert "set NOT_SET_HERE in the environment" in added.stderr
     assert "PATH," not in added.stderr
     assert "NOR_THIS" not in added.stderr
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("x",),
         ("x", "--url", "https://x.example", "--module", "y"),
@@ -57,14 +57,14 @@ def test_variables_that_are_not_set_are_named(run: Run) -> None:
         ("x", "--url", "https://x.example", "--header", "s3cr3t"),
     ],
 )
-def test_what_cannot_be_served_is_not_written(run: Run, tmp_path: Path, words: tuple[str, ...]) -> None:
-    result = run("backends", "add", *words)
+def test_add_rejects_an_invalid_entry_and_writes_nothing(run: Run, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    result = run("backends", "add", *arguments)
     assert result.exit_code == 2
     assert "s3cr3t" not in result.stderr
     assert not (tmp_path / "gatehouse.yaml").exists()
 
 
-def test_a_backend_that_a_virtual_server_needs_is_not_removed(run: Run, tmp_path: Path) -> None:
+def test_remove_rejects_a_backend_used_by_a_virtual_server(run: Run, tmp_path: Path) -> None:
     (tmp_path / "gatehouse.yaml").write_text(
         "backends:\n  core: {module: backends.core}\n  b: {command: x}\nservers:\n  s: {backends: [core, b]}\n"
     )
@@ -74,21 +74,21 @@ def test_a_backend_that_a_virtual_server_needs_is_not_removed(run: Run, tmp_path
     assert list(backends(tmp_path)) == ["core", "b"]
 
 
-def test_an_unknown_one_is_refused_with_those_there_are(run: Run) -> None:
+def test_remove_of_an_unknown_backend_lists_the_known_ones(run: Run) -> None:
     run("backends", "add", "core", "--module", "backends.core")
-    assert "it names: core" in run("backends", "remove", "other").stderr
+    assert "known: core" in run("backends", "remove", "other").stderr
     assert run("backends", "add", "core", "--module", "backends.core").exit_code == 1
     assert run("backends", "add", "core", "--module", "backends.core", "--replace").exit_code == 0
 
 
-def test_the_list_shows_programs_but_no_arguments(run: Run) -> None:
+def test_list_shows_commands_without_arguments(run: Run) -> None:
     run("backends", "add", "files", "--", "npx", "s3cr3t")
     rows = json.loads(run("backends", "list", "--json").stdout)
     assert rows == [{"namespace": "files", "kind": "command", "target": "npx", "served": True}]
     assert "s3cr3t" not in run("backends", "list").stdout
 
 
-def test_check_says_for_each_what_is_wrong_and_how_to_mend_it(run: Run, tmp_path: Path) -> None:
+def test_check_reports_the_problem_and_fix_of_each_backend(run: Run, tmp_path: Path) -> None:
     (tmp_path / "gatehouse.yaml").write_text(
         yaml.safe_dump(
             {
@@ -111,38 +111,38 @@ def test_check_says_for_each_what_is_wrong_and_how_to_mend_it(run: Run, tmp_path
     assert found["good"]["eras"] == ["handshake"]
     assert found["good"]["tools"] > 0
     assert "not on the PATH" in found["missing"]["mend"]
-    assert "nothing listens" in found["refused"]["mend"]
+    assert "connection refused" in found["refused"]["mend"]
     assert "allow_private" in found["private"]["mend"]
     assert "cannot be imported" in found["module"]["problem"]
     assert run("backends", "check", "good").stdout.startswith("✓ good: handshake")
-    assert run("backends", "check", "nobody").exit_code == 2
+    assert run("backends", "check", "unknown").exit_code == 2
 
 
 @pytest.mark.parametrize(
-    ("words", "line"),
+    ("arguments", "line"),
     [
         (("--url", "http://10.0.0.1/mcp"), "backends.y.url: 10.0.0.1 may only be reached by https."),
         (("--url", "https://10.0.0.1/mcp"), "backends.y.url: 10.0.0.1 is not on the public internet."),
         (("--module", "add_nowhere"), "backends.y: add_nowhere cannot be imported: ModuleNotFoundError"),
     ],
 )
-def test_what_would_stop_every_reload_is_not_written(
-    run: Run, tmp_path: Path, words: tuple[str, str], line: str
+def test_add_rejects_an_entry_that_would_block_reloads(
+    run: Run, tmp_path: Path, arguments: tuple[str, str], line: str
 ) -> None:
     file = tmp_path / "gatehouse.yaml"
     file.write_text("backends: {core: {module: backends.core}}  # mine\n")
-    result = run("backends", "add", "y", *words)
+    result = run("backends", "add", "y", *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
-    said = result.stderr.splitlines()
-    assert said[0].startswith(f"gatehouse: {line}")
-    assert ("--allow-private" in result.stderr) == ("--url" in words)
-    assert said[-1] == "gatehouse: gatehouse.yaml is left as it was"
+    lines = result.stderr.splitlines()
+    assert lines[0].startswith(f"gatehouse: {line}")
+    assert ("--allow-private" in result.stderr) == ("--url" in arguments)
+    assert lines[-1] == "gatehouse: gatehouse.yaml was not changed"
     assert file.read_text() == "backends: {core: {module: backends.core}}  # mine\n"
-    if "--url" in words:
-        assert run("backends", "add", "y", *words, "--allow-private").exit_code == 0
+    if "--url" in arguments:
+        assert run("backends", "add", "y", *arguments, "--allow-private").exit_code == 0
 
 
-def test_an_entry_whose_variable_is_not_set_here_is_listed_with_a_warning(run: Run, tmp_path: Path) -> None:
+def test_list_warns_about_unset_variables(run: Run, tmp_path: Path) -> None:
     (tmp_path / "gatehouse.yaml").write_text(
         "backends:\n  far: {url: 'https://x.example/mcp', headers: {A: 'Bearer ${NOT_SET_HERE}'}, timeout: 5}\n"
         "  any: {url: '${NOR_THIS}', enabled: false}\nservers: {s: {backends: [far]}}\n"
@@ -153,23 +153,23 @@ def test_an_entry_whose_variable_is_not_set_here_is_listed_with_a_warning(run: R
         {"namespace": "far", "kind": "url", "target": "https://x.example/mcp", "served": True},
         {"namespace": "any", "kind": "url", "target": "https://${NOR_THIS}", "served": False},
     ]
-    assert "warning: backends.far: NOT_SET_HERE is not set here" in result.stderr
+    assert "warning: backends.far: NOT_SET_HERE is not set in this environment" in result.stderr
     assert "NOT_SET_HERE is not set; set it" in run("check").stderr
 
 
-@pytest.mark.parametrize("words", [("add", "x", "--module", "backends.core"), ("import",)])
-def test_a_folder_that_is_not_there_is_named(run: Run, tmp_path: Path, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("arguments", [("add", "x", "--module", "backends.core"), ("import",)])
+def test_missing_folder_of_the_settings_file_is_reported(run: Run, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     (tmp_path / "c.json").write_text('{"mcpServers": {"x": {"command": "npx"}}}')
-    before = ("backends", *words) if words[0] == "add" else ("import", "c.json")
+    before = ("backends", *arguments) if arguments[0] == "add" else ("import", "c.json")
     result = run(*before, "--config", "other/x.yaml")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.splitlines() == [
-        f"gatehouse: there is no folder {tmp_path}/other; make it, or name another file with --config"
+        f"gatehouse: folder {tmp_path}/other does not exist; create it, or choose another file with --config"
     ]
 
 
-def test_nothing_is_accepted_of_a_backend_that_is_not_there(run: Run) -> None:
+def test_pin_rejects_an_unknown_backend(run: Run) -> None:
     result = run("backends", "pin", "nope")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "no backend is named nope (known: core, " in result.stderr
+    assert "unknown backend nope (known: core, " in result.stderr
     assert run("backends", "pin", "core").exit_code == 0

@@ -1,4 +1,4 @@
-"""`check` says what would be served, and what is wrong with it."""
+"""`gatehouse check`: shows the configured backends and the errors in the settings."""
 
 import json
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def settings(tmp_path: Path) -> Path:
     return folder / "g.yaml"
 
 
-def test_each_backend_and_virtual_server_is_shown(run: Run, settings: Path) -> None:
+def test_check_shows_each_backend_and_virtual_server(run: Run, settings: Path) -> None:
     settings.write_text(
         "backends:\n  a: {module: check_fine}\n  b: {url: 'http://127.0.0.1:1/mcp', enabled: false}\n"
         "  c: {command: npx, args: [secret]}\nservers: {s: {backends: [a, b]}}\ntenants: {t: {backends: [x]}}\n"
@@ -33,11 +33,11 @@ def test_each_backend_and_virtual_server_is_shown(run: Run, settings: Path) -> N
     assert "/mcp/s: a, b (underscore names)" in result.stdout
     assert result.stderr.splitlines() == [
         "gatehouse: warning: servers.s: b is not enabled",
-        "gatehouse: warning: tenants.t: no backend is named x",
+        "gatehouse: warning: tenants.t: there is no backend x",
     ]
 
 
-def test_a_module_that_cannot_be_imported_is_one_line_with_the_reason(run: Run, settings: Path) -> None:
+def test_module_import_error_is_reported_on_one_line_with_its_reason(run: Run, settings: Path) -> None:
     settings.write_text(
         "backends: {a: {module: check_broken}, b: {module: check_nowhere}, c: {module: 'check_fine:other'}}\n"
     )
@@ -51,26 +51,29 @@ def test_a_module_that_cannot_be_imported_is_one_line_with_the_reason(run: Run, 
     ]
 
 
-REFUSED = {
+LOAD_ERRORS = {
     "backends:\n  far: {url: 'http://10.0.0.1/mcp'}\n": "{}:2:9: backends.far.url: 10.0.0.1 may only be",
-    "backends:\n  a: {module: check_fine, options: {zz: 1}}\n": "{}:2:27: backends.a.options: this module takes none",
+    "backends:\n  a: {module: check_fine, options: {zz: 1}}\n": (
+        "{}:2:27: backends.a.options: this module takes no options"
+    ),
     "backends:\n  k: {module: backends.knowledge, options: {zz: 1}}\n": "{}:2:45: backends.k.options.zz: ",
-    "policies:\n  dir: nope\n": "{}:2:3: policies.dir: nope: there is no schema.cedarschema; start from a copy of ",
+    "policies:\n  dir: nope\n": "{}:2:3: policies.dir: nope: schema.cedarschema is missing; start from a copy of ",
     "bus: {url: 'redis://127.0.0.1:1/0'}\nbackends:\n  l: {module: backends.launch}\n": (
-        "{}:3:3: backends.l: it works on files, which every process must see: make files_dir one shared volume"
+        "{}:3:3: backends.l: this module works on local files, which all processes must share:"
+        " put files_dir on a shared volume"
     ),
 }
 
 
-@pytest.mark.parametrize("text", REFUSED)
-def test_what_a_start_would_refuse_is_refused_with_its_place_and_not_shown_as_served(
+@pytest.mark.parametrize("text", LOAD_ERRORS)
+def test_check_reports_load_errors_with_position_and_marks_backends_not_served(
     run: Run, settings: Path, text: str
 ) -> None:
     settings.write_text(text)
     result = run("check", "--config", str(settings))
     assert result.exit_code == 2
     (line,) = result.stderr.splitlines()
-    assert line.startswith("gatehouse: " + REFUSED[text].format(settings))
+    assert line.startswith("gatehouse: " + LOAD_ERRORS[text].format(settings))
     if "backends:" in text:
         assert result.stdout.splitlines()[-1].split()[-1] == "no"
     started = run("serve", "--config", str(settings), "--port", "0")
@@ -78,7 +81,7 @@ def test_what_a_start_would_refuse_is_refused_with_its_place_and_not_shown_as_se
     assert started.stderr.splitlines()[-1] == line
 
 
-def test_scripts_get_an_object(run: Run, settings: Path) -> None:
+def test_json_output_is_one_object(run: Run, settings: Path) -> None:
     settings.write_text("backends: {a: {module: check_fine}}\nserver: {host: 0.0.0.0}\n")
     shown = json.loads(run("check", "--config", str(settings), "--json").stdout)
     assert shown["backends"] == [{"namespace": "a", "kind": "module", "target": "check_fine:server", "served": True}]
@@ -86,7 +89,7 @@ def test_scripts_get_an_object(run: Run, settings: Path) -> None:
     assert shown["errors"] == []
 
 
-def test_settings_errors_are_lines_and_exit_2(run: Run, settings: Path) -> None:
+def test_settings_errors_are_printed_one_per_line_with_exit_2(run: Run, settings: Path) -> None:
     settings.write_text("server: {prot: 1}\nlog: {levle: info}\n")
     result = run("check", "--config", str(settings))
     assert result.exit_code == 2

@@ -1,4 +1,4 @@
-"""`connect` prints what each client wants, and writes it without harming what else is in the client's file."""
+"""`gatehouse connect`: prints the entry of each client, or writes it without changing the rest of the file."""
 
 import json
 import shlex
@@ -11,7 +11,7 @@ import pytest
 from typer.testing import Result
 
 from gateway.cli.client_config import CLIENTS
-from gateway.cli.import_ import plain_json, read_clients_file
+from gateway.cli.import_ import read_client_file, strip_comments
 
 Run = Callable[..., Result]
 URL = "http://127.0.0.1:8080/mcp"
@@ -42,23 +42,21 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("codex", ["codex", "mcp", "add", "gatehouse", "--url", URL]),
     ],
 )
-def test_a_client_with_a_command_gets_one_line_and_nothing_else_on_stdout(
-    run: Run, client: str, line: list[str]
-) -> None:
+def test_command_of_a_client_is_the_only_line_on_stdout(run: Run, client: str, line: list[str]) -> None:
     assert shlex.split(run("connect", client).stdout) == line
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_every_client_is_told_the_address_of_the_settings(run: Run, tmp_path: Path, client: str) -> None:
+def test_every_client_gets_the_public_url_of_the_settings(run: Run, tmp_path: Path, client: str) -> None:
     (tmp_path / "gatehouse.yaml").write_text("server: {public_url: 'https://mcp.acme.example'}\n")
     assert "https://mcp.acme.example/mcp" in run("connect", client).stdout
 
 
 @pytest.mark.parametrize("client", ["claude-code", "cursor", "vscode"])
-def test_what_is_written_is_what_gatehouse_import_reads(run: Run, tmp_path: Path, client: str) -> None:
+def test_written_entry_can_be_read_by_gatehouse_import(run: Run, tmp_path: Path, client: str) -> None:
     result = run("connect", client, "--write", "--key", "--file", str(tmp_path / "made" / "file.json"))
     assert result.exit_code == 0, result.stderr
-    (found,) = read_clients_file(tmp_path / "made" / "file.json")
+    (found,) = read_client_file(tmp_path / "made" / "file.json")
     assert (found.name, found.entry["url"]) == ("gatehouse", URL)
     assert found.entry["headers"]["Authorization"].startswith("Bearer ${")
     assert (tmp_path / "made" / "file.json").stat().st_mode & 0o777 == 0o600
@@ -74,7 +72,7 @@ def test_what_is_written_is_what_gatehouse_import_reads(run: Run, tmp_path: Path
         ("codex", "{home}/.codex/config.toml"),
     ],
 )
-def test_each_client_s_own_file_is_found_and_a_second_time_changes_nothing(
+def test_write_finds_the_client_file_and_is_idempotent(
     run: Run, tmp_path: Path, home: Path, client: str, file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.platform", "linux")
@@ -83,26 +81,26 @@ def test_each_client_s_own_file_is_found_and_a_second_time_changes_nothing(
     first = path.read_bytes()
     assert b"gatehouse" in first
     again = run("connect", client, "--write", "--token", "gth_x")
-    assert "nothing was changed" in again.stdout
+    assert "nothing changed" in again.stdout
     assert [each.name for each in path.parent.iterdir() if each.is_file()] == [path.name]
     assert path.read_bytes() == first
 
 
-def test_comments_and_other_servers_stay_and_the_old_file_is_kept(run: Run, tmp_path: Path) -> None:
+def test_write_preserves_comments_and_other_servers_and_keeps_a_backup(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_text(COMMENTED)
     assert run("connect", "vscode", "--write", "--key", "--file", str(file)).exit_code == 0
     text = file.read_text()
     for kept in ("// mine", "/* servers of the team */", "// keep"):
         assert kept in text
-    tree = json.loads(plain_json(text))
+    tree = json.loads(strip_comments(text))
     assert list(tree["servers"]) == ["gatehouse", "other"]
     assert [each["id"] for each in tree["inputs"]] == ["gatehouse-key"]
     (backup,) = tmp_path.glob("mcp.json.*.bak")
     assert backup.read_text() == COMMENTED
 
 
-def test_an_entry_of_that_name_is_replaced_and_its_neighbours_are_not(run: Run, tmp_path: Path) -> None:
+def test_write_replaces_only_the_entry_of_the_same_name(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_text('{"mcpServers": {"a": {"url": "x"}, "gatehouse": {"url": "old"}, "b": {"url": "y"}}, "more": 1}')
     assert run("connect", "cursor", "--write", "--file", str(file)).exit_code == 0
@@ -110,7 +108,7 @@ def test_an_entry_of_that_name_is_replaced_and_its_neighbours_are_not(run: Run, 
     assert tree == {"mcpServers": {"a": {"url": "x"}, "gatehouse": {"url": URL}, "b": {"url": "y"}}, "more": 1}
 
 
-def test_codex_s_file_keeps_everything_around_its_table(run: Run, tmp_path: Path) -> None:
+def test_write_preserves_the_rest_of_the_codex_file(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text('# mine\nmodel = "x"\n\n[mcp_servers.gatehouse]\nurl = "old"\n\n[other]\na = 1 # keep\n')
     assert run("connect", "codex", "--write", "--key", "--file", str(file)).exit_code == 0
@@ -124,16 +122,16 @@ def test_codex_s_file_keeps_everything_around_its_table(run: Run, tmp_path: Path
 @pytest.mark.parametrize(
     ("client", "text"), [("cursor", "{"), ("cursor", "[]"), ("codex", "= 1"), ("cursor", '{"mcpServers": 3}')]
 )
-def test_a_file_that_cannot_be_read_is_left_as_it_was(run: Run, tmp_path: Path, client: str, text: str) -> None:
+def test_unparseable_client_file_is_not_changed(run: Run, tmp_path: Path, client: str, text: str) -> None:
     file = tmp_path / "file"
     file.write_text(text)
     result = run("connect", client, "--write", "--file", str(file))
     assert result.exit_code == 1
-    assert "left as it was" in result.stderr
+    assert "was not changed" in result.stderr
     assert file.read_text() == text
 
 
-def test_claude_desktop_gets_a_program_which_signs_in_or_has_a_key(run: Run, tmp_path: Path) -> None:
+def test_claude_desktop_gets_a_stdio_command_with_or_without_key(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "desktop.json"
     refused = run("connect", "claude-desktop", "--write", "--key", "--file", str(file))
     assert (refused.exit_code, file.exists()) == (2, False)
@@ -147,26 +145,26 @@ def test_claude_desktop_gets_a_program_which_signs_in_or_has_a_key(run: Run, tmp
     assert Path(entry["command"]).is_absolute()
 
 
-def test_a_client_that_nobody_knows_is_one_line(run: Run) -> None:
+def test_unknown_client_is_reported_on_one_line(run: Run) -> None:
     result = run("connect", "emacs")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "known: claude-code, claude-desktop, cursor, vscode, codex, inspector" in result.stderr
 
 
-def test_an_address_that_is_not_known_yet_is_not_made_up(run: Run, tmp_path: Path) -> None:
+def test_connect_requires_a_url_if_the_port_is_not_fixed(run: Run, tmp_path: Path) -> None:
     (tmp_path / "gatehouse.yaml").write_text("server: {port: 0}\n")
     assert run("connect", "cursor").exit_code == 2
     assert "http://h/mcp" in run("connect", "cursor", "--url", "http://h/mcp").stdout
 
 
-def test_scripts_get_an_object(run: Run) -> None:
+def test_json_output_is_one_object(run: Run) -> None:
     shown: dict[str, Any] = json.loads(run("connect", "vscode", "--json").stdout)
     assert shown["entry"] == {"type": "http", "url": URL}
     assert shown["file"] == ".vscode/mcp.json"
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_key_in_the_environment_goes_nowhere_unless_asked_for(
+def test_key_in_the_environment_is_used_only_with_the_key_option(
     run: Run, tmp_path: Path, client: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GATEHOUSE_TOKEN", "gth_canary")

@@ -1,4 +1,4 @@
-"""`doctor` finds what is wrong with a set-up, and names the mend."""
+"""`gatehouse doctor`: finds problems of an installation and suggests fixes."""
 
 import asyncio
 import json
@@ -28,19 +28,19 @@ Json = dict[str, Any]
 
 
 class Provider:
-    """An identity provider with a key; `calls_itself` and `clock` can be wrong."""
+    """An identity provider with one key; its issuer name and its clock can be failures."""
 
     def __init__(self) -> None:
         provider = self
-        self.calls_itself: str | None = None
-        self.late = 0.0
+        self.claimed_issuer: str | None = None
+        self.clock_delay = 0.0
         key = ECKey.generate_key("P-256", private=False).as_dict(private=False)
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 documents: Json = {
                     "/.well-known/openid-configuration": {
-                        "issuer": provider.calls_itself or provider.issuer,
+                        "issuer": provider.claimed_issuer or provider.issuer,
                         "jwks_uri": f"{provider.issuer}/keys",
                     },
                     "/keys": {"keys": [{**key, "kid": "1", "use": "sig"}]},
@@ -52,7 +52,7 @@ class Provider:
                 self.wfile.write(body)
 
             def date_time_string(self, timestamp: float | None = None) -> str:
-                return formatdate(time.time() - provider.late, usegmt=True)
+                return formatdate(time.time() - provider.clock_delay, usegmt=True)
 
             def log_message(self, format: str, *args: Any) -> None:
                 pass
@@ -75,38 +75,38 @@ def _provider() -> Iterator[Provider]:
 @pytest.fixture
 def provider(_provider: Provider) -> Iterator[Provider]:
     yield _provider
-    _provider.calls_itself, _provider.late = None, 0.0
+    _provider.claimed_issuer, _provider.clock_delay = None, 0.0
 
 
 @pytest.fixture(scope="module")
 def closed_port() -> Iterator[int]:
-    """A port that nobody listens on, held so that nobody else takes it."""
+    """A port without a listener, reserved for the test."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
-def lived_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data folder of a gateway that ran."""
-    folder = tmp_path_factory.mktemp("lived") / "data"
+def used_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of a gateway that has run."""
+    folder = tmp_path_factory.mktemp("used") / "data"
 
-    async def live() -> None:
+    async def run_once() -> None:
         database = await Database.open(folder)
         await SigningKeys.open(database, load_secret(folder / "secrets", "signing"))
         await database.close()
 
-    asyncio.run(live())
+    asyncio.run(run_once())
     return folder
 
 
 class Setup:
-    """A set-up in the working folder that is fine, until a test breaks it."""
+    """A valid installation in the working folder, which a test can break."""
 
-    def __init__(self, folder: Path, lived_in: Path) -> None:
+    def __init__(self, folder: Path, used_data: Path) -> None:
         self.folder = folder
         self.data = folder / "data"
-        shutil.copytree(lived_in, self.data)
+        shutil.copytree(used_data, self.data)
         self.data.chmod(0o700)
         self.settings: Json = {
             "data_dir": str(self.data),
@@ -125,29 +125,29 @@ class Setup:
 
 
 @pytest.fixture
-def setup(tmp_path: Path, lived_in: Path) -> Setup:
-    return Setup(tmp_path, lived_in)
+def setup(tmp_path: Path, used_data: Path) -> Setup:
+    return Setup(tmp_path, used_data)
 
 
 @pytest.fixture
-def examine(run: Run, setup: Setup) -> Callable[..., tuple[list[Json], int]]:
-    def look() -> tuple[list[Json], int]:
+def doctor(run: Run, setup: Setup) -> Callable[..., tuple[list[Json], int]]:
+    def run_doctor() -> tuple[list[Json], int]:
         (setup.folder / "gatehouse.yaml").write_text(yaml.safe_dump(setup.settings))
         result = run("doctor", "--json")
         return json.loads(result.stdout), result.exit_code
 
-    return look
+    return run_doctor
 
 
 def _typo(setup: Setup) -> None:
     setup.settings["server"]["prot"] = 80
 
 
-def _elsewhere(setup: Setup) -> None:
+def _foreign_host(setup: Setup) -> None:
     setup.settings["server"] |= {"host": "203.0.113.7", "public_url": "https://mcp.example.org"}
 
 
-def _nameless(setup: Setup) -> None:
+def _no_public_url(setup: Setup) -> None:
     setup.settings["server"]["host"] = "0.0.0.0"
 
 
@@ -160,11 +160,11 @@ def _open_secret(setup: Setup) -> None:
     (setup.data / "secrets" / "signing").chmod(0o644)
 
 
-def _cut_secret(setup: Setup) -> None:
+def _truncated_secret(setup: Setup) -> None:
     (setup.data / "secrets" / "signing").write_bytes(b"short")
 
 
-def _lost_secret(setup: Setup) -> None:
+def _missing_secret(setup: Setup) -> None:
     (setup.data / "secrets" / "signing").unlink()
 
 
@@ -172,17 +172,17 @@ def _other_secret(setup: Setup) -> None:
     (setup.data / "secrets" / "signing").write_bytes(bytes(32))
 
 
-def _damaged(setup: Setup) -> None:
+def _damaged_database(setup: Setup) -> None:
     with (setup.data / "gatehouse.db").open("r+b") as file:
         file.write(b"not a database at all")
 
 
-def _newer(setup: Setup) -> None:
+def _newer_database(setup: Setup) -> None:
     with sqlite3.connect(setup.data / "gatehouse.db") as connection:
         connection.execute("INSERT INTO migrations VALUES (9000, 'later', 'x', 0)")
 
 
-def _older(setup: Setup) -> None:
+def _older_database(setup: Setup) -> None:
     with sqlite3.connect(setup.data / "gatehouse.db") as connection:
         connection.execute("DELETE FROM migrations WHERE number = (SELECT max(number) FROM migrations)")
 
@@ -203,139 +203,139 @@ def _no_program(setup: Setup) -> None:
     setup.settings["backends"] = {"files": {"command": "no-such-program-here"}}
 
 
-def _private(setup: Setup) -> None:
+def _private_url(setup: Setup) -> None:
     setup.settings["backends"] = {"near": {"url": "http://127.0.0.1:9/mcp"}}
 
 
-def _stranger(setup: Setup) -> None:
+def _unknown_backend(setup: Setup) -> None:
     setup.settings["tenants"] = {"default": {"backends": ["nowhere"]}}
 
 
 BROKEN: dict[str, tuple[Callable[[Setup], None], str, str]] = {
-    "a key that is misspelt": (_typo, "settings", "mend that place"),
-    "an address of another machine": (_elsewhere, "server.port", "set server.host to 127.0.0.1"),
-    "an open address without a public one": (_nameless, "server.public_url", "set it to the address that clients use"),
-    "a data folder that is a file": (_file_for_folder, "data_dir", "move that file away"),
-    "a secret that others can read": (_open_secret, "secrets/signing", "chmod 600"),
-    "a secret that is cut short": (_cut_secret, "secrets/signing", "restore"),
-    "a secret that was lost": (_lost_secret, "signing keys", "restore"),
+    "a misspelt key": (_typo, "settings", "correct it"),
+    "the address of another machine": (_foreign_host, "server.port", "set server.host to 127.0.0.1"),
+    "a wildcard host without public_url": (_no_public_url, "server.public_url", "set it to the URL that clients use"),
+    "a data folder that is a file": (_file_for_folder, "data_dir", "remove that file"),
+    "a secret readable by others": (_open_secret, "secrets/signing", "chmod 600"),
+    "a truncated secret": (_truncated_secret, "secrets/signing", "restore"),
+    "a missing secret": (_missing_secret, "signing keys", "restore"),
     "a secret of another gateway": (_other_secret, "signing keys", "restore"),
-    "a damaged database": (_damaged, "database", "restore"),
-    "a database of a newer version": (_newer, "database", "start the newer version"),
-    "a policy with a mistake": (_bad_policy, "policies", "mend that place in"),
-    "a module that is not installed": (_no_module, "backends.mine", "install it, or mend module:"),
-    "an option that is wrong": (_wrong_option, "backends.roblox", "mend that option"),
-    "a program that is not there": (_no_program, "backends.files", "install it, or write its whole path"),
-    "a private address nobody vouched for": (_private, "backends.near", "allow_private: true"),
+    "a damaged database": (_damaged_database, "database", "restore"),
+    "a database of a newer version": (_newer_database, "database", "start the newer version"),
+    "an invalid policy": (_bad_policy, "policies", "correct it in"),
+    "a module that is not installed": (_no_module, "backends.mine", "install the module, or correct module:"),
+    "an invalid option": (_wrong_option, "backends.roblox", "correct this option"),
+    "a missing program": (_no_program, "backends.files", "install it, or give its full path"),
+    "a private address without allow_private": (_private_url, "backends.near", "allow_private: true"),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_set_up_is_found_and_its_mend_named(name: str, setup: Setup, examine: Any) -> None:
-    make, part, mend = BROKEN[name]
-    make(setup)
-    findings, code = examine()
-    wrong = [finding for finding in findings if finding["state"] == "bad"]
-    assert {finding["part"] for finding in wrong} == {part}
-    assert mend in wrong[0]["mend"]
+def test_broken_installation_is_reported_with_a_fix(name: str, setup: Setup, doctor: Any) -> None:
+    break_setup, part, fix = BROKEN[name]
+    break_setup(setup)
+    findings, code = doctor()
+    failures = [finding for finding in findings if finding["state"] == "bad"]
+    assert {finding["part"] for finding in failures} == {part}
+    assert fix in failures[0]["mend"]
     assert code == (2 if part == "settings" else 1)
 
 
 @pytest.mark.parametrize(
-    ("make", "part", "mend"),
-    [(_stranger, "tenants.default", "mend the name"), (_older, "database", "gatehouse db upgrade")],
+    ("break_setup", "part", "fix"),
+    [(_unknown_backend, "tenants.default", "correct the name"), (_older_database, "database", "gatehouse db upgrade")],
 )
-def test_what_will_be_missed_one_day_is_a_warning(
-    make: Callable[[Setup], None], part: str, mend: str, setup: Setup, examine: Any
+def test_risk_is_reported_as_a_warning(
+    break_setup: Callable[[Setup], None], part: str, fix: str, setup: Setup, doctor: Any
 ) -> None:
-    make(setup)
-    findings, code = examine()
-    warned = [finding for finding in findings if finding["state"] == "warning"]
-    assert [finding["part"] for finding in warned] == [part]
-    assert mend in warned[0]["mend"]
+    break_setup(setup)
+    findings, code = doctor()
+    warnings = [finding for finding in findings if finding["state"] == "warning"]
+    assert [finding["part"] for finding in warnings] == [part]
+    assert fix in warnings[0]["mend"]
     assert code == 0
 
 
-def test_a_port_that_another_program_has_is_found(setup: Setup, examine: Any) -> None:
+def test_port_used_by_another_program_is_reported(setup: Setup, doctor: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         setup.settings["server"]["port"] = other.getsockname()[1]
-        # It takes the connection and never answers: not a gateway.
+        # Accepts the connection and does not respond, unlike a gateway.
         threading.Thread(target=lambda: other.accept()[0].close(), daemon=True).start()
-        findings, code = examine()
-    assert (_one(findings, "server.port")["state"], code) == ("bad", 1)
-    assert "GATEHOUSE__SERVER__PORT" in _one(findings, "server.port")["mend"]
+        findings, code = doctor()
+    assert (_finding(findings, "server.port")["state"], code) == ("bad", 1)
+    assert "GATEHOUSE__SERVER__PORT" in _finding(findings, "server.port")["mend"]
 
 
 @pytest.mark.parametrize(
-    ("section", "url", "mend"),
+    ("section", "url", "fix"),
     [
-        ("database", "postgresql://gatehouse@127.0.0.1:{port}/gatehouse", "see that PostgreSQL runs"),
-        ("bus", "redis://127.0.0.1:{port}/0", "see that Redis or Valkey runs"),
+        ("database", "postgresql://gatehouse@127.0.0.1:{port}/gatehouse", "check that PostgreSQL runs"),
+        ("bus", "redis://127.0.0.1:{port}/0", "check that Redis or Valkey runs"),
     ],
 )
-def test_a_store_that_is_away_is_found(
-    section: str, url: str, mend: str, setup: Setup, examine: Any, closed_port: int
+def test_unreachable_database_or_bus_is_reported(
+    section: str, url: str, fix: str, setup: Setup, doctor: Any, closed_port: int
 ) -> None:
     setup.settings[section] = {"url": url.format(port=closed_port)}
-    findings, code = examine()
-    found = _one(findings, f"{section}.url")
+    findings, code = doctor()
+    found = _finding(findings, f"{section}.url")
     assert (found["state"], code) == ("bad", 1)
-    assert mend in found["mend"]
+    assert fix in found["mend"]
 
 
-def test_files_beside_a_bus_must_be_shared(setup: Setup, examine: Any, valkey_url: str) -> None:
+def test_file_backend_with_a_bus_requires_files_shared(setup: Setup, doctor: Any, valkey_url: str) -> None:
     setup.settings |= {"bus": {"url": valkey_url}, "backends": {"godot": {"module": "backends.godot"}}}
-    findings, _ = examine()
-    assert "files_shared: true" in _one(findings, "backends.godot")["mend"]
+    findings, _ = doctor()
+    assert "files_shared: true" in _finding(findings, "backends.godot")["mend"]
 
 
-def test_an_identity_provider_that_is_away_is_found(setup: Setup, examine: Any, closed_port: int) -> None:
+def test_unreachable_identity_provider_is_reported(setup: Setup, doctor: Any, closed_port: int) -> None:
     setup.external(f"http://127.0.0.1:{closed_port}")
-    found = _one(examine()[0], "auth.issuers.0")
+    found = _finding(doctor()[0], "auth.issuers.0")
     assert found["state"] == "bad"
-    assert "see that it runs" in found["mend"]
+    assert "check that it runs" in found["mend"]
 
 
-def test_an_identity_provider_of_another_name_is_found(setup: Setup, examine: Any, provider: Provider) -> None:
-    provider.calls_itself = f"{provider.issuer}/"
+def test_issuer_mismatch_is_reported(setup: Setup, doctor: Any, provider: Provider) -> None:
+    provider.claimed_issuer = f"{provider.issuer}/"
     setup.external(provider.issuer)
-    assert _one(examine()[0], "auth.issuers.0")["mend"] == f"write issuer: {provider.issuer}/"
+    assert _finding(doctor()[0], "auth.issuers.0")["mend"] == f"set issuer: {provider.issuer}/"
 
 
-def test_a_clock_that_is_an_hour_off_is_found(setup: Setup, examine: Any, provider: Provider) -> None:
-    provider.late = 3600
+def test_clock_offset_of_an_hour_is_reported(setup: Setup, doctor: Any, provider: Provider) -> None:
+    provider.clock_delay = 3600
     setup.external(provider.issuer)
-    findings, code = examine()
-    assert (_one(findings, "clock")["state"], code) == ("bad", 1)
-    assert "NTP" in _one(findings, "clock")["mend"]
+    findings, code = doctor()
+    assert (_finding(findings, "clock")["state"], code) == ("bad", 1)
+    assert "NTP" in _finding(findings, "clock")["mend"]
 
 
-def test_a_provider_s_tenant_that_is_not_there_is_found(setup: Setup, examine: Any, provider: Provider) -> None:
+def test_unknown_tenant_of_an_issuer_is_reported(setup: Setup, doctor: Any, provider: Provider) -> None:
     setup.external(provider.issuer, tenant="acme")
-    wrong = [finding for finding in examine()[0] if finding["state"] == "bad"]
-    assert [finding["mend"] for finding in wrong] == ["add acme: {} to tenants:"]
+    failures = [finding for finding in doctor()[0] if finding["state"] == "bad"]
+    assert [finding["mend"] for finding in failures] == ["add acme: {} to tenants:"]
 
 
-def test_a_collector_that_is_away_harms_nothing_and_is_told(setup: Setup, examine: Any, closed_port: int) -> None:
+def test_unreachable_collector_is_a_warning(setup: Setup, doctor: Any, closed_port: int) -> None:
     setup.settings["telemetry"] = {"otlp": {"url": f"http://127.0.0.1:{closed_port}"}}
-    findings, code = examine()
-    assert (_one(findings, "telemetry.otlp.url")["state"], code) == ("warning", 0)
+    findings, code = doctor()
+    assert (_finding(findings, "telemetry.otlp.url")["state"], code) == ("warning", 0)
 
 
-def test_a_good_set_up_is_said_to_be_good_line_by_line(run: Run, setup: Setup, examine: Any) -> None:
-    findings, code = examine()
+def test_valid_installation_prints_one_ok_line_per_check(run: Run, setup: Setup, doctor: Any) -> None:
+    findings, code = doctor()
     assert ({finding["state"] for finding in findings}, code) == ({"good"}, 0)
     shown = run("doctor").stdout.splitlines()
     assert len(shown) == len(findings)
     assert "✓ backends.core: backends.core:server" in shown
 
 
-def test_looking_makes_nothing(run: Run, tmp_path: Path) -> None:
+def test_doctor_creates_no_files(run: Run, tmp_path: Path) -> None:
     (tmp_path / "gatehouse.yaml").write_text("server: {port: 0}\nbackends: {}\n")
     assert run("doctor").exit_code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["gatehouse.yaml"]
 
 
-def _one(findings: list[Json], part: str) -> Json:
+def _finding(findings: list[Json], part: str) -> Json:
     (found,) = [finding for finding in findings if finding["part"] == part]
     return found

@@ -1,4 +1,4 @@
-"""`import` copies the servers of MCP clients' own files, and says what it leaves out."""
+"""`gatehouse import`: converts the servers of client files and reports ignored keys."""
 
 import json
 import stat
@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from gateway.cli.import_ import ClientFile, plain_json, translate
+from gateway.cli.import_ import ClientServer, strip_comments, translate
 
 Run = Callable[..., Result]
 SECRET = "s3cr3t-value"
@@ -39,7 +39,7 @@ def imported(folder: Path) -> Any:
     return yaml.safe_load((folder / "gatehouse.yaml").read_text())["backends"]
 
 
-def test_three_servers_become_three_entries_with_legal_names(run: Run, tmp_path: Path) -> None:
+def test_servers_are_imported_with_valid_namespaces(run: Run, tmp_path: Path) -> None:
     result = run("import", str(write(tmp_path, CLAUDE)))
     assert result.exit_code == 0, result.stderr
     entries = imported(tmp_path)
@@ -49,7 +49,7 @@ def test_three_servers_become_three_entries_with_legal_names(run: Run, tmp_path:
     assert run("check").exit_code == 0
 
 
-def test_what_is_left_out_is_named_and_no_secret_is_shown(run: Run, tmp_path: Path) -> None:
+def test_ignored_keys_are_reported_and_secrets_are_not_shown(run: Run, tmp_path: Path) -> None:
     for more in ((), ("--json", "--replace"), ("--dry-run", "--replace")):
         result = run("import", str(write(tmp_path, CLAUDE)), *more)
         assert "alwaysAllow" in result.stdout
@@ -57,7 +57,7 @@ def test_what_is_left_out_is_named_and_no_secret_is_shown(run: Run, tmp_path: Pa
         assert SECRET not in result.stdout + result.stderr
 
 
-def test_a_new_file_is_for_its_owner_alone_and_an_old_one_keeps_its_mode(run: Run, tmp_path: Path) -> None:
+def test_new_file_has_mode_0600_and_an_existing_file_keeps_its_mode(run: Run, tmp_path: Path) -> None:
     source = str(write(tmp_path, CLAUDE))
     run("import", source)
     file = tmp_path / "gatehouse.yaml"
@@ -67,7 +67,7 @@ def test_a_new_file_is_for_its_owner_alone_and_an_old_one_keeps_its_mode(run: Ru
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
 
 
-def test_comments_and_order_of_the_settings_stay(run: Run, tmp_path: Path) -> None:
+def test_import_preserves_comments_and_order_of_the_settings(run: Run, tmp_path: Path) -> None:
     before = (
         "# ours\nserver: {port: 9000}  # the port\n\nbackends:\n  # the core\n  core: {module: 'backends.core'}\n\n"
         "limits:  # at the end\n  calls: 60/minute\n"
@@ -82,7 +82,7 @@ def test_comments_and_order_of_the_settings_stay(run: Run, tmp_path: Path) -> No
     assert next(iter(imported(tmp_path))) == "core"
 
 
-def test_nothing_is_written_over_unless_told_so(run: Run, tmp_path: Path) -> None:
+def test_existing_entries_are_not_overwritten_without_replace(run: Run, tmp_path: Path) -> None:
     source = str(write(tmp_path, CLAUDE))
     run("import", source)
     before = (tmp_path / "gatehouse.yaml").read_text()
@@ -92,12 +92,12 @@ def test_nothing_is_written_over_unless_told_so(run: Run, tmp_path: Path) -> Non
     assert (tmp_path / "gatehouse.yaml").read_text() == before
 
 
-def test_a_dry_run_writes_nothing(run: Run, tmp_path: Path) -> None:
+def test_dry_run_writes_nothing(run: Run, tmp_path: Path) -> None:
     assert run("import", str(write(tmp_path, CLAUDE)), "--dry-run").exit_code == 0
     assert not (tmp_path / "gatehouse.yaml").exists()
 
 
-def test_vs_codes_inputs_and_variables_become_the_environments(run: Run, tmp_path: Path) -> None:
+def test_inputs_and_variables_of_vs_code_become_environment_variables(run: Run, tmp_path: Path) -> None:
     text = """{
       // servers of this workspace
       "inputs": [{"id": "api-key", "type": "promptString", "password": true}],
@@ -113,11 +113,11 @@ def test_vs_codes_inputs_and_variables_become_the_environments(run: Run, tmp_pat
     entries = imported(tmp_path)
     assert entries["one"]["headers"]["Authorization"] == "Bearer ${API_KEY}"
     assert entries["two"]["args"] == [f"{tmp_path}/a", "${HOME}"]
-    assert "set API_KEY in the gateway's environment" in result.stdout
-    assert "left out: envFile" in result.stdout
+    assert "set API_KEY in the environment of the gateway" in result.stdout
+    assert "ignored keys: envFile" in result.stdout
 
 
-def test_claude_codes_own_file_has_servers_for_each_project(run: Run, tmp_path: Path) -> None:
+def test_servers_of_all_projects_of_claude_code_are_imported(run: Run, tmp_path: Path) -> None:
     same = {"command": "a"}
     tree = {
         "mcpServers": {"one": same},
@@ -142,48 +142,48 @@ def test_claude_codes_own_file_has_servers_for_each_project(run: Run, tmp_path: 
         ("@scope/server-name", "server-name"),
     ],
 )
-def test_every_name_becomes_a_legal_namespace(name: str, namespace: str) -> None:
-    assert translate(ClientFile(name, {"command": "x"}, Path()), set()).namespace == namespace
+def test_every_name_becomes_a_valid_namespace(name: str, namespace: str) -> None:
+    assert translate(ClientServer(name, {"command": "x"}, Path()), set()).namespace == namespace
 
 
-def test_names_that_become_alike_stay_apart() -> None:
+def test_conflicting_namespaces_get_a_number() -> None:
     taken: set[str] = set()
     names = [
-        translate(ClientFile(name, {"command": "x"}, Path()), taken).namespace
+        translate(ClientServer(name, {"command": "x"}, Path()), taken).namespace
         for name in ("a b", "a_b", "a.b", "y" * 25, "y" * 24)
     ]
     assert names == ["a-b", "a-b-2", "a-b-3", "y" * 20, "y" * 18 + "-2"]
 
 
-def test_a_variable_of_another_program_stays_text_and_is_named() -> None:
-    made = translate(ClientFile("x", {"command": "run", "args": ["${command:pick}"]}, Path()), set())
+def test_unsupported_variable_is_kept_as_text_and_noted() -> None:
+    made = translate(ClientServer("x", {"command": "run", "args": ["${command:pick}"]}, Path()), set())
     assert made.entry["args"] == ["$${command:pick}"]
-    assert "means nothing here" in made.notes[0]
+    assert "is not supported" in made.notes[0]
 
 
-def test_a_server_that_is_switched_off_stays_so() -> None:
-    made = translate(ClientFile("x", {"command": "run", "disabled": True}, Path()), set())
+def test_disabled_server_stays_disabled() -> None:
+    made = translate(ClientServer("x", {"command": "run", "disabled": True}, Path()), set())
     assert (made.entry["enabled"], made.left_out) == (False, ())
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"mcpServers": {}}', '{"mcpServers": {"x": {"image": "y"}}}'])
-def test_a_file_without_servers_is_refused_in_one_line(run: Run, tmp_path: Path, text: str) -> None:
+def test_file_without_servers_is_rejected(run: Run, tmp_path: Path, text: str) -> None:
     result = run("import", str(write(tmp_path, text)))
     assert result.exit_code == 1
     assert not (tmp_path / "gatehouse.yaml").exists()
     assert "Traceback" not in result.stderr
 
 
-def test_an_entry_that_settings_refuse_leaves_the_file_as_it_was(run: Run, tmp_path: Path) -> None:
+def test_invalid_entry_leaves_the_settings_file_unchanged(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "gatehouse.yaml"
     file.write_text("backends:\n  core: {module: backends.core}\n")
     result = run("import", str(write(tmp_path, {"mcpServers": {"x": {"url": "ftp://example.com/"}}})))
     assert result.exit_code == 2
-    assert "left as it was" in result.stderr
+    assert "was not changed" in result.stderr
     assert file.read_text() == "backends:\n  core: {module: backends.core}\n"
     assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".gatehouse")] == []
 
 
-def test_strings_that_look_like_comments_are_kept() -> None:
+def test_strings_that_look_like_comments_are_preserved() -> None:
     text = '{"a": "http://x//y", "b": "/* no */", "c": "\\\\", "d": [1, 2,], }'
-    assert json.loads(plain_json(text)) == {"a": "http://x//y", "b": "/* no */", "c": "\\", "d": [1, 2]}
+    assert json.loads(strip_comments(text)) == {"a": "http://x//y", "b": "/* no */", "c": "\\", "d": [1, 2]}

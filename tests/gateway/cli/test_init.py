@@ -1,4 +1,4 @@
-"""`init` asks three questions and writes a file that `check` accepts."""
+"""`gatehouse init`: asks three questions and writes a valid settings file."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +12,10 @@ from gateway.settings import default_backends, load
 Run = Callable[..., Result]
 
 
-def test_three_answers_make_a_file_that_check_accepts(run: Run, tmp_path: Path) -> None:
-    asked = run("init", input="https://mcp.acme.example/\nhttps://login.acme.example\ncore, knowledge\n")
-    assert asked.exit_code == 0, asked.stderr
-    assert (asked.stdout + asked.stderr).count("]:") == 3
+def test_three_answers_produce_a_file_that_check_accepts(run: Run, tmp_path: Path) -> None:
+    result = run("init", input="https://mcp.acme.example/\nhttps://login.acme.example\ncore, knowledge\n")
+    assert result.exit_code == 0, result.stderr
+    assert (result.stdout + result.stderr).count("]:") == 3
     settings = load(tmp_path / "gatehouse.yaml", {})
     assert settings.server.public_url == "https://mcp.acme.example"
     assert settings.auth.issuers[0].issuer == "https://login.acme.example"
@@ -24,7 +24,7 @@ def test_three_answers_make_a_file_that_check_accepts(run: Run, tmp_path: Path) 
     assert (checked.exit_code, checked.stderr) == (0, "")
 
 
-def test_the_defaults_serve_what_is_served_without_a_file(run: Run, tmp_path: Path) -> None:
+def test_default_answers_match_the_default_settings(run: Run, tmp_path: Path) -> None:
     assert run("init", "--yes").exit_code == 0
     settings = load(tmp_path / "gatehouse.yaml", {})
     assert settings.backends == default_backends()
@@ -35,29 +35,29 @@ def test_the_defaults_serve_what_is_served_without_a_file(run: Run, tmp_path: Pa
 
 
 @pytest.mark.parametrize("serve", ["", *SHIPPED])
-def test_everything_that_ships_can_be_asked_for(run: Run, serve: str) -> None:
+def test_every_built_in_backend_can_be_selected(run: Run, serve: str) -> None:
     assert run("init", "--yes", "--serve", serve).exit_code == 0
     assert run("check").exit_code == 0
 
 
 @pytest.mark.parametrize(
-    ("given", "line"),
+    ("options", "message"),
     [
-        (("--serve", "core,github"), "github does not ship"),
+        (("--serve", "core,github"), "github is not a built-in backend"),
         (("--address", "mcp.acme.example"), "public_url"),
         (("--sign-in", "not an address"), "issuer"),
     ],
 )
-def test_a_wrong_answer_is_told_and_nothing_is_written(
-    run: Run, tmp_path: Path, given: tuple[str, str], line: str
+def test_invalid_answer_is_reported_and_nothing_is_written(
+    run: Run, tmp_path: Path, options: tuple[str, str], message: str
 ) -> None:
-    result = run("init", "--yes", *given)
+    result = run("init", "--yes", *options)
     assert result.exit_code == 2
-    assert line in result.stderr
+    assert message in result.stderr
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_that_is_there_stays_unless_forced_and_is_kept_then(run: Run, tmp_path: Path) -> None:
+def test_existing_file_is_overwritten_only_with_force_and_backed_up(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "gatehouse.yaml"
     file.write_text("backends: {}\n")
     assert run("init", "--yes").exit_code == 1
@@ -66,10 +66,10 @@ def test_a_file_that_is_there_stays_unless_forced_and_is_kept_then(run: Run, tmp
     assert (tmp_path / "gatehouse.yaml.bak").read_text() == "backends: {}\n"
 
 
-def test_a_folder_that_is_not_there_is_named_before_anything_is_asked(run: Run, tmp_path: Path) -> None:
+def test_missing_folder_is_reported_before_any_question(run: Run, tmp_path: Path) -> None:
     result = run("init", "--config", "other/x.yaml")
     assert (result.exit_code, result.stdout) == (2, "")
     assert (
         result.stderr
-        == f"gatehouse: there is no folder {tmp_path}/other; make it, or name another file with --config\n"
+        == f"gatehouse: folder {tmp_path}/other does not exist; create it, or choose another file with --config\n"
     )

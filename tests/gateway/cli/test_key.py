@@ -1,4 +1,4 @@
-"""Keys made by the command are good at once, and no longer once revoked."""
+"""`gatehouse key`: create, list and revoke API keys."""
 
 import asyncio
 import json
@@ -18,38 +18,38 @@ from gateway.state.tenants import Tenants
 Run = Callable[..., Result]
 
 
-def whose(key: str, data: Path) -> Caller | None:
-    async def ask() -> Caller | None:
+def verify_key(key: str, data: Path) -> Caller | None:
+    async def verify() -> Caller | None:
         database = await Database.open(data)
         try:
             return await ApiKeys(database, load_secret(data / "secrets", "pepper")).verify(key)
         finally:
             await database.close()
 
-    return asyncio.run(ask())
+    return asyncio.run(verify())
 
 
-def test_a_key_is_made_alone_on_stdout_is_good_and_ends_when_revoked(
+def test_key_is_the_only_output_and_is_valid_until_revoked(
     command: Callable[..., CompletedProcess[str]], run: Run, tmp_path: Path
 ) -> None:
     made = command("key", "create", "--tenant", "default", "--subject", "alice")
     assert (made.returncode, made.stderr) == (0, "")
     key = made.stdout.removesuffix("\n")
     assert key.split() == [key]
-    caller = whose(key, tmp_path / ".gatehouse")
+    caller = verify_key(key, tmp_path / ".gatehouse")
     assert caller is not None
     assert (caller.principal, caller.scopes) == (
         "default/user:alice",
         {"mcp:list", "mcp:call", "mcp:call:write"},
     )
     assert run("key", "revoke", caller.credential).exit_code == 0
-    assert whose(key, tmp_path / ".gatehouse") is None
+    assert verify_key(key, tmp_path / ".gatehouse") is None
     again = run("key", "revoke", caller.credential)
     assert (again.exit_code, again.stdout) == (1, "")
-    assert again.stderr.startswith(f"gatehouse: no live key has the id {caller.credential}")
+    assert again.stderr.startswith(f"gatehouse: there is no active key {caller.credential}")
 
 
-def test_a_service_key_has_the_scopes_expiry_and_label_it_was_given(run: Run) -> None:
+def test_service_key_has_the_supplied_scopes_expiry_and_label(run: Run) -> None:
     options = ("--scope", "mcp:list", "--scope", "mcp:admin", "--expires", "30d", "--label", "[night]", "--json")
     made = json.loads(run("key", "create", "--service", "ci", *options).stdout)
     assert made["key"].startswith("gth_")
@@ -58,13 +58,13 @@ def test_a_service_key_has_the_scopes_expiry_and_label_it_was_given(run: Run) ->
     assert made["expires"] - made["created"] == pytest.approx(30 * 86400, abs=60)
 
 
-def test_a_key_may_have_a_scope_that_only_the_organisations_policies_speak_of(run: Run) -> None:
+def test_key_accepts_a_custom_scope_for_policies(run: Run) -> None:
     made = json.loads(run("key", "create", "--subject", "ann", "--scope", "release:cut", "--json").stdout)
     assert made["scopes"] == ["release:cut"]
     assert run("key", "create", "--subject", "ann", "--scope", "release").exit_code == 2
 
 
-def test_a_scope_that_there_is_not_is_refused_in_a_line_whoever_it_is_for(run: Run) -> None:
+def test_unknown_scope_is_rejected_for_keys_users_and_clients(run: Run) -> None:
     for made in (
         ("key", "create", "--subject", "alice"),
         ("user", "add", "alice", "--password-stdin"),
@@ -72,7 +72,7 @@ def test_a_scope_that_there_is_not_is_refused_in_a_line_whoever_it_is_for(run: R
     ):
         refused = run(*made, "--scope", "mcp:list", "--scope", "mcp:lst", input="correct horse\n")
         assert (refused.exit_code, refused.stdout) == (2, "")
-        assert refused.stderr.startswith("gatehouse: no scope is named mcp:lst (known: bridge:godot, ")
+        assert refused.stderr.startswith("gatehouse: unknown scope mcp:lst (known: bridge:godot, ")
         assert len(refused.stderr.splitlines()) == 1
 
 
@@ -90,7 +90,7 @@ def test_keys_are_listed_without_their_secrets(run: Run, tmp_path: Path) -> None
     assert secret not in listed + table
 
 
-def test_a_tenant_of_the_database_is_known_and_any_other_is_refused(run: Run, tmp_path: Path) -> None:
+def test_tenant_of_the_database_is_accepted_and_an_unknown_one_rejected(run: Run, tmp_path: Path) -> None:
     async def add() -> None:
         database = await Database.open(tmp_path / ".gatehouse")
         await (await Tenants.open(database)).add("acme", {})
@@ -98,23 +98,23 @@ def test_a_tenant_of_the_database_is_known_and_any_other_is_refused(run: Run, tm
 
     asyncio.run(add())
     assert run("key", "create", "--tenant", "acme", "--subject", "x").exit_code == 0
-    refused = run("key", "create", "--tenant", "nobody", "--subject", "x")
+    refused = run("key", "create", "--tenant", "unknown", "--subject", "x")
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert refused.stderr.startswith("gatehouse: no tenant is named nobody (known: acme, default);")
-    assert run("key", "list", "--tenant", "nobody").exit_code == 1
+    assert refused.stderr.startswith("gatehouse: there is no tenant unknown (known: acme, default);")
+    assert run("key", "list", "--tenant", "unknown").exit_code == 1
 
 
 @pytest.mark.parametrize(
     "options",
     [(), ("--subject", "a", "--service", "b"), ("--subject", "a", "--expires", "soon")],
 )
-def test_a_key_for_nobody_or_with_no_clear_end_is_refused(run: Run, options: tuple[str, ...]) -> None:
+def test_key_without_principal_or_with_invalid_expiry_is_rejected(run: Run, options: tuple[str, ...]) -> None:
     result = run("key", "create", *options)
     assert (result.exit_code, result.stdout) == (2, "")
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_a_data_folder_that_cannot_be_used_is_one_line_that_names_it(run: Run, tmp_path: Path) -> None:
+def test_unusable_data_folder_is_reported_on_one_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / ".gatehouse").touch()
     result = run("key", "list")
     assert result.exit_code == 1
@@ -122,7 +122,7 @@ def test_a_data_folder_that_cannot_be_used_is_one_line_that_names_it(run: Run, t
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_a_variable_that_only_a_backend_needs_may_be_unset(run: Run, tmp_path: Path) -> None:
+def test_commands_without_backends_accept_unset_backend_variables(run: Run, tmp_path: Path) -> None:
     (tmp_path / "gatehouse.yaml").write_text(
         "backends: {far: {url: 'https://x.example/mcp', headers: {A: '${NOT_SET_HERE}'}}}\n"
     )

@@ -1,4 +1,4 @@
-"""How `serve` starts, and how it does not: what is refused, said as what to do about it."""
+"""`gatehouse serve`: the start, and the errors that prevent it."""
 
 import os
 import re
@@ -14,19 +14,19 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from gateway.cli.failure import CommandError, system_errors_explained
+from gateway.cli.failure import CommandError, explain_system_errors
 from gateway.errors import Fault, Kind
 from gateway.settings import Settings
 
 
-def explained(settings: Settings, work: Callable[[], object]) -> str:
-    with pytest.raises(CommandError) as caught, system_errors_explained(settings):
+def explanation(settings: Settings, work: Callable[[], object]) -> str:
+    with pytest.raises(CommandError) as caught, explain_system_errors(settings):
         work()
     assert caught.value.code == 1
     return str(caught.value)
 
 
-def test_a_busy_port_is_named_with_the_option_to_change_it(run: Callable[..., Result], tmp_path: Path) -> None:
+def test_port_in_use_error_names_the_option(run: Callable[..., Result], tmp_path: Path) -> None:
     (tmp_path / "gatehouse.yaml").write_text("backends: {}\n")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -35,34 +35,32 @@ def test_a_busy_port_is_named_with_the_option_to_change_it(run: Callable[..., Re
     assert (result.exit_code, result.stderr) == (1, f"gatehouse: {line}\n")
 
 
-def test_an_address_of_another_machine_is_named_with_the_option_to_change_it(
-    run: Callable[..., Result], tmp_path: Path
-) -> None:
+def test_foreign_address_error_names_the_option(run: Callable[..., Result], tmp_path: Path) -> None:
     (tmp_path / "gatehouse.yaml").write_text("backends: {}\n")
     result = run("serve", "--host", "192.0.2.1", "--port", "8080")
     line = "192.0.2.1:8080 is not an address of this machine; choose another with --host"
     assert (result.exit_code, result.stderr) == (1, f"gatehouse: {line}\n")
 
 
-def test_a_data_folder_that_cannot_be_used_is_named_with_the_setting_to_change(tmp_path: Path) -> None:
+def test_unusable_data_folder_error_names_the_setting(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     folder = tmp_path / "file" / "data"
-    line = explained(Settings(data_dir=folder), folder.mkdir)
-    assert line == f"cannot use {folder}: Not a directory; make {folder} yours and writable, or set data_dir"
+    line = explanation(Settings(data_dir=folder), folder.mkdir)
+    assert line == f"cannot use {folder}: Not a directory; make {folder} writable, or change data_dir"
 
 
-def test_a_fault_of_the_state_is_said_with_the_folder_it_is_in(tmp_path: Path) -> None:
+def test_storage_fault_is_reported_with_its_folder(tmp_path: Path) -> None:
     def fail() -> None:
         raise Fault(Kind.UNAVAILABLE, "The database is not one.")
 
-    assert explained(Settings(data_dir=tmp_path), fail) == f"{tmp_path}: The database is not one."
+    assert explanation(Settings(data_dir=tmp_path), fail) == f"{tmp_path}: The database is not one."
 
 
-def test_settings_that_cannot_be_used_end_serve_with_exit_2(run: Callable[..., Result], tmp_path: Path) -> None:
+def test_invalid_settings_end_serve_with_exit_2(run: Callable[..., Result], tmp_path: Path) -> None:
     (tmp_path / "gatehouse.yaml").write_text("auth: {mode: none}\n")
     result = run("serve", "--host", "0.0.0.0")
     assert result.exit_code == 2
-    assert "auth.mode none serves loopback only" in result.stderr
+    assert "auth.mode none is allowed on loopback only" in result.stderr
     assert run("serve", "--port", "70000").exit_code == 2
 
 
@@ -75,7 +73,7 @@ def test_settings_that_cannot_be_used_end_serve_with_exit_2(run: Callable[..., R
         ("{module: backends.core, options: {bogus: 1}}", "backends.a"),
     ],
 )
-def test_a_module_that_cannot_be_loaded_ends_serve_as_it_ends_check(
+def test_module_load_error_ends_serve_with_one_line(
     run: Callable[..., Result], tmp_path: Path, backend: str, line: str
 ) -> None:
     (tmp_path / "serve_broken.py").write_text("raise RuntimeError('no luck')\n")
@@ -86,7 +84,7 @@ def test_a_module_that_cannot_be_loaded_ends_serve_as_it_ends_check(
     assert line in result.stderr
 
 
-def test_what_a_pipe_is_told_at_the_first_start_is_enough_to_call(run: Callable[..., Result], tmp_path: Path) -> None:
+def test_startup_message_contains_url_and_key_for_a_first_call(run: Callable[..., Result], tmp_path: Path) -> None:
     (tmp_path / "gatehouse.yaml").write_text("backends: {core: {module: backends.core}}\n")
     clean = {name: value for name, value in os.environ.items() if not name.upper().startswith("GATEHOUSE")}
     started = subprocess.Popen(
@@ -99,10 +97,10 @@ def test_what_a_pipe_is_told_at_the_first_start_is_enough_to_call(run: Callable[
     )
     try:
         assert started.stdout is not None
-        said = [line.strip() for line in takewhile(lambda line: not line.startswith("Ctrl-C"), started.stdout)]
-        (connect,) = [line for line in said if "claude mcp add" in line]
+        lines = [line.strip() for line in takewhile(lambda line: not line.startswith("Press Ctrl-C"), started.stdout)]
+        (connect,) = [line for line in lines if "claude mcp add" in line]
         *_, url = shlex.split(connect)
-        (key,) = re.findall(r"gth_\S+", "\n".join(said))
+        (key,) = re.findall(r"gth_\S+", "\n".join(lines))
         listed = run("tools", "--url", url, "--token", key)
         assert (listed.exit_code, "core_ping" in listed.stdout) == (0, True)
     finally:
@@ -110,7 +108,7 @@ def test_what_a_pipe_is_told_at_the_first_start_is_enough_to_call(run: Callable[
         started.communicate(timeout=30)
 
 
-def test_a_port_for_operators_that_is_in_use_is_named_as_theirs(run: Callable[..., Result], tmp_path: Path) -> None:
+def test_ops_port_in_use_error_names_its_setting(run: Callable[..., Result], tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -121,7 +119,7 @@ def test_a_port_for_operators_that_is_in_use_is_named_as_theirs(run: Callable[..
     assert result.stderr == f"gatehouse: 127.0.0.1:{port} is in use; choose another with server.ops_port\n"
 
 
-def test_what_an_option_says_is_told_by_the_option(run: Callable[..., Result], tmp_path: Path) -> None:
+def test_settings_error_of_an_option_names_the_option(run: Callable[..., Result], tmp_path: Path) -> None:
     (tmp_path / "gatehouse.yaml").write_text("backends: {}\n")
     result = run("serve", "--workers", "2")
     assert result.exit_code == 2
@@ -135,7 +133,7 @@ def test_what_an_option_says_is_told_by_the_option(run: Callable[..., Result], t
         ("bus", "redis://:s3cr3t@127.0.0.1:{port}/0"),
     ],
 )
-def test_a_database_or_bus_that_is_away_is_one_line_with_its_setting_and_address(
+def test_unreachable_database_or_bus_is_one_line_with_setting_and_address(
     command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, setting: str, url: str
 ) -> None:
     with socket.socket() as closed:
@@ -148,5 +146,5 @@ def test_a_database_or_bus_that_is_away_is_one_line_with_its_setting_and_address
     assert result.returncode == 1
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"gatehouse: {setting}.url: 127.0.0.1:{port} cannot be used (")
-    assert line.endswith("; `gatehouse doctor` says what is wrong")
+    assert line.endswith("; run `gatehouse doctor` to find the cause")
     assert "s3cr3t" not in result.stdout + result.stderr

@@ -1,4 +1,4 @@
-"""What `serve` says first: every line whole, and fit to be pasted where it belongs."""
+"""The startup message of `gatehouse serve`: complete lines that can be copied."""
 
 import io
 import json
@@ -15,65 +15,73 @@ URL = "http://127.0.0.1:8080/mcp"
 CODE = "ABCDE-FGHJK"
 
 
-def said(width: int = 40, **facts: object) -> list[str]:
-    given = {"url": URL, "asked": True, "key": KEY, "source": None, "data": Path("/srv/data"), "code": CODE, **facts}
-    paper = io.StringIO()
-    StartupMessage(**given).show(Console(file=paper, width=width))  # type: ignore[arg-type]
-    return [line.rstrip() for line in paper.getvalue().splitlines()]
+def message_lines(width: int = 40, **facts: object) -> list[str]:
+    fields = {
+        "url": URL,
+        "auth_required": True,
+        "key": KEY,
+        "source": None,
+        "data": Path("/srv/data"),
+        "code": CODE,
+        **facts,
+    }
+    output = io.StringIO()
+    StartupMessage(**fields).show(Console(file=output, width=width))  # type: ignore[arg-type]
+    return [line.rstrip() for line in output.getvalue().splitlines()]
 
 
-def after(lines: list[str], name: str) -> str:
+def value_of(lines: list[str], name: str) -> str:
     (line,) = [line for line in lines if line.startswith(f"  {name} ")]
     return line.removeprefix(f"  {name}").strip()
 
 
-def below(lines: list[str], name: str) -> str:
+def command_of(lines: list[str], name: str) -> str:
     return lines[lines.index(f"  {name}") + 1].strip()
 
 
 @pytest.mark.parametrize("width", [20, 80, 300])
-def test_no_line_is_broken_however_narrow_the_paper(width: int) -> None:
-    assert said(width) == said(1000)
-    assert sum(KEY in line for line in said(width)) == 1
+def test_lines_are_not_wrapped_on_a_narrow_terminal(width: int) -> None:
+    assert message_lines(width) == message_lines(1000)
+    assert sum(KEY in line for line in message_lines(width)) == 1
 
 
-def test_each_client_gets_the_address_and_signs_in_by_itself() -> None:
-    lines = said()
-    claude = shlex.split(below(lines, "Claude Code"))
+def test_each_client_gets_the_url_without_a_credential() -> None:
+    lines = message_lines()
+    claude = shlex.split(command_of(lines, "Claude Code"))
     assert claude == ["claude", "mcp", "add", "--transport", "http", "gatehouse", URL]
-    cursor = below(lines, "Cursor, in ~/.cursor/mcp.json")
+    cursor = command_of(lines, "Cursor, in ~/.cursor/mcp.json")
     assert json.loads(cursor) == {"mcpServers": {"gatehouse": {"url": URL}}}
-    *command, entry = shlex.split(below(lines, "VS Code"))
+    *command, entry = shlex.split(command_of(lines, "VS Code"))
     assert command == ["code", "--add-mcp"]
     assert json.loads(entry) == {"name": "gatehouse", "type": "http", "url": URL}
 
 
-def test_the_code_to_sign_in_with_is_shown_where_there_is_one() -> None:
-    assert after(said(), "Sign in") == CODE
-    assert not any(line.startswith("  Sign in") for line in said(code=None))
+def test_sign_in_code_is_shown_if_there_is_one() -> None:
+    assert value_of(message_lines(), "Sign in") == CODE
+    assert not any(line.startswith("  Sign in") for line in message_lines(code=None))
 
 
-def test_a_later_start_shows_how_a_key_is_made() -> None:
-    lines = said(key=None, source=Path("/etc/my house.yaml"))
-    assert after(lines, "A key") == (
-        "gatehouse key create --config '/etc/my house.yaml' --tenant default --subject NAME"
+def test_later_start_shows_how_to_create_a_key() -> None:
+    lines = message_lines(key=None, source=Path("/etc/my settings.yaml"))
+    assert value_of(lines, "API key") == (
+        "gatehouse key create --config '/etc/my settings.yaml' --tenant default --subject NAME"
     )
     assert "gth_" not in "".join(lines)
 
 
-def test_where_nobody_is_asked_no_header_is_shown() -> None:
-    lines = said(asked=False, key=None, code=None)
+def test_no_credential_is_shown_if_authentication_is_off() -> None:
+    lines = message_lines(auth_required=False, key=None, code=None)
     assert "Authorization" not in "".join(lines)
-    assert "auth.mode: none" in after(lines, "Keys")
+    assert "auth.mode: none" in value_of(lines, "API key")
 
 
-def test_the_settings_and_data_are_where_they_are_said_to_be() -> None:
-    assert after(said(), "Settings") == "the defaults"
-    assert after(said(source=Path("/etc/g.yaml")), "Settings") == "/etc/g.yaml"
-    assert after(said(data=Path("here")), "Data") == str(Path("here").absolute())
+def test_settings_file_and_data_folder_are_shown() -> None:
+    assert value_of(message_lines(), "Settings") == "defaults"
+    assert value_of(message_lines(source=Path("/etc/g.yaml")), "Settings") == "/etc/g.yaml"
+    assert value_of(message_lines(data=Path("here")), "Data") == str(Path("here").absolute())
 
 
-def test_brackets_in_an_address_or_a_folder_are_not_taken_for_markup() -> None:
-    lines = said(url="http://[fd00::1]:8080/mcp", data=Path("/srv/[bold]x[/]"))
+def test_brackets_in_a_url_or_folder_are_not_parsed_as_markup() -> None:
+    lines = message_lines(url="http://[fd00::1]:8080/mcp", data=Path("/srv/[bold]x[/]"))
     assert lines[0] == "Gatehouse serves http://[fd00::1]:8080/mcp"
-    assert after(lines, "Data") == "/srv/[bold]x[/]"
+    assert value_of(lines, "Data") == "/srv/[bold]x[/]"

@@ -1,4 +1,4 @@
-"""What the command does for people at a terminal, and leaves out where nobody looks."""
+"""Terminal output of commands: colours, progress bars and shell completion."""
 
 import io
 import json
@@ -12,14 +12,14 @@ from rich.console import Console
 from typer.testing import Result
 
 from gateway.cli.mcp_client import McpClient
-from gateway.cli.progress import PATIENCE, ProgressBar
+from gateway.cli.progress import DELAY_SECONDS, ProgressBar
 from tests.gateway.cli.conftest import Peer, reply
 
 Run = Callable[..., Result]
 
 
 @pytest.mark.parametrize("arguments", ["--help", "check", "doctor", "key list", "policy", "audit list"])
-def test_nothing_is_coloured_where_nobody_looks(
+def test_output_is_not_coloured_without_a_terminal(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str
 ) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -30,44 +30,44 @@ def test_nothing_is_coloured_where_nobody_looks(
 
 
 def _terminal() -> tuple[Console, io.StringIO]:
-    paper = io.StringIO()
-    return Console(file=paper, force_terminal=True, width=80), paper
+    output = io.StringIO()
+    return Console(file=output, force_terminal=True, width=80), output
 
 
-def test_what_lasts_longer_than_a_second_shows_a_bar_and_leaves_nothing_behind() -> None:
-    console, paper = _terminal()
-    with ProgressBar("looking", 4, console) as waiting:
-        waiting._bar._began -= PATIENCE  # type: ignore[union-attr]  # a second ago
-        waiting.step("ports")
-        waiting._bar.refresh()  # type: ignore[union-attr]
-    assert "looking: ports" in paper.getvalue()
-    assert paper.getvalue().rstrip().endswith("\x1b[2K")  # the line is wiped
+def test_progress_bar_appears_after_a_second_and_is_erased() -> None:
+    console, output = _terminal()
+    with ProgressBar("checking", 4, console) as progress_bar:
+        progress_bar._bar._started -= DELAY_SECONDS  # type: ignore[union-attr]  # as if started a second ago
+        progress_bar.step("ports")
+        progress_bar._bar.refresh()  # type: ignore[union-attr]
+    assert "checking: ports" in output.getvalue()
+    assert output.getvalue().rstrip().endswith("\x1b[2K")  # the line is erased
 
 
-def test_what_is_over_at_once_shows_nothing() -> None:
-    console, paper = _terminal()
-    with ProgressBar("looking", 4, console) as waiting:
-        waiting.step("ports")
-        waiting._bar.refresh()  # type: ignore[union-attr]
-    assert "looking" not in paper.getvalue()
+def test_progress_bar_does_not_appear_within_a_second() -> None:
+    console, output = _terminal()
+    with ProgressBar("checking", 4, console) as progress_bar:
+        progress_bar.step("ports")
+        progress_bar._bar.refresh()  # type: ignore[union-attr]
+    assert "checking" not in output.getvalue()
 
 
-def test_a_call_is_told_how_far_its_tool_is(peer: Peer) -> None:
+def test_call_reports_progress_notifications(peer: Peer) -> None:
     def stream(message: dict[str, Any]) -> tuple[int, str, str]:
         token = message["params"]["_meta"]["progressToken"]
-        told = {"progressToken": token, "progress": 2, "total": 5, "message": "half"}
-        note = json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
+        params = {"progressToken": token, "progress": 2, "total": 5, "message": "half"}
+        note = json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
         return 200, "text/event-stream", f"data: {note}\n\ndata: {reply(message, {'content': []})}\n\n"
 
     peer.answer = stream
-    seen: list[tuple[float, float | None, str]] = []
+    reported: list[tuple[float, float | None, str]] = []
     with McpClient(peer.url, None) as client:
-        assert client.call("slow", {}, lambda *said: seen.append(said)) == {"content": []}
-    assert seen == [(2, 5, "half")]
+        assert client.call("slow", {}, lambda *progress: reported.append(progress)) == {"content": []}
+    assert reported == [(2, 5, "half")]
 
 
-def test_the_shell_can_complete_commands_and_clients(
+def test_shell_completes_commands_and_clients(
     command: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
-    asking = {"COMP_WORDS": "gatehouse connect cur", "COMP_CWORD": "2", "_GATEHOUSE_COMPLETE": "complete_bash"}
-    assert command(**asking).stdout.split() == ["cursor"]
+    environ = {"COMP_WORDS": "gatehouse connect cur", "COMP_CWORD": "2", "_GATEHOUSE_COMPLETE": "complete_bash"}
+    assert command(**environ).stdout.split() == ["cursor"]

@@ -1,4 +1,4 @@
-"""`tools` and `call` against a peer that answers every way a server may, and against the SDK's own server."""
+"""`gatehouse tools` and `call` against a scripted peer and against a server of the MCP SDK."""
 
 import json
 import socket
@@ -20,7 +20,7 @@ Run = Callable[..., Result]
 TEXT: Json = {"resultType": "complete", "content": [{"type": "text", "text": "hello"}], "isError": False}
 
 
-def test_a_call_is_one_post_with_the_headers_and_envelope_of_the_newest_revision(run: Run, peer: Peer) -> None:
+def test_call_is_one_post_with_the_headers_and_meta_of_the_newest_revision(run: Run, peer: Peer) -> None:
     peer.results(TEXT)
     result = run("call", "core_ping", '{"a": 1}', "--url", peer.url, "--token", "gth_x")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "hello\n", "")
@@ -35,7 +35,7 @@ def test_a_call_is_one_post_with_the_headers_and_envelope_of_the_newest_revision
     assert meta["io.modelcontextprotocol/clientCapabilities"] == {}
 
 
-def test_the_address_and_token_come_from_the_environment(run: Run, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_url_and_token_are_read_from_the_environment(run: Run, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATEHOUSE_URL", peer.url)
     monkeypatch.setenv("GATEHOUSE_TOKEN", "gth_env")
     peer.results(TEXT)
@@ -43,7 +43,7 @@ def test_the_address_and_token_come_from_the_environment(run: Run, peer: Peer, m
     assert peer.seen[0][0]["authorization"] == "Bearer gth_env"
 
 
-def test_an_answer_in_a_stream_is_read_past_its_notifications(run: Run, peer: Peer) -> None:
+def test_response_in_an_event_stream_is_read_after_notifications(run: Run, peer: Peer) -> None:
     def stream(message: Json) -> tuple[int, str, str]:
         progress = '{"jsonrpc":"2.0","method":"notifications/progress","params":{}}'
         first, second = json.dumps(json.loads(reply(message, TEXT)), indent=1).split("\n", 1)
@@ -54,19 +54,19 @@ def test_an_answer_in_a_stream_is_read_past_its_notifications(run: Run, peer: Pe
     assert run("call", "x", "--url", peer.url).stdout == "hello\n"
 
 
-def test_json_shows_the_whole_result(run: Run, peer: Peer) -> None:
+def test_json_shows_the_complete_result(run: Run, peer: Peer) -> None:
     peer.results(TEXT)
     assert json.loads(run("call", "x", "--json", "--url", peer.url).stdout) == TEXT
 
 
-def test_a_failed_call_prints_its_text_and_exits_5(run: Run, peer: Peer) -> None:
+def test_failed_call_prints_its_text_and_exits_with_5(run: Run, peer: Peer) -> None:
     peer.results({**TEXT, "isError": True})
     result = run("call", "x", "--url", peer.url)
     assert (result.exit_code, result.stdout) == (5, "hello\n")
-    assert result.stderr == "gatehouse: x failed; its answer is above\n"
+    assert result.stderr == "gatehouse: x failed; see the result above\n"
 
 
-def test_a_protocol_error_is_one_line_and_exits_5(run: Run, peer: Peer) -> None:
+def test_protocol_error_is_one_line_and_exits_with_5(run: Run, peer: Peer) -> None:
     error = {"code": -32602, "message": "Unknown tool: x", "data": {"kind": "not_found"}}
     peer.answer = lambda message: (
         400,
@@ -79,26 +79,26 @@ def test_a_protocol_error_is_one_line_and_exits_5(run: Run, peer: Peer) -> None:
     assert json.loads(run("call", "x", "--url", peer.url, "--json").stdout) == {"error": error}
 
 
-def test_a_tool_that_asks_a_question_is_said_to_need_a_client(run: Run, peer: Peer) -> None:
+def test_tool_that_requires_input_is_reported(run: Run, peer: Peer) -> None:
     peer.results({"resultType": "input_required", "inputRequests": {}})
     result = run("call", "x", "--url", peer.url)
     assert result.exit_code == 1
     assert "use an MCP client" in result.stderr
 
 
-@pytest.mark.parametrize(("token", "advice"), [((), "give --token"), (("--token", "t"), "does not accept this token")])
-def test_an_unauthenticated_answer_says_how_to_get_a_key_and_exits_3(
-    run: Run, peer: Peer, token: tuple[str, ...], advice: str
+@pytest.mark.parametrize(("token", "hint"), [((), "give --token"), (("--token", "t"), "rejected the token")])
+def test_unauthenticated_call_explains_how_to_get_a_key_and_exits_with_3(
+    run: Run, peer: Peer, token: tuple[str, ...], hint: str
 ) -> None:
     peer.answer = lambda message: (401, "application/json", "{}")
     result = run("tools", "--url", peer.url, *token)
     assert (result.exit_code, result.stdout) == (3, "")
-    assert advice in result.stderr
+    assert hint in result.stderr
     assert "gatehouse key create" in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_a_server_that_is_not_there_says_what_to_start_and_exits_4(run: Run) -> None:
+def test_unreachable_server_suggests_serve_and_exits_with_4(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/mcp"
     result = run("tools", "--url", url)
@@ -108,7 +108,7 @@ def test_a_server_that_is_not_there_says_what_to_start_and_exits_4(run: Run) -> 
     assert run("tools", "--url", "nonsense").exit_code == 4
 
 
-def test_a_server_that_does_not_speak_mcp_is_named_and_exits_4(run: Run, peer: Peer) -> None:
+def test_server_without_mcp_is_reported_and_exits_with_4(run: Run, peer: Peer) -> None:
     for answer in (
         (404, "text/html", "<p>"),
         (200, "application/json", "[]"),
@@ -117,18 +117,18 @@ def test_a_server_that_does_not_speak_mcp_is_named_and_exits_4(run: Run, peer: P
         peer.answer = lambda message, answer=answer: answer
         result = run("tools", "--url", peer.url)
         assert result.exit_code == 4
-        assert f"did not answer as an MCP server (HTTP {answer[0]})" in result.stderr
+        assert f"is not an MCP endpoint (HTTP {answer[0]})" in result.stderr
 
 
 @pytest.mark.parametrize("arguments", ["{", "[1]", "5"])
-def test_arguments_that_are_no_object_are_refused_before_anything_is_sent(run: Run, peer: Peer, arguments: str) -> None:
+def test_invalid_arguments_are_rejected_before_a_request(run: Run, peer: Peer, arguments: str) -> None:
     result = run("call", "x", arguments, "--url", peer.url)
     assert result.exit_code == 2
     assert len(result.stderr.splitlines()) == 1
     assert peer.seen == []
 
 
-def test_tools_of_all_pages_are_shown_with_their_effect(run: Run, peer: Peer) -> None:
+def test_tools_of_all_pages_are_listed_with_their_effect(run: Run, peer: Peer) -> None:
     pages: list[Json] = [
         {"tools": [{"name": "a_read", "annotations": {"readOnlyHint": True}, "description": "First.\nMore."}],
          "nextCursor": "2"},
@@ -142,7 +142,7 @@ def test_tools_of_all_pages_are_shown_with_their_effect(run: Run, peer: Peer) ->
     assert [tool["name"] for tool in shown] == ["a_read", "b_write"]
 
 
-def test_a_narrow_terminal_cuts_the_description_not_the_name(
+def test_narrow_terminal_truncates_the_description_not_the_name(
     run: Run, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
@@ -153,7 +153,7 @@ def test_a_narrow_terminal_cuts_the_description_not_the_name(
 
 
 @pytest.mark.parametrize("name", ["plain", " edge ", "ünïcode", "tab\t", "=?base64?eA==?=", ""])
-def test_a_name_is_carried_in_a_header_as_the_sdk_carries_it(name: str) -> None:
+def test_header_encoding_of_names_matches_the_sdk(name: str) -> None:
     assert header_value(name) == encode_header_value(name)
 
 
@@ -178,19 +178,19 @@ def sdk_url() -> Iterator[str]:
         thread.join()
 
 
-def test_the_sdks_own_server_is_listed_and_called(run: Run, sdk_url: str) -> None:
+def test_tools_of_an_sdk_server_are_listed_and_called(run: Run, sdk_url: str) -> None:
     assert [tool["name"] for tool in json.loads(run("tools", "--json", "--url", sdk_url).stdout)] == ["double"]
     assert run("call", "double", '{"number": 21}', "--url", sdk_url).stdout == "42\n"
     assert run("call", "double", '{"number": 13}', "--url", sdk_url).exit_code == 5
 
 
-def test_without_an_address_the_settings_say_where(run: Run, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_url_comes_from_the_settings(run: Run, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATEHOUSE__SERVER__PORT", str(peer.server.server_address[1]))
     peer.results(TEXT)
     assert run("call", "core_ping").stdout == "hello\n"
 
 
-def test_the_settings_that_say_where_are_those_that_were_named(run: Run, peer: Peer, tmp_path: Path) -> None:
+def test_default_url_comes_from_the_settings_file_of_the_config_option(run: Run, peer: Peer, tmp_path: Path) -> None:
     address = peer.url.removesuffix("/mcp")
     far = "backends: {far: {url: 'https://x.example', headers: {A: '${NOT_SET_HERE}'}}}\n"
     (tmp_path / "other.yaml").write_text(f"server: {{public_url: '{address}'}}\n{far}")
@@ -198,7 +198,7 @@ def test_the_settings_that_say_where_are_those_that_were_named(run: Run, peer: P
     assert run("call", "core_ping", "--config", "other.yaml").stdout == "hello\n"
 
 
-def test_an_unknown_tool_is_told_with_how_to_list_them_and_an_advice_is_shown(run: Run, peer: Peer) -> None:
+def test_errors_are_printed_with_a_suggested_fix(run: Run, peer: Peer) -> None:
     def answer(error: Json) -> None:
         peer.answer = lambda message: (
             200,
@@ -207,9 +207,9 @@ def test_an_unknown_tool_is_told_with_how_to_list_them_and_an_advice_is_shown(ru
         )
 
     answer({"code": -32602, "message": "Unknown tool: nope", "data": {"kind": "not_found", "stage": "resolve"}})
-    assert "`gatehouse tools` lists" in run("call", "nope", "--url", peer.url).stderr
+    assert "list the tools you may call with `gatehouse tools`" in run("call", "nope", "--url", peer.url).stderr
     answer({"code": -32043, "message": "No.", "data": {"kind": "denied", "suggested_fix": "ask the operator"}})
     assert run("call", "nope", "--url", peer.url).stderr.splitlines()[-1] == "gatehouse: ask the operator"
-    told = {"ok": False, "error": {"kind": "denied", "suggested_fix": "open it first"}}
-    peer.results({**TEXT, "isError": True, "structuredContent": told})
+    content = {"ok": False, "error": {"kind": "denied", "suggested_fix": "open it first"}}
+    peer.results({**TEXT, "isError": True, "structuredContent": content})
     assert run("call", "x", "--url", peer.url).stderr.splitlines()[-1] == "gatehouse: open it first"

@@ -1,16 +1,17 @@
-"""What `top` and `audit list` show on a narrow terminal: the id that `trace` wants is never cut."""
+"""`gatehouse top` and `audit list` on a narrow terminal: correlation IDs are never truncated."""
 
 import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 from rich.console import Console
 from typer.testing import Result
 
-from gateway.cli.top import drawn
-from gateway.state.audit import AuditLog
+from gateway.cli.top import render
+from gateway.state.audit import AuditLog, Row
 from tests.gateway.state.test_audit import record
 
 Run = Callable[..., Result]
@@ -25,7 +26,7 @@ CALL = {
     "duration_us": 123456,
     "correlation_id": ID,
 }
-SEEN = {
+DATA = {
     "traffic": {
         "ok": [100000], "refused": [2000], "failed": [300], "width": 900, "calls": 102300,
         "p50_us": 1500, "p95_us": 44000, "p99_us": 123456, "tools": [],
@@ -35,10 +36,10 @@ SEEN = {
 }  # fmt: skip
 
 
-def test_at_80_columns_nothing_wraps_and_every_id_is_whole() -> None:
+def test_top_at_80_columns_shows_complete_ids_without_wrapping() -> None:
     console = Console(width=80, force_terminal=False)
     with console.capture() as captured:
-        console.print(drawn(SEEN))
+        console.print(render(DATA))
     lines = [line.rstrip() for line in captured.get().splitlines()]
     assert [line.split()[-1] for line in lines if LONG["target"][:5] in line] == [ID, ID]
     assert lines[0].endswith("300 failed")
@@ -46,14 +47,12 @@ def test_at_80_columns_nothing_wraps_and_every_id_is_whole() -> None:
     assert [line.split()[0] for line in lines if line.startswith("00:00:00")] == ["00:00:00"], "UTC"
 
 
-def test_the_audit_at_80_columns_has_every_id_whole_too(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_audit_list_at_80_columns_shows_complete_ids(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def write() -> None:
         log = await AuditLog.open(tmp_path / ".gatehouse")
         row = list(record(1, "a"))
         row[0] = time.time()
-        log.put(tuple(ID if each == "id-1" else each for each in row))
+        log.put(cast("Row", tuple(ID if each == "id-1" else each for each in row)))
         await log.close()
 
     (tmp_path / ".gatehouse").mkdir(mode=0o700)

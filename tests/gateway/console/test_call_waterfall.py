@@ -1,20 +1,20 @@
-"""Spans in order, whatever their parents say."""
+"""The span waterfall and the stage times of the call page."""
 
 from typing import Any
 
 from gateway.console.call import stages, waterfall
-from gateway.telemetry.trace_store import StoredSpan, nested
+from gateway.telemetry.trace_store import StoredSpan, in_tree_order
 
 
 def span(id: str, parent: str = "", **more: Any) -> StoredSpan:
     attributes = {"gatehouse.stage.trace": 0.001, "gatehouse.stage.dispatch": 0.003}
-    given = {"kind": "server", "started": 0, "ended": 4_000_000, "error": None, "attributes": attributes, **more}
-    return StoredSpan("t", id, parent, "c", "acme", f"tools/call {id}", **given)
+    fields = {"kind": "server", "started": 0, "ended": 4_000_000, "error": None, "attributes": attributes, **more}
+    return StoredSpan("t", id, parent, "c", "acme", f"tools/call {id}", **fields)
 
 
-def test_children_stand_below_their_parents() -> None:
+def test_children_follow_their_parents() -> None:
     spans = [span("a"), span("b", "a"), span("c", "b"), span("d", "a"), span("e", "elsewhere")]
-    assert [(each.span_id, depth) for each, depth in nested(spans)] == [
+    assert [(each.span_id, depth) for each, depth in in_tree_order(spans)] == [
         ("a", 0),
         ("b", 1),
         ("c", 2),
@@ -23,19 +23,19 @@ def test_children_stand_below_their_parents() -> None:
     ]
 
 
-def test_a_circle_of_parents_is_shown_once_and_ends() -> None:
+def test_spans_in_a_parent_cycle_are_shown_once() -> None:
     spans = [span("a", "b"), span("b", "a"), span("c", "c")]
-    assert sorted(each.span_id for each, _ in nested(spans)) == ["a", "b", "c"]
+    assert sorted(each.span_id for each, _ in in_tree_order(spans)) == ["a", "b", "c"]
 
 
-def test_what_clients_chose_is_text_in_it() -> None:
+def test_client_supplied_text_is_escaped() -> None:
     hostile = "<img src=x onerror=alert(1)>"
     shown = waterfall([span("a", error=hostile, attributes={"mcp.resource.uri": hostile, hostile: 1})])
     assert "<img" not in shown
     assert shown.count("&lt;img") == 3
 
 
-def test_the_gateways_own_time_is_shown_stage_by_stage() -> None:
+def test_gateway_time_is_shown_per_stage() -> None:
     shown = stages(span("a"))
     assert shown is not None
     assert "25 %" in shown
@@ -44,11 +44,11 @@ def test_the_gateways_own_time_is_shown_stage_by_stage() -> None:
     assert stages(span("a", attributes={})) is None
 
 
-def test_a_modules_work_says_what_it_was_in_few_words() -> None:
+def test_internal_work_shows_its_short_attributes() -> None:
     about = {"gatehouse.namespace": "lab", "lab.scope": "docs", "lab.run_id": "r" * 40, "laboratory": "no"}
     work = span("a", kind="internal", attributes=about)
-    assert work.said == [("scope", "docs")]
+    assert work.short_attributes == [("scope", "docs")]
     shown = waterfall([work, span("b", "a", kind="internal", attributes={**about, "mcp.method.name": "tools/call"})])
     assert shown.count("scope docs") == 1
-    assert shown.count("a module&#x27;s work") + shown.count("a module's work") == 1
-    assert shown.count("made by a module") == 1
+    assert shown.count("internal work") == 1
+    assert shown.count("internal call") == 1

@@ -1,4 +1,4 @@
-"""The console over HTTP: who is let in, whose calls are shown to whom, and that nothing in it is anybody's markup."""
+"""The console over HTTP: sign-in, isolation of tenants, and escaping of untrusted text."""
 
 import asyncio
 import re
@@ -12,7 +12,7 @@ import pytest
 
 from gateway.cli.client_config import ConnectRequest, claude_code, cursor, vscode
 from gateway.console import connect_lines
-from gateway.console.routes import ONES, PAGES
+from gateway.console.routes import DETAIL_PAGES, PAGES
 from tests.conftest import Running
 from tests.peers.console_client import console_client, sign_in
 from tests.peers.raw_server import raw_server
@@ -25,15 +25,15 @@ BACKENDS = {
     "secret": {"module": "tests.flows.fixtures.strict"},
 }
 TENANTS = {"default": {}, "alpha": {"backends": ["core", "plain"]}, "beta": {"backends": ["core", "secret"]}}
-LOOSE = {"authorize_rate": "1000/minute", "token_rate": "1000/minute"}
+HIGH_RATE_LIMITS = {"authorize_rate": "1000/minute", "token_rate": "1000/minute"}
 
 
 @pytest.fixture
 async def gateway(start: Any) -> AsyncIterator[Running]:
     console = {"organisation": ["alpha/user:chief"], "trace_url": "https://traces.example.org/t/{trace_id}"}
-    given: Json = {"backends": BACKENDS, "tenants": TENANTS, "auth": LOOSE, "console": console}
-    async with start(telemetry={"traces": {"share": 1.0}}, **given) as running:
-        users = running.house.identity.users
+    options: Json = {"backends": BACKENDS, "tenants": TENANTS, "auth": HIGH_RATE_LIMITS, "console": console}
+    async with start(telemetry={"traces": {"share": 1.0}}, **options) as running:
+        users = running.app.identity.users
         await users.put("alpha", "ann", None, ["mcp:admin"])
         await users.put("alpha", "chief", None, ["mcp:admin"])
         await users.put("alpha", "worker", None, ["mcp:list", "mcp:call"])
@@ -42,7 +42,7 @@ async def gateway(start: Any) -> AsyncIterator[Running]:
 
 
 async def code(gateway: Running, tenant: str, name: str) -> str:
-    return await gateway.house.identity.browsers.new_code((tenant, name))
+    return await gateway.app.identity.browser_sessions.new_code((tenant, name))
 
 
 @asynccontextmanager
@@ -51,27 +51,27 @@ async def as_(gateway: Running, tenant: str, name: str) -> AsyncIterator[httpx.A
         yield http
 
 
-async def called(gateway: Running, tenant: str, tool: str, meta: Json | None = None, **arguments: Any) -> str:
-    """The correlation id of a call, once it can be found."""
+async def call_and_get_id(gateway: Running, tenant: str, tool: str, meta: Json | None = None, **arguments: Any) -> str:
+    """Call a tool, wait until the audit log is flushed, and return the correlation id."""
     caller = gateway.as_(await gateway.new_key(tenant, f"{tenant}-agent"))
     answer = await caller.call(tool, arguments, meta)
-    await gateway.house.audit.flush()
+    await gateway.app.audit.flush()
     if "error" in answer:
         return answer["error"]["data"]["correlation_id"]
     return answer["result"]["_meta"]["correlation_id"]
 
 
-# ---- who is let in
+# ---- sign-in
 
 
-async def test_nobody_sees_a_page_without_signing_in_and_signing_out_ends_it_at_once(gateway: Running) -> None:
-    async with httpx.AsyncClient(base_url=gateway.base, verify=False) as stranger:
-        for path in (*PAGES, *(path.replace("{id:path}", "x") for path in ONES)):
-            answer = await stranger.get(f"/console{path}")
+async def test_pages_require_sign_in_and_sign_out_ends_the_session_immediately(gateway: Running) -> None:
+    async with httpx.AsyncClient(base_url=gateway.base, verify=False) as anonymous:
+        for path in (*PAGES, *(path.replace("{id:path}", "x") for path in DETAIL_PAGES)):
+            answer = await anonymous.get(f"/console{path}")
             assert (answer.status_code, answer.text) == (303, "")
             assert answer.headers["location"].startswith(f"{gateway.base}/oauth/authorize?")
             assert "code_challenge_method=S256" in answer.headers["location"]
-        assert (await stranger.get("/console", headers={"x-live": "1"})).status_code == 401
+        assert (await anonymous.get("/console", headers={"x-live": "1"})).status_code == 401
     async with as_(gateway, "alpha", "ann") as http:
         page = await http.get("/console/calls?outcome=bad")
         assert page.status_code == 200
@@ -81,15 +81,15 @@ async def test_nobody_sees_a_page_without_signing_in_and_signing_out_ends_it_at_
         assert page.headers["cache-control"] == "no-store"
         stolen = dict(http.cookies)
         assert (await http.get("/console/sign-out")).status_code == 405
-        left = await http.post("/console/sign-out")
-        assert "Signed out" in left.text
+        signed_out = await http.post("/console/sign-out")
+        assert "Signed out" in signed_out.text
         assert "Code from the terminal" in (await http.get("/console")).text
         assert "Code from the terminal" in (await http.get("/console/sign-in")).text
-    async with httpx.AsyncClient(base_url=gateway.base, verify=False, cookies=stolen) as thief:
-        assert (await thief.get("/console")).status_code == 303
+    async with httpx.AsyncClient(base_url=gateway.base, verify=False, cookies=stolen) as stolen_client:
+        assert (await stolen_client.get("/console")).status_code == 303
 
 
-async def test_the_cookie_is_sealed_and_neither_scripts_nor_other_sites_have_it(gateway: Running) -> None:
+async def test_session_cookie_is_sealed_http_only_and_same_site(gateway: Running) -> None:
     async with httpx.AsyncClient(base_url=gateway.base, verify=False, follow_redirects=True) as http:
         answer = await sign_in(http, "/console/tools", code=await code(gateway, "alpha", "ann"))
         assert str(answer.url) == f"{gateway.base}/console/tools"
@@ -108,22 +108,22 @@ async def test_the_cookie_is_sealed_and_neither_scripts_nor_other_sites_have_it(
                 assert (await plain.get("/console", headers=bad)).status_code == 303
 
 
-async def test_a_user_without_the_scope_is_told_so_and_may_be_somebody_else(gateway: Running) -> None:
+async def test_user_without_admin_scope_is_denied_and_can_sign_in_as_another_user(gateway: Running) -> None:
     async with httpx.AsyncClient(base_url=gateway.base, verify=False, follow_redirects=True) as http:
         answer = await sign_in(http, "/console", code=await code(gateway, "alpha", "worker"))
         assert answer.status_code == 403
-        assert "needs the scope mcp:admin" in answer.text
+        assert "requires the scope mcp:admin" in answer.text
         await http.post("/console/sign-out")
         await sign_in(http, "/console", code=await code(gateway, "alpha", "ann"))
         assert (await http.get("/console")).status_code == 200
-        await gateway.house.identity.users.remove("alpha", "ann")
+        await gateway.app.identity.users.remove("alpha", "ann")
         assert "Overview" not in (await http.get("/console")).text
 
 
-async def test_an_answer_that_was_not_asked_for_here_signs_nobody_in(gateway: Running) -> None:
+async def test_unsolicited_authorization_response_is_rejected(gateway: Running) -> None:
     async with httpx.AsyncClient(base_url=gateway.base, verify=False) as http:
-        begun = await http.get("/console")
-        state = re.search(r"state=([\w-]+)", begun.headers["location"])
+        redirect = await http.get("/console")
+        state = re.search(r"state=([\w-]+)", redirect.headers["location"])
         assert state is not None
         for query in (
             {"code": "c", "state": "another"},
@@ -136,40 +136,40 @@ async def test_an_answer_that_was_not_asked_for_here_signs_nobody_in(gateway: Ru
         assert (await http.get("/console/signed-in", params={"error": "x", "state": state[1]})).status_code == 403
 
 
-async def test_on_a_port_of_its_own_the_console_is_there_alone(start: Any) -> None:
+async def test_with_an_ops_port_the_console_is_served_only_there(start: Any) -> None:
     async with start(server={"ops_port": 1, "ops_public_url": "https://ops.example.org/g"}) as gateway:
         async with httpx.AsyncClient(verify=False) as http:
             assert (await http.get(f"{gateway.base}/console")).status_code == 404
-        transport = httpx.ASGITransport(gateway.house.ops)
+        transport = httpx.ASGITransport(gateway.app.operator_app)
         async with httpx.AsyncClient(transport=transport, base_url="https://ops.example.org") as http:
-            begun = await http.get("/console/calls")
+            redirect = await http.get("/console/calls")
             back = "redirect_uri=https%3A%2F%2Fops.example.org%2Fg%2Fconsole%2Fsigned-in"
-            assert back in begun.headers["location"]
-            assert begun.headers["set-cookie"].startswith("__Host-gatehouse-console-way=")
-            assert begun.headers["set-cookie"].endswith("; Path=/; HttpOnly; SameSite=Lax; Secure")
+            assert back in redirect.headers["location"]
+            assert redirect.headers["set-cookie"].startswith("__Host-gatehouse-console-way=")
+            assert redirect.headers["set-cookie"].endswith("; Path=/; HttpOnly; SameSite=Lax; Secure")
             assert await http.get(gateway.base.replace("http:", "https:") + "/console/static/console.css")
 
 
-async def test_where_nobody_is_asked_only_this_machines_own_names_are_answered(start: Any) -> None:
+async def test_without_sign_in_only_local_host_names_are_answered(start: Any) -> None:
     async with start(backends=BACKENDS, auth={"mode": "none"}) as gateway:
         async with httpx.AsyncClient(verify=False) as http:
             page = await http.get(f"{gateway.base}/console")
             assert page.status_code == 200
             assert "Sign out" not in page.text
-        # As by the operators' own port, which no guard of hosts stands before.
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(gateway.house.ops)) as http:
+        # The ops port has no host check in front of it.
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(gateway.app.operator_app)) as http:
             assert (await http.get("http://evil.example.org/console")).status_code == 404
             assert (await http.get("http://127.0.0.1/console")).status_code == 200
 
 
-# ---- whose calls are shown to whom
+# ---- isolation of tenants
 
 
-async def test_a_tenants_admin_sees_nothing_of_another_also_by_ids_in_addresses(gateway: Running) -> None:
+async def test_tenant_admin_cannot_see_other_tenants_even_by_id_in_the_url(gateway: Running) -> None:
     shared = f"{7:032x}"
     trace = {"traceparent": f"00-{shared}-{9:016x}-01"}
-    theirs = await called(gateway, "beta", "secret_double", {**trace, "correlationId": "id-1"}, number=2)
-    ours = await called(gateway, "alpha", "plain_echo", {**trace, "correlationId": "id-2"}, text="x")
+    theirs = await call_and_get_id(gateway, "beta", "secret_double", {**trace, "correlationId": "id-1"}, number=2)
+    ours = await call_and_get_id(gateway, "alpha", "plain_echo", {**trace, "correlationId": "id-2"}, text="x")
     async with as_(gateway, "alpha", "ann") as http, as_(gateway, "beta", "ben") as other:
 
         async def text(path: str, wanted: int = 200) -> str:
@@ -177,21 +177,25 @@ async def test_a_tenants_admin_sees_nothing_of_another_also_by_ids_in_addresses(
             assert answer.status_code == wanted, (path, answer.text)
             return answer.text
 
-        async with asyncio.timeout(20):  # the spans are written a moment after the call
+        async with asyncio.timeout(20):  # a background thread writes the spans after the call
             while "secret.double" not in (await other.get(f"/console/calls/{theirs}")).text:
                 await asyncio.sleep(0.02)
-            while "Stage by stage" not in await text(f"/calls/{ours}"):
+            while "Time per stage" not in await text(f"/calls/{ours}"):
                 await asyncio.sleep(0.02)
         pages = [await text(path) for path in (*PAGES, "/calls?outcome=ok", f"/calls?id={theirs}", "/connect?at=/mcp")]
         pages.append(await text(f"/calls/{ours}"))
         pages.append(await text(f"/calls/{shared}"))
         pages.append(await text("/why?subject=x&tool=secret.double"))
-        assert "No backend has a tool secret.double." in pages[-1]
+        assert "Unknown tool: secret.double." in pages[-1]
         for path in (f"/calls/{theirs}", "/backends/secret", "/tools/secret.double", "/calls?tenant=beta"):
             pages.append(await text(path, 404))
         for page in pages:
-            for word in ("beta", "secret.double" if "No backend has" not in page else "beta-agent", "beta-agent"):
-                assert word not in page, page
+            for text_of_beta in (
+                "beta",
+                "secret.double" if "Unknown tool" not in page else "beta-agent",
+                "beta-agent",
+            ):
+                assert text_of_beta not in page, page
         assert "plain.echo" in pages[1]
         assert "All tenants" not in pages[0]
         mine = await other.get(f"/console/calls/{theirs}")
@@ -203,7 +207,7 @@ async def test_a_tenants_admin_sees_nothing_of_another_also_by_ids_in_addresses(
         only = (await http.get("/console/calls?tenant=beta")).text
         assert "plain.echo" not in only
         assert "secret.double" in only
-        assert (await http.get("/console?tenant=nobody")).status_code == 404
+        assert (await http.get("/console?tenant=unknown")).status_code == 404
         one = (await http.get(f"/console/calls/{theirs}")).text
         assert f'href="https://traces.example.org/t/{shared}"' in one
 
@@ -211,25 +215,25 @@ async def test_a_tenants_admin_sees_nothing_of_another_also_by_ids_in_addresses(
 # ---- hostile text
 
 
-async def test_nothing_that_backends_or_clients_say_is_markup(start: Any) -> None:
-    said: Json = {"title": HOSTILE, "description": HOSTILE}
+async def test_text_from_backends_and_clients_is_never_rendered_as_markup(start: Any) -> None:
+    texts: Json = {"title": HOSTILE, "description": HOSTILE}
 
     def tool(name: str, kind: str) -> Json:
-        properties = {HOSTILE: {"type": kind, **said}}
-        return {"name": name, **said, "inputSchema": {"type": "object", "properties": properties}}
+        properties = {HOSTILE: {"type": kind, **texts}}
+        return {"name": name, **texts, "inputSchema": {"type": "object", "properties": properties}}
 
-    async with raw_server(tools=[tool("draw", "string"), tool("kept_back", HOSTILE)]) as raw:
-        given: Json = {"backends": {"raw": raw.entry(), **BACKENDS}, "auth": {"mode": "none"}}
-        async with start(telemetry={"traces": {"share": 1.0, "content": ["default"]}}, **given) as gateway:
-            await gateway.listed("raw_draw")
+    async with raw_server(tools=[tool("draw", "string"), tool("invalid", HOSTILE)]) as raw:
+        options: Json = {"backends": {"raw": raw.entry(), **BACKENDS}, "auth": {"mode": "none"}}
+        async with start(telemetry={"traces": {"share": 1.0, "content": ["default"]}}, **options) as gateway:
+            await gateway.wait_for_tool("raw_draw")
             await gateway.call("raw_draw", {"text": HOSTILE}, {"actor": HOSTILE})
             await gateway.call(HOSTILE.replace("<", "(").replace(">", ")"), {})
             await gateway.post("resources/read", {"uri": f"x:{HOSTILE}"}, mcp_name="x")
             await gateway.call("plain_fail", {"text": HOSTILE}, {"correlationId": "hostile-1"})
-            await gateway.house.audit.flush()
+            await gateway.app.audit.flush()
             async with httpx.AsyncClient(base_url=gateway.base, verify=False) as http:
                 async with asyncio.timeout(20):
-                    while "Stage by stage" not in (await http.get("/console/calls/hostile-1")).text:
+                    while "Time per stage" not in (await http.get("/console/calls/hostile-1")).text:
                         await asyncio.sleep(0.02)
                 paths = [*PAGES, "/calls/hostile-1", "/backends/raw", "/tools/raw.draw", "/tools/plain.fail"]
                 quoted = "%3Cscript%3Ealert(1)%3C/script%3E%22"
@@ -245,7 +249,7 @@ async def test_nothing_that_backends_or_clients_say_is_markup(start: Any) -> Non
                     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in (await http.get(f"/console{path}")).text
 
 
-# ---- the house
+# ---- size and consistency
 
 
 def test_the_console_is_smaller_than_a_hundred_kilobytes() -> None:
@@ -255,8 +259,8 @@ def test_the_console_is_smaller_than_a_hundred_kilobytes() -> None:
     assert not [path for path in files if path.suffix == ".js" and re.search(rb"https?://", path.read_bytes())]
 
 
-def test_the_lines_are_those_that_the_command_gives() -> None:
-    wish = ConnectRequest("gatehouse", "http://127.0.0.1:8080/mcp")
-    assert connect_lines.claude_code(wish.url) == claude_code(wish).line
-    assert connect_lines.vs_code(wish.url) == vscode(wish).line
-    assert f'"gatehouse":{{"url":"{(cursor(wish).entry or {})["url"]}"}}' in connect_lines.cursor(wish.url)
+def test_connect_lines_match_the_output_of_gatehouse_connect() -> None:
+    request = ConnectRequest("gatehouse", "http://127.0.0.1:8080/mcp")
+    assert connect_lines.claude_code(request.url) == claude_code(request).command
+    assert connect_lines.vs_code(request.url) == vscode(request).command
+    assert f'"gatehouse":{{"url":"{(cursor(request).entry or {})["url"]}"}}' in connect_lines.cursor(request.url)

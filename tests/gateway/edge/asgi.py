@@ -1,4 +1,4 @@
-"""Driving an ASGI app by hand."""
+"""Helpers that call an ASGI app directly."""
 
 import json
 from typing import Any
@@ -8,21 +8,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 Headers = list[tuple[bytes, bytes]]
 
 
-class Called:
-    """An app that notes that it was reached."""
+class CountingApp:
+    """An app that counts its calls."""
 
     def __init__(self) -> None:
-        self.times = 0
+        self.calls = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.times += 1
+        self.calls += 1
         if scope["type"] == "http":
             await send({"type": "http.response.start", "status": 200, "headers": ((b"content-length", b"0"),)})
             await send({"type": "http.response.body", "body": b""})
 
 
-class Sent:
-    """What an app answered."""
+class AsgiResponse:
+    """The response of an app."""
 
     def __init__(self, messages: list[Message]) -> None:
         self.messages = messages
@@ -44,7 +44,7 @@ def scope_of(headers: Headers, *, method: str = "POST", path: str = "/mcp", kind
     return {"type": kind, "method": method, "path": path, "headers": headers}
 
 
-async def call(app: ASGIApp, scope: Scope) -> Sent:
+async def call(app: ASGIApp, scope: Scope) -> AsgiResponse:
     messages: list[Message] = []
 
     async def receive() -> Message:
@@ -54,4 +54,4 @@ async def call(app: ASGIApp, scope: Scope) -> Sent:
         messages.append(message)
 
     await app(scope, receive, send)
-    return Sent(messages)
+    return AsgiResponse(messages)

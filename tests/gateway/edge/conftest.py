@@ -1,4 +1,4 @@
-"""A real uvicorn server with the edge's protocol, on a free port of this machine."""
+"""A real uvicorn server with the edge's HTTP protocol class, on a free port."""
 
 import socket
 import threading
@@ -10,20 +10,20 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from gateway.edge.connections import ConnectionRegistry
-from gateway.edge.request_limits import EdgeLimits
+from gateway.edge.request_parsing import EdgeLimits
 from gateway.edge.server import protocol_class
-from tests.gateway.edge.peer import Serve, Served
+from tests.gateway.edge.peer import RunningServer, Serve
 
 
 class _Running:
     def __init__(self, app: ASGIApp, limits: EdgeLimits, send_buffer: int | None = None, **options: Any) -> None:
-        census = ConnectionRegistry(tick=0.05)
+        connections = ConnectionRegistry(tick=0.05)
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=1024)
         if send_buffer is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         config = uvicorn.Config(
             app,
-            http=protocol_class(limits, census),
+            http=protocol_class(limits, connections),
             lifespan="off",
             access_log=False,
             log_config=None,
@@ -33,7 +33,7 @@ class _Running:
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]})
         self._thread.start()
-        self.served = Served(self._socket.getsockname()[1], census)
+        self.server = RunningServer(self._socket.getsockname()[1], connections)
 
     def stop(self) -> None:
         self._server.should_exit = self._server.force_exit = True
@@ -45,17 +45,17 @@ class _Running:
 
 @pytest.fixture(scope="module", params=["uvloop", "asyncio"])
 def serve(request: pytest.FixtureRequest) -> Iterator[Serve]:
-    """`serve(app, limits)`: listening when it returns; the same app with the same limits is the same server.
+    """`serve(app, limits)` starts a server. The same app with the same limits reuses the server.
 
-    They are stopped together when the module ends, as each takes its time.
+    All servers are stopped together at the end of the module, because each takes a while.
     """
     running: dict[tuple[ASGIApp, EdgeLimits], _Running] = {}
 
-    def start(app: ASGIApp, limits: EdgeLimits, **options: Any) -> Served:
+    def start(app: ASGIApp, limits: EdgeLimits, **options: Any) -> RunningServer:
         key = (app, limits)
         if key not in running:
             running[key] = _Running(app, limits, loop=request.param, **options)
-        return running[key].served
+        return running[key].server
 
     yield start
     for server in running.values():

@@ -1,4 +1,4 @@
-"""A client that says exactly the bytes it is told to say."""
+"""An HTTP client that sends exactly the given bytes."""
 
 import asyncio
 import json
@@ -12,12 +12,12 @@ from gateway.edge.connections import ConnectionRegistry
 
 
 @dataclass(frozen=True)
-class Served:
+class RunningServer:
     port: int
-    census: ConnectionRegistry
+    connections: ConnectionRegistry
 
 
-Serve = Callable[..., Served]
+Serve = Callable[..., RunningServer]
 """`serve(app, limits, send_buffer=None, **uvicorn_options)`."""
 
 HOST = b"Host: 127.0.0.1\r\n"
@@ -30,7 +30,7 @@ def post(body: bytes, *headers: bytes) -> bytes:
 
 
 @dataclass
-class Answer:
+class PeerResponse:
     status: int
     headers: dict[str, str]
     body: bytes
@@ -54,40 +54,40 @@ class Peer:
         await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
         return cls(*await asyncio.open_connection(sock=sock))
 
-    async def say(self, data: bytes) -> None:
+    async def send_bytes(self, data: bytes) -> None:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def answer(self) -> Answer:
+    async def read_response(self) -> PeerResponse:
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:-2])}
         body = await self.reader.readexactly(int(headers.get("content-length", "0")))
-        return Answer(int(head[0].split()[1]), headers, body)
+        return PeerResponse(int(head[0].split()[1]), headers, body)
 
-    async def ask(self, data: bytes) -> Answer:
-        await self.say(data)
-        return await self.answer()
+    async def request(self, data: bytes) -> PeerResponse:
+        await self.send_bytes(data)
+        return await self.read_response()
 
     async def drip(self, data: bytes, every: float) -> None:
-        """One byte at a time until the other side has had enough."""
+        """Send one byte at a time until the server closes the connection."""
         try:
             for byte in data:
-                await self.say(bytes([byte]))
+                await self.send_bytes(bytes([byte]))
                 await asyncio.sleep(every)
         except ConnectionError:
             pass
 
     async def drip_parts(self, part: bytes, times: int) -> None:
-        """The same part again and again until the other side has had enough."""
+        """Send the same part repeatedly until the server closes the connection."""
         try:
             for _ in range(times):
-                await self.say(part)
+                await self.send_bytes(part)
                 await asyncio.sleep(0.01)
         except ConnectionError:
             pass
 
     async def until_closed(self) -> float:
-        """Seconds until the other side closed; whatever it says before is read."""
+        """Seconds until the server closes the connection. Reads and discards the data before."""
         started = monotonic()
         try:
             while await self.reader.read(65536):

@@ -1,12 +1,12 @@
-"""What no plain route answers has the form of every other failure."""
+"""Errors of the plain HTTP routes have the standard error object."""
 
 import httpx
 
 from tests.conftest import Start
 
-OBJECT = {"kind", "code", "category", "message", "retryable", "correlation_id", "origin", "stage", "details"}
+ERROR_MEMBERS = {"kind", "code", "category", "message", "retryable", "correlation_id", "origin", "stage", "details"}
 
-UNSERVED = [
+REQUESTS = [
     ("GET", "/", 404, "not_found"),
     ("GET", "/api/v1/nope", 404, "not_found"),
     ("GET", "/oauth/nope", 404, "not_found"),
@@ -19,17 +19,17 @@ UNSERVED = [
 ]
 
 
-async def test_every_failure_is_the_same_object(start: Start) -> None:
+async def test_every_error_response_has_the_same_members(start: Start) -> None:
     async with start(backends={"core": {"module": "backends.core"}}) as gateway:
         admin = await gateway.new_key(subject="op", scopes=["mcp:admin"])
         async with httpx.AsyncClient(base_url=gateway.base, headers={"authorization": f"Bearer {admin}"}) as http:
-            for method, path, status, kind in UNSERVED:
-                answer = await http.request(method, path)
-                assert answer.status_code == status, path
-                assert answer.json().keys() == {"error"}, path
-                told = answer.json()["error"]
-                assert told.keys() == OBJECT, path
-                assert (told["kind"], told["correlation_id"]) == (kind, answer.headers["x-correlation-id"]), path
-                assert answer.headers["content-type"] == "application/json"
-                assert "s3cr3t" not in answer.text
-                assert ("allow" in answer.headers) == (status == 405)
+            for method, path, status, kind in REQUESTS:
+                response = await http.request(method, path)
+                assert response.status_code == status, path
+                assert response.json().keys() == {"error"}, path
+                body = response.json()["error"]
+                assert body.keys() == ERROR_MEMBERS, path
+                assert (body["kind"], body["correlation_id"]) == (kind, response.headers["x-correlation-id"]), path
+                assert response.headers["content-type"] == "application/json"
+                assert "s3cr3t" not in response.text
+                assert ("allow" in response.headers) == (status == 405)

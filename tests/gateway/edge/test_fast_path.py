@@ -1,4 +1,4 @@
-"""What takes the direct lane, what it keeps, and how it ends when something goes wrong."""
+"""The fast path: which requests take it, and how it ends after failures."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,13 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.edge.fast_path import FastPath, FastPathExchange
+from gateway.edge.fast_path import ConnectionControl, FastPath, FastPathExchange
+from gateway.edge.mcp_endpoint import McpEndpoint
 
 HOST = {"host": "127.0.0.1"}
 
 
-class Wire:
-    """A transport that keeps what is written to it."""
+class RecordingTransport:
+    """A transport that records the bytes written to it."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -27,36 +28,36 @@ class Wire:
 
 
 class Connection:
-    """As much of a `Line` as an exchange asks for."""
+    """The part of a connection that an exchange uses."""
 
-    stamps = ()
+    default_headers = ()
     client = ("127.0.0.1", 1)
 
     def __init__(self) -> None:
-        self.transport = Wire()
+        self.transport = RecordingTransport()
         self.flow = SimpleNamespace(write_paused=False)
 
     def on_response_complete(self) -> None: ...
 
-    def leave(self, exchange: FastPathExchange) -> None: ...
+    def finish_exchange(self, exchange: FastPathExchange) -> None: ...
 
 
-def lane(serve: Callable[[FastPathExchange], Any]) -> FastPath:
-    door = SimpleNamespace(serve_direct=serve)
-    return FastPath(cast("Door", door), lambda host: True)
+def fast_path(serve: Callable[[FastPathExchange], Any]) -> FastPath:
+    endpoint = SimpleNamespace(serve_fast_path=serve)
+    return FastPath(cast("McpEndpoint", endpoint), lambda host: True)
 
 
-def exchange() -> tuple[FastPathExchange, Wire]:
-    line = Connection()
-    made = FastPathExchange(cast("Line", line), "POST", "/mcp", dict(HOST), None, True)
-    return made, line.transport
+def make_exchange() -> tuple[FastPathExchange, RecordingTransport]:
+    connection = Connection()
+    exchange = FastPathExchange(cast("ConnectionControl", connection), "POST", "/mcp", dict(HOST), None, True)
+    return exchange, connection.transport
 
 
-async def nothing(given: FastPathExchange) -> None: ...
+async def do_nothing(exchange: FastPathExchange) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("verb", "url", "more", "taken"),
+    ("verb", "url", "more", "is_accepted"),
     [
         (b"POST", b"/mcp", {"content-length": "12"}, True),
         (b"POST", b"/mcp/core", {"content-length": "99999"}, True),
@@ -71,48 +72,50 @@ async def nothing(given: FastPathExchange) -> None: ...
         (b"POST", b"/mcp", {"content-length": "1", "origin": "http://x"}, False),
     ],
 )
-def test_only_a_plain_small_request_takes_it(verb: bytes, url: bytes, more: dict[str, str], taken: bool) -> None:
-    assert lane(nothing).takes(verb, url, {**HOST, **more}) is taken
+def test_only_plain_small_requests_take_the_fast_path(
+    verb: bytes, url: bytes, more: dict[str, str], is_accepted: bool
+) -> None:
+    assert fast_path(do_nothing).accepts(verb, url, {**HOST, **more}) is is_accepted
 
 
-async def test_a_body_is_let_go_with_the_answer() -> None:
-    made, wire = exchange()
-    made.take(b"x" * 1000)
-    await made.answer(401, [], b"no")
-    assert wire.written.endswith(b"\r\n\r\nno")
-    assert not made.body
+async def test_body_is_released_with_the_response() -> None:
+    exchange, transport = make_exchange()
+    exchange.append_body(b"x" * 1000)
+    await exchange.send(401, [], b"no")
+    assert transport.written.endswith(b"\r\n\r\nno")
+    assert not exchange.body
 
 
-async def test_a_request_that_fails_unforeseen_is_told_so() -> None:
-    async def fails(given: FastPathExchange) -> None:
+async def test_unexpected_exception_is_answered_with_500() -> None:
+    async def fail(exchange: FastPathExchange) -> None:
         raise ZeroDivisionError
 
-    made, wire = exchange()
-    await lane(fails).run(made)
-    assert wire.written.startswith(b"HTTP/1.1 500 ")
-    assert b'"kind":"internal"' in wire.written
-    assert b"ZeroDivision" not in wire.written
-    assert wire.closed
+    exchange, transport = make_exchange()
+    await fast_path(fail).run(exchange)
+    assert transport.written.startswith(b"HTTP/1.1 500 ")
+    assert b'"kind":"internal"' in transport.written
+    assert b"ZeroDivision" not in transport.written
+    assert transport.closed
 
 
-async def test_a_request_that_is_cut_off_is_told_to_try_again() -> None:
-    async def cut(given: FastPathExchange) -> None:
+async def test_cancelled_request_is_answered_with_retryable_503() -> None:
+    async def cancel(exchange: FastPathExchange) -> None:
         raise asyncio.CancelledError
 
-    made, wire = exchange()
+    exchange, transport = make_exchange()
     with pytest.raises(asyncio.CancelledError):
-        await lane(cut).run(made)
-    assert wire.written.startswith(b"HTTP/1.1 503 ")
-    assert b'"retryable":true' in wire.written
+        await fast_path(cancel).run(exchange)
+    assert transport.written.startswith(b"HTTP/1.1 503 ")
+    assert b'"retryable":true' in transport.written
 
 
-async def test_what_fails_after_its_answer_leaves_the_connection_to_the_next() -> None:
-    async def fails_late(given: FastPathExchange) -> None:
-        await given.answer(200, [], b"{}")
+async def test_exception_after_the_response_keeps_the_connection_open() -> None:
+    async def fail_after_response(exchange: FastPathExchange) -> None:
+        await exchange.send(200, [], b"{}")
         raise ZeroDivisionError
 
-    made, wire = exchange()
-    await lane(fails_late).run(made)
-    assert wire.written.startswith(b"HTTP/1.1 200 ")
-    assert b"500" not in wire.written
-    assert not wire.closed
+    exchange, transport = make_exchange()
+    await fast_path(fail_after_response).run(exchange)
+    assert transport.written.startswith(b"HTTP/1.1 200 ")
+    assert b"500" not in transport.written
+    assert not transport.closed

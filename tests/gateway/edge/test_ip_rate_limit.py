@@ -19,13 +19,13 @@ def a_request(path: str) -> Request:
     return Request({**scope, "client": ("192.0.2.1", 1)})
 
 
-async def test_each_gate_is_held_to_its_own_rate() -> None:
-    turnstile = IpRateLimiter(lambda request: request.client.host if request.client else "")
-    narrow, wide = turnstile.gate("narrow", "1/minute"), turnstile.gate("wide", "3/minute")
+async def test_each_gate_has_its_own_rate() -> None:
+    limiter = IpRateLimiter(lambda request: request.client.host if request.client else "")
+    narrow, wide = limiter.gate("narrow", "1/minute"), limiter.gate("wide", "3/minute")
     for _ in range(3):
         await wide(a_request("/wide"))
     await narrow(a_request("/narrow"))
     for gate in (narrow, wide):
-        with pytest.raises(Fault) as refused:
+        with pytest.raises(Fault) as caught:
             await gate(a_request("/again"))
-        assert refused.value.kind is Kind.RATE_LIMITED
+        assert caught.value.kind is Kind.RATE_LIMITED

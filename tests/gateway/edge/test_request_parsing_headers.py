@@ -1,32 +1,32 @@
-"""Headers as text."""
+"""Folding of request headers, and detection of duplicate routing headers."""
 
-from gateway.edge.headers import fold, repeated_routing_header
+from gateway.edge.request_parsing import duplicate_routing_header, fold_headers
 
 
-def test_names_are_lower_case_and_values_stripped() -> None:
-    assert fold([(b"Content-Type", b" application/json \t"), (b"x-a", b"\xe9")]) == {
+def test_header_names_are_lower_cased_and_values_stripped() -> None:
+    assert fold_headers([(b"Content-Type", b" application/json \t"), (b"x-a", b"\xe9")]) == {
         "content-type": "application/json",
         "x-a": "é",
     }
 
 
-def test_two_credentials_do_not_pass_for_one() -> None:
+def test_two_authorization_headers_are_joined() -> None:
     raw = [(b"authorization", b"Bearer a"), (b"accept", b"x"), (b"authorization", b"Bearer b")]
-    assert fold(raw) == {"authorization": "Bearer a, Bearer b", "accept": "x"}
+    assert fold_headers(raw) == {"authorization": "Bearer a, Bearer b", "accept": "x"}
 
 
-def test_a_routing_header_sent_twice_is_named() -> None:
+def test_duplicate_routing_header_is_reported() -> None:
     raw = [(b"mcp-name", b"a"), (b"Mcp-Name", b"a"), (b"accept", b"x")]
-    assert repeated_routing_header(raw, fold(raw)) == "mcp-name"
+    assert duplicate_routing_header(raw, fold_headers(raw)) == "mcp-name"
 
 
-def test_another_header_may_come_twice() -> None:
+def test_other_headers_may_be_repeated() -> None:
     raw = [(b"accept", b"a"), (b"accept", b"b"), (b"mcp-name", b"x")]
-    assert repeated_routing_header(raw, fold(raw)) is None
-    assert fold(raw)["accept"] == "a, b"
+    assert duplicate_routing_header(raw, fold_headers(raw)) is None
+    assert fold_headers(raw)["accept"] == "a, b"
 
 
-def test_names_without_number_are_folded_but_not_kept() -> None:
+def test_any_number_of_header_names_is_folded() -> None:
     for number in range(2000):
-        assert fold([(b"x-%d" % number, b"v")]) == {f"x-{number}": "v"}
-    assert fold([(b"x-1999", b"v")]) == {"x-1999": "v"}
+        assert fold_headers([(b"x-%d" % number, b"v")]) == {f"x-{number}": "v"}
+    assert fold_headers([(b"x-1999", b"v")]) == {"x-1999": "v"}

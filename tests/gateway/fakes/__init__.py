@@ -1,11 +1,11 @@
-"""Small stand-ins for the Protocols of the contract, and a gateway without sockets made of the real rooms."""
+"""Fakes of the contract's protocols, and `Rig`: a gateway without sockets that is built from the real components."""
 
 from tests.gateway.fakes.backend import Answer, FakeBackend, FakeWire, echo
 from tests.gateway.fakes.callers import ALICE, BOB, ECHO, HANDSHAKE, POLICIES, SCOPES, SERVER_INFO
 from tests.gateway.fakes.calls import a_call, a_route
-from tests.gateway.fakes.response_writer import Paper
+from tests.gateway.fakes.response_writer import FakeResponseWriter
 from tests.gateway.fakes.rig import Rig
-from tests.gateway.fakes.rows import FakeApprovals, FakeLog, FakeRows
+from tests.gateway.fakes.stores import FakeApprovals, FakeAuditLog, FakeSessionStore
 from tests.gateway.fakes.time import WAIT, Clock, until
 
 __all__ = [
@@ -20,11 +20,11 @@ __all__ = [
     "Answer",
     "Clock",
     "FakeApprovals",
+    "FakeAuditLog",
     "FakeBackend",
-    "FakeLog",
-    "FakeRows",
+    "FakeResponseWriter",
+    "FakeSessionStore",
     "FakeWire",
-    "Paper",
     "Rig",
     "a_call",
     "a_route",

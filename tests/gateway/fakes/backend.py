@@ -1,4 +1,4 @@
-"""A backend whose lists and answers a test decides, and the way back to a client."""
+"""A fake backend with configurable lists and answers, and a fake wire."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -19,28 +19,28 @@ Answer = Callable[[Call], Awaitable[Json]]
 
 
 class FakeWire:
-    """A `Wire` that keeps what was said, and answers what it is asked from `answers`."""
+    """A `Wire` that records notifications and requests, and answers requests from `answers` by method."""
 
     def __init__(self, answers: dict[str, Json] | None = None) -> None:
         self.waited = 0.0
-        self.said: list[tuple[str, Json]] = []
-        self.asked: list[Mapping[str, Json]] = []
-        self.hung_up = False
+        self.notifications: list[tuple[str, Json]] = []
+        self.requests: list[Mapping[str, Json]] = []
+        self.response_ended = False
         self._answers = answers or {}
 
     async def notify(self, method: str, params: Json) -> None:
-        self.said.append((method, params))
+        self.notifications.append((method, params))
 
     async def ask(self, requests: Mapping[str, Json]) -> dict[str, Json]:
-        self.asked.append(requests)
+        self.requests.append(requests)
         return {key: self._answers[request["method"]] for key, request in requests.items()}
 
-    async def hang_up(self) -> None:
-        self.hung_up = True
+    async def end_response(self) -> None:
+        self.response_ended = True
 
 
 class FakeBackend:
-    """A `Backend` whose lists and answers the test decides."""
+    """A `Backend` that returns the lists and answers of the test and records calls and subscriptions."""
 
     isolated_lists: IsolatedLists | None = None
 
@@ -51,22 +51,22 @@ class FakeBackend:
         *,
         manifest: Manifest | None = None,
         trusted: bool = True,
-        **offer: Any,
+        **lists: Any,
     ) -> None:
         self.namespace = namespace
         self.manifest = manifest or Manifest(effects={"echo": 0})
         self.trusted = trusted
         self.capabilities: Json = {"tools": {}, "resources": {"subscribe": True}, "prompts": {}, "completions": {}}
-        self.offered = BackendLists(**{"tools": (ECHO,), "capabilities": self.capabilities, **offer})
+        self.lists = BackendLists(**{"tools": (ECHO,), "capabilities": self.capabilities, **lists})
         self.calls: list[Call] = []
-        self.watches: list[frozenset[str]] = []
-        self.offers = 0
+        self.subscriptions: list[frozenset[str]] = []
+        self.fetch_count = 0
         self._answer = answer or echo
         self._listeners: list[Callable[[ListChange], None]] = []
 
     async def fetch_lists(self, caller: Caller | None) -> BackendLists:
-        self.offers += 1
-        return self.offered
+        self.fetch_count += 1
+        return self.lists
 
     async def send(self, call: Call) -> Json:
         self.calls.append(call)
@@ -75,12 +75,12 @@ class FakeBackend:
     def on_change(self, listener: Callable[[ListChange], None]) -> None:
         self._listeners.append(listener)
 
-    def say(self, change: ListChange) -> None:
+    def emit_change(self, change: ListChange) -> None:
         for listener in self._listeners:
             listener(change)
 
-    async def set_subscriptions(self, wants: Sequence[ResourceInterest]) -> None:
-        self.watches.append(frozenset().union(*(each.uris for each in wants)))
+    async def set_subscriptions(self, interests: Sequence[ResourceInterest]) -> None:
+        self.subscriptions.append(frozenset().union(*(each.uris for each in interests)))
 
     async def close(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Who calls, by which policies, and the least that is served."""
+"""Callers, policies and a minimal tool definition for tests."""
 
 from gateway.contract import (
     Caller,
@@ -14,4 +14,4 @@ BOB = Caller("acme", "bob", scopes=SCOPES, credential="key2")
 ECHO: Json = {"name": "echo", "inputSchema": {"type": "object"}}
 SERVER_INFO: Json = {"name": "gatehouse", "version": "0"}
 POLICIES = ActivePolicies(SHIPPED, load(SHIPPED), ())
-"""Those that ship."""
+"""The policies that ship with the gateway."""

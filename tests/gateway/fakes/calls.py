@@ -1,4 +1,4 @@
-"""One call and where it leads."""
+"""Factories for calls and routes."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,8 +30,8 @@ def a_route(backend: Any = None, definition: Json | None = None, **more: Any) ->
 
 
 def a_call(method: str = "tools/call", params: Json | None = None, **more: Any) -> Call:
-    """A call of 2026-07-28 by Alice, but for what the test says."""
-    given: Json = {
+    """A modern call of Alice; `more` overrides its fields."""
+    fields: Json = {
         "client": ClientProfile(MODERN, {}),
         "wire": FakeWire(),
         "record": Record(),
@@ -40,4 +40,4 @@ def a_call(method: str = "tools/call", params: Json | None = None, **more: Any) 
         "route": a_route() if method == "tools/call" else None,
         **more,
     }
-    return Call(id="cid", method=method, params={"name": "lab_echo"} if params is None else params, **given)
+    return Call(id="cid", method=method, params={"name": "lab_echo"} if params is None else params, **fields)

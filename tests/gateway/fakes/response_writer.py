@@ -1,4 +1,4 @@
-"""What was answered to one request, as it came."""
+"""A fake response writer that records the response to one request."""
 
 import asyncio
 import json
@@ -10,8 +10,8 @@ from gateway.contract import (
 from gateway.sse import SseEvent, SseParser
 
 
-class Paper:
-    """An `Outlet` that keeps what was written. `leave` is the client going away."""
+class FakeResponseWriter:
+    """A `ResponseWriter` that records what is written. `disconnect` simulates that the client disconnects."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -20,47 +20,47 @@ class Paper:
         self.chunks: list[bytes] = []
         self.opened = False
         self.closed = False
-        self.over_again = False
-        """Whether anything was written after the answer was complete."""
+        self.written_after_end = False
+        """Whether anything was written after the response was complete."""
         self.task: asyncio.Task[None] | None = None
-        self._gone: list[Callable[[], None]] = []
-        self._left = False
+        self._callbacks: list[Callable[[], None]] = []
+        self._disconnected = False
 
-    async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-        self.over_again |= self.closed or self.opened
+    async def send(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        self.written_after_end |= self.closed or self.opened
         self.status, self.headers, self.body = status, _text(headers), body
         self.closed = True
 
     async def open(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        self.over_again |= self.closed or self.opened
+        self.written_after_end |= self.closed or self.opened
         self.status, self.headers = 200, _text(headers)
         self.opened = True
         await asyncio.sleep(0)
 
     async def write(self, chunk: bytes) -> None:
-        self.over_again |= self.closed
+        self.written_after_end |= self.closed
         self.chunks.append(chunk)
         await asyncio.sleep(0)
 
     async def close(self) -> None:
-        self.over_again |= self.closed
+        self.written_after_end |= self.closed
         self.closed = True
 
-    def on_gone(self, callback: Callable[[], None]) -> None:
-        if self._left:
+    def on_disconnect(self, callback: Callable[[], None]) -> None:
+        if self._disconnected:
             callback()
         else:
-            self._gone.append(callback)
+            self._callbacks.append(callback)
 
     def cancel(self) -> None:
         if self.task is not None:
             self.task.cancel()
 
-    def leave(self) -> None:
-        if self.closed or self._left:
+    def disconnect(self) -> None:
+        if self.closed or self._disconnected:
             return
-        self._left = True
-        for callback in self._gone:
+        self._disconnected = True
+        for callback in self._callbacks:
             callback()
 
     @property
@@ -69,7 +69,7 @@ class Paper:
 
     @property
     def events(self) -> list[SseEvent]:
-        """Without those that only give an id."""
+        """The events with data."""
         return [each for each in SseParser().feed(b"".join(self.chunks)) if each.data]
 
     @property
@@ -77,8 +77,8 @@ class Paper:
         return [json.loads(each.data) for each in self.events]
 
     @property
-    def last(self) -> Json:
-        """The answer, in either form."""
+    def final_message(self) -> Json:
+        """The final response, whether it was sent as JSON or as the last event."""
         return self.messages[-1] if self.opened else self.json
 
     def sent(self, method: str) -> list[Json]:

@@ -1,4 +1,4 @@
-"""The whole house between the edge and the backends, without sockets."""
+"""The gateway between the edge and the backends, without sockets."""
 
 import asyncio
 import json
@@ -19,8 +19,8 @@ from gateway.contract import (
     Result,
     Stage,
 )
+from gateway.contract.trace_position import Sampler
 from gateway.edge.correlation import correlate
-from gateway.pipeline import compose
 from gateway.policy.decisions import Authorizer
 from gateway.protocol.client_requests import ClientRequests
 from gateway.protocol.context import EndpointContext, RouteLookup
@@ -39,118 +39,129 @@ from gateway.protocol.worker_events import WorkerEvents
 from gateway.protocol.worker_proxy import WorkerProxy
 from gateway.stages.approve import Approve
 from gateway.stages.audit import Audit
-from gateway.stages.authorize import Authorize, checking
+from gateway.stages.authorize import Authorize, recheck
 from gateway.stages.deadline import Deadline
 from gateway.stages.dispatch import Dispatch
 from gateway.stages.guard import Guard
 from gateway.stages.limit import Limit, RateRule
+from gateway.stages.pipeline import compose
 from gateway.stages.resolve import Resolve
 from gateway.stages.trace import Trace
 from gateway.stages.validate import Validate
 from gateway.state.bus import MemoryBus
 from gateway.state.tenants import Tenant
-from gateway.telemetry.sampling import Sampler
 from tests.gateway.fakes.callers import ALICE, POLICIES, SERVER_INFO
-from tests.gateway.fakes.response_writer import Paper
-from tests.gateway.fakes.rows import FakeApprovals, FakeLog, FakeRows
+from tests.gateway.fakes.response_writer import FakeResponseWriter
+from tests.gateway.fakes.stores import FakeApprovals, FakeAuditLog, FakeSessionStore
 from tests.gateway.fakes.time import WAIT
 
 
-def _raising(reason: Exception) -> Handler:
-    async def raising(call: Call) -> Result:
+def _raise(reason: Exception) -> Handler:
+    async def handler(call: Call) -> Result:
         raise reason
 
-    return raising
+    return handler
 
 
-async def _nothing(call: Call) -> Result:
+async def _do_nothing(call: Call) -> Result:
     return {}
 
 
 class Rig:
-    """The whole house between the edge and the backends: real stages, real doors, no sockets."""
+    """The gateway between the edge and the backends: real stages and protocol eras, no sockets."""
 
     def __init__(
         self,
         *backends: Any,
         endpoints: Sequence[McpEndpointConfig] = (),
         tenant: Tenant | None = None,
-        calls: str = "100000/second",
+        rate: str = "100000/second",
         worker: str = "w1",
-        **naming: Any,
+        **list_format: Any,
     ) -> None:
         self.backends = {backend.namespace: backend for backend in backends}
         self.tenants = {"acme": tenant or Tenant("acme"), "other": Tenant("other")}
         policy = Authorizer(self.tenants.get, POLICIES)
-        self.log = FakeLog()
-        self.used = FakeApprovals()
-        self.told: list[Call] = []
-        self.catalogue = Catalogue(policy, ListFormat(server_info=SERVER_INFO, **naming))
-        self.hub = Subscriptions(self.backends.get)
-        self.catalogue.on_change(self.hub.changed)
-        self.rows = FakeRows()
+        self.audit_log = FakeAuditLog()
+        self.approvals = FakeApprovals()
+        self.traced_calls: list[Call] = []
+        self.catalogue = Catalogue(policy, ListFormat(server_info=SERVER_INFO, **list_format))
+        self.subscriptions = Subscriptions(self.backends.get)
+        self.catalogue.on_change(self.subscriptions.publish)
+        self.session_store = FakeSessionStore()
         self.streams = EventStreams(worker)
-        self.caps = StreamLimits(StreamCaps())
+        self.stream_limits = StreamLimits(StreamCaps())
         self.bus = MemoryBus(worker)
         self.seal = TokenSeal([b"k" * 32])
-        self.asking = ClientRequests(self.bus, self.seal)
-        self.relay = WorkerProxy(self.bus)
-        self.pulse = KeepAlive()
-        self.standing = GetStreams(self.catalogue, self.hub, self.streams, self.rows, self.pulse, self.relay)
-        self.entry = self._entry(self._floor(policy, calls), self.seal)
+        self.client_requests = ClientRequests(self.bus, self.seal)
+        self.worker_proxy = WorkerProxy(self.bus)
+        self.keep_alive = KeepAlive()
+        self.get_streams = GetStreams(
+            self.catalogue, self.subscriptions, self.streams, self.session_store, self.keep_alive, self.worker_proxy
+        )
+        self.router = self._build_router(self._build_context(policy, rate), self.seal)
         self._endpoints = {each.path: each for each in (McpEndpointConfig("/mcp", "underscore"), *endpoints)}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def _floor(self, policy: Authorizer, calls: str) -> EndpointContext:
-        """The paths, with the stages in the order that `gateway/wiring/call_path.py` has them."""
-        rate = limits.parse(calls)
-        begin: tuple[tuple[str, Stage], ...] = (
-            ("trace", Trace(Sampler(0.0), lambda call, result, exc: self.told.append(call))),
-            ("audit", Audit(self.log)),
+    def _build_context(self, policy: Authorizer, rate_limit: str) -> EndpointContext:
+        """Build the pipelines with the stages in the order of `gateway/wiring/call_path.py`."""
+        rate = limits.parse(rate_limit)
+        first_stages: tuple[tuple[str, Stage], ...] = (
+            ("trace", Trace(Sampler(0.0), [lambda call, result, exc: self.traced_calls.append(call)])),
+            ("audit", Audit(self.audit_log)),
             ("limit", Limit([RateRule("calls", rate.amount, rate.get_expiry())])),
         )
-        path = compose(
+        call_handler = compose(
             (
-                *begin,
-                ("resolve", Resolve(RouteLookup(self.catalogue), policy.barred)),
+                *first_stages,
+                ("resolve", Resolve(RouteLookup(self.catalogue), policy.tenant_denial)),
                 ("validate", Validate(1 << 20)),
                 ("authorize", Authorize(policy.decide)),
-                ("approve", Approve(self.used, checking(policy.decide))),
+                ("approve", Approve(self.approvals, recheck(policy.decide))),
                 ("guard", Guard(1 << 20)),
                 ("deadline", Deadline()),
             ),
             Dispatch(),
             "dispatch",
         )
+        list_stages = (*first_stages, ("authorize", Authorize(policy.decide_list)))
         return EndpointContext(
             catalogue=self.catalogue,
-            path=path,
-            lists=lambda end: compose((*begin, ("authorize", Authorize(policy.decide_list))), end),
-            refused=lambda reason: compose(begin, _raising(reason), "edge"),
-            charged=compose(begin[2:], _nothing),
+            call_handler=call_handler,
+            make_local_handler=lambda handler: compose(list_stages, handler),
+            make_refusal_handler=lambda reason: compose(first_stages, _raise(reason), "edge"),
+            charge_handler=compose(first_stages[2:], _do_nothing),
             correlate=correlate,
             server_info=SERVER_INFO,
         )
 
-    def _entry(self, floor: EndpointContext, seal: TokenSeal) -> EraRouter:
-        """The doors of both eras."""
-        listen = ListenHandler(self.catalogue, self.hub, self.caps)
-        sessions, news = McpSessions(seal, self.rows), WorkerEvents(self.bus)
-        self.legacy_door = LegacyEra(
-            floor, sessions, self.streams, self.asking, self.standing, self.pulse, news, self.caps
+    def _build_router(self, context: EndpointContext, seal: TokenSeal) -> EraRouter:
+        """Build both protocol eras."""
+        listen = ListenHandler(self.catalogue, self.subscriptions, self.stream_limits)
+        sessions, worker_events = McpSessions(seal, self.session_store), WorkerEvents(self.bus)
+        self.legacy_era = LegacyEra(
+            context,
+            sessions,
+            self.streams,
+            self.client_requests,
+            self.get_streams,
+            self.keep_alive,
+            worker_events,
+            self.stream_limits,
         )
         return EraRouter(
-            ModernEra(floor, listen, MultiRound(seal), self.pulse, ParkedCalls("here"), self.relay), self.legacy_door
+            ModernEra(context, listen, MultiRound(seal), self.keep_alive, ParkedCalls("here"), self.worker_proxy),
+            self.legacy_era,
         )
 
     async def __aenter__(self) -> "Rig":
         for backend in self.backends.values():
             await self.catalogue.add(backend)
-        self.catalogue.serve(self._endpoints)
+        self.catalogue.set_endpoints(self._endpoints)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        self.hub.close()
+        self.subscriptions.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -166,23 +177,29 @@ class Rig:
         path: str = "/mcp",
         caller: Caller = ALICE,
         duplicate: str | None = None,
-    ) -> tuple[Paper, "asyncio.Task[None]"]:
-        """Let the request run, and go on."""
-        given = {"content-type": "application/json", "accept": "application/json, text/event-stream", **(headers or {})}
-        shown = {name: value for name, value in given.items() if value is not None}
-        paper = Paper()
-        task = asyncio.create_task(self.entry.serve(McpHttpRequest(verb, path, shown, duplicate, body, caller), paper))
-        paper.task = task
+    ) -> tuple[FakeResponseWriter, "asyncio.Task[None]"]:
+        """Start the request in a task, and return its response and the task."""
+        all_headers = {
+            "content-type": "application/json",
+            "accept": "application/json, text/event-stream",
+            **(headers or {}),
+        }
+        present = {name: value for name, value in all_headers.items() if value is not None}
+        response = FakeResponseWriter()
+        task = asyncio.ensure_future(
+            self.router.serve(McpHttpRequest(verb, path, present, duplicate, body, caller), response)
+        )
+        response.task = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return paper, task
+        return response, task
 
-    async def request(self, body: bytes = b"", headers: Json | None = None, **more: Any) -> Paper:
-        paper, task = self.begin(body, headers, **more)
+    async def request(self, body: bytes = b"", headers: Json | None = None, **more: Any) -> FakeResponseWriter:
+        response, task = self.begin(body, headers, **more)
         await asyncio.wait_for(task, WAIT)
-        return paper
+        return response
 
-    # ---- 2026-07-28 ----
+    # ---- modern era ----
 
     def begin_modern(
         self,
@@ -194,7 +211,7 @@ class Rig:
         capabilities: Json | None = None,
         headers: Json | None = None,
         **more: Any,
-    ) -> tuple[Paper, "asyncio.Task[None]"]:
+    ) -> tuple[FakeResponseWriter, "asyncio.Task[None]"]:
         params = dict(params or {})
         params["_meta"] = {
             "io.modelcontextprotocol/protocolVersion": MODERN,
@@ -207,12 +224,12 @@ class Rig:
         body = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
         return self.begin(json.dumps(body).encode(), {**sent, **(headers or {})}, **more)
 
-    async def modern(self, method: str, params: Json | None = None, **more: Any) -> Paper:
-        paper, task = self.begin_modern(method, params, **more)
+    async def modern(self, method: str, params: Json | None = None, **more: Any) -> FakeResponseWriter:
+        response, task = self.begin_modern(method, params, **more)
         await asyncio.wait_for(task, WAIT)
-        return paper
+        return response
 
-    # ---- the handshake era ----
+    # ---- handshake era ----
 
     async def session(
         self, version: str = "2025-11-25", capabilities: Json | None = None, caller: Caller = ALICE, **more: Any
@@ -223,9 +240,9 @@ class Rig:
             "clientInfo": {"name": "test", "version": "1"},
         }
         body = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-        paper = await self.request(json.dumps(body).encode(), caller=caller, **more)
-        assert paper.json["result"]["protocolVersion"] == version
-        return paper.headers["mcp-session-id"]
+        response = await self.request(json.dumps(body).encode(), caller=caller, **more)
+        assert response.json["result"]["protocolVersion"] == version
+        return response.headers["mcp-session-id"]
 
     def begin_legacy(
         self,
@@ -236,7 +253,7 @@ class Rig:
         id: Any = 1,
         headers: Json | None = None,
         **more: Any,
-    ) -> tuple[Paper, "asyncio.Task[None]"]:
+    ) -> tuple[FakeResponseWriter, "asyncio.Task[None]"]:
         body: Json = {"jsonrpc": "2.0", "method": method}
         if id is not None:
             body["id"] = id
@@ -244,15 +261,19 @@ class Rig:
             body["params"] = params
         return self.begin(json.dumps(body).encode(), {"mcp-session-id": session, **(headers or {})}, **more)
 
-    async def legacy(self, session: str | None, method: str, params: Json | None = None, **more: Any) -> Paper:
-        paper, task = self.begin_legacy(session, method, params, **more)
+    async def legacy(
+        self, session: str | None, method: str, params: Json | None = None, **more: Any
+    ) -> FakeResponseWriter:
+        response, task = self.begin_legacy(session, method, params, **more)
         await asyncio.wait_for(task, WAIT)
-        return paper
+        return response
 
-    async def answer(self, session: str, answer: Json, **more: Any) -> Paper:
+    async def answer(self, session: str, answer: Json, **more: Any) -> FakeResponseWriter:
         body = json.dumps({"jsonrpc": "2.0", **answer}).encode()
         return await self.request(body, {"mcp-session-id": session}, **more)
 
-    def begin_get(self, session: str, last: str | None = None, **more: Any) -> tuple[Paper, "asyncio.Task[None]"]:
-        headers = {"mcp-session-id": session, "last-event-id": last, "accept": "text/event-stream"}
+    def begin_get(
+        self, session: str, last_event_id: str | None = None, **more: Any
+    ) -> tuple[FakeResponseWriter, "asyncio.Task[None]"]:
+        headers = {"mcp-session-id": session, "last-event-id": last_event_id, "accept": "text/event-stream"}
         return self.begin(b"", headers, verb="GET", **more)

@@ -1,4 +1,4 @@
-"""What the doors and stages keep, in memory."""
+"""In-memory fakes of the stores that the protocol and the stages use."""
 
 import time
 from collections.abc import Callable
@@ -6,18 +6,18 @@ from collections.abc import Callable
 from gateway.stages.audit import Row
 
 
-class FakeRows:
-    """`SessionRows` in memory."""
+class FakeSessionStore:
+    """An in-memory `SessionStore`."""
 
     def __init__(self) -> None:
-        self.over: set[str] = set()
+        self.ended_sessions: set[str] = set()
         self.levels: dict[str, str] = {}
         self.uris: dict[str, frozenset[str]] = {}
         self.answers: list[tuple[str, str, str]] = []
         self.listeners: list[Callable[[str, str, str], None]] = []
 
-    def ended(self, digest: str) -> bool:
-        return digest in self.over
+    def is_ended(self, digest: str) -> bool:
+        return digest in self.ended_sessions
 
     def log_level(self, digest: str) -> str | None:
         return self.levels.get(digest)
@@ -27,7 +27,7 @@ class FakeRows:
 
     async def end(self, digest: str, expires: float) -> None:
         assert expires > time.time()
-        self.over.add(digest)
+        self.ended_sessions.add(digest)
         self.levels.pop(digest, None)
         self.uris.pop(digest, None)
 
@@ -38,12 +38,12 @@ class FakeRows:
         self.uris[digest] = self.subscriptions(digest) | {uri}
 
     async def load(self) -> None:
-        """Nobody else writes."""
+        """Do nothing: no other process writes."""
 
     async def unsubscribe(self, digest: str, uri: str) -> None:
         self.uris[digest] = self.subscriptions(digest) - {uri}
 
-    async def answer(self, digest: str, id: str, value: str) -> None:
+    async def add_answer(self, digest: str, id: str, value: str) -> None:
         self.answers.append((digest, id, value))
 
     def on_answer(self, listener: Callable[[str, str, str], None]) -> None:
@@ -51,23 +51,23 @@ class FakeRows:
 
 
 class FakeApprovals:
-    """Which approvals were used."""
+    """Records which approvals were used."""
 
     def __init__(self) -> None:
-        self.ids: set[tuple[str, str]] = set()
+        self.redeemed: set[tuple[str, str]] = set()
 
-    async def use(self, tenant: str, id: str) -> bool:
-        first = (tenant, id) not in self.ids
-        self.ids.add((tenant, id))
+    async def redeem(self, tenant: str, id: str) -> bool:
+        first = (tenant, id) not in self.redeemed
+        self.redeemed.add((tenant, id))
         return first
 
 
-class FakeLog:
-    """Where audit rows go."""
+class FakeAuditLog:
+    """An audit log that keeps its rows in memory."""
 
     def __init__(self, *, full: bool = False) -> None:
         self.rows: list[Row] = []
-        self.full = full
+        self.is_full = full
         self.flushed = 0
 
     def put(self, row: Row) -> None:
@@ -75,4 +75,4 @@ class FakeLog:
 
     async def flush(self) -> None:
         self.flushed += 1
-        self.full = False
+        self.is_full = False

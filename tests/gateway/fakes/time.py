@@ -1,4 +1,4 @@
-"""Waiting for a fact, and a clock that can be put forward."""
+"""Helpers that wait for a condition and advance the clock of the event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,25 +7,25 @@ from typing import Any
 WAIT = 5.0
 
 
-async def until(fact: Callable[[], Any]) -> Any:
-    """Let the loop turn until the fact holds: for what happens in memory, in a few turns."""
+async def until(condition: Callable[[], Any]) -> Any:
+    """Run the event loop until `condition` returns a true value, and return that value."""
     async with asyncio.timeout(WAIT):
-        while not (found := fact()):
+        while not (found := condition()):
             await asyncio.sleep(0)
     return found
 
 
 class Clock:
-    """Puts the running loop's clock forward, so that its timers fall due at once."""
+    """Advances the clock of the running loop, so that its timers fire at once."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._true = self._loop.time
-        self._ahead = 0.0
-        self._loop.time = lambda: self._true() + self._ahead  # type: ignore[method-assign]
+        self._real_time = self._loop.time
+        self._offset = 0.0
+        self._loop.time = lambda: self._real_time() + self._offset  # type: ignore[method-assign]
 
     async def forward(self, seconds: float) -> None:
-        self._ahead += seconds
+        self._offset += seconds
         fired = asyncio.Event()
         self._loop.call_later(0, fired.set)
         await fired.wait()

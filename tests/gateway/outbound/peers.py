@@ -1,4 +1,4 @@
-"""The far side of the guarded client: names that answer as told, a network that takes notes, a real server."""
+"""Peers of the guarded client in tests: a fake resolver, a network that records connections, and a real server."""
 
 import asyncio
 import ssl
@@ -17,24 +17,24 @@ LOOPBACK = frozenset({"127.0.0.1"})
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
-class Names:
-    """A resolver that answers each question with the next of its answers, the last one for ever."""
+class FakeResolver:
+    """A resolver that returns its answers in turn, and then repeats the last one."""
 
     def __init__(self, *answers: Sequence[str]) -> None:
         self.answers = list(answers)
-        self.asked: list[tuple[str, int]] = []
+        self.lookups: list[tuple[str, int]] = []
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        self.asked.append((host, port))
+        self.lookups.append((host, port))
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
-class Network(httpcore.AsyncMockBackend):
-    """Notes which addresses it was told to connect to; those in `dead` do not answer."""
+class RecordingNetwork(httpcore.AsyncMockBackend):
+    """Records the addresses that it connects to. Connections to those in `unreachable` fail."""
 
-    def __init__(self, answer: bytes = OK, dead: Iterable[str] = ()) -> None:
+    def __init__(self, answer: bytes = OK, unreachable: Iterable[str] = ()) -> None:
         super().__init__([answer])
-        self.dead = frozenset(dead)
+        self.unreachable = frozenset(unreachable)
         self.connected: list[tuple[str, int]] = []
         self.seconds: list[float | None] = []
 
@@ -48,7 +48,7 @@ class Network(httpcore.AsyncMockBackend):
     ) -> httpcore.AsyncNetworkStream:
         self.connected.append((host, port))
         self.seconds.append(timeout)
-        if host in self.dead:
+        if host in self.unreachable:
             raise httpcore.ConnectError
         return await super().connect_tcp(host, port)
 
@@ -58,13 +58,13 @@ Reply = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 @dataclass
 class Peer:
-    """A real HTTP server that answers every request with the same bytes and remembers the requests."""
+    """A real HTTP server that answers each request with the same bytes and records the requests."""
 
     reply: bytes | Reply = OK
     port: int = 0
-    heads: list[bytes] = field(default_factory=list[bytes])
+    request_heads: list[bytes] = field(default_factory=list[bytes])
     connections: int = 0
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    disconnected: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def url(self) -> str:
@@ -74,10 +74,10 @@ class Peer:
         self.connections += 1
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
-                self.heads.append(await reader.readuntil(b"\r\n\r\n"))
+                self.request_heads.append(await reader.readuntil(b"\r\n\r\n"))
                 await self._answer(writer)
         writer.close()
-        self.gone.set()
+        self.disconnected.set()
 
     async def _answer(self, writer: asyncio.StreamWriter) -> None:
         if isinstance(self.reply, bytes):
@@ -89,10 +89,10 @@ class Peer:
 
 @asynccontextmanager
 async def peer(reply: bytes | Reply = OK, tls: ssl.SSLContext | None = None) -> AsyncGenerator[Peer]:
-    here = Peer(reply)
-    server = await asyncio.start_server(here.serve, "127.0.0.1", 0, ssl=tls)
-    here.port = server.sockets[0].getsockname()[1]
+    server_peer = Peer(reply)
+    server = await asyncio.start_server(server_peer.serve, "127.0.0.1", 0, ssl=tls)
+    server_peer.port = server.sockets[0].getsockname()[1]
     try:
-        yield here
+        yield server_peer
     finally:
         server.close()

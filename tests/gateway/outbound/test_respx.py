@@ -1,35 +1,35 @@
-"""respx stands in for the far side, below the guard."""
+"""Tests can replace the network with respx; URL validation and limits still apply."""
 
 import httpx
 import pytest
 import respx
 
 from gateway.errors import Fault, Kind
-from gateway.outbound import client
+from gateway.outbound import create_client
 
-from .peers import Names
+from .peers import FakeResolver
 
 
 @respx.mock
-async def test_respx_stands_in_below_the_guard_and_no_name_is_looked_up() -> None:
-    names = Names([])
+async def test_respx_replaces_the_network_behind_url_validation() -> None:
+    resolver = FakeResolver([])
     route = respx.get("https://issuer.example/jwks", params={"v": "1"}).respond(json={"keys": []})
-    async with client(resolver=names) as http:
+    async with create_client(resolver=resolver) as http:
         assert (await http.get("https://issuer.example/jwks?v=1")).json() == {"keys": []}
         with pytest.raises(Fault):
             await http.get("http://issuer.example/jwks")
     assert route.call_count == 1
-    assert names.asked == []
+    assert resolver.lookups == []
 
 
 @respx.mock
-async def test_what_respx_answers_is_bounded_and_translated_like_the_real_thing() -> None:
+async def test_responses_of_respx_are_limited_and_translated() -> None:
     respx.get("https://issuer.example/big").respond(content=b"x" * 11)
     respx.get("https://issuer.example/zip").respond(content=b"x", headers={"Content-Encoding": "gzip"})
     respx.get("https://issuer.example/late").mock(side_effect=httpx.ReadTimeout)
     respx.get("https://issuer.example/down").mock(side_effect=httpx.ConnectError)
     expected = {"big": Kind.TOO_LARGE, "zip": Kind.DENIED, "late": Kind.TIMEOUT, "down": Kind.UNAVAILABLE}
-    async with client(max_bytes=10) as http:
+    async with create_client(max_bytes=10) as http:
         for path, kind in expected.items():
             with pytest.raises(Fault) as caught:
                 await http.get(f"https://issuer.example/{path}")

@@ -1,4 +1,4 @@
-"""Which addresses and URLs may be reached, however they are spelled."""
+"""Validation of URLs and addresses in every spelling."""
 
 from ipaddress import IPv4Address, IPv6Address
 
@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import Fault, Kind
-from gateway.outbound import OutboundTarget, is_public, resolve, target
+from gateway.outbound import OutboundTarget, is_public, parse_target, resolve
 
-from .peers import PUBLIC, Names
+from .peers import PUBLIC, FakeResolver
 
 NOT_PUBLIC = """
     0.0.0.0 0.1.2.3 10.0.0.1 100.64.0.1 100.100.100.200 127.0.0.1 127.255.255.254 168.63.129.16 169.254.169.254
@@ -24,7 +24,7 @@ NOT_PUBLIC = """
 
 
 @pytest.mark.parametrize("address", [*NOT_PUBLIC.split(), ""])
-def test_threat_13_only_a_global_unicast_address_is_public(address: str) -> None:
+def test_threat_13_special_addresses_are_not_public(address: str) -> None:
     assert not is_public(address)
 
 
@@ -42,19 +42,19 @@ def test_threat_13_only_a_global_unicast_address_is_public(address: str) -> None
         "2a00::1",
     ],
 )
-def test_a_global_unicast_address_is_public(address: str) -> None:
+def test_global_unicast_addresses_are_public(address: str) -> None:
     assert is_public(address)
 
 
 @settings(deadline=None)
 @given(st.ip_addresses())
-def test_nothing_is_public_that_the_standard_library_calls_local(address: IPv4Address | IPv6Address) -> None:
+def test_public_addresses_are_global_in_the_standard_library(address: IPv4Address | IPv6Address) -> None:
     assert not is_public(str(address)) or (address.is_global and not address.is_multicast)
 
 
 @settings(deadline=None)
 @given(st.ip_addresses(v=4))
-def test_threat_13_no_ipv6_address_that_holds_an_ipv4_address_is_public(inner: IPv4Address) -> None:
+def test_threat_13_ipv6_addresses_that_embed_ipv4_are_not_public(inner: IPv4Address) -> None:
     bits = int(inner)
     prefixes = (0, 0xFFFF << 32, 0xFFFF << 48, 0x64FF9B << 96, 0x64FF9B0001 << 80)
     embedded = [IPv6Address(prefix | bits) for prefix in prefixes]
@@ -63,7 +63,7 @@ def test_threat_13_no_ipv6_address_that_holds_an_ipv4_address_is_public(inner: I
     assert not any(is_public(str(address)) for address in embedded)
 
 
-ODD_URLS = [
+AMBIGUOUS_URLS = [
     "https://0177.0.0.1/",
     "https://0x7f.0.0.1/",
     "https://0x7f000001/",
@@ -120,11 +120,11 @@ ODD_URLS = [
 ]
 
 
-@pytest.mark.parametrize("url", ODD_URLS, ids=ascii)
-@pytest.mark.parametrize("allow_private", [frozenset[str](), True], ids=["public", "vouched"])
-def test_threat_13_an_odd_spelling_is_refused_even_for_a_vouched_target(url: str, allow_private: bool) -> None:
+@pytest.mark.parametrize("url", AMBIGUOUS_URLS, ids=ascii)
+@pytest.mark.parametrize("allow_private", [frozenset[str](), True], ids=["public", "trusted"])
+def test_threat_13_ambiguous_url_is_denied_even_for_trusted_hosts(url: str, allow_private: bool) -> None:
     with pytest.raises(Fault) as caught:
-        target(url, allow_private=allow_private)
+        parse_target(url, allow_private=allow_private)
     assert caught.value.kind is Kind.DENIED
     assert "secret" not in caught.value.message
 
@@ -142,33 +142,33 @@ def test_threat_13_an_odd_spelling_is_refused_even_for_a_vouched_target(url: str
         "https://[64:ff9b::7f00:1]/",
     ],
 )
-def test_threat_13_plain_http_other_ports_and_private_addresses_need_a_vouched_host(url: str) -> None:
+def test_threat_13_plain_http_other_ports_and_private_addresses_need_a_trusted_host(url: str) -> None:
     with pytest.raises(Fault, match=r"may only be|may not be|not on the public internet") as caught:
-        target(url)
+        parse_target(url)
     assert caught.value.kind is Kind.DENIED
-    assert target(url, allow_private=True).vouched
+    assert parse_target(url, allow_private=True).is_trusted
 
 
-def test_a_judged_url_is_taken_apart() -> None:
-    assert target("HTTPS://Example.COM/a%20b?q=1#f") == OutboundTarget(
-        "https", "example.com", 443, "/a%20b?q=1", vouched=False
+def test_valid_url_is_parsed() -> None:
+    assert parse_target("HTTPS://Example.COM/a%20b?q=1#f") == OutboundTarget(
+        "https", "example.com", 443, "/a%20b?q=1", is_trusted=False
     )
-    assert target("https://xn--bcher-kva.example").host == "xn--bcher-kva.example"
-    assert target("https://example.com:80/").port == 80
-    assert target("https://[2606:4700:0:0::1111]/").host == "2606:4700::1111"
+    assert parse_target("https://xn--bcher-kva.example").host == "xn--bcher-kva.example"
+    assert parse_target("https://example.com:80/").port == 80
+    assert parse_target("https://[2606:4700:0:0::1111]/").host == "2606:4700::1111"
 
 
-def test_a_vouched_host_may_be_plain_private_and_on_any_port() -> None:
-    vouched = frozenset({"my_service", "::1"})
-    assert target("http://MY_service:3001/mcp", allow_private=vouched) == OutboundTarget(
+def test_trusted_host_may_be_private_over_http_on_any_port() -> None:
+    trusted = frozenset({"my_service", "::1"})
+    assert parse_target("http://MY_service:3001/mcp", allow_private=trusted) == OutboundTarget(
         "http", "my_service", 3001, "/mcp", True
     )
-    assert target("http://[0:0::1]:3001/mcp", allow_private=vouched).host == "::1"
+    assert parse_target("http://[0:0::1]:3001/mcp", allow_private=trusted).host == "::1"
     with pytest.raises(Fault):
-        target("http://other:3001/mcp", allow_private=vouched)
+        parse_target("http://other:3001/mcp", allow_private=trusted)
 
 
-WRITTEN = st.tuples(
+URL_TEXTS = st.tuples(
     st.sampled_from(["https", "https", "HTTPS", "http", ""]),
     st.sampled_from(["://", "://", "://", ":", "//", "://a@", "://127.0.0.1@", "://[", "://1."]),
     st.sampled_from(["example.com", "1.1.1.1", "::1", "2606:4700:0::1]", "xn--a", ""]) | st.text(max_size=8),
@@ -177,35 +177,35 @@ WRITTEN = st.tuples(
 
 
 @settings(deadline=None, max_examples=300)
-@given(WRITTEN)
-def test_threat_13_any_text_is_denied_or_judged_as_httpx_reads_it(url: str) -> None:
-    judged = _judgement(url)
-    if isinstance(judged, Kind):
-        assert judged is Kind.DENIED
+@given(URL_TEXTS)
+def test_threat_13_any_text_is_denied_or_parsed_as_httpx_does(url: str) -> None:
+    parsed = _parse_or_kind(url)
+    if isinstance(parsed, Kind):
+        assert parsed is Kind.DENIED
         return
     read = httpx.URL(url).raw_host.decode()
-    assert (judged.scheme, judged.port in (80, 443)) == ("https", True)
-    assert judged.host in (read, str(IPv6Address(read)) if ":" in read else read)
-    assert is_public(judged.host) or not judged.host.replace(".", "").isdigit()
+    assert (parsed.scheme, parsed.port in (80, 443)) == ("https", True)
+    assert parsed.host in (read, str(IPv6Address(read)) if ":" in read else read)
+    assert is_public(parsed.host) or not parsed.host.replace(".", "").isdigit()
 
 
-def _judgement(url: str) -> OutboundTarget | Kind:
+def _parse_or_kind(url: str) -> OutboundTarget | Kind:
     try:
-        return target(url)
+        return parse_target(url)
     except Fault as fault:
         return fault.kind
 
 
-async def test_resolve_gives_the_judged_addresses_of_a_target() -> None:
-    public, private = Names([PUBLIC]), Names(["10.0.0.1"])
-    assert await resolve(target("https://example.com/"), public) == [PUBLIC]
+async def test_resolve_returns_validated_addresses() -> None:
+    public, private = FakeResolver([PUBLIC]), FakeResolver(["10.0.0.1"])
+    assert await resolve(parse_target("https://example.com/"), public) == [PUBLIC]
     with pytest.raises(Fault, match="not on the public internet"):
-        await resolve(target("https://example.com/"), private)
-    vouched = target("http://inside:9000/", allow_private=frozenset({"inside"}))
-    assert await resolve(vouched, private) == ["10.0.0.1"]
+        await resolve(parse_target("https://example.com/"), private)
+    trusted = parse_target("http://inside:9000/", allow_private=frozenset({"inside"}))
+    assert await resolve(trusted, private) == ["10.0.0.1"]
 
 
-async def test_threat_13_localhost_by_the_system_resolver_is_refused() -> None:
+async def test_threat_13_localhost_by_the_system_resolver_is_denied() -> None:
     with pytest.raises(Fault) as caught:
-        await resolve(target("https://localhost/"))
+        await resolve(parse_target("https://localhost/"))
     assert caught.value.kind is Kind.DENIED

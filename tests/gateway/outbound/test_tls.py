@@ -1,4 +1,4 @@
-"""TLS speaks of the name while the address is pinned."""
+"""TLS verifies the host name although the connection goes to a pinned address."""
 
 import ssl
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from gateway.errors import Fault, Kind
-from gateway.outbound import client
+from gateway.outbound import create_client
 
-from .peers import Names, peer
+from .peers import FakeResolver, peer
 
 
-def _certify(names: Sequence[str], folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """A server's context with a certificate for these names, and a client's that trusts it."""
+def _create_contexts(hosts: Sequence[str], folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Return a server context with a certificate for the hosts, and a client context that trusts it."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
     now = datetime.now(UTC)
@@ -29,7 +29,7 @@ def _certify(names: Sequence[str], folder: Path) -> tuple[ssl.SSLContext, ssl.SS
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in hosts]), critical=False)
         .sign(key, hashes.SHA256())
     )
     pem = certificate.public_bytes(serialization.Encoding.PEM)
@@ -42,34 +42,37 @@ def _certify(names: Sequence[str], folder: Path) -> tuple[ssl.SSLContext, ssl.SS
     return server, ssl.create_default_context(cadata=pem.decode())
 
 
-async def test_threat_13_tls_and_host_speak_of_the_name_while_the_address_is_pinned(tmp_path: Path) -> None:
-    tls, trust = _certify(["one.example", "two.example"], tmp_path)
-    said: list[str | None] = []
+async def test_threat_13_tls_and_host_header_use_the_host_name_with_a_pinned_address(tmp_path: Path) -> None:
+    tls, trust = _create_contexts(["one.example", "two.example"], tmp_path)
+    server_names: list[str | None] = []
 
-    def note(_connection: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
-        said.append(name)
+    def record_server_name(_connection: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
+        server_names.append(name)
 
-    tls.sni_callback = note
-    names = Names(["127.0.0.1"])
-    vouched = frozenset({"one.example", "two.example", "three.example"})
-    async with peer(tls=tls) as there, client(allow_private=vouched, resolver=names, verify=trust) as http:
+    tls.sni_callback = record_server_name
+    resolver = FakeResolver(["127.0.0.1"])
+    trusted = frozenset({"one.example", "two.example", "three.example"})
+    async with peer(tls=tls) as server, create_client(allow_private=trusted, resolver=resolver, verify=trust) as http:
         for host in ("one.example", "two.example", "one.example"):
-            await http.get(f"https://{host}:{there.port}/")
+            await http.get(f"https://{host}:{server.port}/")
         with pytest.raises(Fault) as caught:  # the certificate is not for this name
-            await http.get(f"https://three.example:{there.port}/")
-    # Two names on one address share no connection; one name uses its own again.
-    assert said == ["one.example", "two.example", "three.example"]
-    assert [head.split(b"\r\n")[1] for head in there.heads][:2] == [
-        f"Host: {host}:{there.port}".encode() for host in ("one.example", "two.example")
+            await http.get(f"https://three.example:{server.port}/")
+    # Connections are reused per host name, not per address.
+    assert server_names == ["one.example", "two.example", "three.example"]
+    assert [head.split(b"\r\n")[1] for head in server.request_heads][:2] == [
+        f"Host: {host}:{server.port}".encode() for host in ("one.example", "two.example")
     ]
     assert caught.value.kind is Kind.UNAVAILABLE
 
 
-async def test_a_certificate_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
-    tls, _ = _certify(["one.example"], tmp_path)
-    vouched = frozenset({"one.example"})
-    async with peer(tls=tls) as there, client(allow_private=vouched, resolver=Names(["127.0.0.1"])) as http:
+async def test_untrusted_certificate_is_rejected(tmp_path: Path) -> None:
+    tls, _ = _create_contexts(["one.example"], tmp_path)
+    trusted = frozenset({"one.example"})
+    async with (
+        peer(tls=tls) as server,
+        create_client(allow_private=trusted, resolver=FakeResolver(["127.0.0.1"])) as http,
+    ):
         with pytest.raises(Fault) as caught:
-            await http.get(f"https://one.example:{there.port}/")
+            await http.get(f"https://one.example:{server.port}/")
     assert caught.value.kind is Kind.UNAVAILABLE
-    assert there.heads == []
+    assert server.request_heads == []

@@ -1,4 +1,4 @@
-"""Folders of policies for tests: the shipped guards with grants of the test's own."""
+"""Policy folders for tests: the default guards with the test's own grants."""
 
 import shutil
 from pathlib import Path
@@ -7,21 +7,21 @@ from gateway.policy.active_policies import ActivePolicies, load
 from gateway.policy.source import SHIPPED
 
 
-def a_folder(at: Path, grants: str = "", args: str = "", tenant: str | None = None, **more: str) -> Path:
-    """A copy of what ships; `grants` and `args` in place of the default's, or as a tenant's own."""
-    folder = at / "policies"
+def policy_folder(parent: Path, grants: str = "", args: str = "", tenant: str | None = None, **more: str) -> Path:
+    """Copy the default policies; `grants` and `args` replace the defaults or belong to `tenant`."""
+    folder = parent / "policies"
     if not folder.exists():
         shutil.copytree(SHIPPED, folder)
-    room = folder / ("default" if tenant is None else f"tenants/{tenant}")
-    room.mkdir(parents=True, exist_ok=True)
+    policy_set = folder / ("default" if tenant is None else f"tenants/{tenant}")
+    policy_set.mkdir(parents=True, exist_ok=True)
     if grants:
-        (room / "10-grants.cedar").write_text(grants)
+        (policy_set / "10-grants.cedar").write_text(grants)
     if args:
-        (room / "args.yaml").write_text(args)
+        (policy_set / "args.yaml").write_text(args)
     for name, text in more.items():
         (folder / name.replace("__", "/")).write_text(text)
     return folder
 
 
-def policies(folder: Path) -> ActivePolicies:
+def load_policies(folder: Path) -> ActivePolicies:
     return ActivePolicies(folder, load(folder), ())

@@ -1,4 +1,4 @@
-"""The shipped tables hit every policy, and notice the loss of any one of them."""
+"""The table tests of the default policies cover every policy and detect the deletion of any one."""
 
 from pathlib import Path
 
@@ -7,43 +7,43 @@ import pytest
 from gateway.policy.active_policies import load
 from gateway.policy.source import SHIPPED, InvalidPolicies
 from gateway.policy.table_tests import run_tables
-from tests.gateway.policy.folders import a_folder
+from tests.gateway.policy.folders import policy_folder
 
 
-def test_every_shipped_row_holds_and_every_shipped_policy_is_hit_and_missed() -> None:
+def test_default_tables_pass_and_cover_every_policy() -> None:
     report = run_tables(SHIPPED)
-    assert report.mistakes == ()
+    assert report.problems == ()
     assert report.policies == len(load(SHIPPED).default.notes)
 
 
 @pytest.mark.parametrize("id", sorted(load(SHIPPED).default.notes))
 def test_deleting_any_one_policy_makes_a_row_fail(id: str, tmp_path: Path) -> None:
-    folder = a_folder(tmp_path)
+    folder = policy_folder(tmp_path)
     for file in folder.rglob("*.cedar"):
         parts = file.read_text().split("\n@id(")
         kept = [part for part in parts if not part.startswith(f'"{id}")')]
         file.write_text("\n@id(".join(kept))
     assert id not in load(folder).default.notes
-    assert run_tables(folder).mistakes
+    assert run_tables(folder).problems
 
 
-def test_a_policy_without_a_row_is_named(tmp_path: Path) -> None:
+def test_policy_without_a_row_is_reported(tmp_path: Path) -> None:
     grants = (SHIPPED / "default/10-grants.cedar").read_text()
-    idle = '\n@id("idle") forbid (principal == Gw::User::"nobody", action, resource);'
-    assert run_tables(a_folder(tmp_path, grants + idle)).mistakes == ("idle: no row is decided by it",)
+    idle = '\n@id("idle") forbid (principal == Gw::User::"unused", action, resource);'
+    assert run_tables(policy_folder(tmp_path, grants + idle)).problems == ("idle: no row covers this policy",)
 
 
-def test_a_row_that_does_not_hold_says_what_it_got(tmp_path: Path) -> None:
-    folder = a_folder(tmp_path)
+def test_failing_row_reports_the_actual_outcome(tmp_path: Path) -> None:
+    folder = policy_folder(tmp_path)
     (folder / "tests/more.yaml").write_text(
         "- {name: wrong, tool: {id: lab.x, effect: 3}, expect: allow, by: [grant.call]}"
     )
-    (mistake,) = run_tables(folder).mistakes
-    assert "tests/more.yaml: wrong: expected allow by grant.call, got approval by approval.destructive" in mistake
+    (problem,) = run_tables(folder).problems
+    assert "tests/more.yaml: wrong: expected allow by grant.call, got approval by approval.destructive" in problem
 
 
-def test_a_row_that_cannot_be_read_is_a_mistake(tmp_path: Path) -> None:
-    folder = a_folder(tmp_path)
+def test_malformed_row_is_rejected(tmp_path: Path) -> None:
+    folder = policy_folder(tmp_path)
     (folder / "tests/more.yaml").write_text("- {name: x, expect: perhaps, by: []}")
     with pytest.raises(InvalidPolicies, match="row 1"):
         run_tables(folder)

@@ -1,4 +1,4 @@
-"""A result of the newest revision, for clients of each earlier one."""
+"""Conversion of results of the newest revision for clients of each earlier one."""
 
 from typing import Any
 
@@ -13,32 +13,32 @@ LINK: Json = {"type": "resource_link", "uri": "x:y", "name": "Y"}
 AUDIO: Json = {"type": "audio", "mimeType": "audio/wav", "data": "AA=="}
 
 
-def shown(version: str, **result: Any) -> Json:
+def downgraded(version: str, **result: Any) -> Json:
     return downgrade(result, version, "cid")
 
 
 @pytest.mark.parametrize("version", HANDSHAKE)
-def test_what_only_the_newest_revision_knows_is_left_out(version: str) -> None:
-    result = shown(version, resultType="complete", ttlMs=1, cacheScope="private", content=[TEXT], isError=False)
+def test_members_of_the_newest_revision_are_removed(version: str) -> None:
+    result = downgraded(version, resultType="complete", ttlMs=1, cacheScope="private", content=[TEXT], isError=False)
     assert result == {"content": [TEXT], "isError": False, "_meta": {"correlation_id": "cid"}}
 
 
 @pytest.mark.parametrize("version", HANDSHAKE)
-def test_a_backends_stamp_of_who_it_is_is_left_out(version: str) -> None:
-    result = shown(version, content=[], _meta={"io.modelcontextprotocol/serverInfo": {"name": "x"}, "own": 1})
+def test_server_info_of_a_backend_is_removed(version: str) -> None:
+    result = downgraded(version, content=[], _meta={"io.modelcontextprotocol/serverInfo": {"name": "x"}, "own": 1})
     assert result["_meta"] == {"own": 1, "correlation_id": "cid"}
 
 
 @pytest.mark.parametrize("version", HANDSHAKE)
-def test_the_original_is_left_alone(version: str) -> None:
+def test_original_result_is_not_changed(version: str) -> None:
     before: Json = {"content": [LINK], "structuredContent": {"a": 1}, "_meta": {"own": 1}, "resultType": "complete"}
-    kept = {key: list(value) if isinstance(value, list) else value for key, value in before.items()}
+    expected = {key: list(value) if isinstance(value, list) else value for key, value in before.items()}
     assert downgrade(before, version, "cid")["_meta"] == {"own": 1, "correlation_id": "cid"}
-    assert before == kept
+    assert before == expected
 
 
 @pytest.mark.parametrize(
-    ("version", "structured", "kept"),
+    ("version", "structured", "expected"),
     [
         ("2024-11-05", {"a": 1}, False),
         ("2025-03-26", {"a": 1}, False),
@@ -49,8 +49,10 @@ def test_the_original_is_left_alone(version: str) -> None:
         ("2025-11-25", 0, False),
     ],
 )
-def test_structured_content_is_shown_where_it_is_known_and_an_object(version: str, structured: Any, kept: bool) -> None:
-    assert ("structuredContent" in shown(version, content=[TEXT], structuredContent=structured)) is kept
+def test_structured_content_is_kept_only_if_supported_and_an_object(
+    version: str, structured: Any, expected: bool
+) -> None:
+    assert ("structuredContent" in downgraded(version, content=[TEXT], structuredContent=structured)) is expected
 
 
 @pytest.mark.parametrize(
@@ -62,18 +64,18 @@ def test_structured_content_is_shown_where_it_is_known_and_an_object(version: st
         ("2025-11-25", ["text", "resource_link", "audio"]),
     ],
 )
-def test_blocks_that_a_version_does_not_know_become_text(version: str, kinds: list[str]) -> None:
-    blocks = shown(version, content=[TEXT, LINK, AUDIO])["content"]
+def test_unsupported_content_blocks_become_text(version: str, kinds: list[str]) -> None:
+    blocks = downgraded(version, content=[TEXT, LINK, AUDIO])["content"]
     assert [each["type"] for each in blocks] == kinds
     assert "x:y" in str(blocks[1])
 
 
-def test_unknown_fields_and_odd_blocks_pass() -> None:
-    result = shown("2024-11-05", content=[7, None, {"type": "hologram"}], custom={"a": 1})
+def test_unknown_fields_and_malformed_blocks_are_kept() -> None:
+    result = downgraded("2024-11-05", content=[7, None, {"type": "hologram"}], custom={"a": 1})
     assert (result["content"], result["custom"]) == ([7, None, {"type": "hologram"}], {"a": 1})
 
 
 @pytest.mark.parametrize("block", [LINK, AUDIO])
-def test_a_prompts_messages_are_brought_down_as_well(block: Json) -> None:
-    result = shown("2024-11-05", messages=[{"role": "user", "content": block}])
+def test_prompt_messages_are_downgraded(block: Json) -> None:
+    result = downgraded("2024-11-05", messages=[{"role": "user", "content": block}])
     assert result["messages"][0]["content"]["type"] == "text"

@@ -1,4 +1,4 @@
-"""One URL, two eras: which door a request goes to, and what neither takes."""
+"""Routing of requests to the protocol eras, and requests that neither era accepts."""
 
 import json
 
@@ -20,40 +20,40 @@ LIST = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": 
         ("", "modern"),
     ],
 )
-async def test_the_version_header_alone_decides(version: str | None, era: str) -> None:
+async def test_version_header_alone_selects_the_era(version: str | None, era: str) -> None:
     async with Rig(FakeBackend()) as rig:
-        paper = await rig.request(LIST, {"mcp-protocol-version": version, "mcp-method": "tools/list"})
-    words = paper.json["error"]["message"]
-    assert paper.status == 400
-    assert ("Mcp-Session-Id" in words) is (era == "legacy")
+        response = await rig.request(LIST, {"mcp-protocol-version": version, "mcp-method": "tools/list"})
+    message = response.json["error"]["message"]
+    assert response.status == 400
+    assert ("Mcp-Session-Id" in message) is (era == "legacy")
 
 
 @pytest.mark.parametrize("version", [None, *HANDSHAKE, MODERN])
 @pytest.mark.parametrize("verb", ["PUT", "PATCH", "HEAD", "OPTIONS"])
-async def test_other_verbs_are_not_allowed(version: str | None, verb: str) -> None:
+async def test_other_http_methods_are_not_allowed(version: str | None, verb: str) -> None:
     async with Rig(FakeBackend()) as rig:
-        paper = await rig.request(verb=verb, headers={"mcp-protocol-version": version})
-    assert paper.status == 405
-    assert paper.headers["allow"] == ("POST" if version == MODERN else "GET, POST, DELETE")
+        response = await rig.request(verb=verb, headers={"mcp-protocol-version": version})
+    assert response.status == 405
+    assert response.headers["allow"] == ("POST" if version == MODERN else "GET, POST, DELETE")
 
 
 @pytest.mark.parametrize("verb", ["GET", "DELETE"])
-async def test_the_newest_revision_has_neither_stream_nor_session_to_end(verb: str) -> None:
+async def test_modern_era_rejects_get_and_delete(verb: str) -> None:
     async with Rig(FakeBackend()) as rig:
-        paper = await rig.request(verb=verb, headers={"mcp-protocol-version": MODERN})
-    assert (paper.status, paper.headers["allow"]) == (405, "POST")
+        response = await rig.request(verb=verb, headers={"mcp-protocol-version": MODERN})
+    assert (response.status, response.headers["allow"]) == (405, "POST")
 
 
 @pytest.mark.parametrize("kind", [None, "", "text/plain", "application/json-seq", "text/json"])
 @pytest.mark.parametrize("version", [None, MODERN])
-async def test_only_json_is_taken(version: str | None, kind: str | None) -> None:
+async def test_content_type_other_than_json_is_rejected(version: str | None, kind: str | None) -> None:
     async with Rig(FakeBackend()) as rig:
-        paper = await rig.request(LIST, {"mcp-protocol-version": version, "content-type": kind})
-    assert paper.status == 415
+        response = await rig.request(LIST, {"mcp-protocol-version": version, "content-type": kind})
+    assert response.status == 415
 
 
 @pytest.mark.parametrize("kind", ["application/json", "APPLICATION/JSON", "application/json; charset=utf-8"])
-async def test_json_is_known_in_any_spelling(kind: str) -> None:
+async def test_json_content_type_is_accepted_in_any_case_and_with_parameters(kind: str) -> None:
     async with Rig(FakeBackend()) as rig:
         assert (await rig.modern("tools/list", headers={"content-type": kind})).status == 200
 
@@ -70,7 +70,7 @@ async def test_json_is_known_in_any_spelling(kind: str) -> None:
         ("text/html", False, False),
     ],
 )
-async def test_what_a_client_must_accept(accept: str | None, modern: bool, legacy: bool) -> None:
+async def test_accept_header_must_allow_the_response_types(accept: str | None, modern: bool, legacy: bool) -> None:
     async with Rig(FakeBackend()) as rig:
         session = await rig.session()
         new = await rig.modern("tools/list", headers={"accept": accept})
@@ -79,7 +79,7 @@ async def test_what_a_client_must_accept(accept: str | None, modern: bool, legac
     assert {new.status, old.status} <= {200, 406}
 
 
-async def test_a_stream_needs_a_client_that_takes_streams() -> None:
+async def test_get_without_accept_event_stream_is_rejected() -> None:
     async with Rig(FakeBackend()) as rig:
         headers: Json = {"mcp-session-id": await rig.session(), "accept": "application/json"}
         assert (await rig.request(verb="GET", headers=headers)).status == 406
@@ -93,6 +93,6 @@ async def test_every_refusal_is_a_json_rpc_error() -> None:
             ({}, "PUT"),
             ({"accept": "x"}, "GET"),
         ):
-            paper = await rig.request(LIST, headers, verb=verb)
-            assert paper.json["error"]["code"] == -32600
-            assert paper.json["id"] is None
+            response = await rig.request(LIST, headers, verb=verb)
+            assert response.json["error"]["code"] == -32600
+            assert response.json["id"] is None

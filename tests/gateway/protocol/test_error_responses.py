@@ -1,4 +1,4 @@
-"""The one error model: every kind, in both eras, on every surface."""
+"""The error model: every error kind, in both eras and for every method."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from gateway.contract import MODERN, Call, ClientProfile, Json, Manifest
 from gateway.errors import TABLE, Fault, ForeignError, Kind, UnknownName
-from gateway.protocol.responses import ERROR_META, RpcError, dress
+from gateway.protocol.responses import ERROR_META, RpcError, render_error
 from tests.gateway.fakes import ECHO, HANDSHAKE, FakeBackend, Rig, a_call, a_route
 
 # kind, plain HTTP, handshake era, 2026-07-28, retryable
@@ -27,7 +27,7 @@ MODEL = [
 ]
 VERSIONS = (*HANDSHAKE, MODERN)
 PROTOCOL = Manifest(error_style="protocol", effects={"echo": 0})
-# What 2026-07-28 itself maps to another status; every other answer is 200 with the error inside.
+# The codes that 2026-07-28 maps to another HTTP status; all other errors have status 200.
 STATUS = {-32602: 400}
 
 
@@ -40,18 +40,18 @@ def failing(kind: Kind, manifest: Manifest | None = None, **more: Any) -> FakeBa
     return FakeBackend(answer=answer, manifest=manifest, **items, **more)
 
 
-async def asked(rig: Rig, version: str, method: str, params: Json) -> Any:
+async def send_request(rig: Rig, version: str, method: str, params: Json) -> Any:
     if version == MODERN:
         return await rig.modern(method, params)
     return await rig.legacy(await rig.session(version), method, params)
 
 
-def test_the_table_is_the_model_and_nothing_else() -> None:
+def test_error_table_matches_the_documented_model() -> None:
     assert [(kind, row.http, row.handshake, row.modern, row.retryable) for kind, row in TABLE.items()] == MODEL
     assert set(TABLE) == set(Kind)
 
 
-def test_no_code_of_the_newest_revision_is_invented_in_the_reserved_range() -> None:
+def test_no_modern_code_is_in_the_reserved_range() -> None:
     assert not [row for row in TABLE.values() if -32099 <= row.modern <= -32020]
 
 
@@ -62,17 +62,17 @@ async def test_a_fault_of_a_protocol_backend_is_a_json_rpc_error(
 ) -> None:
     code = modern if version == MODERN else handshake
     async with Rig(failing(kind, PROTOCOL)) as rig:
-        paper = await asked(rig, version, "tools/call", {"name": "lab_echo"})
-    error = paper.json["error"]
+        response = await send_request(rig, version, "tools/call", {"name": "lab_echo"})
+    error = response.json["error"]
     assert (error["code"], error["message"]) == (code, "In words.")
-    assert paper.status == (STATUS.get(code, 200) if version == MODERN else 200)
+    assert response.status == (STATUS.get(code, 200) if version == MODERN else 200)
     assert error["data"] == {
         "kind": kind.value,
         "code": kind.value.upper(),
         "category": TABLE[kind].category,
         "message": "In words.",
         "retryable": retryable,
-        "correlation_id": paper.headers["x-correlation-id"],
+        "correlation_id": response.headers["x-correlation-id"],
         "origin": "lab",
         "stage": "dispatch",
         "details": {"a": 1},
@@ -83,9 +83,13 @@ async def test_a_fault_of_a_protocol_backend_is_a_json_rpc_error(
 @pytest.mark.parametrize("kind", list(Kind))
 async def test_a_fault_of_any_other_backend_is_a_result_with_is_error(version: str, kind: Kind) -> None:
     async with Rig(failing(kind)) as rig:
-        paper = await asked(rig, version, "tools/call", {"name": "lab_echo"})
-    result = paper.json["result"]
-    assert (paper.status, result["isError"], result["content"]) == (200, True, [{"type": "text", "text": "In words."}])
+        response = await send_request(rig, version, "tools/call", {"name": "lab_echo"})
+    result = response.json["result"]
+    assert (response.status, result["isError"], result["content"]) == (
+        200,
+        True,
+        [{"type": "text", "text": "In words."}],
+    )
     if version >= "2025-06-18":
         assert result["structuredContent"]["ok"] is False
         assert result["structuredContent"]["error"]["kind"] == kind.value
@@ -102,11 +106,13 @@ async def test_a_fault_of_any_other_backend_is_a_result_with_is_error(version: s
         ("completion/complete", {"ref": {"type": "ref/prompt", "name": "lab_ask"}, "argument": {}}),
     ],
 )
-async def test_only_a_tool_can_fail_in_a_result(version: str, method: str, params: Json) -> None:
+async def test_failure_of_a_method_other_than_tools_call_is_a_json_rpc_error(
+    version: str, method: str, params: Json
+) -> None:
     async with Rig(failing(Kind.ILLEGAL_STATE)) as rig:
-        paper = await asked(rig, version, method, params)
-    assert paper.json["error"]["code"] == (409 if version == MODERN else -32043)
-    assert paper.json["error"]["data"]["kind"] == "illegal_state"
+        response = await send_request(rig, version, method, params)
+    assert response.json["error"]["code"] == (409 if version == MODERN else -32043)
+    assert response.json["error"]["data"]["kind"] == "illegal_state"
 
 
 @pytest.mark.parametrize(
@@ -120,12 +126,12 @@ async def test_only_a_tool_can_fail_in_a_result(version: str, method: str, param
         (HANDSHAKE[-1], "resources/read", {"uri": "no:x"}, -32002, "resource"),
     ],
 )
-async def test_an_unknown_name_keeps_the_protocols_own_number(
+async def test_unknown_name_gets_the_error_code_of_the_protocol(
     version: str, method: str, params: Json, code: int, noun: str
 ) -> None:
     async with Rig(failing(Kind.INTERNAL)) as rig:
-        paper = await asked(rig, version, method, params)
-    error = paper.json["error"]
+        response = await send_request(rig, version, method, params)
+    error = response.json["error"]
     assert (error["code"], error["data"]["kind"], error["data"]["stage"]) == (code, "not_found", "resolve")
     assert error["message"] == f"Unknown {noun}: {next(iter(params.values()))}"
     assert error["data"]["origin"] == "gateway"
@@ -133,49 +139,53 @@ async def test_an_unknown_name_keeps_the_protocols_own_number(
         assert error["data"]["uri"] == "no:x"
 
 
-# ---- dressing ---------------------------------------------------------------------------------------------------
+# ---- render_error -----------------------------------------------------------------------------------------------
 
 
-def test_the_backends_own_words_and_dress_are_used_whoever_refused() -> None:
+def test_manifest_codes_and_render_error_apply_to_gateway_faults() -> None:
     manifest = Manifest(
         codes={Kind.DENIED: "ACCESS_DENIED"},
         render_error=lambda error, tool, arguments: {"summary": error["code"], "tool": tool, "for": arguments},
     )
     call = a_call(params={"arguments": {"x": 1}}, route=a_route(FakeBackend(manifest=manifest)))
-    result = dress(Fault(Kind.DENIED, "No."), call)
+    result = render_error(Fault(Kind.DENIED, "No."), call)
     assert isinstance(result, dict)
     assert result["structuredContent"] == {"summary": "ACCESS_DENIED", "tool": "echo", "for": {"x": 1}}
 
 
-def test_a_code_of_the_faults_own_wins_over_the_backends_words() -> None:
+def test_code_of_the_fault_takes_precedence_over_manifest_codes() -> None:
     call = a_call(route=a_route(FakeBackend(manifest=Manifest(error_style="protocol", codes={Kind.DENIED: "D"}))))
-    shown = dress(Fault(Kind.DENIED, "No.", code="SPECIAL"), call)
-    assert isinstance(shown, RpcError)
-    assert shown.data["code"] == "SPECIAL"
+    rendered = render_error(Fault(Kind.DENIED, "No.", code="SPECIAL"), call)
+    assert isinstance(rendered, RpcError)
+    assert rendered.data["code"] == "SPECIAL"
 
 
 def test_a_tool_with_an_output_schema_has_its_error_in_text_and_meta() -> None:
     call = a_call(route=a_route(definition={**ECHO, "outputSchema": {"type": "object"}}))
-    result = dress(Fault(Kind.DENIED, "No."), call)
+    result = render_error(Fault(Kind.DENIED, "No."), call)
     assert isinstance(result, dict)
     assert "structuredContent" not in result
     assert result["_meta"][ERROR_META]["kind"] == "denied"
 
 
-def test_the_two_facts_of_a_check_and_of_a_size_stand_at_the_top() -> None:
+def test_validation_and_size_details_are_top_level_members() -> None:
     facts = {"validation_path": "input.a", "validation_rule": "type", "payload_bytes": 9, "max_bytes": 1, "more": 2}
-    shown = dress(
+    rendered = render_error(
         Fault(Kind.TOO_LARGE, "Big.", details=facts, suggested_fix="Less.", retry_after=3), a_call(route=None)
     )
-    assert isinstance(shown, RpcError)
-    assert {key: shown.data[key] for key in facts if key != "more"} == {
+    assert isinstance(rendered, RpcError)
+    assert {key: rendered.data[key] for key in facts if key != "more"} == {
         key: facts[key] for key in facts if key != "more"
     }
-    assert (shown.data["suggested_fix"], shown.data["retry_after"], shown.data["details"]) == ("Less.", 3, {"more": 2})
+    assert (rendered.data["suggested_fix"], rendered.data["retry_after"], rendered.data["details"]) == (
+        "Less.",
+        3,
+        {"more": 2},
+    )
 
 
 @pytest.mark.parametrize(
-    ("version", "code", "data", "shown"),
+    ("version", "code", "data", "rendered"),
     [
         (MODERN, -32002, {"uri": "x:y"}, (-32602, {"uri": "x:y"})),
         (HANDSHAKE[0], -32002, {"uri": "x:y"}, (-32002, {"uri": "x:y"})),
@@ -185,23 +195,25 @@ def test_the_two_facts_of_a_check_and_of_a_size_stand_at_the_top() -> None:
         (MODERN, -32603, None, (-32603, None)),
     ],
 )
-def test_a_backends_own_error_passes_but_for_the_number_of_an_unknown_resource(
-    version: str, code: int, data: Any, shown: tuple[int, Any]
+def test_foreign_error_is_unchanged_except_the_code_of_an_unknown_resource(
+    version: str, code: int, data: Any, rendered: tuple[int, Any]
 ) -> None:
-    error = dress(ForeignError(code, "Its words.", data), a_call(client=ClientProfile(version, {})))
+    error = render_error(ForeignError(code, "Its words.", data), a_call(client=ClientProfile(version, {})))
     assert isinstance(error, RpcError)
-    assert ((error.code, error.data), error.message) == (shown, "Its words.")
+    assert ((error.code, error.data), error.message) == (rendered, "Its words.")
 
 
-def test_an_unknown_resource_of_an_old_backend_names_its_uri_to_a_new_client() -> None:
+def test_unknown_resource_error_of_an_old_backend_names_the_uri_for_a_modern_client() -> None:
     call = a_call("resources/read", {"uri": "x:y"}, route=a_route(definition={"name": "x:y", "uri": "x:y"}))
-    error = dress(ForeignError(-32002, "Resource not found"), call)
+    error = render_error(ForeignError(-32002, "Resource not found"), call)
     assert isinstance(error, RpcError)
     assert error.data == {"uri": "x:y"}
 
 
-def test_a_uri_that_is_not_known_is_said_once_more_beside_the_object() -> None:
+def test_unknown_resource_error_repeats_the_uri_next_to_the_error_object() -> None:
     for version, code in ((MODERN, -32602), (HANDSHAKE[0], -32002)):
-        error = dress(UnknownName("No.", uri="x:y"), a_call("resources/read", {}, client=ClientProfile(version, {})))
+        error = render_error(
+            UnknownName("No.", uri="x:y"), a_call("resources/read", {}, client=ClientProfile(version, {}))
+        )
         assert isinstance(error, RpcError)
         assert (error.code, error.data["uri"], error.data["code"]) == (code, "x:y", "NOT_FOUND")

@@ -1,40 +1,40 @@
-"""Streams that a client may leave and resume."""
+"""Event streams that a client can resume."""
 
 import asyncio
 import sys
 
 from gateway.protocol.event_streams import (
-    KEPT_BYTES,
-    KEPT_SECONDS,
+    MAX_PRINCIPAL_BYTES,
+    MAX_PROCESS_BYTES,
+    MAX_STREAM_BYTES,
     MAX_STREAMS,
-    PRINCIPAL_BYTES,
-    PROCESS_BYTES,
+    RETENTION_SECONDS,
     EventStream,
     EventStreams,
 )
-from tests.gateway.fakes import Clock, Paper, until
+from tests.gateway.fakes import Clock, FakeResponseWriter, until
 
 
-async def attached(stream: EventStream, after: int | None = None, *, prime: bool = False) -> Paper:
-    paper = Paper()
-    await stream.attach(paper, after=after, prime=prime)
-    return paper
+async def attached(stream: EventStream, after: int | None = None, *, prime: bool = False) -> FakeResponseWriter:
+    writer = FakeResponseWriter()
+    await stream.attach(writer, after=after, prime=prime)
+    return writer
 
 
-def numbers(paper: Paper) -> list[int]:
-    return [int(each.id.rpartition(".")[2]) for each in paper.events]
+def numbers(writer: FakeResponseWriter) -> list[int]:
+    return [int(each.id.rpartition(".")[2]) for each in writer.events]
 
 
-async def test_events_are_numbered_from_one_and_named_by_their_stream() -> None:
-    stream = EventStreams("w1").new("s", "cid")
-    paper = await attached(stream)
+async def test_event_ids_contain_the_stream_id_and_count_from_one() -> None:
+    stream = EventStreams("w1").create("s", "cid")
+    writer = await attached(stream)
     for payload in (b"1", b"2", b"3"):
         await stream.send(payload)
-    assert [each.id for each in paper.events] == [f"{stream.id}.{number}" for number in (1, 2, 3)]
-    assert paper.headers["x-correlation-id"] == "cid"
+    assert [each.id for each in writer.events] == [f"{stream.id}.{number}" for number in (1, 2, 3)]
+    assert writer.headers["x-correlation-id"] == "cid"
 
 
-async def test_what_is_sent_while_nobody_listens_is_kept() -> None:
+async def test_events_without_an_attached_client_are_buffered() -> None:
     stream = EventStream("w1.x", "s", "cid")
     await stream.send(b"1")
     await stream.send(b"2")
@@ -43,99 +43,99 @@ async def test_what_is_sent_while_nobody_listens_is_kept() -> None:
     assert numbers(await attached(stream, after=2)) == []
 
 
-async def test_a_first_client_hears_only_what_comes() -> None:
+async def test_first_client_gets_only_later_events() -> None:
     stream = EventStream("w1.x", "s", "cid")
     await stream.send(b"1")
-    paper = await attached(stream)
+    writer = await attached(stream)
     await stream.send(b"2")
-    assert numbers(paper) == [2]
+    assert numbers(writer) == [2]
 
 
-async def test_priming_takes_a_number_of_its_own() -> None:
+async def test_priming_event_has_its_own_number() -> None:
     stream = EventStream("w1.x", "s", "cid")
-    paper = await attached(stream, prime=True)
+    writer = await attached(stream, prime=True)
     await stream.send(b"1")
-    assert paper.chunks[0].startswith(b"id: w1.x.1\nretry: ")
-    assert numbers(paper) == [2]
+    assert writer.chunks[0].startswith(b"id: w1.x.1\nretry: ")
+    assert numbers(writer) == [2]
 
 
-async def test_no_more_than_a_mebibyte_is_kept() -> None:
+async def test_buffer_holds_at_most_one_mebibyte() -> None:
     stream = EventStream("w1.x", "s", "cid")
     for _ in range(40):
-        await stream.send(b"x" * (KEPT_BYTES // 16))
-    kept = await attached(stream, after=25)
-    assert sum(map(len, kept.chunks)) <= KEPT_BYTES
-    assert numbers(kept)[-1] == 40
+        await stream.send(b"x" * (MAX_STREAM_BYTES // 16))
+    retained = await attached(stream, after=25)
+    assert sum(map(len, retained.chunks)) <= MAX_STREAM_BYTES
+    assert numbers(retained)[-1] == 40
 
 
-async def test_a_resume_that_cannot_bring_all_that_was_missed_is_not_found() -> None:
+async def test_resume_after_an_evicted_event_is_not_found() -> None:
     streams = EventStreams("w1")
-    stream = streams.new("s", "cid")
+    stream = streams.create("s", "cid")
     for _ in range(40):
-        await stream.send(b"x" * (KEPT_BYTES // 16))
+        await stream.send(b"x" * (MAX_STREAM_BYTES // 16))
     assert streams.find(f"{stream.id}.1", "s") is None
 
 
-async def test_an_answer_larger_than_the_bound_is_not_lost_in_silence() -> None:
+async def test_response_larger_than_the_buffer_is_replayed_or_not_found() -> None:
     streams = EventStreams("w1")
-    stream = streams.new("s", "cid")
+    stream = streams.create("s", "cid")
     await stream.send(b"1")
-    await stream.send(b"x" * (KEPT_BYTES + 1))
+    await stream.send(b"x" * (MAX_STREAM_BYTES + 1))
     found = streams.find(f"{stream.id}.1", "s")
     assert found is None or numbers(await attached(stream, after=1)) == [2]
 
 
-async def test_a_client_that_left_is_written_to_no_more() -> None:
+async def test_nothing_is_written_to_a_disconnected_client() -> None:
     stream = EventStream("w1.x", "s", "cid")
-    paper = await attached(stream)
-    assert not stream.alone
-    paper.leave()
+    writer = await attached(stream)
+    assert not stream.is_detached
+    writer.disconnect()
     await stream.send(b"1")
     await stream.keep_alive()
-    assert stream.alone
-    assert paper.chunks == []
-    await asyncio.wait_for(stream.attended(), 5)
+    assert stream.is_detached
+    assert writer.chunks == []
+    await asyncio.wait_for(stream.wait_detached(), 5)
 
 
-async def test_the_end_closes_the_response_and_whoever_comes_later_gets_the_rest_and_the_end() -> None:
+async def test_ended_stream_closes_the_response_and_can_be_replayed_to_its_end() -> None:
     stream = EventStream("w1.x", "s", "cid")
-    paper = await attached(stream)
+    writer = await attached(stream)
     await stream.send(b"1")
     await stream.end()
-    assert paper.closed
+    assert writer.closed
     late = await attached(stream, after=0)
     assert numbers(late) == [1]
     assert late.closed
-    assert not late.over_again
+    assert not late.written_after_end
 
 
-async def test_events_of_several_senders_are_never_out_of_order() -> None:
+async def test_events_of_concurrent_senders_are_in_order() -> None:
     stream = EventStream("w1.x", "s", "cid")
-    paper = Paper()
-    await asyncio.gather(stream.attach(paper), *(stream.send(b"%d" % number) for number in range(20)))
-    assert numbers(paper) == list(range(1, 21))
+    writer = FakeResponseWriter()
+    await asyncio.gather(stream.attach(writer), *(stream.send(b"%d" % number) for number in range(20)))
+    assert numbers(writer) == list(range(1, 21))
 
 
-async def test_a_client_that_came_back_keeps_its_stream_when_its_old_connection_is_noticed_dead() -> None:
+async def test_late_disconnect_of_the_old_connection_does_not_detach_the_new_one() -> None:
     stream = EventStream("w1.x", "s", "cid")
     old = await attached(stream)
     new = await attached(stream, after=0)
-    old.leave()
+    old.disconnect()
     await stream.send(b"1")
     assert numbers(new) == [1]
 
 
-async def test_the_connection_that_a_client_resumed_from_is_closed() -> None:
+async def test_resuming_closes_the_old_connection() -> None:
     stream = EventStream("w1.x", "s", "cid")
     old = await attached(stream)
     await attached(stream, after=0)
     assert old.closed
 
 
-async def test_whoever_attended_the_old_connection_is_let_go_when_it_is_resumed() -> None:
+async def test_wait_for_the_old_connection_ends_when_the_stream_is_resumed() -> None:
     stream = EventStream("w1.x", "s", "cid")
     await attached(stream)
-    attending = asyncio.create_task(stream.attended())
+    attending = asyncio.create_task(stream.wait_detached())
     await asyncio.sleep(0)
     await attached(stream, after=0)
     await stream.end()
@@ -144,12 +144,12 @@ async def test_whoever_attended_the_old_connection_is_let_go_when_it_is_resumed(
     assert done
 
 
-# ---- all streams of a worker ------------------------------------------------------------------------------------
+# ---- EventStreams -----------------------------------------------------------------------------------------------
 
 
-async def test_a_stream_is_found_by_its_events_and_only_by_its_owner() -> None:
+async def test_stream_is_found_by_event_id_only_for_its_owner() -> None:
     streams = EventStreams("w1")
-    stream = streams.new("s", "cid")
+    stream = streams.create("s", "cid")
     assert streams.find(f"{stream.id}.12", "s") == (stream, 12)
     assert streams.find(f"{stream.id}.12", "t") is None
     for bad in (
@@ -165,74 +165,74 @@ async def test_a_stream_is_found_by_its_events_and_only_by_its_owner() -> None:
         assert streams.find(bad, "s") is None
 
 
-async def test_a_number_of_any_length_is_harmless() -> None:
+async def test_event_number_of_any_length_is_accepted() -> None:
     streams = EventStreams("w1")
-    stream = streams.new("s", "cid")
+    stream = streams.create("s", "cid")
     found = streams.find(f"{stream.id}.{'9' * 10_000}", "s")
     assert found is not None
     assert numbers(await attached(stream, after=found[1])) == []
 
 
-async def test_a_stream_is_forgotten_a_minute_after_its_end() -> None:
+async def test_stream_is_removed_one_minute_after_its_end() -> None:
     clock, streams = Clock(), EventStreams("w1")
-    stream = streams.new("s", "cid")
+    stream = streams.create("s", "cid")
     await stream.end()
-    streams.forget_later(stream)
-    await clock.forward(KEPT_SECONDS - 1)
+    streams.schedule_removal(stream)
+    await clock.forward(RETENTION_SECONDS - 1)
     assert streams.find(f"{stream.id}.1", "s") is not None
     await clock.forward(2)
     await until(lambda: streams.find(f"{stream.id}.1", "s") is None)
 
 
-async def test_the_oldest_streams_make_room() -> None:
+async def test_oldest_stream_is_removed_at_the_maximum() -> None:
     streams = EventStreams("w1")
-    first = streams.new("s", "cid")
+    first = streams.create("s", "cid")
     for _ in range(MAX_STREAMS):
-        last = streams.new("s", "cid")
+        last = streams.create("s", "cid")
     assert streams.find(f"{first.id}.1", "s") is None
     assert streams.find(f"{last.id}.1", "s") is not None
 
 
-async def over(streams: EventStreams, size: int, principal: str = "p") -> EventStream:
-    """One that held a large answer, and is over."""
-    stream = streams.new("s", "cid", principal)
+async def ended_stream(streams: EventStreams, size: int, principal: str = "p") -> EventStream:
+    """An ended stream with a response of `size` bytes."""
+    stream = streams.create("s", "cid", principal)
     await stream.send(b"x" * size)
     await stream.end()
-    streams.forget_later(stream)
+    streams.schedule_removal(stream)
     return stream
 
 
-def kept(streams: EventStreams, *given: EventStream) -> list[bool]:
-    return [streams.find(f"{each.id}.0", "s") is not None for each in given]
+def retained(streams: EventStreams, *checked: EventStream) -> list[bool]:
+    return [streams.find(f"{each.id}.0", "s") is not None for each in checked]
 
 
-async def test_threat_25_what_is_over_holds_no_more_than_a_principals_share() -> None:
+async def test_threat_25_ended_streams_of_a_principal_are_limited_in_bytes() -> None:
     streams = EventStreams("w1")
-    third = PRINCIPAL_BYTES // 3 - 1000
-    others = await over(streams, third, "q")
-    running = streams.new("s", "cid", "p")
-    mine = [await over(streams, third) for _ in range(10)]
-    assert kept(streams, *mine) == [False] * 7 + [True] * 3
-    assert kept(streams, others, running) == [True, True]
-    # One that is larger than the share stays alone.
-    large = await over(streams, PRINCIPAL_BYTES + 1)
-    assert kept(streams, *mine, large, others) == [False] * 10 + [True, True]
-    held = sys.getrefcount(mine[0])
-    assert held == 2  # by the list and by that call; nothing else
+    third = MAX_PRINCIPAL_BYTES // 3 - 1000
+    others = await ended_stream(streams, third, "q")
+    running = streams.create("s", "cid", "p")
+    own = [await ended_stream(streams, third) for _ in range(10)]
+    assert retained(streams, *own) == [False] * 7 + [True] * 3
+    assert retained(streams, others, running) == [True, True]
+    # A stream above the limit is kept alone.
+    large = await ended_stream(streams, MAX_PRINCIPAL_BYTES + 1)
+    assert retained(streams, *own, large, others) == [False] * 10 + [True, True]
+    held = sys.getrefcount(own[0])
+    assert held == 2  # The list and the call itself; nothing else refers to it.
 
 
-async def test_threat_25_what_is_over_holds_no_more_than_the_process_may_whoever_it_belongs_to() -> None:
+async def test_threat_25_ended_streams_of_all_principals_are_limited_in_bytes() -> None:
     streams = EventStreams("w1")
-    size = PRINCIPAL_BYTES - 1000
-    most = PROCESS_BYTES // size
-    each = [await over(streams, size, f"p{number}") for number in range(most + 3)]
-    assert kept(streams, *each) == [False] * 3 + [True] * most
+    size = MAX_PRINCIPAL_BYTES - 1000
+    max_streams = MAX_PROCESS_BYTES // size
+    each = [await ended_stream(streams, size, f"p{number}") for number in range(max_streams + 3)]
+    assert retained(streams, *each) == [False] * 3 + [True] * max_streams
 
 
-async def test_what_is_forgotten_makes_room_again() -> None:
+async def test_removed_streams_no_longer_count_against_the_limit() -> None:
     clock, streams = Clock(), EventStreams("w1")
-    first = [await over(streams, PRINCIPAL_BYTES // 2 - 1000) for _ in range(2)]
-    await clock.forward(KEPT_SECONDS + 1)
-    await until(lambda: kept(streams, *first) == [False, False])
-    second = [await over(streams, PRINCIPAL_BYTES // 2 - 1000) for _ in range(2)]
-    assert kept(streams, *second) == [True, True]
+    first = [await ended_stream(streams, MAX_PRINCIPAL_BYTES // 2 - 1000) for _ in range(2)]
+    await clock.forward(RETENTION_SECONDS + 1)
+    await until(lambda: retained(streams, *first) == [False, False])
+    second = [await ended_stream(streams, MAX_PRINCIPAL_BYTES // 2 - 1000) for _ in range(2)]
+    assert retained(streams, *second) == [True, True]

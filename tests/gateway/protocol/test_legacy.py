@@ -11,46 +11,49 @@ from tests.gateway.fakes import ALICE, BOB, HANDSHAKE, SCOPES, FakeBackend, Rig,
 
 
 def initialize(**params: Any) -> bytes:
-    given = {"protocolVersion": "2025-11-25", "capabilities": {}, **params}
-    return json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": given}).encode()
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, **params}
+    return json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}).encode()
 
 
 # ---- sessions ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("asked", "given"), [*((each, each) for each in HANDSHAKE), ("2026-07-28", "2025-11-25"), ("1999", "2025-11-25")]
+    ("requested", "negotiated"),
+    [*((each, each) for each in HANDSHAKE), ("2026-07-28", "2025-11-25"), ("1999", "2025-11-25")],
 )
-async def test_initialize_answers_with_the_version_asked_for_or_the_newest_of_the_era(asked: str, given: str) -> None:
+async def test_initialize_negotiates_the_requested_version_or_the_newest_of_the_era(
+    requested: str, negotiated: str
+) -> None:
     async with Rig(FakeBackend(instructions="Hi.")) as rig:
-        paper = await rig.request(initialize(protocolVersion=asked))
-    result = paper.json["result"]
-    assert (paper.status, result["protocolVersion"], result["instructions"]) == (200, given, "## lab\nHi.")
+        response = await rig.request(initialize(protocolVersion=requested))
+    result = response.json["result"]
+    assert (response.status, result["protocolVersion"], result["instructions"]) == (200, negotiated, "## lab\nHi.")
     assert result["serverInfo"]["name"] == "gatehouse"
     assert "extensions" not in result["capabilities"]
     assert result["capabilities"]["tools"] == {"listChanged": True}
-    assert 0 < len(paper.headers["mcp-session-id"]) <= 2048
+    assert 0 < len(response.headers["mcp-session-id"]) <= 2048
 
 
 @pytest.mark.parametrize("params", [{"protocolVersion": None}, {"protocolVersion": 7}, {"capabilities": []}])
-async def test_an_initialize_that_is_refused_opens_no_session(params: Json) -> None:
+async def test_rejected_initialize_opens_no_session(params: Json) -> None:
     async with Rig(FakeBackend()) as rig:
-        paper = await rig.request(initialize(**params))
-    assert (paper.status, paper.json["error"]["code"]) == (200, -32602)
-    assert "mcp-session-id" not in paper.headers
+        response = await rig.request(initialize(**params))
+    assert (response.status, response.json["error"]["code"]) == (200, -32602)
+    assert "mcp-session-id" not in response.headers
 
 
-async def test_whatever_a_client_says_of_itself_the_session_it_gets_works() -> None:
+async def test_session_works_with_invalid_client_info() -> None:
     async with Rig(FakeBackend()) as rig:
-        paper = await rig.request(initialize(clientInfo="curl"))
-        if "error" not in paper.json:
-            assert (await rig.legacy(paper.headers["mcp-session-id"], "ping")).status == 200
+        response = await rig.request(initialize(clientInfo="curl"))
+        if "error" not in response.json:
+            assert (await rig.legacy(response.headers["mcp-session-id"], "ping")).status == 200
 
 
-async def test_without_a_session_there_is_no_service() -> None:
+async def test_request_without_a_session_is_rejected() -> None:
     async with Rig(FakeBackend()) as rig:
-        paper = await rig.legacy(None, "tools/list", id="q")
-        assert (paper.status, paper.json["error"]["code"], paper.json["id"]) == (400, -32600, "q")
+        response = await rig.legacy(None, "tools/list", id="q")
+        assert (response.status, response.json["error"]["code"], response.json["id"]) == (400, -32600, "q")
         for verb in ("GET", "DELETE"):
             assert (await rig.request(verb=verb, headers={"accept": "text/event-stream"})).status == 400
 
@@ -62,13 +65,13 @@ async def test_another_principals_session_is_not_found(caller: Caller) -> None:
         for verb in ("GET", "DELETE"):
             headers = {"mcp-session-id": session, "accept": "text/event-stream"}
             assert (await rig.request(verb=verb, headers=headers, caller=caller)).status == 404
-        paper = await rig.legacy(session, "ping", caller=caller)
-        assert (paper.status, paper.json["error"]["code"]) == (404, -32001)
+        response = await rig.legacy(session, "ping", caller=caller)
+        assert (response.status, response.json["error"]["code"]) == (404, -32001)
         assert (await rig.legacy(session, "ping")).status == 200
 
 
 @pytest.mark.parametrize("id", ["", "x", "v1.AAAA", "v1." + "A" * 3000, "é"])
-async def test_a_session_id_that_is_not_ours_is_not_found(id: str) -> None:
+async def test_invalid_session_id_is_not_found(id: str) -> None:
     async with Rig(FakeBackend()) as rig:
         assert (await rig.legacy(id, "ping")).status == 404
 
@@ -83,7 +86,7 @@ async def test_an_ended_session_is_not_found() -> None:
         assert (await rig.legacy(other, "ping")).status == 200
 
 
-async def test_a_session_serves_every_endpoint_and_needs_no_lookup() -> None:
+async def test_session_is_valid_at_every_endpoint() -> None:
     async with Rig(FakeBackend(), endpoints=[McpEndpointConfig("/mcp/lab", "bare", ("lab",))]) as rig:
         session = await rig.session(path="/mcp/lab")
         listed = (await rig.legacy(session, "tools/list")).json["result"]["tools"]
@@ -92,27 +95,29 @@ async def test_a_session_serves_every_endpoint_and_needs_no_lookup() -> None:
         assert (await rig.legacy(session, "ping", path="/mcp/no")).status == 404
 
 
-async def test_a_stream_at_an_endpoint_that_is_not_there_is_not_found() -> None:
+async def test_get_at_an_unknown_endpoint_is_not_found() -> None:
     async with Rig(FakeBackend()) as rig:
         session = await rig.session()
-        paper, task = rig.begin_get(session, path="/mcp/no")
-        await until(lambda: paper.status)
-        assert paper.status == 404
+        response, task = rig.begin_get(session, path="/mcp/no")
+        await until(lambda: response.status)
+        assert response.status == 404
         await task
 
 
 # ---- requests ---------------------------------------------------------------------------------------------------
 
 
-async def test_an_answer_is_one_json_object_without_what_is_newer() -> None:
+async def test_response_is_one_json_object_without_newer_members() -> None:
     async def answer(call: Call) -> Json:
         return {**await echo(call), "resultType": "complete", "ttlMs": 1, "cacheScope": "private"}
 
     async with Rig(FakeBackend(answer=answer)) as rig:
         session = await rig.session()
-        paper = await rig.legacy(session, "tools/call", {"name": "lab_echo"}, id="x", headers={"x-correlation-id": "c"})
-    assert paper.headers["content-type"] == "application/json"
-    assert paper.json == {
+        response = await rig.legacy(
+            session, "tools/call", {"name": "lab_echo"}, id="x", headers={"x-correlation-id": "c"}
+        )
+    assert response.headers["content-type"] == "application/json"
+    assert response.json == {
         "jsonrpc": "2.0",
         "id": "x",
         "result": {
@@ -132,62 +137,62 @@ async def test_lists_have_no_cache_hints_in_this_era() -> None:
 
 
 @pytest.mark.parametrize("method", ["server/discover", "subscriptions/listen", "no/such", "notifications/initialized"])
-async def test_a_method_of_another_era_or_none_is_not_found(method: str) -> None:
+async def test_unknown_method_or_method_of_the_other_era_is_not_found(method: str) -> None:
     async with Rig(FakeBackend()) as rig:
-        paper = await rig.legacy(await rig.session(), method, {"notifications": {}})
-    assert (paper.status, paper.json["error"]["code"], paper.json["error"]["data"]) == (200, -32601, method)
+        response = await rig.legacy(await rig.session(), method, {"notifications": {}})
+    assert (response.status, response.json["error"]["code"], response.json["error"]["data"]) == (200, -32601, method)
 
 
-async def test_a_client_that_names_event_streams_first_gets_one() -> None:
+async def test_client_that_lists_event_streams_first_gets_one() -> None:
     async with Rig(FakeBackend()) as rig:
         session = await rig.session()
         headers = {"accept": "text/event-stream, application/json"}
-        paper = await rig.legacy(session, "tools/call", {"name": "lab_echo"}, headers=headers)
-    assert paper.headers["content-type"] == "text/event-stream"
-    assert [each["id"] for each in paper.messages] == [1]
-    assert paper.closed
+        response = await rig.legacy(session, "tools/call", {"name": "lab_echo"}, headers=headers)
+    assert response.headers["content-type"] == "text/event-stream"
+    assert [each["id"] for each in response.messages] == [1]
+    assert response.closed
 
 
-async def test_what_is_not_json_is_refused_with_its_code() -> None:
+async def test_invalid_body_is_rejected_with_its_error_code() -> None:
     async with Rig(FakeBackend()) as rig:
         session = await rig.session()
         for body, code in ((b"{", -32700), (b"[{}]", -32600), (b'{"jsonrpc":"2.0","id":true,"method":"x"}', -32600)):
-            paper = await rig.request(body, {"mcp-session-id": session})
-            assert (paper.status, paper.json["error"]["code"]) == (400, code)
+            response = await rig.request(body, {"mcp-session-id": session})
+            assert (response.status, response.json["error"]["code"]) == (400, code)
 
 
 # ---- log levels -------------------------------------------------------------------------------------------------
 
 
-async def noisy(call: Call) -> Json:
+async def send_logs(call: Call) -> Json:
     for level in ("debug", "notice", "error"):
         await call.wire.notify("notifications/message", {"level": level, "data": level})
     return await echo(call)
 
 
 @pytest.mark.parametrize(
-    ("level", "heard"),
+    ("level", "expected"),
     [(None, ["debug", "notice", "error"]), ("notice", ["notice", "error"]), ("emergency", [])],
 )
-async def test_a_session_hears_what_is_as_loud_as_it_asked_for(level: str | None, heard: list[str]) -> None:
-    async with Rig(FakeBackend(answer=noisy)) as rig:
+async def test_session_gets_log_messages_at_or_above_its_level(level: str | None, expected: list[str]) -> None:
+    async with Rig(FakeBackend(answer=send_logs)) as rig:
         session, other = await rig.session(), await rig.session()
         await rig.legacy(other, "logging/setLevel", {"level": "alert"})
         if level is not None:
             assert (await rig.legacy(session, "logging/setLevel", {"level": level})).json["result"] == {}
-        paper = await rig.legacy(session, "tools/call", {"name": "lab_echo"})
-    said = [each["params"]["level"] for each in paper.sent("notifications/message")] if paper.opened else []
-    assert said == heard
+        response = await rig.legacy(session, "tools/call", {"name": "lab_echo"})
+    levels = [each["params"]["level"] for each in response.sent("notifications/message")] if response.opened else []
+    assert levels == expected
 
 
 @pytest.mark.parametrize("level", ["loud", 7, None])
-async def test_a_level_that_is_none_is_refused(level: Any) -> None:
+async def test_unknown_log_level_is_rejected(level: Any) -> None:
     async with Rig(FakeBackend()) as rig:
-        paper = await rig.legacy(await rig.session(), "logging/setLevel", {"level": level})
-        assert paper.json["error"]["code"] == -32602
+        response = await rig.legacy(await rig.session(), "logging/setLevel", {"level": level})
+        assert response.json["error"]["code"] == -32602
 
 
-async def test_a_call_is_made_as_the_caller_of_the_request_not_of_the_session() -> None:
+async def test_call_uses_the_caller_of_the_request_not_of_the_session() -> None:
     backend = FakeBackend()
     async with Rig(backend) as rig:
         session = await rig.session()

@@ -1,4 +1,4 @@
-"""The handshake era: what is cancelled, and what is not."""
+"""The handshake era: cancellation of requests."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,7 @@ from tests.gateway.fakes import FakeBackend, Rig, echo
 
 
 class Gate:
-    """A backend's answer that waits until it is opened, and notes how it ended."""
+    """A backend's answer that waits until it is opened, and records whether it was cancelled."""
 
     def __init__(self) -> None:
         self.running = asyncio.Event()
@@ -31,54 +31,54 @@ async def test_a_cancelled_request_is_stopped_and_answered() -> None:
     gate = Gate()
     async with Rig(FakeBackend(answer=gate)) as rig:
         session = await rig.session()
-        paper, task = rig.begin_legacy(session, "tools/call", {"name": "lab_echo"}, id="q")
+        response, task = rig.begin_legacy(session, "tools/call", {"name": "lab_echo"}, id="q")
         await gate.running.wait()
-        told = await rig.legacy(session, "notifications/cancelled", {"requestId": "q"}, id=None)
+        acknowledged = await rig.legacy(session, "notifications/cancelled", {"requestId": "q"}, id=None)
         await asyncio.wait_for(task, 5)
-        assert (told.status, told.body) == (202, b"")
+        assert (acknowledged.status, acknowledged.body) == (202, b"")
         assert gate.cancelled
-        assert (paper.status, paper.json["id"], paper.json["error"]["code"]) == (200, "q", -32800)
-        assert [row[11] for row in rig.log.rows if row[5] == "tools/call"] == ["cancelled"]
+        assert (response.status, response.json["id"], response.json["error"]["code"]) == (200, "q", -32800)
+        assert [row[11] for row in rig.audit_log.rows if row[5] == "tools/call"] == ["cancelled"]
 
 
-async def test_a_cancelled_request_gets_the_error_object_of_every_other_failure() -> None:
+async def test_cancelled_request_gets_the_standard_error_object() -> None:
     gate = Gate()
     async with Rig(FakeBackend(answer=gate)) as rig:
         session = await rig.session()
-        paper, task = rig.begin_legacy(session, "tools/call", {"name": "lab_echo"}, id="q")
+        response, task = rig.begin_legacy(session, "tools/call", {"name": "lab_echo"}, id="q")
         await gate.running.wait()
         await rig.legacy(session, "notifications/cancelled", {"requestId": "q"}, id=None)
         await asyncio.wait_for(task, 5)
-    data = paper.json["error"].get("data") or {}
-    assert (data.get("kind"), data.get("correlation_id")) == ("cancelled", paper.headers["x-correlation-id"])
+    data = response.json["error"].get("data") or {}
+    assert (data.get("kind"), data.get("correlation_id")) == ("cancelled", response.headers["x-correlation-id"])
 
 
 @pytest.mark.parametrize("id", ["1", 2, None, [1], {"a": 1}, 1.0])
-async def test_cancelling_what_does_not_run_does_nothing(id: Any) -> None:
+async def test_cancelling_an_unknown_request_has_no_effect(id: Any) -> None:
     gate = Gate()
     async with Rig(FakeBackend(answer=gate)) as rig:
         session = await rig.session()
-        paper, task = rig.begin_legacy(session, "tools/call", {"name": "lab_echo"}, id=1)
+        response, task = rig.begin_legacy(session, "tools/call", {"name": "lab_echo"}, id=1)
         await gate.running.wait()
         assert (await rig.legacy(session, "notifications/cancelled", {"requestId": id}, id=None)).status == 202
         gate.open.set()
         await task
-    assert "result" in paper.json
+    assert "result" in response.json
 
 
 async def test_one_session_cannot_cancel_anothers_request() -> None:
     gate = Gate()
     async with Rig(FakeBackend(answer=gate)) as rig:
         session, other = await rig.session(), await rig.session()
-        paper, task = rig.begin_legacy(session, "tools/call", {"name": "lab_echo"}, id=1)
+        response, task = rig.begin_legacy(session, "tools/call", {"name": "lab_echo"}, id=1)
         await gate.running.wait()
         await rig.legacy(other, "notifications/cancelled", {"requestId": 1}, id=None)
         gate.open.set()
         await task
-    assert "result" in paper.json
+    assert "result" in response.json
 
 
-async def test_nothing_is_kept_of_requests_that_ended() -> None:
+async def test_finished_requests_leave_no_state() -> None:
     gate = Gate()
     async with Rig(FakeBackend(answer=gate)) as rig:
         session = await rig.session()
@@ -86,36 +86,36 @@ async def test_nothing_is_kept_of_requests_that_ended() -> None:
         await gate.running.wait()
         await rig.legacy(session, "notifications/cancelled", {"requestId": 1}, id=None)
         await task
-        legacy = rig.entry._legacy
-        assert (legacy._running, legacy._cancelled, rig.pulse._living) == ({}, set(), set())
+        legacy = rig.router._legacy
+        assert (legacy._running, legacy._cancelled, rig.keep_alive._streams) == ({}, set(), set())
 
 
-async def test_a_client_that_leaves_does_not_cancel_in_this_era() -> None:
+async def test_disconnect_does_not_cancel_a_handshake_era_call() -> None:
     gate = Gate()
     async with Rig(FakeBackend(answer=gate)) as rig:
         session = await rig.session()
-        paper, task = rig.begin_legacy(session, "tools/call", {"name": "lab_echo"})
+        response, task = rig.begin_legacy(session, "tools/call", {"name": "lab_echo"})
         await gate.running.wait()
-        paper.leave()
+        response.disconnect()
         gate.open.set()
         await task
     assert not gate.cancelled
 
 
-async def test_whoever_has_spent_its_limit_may_still_cancel() -> None:
+async def test_caller_with_an_exhausted_limit_can_still_cancel() -> None:
     gate = Gate()
-    async with Rig(FakeBackend(answer=gate), calls="2/hour") as rig:
+    async with Rig(FakeBackend(answer=gate), rate="2/hour") as rig:
         session = await rig.session()
-        paper, task = rig.begin_legacy(session, "tools/call", {"name": "lab_echo"}, id=7)
+        response, task = rig.begin_legacy(session, "tools/call", {"name": "lab_echo"}, id=7)
         await gate.running.wait()
         assert (await rig.legacy(session, "notifications/cancelled", {"requestId": 8}, id=None)).status == 429
         assert (await rig.legacy(session, "notifications/cancelled", {"requestId": 7}, id=None)).status == 202
         await asyncio.wait_for(task, 5)
         assert gate.cancelled
-        assert paper.last["error"]["code"] == -32800
+        assert response.final_message["error"]["code"] == -32800
 
 
-async def test_of_two_requests_with_one_id_the_cancelled_one_is_answered_though_the_other_ends_meanwhile() -> None:
+async def test_cancelled_request_is_answered_even_if_another_with_the_same_id_ends_meanwhile() -> None:
     gates = {"first": Gate(), "second": Gate()}
 
     async def answer(call: Call) -> Json:
@@ -123,14 +123,14 @@ async def test_of_two_requests_with_one_id_the_cancelled_one_is_answered_though_
 
     async with Rig(FakeBackend(answer=answer)) as rig:
         session = await rig.session()
-        papers: list[Any] = []
+        responses: list[Any] = []
         for name, gate in gates.items():
-            papers.append(rig.begin_legacy(session, "tools/call", {"name": "lab_echo", "arguments": {"text": name}}))
+            responses.append(rig.begin_legacy(session, "tools/call", {"name": "lab_echo", "arguments": {"text": name}}))
             await gate.running.wait()
-        (digest, _) = next(iter(rig.legacy_door._running))
-        gates["first"].open.set()  # it is woken before the other is
-        assert rig.legacy_door._cancel(digest, 1)
-        for _, task in papers:
+        (digest, _) = next(iter(rig.legacy_era._running))
+        gates["first"].open.set()  # It resumes before the other one.
+        assert rig.legacy_era._cancel(digest, 1)
+        for _, task in responses:
             await asyncio.wait_for(task, 5)
-        assert "result" in papers[0][0].json
-        assert papers[1][0].json["error"]["code"] == -32800
+        assert "result" in responses[0][0].json
+        assert responses[1][0].json["error"]["code"] == -32800

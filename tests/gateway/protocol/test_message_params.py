@@ -1,19 +1,19 @@
-"""Which parameters are refused, and where."""
+"""Checks of the parameters of each method."""
 
 from typing import Any
 
 import pytest
 
 from gateway.errors import Fault, Kind
-from gateway.protocol.messages import LOG_LEVELS, MAX_CHARS, MAX_URIS, check, check_level, loud_enough
+from gateway.protocol.messages import LOG_LEVELS, MAX_CHARS, MAX_URIS, check_log_level, check_params, is_level_enabled
 
 
-def refused(method: str, params: Any) -> str | None:
+def rejected_param(method: str, params: Any) -> str | None:
     try:
-        check(method, params)
+        check_params(method, params)
     except Fault as fault:
-        named = fault.details["validation_path"].removeprefix("params.")
-        return named if fault.kind is Kind.INVALID_INPUT else f"{fault.kind}: {named}"
+        path = fault.details["validation_path"].removeprefix("params.")
+        return path if fault.kind is Kind.INVALID_INPUT else f"{fault.kind}: {path}"
     return None
 
 
@@ -55,8 +55,8 @@ def refused(method: str, params: Any) -> str | None:
         ("ping", {"_meta": {"progressToken": []}}, "_meta.progressToken"),
     ],
 )  # fmt: skip
-def test_a_parameter_of_a_wrong_shape_is_named(method: str, params: Any, path: str | None) -> None:
-    assert refused(method, params) == path
+def test_parameter_of_a_wrong_type_is_named(method: str, params: Any, path: str | None) -> None:
+    assert rejected_param(method, params) == path
 
 
 FULL = "x" * MAX_CHARS
@@ -89,25 +89,23 @@ FULL = "x" * MAX_CHARS
         ("ping", {"_meta": {"progressToken": FULL + "x"}}, "_meta.progressToken"),
     ],
 )  # fmt: skip
-def test_what_is_longer_than_anything_that_is_kept_or_counted_by_is_refused(
-    method: str, params: Any, path: str | None
-) -> None:
-    assert refused(method, params) == path
+def test_parameter_above_the_maximum_length_is_rejected(method: str, params: Any, path: str | None) -> None:
+    assert rejected_param(method, params) == path
 
 
 @pytest.mark.parametrize("value", ["x", [1], 7])
-def test_input_responses_where_they_mean_nothing_do_not_break_the_check(value: Any) -> None:
-    assert refused("tools/list", {"inputResponses": value}) in (None, "inputResponses")
+def test_input_responses_of_other_methods_do_not_break_the_check(value: Any) -> None:
+    assert rejected_param("tools/list", {"inputResponses": value}) in (None, "inputResponses")
 
 
-def test_every_level_is_as_loud_as_itself_and_louder_than_those_before() -> None:
+def test_log_level_enables_itself_and_all_more_severe_levels() -> None:
     for at, level in enumerate(LOG_LEVELS):
-        assert check_level(level) == level
-        assert [loud_enough(each, level) for each in LOG_LEVELS] == [False] * at + [True] * (len(LOG_LEVELS) - at)
+        assert check_log_level(level) == level
+        assert [is_level_enabled(each, level) for each in LOG_LEVELS] == [False] * at + [True] * (len(LOG_LEVELS) - at)
 
 
 @pytest.mark.parametrize("level", ["loud", "", None, 7, ["info"], "INFO"])
-def test_what_is_no_level_is_refused_and_never_heard(level: Any) -> None:
-    assert not loud_enough(level, "debug")
+def test_unknown_log_level_is_rejected_and_never_enabled(level: Any) -> None:
+    assert not is_level_enabled(level, "debug")
     with pytest.raises(Fault):
-        check_level(level)
+        check_log_level(level)

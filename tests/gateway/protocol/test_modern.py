@@ -1,4 +1,4 @@
-"""2026-07-28: the answers, and cancellation by leaving."""
+"""The modern era: responses, and cancellation by disconnecting."""
 
 import asyncio
 import json
@@ -18,44 +18,49 @@ def body(method: str = "tools/call", *, id: Any = 1, meta: Any = None, **params:
     return json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).encode()
 
 
-# ---- answers ----------------------------------------------------------------------------------------------------
+# ---- responses --------------------------------------------------------------------------------------------------
 
 
-async def test_a_notification_is_acknowledged_and_reaches_nobody() -> None:
+async def test_notification_is_acknowledged_and_not_forwarded() -> None:
     async with Rig(FakeBackend()) as rig:
         sent = json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}).encode()
-        paper = await rig.request(sent, {"mcp-protocol-version": MODERN})
+        response = await rig.request(sent, {"mcp-protocol-version": MODERN})
         refused = await rig.request(sent, {"mcp-protocol-version": "2099-01-01"})
-    assert (paper.status, paper.body) == (202, b"")
+    assert (response.status, response.body) == (202, b"")
     assert (refused.status, refused.json["error"]["code"]) == (400, -32022)
-    assert [(call.method, call.record.outcome) for call in rig.told] == [("_OTHER", "error:-32022")]
+    assert [(call.method, call.record.outcome) for call in rig.traced_calls] == [("_OTHER", "error:-32022")]
 
 
-async def test_a_result_is_whole_and_stamped() -> None:
+async def test_result_is_complete_and_has_server_info_and_correlation_id() -> None:
     async with Rig(FakeBackend()) as rig:
-        paper = await rig.modern(
+        response = await rig.modern(
             "tools/call", {"name": "lab_echo", "arguments": {"a": 1}}, meta={"correlationId": "c-1"}
         )
-    result = paper.json["result"]
-    assert (paper.status, result["resultType"], result["structuredContent"]) == (200, "complete", {"got": {"a": 1}})
+    result = response.json["result"]
+    assert (response.status, result["resultType"], result["structuredContent"]) == (200, "complete", {"got": {"a": 1}})
     assert result["_meta"] == {f"{META}serverInfo": {"name": "gatehouse", "version": "0"}, "correlation_id": "c-1"}
-    assert paper.headers["x-correlation-id"] == "c-1"
+    assert response.headers["x-correlation-id"] == "c-1"
 
 
-async def test_nothing_that_a_backend_says_is_dropped() -> None:
-    said = {"content": [{"type": "hologram", "x": 1}], "custom": {"k": None}, "_meta": {"own": [1]}, "isError": False}
+async def test_members_of_a_backend_result_are_kept() -> None:
+    sent_result = {
+        "content": [{"type": "hologram", "x": 1}],
+        "custom": {"k": None},
+        "_meta": {"own": [1]},
+        "isError": False,
+    }
 
     async def answer(call: Call) -> Json:
-        return dict(said)
+        return dict(sent_result)
 
     async with Rig(FakeBackend(answer=answer)) as rig:
         result = (await rig.modern("tools/call", {"name": "lab_echo"})).json["result"]
-    kept = ("content", "custom", "isError")
-    assert {key: result[key] for key in kept} == {key: said[key] for key in kept}
+    passed = ("content", "custom", "isError")
+    assert {key: result[key] for key in passed} == {key: sent_result[key] for key in passed}
     assert result["_meta"]["own"] == [1]
 
 
-async def test_a_resource_without_cache_hints_gets_the_careful_ones() -> None:
+async def test_resource_without_cache_hints_is_private_and_not_cacheable() -> None:
     async def answer(call: Call) -> Json:
         hints = {"ttlMs": 9, "cacheScope": "public"} if call.params["uri"].endswith("b") else {}
         return {"contents": [], **hints}
@@ -68,7 +73,7 @@ async def test_a_resource_without_cache_hints_gets_the_careful_ones() -> None:
     assert (second["ttlMs"], second["cacheScope"]) == (9, "public")
 
 
-async def test_discovery_says_what_the_callers_backends_offer() -> None:
+async def test_discovery_lists_the_capabilities_of_the_callers_backends() -> None:
     backend = FakeBackend(instructions="Be kind.")
     async with Rig(backend, ttl=5.0) as rig:
         result = (await rig.modern("server/discover")).json["result"]
@@ -96,18 +101,18 @@ async def test_progress_and_logs_turn_the_answer_into_a_stream() -> None:
 
     async with Rig(FakeBackend(answer=answer)) as rig:
         meta = {"progressToken": "p", f"{META}logLevel": "info"}
-        paper = await rig.modern("tools/call", {"name": "lab_echo"}, meta=meta)
-    assert (paper.headers["content-type"], paper.headers["x-accel-buffering"]) == ("text/event-stream", "no")
-    progress, message, answered = paper.messages
+        response = await rig.modern("tools/call", {"name": "lab_echo"}, meta=meta)
+    assert (response.headers["content-type"], response.headers["x-accel-buffering"]) == ("text/event-stream", "no")
+    progress, message, result = response.messages
     assert progress == {
         "jsonrpc": "2.0",
         "method": "notifications/progress",
         "params": {"progressToken": "p", "progress": 1},
     }
     assert (message["method"], message["params"]["level"]) == ("notifications/message", "warning")
-    assert (answered["id"], answered["result"]["resultType"]) == (1, "complete")
-    assert paper.closed
-    assert [each.id for each in paper.events] == ["", "", ""]  # nothing to resume in this era
+    assert (result["id"], result["result"]["resultType"]) == (1, "complete")
+    assert response.closed
+    assert [each.id for each in response.events] == ["", "", ""]  # Streams of this era cannot be resumed.
 
 
 async def test_without_a_log_level_no_log_message_is_sent() -> None:
@@ -116,27 +121,27 @@ async def test_without_a_log_level_no_log_message_is_sent() -> None:
         return await echo(call)
 
     async with Rig(FakeBackend(answer=answer)) as rig:
-        paper = await rig.modern("tools/call", {"name": "lab_echo"})
-    assert not paper.opened
-    assert paper.json["result"]["resultType"] == "complete"
+        response = await rig.modern("tools/call", {"name": "lab_echo"})
+    assert not response.opened
+    assert response.json["result"]["resultType"] == "complete"
 
 
-async def test_a_failure_after_the_first_notification_comes_on_the_stream() -> None:
+async def test_failure_after_the_first_notification_is_sent_on_the_stream() -> None:
     async def answer(call: Call) -> Json:
         await call.wire.notify("notifications/progress", {"progressToken": 1, "progress": 1})
         raise ValueError("secret")
 
     async with Rig(FakeBackend(answer=answer)) as rig:
-        paper = await rig.modern("tools/call", {"name": "lab_echo"}, meta={"progressToken": 1})
-    assert paper.messages[-1]["result"]["isError"] is True
-    assert "secret" not in str(paper.chunks)
-    assert paper.closed
+        response = await rig.modern("tools/call", {"name": "lab_echo"}, meta={"progressToken": 1})
+    assert response.messages[-1]["result"]["isError"] is True
+    assert "secret" not in str(response.chunks)
+    assert response.closed
 
 
-# ---- leaving ----------------------------------------------------------------------------------------------------
+# ---- disconnect -------------------------------------------------------------------------------------------------
 
 
-async def test_a_client_that_leaves_cancels_the_handler() -> None:
+async def test_disconnect_cancels_the_handler() -> None:
     running, cancelled = asyncio.Event(), asyncio.Event()
 
     async def answer(call: Call) -> Json:
@@ -149,17 +154,17 @@ async def test_a_client_that_leaves_cancels_the_handler() -> None:
         return {}
 
     async with Rig(FakeBackend(answer=answer)) as rig:
-        paper, task = rig.begin_modern("tools/call", {"name": "lab_echo"})
+        response, task = rig.begin_modern("tools/call", {"name": "lab_echo"})
         await running.wait()
-        paper.leave()
+        response.disconnect()
         await asyncio.wait_for(task, 5)
         assert cancelled.is_set()
-        assert not paper.closed
-        assert [row[11] for row in rig.log.rows] == ["cancelled"]
-        assert not rig.pulse._living
+        assert not response.closed
+        assert [row[11] for row in rig.audit_log.rows] == ["cancelled"]
+        assert not rig.keep_alive._streams
 
 
-async def test_a_stopping_server_is_not_taken_for_a_client_that_left() -> None:
+async def test_server_stop_is_not_treated_as_a_disconnect() -> None:
     running = asyncio.Event()
 
     async def answer(call: Call) -> Json:
@@ -175,10 +180,10 @@ async def test_a_stopping_server_is_not_taken_for_a_client_that_left() -> None:
             await task
 
 
-# ---- a hundred calls at once ------------------------------------------------------------------------------------
+# ---- concurrent calls -------------------------------------------------------------------------------------------
 
 
-async def test_answers_of_calls_that_run_side_by_side_do_not_mix() -> None:
+async def test_responses_of_concurrent_calls_are_not_mixed_up() -> None:
     gates = [asyncio.Event() for _ in range(20)]
 
     async def answer(call: Call) -> Json:
@@ -192,5 +197,5 @@ async def test_answers_of_calls_that_run_side_by_side_do_not_mix() -> None:
         for gate in reversed(gates):
             gate.set()
         await asyncio.gather(*(task for _, task in begun))
-    for n, (paper, _) in enumerate(begun):
-        assert (paper.json["id"], paper.json["result"]["structuredContent"]) == (n, {"got": {"n": n}})
+    for n, (response, _) in enumerate(begun):
+        assert (response.json["id"], response.json["result"]["structuredContent"]) == (n, {"got": {"n": n}})

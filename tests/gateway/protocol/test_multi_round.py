@@ -1,4 +1,4 @@
-"""Requests of several rounds: state sealed on the way out, opened on the way back."""
+"""Multi-round requests: sealing and opening of the request state."""
 
 from typing import Any
 
@@ -16,26 +16,26 @@ FORM: Json = {"method": "elicitation/create", "params": {"mode": "form", "messag
 URL: Json = {"method": "elicitation/create", "params": {"mode": "url", "message": "?", "url": "https://x.test"}}
 
 
-def asking(*requests: Json, **more: Any) -> Json:
+def input_required(*requests: Json, **more: Any) -> Json:
     return {"resultType": "input_required", "inputRequests": {str(i): each for i, each in enumerate(requests)}, **more}
 
 
-def out(result: Json, capabilities: Json, params: Json | None = None) -> Json:
+def seal(result: Json, capabilities: Json, params: Json | None = None) -> Json:
     call = a_call(params=params or {"name": "lab_echo"}, client=ClientProfile(MODERN, capabilities))
-    return ROUNDS.out(call, result)
+    return ROUNDS.seal_result(call, result)
 
 
 @pytest.mark.parametrize("declared", [1, True, "form", ["form"]])
-def test_what_is_no_object_declares_nothing(declared: object) -> None:
+def test_capability_that_is_not_an_object_is_not_declared(declared: object) -> None:
     assert missing_capabilities({"elicitation": declared}, {"a": FORM}) == {"elicitation": {}}
 
 
-def test_state_goes_out_sealed_and_comes_back_as_it_was() -> None:
+def test_state_is_sealed_and_opens_to_the_original() -> None:
     params = {"name": "lab_echo", "arguments": {"b": 1, "a": 2}}
-    sealed = out(asking(requestState="mine"), {}, params)["requestState"]
+    sealed = seal(input_required(requestState="mine"), {}, params)["requestState"]
     assert "mine" not in sealed
     reordered = {"name": "lab_echo", "arguments": {"a": 2, "b": 1}, "requestState": sealed, "inputResponses": {}}
-    assert ROUNDS.back(ALICE, "tools/call", reordered) == {**reordered, "requestState": "mine"}
+    assert ROUNDS.open_params(ALICE, "tools/call", reordered) == {**reordered, "requestState": "mine"}
 
 
 @pytest.mark.parametrize(
@@ -49,17 +49,17 @@ def test_state_goes_out_sealed_and_comes_back_as_it_was() -> None:
         (ALICE, "tools/call", {"requestState": "mine"}),
     ],
 )
-def test_state_of_another_request_is_refused(caller: Any, method: str, change: Json) -> None:
+def test_state_of_another_request_is_rejected(caller: Any, method: str, change: Json) -> None:
     params = {"name": "lab_echo", "arguments": {}}
-    sealed = out(asking(requestState="mine"), {}, params)["requestState"]
+    sealed = seal(input_required(requestState="mine"), {}, params)["requestState"]
     with pytest.raises(ForeignError) as refused:
-        ROUNDS.back(caller, method, {**params, "requestState": sealed, **change})
+        ROUNDS.open_params(caller, method, {**params, "requestState": sealed, **change})
     assert (refused.value.code, refused.value.data) == (-32602, {"reason": "invalid_request_state"})
 
 
-def test_a_result_without_state_gets_none() -> None:
-    result = asking(FORM)
-    assert out(result, {"elicitation": {}}) == result
+def test_result_without_state_gets_no_state() -> None:
+    result = input_required(FORM)
+    assert seal(result, {"elicitation": {}}) == result
 
 
 @pytest.mark.parametrize(
@@ -74,28 +74,28 @@ def test_a_result_without_state_gets_none() -> None:
         ({}, [], {}),
     ],
 )
-def test_what_a_client_did_not_declare_is_missing(capabilities: Json, requests: list[Json], missing: Json) -> None:
+def test_undeclared_capabilities_are_missing(capabilities: Json, requests: list[Json], missing: Json) -> None:
     assert missing_capabilities(capabilities, {str(i): each for i, each in enumerate(requests)}) == missing
 
 
 @pytest.mark.parametrize("declared", [{}, {"form": {}}])
-def test_a_client_that_can_only_fill_forms_is_not_sent_a_link(declared: Json) -> None:
+def test_url_mode_is_missing_for_a_client_that_supports_only_forms(declared: Json) -> None:
     assert missing_capabilities({"elicitation": declared}, {"a": URL})
 
 
-def test_a_client_that_can_only_open_links_is_not_sent_a_form() -> None:
+def test_form_mode_is_missing_for_a_client_that_supports_only_urls() -> None:
     assert missing_capabilities({"elicitation": {"url": {}}}, {"a": FORM})
 
 
-def test_asking_for_what_is_missing_names_it() -> None:
+def test_missing_capability_is_named_in_the_error() -> None:
     with pytest.raises(ForeignError) as refused:
-        out(asking({"method": "sampling/createMessage"}, requestState="x"), {"elicitation": {}})
+        seal(input_required({"method": "sampling/createMessage"}, requestState="x"), {"elicitation": {}})
     assert (refused.value.code, refused.value.data) == (-32021, {"requiredCapabilities": {"sampling": {}}})
 
 
-async def test_the_state_of_one_backend_never_reaches_another() -> None:
+async def test_state_of_one_backend_is_never_sent_to_another() -> None:
     async def answer(call: Any) -> Json:
-        return asking(FORM, requestState=f"of {call.route.namespace}")
+        return input_required(FORM, requestState=f"of {call.route.namespace}")
 
     one, two = FakeBackend("one", answer), FakeBackend("two", answer)
     endpoints = [McpEndpointConfig(f"/mcp/{name}", "bare", (name,)) for name in ("one", "two")]
@@ -108,6 +108,6 @@ async def test_the_state_of_one_backend_never_reaches_another() -> None:
     assert [each.params.get("requestState") for each in two.calls] != ["of one"]
 
 
-def test_a_route_is_needed_to_seal_state() -> None:
+def test_state_of_a_routed_call_is_sealed() -> None:
     call = a_call(route=a_route(), client=ClientProfile(MODERN, {}))
-    assert ROUNDS.out(call, asking(requestState="x"))["requestState"] != "x"
+    assert ROUNDS.seal_result(call, input_required(requestState="x"))["requestState"] != "x"

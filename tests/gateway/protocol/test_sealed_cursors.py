@@ -1,4 +1,4 @@
-"""Cursors that clients carry between two pages."""
+"""Sealed list cursors."""
 
 import base64
 
@@ -10,7 +10,7 @@ from gateway.protocol.sealed_tokens import SealedCursorCodec, TokenSeal
 CURSORS = SealedCursorCodec(TokenSeal([b"k" * 32]))
 
 
-def test_a_cursor_comes_back_as_the_page_it_was_made_for_and_shows_nothing() -> None:
+def test_cursor_opens_to_its_page_and_is_opaque() -> None:
     cursor = CURSORS.mint("tools/list", 3)
     assert CURSORS.read("tools/list", cursor) == 3
     assert cursor != CURSORS.mint("tools/list", 3)
@@ -27,9 +27,9 @@ def test_a_cursor_comes_back_as_the_page_it_was_made_for_and_shows_nothing() -> 
         SealedCursorCodec(TokenSeal([b"o" * 32])).mint("tools/list", 1),
         "\u0661",
     ],
-    ids=["empty", "a word", "unsealed", "another list's", "torn", "another house's", "a digit of another script"],
+    ids=["empty", "text", "unsealed", "another list", "truncated", "another key", "a digit of another script"],
 )
-def test_any_other_is_refused_alike(cursor: str) -> None:
+def test_any_other_cursor_is_rejected(cursor: str) -> None:
     with pytest.raises(Fault) as refused:
         CURSORS.read("tools/list", cursor)
     assert refused.value.kind is Kind.INVALID_INPUT

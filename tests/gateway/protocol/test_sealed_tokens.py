@@ -12,11 +12,11 @@ from gateway.protocol.sealed_tokens import (
     RequestState,
     SessionToken,
     TokenSeal,
-    digest,
     mint_session,
     mint_state,
     read_session,
     read_state,
+    session_digest,
 )
 
 OLD, NEW = b"o" * 32, b"n" * 32
@@ -59,7 +59,7 @@ def state_for(**changes: str) -> Repeated:
 
 @fuzzed
 @given(st.binary(), st.binary(), st.text(st.characters(codec="utf-8")))
-def test_what_is_sealed_opens_with_the_same_purpose_and_bound_data(payload: bytes, bound: bytes, purpose: str) -> None:
+def test_token_opens_only_with_the_same_purpose_and_bound_data(payload: bytes, bound: bytes, purpose: str) -> None:
     text = seal.seal(purpose, payload, bound)
     assert re.fullmatch(r"v1\.[A-Za-z0-9_-]+", text)
     assert seal.open(purpose, text, bound) == payload
@@ -91,13 +91,13 @@ def test_no_character_of_a_token_can_be_changed_dropped_or_added(data: st.DataOb
 
 @fuzzed
 @given(st.text(st.characters(codec=None, exclude_categories=())))
-def test_any_text_we_did_not_mint_is_unsealed(text: str) -> None:
+def test_any_other_text_is_an_invalid_seal(text: str) -> None:
     for attempt in (text, "v1." + text):
         with pytest.raises(InvalidSeal):
             seal.open("a", attempt)
 
 
-def test_other_spellings_of_the_same_bytes_are_refused() -> None:
+def test_other_encodings_of_the_same_bytes_are_rejected() -> None:
     text = seal.seal("a", b"xy")
     blob = base64.urlsafe_b64decode(text[3:] + "=" * (-len(text[3:]) % 4))
     padded = "v1." + base64.urlsafe_b64encode(blob).decode()
@@ -127,7 +127,7 @@ def test_the_first_key_seals_and_every_key_opens() -> None:
 
 
 @pytest.mark.parametrize("keys", [[], [b""], [b"x" * 31], [b"x" * 32, b"short"]])
-def test_a_ring_without_a_long_enough_key_is_refused(keys: list[bytes]) -> None:
+def test_key_ring_with_a_short_key_is_rejected(keys: list[bytes]) -> None:
     with pytest.raises(ValueError, match="32 bytes"):
         TokenSeal(keys)
 
@@ -135,21 +135,21 @@ def test_a_ring_without_a_long_enough_key_is_refused(keys: list[bytes]) -> None:
 # ---- sessions
 
 
-def test_a_session_comes_back_whole_from_any_replica() -> None:
+def test_any_replica_opens_the_complete_session() -> None:
     assert read_session(TokenSeal([NEW]), mint_session(TokenSeal([NEW]), token), now=NOW) == token
 
 
-def test_a_session_is_good_for_thirty_days() -> None:
+def test_session_expires_after_thirty_days() -> None:
     text = mint_session(seal, token)
     assert read_session(seal, text, now=NOW + 30 * DAY - 1) == token
     assert read_session(seal, text, now=NOW + 30 * DAY) is None
 
 
-def test_a_session_minted_by_a_clock_ahead_of_ours_is_good() -> None:
+def test_session_minted_by_a_clock_ahead_of_ours_is_valid() -> None:
     assert read_session(seal, mint_session(seal, token), now=NOW - 60) == token
 
 
-def test_a_token_of_another_purpose_or_key_is_no_session() -> None:
+def test_token_of_another_purpose_or_key_is_not_a_session() -> None:
     for text in (
         "",
         "nonsense",
@@ -174,7 +174,7 @@ def test_the_clients_name_is_left_out_when_it_does_not_fit() -> None:
     assert read.capabilities == {"roots": {"listChanged": True}, "elicitation": {"form": {}, "url": {}}}
 
 
-def test_an_identity_that_cannot_fit_is_a_mistake_of_ours() -> None:
+def test_identity_that_does_not_fit_raises_value_error() -> None:
     with pytest.raises(ValueError, match="too long"):
         mint_session(seal, replace(token, principal="p" * 3000))
 
@@ -195,8 +195,8 @@ capability_names = st.sampled_from(["roots", "sampling", "elicitation", "tasks",
 def test_a_session_id_is_at_most_two_kibibytes_of_visible_ascii(
     capabilities: dict[str, Any], info: dict[str, Any] | None
 ) -> None:
-    given = replace(token, capabilities=capabilities, info=info)
-    text = mint_session(seal, given)
+    original = replace(token, capabilities=capabilities, info=info)
+    text = mint_session(seal, original)
     assert len(text) <= 2048
     assert VISIBLE.fullmatch(text)
     read = read_session(seal, text, now=NOW)
@@ -206,18 +206,18 @@ def test_a_session_id_is_at_most_two_kibibytes_of_visible_ascii(
     assert read.info in (info, None)
 
 
-def test_a_session_is_named_by_a_short_digest_that_is_not_the_id() -> None:
+def test_session_digest_is_short_and_differs_from_the_id() -> None:
     one, other = mint_session(seal, token), mint_session(seal, token)
-    assert re.fullmatch(r"[0-9a-f]{32}", digest(one))
-    assert digest(one) == digest(one) != digest(other)
-    assert digest("\ud800")
+    assert re.fullmatch(r"[0-9a-f]{32}", session_digest(one))
+    assert session_digest(one) == session_digest(one) != session_digest(other)
+    assert session_digest("\ud800")
 
 
 # ---- requestState
 
 
 @pytest.mark.parametrize("state", [None, "", "opaque", "é" * 1000, '{"json":1}'])
-def test_a_state_brings_back_the_backends_own(state: str | None) -> None:
+def test_request_state_opens_to_the_state_of_the_backend(state: str | None) -> None:
     text = mint_state(seal, **state_for(), namespace="roblox", state=state, ttl=600, now=NOW)
     assert read_state(seal, text, **state_for(), now=NOW + 599) == RequestState("roblox", state, NOW + 600)
 
@@ -234,28 +234,28 @@ def test_a_state_brings_back_the_backends_own(state: str | None) -> None:
     ],
     ids=str,
 )
-def test_a_state_is_of_no_use_to_another_principal_or_request(changes: dict[str, str]) -> None:
+def test_request_state_is_invalid_for_another_principal_or_request(changes: dict[str, str]) -> None:
     text = mint_state(seal, **state_for(), namespace="roblox", state="s", now=NOW)
     with pytest.raises(InvalidSeal):
         read_state(seal, text, **state_for(**changes), now=NOW)
 
 
-def test_a_state_expires() -> None:
+def test_request_state_expires() -> None:
     text = mint_state(seal, **state_for(), namespace="roblox", state="s", ttl=600, now=NOW)
     with pytest.raises(InvalidSeal):
         read_state(seal, text, **state_for(), now=NOW + 600)
 
 
-def test_a_session_id_is_no_state() -> None:
+def test_session_id_is_not_a_request_state() -> None:
     with pytest.raises(InvalidSeal):
         read_state(seal, mint_session(seal, token), **state_for(), now=NOW)
 
 
-def test_a_backends_state_with_half_a_surrogate_pair_does_not_break_the_answer() -> None:
+def test_lone_surrogate_in_a_backend_state_is_replaced() -> None:
     text = mint_state(seal, **state_for(), namespace="roblox", state="\ud800", now=NOW)
     assert read_state(seal, text, **state_for(), now=NOW).state == "\ufffd"
 
 
-def test_the_clock_is_the_systems_own_unless_given() -> None:
+def test_system_clock_is_the_default() -> None:
     assert read_state(seal, mint_state(seal, **state_for(), namespace="a", state=None), **state_for()).state is None
     assert read_session(seal, mint_session(seal, replace(token, issued=0))) is None

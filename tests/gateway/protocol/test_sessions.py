@@ -1,4 +1,4 @@
-"""Sessions whose id is their state."""
+"""Sessions whose id contains their encrypted state."""
 
 import time
 
@@ -6,20 +6,20 @@ import pytest
 
 from gateway.contract import Caller, Json
 from gateway.protocol.sealed_tokens import SESSION_SECONDS, SessionToken, TokenSeal, mint_session
-from gateway.protocol.sessions import _KEPT, McpSessions
-from tests.gateway.fakes import ALICE, BOB, FakeRows
+from gateway.protocol.sessions import _CACHE_SIZE, McpSessions
+from tests.gateway.fakes import ALICE, BOB, FakeSessionStore
 
 SEAL = TokenSeal([b"k" * 32])
 CAPABILITIES: Json = {"elicitation": {}}
 
 
-def sessions() -> McpSessions:
-    return McpSessions(SEAL, FakeRows())
+def make_sessions() -> McpSessions:
+    return McpSessions(SEAL, FakeSessionStore())
 
 
 def test_a_session_is_opened_by_any_replica_that_has_the_key() -> None:
-    id = sessions().mint(ALICE, "2025-06-18", CAPABILITIES, {"name": "x"})
-    found = sessions().find(ALICE, id)
+    id = make_sessions().mint(ALICE, "2025-06-18", CAPABILITIES, {"name": "x"})
+    found = make_sessions().find(ALICE, id)
     assert found is not None
     assert (found.client.version, found.client.capabilities, found.client.info) == (
         "2025-06-18",
@@ -28,13 +28,13 @@ def test_a_session_is_opened_by_any_replica_that_has_the_key() -> None:
     )
     assert found.client.session == found.digest
     assert id not in found.digest
-    assert McpSessions(TokenSeal([b"j" * 32]), FakeRows()).find(ALICE, id) is None
+    assert McpSessions(TokenSeal([b"j" * 32]), FakeSessionStore()).find(ALICE, id) is None
 
 
-def test_two_sessions_of_one_client_have_nothing_in_common() -> None:
-    house = sessions()
-    ids = [house.mint(ALICE, "2025-06-18", CAPABILITIES, None) for _ in range(2)]
-    first, second = [house.find(ALICE, id) for id in ids]
+def test_two_sessions_of_one_client_have_different_digests() -> None:
+    store = make_sessions()
+    ids = [store.mint(ALICE, "2025-06-18", CAPABILITIES, None) for _ in range(2)]
+    first, second = [store.find(ALICE, id) for id in ids]
     assert first is not None
     assert second is not None
     assert first.digest != second.digest
@@ -43,44 +43,44 @@ def test_two_sessions_of_one_client_have_nothing_in_common() -> None:
 @pytest.mark.parametrize(
     "caller", [BOB, Caller("other", "alice"), Caller("acme", "alice", kind="service"), Caller("acme", "Alice")]
 )
-def test_only_the_principal_it_was_made_for_finds_it(caller: Caller) -> None:
-    house = sessions()
-    id = house.mint(ALICE, "2025-06-18", CAPABILITIES, None)
-    assert house.find(caller, id) is None
-    assert house.find(ALICE, id) is not None
-    assert house.find(caller, id) is None
+def test_session_is_found_only_by_its_principal(caller: Caller) -> None:
+    store = make_sessions()
+    id = store.mint(ALICE, "2025-06-18", CAPABILITIES, None)
+    assert store.find(caller, id) is None
+    assert store.find(ALICE, id) is not None
+    assert store.find(caller, id) is None
 
 
-def test_another_credential_of_the_same_principal_finds_it() -> None:
-    house = sessions()
-    id = house.mint(ALICE, "2025-06-18", CAPABILITIES, None)
-    assert house.find(Caller("acme", "alice", credential="other"), id) is not None
+def test_session_is_found_with_another_credential_of_its_principal() -> None:
+    store = make_sessions()
+    id = store.mint(ALICE, "2025-06-18", CAPABILITIES, None)
+    assert store.find(Caller("acme", "alice", credential="other"), id) is not None
 
 
-async def test_an_ended_session_is_found_no_more() -> None:
-    house = sessions()
-    found = house.find(ALICE, house_id := house.mint(ALICE, "2025-06-18", CAPABILITIES, None))
+async def test_ended_session_is_not_found() -> None:
+    store = make_sessions()
+    found = store.find(ALICE, id := store.mint(ALICE, "2025-06-18", CAPABILITIES, None))
     assert found is not None
-    await house.end(found)
-    assert house.find(ALICE, house_id) is None
+    await store.end(found)
+    assert store.find(ALICE, id) is None
 
 
-def test_a_session_ends_by_itself_after_thirty_days() -> None:
+def test_session_older_than_thirty_days_is_not_found() -> None:
     def minted(age: float) -> str:
         issued = int(time.time() - age)
         return mint_session(SEAL, SessionToken("acme", ALICE.principal, "2025-06-18", {}, None, issued, "n"))
 
-    assert sessions().find(ALICE, minted(SESSION_SECONDS - 60)) is not None
-    assert sessions().find(ALICE, minted(SESSION_SECONDS + 1)) is None
+    assert make_sessions().find(ALICE, minted(SESSION_SECONDS - 60)) is not None
+    assert make_sessions().find(ALICE, minted(SESSION_SECONDS + 1)) is None
 
 
-def test_no_number_of_sessions_fills_the_memory() -> None:
-    house = sessions()
-    first = house.mint(ALICE, "2025-06-18", {}, None)
-    for _ in range(_KEPT + 10):
-        house.find(ALICE, house.mint(ALICE, "2025-06-18", {}, None))
-    assert len(house._opened) == _KEPT
+def test_session_cache_is_bounded() -> None:
+    store = make_sessions()
+    first = store.mint(ALICE, "2025-06-18", {}, None)
+    for _ in range(_CACHE_SIZE + 10):
+        store.find(ALICE, store.mint(ALICE, "2025-06-18", {}, None))
+    assert len(store._cache) == _CACHE_SIZE
     for bad in range(50):
-        house.find(ALICE, f"v1.{bad}")
-    assert len(house._opened) == _KEPT
-    assert house.find(ALICE, first) is not None
+        store.find(ALICE, f"v1.{bad}")
+    assert len(store._cache) == _CACHE_SIZE
+    assert store.find(ALICE, first) is not None

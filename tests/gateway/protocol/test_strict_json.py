@@ -34,7 +34,7 @@ def refusal(body: bytes) -> InvalidJson:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """The least CPU of three runs: what the work costs, whatever else the machine does."""
+    """The minimum CPU time of three runs, which does not depend on other load of the machine."""
 
     def once() -> float:
         started = process_time()
@@ -51,11 +51,11 @@ def seconds(work: Callable[[], object]) -> float:
 @given(objects, st.lists(st.tuples(st.integers(0, 400), st.binary(max_size=3)), max_size=3))
 @example({"a": 1}, [(6, b',"a":2')])
 @example({"a": 0.1}, [(5, b"9" * 400)])
-def test_the_short_way_and_the_long_way_read_alike(value: dict[str, Any], edits: list[tuple[int, bytes]]) -> None:
+def test_fast_and_slow_decoder_agree(value: dict[str, Any], edits: list[tuple[int, bytes]]) -> None:
     body = encode(value)
     for place, inserted in edits:
         body = body[:place] + inserted + body[place:]
-    # A blank in front of it keeps a body from the short way, and changes nothing else.
+    # A leading blank excludes a body from the fast decoder and changes nothing else.
     assert read_or_refused(body) == read_or_refused(b" " + body)
 
 
@@ -67,29 +67,29 @@ def read_or_refused(body: bytes) -> object:
 
 
 @pytest.mark.parametrize("file", ACCEPTED, ids=lambda file: file.stem)
-def test_what_is_accepted_is_read_as_the_standard_library_reads_it(file: Path) -> None:
+def test_accepted_bodies_decode_like_the_standard_library(file: Path) -> None:
     assert decode(file.read_bytes()) == json.loads(file.read_bytes())
 
 
 @pytest.mark.parametrize("part", ['"k%d":1', '"k%d":{}', '"k%d":[]', '"k%d" : 1'])
-def test_a_body_of_too_many_parts_is_refused_before_it_is_read(part: str) -> None:
+def test_body_with_too_many_parts_is_rejected_before_parsing(part: str) -> None:
     body = ("{" + ",".join(part % n for n in range(60_000)) + "}").encode()
     assert (refusal(body).code, "50000" in refusal(body).message) == (-32600, True)
 
 
-def test_a_long_text_full_of_brackets_and_colons_is_one_part() -> None:
+def test_brackets_and_colons_inside_a_string_are_not_counted() -> None:
     text = "{[:" * 30_000
     assert decode(json.dumps({"a": text}).encode()) == {"a": text}
 
 
 @pytest.mark.parametrize("file", REFUSED, ids=lambda file: file.stem)
-def test_what_is_refused_has_the_code_of_its_fault(file: Path) -> None:
+def test_rejected_bodies_have_the_matching_error_code(file: Path) -> None:
     assert refusal(file.read_bytes()).code == (-32600 if file.stem in NOT_OBJECTS else -32700)
 
 
 @fuzzed
 @given(objects)
-def test_every_object_survives_the_way_in_and_out(value: dict[str, Any]) -> None:
+def test_every_object_survives_encoding_and_decoding(value: dict[str, Any]) -> None:
     assert decode(encode(value)) == value
     assert decode(json.dumps(value).encode()) == value
 
@@ -97,7 +97,7 @@ def test_every_object_survives_the_way_in_and_out(value: dict[str, Any]) -> None
 @fuzzed
 @given(st.binary() | st.text(alphabet='{}[]",:\\u0dDe19.-+ NaN\n\ud7ff').map(str.encode))
 @example(b'{"a":"\\ud800\\u0041"}')
-def test_any_bytes_are_an_object_or_a_refusal(raw: bytes) -> None:
+def test_any_bytes_are_decoded_or_rejected(raw: bytes) -> None:
     try:
         value = decode(raw)
     except InvalidJson:
@@ -107,14 +107,14 @@ def test_any_bytes_are_an_object_or_a_refusal(raw: bytes) -> None:
 
 @fuzzed
 @given(objects, st.data())
-def test_a_cut_body_is_refused(value: dict[str, Any], data: st.DataObject) -> None:
+def test_truncated_body_is_rejected(value: dict[str, Any], data: st.DataObject) -> None:
     raw = encode(value)
     assert refusal(raw[: data.draw(st.integers(0, len(raw) - 1))]).code == -32700
 
 
 @given(st.integers(1, 200), st.sampled_from([b"[", b'{"a":']), st.text('[]{}"\\', max_size=20))
 @fuzzed
-def test_the_sixty_fourth_level_is_the_last(depth: int, opening: bytes, noise: str) -> None:
+def test_nesting_deeper_than_64_levels_is_rejected(depth: int, opening: bytes, noise: str) -> None:
     closing = {b"[": b"]", b'{"a":': b"}"}[opening]
     tree = opening * (depth - 1) + b"1" + closing * (depth - 1)
     raw = b'{"noise":%s,"a":%s}' % (encode([noise]), tree)
@@ -124,7 +124,7 @@ def test_the_sixty_fourth_level_is_the_last(depth: int, opening: bytes, noise: s
         assert "nested" in refusal(raw).message
 
 
-def test_a_refusal_never_repeats_the_body() -> None:
+def test_error_message_never_contains_the_body() -> None:
     for raw in (b'{"a":"s3cret" x}', b'{"s3cret":1,"s3cret":2}', b'{"a":"s3cret\\ud800"}', b's3cret{"a":1}'):
         assert "s3cret" not in refusal(raw).message
 
@@ -142,7 +142,7 @@ def test_threat_15_bodies_that_two_parsers_may_read_differently_are_refused() ->
         assert refusal(raw).code == -32700
 
 
-def test_threat_15_what_goes_on_is_what_was_checked() -> None:
+def test_threat_15_encoded_body_is_what_was_checked() -> None:
     raw = b'{"method":"tools/call", "params" : {"n\\u0061me":"echo","arguments":{"n":1.50}}}'
     assert encode(decode(raw)) == b'{"method":"tools/call","params":{"name":"echo","arguments":{"n":1.5}}}'
 
@@ -166,17 +166,17 @@ def test_threat_23_deep_and_large_json_is_refused_in_milliseconds() -> None:
     [b'"\\', b'\\"', b'"', b'"",', b"[]", b"{", b"\\"],
     ids=["quote-backslash", "backslash-quote", "quote", "strings", "arrays", "braces", "backslashes"],
 )
-def test_threat_23_the_cost_of_a_hostile_body_grows_with_its_size_and_no_faster(filler: bytes) -> None:
+def test_threat_23_cost_of_a_hostile_body_is_linear_in_its_size(filler: bytes) -> None:
     def body(size: int) -> bytes:
         return b'{"a":[' + b"[]," * 70 + filler * (size // len(filler))
 
     small = seconds(lambda: refusal(body(50_000)))
     large = seconds(lambda: refusal(body(400_000)))
-    # Eight times the size: sixty-four times the cost would be quadratic.
+    # Eight times the size: quadratic cost would be a factor of 64.
     assert large < 24 * small + 0.01
 
 
-def test_threat_26_a_batch_is_refused_at_the_same_cost_whatever_its_size() -> None:
+def test_threat_26_batch_is_rejected_at_constant_cost() -> None:
     ping = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
     for size in (0, 1, 10_000):
         refused = refusal(b"[" + b",".join([ping] * size) + b"]")
@@ -189,13 +189,13 @@ def test_threat_26_a_batch_is_refused_at_the_same_cost_whatever_its_size() -> No
 # ---- encode and digest
 
 
-def test_half_a_pair_from_a_backend_becomes_a_replacement_character() -> None:
+def test_lone_surrogate_becomes_a_replacement_character() -> None:
     assert json.loads(encode({"a\udc00": ["x\ud800y", {"b": ("\ud800",)}]})) == {
         "a\ufffd": ["x\ufffdy", {"b": ["\ufffd"]}]
     }
 
 
-def test_two_halves_that_meet_become_their_character() -> None:
+def test_adjacent_surrogates_become_their_character() -> None:
     assert json.loads(encode({"a": "\ud83d\ude00", "b": "\ud800"})) == {"a": "😀", "b": "\ufffd"}
 
 
@@ -204,17 +204,17 @@ def test_keys_that_are_not_strings_are_written_as_json_writes_them() -> None:
     assert json.loads(encode(value)) == {"null": 1, "true": 2, "3": 4, "1.5": 5}
 
 
-def test_numbers_that_json_lacks_are_null_and_long_ones_are_kept() -> None:
+def test_nan_and_infinity_become_null_and_long_integers_are_kept() -> None:
     assert encode([math.nan, math.inf, -math.inf, 2**200]) == b"[null,null,null,%d]" % 2**200
 
 
 @pytest.mark.parametrize("value", [object(), {"a": [object()]}, {(1, 2): 3}, {"a": 1j}, {"a": "\ud800", "b": object()}])
-def test_what_is_not_json_like_is_a_type_error(value: Any) -> None:
+def test_unsupported_types_raise_type_error(value: Any) -> None:
     with pytest.raises(TypeError):
         encode(value)
 
 
-def test_a_value_that_holds_itself_or_has_no_end_is_a_type_error() -> None:
+def test_recursive_value_or_huge_integer_raises_type_error() -> None:
     endless: list[Any] = []
     endless.append(endless)
     for value in (endless, 10**5000):
@@ -236,7 +236,7 @@ anything = st.recursive(
 
 @fuzzed
 @given(anything)
-def test_json_like_data_never_fails_to_encode_and_is_plain_json_then(value: Any) -> None:
+def test_json_like_data_always_encodes_to_standard_json(value: Any) -> None:
     plain = json.loads(encode(value))
     assert json.loads(encode(plain)) == plain
 

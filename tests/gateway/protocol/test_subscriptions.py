@@ -1,4 +1,4 @@
-"""Who hears of which change, and what backends are asked to watch."""
+"""Routing of changes to listeners, and the subscriptions at the backends."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,142 +10,142 @@ from gateway.errors import ForeignError
 from gateway.protocol.subscriptions import BACKLOG, Subscriptions
 from tests.gateway.fakes import ALICE, FakeBackend, until
 
-HERE = (ALICE, ClientProfile(MODERN, {}))
+CLIENT = (ALICE, ClientProfile(MODERN, {}))
 
 
-def everything(namespace: str, change: ListChange) -> tuple[str, dict[str, str]]:
+def map_all(namespace: str, change: ListChange) -> tuple[str, dict[str, str]]:
     return change[0], {"ns": namespace}
 
 
-async def test_each_ear_hears_what_the_change_means_to_it() -> None:
-    hub = Subscriptions({}.get)
-    all_of_it = hub.attach(everything)
-    prompts = hub.attach(lambda ns, change: ("p", {}) if change[0] == "prompts" else None)
-    hub.changed("a", ListChange("tools"))
-    hub.changed("a", ListChange("prompts"))
+async def test_each_listener_gets_its_own_notification_of_a_change() -> None:
+    subscriptions = Subscriptions({}.get)
+    all_of_it = subscriptions.attach(map_all)
+    prompts = subscriptions.attach(lambda ns, change: ("p", {}) if change[0] == "prompts" else None)
+    subscriptions.publish("a", ListChange("tools"))
+    subscriptions.publish("a", ListChange("prompts"))
     assert await all_of_it.next() == ("tools", {"ns": "a"})
     assert await all_of_it.next() == ("prompts", {"ns": "a"})
     assert await prompts.next() == ("p", {})
 
 
-async def test_a_detached_ear_hears_nothing() -> None:
-    hub = Subscriptions({}.get)
-    ear = hub.attach(everything)
-    hub.detach(ear)
-    hub.changed("a", ListChange("tools"))
-    ear.end()
-    assert await ear.next() is None
+async def test_detached_listener_gets_nothing() -> None:
+    subscriptions = Subscriptions({}.get)
+    listener = subscriptions.attach(map_all)
+    subscriptions.detach(listener)
+    subscriptions.publish("a", ListChange("tools"))
+    listener.end()
+    assert await listener.next() is None
 
 
-async def test_an_ear_that_is_not_emptied_is_ended_and_what_it_holds_is_bounded() -> None:
-    hub = Subscriptions({}.get)
-    ear = hub.attach(everything)
+async def test_listener_that_is_not_read_is_bounded_and_ended() -> None:
+    subscriptions = Subscriptions({}.get)
+    listener = subscriptions.attach(map_all)
     for _ in range(BACKLOG * 4):
-        hub.changed("a", ListChange("tools"))
-    heard = 0
-    while await ear.next() is not None:
-        heard += 1
-    assert heard < BACKLOG
+        subscriptions.publish("a", ListChange("tools"))
+    count = 0
+    while await listener.next() is not None:
+        count += 1
+    assert count < BACKLOG
 
 
-async def test_closing_ends_every_ear() -> None:
-    hub = Subscriptions({}.get)
-    ears = [hub.attach(everything) for _ in range(3)]
-    hub.close()
-    assert [await ear.next() for ear in ears] == [None] * 3
+async def test_close_ends_every_listener() -> None:
+    subscriptions = Subscriptions({}.get)
+    listeners = [subscriptions.attach(map_all) for _ in range(3)]
+    subscriptions.close()
+    assert [await listener.next() for listener in listeners] == [None] * 3
 
 
-async def test_backends_watch_what_is_wanted_in_all_and_are_told_only_of_changes() -> None:
+async def test_backend_gets_the_union_of_interests_only_when_it_changes() -> None:
     a, b = FakeBackend("a"), FakeBackend("b")
-    hub = Subscriptions({"a": a, "b": b}.get)
-    await hub.want("one", *HERE, frozenset({("a", "x"), ("b", "y")}))
-    await hub.want("two", *HERE, frozenset({("a", "x")}))
-    await hub.want("two", *HERE, frozenset({("a", "z")}))
-    assert (a.watches, b.watches) == ([{"x"}, {"x"}, {"x", "z"}], [{"y"}])
-    await hub.want("one", *HERE, frozenset())
-    assert (a.watches[-1], b.watches[-1]) == ({"z"}, frozenset())
-    await hub.want("two", *HERE, frozenset())
-    assert a.watches[-1] == frozenset()
-    assert (hub._wants, hub._watching) == ({}, {})
+    subscriptions = Subscriptions({"a": a, "b": b}.get)
+    await subscriptions.set_interest("one", *CLIENT, frozenset({("a", "x"), ("b", "y")}))
+    await subscriptions.set_interest("two", *CLIENT, frozenset({("a", "x")}))
+    await subscriptions.set_interest("two", *CLIENT, frozenset({("a", "z")}))
+    assert (a.subscriptions, b.subscriptions) == ([{"x"}, {"x"}, {"x", "z"}], [{"y"}])
+    await subscriptions.set_interest("one", *CLIENT, frozenset())
+    assert (a.subscriptions[-1], b.subscriptions[-1]) == ({"z"}, frozenset())
+    await subscriptions.set_interest("two", *CLIENT, frozenset())
+    assert a.subscriptions[-1] == frozenset()
+    assert (subscriptions._interests, subscriptions._synced) == ({}, {})
 
 
-async def test_a_backend_that_is_gone_is_asked_nothing() -> None:
+async def test_removed_backend_gets_no_subscriptions() -> None:
     a, b = FakeBackend("a"), FakeBackend("b")
-    served = {"a": a, "b": b}
-    hub = Subscriptions(served.get)
-    await hub.want("one", *HERE, frozenset({("a", "x")}))
-    del served["a"]
-    await hub.want("one", *HERE, frozenset({("a", "z"), ("b", "y")}))
-    assert (a.watches, b.watches) == ([{"x"}], [{"y"}])
+    backends = {"a": a, "b": b}
+    subscriptions = Subscriptions(backends.get)
+    await subscriptions.set_interest("one", *CLIENT, frozenset({("a", "x")}))
+    del backends["a"]
+    await subscriptions.set_interest("one", *CLIENT, frozenset({("a", "z"), ("b", "y")}))
+    assert (a.subscriptions, b.subscriptions) == ([{"x"}], [{"y"}])
 
 
-class Slow(FakeBackend):
-    """Takes a moment to begin to watch."""
+class SlowBackend(FakeBackend):
+    """Blocks each change of its subscriptions until the gate is open."""
 
     def __init__(self, namespace: str) -> None:
         super().__init__(namespace)
         self.gate = asyncio.Event()
 
-    async def set_subscriptions(self, wants: Sequence[ResourceInterest]) -> None:
-        await super().set_subscriptions(wants)
+    async def set_subscriptions(self, interests: Sequence[ResourceInterest]) -> None:
+        await super().set_subscriptions(interests)
         await self.gate.wait()
 
 
-async def test_two_who_want_at_once_both_get_what_they_want() -> None:
-    slow, quick = Slow("a"), FakeBackend("b")
-    hub = Subscriptions({"a": slow, "b": quick}.get)
+async def test_concurrent_interests_are_all_subscribed() -> None:
+    slow, quick = SlowBackend("a"), FakeBackend("b")
+    subscriptions = Subscriptions({"a": slow, "b": quick}.get)
     slow.gate.set()
-    await hub.want("before", *HERE, frozenset({("a", "w")}))
-    await hub.want("before", *HERE, frozenset({("a", "w"), ("b", "w")}))
+    await subscriptions.set_interest("before", *CLIENT, frozenset({("a", "w")}))
+    await subscriptions.set_interest("before", *CLIENT, frozenset({("a", "w"), ("b", "w")}))
     slow.gate.clear()
-    first = asyncio.create_task(hub.want("one", *HERE, frozenset({("a", "x"), ("b", "y")})))
-    await until(lambda: len(slow.watches) == 2)
-    await hub.want("two", *HERE, frozenset({("b", "y"), ("b", "z")}))
+    first = asyncio.create_task(subscriptions.set_interest("one", *CLIENT, frozenset({("a", "x"), ("b", "y")})))
+    await until(lambda: len(slow.subscriptions) == 2)
+    await subscriptions.set_interest("two", *CLIENT, frozenset({("b", "y"), ("b", "z")}))
     slow.gate.set()
     await first
-    assert quick.watches[-1] == {"w", "y", "z"}
+    assert quick.subscriptions[-1] == {"w", "y", "z"}
 
 
-async def test_a_backend_that_replaced_another_watches_what_was_wanted_of_it() -> None:
+async def test_replacement_backend_gets_the_current_interests() -> None:
     old, new = FakeBackend("a"), FakeBackend("a")
-    serving = {"a": old}
-    hub = Subscriptions(serving.get)
-    await hub.want("one", *HERE, frozenset({("a", "x")}))
-    serving["a"] = new
-    hub.changed("a", ListChange("resources"))
-    await hub.want("two", *HERE, frozenset({("a", "x")}))
-    assert new.watches == [{"x"}]
+    backends = {"a": old}
+    subscriptions = Subscriptions(backends.get)
+    await subscriptions.set_interest("one", *CLIENT, frozenset({("a", "x")}))
+    backends["a"] = new
+    subscriptions.publish("a", ListChange("resources"))
+    await subscriptions.set_interest("two", *CLIENT, frozenset({("a", "x")}))
+    assert new.subscriptions == [{"x"}]
 
 
-class Picky(FakeBackend):
-    """Refuses whoever wants something bad, as a server may."""
+class RefusingBackend(FakeBackend):
+    """Refuses a subscription to the URI `bad`, as a server may."""
 
-    async def set_subscriptions(self, wants: Sequence[ResourceInterest]) -> None:
-        await super().set_subscriptions(wants)
-        if any("bad" in each.uris for each in wants):
+    async def set_subscriptions(self, interests: Sequence[ResourceInterest]) -> None:
+        await super().set_subscriptions(interests)
+        if any("bad" in each.uris for each in interests):
             raise ForeignError(-32002, "There is no such resource.")
 
 
-async def test_what_a_backend_refuses_one_is_taken_back_and_fails_nobody_else() -> None:
-    picky, other = Picky("a"), FakeBackend("b")
-    hub = Subscriptions({"a": picky, "b": other}.get)
-    await hub.want("one", *HERE, frozenset({("a", "x")}))
+async def test_refused_interest_is_restored_and_does_not_affect_others() -> None:
+    refusing, other = RefusingBackend("a"), FakeBackend("b")
+    subscriptions = Subscriptions({"a": refusing, "b": other}.get)
+    await subscriptions.set_interest("one", *CLIENT, frozenset({("a", "x")}))
     with pytest.raises(ForeignError):
-        await hub.want("one", *HERE, frozenset({("a", "x"), ("a", "bad")}))
+        await subscriptions.set_interest("one", *CLIENT, frozenset({("a", "x"), ("a", "bad")}))
     with pytest.raises(ForeignError):
-        await hub.want("two", *HERE, frozenset({("a", "bad"), ("b", "y")}))
-    await hub.want("three", *HERE, frozenset({("a", "z")}))
-    await until(lambda: picky.watches[-1] == {"x", "z"})
-    assert list(hub._wants) == ["one", "three"]
-    await hub.want("one", *HERE, frozenset())
-    assert picky.watches[-1] == {"z"}
-    assert other.watches == []
+        await subscriptions.set_interest("two", *CLIENT, frozenset({("a", "bad"), ("b", "y")}))
+    await subscriptions.set_interest("three", *CLIENT, frozenset({("a", "z")}))
+    await until(lambda: refusing.subscriptions[-1] == {"x", "z"})
+    assert list(subscriptions._interests) == ["one", "three"]
+    await subscriptions.set_interest("one", *CLIENT, frozenset())
+    assert refusing.subscriptions[-1] == {"z"}
+    assert other.subscriptions == []
 
 
-async def test_one_backends_refusal_is_no_others() -> None:
-    picky, other = Picky("a"), FakeBackend("b")
-    hub = Subscriptions({"a": picky, "b": other}.get)
+async def test_refusal_of_one_backend_does_not_affect_another() -> None:
+    refusing, other = RefusingBackend("a"), FakeBackend("b")
+    subscriptions = Subscriptions({"a": refusing, "b": other}.get)
     with pytest.raises(ForeignError):
-        await hub.want("one", *HERE, frozenset({("a", "bad")}))
-    await hub.want("two", *HERE, frozenset({("b", "y")}))
-    assert other.watches == [{"y"}]
+        await subscriptions.set_interest("one", *CLIENT, frozenset({("a", "bad")}))
+    await subscriptions.set_interest("two", *CLIENT, frozenset({("b", "y")}))
+    assert other.subscriptions == [{"y"}]

@@ -1,4 +1,4 @@
-"""The ways back to a client while a call runs, and the pulse that keeps them alive."""
+"""The wires of both eras, and keep-alive comments."""
 
 import asyncio
 import time
@@ -11,77 +11,77 @@ from gateway.protocol.client_requests import ClientRequests
 from gateway.protocol.event_streams import EventStreams
 from gateway.protocol.sealed_tokens import TokenSeal
 from gateway.protocol.wire import KeepAlive, LegacyWire, ModernWire
-from gateway.sse import COMMENT
+from gateway.sse import KEEP_ALIVE_COMMENT
 from gateway.state.bus import MemoryBus
-from tests.gateway.fakes import Paper, until
+from tests.gateway.fakes import FakeResponseWriter, until
 
 SEAL = TokenSeal([b"k" * 32])
 PROGRESS = "notifications/progress"
 
 
-def legacy(paper: Paper, streams: EventStreams | None = None, version: str = "2025-06-18") -> LegacyWire:
+def legacy(writer: FakeResponseWriter, streams: EventStreams | None = None, version: str = "2025-06-18") -> LegacyWire:
     client = ClientProfile(version, {"roots": {}}, session="s")
-    return LegacyWire(paper, client, "cid", streams or EventStreams("w1"), ClientRequests(MemoryBus("w1"), SEAL))
+    return LegacyWire(writer, client, "cid", streams or EventStreams("w1"), ClientRequests(MemoryBus("w1"), SEAL))
 
 
-def modern(paper: Paper, level: str | None = None) -> ModernWire:
-    return ModernWire(paper, ClientProfile(MODERN, {}, log_level=level), "cid")
-
-
-@pytest.mark.parametrize("make", [legacy, modern])
-async def test_a_call_that_says_nothing_before_its_end_is_one_json_answer(make: type) -> None:
-    paper = Paper()
-    await make(paper).finish(404, b"{}", (b"retry-after", b"1"))
-    assert (paper.status, paper.body, paper.headers["retry-after"]) == (404, b"{}", "1")
-    assert not paper.opened
+def modern(writer: FakeResponseWriter, level: str | None = None) -> ModernWire:
+    return ModernWire(writer, ClientProfile(MODERN, {}, log_level=level), "cid")
 
 
 @pytest.mark.parametrize("make", [legacy, modern])
-async def test_whatever_is_said_at_once_opens_one_stream_and_keeps_its_order(make: type) -> None:
-    paper = Paper()
-    wire = make(paper)
+async def test_call_without_notifications_gets_one_json_response(make: type) -> None:
+    writer = FakeResponseWriter()
+    await make(writer).finish(404, b"{}", (b"retry-after", b"1"))
+    assert (writer.status, writer.body, writer.headers["retry-after"]) == (404, b"{}", "1")
+    assert not writer.opened
+
+
+@pytest.mark.parametrize("make", [legacy, modern])
+async def test_concurrent_notifications_open_one_stream_in_order(make: type) -> None:
+    writer = FakeResponseWriter()
+    wire = make(writer)
     await asyncio.gather(*(wire.notify(PROGRESS, {"progress": number}) for number in range(10)), wire.keep_alive())
     await wire.finish(200, b'{"id":1}')
-    assert [each["params"]["progress"] for each in paper.messages[:-1]] == list(range(10))
-    assert (paper.closed, paper.over_again, paper.messages[-1]) == (True, False, {"id": 1})
+    assert [each["params"]["progress"] for each in writer.messages[:-1]] == list(range(10))
+    assert (writer.closed, writer.written_after_end, writer.messages[-1]) == (True, False, {"id": 1})
 
 
 @pytest.mark.parametrize("make", [legacy, modern])
-async def test_a_sign_of_life_turns_a_long_answer_into_a_stream(make: type) -> None:
-    paper = Paper()
-    wire = make(paper)
-    wire.silent_since = time.monotonic() - 100
+async def test_keep_alive_turns_a_long_response_into_a_stream(make: type) -> None:
+    writer = FakeResponseWriter()
+    wire = make(writer)
+    wire.idle_since = time.monotonic() - 100
     await wire.keep_alive()
-    assert paper.chunks == [COMMENT]
-    assert time.monotonic() - wire.silent_since < 50
+    assert writer.chunks == [KEEP_ALIVE_COMMENT]
+    assert time.monotonic() - wire.idle_since < 50
     await wire.finish(200, b"{}")
     await wire.keep_alive()
-    assert not paper.over_again
+    assert not writer.written_after_end
 
 
-async def test_what_is_said_after_the_answer_goes_nowhere() -> None:
-    paper = Paper()
-    wire = modern(paper)
+async def test_notification_after_the_response_is_dropped() -> None:
+    writer = FakeResponseWriter()
+    wire = modern(writer)
     await wire.finish(200, b"{}")
     await wire.notify(PROGRESS, {"progress": 1})
-    assert not paper.over_again
+    assert not writer.written_after_end
 
 
-async def test_what_is_said_after_the_answer_of_the_handshake_era_goes_nowhere() -> None:
-    paper, streams = Paper(), EventStreams("w1")
-    wire = legacy(paper, streams)
+async def test_notification_after_a_handshake_era_response_is_dropped() -> None:
+    writer, streams = FakeResponseWriter(), EventStreams("w1")
+    wire = legacy(writer, streams)
     await wire.finish(200, b"{}")
     await wire.notify(PROGRESS, {"progress": 1})
-    assert not paper.over_again
+    assert not writer.written_after_end
     assert streams._streams == {}
 
 
-async def test_time_spent_asking_is_counted_while_it_runs_and_after() -> None:
-    paper, streams, asking = Paper(), EventStreams("w1"), ClientRequests(MemoryBus("w1"), SEAL)
-    wire = LegacyWire(paper, ClientProfile("2025-06-18", {"roots": {}}, session="s"), "cid", streams, asking)
+async def test_waiting_time_is_counted_during_and_after_a_client_request() -> None:
+    writer, streams, client_requests = FakeResponseWriter(), EventStreams("w1"), ClientRequests(MemoryBus("w1"), SEAL)
+    wire = LegacyWire(writer, ClientProfile("2025-06-18", {"roots": {}}, session="s"), "cid", streams, client_requests)
     assert wire.waited == 0.0
     task = asyncio.create_task(wire.ask({"a": {"method": "roots/list"}}))
-    await until(lambda: paper.messages)
+    await until(lambda: writer.messages)
     assert wire.waited > 0.0
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -90,26 +90,28 @@ async def test_time_spent_asking_is_counted_while_it_runs_and_after() -> None:
     assert wire.waited == after
 
 
-class Breathing:
-    def __init__(self, silent_for: float) -> None:
-        self.silent_since = time.monotonic() - silent_for
-        self.breaths = 0
+class FakeStream:
+    """A stream that counts its keep-alive comments."""
+
+    def __init__(self, idle_for: float) -> None:
+        self.idle_since = time.monotonic() - idle_for
+        self.comments = 0
 
     async def keep_alive(self) -> None:
-        self.breaths += 1
-        self.silent_since = time.monotonic() + 1000
+        self.comments += 1
+        self.idle_since = time.monotonic() + 1000
 
 
-async def test_only_who_was_silent_for_long_says_that_it_lives() -> None:
-    pulse = KeepAlive(quiet=0.01)
-    long, left, lately = Breathing(10), Breathing(10), Breathing(-1000)
-    for each in (long, left, lately):
-        pulse.add(each)
-    pulse.discard(left)
-    running = asyncio.create_task(pulse.run())
-    await until(lambda: long.breaths)
+async def test_only_idle_streams_get_a_keep_alive() -> None:
+    keep_alive = KeepAlive(interval=0.01)
+    idle, removed, active = FakeStream(10), FakeStream(10), FakeStream(-1000)
+    for each in (idle, removed, active):
+        keep_alive.add(each)
+    keep_alive.discard(removed)
+    running = asyncio.create_task(keep_alive.run())
+    await until(lambda: idle.comments)
     running.cancel()
-    assert (long.breaths, left.breaths, lately.breaths) == (1, 0, 0)
+    assert (idle.comments, removed.comments, active.comments) == (1, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -122,21 +124,19 @@ async def test_only_who_was_silent_for_long_says_that_it_lives() -> None:
         ("application/json, text/*", True),
     ],
 )
-async def test_only_a_client_that_accepts_streams_is_told_anything_before_the_answer(
-    accept: str, streams: bool
-) -> None:
-    paper, client = Paper(), ClientProfile("2025-06-18", {"roots": {}}, session="s")
-    wire = LegacyWire(paper, client, "cid", EventStreams("w1"), ClientRequests(MemoryBus("w1"), SEAL), accept)
-    before = wire.silent_since = time.monotonic() - 100
+async def test_client_that_does_not_accept_streams_gets_only_the_response(accept: str, streams: bool) -> None:
+    writer, client = FakeResponseWriter(), ClientProfile("2025-06-18", {"roots": {}}, session="s")
+    wire = LegacyWire(writer, client, "cid", EventStreams("w1"), ClientRequests(MemoryBus("w1"), SEAL), accept)
+    before = wire.idle_since = time.monotonic() - 100
     await wire.notify(PROGRESS, {"progressToken": 1, "progress": 1})
     await wire.keep_alive()
-    assert wire.silent_since > before  # the pulse does not try again at once
+    assert wire.idle_since > before  # `KeepAlive` does not retry at once.
     if not streams:
         with pytest.raises(Fault) as refused:
             await wire.ask({"a": {"method": "roots/list"}})
         assert refused.value.kind is Kind.UNSUPPORTED
-    await wire.hang_up()
-    assert paper.opened is streams
+    await wire.end_response()
+    assert writer.opened is streams
     await wire.finish(200, b'{"id":1}')
-    assert (paper.headers["content-type"] == "text/event-stream") is streams
-    assert (paper.body == b'{"id":1}') is not streams
+    assert (writer.headers["content-type"] == "text/event-stream") is streams
+    assert (writer.body == b'{"id":1}') is not streams

@@ -1,4 +1,4 @@
-"""Each test in an empty folder, and the two ways a file can end: as settings or as lines."""
+"""Runs each test in an empty folder; helpers to read settings or the lines of their errors."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -9,7 +9,7 @@ from gateway.settings import Settings, SettingsError, load
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -26,8 +26,8 @@ def lines(text: str, **environ: str) -> list[str]:
     return list(caught.value.lines)
 
 
-def at(settings: Settings, dotted: str) -> Any:
+def value_at(settings: Settings, dotted_path: str) -> Any:
     value: Any = settings
-    for key in dotted.split("."):
+    for key in dotted_path.split("."):
         value = cast("dict[str, Any]", value)[key] if isinstance(value, dict) else getattr(value, key)
     return value

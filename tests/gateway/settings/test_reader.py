@@ -1,4 +1,4 @@
-"""Settings as tables: (file, environment) -> value or the lines that say what is wrong."""
+"""Tables of file and environment with the resulting value or error lines."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from pydantic import SecretStr
 
 from gateway.settings import SettingsError, load
 
-from .conftest import at, lines, read
+from .conftest import lines, read, value_at
 
 ROBLOX = "backends: {roblox: {module: x.y}}\n"
 
@@ -81,10 +81,10 @@ FILES = "backends: {my-files: {command: npx}}\n"
         ("", {}, "log.format", "json"),
     ],
 )
-def test_a_setting_has_the_value_that_file_and_environment_give_it(
+def test_setting_has_the_value_from_file_and_environment(
     text: str, environ: dict[str, str], key: str, value: Any
 ) -> None:
-    assert at(read(text, **environ), key) == value
+    assert value_at(read(text, **environ), key) == value
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_a_setting_has_the_value_that_file_and_environment_give_it(
         ("a: [1\nb: 2", {}, "g.yaml:2:2: not valid YAML: expected ',' or ']', but got ':'"),
         ("- a", {}, "g.yaml:1:1: expected a mapping of settings"),
         ("a: &x\n  b: *x\n", {}, "g.yaml:1:4: nested too deeply"),
-        ("a: !thing 1", {}, "g.yaml:1:4: a: not a value that YAML knows"),
-        ("server:\n  port: 1\n  port: 2\n", {}, "g.yaml:3:3: server.port: given twice; first at g.yaml:2:3"),
+        ("a: !thing 1", {}, "g.yaml:1:4: a: not a valid YAML value"),
+        ("server:\n  port: 1\n  port: 2\n", {}, "g.yaml:3:3: server.port: duplicate key; first at g.yaml:2:3"),
         ("a: &a {b: 1}\nserver: {<<: *a}", {}, "g.yaml:2:10: server: expected a plain key"),
         (
             "server:\n  host: ${NOPE}\n",
@@ -159,12 +159,12 @@ def test_a_setting_has_the_value_that_file_and_environment_give_it(
         (
             "backends: {a: {url: 'http://x', options: {b: 1}}}",
             {},
-            "g.yaml:1:33: backends.a.options: unknown key; only an entry with module has it",
+            "g.yaml:1:33: backends.a.options: unknown key; only backends with module have it",
         ),
         (
             "backends: {a: {module: x, max_calls: 1}}",
             {},
-            "g.yaml:1:27: backends.a.max_calls: unknown key; only an entry with url or command has it",
+            "g.yaml:1:27: backends.a.max_calls: unknown key; only backends with url or command have it",
         ),
         (
             "backends: {a: {module: a, url: 'http://x'}}",
@@ -196,7 +196,7 @@ def test_a_setting_has_the_value_that_file_and_environment_give_it(
         (
             "backends: {a: {module: a}}\nservers: {a: {backends: [a]}}",
             {},
-            "g.yaml:2:11: servers.a: a backend is named a too; rename one of them",
+            "g.yaml:2:11: servers.a: a backend has the name a as well; rename one of them",
         ),
         (
             "backends: {a: {module: a}, b: {module: b}}\nservers: {s: {backends: [a, b], names: bare}}",
@@ -208,16 +208,17 @@ def test_a_setting_has_the_value_that_file_and_environment_give_it(
             {},
             "g.yaml:2:26: servers.s.backends.0: unknown backend; did you mean roblox?",
         ),
-        ("servers: {s: {backends: []}}", {}, "g.yaml:1:15: servers.s.backends: needs at least one"),
+        ("servers: {s: {backends: []}}", {}, "g.yaml:1:15: servers.s.backends: needs at least one entry"),
         (
             "auth: {mode: none}\nserver: {public_url: 'https://gw.example'}",
             {},
-            "g.yaml:2:10: server.public_url: auth.mode none serves loopback only, also by way of a proxy",
+            "g.yaml:2:10: server.public_url: auth.mode none is allowed on loopback only, also behind a proxy; "
+            "use another auth.mode",
         ),
         (
             "auth: {mode: none}\nserver: {host: 0.0.0.0}",
             {},
-            "g.yaml:2:10: server.host: auth.mode none serves loopback only; use 127.0.0.1 or another auth.mode",
+            "g.yaml:2:10: server.host: auth.mode none is allowed on loopback only; use 127.0.0.1 or another auth.mode",
         ),
         (
             "server: {workers: 2}",
@@ -226,52 +227,52 @@ def test_a_setting_has_the_value_that_file_and_environment_give_it(
         ),
     ],
 )
-def test_a_mistake_is_one_line_with_its_place_and_what_was_expected(
+def test_mistake_is_one_line_with_position_setting_and_expected_value(
     text: str, environ: dict[str, str], expected: str
 ) -> None:
     assert lines(text, **environ) == [expected]
 
 
-def test_every_mistake_is_reported_at_once() -> None:
+def test_all_mistakes_are_reported_together() -> None:
     found = lines("server: {prot: 1, port: x}\nlog: {level: loud}\n")
     assert sorted(line.split(": ")[1] for line in found) == ["log.level", "server.port", "server.prot"]
 
 
-def test_a_port_that_is_wrong_is_not_reported_as_a_wrong_public_url_too() -> None:
+def test_invalid_port_is_not_also_reported_as_an_invalid_public_url() -> None:
     assert lines("server: {port: x}") == ["g.yaml:1:10: server.port: expected a whole number"]
 
 
 @pytest.mark.parametrize("name", ["GOX_BRIDGE_ENABLED", "ALLOW_DANGEROUS_OPS", "ALLOW_EXTERNAL_TOOLS", "GODOT_PATH"])
-def test_a_variable_of_a_backend_that_is_not_configured_is_ignored(name: str) -> None:
+def test_variable_of_an_unconfigured_backend_is_ignored(name: str) -> None:
     settings = read("backends: {a: {module: a}}", **{name: "true"})
     assert list(settings.backends) == ["a"]
-    assert at(settings, "backends.a.options") == {}
+    assert value_at(settings, "backends.a.options") == {}
 
 
 @pytest.mark.parametrize("name", ["GOX_BRIDGE_ENABLED", "ALLOW_DANGEROUS_OPS", "ALLOW_EXTERNAL_TOOLS", "GODOT_PATH"])
-def test_a_variable_of_a_module_says_nothing_to_a_server_of_its_name(name: str) -> None:
+def test_variable_of_a_module_does_not_apply_to_a_remote_server_with_its_name(name: str) -> None:
     settings = read("backends: {godot: {url: 'http://x'}, roblox: {command: x}}", **{name: "true"})
     assert list(settings.backends) == ["godot", "roblox"]
 
 
-def test_the_file_is_the_argument_else_the_variable_else_the_one_in_the_folder_else_none(elsewhere: Path) -> None:
+def test_file_is_taken_from_argument_then_variable_then_working_directory(working_directory: Path) -> None:
     assert load(None, {}).source is None
-    for port, name in enumerate(("gatehouse.yaml", "named.yaml", "given.yaml"), start=1):
-        (elsewhere / name).write_text(f"server: {{port: {port}}}")
+    for port, name in enumerate(("gatehouse.yaml", "named.yaml", "argument.yaml"), start=1):
+        (working_directory / name).write_text(f"server: {{port: {port}}}")
     named = {"GATEHOUSE_CONFIG": "named.yaml"}
     assert load(None, {}).server.port == 1
     assert load(None, named).server.port == 2
-    given = load(Path("given.yaml"), named)
-    assert (given.server.port, given.source) == (3, Path("given.yaml"))
+    settings = load(Path("argument.yaml"), named)
+    assert (settings.server.port, settings.source) == (3, Path("argument.yaml"))
 
 
-def test_a_file_that_is_not_there_or_not_text_is_one_line(elsewhere: Path) -> None:
-    (elsewhere / "binary.yaml").write_bytes(b"\xff\xfe\xff")
-    (elsewhere / "control.yaml").write_bytes(b"a: \x01")
+def test_missing_or_binary_file_is_reported_in_one_line(working_directory: Path) -> None:
+    (working_directory / "binary.yaml").write_bytes(b"\xff\xfe\xff")
+    (working_directory / "control.yaml").write_bytes(b"a: \x01")
     cases = {
         "nope.yaml": "nope.yaml: cannot be read: No such file or directory",
         "binary.yaml": "binary.yaml: is not UTF-8 text",
-        "control.yaml": "control.yaml: not valid YAML: holds characters that are not text",
+        "control.yaml": "control.yaml: not valid YAML: contains control characters",
     }
     for name, expected in cases.items():
         with pytest.raises(SettingsError) as caught:

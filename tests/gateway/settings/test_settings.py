@@ -1,4 +1,4 @@
-"""The settings as a whole: frozen, described, and what the code says when the code builds them."""
+"""`Settings`: immutability, descriptions, and construction in code."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from gateway.settings import Section, Settings, load
 from .conftest import read
 
 
-def test_settings_cannot_be_changed() -> None:
+def test_settings_are_immutable() -> None:
     settings = load(None, {})
     with pytest.raises(ValidationError):
         settings.server.port = 1  # type: ignore[misc]
@@ -25,21 +25,21 @@ def test_settings_built_in_code_do_not_read_the_environment(monkeypatch: pytest.
     assert load().server.port == 1
 
 
-def test_the_public_address_follows_the_port_that_was_bound_unless_it_was_given() -> None:
+def test_public_url_uses_the_bound_port_unless_it_was_set() -> None:
     assert read("server: {port: 0}").server.public_url_at(5001) == "http://127.0.0.1:5001"
     assert read("server: {public_url: 'https://g.org'}").server.public_url_at(5001) == "https://g.org"
 
 
-def every_model(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+def all_models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
     yield model
     for below in model.__subclasses__():
-        yield from every_model(below)
+        yield from all_models(below)
 
 
-def test_every_field_is_described_in_one_sentence() -> None:
+def test_every_field_has_a_description_of_one_sentence() -> None:
     fields = [
         (f"{model.__name__}.{name}", field.description or "")
-        for model in (Settings, *every_model(Section))
+        for model in (Settings, *all_models(Section))
         if model.__module__.startswith("gateway.settings.")
         for name, field in model.model_fields.items()
     ]

@@ -1,4 +1,4 @@
-"""Results are bounded by tool, kept to the kinds allowed, and cleaned as their backend's entry says."""
+"""Results: size limits per tool, allowed media types, and cleaning as configured for the backend."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ DIRTY = "\x1b[31mred\u200b"
 SECRET = "AKIA" + "A1B2C3D4E5F6G7H8"
 
 
-async def guarded(result: Json, *, trusted: bool = True, **manifest: Any) -> Any:
+async def guard_result(result: Json, *, trusted: bool = True, **manifest: Any) -> Any:
     backend = FakeBackend(manifest=Manifest(**manifest))
     backend.trusted = trusted
 
@@ -23,8 +23,8 @@ async def guarded(result: Json, *, trusted: bool = True, **manifest: Any) -> Any
     return await Guard(1000)(a_call(route=a_route(backend)), end)
 
 
-def text(given: str) -> Json:
-    return {"content": [{"type": "text", "text": given}]}
+def text_result(text: str) -> Json:
+    return {"content": [{"type": "text", "text": text}]}
 
 
 @pytest.mark.parametrize(
@@ -38,20 +38,20 @@ def text(given: str) -> Json:
         (True, frozenset({"text", "secrets"}), "red [redacted]"),
     ],
 )
-async def test_modules_are_cleaned_and_remote_servers_as_their_entry_says(
+async def test_results_of_modules_are_cleaned_by_default_and_of_remote_servers_if_configured(
     trusted: bool, clean: frozenset[str] | None, expected: str
 ) -> None:
-    assert await guarded(text(f"{DIRTY} {SECRET}"), trusted=trusted, clean=clean) == text(expected)
+    assert await guard_result(text_result(f"{DIRTY} {SECRET}"), trusted=trusted, clean=clean) == text_result(expected)
 
 
-async def test_a_tool_may_have_a_bound_of_its_own_below_the_gateways() -> None:
-    with pytest.raises(Fault) as refused:
-        await guarded(text("x" * 200), result_bytes={"echo": 100})
-    assert refused.value.kind is Kind.TOO_LARGE
-    assert refused.value.details["max_bytes"] == 100
-    await guarded(text("x" * 200), result_bytes={"other": 100})
+async def test_tool_may_have_a_lower_result_limit_than_the_gateway() -> None:
+    with pytest.raises(Fault) as caught:
+        await guard_result(text_result("x" * 200), result_bytes={"echo": 100})
+    assert caught.value.kind is Kind.TOO_LARGE
+    assert caught.value.details["max_bytes"] == 100
+    await guard_result(text_result("x" * 200), result_bytes={"other": 100})
     with pytest.raises(Fault):
-        await guarded(text("x" * 2000), result_bytes={"*": 100_000})
+        await guard_result(text_result("x" * 2000), result_bytes={"*": 100_000})
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,11 @@ async def test_a_tool_may_have_a_bound_of_its_own_below_the_gateways() -> None:
         ({"type": "text", "text": "hello"}, True),
     ],
 )
-async def test_only_kinds_of_content_that_are_allowed_pass(item: Json, passes: bool) -> None:
+async def test_only_allowed_media_types_pass(item: Json, passes: bool) -> None:
     result = {"content": [item]}
     if passes:
-        assert await guarded(result, media_types=("image/*",)) == result
+        assert await guard_result(result, media_types=("image/*",)) == result
     else:
-        with pytest.raises(Fault) as refused:
-            await guarded(result, media_types=("image/*",))
-        assert refused.value.kind is Kind.DENIED
+        with pytest.raises(Fault) as caught:
+            await guard_result(result, media_types=("image/*",))
+        assert caught.value.kind is Kind.DENIED

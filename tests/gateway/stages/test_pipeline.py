@@ -1,50 +1,50 @@
-"""The path, folded once."""
+"""Composition of the stages into one pipeline."""
 
 import pytest
 
 from gateway.contract import Call, Handler, Result
 from gateway.errors import Fault, Kind
-from gateway.pipeline import compose
+from gateway.stages.pipeline import compose
 from tests.gateway.fakes import a_call
 
 
 async def end(call: Call) -> Result:
-    return {"seen": list(call.record.stages[: len(call.record.marks)])}
+    return {"seen": list(call.record.stages[: len(call.record.entered_at)])}
 
 
-async def through(call: Call, call_next: Handler) -> Result:
+async def pass_on(call: Call, call_next: Handler) -> Result:
     return await call_next(call)
 
 
-async def refuses(call: Call, call_next: Handler) -> Result:
+async def reject(call: Call, call_next: Handler) -> Result:
     raise Fault(Kind.DENIED, "No.")
 
 
-async def test_stages_run_in_the_order_they_are_written_and_note_themselves() -> None:
-    path = compose((("one", through), ("two", through)), end, "last")
-    assert await path(a_call()) == {"seen": ["one", "two", "last"]}
+async def test_stages_run_in_order_and_are_recorded() -> None:
+    pipeline = compose((("one", pass_on), ("two", pass_on)), end, "last")
+    assert await pipeline(a_call()) == {"seen": ["one", "two", "last"]}
 
 
-async def test_what_is_refused_goes_no_further_and_says_where() -> None:
+async def test_rejected_call_stops_at_its_stage() -> None:
     call = a_call()
     with pytest.raises(Fault):
-        await compose((("one", through), ("two", refuses), ("three", through)), end)(call)
+        await compose((("one", pass_on), ("two", reject), ("three", pass_on)), end)(call)
     assert call.record.stage == "two"
 
 
-async def test_times_never_run_backwards() -> None:
+async def test_recorded_times_are_monotonic() -> None:
     call = a_call()
     assert call.record.stage == "edge"
-    await compose((("one", through), ("two", through)), end)(call)
-    times = [call.record.started, *call.record.marks]
+    await compose((("one", pass_on), ("two", pass_on)), end)(call)
+    times = [call.record.started, *call.record.entered_at]
     assert times == sorted(times)
 
 
-async def test_one_path_serves_any_number_of_calls() -> None:
-    path = compose((("one", through),), end, "last")
+async def test_pipeline_serves_several_calls() -> None:
+    pipeline = compose((("one", pass_on),), end, "last")
     for _ in range(3):
-        assert await path(a_call()) == {"seen": ["one", "last"]}
+        assert await pipeline(a_call()) == {"seen": ["one", "last"]}
 
 
-async def test_no_stages_are_a_path_too() -> None:
+async def test_pipeline_without_stages_calls_the_end() -> None:
     assert await compose((), end, "last")(a_call()) == {"seen": ["last"]}

@@ -1,4 +1,4 @@
-"""Nobody waits behind another tenant's burst."""
+"""Fair shares: a burst of one tenant does not delay the others."""
 
 import asyncio
 
@@ -12,17 +12,17 @@ from tests.gateway.fakes import FakeBackend, a_call, a_route
 ALICE, ANN, BOB = Caller("acme", "alice"), Caller("acme", "ann"), Caller("other", "bob")
 
 
-class Backend:
-    """Carries calls out when told to, and remembers how many it had at once."""
+class GatedBackend:
+    """Completes calls when released, and records the maximum number of concurrent calls."""
 
     def __init__(self) -> None:
         self.running: list[str] = []
-        self.most = 0
+        self.max_running = 0
         self.release = asyncio.Semaphore(0)
 
     async def __call__(self, call: Call) -> Result:
         self.running.append(call.caller.subject)
-        self.most = max(self.most, len(self.running))
+        self.max_running = max(self.max_running, len(self.running))
         try:
             await self.release.acquire()
         finally:
@@ -35,42 +35,42 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_burst_waits_in_its_own_queue_and_nobody_else_does() -> None:
-    share, backend = Share(ShareBounds(tenant=4, principal=3, waiting=100)), Backend()
+async def test_burst_is_queued_without_delaying_other_principals() -> None:
+    share, backend = Share(ShareBounds(tenant=4, principal=3, waiting=100)), GatedBackend()
     burst = [asyncio.ensure_future(share(a_call(caller=ALICE), backend)) for _ in range(50)]
     colleague = asyncio.ensure_future(share(a_call(caller=ANN), backend))
-    stranger = asyncio.ensure_future(share(a_call(caller=BOB), backend))
+    other_tenant = asyncio.ensure_future(share(a_call(caller=BOB), backend))
     await settle()
     assert sorted(backend.running) == ["alice", "alice", "alice", "ann", "bob"]
     assert share.usage()["tenants"] == {("lab", "acme"): (4, 0), ("lab", "other"): (1, 0)}
     assert share.usage()["principals"][("lab", "acme/user:alice")] == (3, 47)
     for _ in range(60):
         backend.release.release()
-    await asyncio.gather(*burst, colleague, stranger)
-    assert backend.most == 5
+    await asyncio.gather(*burst, colleague, other_tenant)
+    assert backend.max_running == 5
     assert share.usage() == {"tenants": {}, "principals": {}}
 
 
-async def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
-    share, backend = Share(ShareBounds(tenant=1, principal=1, waiting=2)), Backend()
+async def test_full_queue_rejects_calls_with_retry_after() -> None:
+    share, backend = Share(ShareBounds(tenant=1, principal=1, waiting=2)), GatedBackend()
     waiting = [asyncio.ensure_future(share(a_call(), backend)) for _ in range(3)]
     await settle()
-    with pytest.raises(Fault) as refused:
+    with pytest.raises(Fault) as caught:
         await share(a_call(), backend)
-    assert (refused.value.kind, refused.value.retry_after) == (Kind.RATE_LIMITED, 1.0)
+    assert (caught.value.kind, caught.value.retry_after) == (Kind.RATE_LIMITED, 1.0)
     for _ in waiting:
         backend.release.release()
     await asyncio.gather(*waiting)
 
 
-async def test_whoever_stops_waiting_leaves_no_place_taken() -> None:
-    share, backend = Share(ShareBounds(tenant=1, principal=1, waiting=9)), Backend()
+async def test_cancelled_waiter_frees_its_slot() -> None:
+    share, backend = Share(ShareBounds(tenant=1, principal=1, waiting=9)), GatedBackend()
     calls = [asyncio.ensure_future(share(a_call(), backend)) for _ in range(4)]
     await settle()
     calls[1].cancel()
     backend.release.release()
     await settle()
-    calls[2].cancel()  # it has its turn by now
+    calls[2].cancel()  # it holds a slot by now
     await settle()
     assert backend.running == ["alice"]
     backend.release.release()
@@ -78,18 +78,18 @@ async def test_whoever_stops_waiting_leaves_no_place_taken() -> None:
     assert share.usage() == {"tenants": {}, "principals": {}}
 
 
-async def test_each_backend_has_places_of_its_own() -> None:
-    share, backend = Share(ShareBounds(tenant=1, principal=1, waiting=0)), Backend()
+async def test_each_backend_has_its_own_slots() -> None:
+    share, backend = Share(ShareBounds(tenant=1, principal=1, waiting=0)), GatedBackend()
     one = asyncio.ensure_future(share(a_call(), backend))
     two = asyncio.ensure_future(share(a_call(route=a_route(FakeBackend("shop"))), backend))
     await settle()
-    assert backend.most == 2
+    assert backend.max_running == 2
     backend.release.release()
     backend.release.release()
     await asyncio.gather(one, two)
 
 
-async def test_a_place_is_given_back_when_the_call_fails() -> None:
+async def test_failed_call_frees_its_slot() -> None:
     share = Share(ShareBounds(tenant=1, principal=1, waiting=0))
 
     async def fail(call: Call) -> Result:

@@ -1,11 +1,11 @@
-"""What is taken out of texts, what stays, and how long it takes."""
+"""Removal of hidden characters and secrets, and its running time."""
 
 import time
 
 import pytest
 
 from gateway.protocol.strict_json import encode
-from gateway.text_cleaning import REDACTED, cleaned, may_hide, without_hidden, without_secrets
+from gateway.stages.guard import REDACTED, clean_json, may_contain_hidden, redact_secrets, strip_hidden
 
 SCRIPTS = "family 👨\u200d👩\u200d👧 and ❤\ufe0f, می\u200cخواهم, 日本"
 
@@ -28,9 +28,9 @@ SCRIPTS = "family 👨\u200d👩\u200d👧 and ❤\ufe0f, می\u200cخواهم, 
         ),
     ],
 )
-def test_hidden_characters_go_and_what_scripts_need_stays(dirty: str, clean: str) -> None:
-    assert without_hidden(dirty) == clean
-    assert (dirty == clean) or may_hide(encode({"text": dirty}))
+def test_hidden_characters_are_removed_and_joiners_for_scripts_stay(dirty: str, clean: str) -> None:
+    assert strip_hidden(dirty) == clean
+    assert (dirty == clean) or may_contain_hidden(encode({"text": dirty}))
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,13 @@ def test_hidden_characters_go_and_what_scripts_need_stays(dirty: str, clean: str
         "-----BEGIN RSA PRIVATE KEY-----\nMIIabc\n-----END RSA PRIVATE KEY-----",
     ],
 )
-def test_threat_29_what_looks_like_a_secret_is_redacted_where_asked(secret: str) -> None:
-    assert without_secrets(f"the key is {secret} ok") == f"the key is {REDACTED} ok"
+def test_threat_29_secrets_are_redacted(secret: str) -> None:
+    assert redact_secrets(f"the key is {secret} ok") == f"the key is {REDACTED} ok"
 
 
-def test_plain_words_are_no_secrets() -> None:
+def test_text_similar_to_secrets_is_unchanged() -> None:
     text = "AKIA is a prefix, ghp_short, sk-no, eyJ.a.b, -----BEGIN CERTIFICATE-----"
-    assert without_secrets(text) == text
+    assert redact_secrets(text) == text
 
 
 @pytest.mark.parametrize(
@@ -64,23 +64,26 @@ def test_plain_words_are_no_secrets() -> None:
         "sk-" * 30_000,
     ],
 )
-def test_threat_22_no_text_takes_more_than_linear_time(attack: str) -> None:
+def test_threat_22_cleaning_runs_in_linear_time(attack: str) -> None:
     def cpu(text: str) -> float:
         began = time.process_time()
-        without_secrets(without_hidden(text))
+        redact_secrets(strip_hidden(text))
         return time.process_time() - began
 
     small, large = (min(cpu(part) for _ in range(3)) for part in (attack[: len(attack) // 4], attack))
-    # Four times the text: four times the time if it is linear, sixteen times if it is not.
+    # Four times the text takes four times as long if the time is linear, sixteen times if it is quadratic.
     assert large < max(8 * small, 0.05)
 
 
-def test_keys_bytes_and_what_is_clean_are_left_as_they_are() -> None:
+def test_keys_binary_data_and_clean_parts_are_unchanged() -> None:
     data = {"type": "image", "data": "\u200b", "mimeType": "image/png"}
-    given = {"content": [data, {"type": "text", "text": "a\u200b"}], "structuredContent": {"\u200bkey": ["b\x1b[0m"]}}
-    made = cleaned(given, without_hidden)
-    assert made["content"][0] is data
-    assert made["content"][1] == {"type": "text", "text": "a"}
-    assert made["structuredContent"] == {"\u200bkey": ["b"]}
+    dirty_json = {
+        "content": [data, {"type": "text", "text": "a\u200b"}],
+        "structuredContent": {"\u200bkey": ["b\x1b[0m"]},
+    }
+    result = clean_json(dirty_json, strip_hidden)
+    assert result["content"][0] is data
+    assert result["content"][1] == {"type": "text", "text": "a"}
+    assert result["structuredContent"] == {"\u200bkey": ["b"]}
     untouched = {"content": [{"type": "text", "text": "plain"}]}
-    assert cleaned(untouched, without_hidden) is untouched
+    assert clean_json(untouched, strip_hidden) is untouched

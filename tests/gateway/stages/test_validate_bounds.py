@@ -1,4 +1,4 @@
-"""Arguments are bounded in depth, number and length, whatever their size."""
+"""Limits on depth, number of members and string length of arguments."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def nested(depth: int) -> Json:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "bound"),
+    ("arguments", "exceeded"),
     [
         (nested(8), None),
         (nested(9), "depth"),
@@ -36,14 +36,16 @@ def nested(depth: int) -> Json:
         ({}, None),
     ],
 )
-async def test_threat_23_what_is_too_deep_too_many_or_too_long_is_refused(arguments: Json, bound: str | None) -> None:
+async def test_threat_23_arguments_above_depth_member_or_length_limits_are_rejected(
+    arguments: Json, exceeded: str | None
+) -> None:
     validate = Validate(1_000_000, max_depth=8, max_keys=100, max_string=50)
-    # As large as it is on the wire at least: a message is never smaller than what it holds.
+    # A message is at least as large as its arguments.
     call = a_call(params={"name": "lab_echo", "arguments": arguments}, route=None, body_bytes=len(repr(arguments)) + 60)
-    if bound is None:
+    if exceeded is None:
         await validate(call, end)
         return
-    with pytest.raises(Fault) as refused:
+    with pytest.raises(Fault) as caught:
         await validate(call, end)
-    assert refused.value.kind is Kind.TOO_LARGE
-    assert refused.value.details["bound"] == bound
+    assert caught.value.kind is Kind.TOO_LARGE
+    assert caught.value.details["bound"] == exceeded

@@ -1,4 +1,4 @@
-"""An audit log of the test's own on either engine, and what an intruder with the database in hand may do to it."""
+"""An audit log for tests on either database, with direct access to its tables to tamper with them."""
 
 import asyncio
 import sqlite3
@@ -8,60 +8,60 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.state.audit import FILE, AuditLog, AuditTableWriter, open_ledger
+from gateway.state.audit import FILE, AuditLog, AuditTables, open_audit_tables
 
-_PLACE = "SET search_path = gatehouse_audit"
+_SET_SEARCH_PATH = "SET search_path = gatehouse_audit"
 
 
 @dataclass(frozen=True)
-class Kept:
+class AuditStorage:
     folder: Path
     url: str | None
 
-    async def log(self, **more: Any) -> AuditLog:
-        return await AuditLog.open(self.folder, url=self.url, **more)
+    async def open_log(self, **options: Any) -> AuditLog:
+        return await AuditLog.open(self.folder, url=self.url, **options)
 
-    def ledger(self) -> AuditTableWriter:
-        """Not within a running loop."""
-        return asyncio.run(open_ledger(self.folder, self.url))
+    def open_tables(self) -> AuditTables:
+        """Open the tables. Call it outside a running event loop."""
+        return asyncio.run(open_audit_tables(self.folder, self.url))
 
-    async def rows(self, sql: str = "SELECT correlation_id FROM audit ORDER BY at") -> list[tuple[Any, ...]]:
+    async def query(self, sql: str = "SELECT correlation_id FROM audit ORDER BY at") -> list[tuple[Any, ...]]:
         if self.url is None:
             with closing(sqlite3.connect(self.folder / FILE)) as connection:
                 return connection.execute(sql).fetchall()
-        async with self._connected() as connection:
+        async with self._connect() as connection:
             return [tuple(row) for row in await connection.fetch(sql)]
 
-    async def change(self, sql: str) -> None:
-        """Anything, and it must find something to change."""
+    async def execute(self, sql: str) -> None:
+        """Run a statement and check that it changed something."""
         if self.url is None:
             with closing(sqlite3.connect(self.folder / FILE)) as connection, connection:
                 assert connection.execute(sql).rowcount != 0
             return
-        async with self._connected() as connection:
+        async with self._connect() as connection:
             assert not (await connection.execute(sql)).endswith(" 0")
 
     @asynccontextmanager
     async def locked(self) -> AsyncGenerator[None]:
-        """Nobody else can write."""
+        """Lock the tables against other writers."""
         if self.url is None:
             with closing(sqlite3.connect(self.folder / FILE, isolation_level=None)) as blocker:
                 blocker.execute("BEGIN IMMEDIATE")
                 yield
                 blocker.execute("ROLLBACK")
             return
-        async with self._connected() as connection, connection.transaction():
+        async with self._connect() as connection, connection.transaction():
             await connection.execute("LOCK TABLE audit IN ACCESS EXCLUSIVE MODE")
             yield
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncGenerator[Any]:
+    async def _connect(self) -> AsyncGenerator[Any]:
         import asyncpg
 
-        # A superuser's: it sees every row, whatever the policies say.
+        # The login is a superuser, so row-level security does not apply.
         connection = await asyncpg.connect(self.url)
         try:
-            await connection.execute(_PLACE)
+            await connection.execute(_SET_SEARCH_PATH)
             yield connection
         finally:
             await connection.close()

@@ -1,4 +1,4 @@
-"""A database of the test's own, and a way to do things to it from another process."""
+"""A separate database for each test, and a fixture that runs code in another process."""
 
 import asyncio
 import sys
@@ -29,12 +29,12 @@ async def second_database(
     await opened.close()
 
 
-Elsewhere = Callable[[str, Path], Awaitable[str]]
+RunInProcess = Callable[[str, Path], Awaitable[str]]
 
 
 @pytest.fixture
-def elsewhere(database_url: str | None) -> Elsewhere:
-    """Run the body of an `async def main(folder, url)` in another process; what it printed."""
+def run_in_process(database_url: str | None) -> RunInProcess:
+    """Run the body of an `async def main(folder, url)` in another process and return its output."""
 
     async def run(body: str, folder: Path) -> str:
         indented = "\n".join(f"    {line}" for line in body.splitlines())

@@ -1,4 +1,4 @@
-"""The chain holds however long it is and whatever was let go, and shows the first record that was touched."""
+"""Chains verify at any length and after pruning, and verification reports the first changed record."""
 
 import asyncio
 import time
@@ -7,28 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from gateway.state.audit import AuditTableWriter
-from gateway.state.audit_chain import LINKED, AuditChains, ChainBreak, Row
-from tests.gateway.state.ledgers import Kept
+from gateway.state.audit import AuditTables
+from gateway.state.audit_chain import LINKED_COLUMNS, AuditChains, ChainBreak, Row
+from tests.gateway.state.audit_storage import AuditStorage
 from tests.gateway.state.test_audit import record
 
 DAY = 86400.0
 
 
 @pytest.fixture
-def house(tmp_path: Path, database_url: str | None) -> Kept:
-    return Kept(tmp_path, database_url)
+def storage(tmp_path: Path, database_url: str | None) -> AuditStorage:
+    return AuditStorage(tmp_path, database_url)
 
 
 @pytest.fixture
-def kept(house: Kept) -> Iterator[AuditTableWriter]:
-    ledger = house.ledger()
-    yield ledger
-    ledger.close()
+def tables(storage: AuditStorage) -> Iterator[AuditTables]:
+    opened = storage.open_tables()
+    yield opened
+    opened.close()
 
 
-def write(file: AuditTableWriter, chains: AuditChains, *rows: Row) -> None:
-    linked, heads = chains.linked(rows)
+def write(file: AuditTables, chains: AuditChains, *rows: Row) -> None:
+    linked, heads = chains.link(rows)
     file.write(chains.writer, linked, heads)
     chains.advance(heads)
 
@@ -37,39 +37,39 @@ def aged(number: int, days: float, tenant: str = "default") -> Row:
     return (time.time() - days * DAY, *record(number, tenant)[1:])
 
 
-def broken(file: AuditTableWriter, tenant: str | None = None) -> list[ChainBreak]:
-    return [each for each in file.verify(tenant) if each is not None]
+def breaks_in(file: AuditTables, tenant: str | None = None) -> list[ChainBreak]:
+    return [item for item in file.verify(tenant) if item is not None]
 
 
-def change(house: Kept, sql: str) -> None:
-    asyncio.run(house.change(sql))
+def tamper(storage: AuditStorage, sql: str) -> None:
+    asyncio.run(storage.execute(sql))
 
 
-def test_what_was_written_in_groups_by_two_writers_verifies(kept: AuditTableWriter) -> None:
+def test_records_of_two_writers_written_in_batches_verify(tables: AuditTables) -> None:
     one, two = AuditChains("one"), AuditChains("two")
     for number in range(0, 50, 5):
-        write(kept, one, *(record(each, "ab"[each % 2]) for each in range(number, number + 5)))
-        write(kept, two, record(number, "a"))
-    assert broken(kept) == []
-    assert len(list(kept.verify("a"))) < len(list(kept.verify()))
+        write(tables, one, *(record(item, "ab"[item % 2]) for item in range(number, number + 5)))
+        write(tables, two, record(number, "a"))
+    assert breaks_in(tables) == []
+    assert len(list(tables.verify("a"))) < len(list(tables.verify()))
 
 
-def test_one_byte_changed_in_any_column_shows_the_first_broken_record(kept: AuditTableWriter, house: Kept) -> None:
-    columns = [name for name in LINKED if name not in ("sequence", "tenant", "writer")]
+def test_change_in_any_column_is_reported_at_first_changed_record(tables: AuditTables, storage: AuditStorage) -> None:
+    columns = [name for name in LINKED_COLUMNS if name not in ("sequence", "tenant", "writer")]
     for column in columns:
-        write(kept, AuditChains(f"of {column}"), *(record(number) for number in range(20)))
+        write(tables, AuditChains(f"of {column}"), *(record(number) for number in range(20)))
         other = f"{column} + 1" if column in ("at", "effect", "duration_us") else f"{column} || '1'"
         chain = f"writer = 'of {column}'"
-        change(house, f"UPDATE audit SET {column} = {other} WHERE {chain} AND sequence IN (7, 12)")
-    found = broken(kept)
-    assert {(each.tenant, each.writer, each.sequence) for each in found} == {
+        tamper(storage, f"UPDATE audit SET {column} = {other} WHERE {chain} AND sequence IN (7, 12)")
+    found = breaks_in(tables)
+    assert {(item.tenant, item.writer, item.sequence) for item in found} == {
         ("default", f"of {column}", 7) for column in columns
     }
-    assert all("changed" in each.why for each in found)
+    assert all("changed" in item.reason for item in found)
 
 
 @pytest.mark.parametrize(
-    ("sql", "sequence", "why"),
+    ("sql", "sequence", "reason"),
     [
         ("DELETE FROM audit WHERE sequence = 5", 6, "is missing"),
         ("DELETE FROM audit WHERE sequence > 17", 18, "all after it are missing"),
@@ -79,70 +79,70 @@ def test_one_byte_changed_in_any_column_shows_the_first_broken_record(kept: Audi
         ("UPDATE audit_chains SET last_hash = 'x'", 21, "missing"),
     ],
 )
-def test_a_record_taken_away_or_moved_is_found(
-    kept: AuditTableWriter, house: Kept, sql: str, sequence: int, why: str
+def test_deleted_or_moved_record_is_detected(
+    tables: AuditTables, storage: AuditStorage, sql: str, sequence: int, reason: str
 ) -> None:
-    write(kept, AuditChains("one"), *(record(number) for number in range(20)))
-    change(house, sql)
-    (first,) = broken(kept)
+    write(tables, AuditChains("one"), *(record(number) for number in range(20)))
+    tamper(storage, sql)
+    (first,) = breaks_in(tables)
     assert first.sequence == sequence
-    assert why in first.why
+    assert reason in first.reason
 
 
-def test_a_record_moved_to_another_tenant_is_found(kept: AuditTableWriter, house: Kept) -> None:
-    write(kept, AuditChains("one"), *(record(number, "ab"[number % 2]) for number in range(20)))
-    change(house, "UPDATE audit SET tenant = 'c' WHERE tenant = 'a' AND sequence = 10")
-    assert {(each.tenant, each.sequence) for each in broken(kept)} == {("a", 10), ("c", 10)}
+def test_record_moved_to_another_tenant_is_detected(tables: AuditTables, storage: AuditStorage) -> None:
+    write(tables, AuditChains("one"), *(record(number, "ab"[number % 2]) for number in range(20)))
+    tamper(storage, "UPDATE audit SET tenant = 'c' WHERE tenant = 'a' AND sequence = 10")
+    assert {(item.tenant, item.sequence) for item in breaks_in(tables)} == {("a", 10), ("c", 10)}
 
 
-def test_what_is_old_is_let_go_and_the_rest_still_verifies(kept: AuditTableWriter, house: Kept) -> None:
+def test_remaining_records_verify_after_old_ones_are_pruned(tables: AuditTables, storage: AuditStorage) -> None:
     one, two = AuditChains("one"), AuditChains("two")
-    write(kept, one, *(aged(number, 10 - number, "ab"[number % 2]) for number in range(10)))
-    write(kept, two, aged(0, 9), aged(1, 8))
-    assert kept.prune(time.time() - 4.5 * DAY, 1000) == 8
-    assert broken(kept) == []
-    write(kept, one, aged(11, 0, "a"))
-    assert broken(kept) == []
-    assert kept.prune(time.time() - 4.5 * DAY, 1000) == 0
-    change(house, "DELETE FROM audit WHERE sequence = (SELECT min(sequence) FROM audit WHERE tenant = 'b')")
-    assert [each.tenant for each in broken(kept)][:1], "what is missing after the anchor is found"
+    write(tables, one, *(aged(number, 10 - number, "ab"[number % 2]) for number in range(10)))
+    write(tables, two, aged(0, 9), aged(1, 8))
+    assert tables.prune(time.time() - 4.5 * DAY, 1000) == 8
+    assert breaks_in(tables) == []
+    write(tables, one, aged(11, 0, "a"))
+    assert breaks_in(tables) == []
+    assert tables.prune(time.time() - 4.5 * DAY, 1000) == 0
+    tamper(storage, "DELETE FROM audit WHERE sequence = (SELECT min(sequence) FROM audit WHERE tenant = 'b')")
+    assert [item.tenant for item in breaks_in(tables)][:1], "a record missing after the anchor is detected"
 
 
-def test_the_oldest_beyond_the_most_are_let_go(kept: AuditTableWriter) -> None:
+def test_oldest_records_above_maximum_are_pruned(tables: AuditTables) -> None:
     chains = AuditChains("one")
-    write(kept, chains, *(aged(number, 100 - number) for number in range(100)))
-    assert kept.prune(0, 30) == 70
-    assert [each["correlation_id"] for each in kept.records()] == [f"id-{number}" for number in range(70, 100)]
-    assert broken(kept) == []
+    write(tables, chains, *(aged(number, 100 - number) for number in range(100)))
+    assert tables.prune(0, 30) == 70
+    assert [item["correlation_id"] for item in tables.records()] == [f"id-{number}" for number in range(70, 100)]
+    assert breaks_in(tables) == []
 
 
-def test_records_are_read_by_tenant_person_and_time(kept: AuditTableWriter) -> None:
-    write(kept, AuditChains("one"), *(aged(number, 10 - number, "ab"[number % 2]) for number in range(10)))
-    assert len(list(kept.records("a"))) == 5
-    assert [each["correlation_id"] for each in kept.records(limit=2)] == ["id-8", "id-9"]
-    assert len(list(kept.records(since=time.time() - 3.5 * DAY))) == 3
-    assert list(kept.records(principal="nobody")) == []
+def test_records_are_filtered_by_tenant_principal_and_time(tables: AuditTables) -> None:
+    write(tables, AuditChains("one"), *(aged(number, 10 - number, "ab"[number % 2]) for number in range(10)))
+    assert len(list(tables.records("a"))) == 5
+    assert [item["correlation_id"] for item in tables.records(limit=2)] == ["id-8", "id-9"]
+    assert len(list(tables.records(since=time.time() - 3.5 * DAY))) == 3
+    assert list(tables.records(principal="unknown")) == []
 
 
-async def test_a_log_that_is_opened_lets_go_of_what_is_old(house: Kept) -> None:
-    first = await house.log()
+async def test_opened_log_prunes_old_records(storage: AuditStorage) -> None:
+    first = await storage.open_log()
     for number in range(10):
         first.put(aged(number, 10 - number))
     await first.close()
-    second = await house.log(keep_days=4.5)
+    second = await storage.open_log(keep_days=4.5)
     async with asyncio.timeout(10):
-        while len(await house.rows()) != 4:
+        while len(await storage.query()) != 4:
             await asyncio.sleep(0.01)
     second.put(record(99))
     await second.close()
-    assert await asyncio.to_thread(lambda: broken(house.ledger())) == []
-    assert len(await house.rows("SELECT DISTINCT writer FROM audit")) == 2
+    assert await asyncio.to_thread(lambda: breaks_in(storage.open_tables())) == []
+    assert len(await storage.query("SELECT DISTINCT writer FROM audit")) == 2
 
 
-async def test_a_record_that_cannot_be_written_leaves_no_gap(house: Kept) -> None:
-    log = await house.log()
+async def test_rejected_record_leaves_no_gap_in_sequence(storage: AuditStorage) -> None:
+    log = await storage.open_log()
     for row in (record(0), (*record(1)[:-1], "\ud800"), record(2)):
         log.put(row)  # type: ignore[arg-type]
     await log.close()
-    assert await house.rows("SELECT sequence FROM audit ORDER BY sequence") == [(1,), (2,)]
-    assert await asyncio.to_thread(lambda: broken(house.ledger())) == []
+    assert await storage.query("SELECT sequence FROM audit ORDER BY sequence") == [(1,), (2,)]
+    assert await asyncio.to_thread(lambda: breaks_in(storage.open_tables())) == []

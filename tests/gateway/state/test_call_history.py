@@ -1,4 +1,4 @@
-"""The last calls, as they are read from the audit log."""
+"""Recent calls and traffic, read from the audit log."""
 
 import time
 from pathlib import Path
@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from gateway.state.audit_sqlite import FILE
-from gateway.state.call_history import BOUNDS, CallFilter, CallHistory, percentile
-from tests.gateway.state.ledgers import Kept
+from gateway.state.call_history import BUCKET_BOUNDS_US, CallFilter, CallHistory, percentile
+from tests.gateway.state.audit_storage import AuditStorage
 
 NOW = time.time()
 
 
-def a_row(number: int, **more: Any) -> tuple[Any, ...]:
-    given = {
+def a_row(number: int, **overrides: Any) -> tuple[Any, ...]:
+    values = {
         "at": NOW - number,
         "tenant": "acme",
         "principal": "acme/user:alice",
@@ -32,75 +32,75 @@ def a_row(number: int, **more: Any) -> tuple[Any, ...]:
         "context": "{}",
         "approved": "",
         "actor": "",
-        **more,
+        **overrides,
     }
-    return tuple(given.values())
+    return tuple(values.values())
 
 
 @pytest.fixture
-def house(tmp_path: Path, database_url: str | None) -> Kept:
-    return Kept(tmp_path, database_url)
+def storage(tmp_path: Path, database_url: str | None) -> AuditStorage:
+    return AuditStorage(tmp_path, database_url)
 
 
-async def calls(house: Kept, *rows: tuple[Any, ...]) -> CallHistory:
-    log = await house.log()
+async def calls(storage: AuditStorage, *rows: tuple[Any, ...]) -> CallHistory:
+    log = await storage.open_log()
     for row in rows:
         log.put(row)  # type: ignore[arg-type]
     await log.close()
-    return CallHistory(house.folder / FILE, house.url)
+    return CallHistory(storage.folder / FILE, storage.url)
 
 
-async def ids(book: CallHistory, **wanted: Any) -> list[str]:
-    return [each.correlation_id for each in await book.find(CallFilter(**wanted))]
+async def ids(history: CallHistory, **criteria: Any) -> list[str]:
+    return [each.correlation_id for each in await history.find(CallFilter(**criteria))]
 
 
-async def test_calls_are_found_by_tenant_id_outcome_tool_person_and_slowness(house: Kept) -> None:
-    book = await calls(
-        house,
+async def test_calls_are_filtered_by_tenant_id_outcome_tool_principal_and_duration(storage: AuditStorage) -> None:
+    history = await calls(
+        storage,
         a_row(1),
         a_row(2, outcome="denied", decision="deny"),
         a_row(3, outcome="tool_error", target="lab.break_it"),
         a_row(4, tenant="other", principal="other/user:mallory"),
         a_row(5, duration_us=2_000_000, principal="acme/service:robot"),
     )
-    assert await ids(book) == ["cid-1", "cid-2", "cid-3", "cid-4", "cid-5"]
-    assert await ids(book, tenant="acme") == ["cid-1", "cid-2", "cid-3", "cid-5"]
-    assert await ids(book, tenant="acme", id="cid-4") == []
-    assert await ids(book, id=f"{2:032x}") == ["cid-2"]
-    assert await ids(book, outcome="refused") == ["cid-2"]
-    assert await ids(book, outcome="failed") == ["cid-3"]
-    assert await ids(book, outcome="bad") == ["cid-2", "cid-3"]
-    assert await ids(book, outcome="denied") == ["cid-2"]
-    assert await ids(book, target="break_") == ["cid-3"]
-    assert await ids(book, target="%") == []
-    assert await ids(book, principal="robot") == ["cid-5"]
-    assert await ids(book, slower_us=1_000_000) == ["cid-5"]
-    assert await ids(book, before=NOW - 2, limit=1) == ["cid-3"]
+    assert await ids(history) == ["cid-1", "cid-2", "cid-3", "cid-4", "cid-5"]
+    assert await ids(history, tenant="acme") == ["cid-1", "cid-2", "cid-3", "cid-5"]
+    assert await ids(history, tenant="acme", id="cid-4") == []
+    assert await ids(history, id=f"{2:032x}") == ["cid-2"]
+    assert await ids(history, outcome="refused") == ["cid-2"]
+    assert await ids(history, outcome="failed") == ["cid-3"]
+    assert await ids(history, outcome="bad") == ["cid-2", "cid-3"]
+    assert await ids(history, outcome="denied") == ["cid-2"]
+    assert await ids(history, target="break_") == ["cid-3"]
+    assert await ids(history, target="%") == []
+    assert await ids(history, principal="robot") == ["cid-5"]
+    assert await ids(history, slower_us=1_000_000) == ["cid-5"]
+    assert await ids(history, before=NOW - 2, limit=1) == ["cid-3"]
 
 
-async def test_traffic_is_counted_by_slot_class_and_duration_of_one_tenant(house: Kept) -> None:
+async def test_traffic_of_a_tenant_is_counted_by_slot_outcome_and_duration(storage: AuditStorage) -> None:
     rows = [a_row(number, duration_us=900) for number in range(40)]
     rows += [a_row(100, outcome="denied"), a_row(101, outcome="timeout", duration_us=60_000_000)]
     rows += [a_row(5, tenant="other", target="theirs.tool"), a_row(9999)]
-    book = await calls(house, *rows)
-    seen = await book.traffic("acme", 3600, 60)
-    assert (seen.calls, sum(seen.ok), sum(seen.refused), sum(seen.failed)) == (42, 40, 1, 1)
-    assert len(seen.ok) == 60
-    assert seen.histogram[-1] == 1
-    assert 500 < seen.percentile(0.5) <= 1000
-    assert [(tool.target, tool.calls, tool.bad) for tool in seen.tools] == [("lab.echo", 42, 2)]
-    assert not seen.cut
-    assert (await book.traffic(None, 3600, 60)).calls == 43
+    history = await calls(storage, *rows)
+    traffic = await history.traffic("acme", 3600, 60)
+    assert (traffic.calls, sum(traffic.ok), sum(traffic.refused), sum(traffic.failed)) == (42, 40, 1, 1)
+    assert len(traffic.ok) == 60
+    assert traffic.histogram[-1] == 1
+    assert 500 < traffic.percentile(0.5) <= 1000
+    assert [(tool.target, tool.calls, tool.bad) for tool in traffic.tools] == [("lab.echo", 42, 2)]
+    assert not traffic.cut
+    assert (await history.traffic(None, 3600, 60)).calls == 43
 
 
-async def test_where_nothing_was_kept_there_were_no_calls(tmp_path: Path) -> None:
-    book = CallHistory(tmp_path / "nowhere.db")
-    assert await book.find(CallFilter()) == []
-    assert (await book.traffic(None, 60, 6)).calls == 0
+async def test_missing_audit_log_has_no_calls(tmp_path: Path) -> None:
+    history = CallHistory(tmp_path / "nowhere.db")
+    assert await history.find(CallFilter()) == []
+    assert (await history.traffic(None, 60, 6)).calls == 0
 
 
-def test_a_percentile_lies_within_its_bar() -> None:
-    bars = [0] * (len(BOUNDS) + 1)
-    assert percentile(bars, 0.95) == 0
-    bars[2] = 100
-    assert BOUNDS[1] < percentile(bars, 0.01) < percentile(bars, 0.99) < BOUNDS[2]
+def test_percentile_lies_within_its_bucket() -> None:
+    buckets = [0] * (len(BUCKET_BOUNDS_US) + 1)
+    assert percentile(buckets, 0.95) == 0
+    buckets[2] = 100
+    assert BUCKET_BOUNDS_US[1] < percentile(buckets, 0.01) < percentile(buckets, 0.99) < BUCKET_BOUNDS_US[2]

@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from gateway.state.database import MIGRATIONS, Database
 
-Elsewhere = Callable[[str, Path], Awaitable[str]]
+RunInProcess = Callable[[str, Path], Awaitable[str]]
 
 WRITE = """
 from sqlalchemy import text
@@ -46,7 +46,7 @@ async def insert(database: Database, name: str) -> None:
         await connection.execute(text("INSERT INTO tenants (name) VALUES (:name)"), {"name": name})
 
 
-async def test_a_block_that_raises_leaves_nothing_behind(database: Database) -> None:
+async def test_transaction_is_rolled_back_when_its_block_raises(database: Database) -> None:
     async def fail_halfway() -> None:
         async with database.transaction() as connection:
             await connection.execute(text("INSERT INTO tenants (name) VALUES ('half')"))
@@ -59,7 +59,7 @@ async def test_a_block_that_raises_leaves_nothing_behind(database: Database) -> 
     assert await names(database) == {"whole"}
 
 
-async def test_a_cancelled_block_leaves_nothing_behind_and_frees_the_lock(database: Database) -> None:
+async def test_cancelled_transaction_is_rolled_back_and_releases_the_lock(database: Database) -> None:
     inside = asyncio.Event()
 
     async def hang() -> None:
@@ -80,9 +80,7 @@ async def test_a_cancelled_block_leaves_nothing_behind_and_frees_the_lock(databa
     assert "whole" in await names(database)
 
 
-async def test_writers_wait_for_each_other_and_readers_for_nobody(
-    database: Database, second_database: Database
-) -> None:
+async def test_writers_are_serialized_and_readers_do_not_wait(database: Database, second_database: Database) -> None:
     async with database.transaction() as connection:
         await connection.execute(text("INSERT INTO tenants (name) VALUES ('first')"))
         other = asyncio.create_task(insert(second_database, "second"))
@@ -92,54 +90,54 @@ async def test_writers_wait_for_each_other_and_readers_for_nobody(
     assert await names(database) == {"first", "second"}
 
 
-async def test_a_reading_block_cannot_write(database: Database) -> None:
+async def test_read_transaction_cannot_write(database: Database) -> None:
     with pytest.raises(DBAPIError, match=r"readonly|read-only"):
         async with database.reading() as connection:
-            await connection.execute(text("INSERT INTO tenants (name) VALUES ('sly')"))
+            await connection.execute(text("INSERT INTO tenants (name) VALUES ('rejected')"))
 
 
-async def test_own_commits_are_told_at_once(database: Database) -> None:
-    told: list[None] = []
-    database.on_change(lambda: told.append(None))
+async def test_own_commit_notifies_listeners_immediately(database: Database) -> None:
+    notified: list[None] = []
+    database.on_change(lambda: notified.append(None))
     await insert(database, "mine")
-    assert told
+    assert notified
 
 
-async def test_a_write_in_another_process_is_noticed_within_a_second(
-    database: Database, elsewhere: Elsewhere, tmp_path: Path
+async def test_commit_in_another_process_notifies_within_a_second(
+    database: Database, run_in_process: RunInProcess, tmp_path: Path
 ) -> None:
-    noticed = asyncio.Event()
-    seen: list[float] = []
+    changed = asyncio.Event()
+    times: list[float] = []
 
-    def notice() -> None:
-        seen.append(time.time())
-        noticed.set()
+    def on_change() -> None:
+        times.append(time.time())
+        changed.set()
 
-    database.on_change(notice)
-    committed = float(await elsewhere(WRITE, tmp_path / "data"))
-    await asyncio.wait_for(noticed.wait(), 5)
-    assert seen[0] - committed < 1
+    database.on_change(on_change)
+    committed = float(await run_in_process(WRITE, tmp_path / "data"))
+    await asyncio.wait_for(changed.wait(), 5)
+    assert times[0] - committed < 1
     assert await names(database) == {"elsewhere"}
 
 
-async def test_a_failing_listener_hides_the_change_from_nobody(
+async def test_failing_listener_does_not_keep_others_from_being_notified(
     database: Database, second_database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = asyncio.Event()
+    notified = asyncio.Event()
 
     def fail() -> None:
         raise ZeroDivisionError
 
     database.on_change(fail)
-    database.on_change(told.set)
+    database.on_change(notified.set)
     for name in ("first", "second"):
         await insert(second_database, name)
-        await asyncio.wait_for(told.wait(), 5)
-        told.clear()
+        await asyncio.wait_for(notified.wait(), 5)
+        notified.clear()
     assert "ZeroDivisionError" in caplog.text
 
 
-async def test_a_follower_that_failed_once_still_follows(database: Database, caplog: pytest.LogCaptureFixture) -> None:
+async def test_follow_continues_after_a_failed_load(database: Database, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     runs = 0
     recovered = asyncio.Event()
@@ -158,11 +156,11 @@ async def test_a_follower_that_failed_once_still_follows(database: Database, cap
     await asyncio.wait_for(recovered.wait(), 5)
 
 
-async def test_processes_that_open_one_new_folder_at_once_all_succeed(
-    elsewhere: Elsewhere, tmp_path: Path, database_url: str | None
+async def test_processes_can_open_a_new_folder_at_the_same_time(
+    run_in_process: RunInProcess, tmp_path: Path, database_url: str | None
 ) -> None:
     data, racers = tmp_path / "data", 2
-    runs = [asyncio.ensure_future(elsewhere(RACE, data)) for _ in range(racers)]
+    runs = [asyncio.ensure_future(run_in_process(RACE, data)) for _ in range(racers)]
     while len(list(tmp_path.glob("ready-*"))) < racers:
         assert not any(run.done() for run in runs)
         await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Names of sessions that are over."""
+"""The compact set of ended sessions."""
 
 import tracemalloc
 from hashlib import sha256
@@ -9,28 +9,28 @@ from tests.gateway.state.test_sessions import Clock
 NAMES = [sha256(str(number).encode()).hexdigest()[:32] for number in range(20_000)]
 
 
-def filled(names: list[str], *, most: int = 100_000, expires: float = 2000.0) -> EndedSessions:
-    ended = EndedSessions(most, Clock())
+def ended_sessions(names: list[str], *, capacity: int = 100_000, expires: float = 2000.0) -> EndedSessions:
+    ended = EndedSessions(capacity, Clock())
     for name in names:
         ended.add(name, expires)
     return ended
 
 
-def test_what_was_added_is_in_it_and_nothing_else_is() -> None:
-    ended = filled(NAMES[:5000])
+def test_only_added_names_are_contained() -> None:
+    ended = ended_sessions(NAMES[:5000])
     assert [name in ended for name in NAMES[:5000]] == [True] * 5000
     assert [name in ended for name in NAMES[5000:]] == [False] * 15_000
 
 
-def test_the_newest_are_held_however_many_came() -> None:
+def test_only_the_newest_names_up_to_capacity_are_held() -> None:
     ended = EndedSessions(100, Clock())
-    for came, name in enumerate(NAMES[:1000], start=1):
+    for added, name in enumerate(NAMES[:1000], start=1):
         ended.add(name, 2000.0)
         assert name in ended
-        assert sum(each in ended for each in NAMES[max(0, came - 150) : came]) == min(came, 100)
+        assert sum(each in ended for each in NAMES[max(0, added - 150) : added]) == min(added, 100)
 
 
-def test_a_name_is_held_until_it_expires_and_may_come_again() -> None:
+def test_name_expires_and_can_be_added_again() -> None:
     clock = Clock()
     ended = EndedSessions(100, clock)
     ended.add("d", clock.now + 10)
@@ -40,7 +40,7 @@ def test_a_name_is_held_until_it_expires_and_may_come_again() -> None:
     assert "d" in ended
 
 
-def test_the_room_of_what_has_expired_is_used_again() -> None:
+def test_space_of_expired_names_is_reused() -> None:
     clock = Clock()
     ended = EndedSessions(100_000, clock)
     for number, name in enumerate(NAMES):
@@ -51,10 +51,10 @@ def test_the_room_of_what_has_expired_is_used_again() -> None:
     assert len(ended._table) <= 512
 
 
-def test_a_session_that_is_over_costs_next_to_nothing() -> None:
+def test_ended_session_uses_less_than_50_bytes() -> None:
     tracemalloc.start()
     try:
-        ended = filled(NAMES)
+        ended = ended_sessions(NAMES)
         size, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -1,4 +1,4 @@
-"""What PostgreSQL alone does: policies on rows, roles, and connections that break."""
+"""PostgreSQL only: row-level security, roles and lost connections."""
 
 import asyncio
 import re
@@ -30,7 +30,7 @@ def database_url(postgres_url: str) -> str:
 
 @pytest.fixture
 async def direct(postgres_url: str, database: Database) -> AsyncGenerator[Any, None]:
-    """A connection as the gateway has it, on which nobody said whose rows it may see."""
+    """A connection with the gateway's role, without a tenant."""
     connection = await asyncpg.connect(postgres_url, server_settings={"role": ROLE})
     yield connection
     await connection.close()
@@ -54,7 +54,7 @@ async def add(stores: PostgresStores, tenant: str, migrations: Path) -> None:
         await connection.execute(text("INSERT INTO notes (id, body) VALUES ('1', :body)"), {"body": tenant})
 
 
-async def test_a_query_that_forgets_the_tenant_returns_nothing(
+async def test_query_without_tenant_returns_no_rows(
     direct: Any, database: Database, stores: PostgresStores, migrations: Path
 ) -> None:
     await ApiKeys(database, b"p" * 32).create("acme", "alice")
@@ -63,10 +63,10 @@ async def test_a_query_that_forgets_the_tenant_returns_nothing(
     assert await direct.fetch('SELECT * FROM "gatehouse-notes".notes') == []
     assert await direct.execute('DELETE FROM "gatehouse-notes".notes') == "DELETE 0"
     with pytest.raises(asyncpg.PostgresError, match=r"null value|row-level security"):
-        await direct.execute("""INSERT INTO "gatehouse-notes".notes (id, body) VALUES ('2', 'nobody')""")
+        await direct.execute("""INSERT INTO "gatehouse-notes".notes (id, body) VALUES ('2', 'no tenant')""")
 
 
-async def test_a_statement_without_a_condition_sees_one_tenants_rows(
+async def test_statement_without_condition_is_limited_to_the_tenant(
     database: Database, stores: PostgresStores, migrations: Path
 ) -> None:
     keys = ApiKeys(database, b"p" * 32)
@@ -82,21 +82,23 @@ async def test_a_statement_without_a_condition_sees_one_tenants_rows(
         assert (await connection.execute(text("SELECT body FROM notes"))).all() == [("umbrella",)]
 
 
-async def test_a_row_cannot_be_given_to_another_tenant(stores: PostgresStores, migrations: Path) -> None:
+async def test_row_cannot_be_inserted_for_another_tenant(stores: PostgresStores, migrations: Path) -> None:
     with pytest.raises(DBAPIError, match="row-level security"):
         async with stores.store("acme", "notes", migrations).transaction() as connection:
             await connection.execute(text("INSERT INTO notes (id, body, tenant) VALUES ('1', 'x', 'umbrella')"))
 
 
-async def test_the_tenant_of_one_transaction_is_forgotten_in_the_next(
+async def test_tenant_of_a_transaction_does_not_leak_into_the_next(
     database: Database, stores: PostgresStores, migrations: Path
 ) -> None:
     await add(stores, "acme", migrations)
-    async with stores._server.engine.connect() as connection:  # the pool's own connection, used before
+    async with stores._pool.engine.connect() as connection:  # a pooled connection that was used before
         assert (await connection.execute(text('SELECT count(*) FROM "gatehouse-notes".notes'))).scalar_one() == 0
 
 
-async def test_a_login_of_its_own_needs_no_other_role(postgres: str, postgres_url: str, tmp_path: Path) -> None:
+async def test_login_that_is_not_superuser_needs_no_other_role(
+    postgres: str, postgres_url: str, tmp_path: Path
+) -> None:
     name = f"r{secrets.token_hex(4)}"
     admin = await asyncpg.connect(postgres_url)
     await admin.execute(f"CREATE ROLE {name} LOGIN; GRANT CREATE ON DATABASE {database_of(postgres_url)} TO {name}")
@@ -106,7 +108,7 @@ async def test_a_login_of_its_own_needs_no_other_role(postgres: str, postgres_ur
     async with database.reading() as connection:
         assert (await connection.execute(text("SELECT current_user"))).scalar_one() == name
     await database.close()
-    # A superuser who comes later acts as whoever owns the tables.
+    # A superuser that connects later assumes the role that owns the tables.
     database = await Database.open(tmp_path, postgres_url)
     async with database.reading() as connection:
         assert (await connection.execute(text("SELECT current_user"))).scalar_one() == name
@@ -114,22 +116,22 @@ async def test_a_login_of_its_own_needs_no_other_role(postgres: str, postgres_ur
     await database.close()
 
 
-async def test_a_restarted_server_is_found_again_and_its_changes_too(
+async def test_database_and_notifications_recover_after_server_restart(
     database: Database, second_database: Database, postgres_url: str
 ) -> None:
     await insert(database, "before")
     admin = await asyncpg.connect(postgres_url)
     await admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'gatehouse'")
     await admin.close()
-    told = asyncio.Event()
-    database.on_change(told.set)
+    notified = asyncio.Event()
+    database.on_change(notified.set)
     await insert(second_database, "after")
-    await asyncio.wait_for(told.wait(), 5)
+    await asyncio.wait_for(notified.wait(), 5)
     async with database.reading() as connection:
         assert (await connection.execute(text("SELECT count(*) FROM tenants"))).scalar_one() == 2
 
 
-async def test_a_connection_lost_in_a_transaction_is_unavailable_and_nothing_is_kept(
+async def test_connection_lost_in_a_transaction_is_unavailable_and_rolled_back(
     database: Database, postgres_url: str
 ) -> None:
     async def cut_off_halfway() -> None:
@@ -149,15 +151,15 @@ async def test_a_connection_lost_in_a_transaction_is_unavailable_and_nothing_is_
 
 
 @pytest.mark.parametrize("url", ["postgresql://user:secret@127.0.0.1:1/none", "postgresql:///x?host=/nowhere"])
-async def test_an_address_that_leads_nowhere_is_a_fault_without_its_secret(url: str, tmp_path: Path) -> None:
+async def test_unreachable_database_is_a_fault_without_the_password(url: str, tmp_path: Path) -> None:
     with pytest.raises(Fault) as caught:
         await Database.open(tmp_path, url)
     assert caught.value.kind is Kind.UNAVAILABLE
     assert "secret" not in caught.value.message
 
 
-async def test_rows_in_a_stores_migration_are_refused(stores: PostgresStores, tmp_path: Path) -> None:
-    (tmp_path / "0001_rows.sql").write_text("CREATE TABLE a (x TEXT); INSERT INTO a VALUES ('whose?');")
+async def test_store_migration_that_inserts_rows_is_rejected(stores: PostgresStores, tmp_path: Path) -> None:
+    (tmp_path / "0001_rows.sql").write_text("CREATE TABLE a (x TEXT); INSERT INTO a VALUES ('no tenant');")
     with pytest.raises(Fault, match="0001_rows failed"):
         async with stores.store("acme", "rows", tmp_path).transaction():
             pass

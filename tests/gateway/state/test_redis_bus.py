@@ -1,4 +1,4 @@
-"""What only several workers, or a Redis that goes away, can show."""
+"""The Redis bus with several workers and with a Redis that stops."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,14 +20,14 @@ async def pair(valkey_url: str, prefix: str) -> AsyncIterator[tuple[RedisBus, Re
     await there.close()
 
 
-async def test_another_worker_answers_what_it_is_asked(pair: tuple[RedisBus, RedisBus]) -> None:
+async def test_request_is_answered_by_another_worker(pair: tuple[RedisBus, RedisBus]) -> None:
     here, there = pair
 
     async def double(message: Json) -> Json:
         return {"n": message["n"] * 2}
 
     async def refuse(message: Json) -> Json:
-        raise Fault(Kind.DENIED, "Not you.")
+        raise Fault(Kind.DENIED, "Denied.")
 
     async def fail(message: Json) -> Json:
         raise ZeroDivisionError
@@ -47,7 +47,7 @@ async def test_another_worker_answers_what_it_is_asked(pair: tuple[RedisBus, Red
     assert caught.value.kind is Kind.TIMEOUT
 
 
-async def test_a_worker_that_left_is_known_to_be_gone_at_once(valkey_url: str, prefix: str) -> None:
+async def test_request_to_a_stopped_worker_fails_immediately(valkey_url: str, prefix: str) -> None:
     here, there = await RedisBus.open(valkey_url, prefix), await RedisBus.open(valkey_url, prefix)
     await there.close()
     with pytest.raises(Fault) as caught:
@@ -57,7 +57,7 @@ async def test_a_worker_that_left_is_known_to_be_gone_at_once(valkey_url: str, p
     await here.close()
 
 
-async def test_messages_queues_and_leases_are_common_to_all(pair: tuple[RedisBus, RedisBus]) -> None:
+async def test_messages_queues_and_leases_are_shared_by_workers(pair: tuple[RedisBus, RedisBus]) -> None:
     here, there = pair
     async with here.subscribe("t") as messages:
         await there.publish("t", {"n": 1})
@@ -72,16 +72,16 @@ async def test_messages_queues_and_leases_are_common_to_all(pair: tuple[RedisBus
     assert await there.lease("k", ttl=30) is not None
 
 
-async def test_each_of_many_messages_is_given_to_one_of_many_who_wait(pair: tuple[RedisBus, RedisBus]) -> None:
+async def test_each_message_is_delivered_to_exactly_one_popper(pair: tuple[RedisBus, RedisBus]) -> None:
     here, there = pair
     poppers = [asyncio.create_task(bus.pop("q", 10)) for bus in (here, there) for _ in range(20)]
     for n in range(40):
         await here.push("q", {"n": n}, ttl=30)
-    got = await asyncio.gather(*poppers)
-    assert sorted(message["n"] for message in got if message) == list(range(40))
+    messages_popped = await asyncio.gather(*poppers)
+    assert sorted(message["n"] for message in messages_popped if message) == list(range(40))
 
 
-async def test_everything_comes_back_after_redis_was_killed(valkey: Valkey, prefix: str) -> None:
+async def test_bus_recovers_after_redis_was_killed(valkey: Valkey, prefix: str) -> None:
     here, there = await RedisBus.open(valkey.url, prefix), await RedisBus.open(valkey.url, prefix)
 
     async def echo(message: Json) -> Json:
@@ -96,12 +96,12 @@ async def test_everything_comes_back_after_redis_was_killed(valkey: Valkey, pref
             await here.lease("k", 5)
         assert caught.value.kind is Kind.UNAVAILABLE
         valkey.start()
-        heard = asyncio.create_task(anext(messages))
+        received = asyncio.ensure_future(anext(messages))
         async with asyncio.timeout(15):
-            while not heard.done():
-                await _tried(there.publish("t", {"n": 1}))
+            while not received.done():
+                await _ignoring_faults(there.publish("t", {"n": 1}))
                 await asyncio.sleep(0.05)
-            while await _tried(here.request(there.worker, "echo", {"n": 2})) != {"n": 2}:
+            while await _ignoring_faults(here.request(there.worker, "echo", {"n": 2})) != {"n": 2}:
                 await asyncio.sleep(0.05)
             await there.push("q", {"n": 3}, 30)
             assert await popping == {"n": 3}
@@ -109,14 +109,14 @@ async def test_everything_comes_back_after_redis_was_killed(valkey: Valkey, pref
     await there.close()
 
 
-async def test_nobody_there_is_a_fault_without_the_address() -> None:
+async def test_unreachable_redis_is_a_fault_without_the_password() -> None:
     with pytest.raises(Fault) as caught:
         await RedisBus.open("redis://user:secret@127.0.0.1:1/0")
     assert caught.value.kind is Kind.UNAVAILABLE
     assert "secret" not in caught.value.message
 
 
-async def _tried(work: object) -> object:
+async def _ignoring_faults(work: object) -> object:
     try:
         return await work  # type: ignore[misc]
     except Fault:

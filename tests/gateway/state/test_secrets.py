@@ -12,7 +12,7 @@ from gateway.state.secrets import load_secret
 from tests.deploy.kubelet import mount
 
 
-def test_a_secret_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
+def test_secret_is_created_once_with_mode_0600(tmp_path: Path) -> None:
     secret = load_secret(tmp_path / "data", "pepper")
     assert len(secret) == 32
     assert load_secret(tmp_path / "data", "pepper") == secret
@@ -22,13 +22,13 @@ def test_a_secret_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 async def test_other_processes_read_the_same_bytes(
-    elsewhere: Callable[[str, Path], Awaitable[str]], tmp_path: Path
+    run_in_process: Callable[[str, Path], Awaitable[str]], tmp_path: Path
 ) -> None:
     body = 'from gateway.state.secrets import load_secret\nprint(load_secret(folder, "pepper").hex())'
-    assert await elsewhere(body, tmp_path) == load_secret(tmp_path, "pepper").hex() + "\n"
+    assert await run_in_process(body, tmp_path) == load_secret(tmp_path, "pepper").hex() + "\n"
 
 
-def test_those_who_race_to_make_it_get_the_same_bytes(tmp_path: Path) -> None:
+def test_concurrent_creation_returns_the_same_bytes(tmp_path: Path) -> None:
     racers = 8
     for turn in range(20):
         start = Barrier(racers)
@@ -42,30 +42,30 @@ def test_those_who_race_to_make_it_get_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o700, 0o666])
-def test_one_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> None:
+def test_secret_accessible_to_others_is_rejected(tmp_path: Path, mode: int) -> None:
     load_secret(tmp_path, "pepper")
     os.chmod(tmp_path / "pepper", mode)
-    with pytest.raises(Fault, match="set its mode to 0600") as caught:
+    with pytest.raises(Fault, match="Set its mode to 0600") as caught:
         load_secret(tmp_path, "pepper")
     assert caught.value.kind is Kind.UNAVAILABLE
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 31, b"x" * 33])
-def test_one_that_is_not_whole_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_secret_of_wrong_size_is_rejected(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "pepper").write_bytes(content)
     os.chmod(tmp_path / "pepper", 0o600)
     with pytest.raises(Fault, match="not 32 bytes"):
         load_secret(tmp_path, "pepper")
 
 
-def test_a_link_in_its_place_is_refused(tmp_path: Path) -> None:
+def test_symbolic_link_is_rejected(tmp_path: Path) -> None:
     load_secret(tmp_path, "target")
     (tmp_path / "pepper").symlink_to("target")
-    with pytest.raises(Fault, match="cannot be read or made"):
+    with pytest.raises(Fault, match="cannot be read or created"):
         load_secret(tmp_path, "pepper")
 
 
-def test_one_that_kubernetes_mounts_is_read_and_read_anew_when_it_is_replaced(tmp_path: Path) -> None:
+def test_kubernetes_mount_is_read_and_its_replacement_too(tmp_path: Path) -> None:
     mount(tmp_path, {"pepper": b"1" * 32, "seal": b"2" * 32})
     assert load_secret(tmp_path, "pepper") == b"1" * 32
     assert load_secret(tmp_path, "seal") == b"2" * 32
@@ -74,21 +74,21 @@ def test_one_that_kubernetes_mounts_is_read_and_read_anew_when_it_is_replaced(tm
 
 
 @pytest.mark.parametrize("mode", [0o444, 0o644, 0o460, 0o604, 0o640])
-def test_a_mounted_one_that_others_may_read_or_anybody_write_is_refused(tmp_path: Path, mode: int) -> None:
+def test_mounted_secret_readable_by_others_or_writable_is_rejected(tmp_path: Path, mode: int) -> None:
     mount(tmp_path, {"pepper": b"1" * 32}, mode)
-    with pytest.raises(Fault, match=r"set its mode to 0440 or 0400"):
+    with pytest.raises(Fault, match=r"Set its mode to 0440 or 0400"):
         load_secret(tmp_path, "pepper")
 
 
-def test_one_that_a_mount_does_not_hold_is_refused_by_name(tmp_path: Path) -> None:
+def test_secret_missing_from_a_mount_is_rejected_by_name(tmp_path: Path) -> None:
     mount(tmp_path, {"pepper": b"1" * 32})
     (tmp_path / "seal").symlink_to("..data/seal")
-    with pytest.raises(Fault, match="seal cannot be read or made"):
+    with pytest.raises(Fault, match="seal cannot be read or created"):
         load_secret(tmp_path, "seal")
 
 
 @pytest.mark.parametrize("version", ["elsewhere", "../elsewhere", "..", "/etc"])
-def test_a_mount_that_leads_out_of_its_folder_is_refused(tmp_path: Path, version: str) -> None:
+def test_mount_that_links_outside_its_folder_is_rejected(tmp_path: Path, version: str) -> None:
     folder = tmp_path / "secrets"
     mount(folder, {"pepper": b"1" * 32})
     for outside in (tmp_path, tmp_path / "elsewhere", folder / "elsewhere"):
@@ -97,20 +97,20 @@ def test_a_mount_that_leads_out_of_its_folder_is_refused(tmp_path: Path, version
         (outside / "pepper").chmod(0o400)
     (folder / "..data").unlink()
     (folder / "..data").symlink_to(version)
-    with pytest.raises(Fault, match="leads out of its folder"):
+    with pytest.raises(Fault, match="links outside its folder"):
         load_secret(folder, "pepper")
 
 
-def test_a_link_inside_a_mount_is_not_followed(tmp_path: Path) -> None:
+def test_link_inside_a_mount_is_not_followed(tmp_path: Path) -> None:
     mount(tmp_path, {"pepper": b"1" * 32})
     file = tmp_path / "..data" / "pepper"
     file.unlink()
     file.symlink_to("/dev/zero")
-    with pytest.raises(Fault, match="cannot be read or made"):
+    with pytest.raises(Fault, match="cannot be read or created"):
         load_secret(tmp_path, "pepper")
 
 
-def test_a_name_that_could_leave_the_folder_is_refused(tmp_path: Path) -> None:
+def test_name_that_could_leave_the_folder_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(Fault) as caught:
         load_secret(tmp_path / "data", "../pepper")
     assert caught.value.kind is Kind.INVALID_INPUT

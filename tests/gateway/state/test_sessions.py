@@ -24,15 +24,15 @@ async def rows(database: Database) -> int:
         return (await connection.execute(text("SELECT count(*) FROM session_facts"))).scalar_one()
 
 
-async def test_a_session_without_rows_is_simply_not_ended(database: Database) -> None:
+async def test_session_without_rows_is_not_ended(database: Database) -> None:
     sessions = await SessionRows.open(database)
-    assert not sessions.ended("d")
+    assert not sessions.is_ended("d")
     assert sessions.log_level("d") is None
     assert sessions.subscriptions("d") == frozenset()
     assert await rows(database) == 0
 
 
-async def test_what_is_said_of_a_session_is_known_at_once(database: Database) -> None:
+async def test_session_facts_are_readable_immediately(database: Database) -> None:
     sessions = await SessionRows.open(database)
     await sessions.set_log_level("d", "debug", LATER)
     await sessions.set_log_level("d", "error", LATER)
@@ -41,83 +41,81 @@ async def test_what_is_said_of_a_session_is_known_at_once(database: Database) ->
     await sessions.unsubscribe("d", "a://1")
     assert sessions.log_level("d") == "error"
     assert sessions.subscriptions("d") == {"a://2"}
-    assert not sessions.ended("d")
+    assert not sessions.is_ended("d")
     assert sessions.log_level("other") is None
 
 
-async def test_an_ended_session_has_nothing_but_its_end(database: Database) -> None:
+async def test_ended_session_has_no_log_level_or_subscriptions(database: Database) -> None:
     sessions = await SessionRows.open(database)
     await sessions.set_log_level("d", "debug", LATER)
     await sessions.subscribe("d", "a://1", LATER)
     await sessions.end("d", LATER)
     await sessions.subscribe("d", "a://2", LATER)
-    assert sessions.ended("d")
+    assert sessions.is_ended("d")
     assert sessions.log_level("d") is None
     assert sessions.subscriptions("d") == frozenset()
 
 
-async def test_a_session_ended_in_one_process_is_ended_in_all_within_a_second(
+async def test_session_facts_reach_other_processes_within_a_second(
     database: Database, second_database: Database
 ) -> None:
     here, there = await SessionRows.open(database), await SessionRows.open(second_database)
     await here.subscribe("d", "a://1", LATER)
-    # Known there or not yet, it is taken back.
+    # Works whether or not the other process has loaded the subscription.
     await there.unsubscribe("d", "a://1")
     await there.set_log_level("e", "debug", LATER)
     await there.end("f", LATER)
     committed = time.monotonic()
-    while not here.ended("f"):
+    while not here.is_ended("f"):
         assert time.monotonic() - committed < 1
         await asyncio.sleep(0.01)
     assert here.subscriptions("d") == frozenset()
     assert here.log_level("e") == "debug"
 
 
-async def test_a_process_that_starts_later_knows_what_was_said_before(
-    database: Database, second_database: Database
-) -> None:
+async def test_process_loads_existing_facts_on_start(database: Database, second_database: Database) -> None:
     before = await SessionRows.open(database)
     await before.end("d", LATER)
     await before.subscribe("e", "a://1", LATER)
     after = await SessionRows.open(second_database)
-    assert after.ended("d")
+    assert after.is_ended("d")
     assert after.subscriptions("e") == {"a://1"}
 
 
-async def test_expired_rows_are_swept_from_the_table_and_from_memory(database: Database) -> None:
+async def test_expired_rows_are_deleted_from_table_and_memory(database: Database) -> None:
     clock = Clock()
     sessions = SessionRows(database, clock=clock)
     await sessions.end("old", clock.now + 10)
     await sessions.end("long", clock.now + 10_000)
     clock.now += 1000
     await sessions.end("new", clock.now + 10)
-    assert not sessions.ended("old")
-    assert sessions.ended("long")
-    assert sessions.ended("new")
+    assert not sessions.is_ended("old")
+    assert sessions.is_ended("long")
+    assert sessions.is_ended("new")
     assert await rows(database) == 2
 
 
-async def test_no_number_of_sessions_fills_table_or_memory(database: Database) -> None:
-    sessions = SessionRows(database, kept_rows=5)
+async def test_number_of_ended_sessions_is_bounded_in_table_and_memory(database: Database) -> None:
+    sessions = SessionRows(database, max_ended=5)
     for number in range(20):
         await sessions.end(f"d{number}", LATER)
     assert await rows(database) == 5
-    assert [number for number in range(20) if sessions.ended(f"d{number}")] == [15, 16, 17, 18, 19]
+    assert [number for number in range(20) if sessions.is_ended(f"d{number}")] == [15, 16, 17, 18, 19]
 
 
-async def test_only_what_is_new_is_read(database: Database) -> None:
+async def test_load_reads_new_rows_only(database: Database) -> None:
     sessions = await SessionRows.open(database)
     await sessions.end("d", LATER)
-    # A row taken in before is not read a second time: its change behind the sequence's back stays unseen.
+    # A loaded row is not read again, so a change that does not advance its sequence is not seen.
     async with database.transaction() as connection:
         await connection.execute(text("UPDATE session_facts SET digest = 'changed'"))
     await sessions.end("e", LATER)
-    assert sessions.ended("d")
-    assert sessions.ended("e")
-    assert not sessions.ended("changed")
+    assert sessions.is_ended("d")
+    assert sessions.is_ended("e")
+    assert not sessions.is_ended("changed")
 
 
-async def test_a_session_with_too_many_subscriptions_is_refused_the_next(database: Database) -> None:
+async def test_subscription_above_the_limit_is_rejected(database: Database) -> None:
     sessions = await SessionRows.open(database)
     async with database.transaction() as connection:
         for number in range(256):
@@ -134,28 +132,28 @@ async def test_a_session_with_too_many_subscriptions_is_refused_the_next(databas
     assert len(sessions.subscriptions("d")) == 256
 
 
-def named(tenant: str, number: int) -> str:
+def digest_of(tenant: str, number: int) -> str:
     return f"{tenant}:{number:032x}"
 
 
-async def test_one_tenants_rows_never_push_out_anothers(database: Database, second_database: Database) -> None:
-    sessions = SessionRows(database, kept_rows=20)
-    await sessions.end(named("beta", 1), LATER)
-    await sessions.set_log_level(named("beta", 2), "debug", LATER)
-    await sessions.subscribe(named("beta", 2), "a://1", LATER)
+async def test_rows_of_one_tenant_never_evict_those_of_another(database: Database, second_database: Database) -> None:
+    sessions = SessionRows(database, max_ended=20)
+    await sessions.end(digest_of("beta", 1), LATER)
+    await sessions.set_log_level(digest_of("beta", 2), "debug", LATER)
+    await sessions.subscribe(digest_of("beta", 2), "a://1", LATER)
     for number in range(60):
-        await sessions.end(named("acme", number), LATER)
-        await sessions.set_log_level(named("acme", 1000 + number), "info", LATER)
-        await sessions.subscribe(named("acme", 1000 + number), "a://1", LATER)
-        await sessions.answer(named("acme", 2000), f"q{number}", "{}")
-    after = SessionRows(second_database, kept_rows=20)
+        await sessions.end(digest_of("acme", number), LATER)
+        await sessions.set_log_level(digest_of("acme", 1000 + number), "info", LATER)
+        await sessions.subscribe(digest_of("acme", 1000 + number), "a://1", LATER)
+        await sessions.add_answer(digest_of("acme", 2000), f"q{number}", "{}")
+    after = SessionRows(second_database, max_ended=20)
     await after.load()
     for each in (sessions, after):
-        assert each.ended(named("beta", 1))
-        assert each.log_level(named("beta", 2)) == "debug"
-        assert each.subscriptions(named("beta", 2)) == {"a://1"}
-        assert [number for number in range(60) if each.ended(named("acme", number))] == list(range(40, 60))
-        levels = [number for number in range(60) if each.log_level(named("acme", 1000 + number))]
+        assert each.is_ended(digest_of("beta", 1))
+        assert each.log_level(digest_of("beta", 2)) == "debug"
+        assert each.subscriptions(digest_of("beta", 2)) == {"a://1"}
+        assert [number for number in range(60) if each.is_ended(digest_of("acme", number))] == list(range(40, 60))
+        levels = [number for number in range(60) if each.log_level(digest_of("acme", 1000 + number))]
         assert 0 < len(levels) <= 5
         assert levels[-1] == 59
     async with database.reading() as connection:
@@ -165,11 +163,11 @@ async def test_one_tenants_rows_never_push_out_anothers(database: Database, seco
     }  # fmt: skip
 
 
-async def test_answers_are_swept_by_their_age_alone(database: Database) -> None:
+async def test_answers_are_deleted_by_age_only(database: Database) -> None:
     clock = Clock()
-    sessions = SessionRows(database, kept_rows=5, clock=clock)
+    sessions = SessionRows(database, max_ended=5, clock=clock)
     for number in range(20):
-        await sessions.answer("d", f"q{number}", "{}")
+        await sessions.add_answer("d", f"q{number}", "{}")
     assert await rows(database) == 20
     clock.now += 61
     await sessions.set_log_level("e", "debug", clock.now + 10)

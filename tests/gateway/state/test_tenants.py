@@ -7,7 +7,7 @@ from gateway.state.database import Database
 from gateway.state.tenants import Tenant, Tenants
 
 
-async def test_what_is_named_is_set_and_the_rest_stays(database: Database) -> None:
+async def test_apply_sets_named_fields_and_keeps_the_others(database: Database) -> None:
     tenants = await Tenants.open(database)
     await tenants.apply({"a": {"backends": ["core"], "read_only": True}, "b": {}})
     await tenants.apply({"a": {"suspended": True}})
@@ -17,7 +17,7 @@ async def test_what_is_named_is_set_and_the_rest_stays(database: Database) -> No
     assert [tenant.name for tenant in tenants.all()] == ["a", "b"]
 
 
-async def test_read_only_holds_when_either_settings_or_operator_say_so(database: Database) -> None:
+async def test_tenant_is_read_only_by_settings_or_by_operator(database: Database) -> None:
     tenants = await Tenants.open(database)
 
     def read_only() -> bool:
@@ -35,43 +35,43 @@ async def test_read_only_holds_when_either_settings_or_operator_say_so(database:
     assert read_only()
 
 
-async def test_tenants_outlive_the_process(database: Database, second_database: Database) -> None:
+async def test_tenants_are_loaded_from_the_database(database: Database, second_database: Database) -> None:
     await (await Tenants.open(database)).apply({"a": {"backends": ["core", "x"]}})
     assert (await Tenants.open(second_database)).get("a") == Tenant("a", backends=("core", "x"))
 
 
-async def test_a_suspension_elsewhere_is_known_here_within_a_second(
+async def test_suspension_by_another_process_is_visible_within_a_second(
     database: Database, second_database: Database
 ) -> None:
-    here, elsewhere = await Tenants.open(database), await Tenants.open(second_database)
+    here, there = await Tenants.open(database), await Tenants.open(second_database)
     await here.apply({"a": {}})
-    told = asyncio.Event()
-    here.on_change(told.set)
-    await elsewhere.apply({"a": {"suspended": True}})
+    notified = asyncio.Event()
+    here.on_change(notified.set)
+    await there.apply({"a": {"suspended": True}})
     async with asyncio.timeout(1):
         while here.get("a") != Tenant("a", suspended=True):
-            await told.wait()
-            told.clear()
+            await notified.wait()
+            notified.clear()
 
 
-async def test_one_bad_name_and_nothing_is_applied(database: Database) -> None:
+async def test_apply_with_one_invalid_name_changes_nothing(database: Database) -> None:
     tenants = await Tenants.open(database)
     with pytest.raises(Fault, match="tenant's name"):
-        await tenants.apply({"good": {}, "../bad": {}})
+        await tenants.apply({"valid": {}, "../invalid": {}})
     assert tenants.all() == []
 
 
-async def test_a_tenant_is_made_once_and_only_a_made_one_is_changed(database: Database) -> None:
+async def test_duplicate_add_and_change_of_unknown_tenant_are_rejected(database: Database) -> None:
     tenants = await Tenants.open(database)
-    await tenants.add("a", {"backends": ["core"], "servers": ["desk"]})
+    await tenants.add("a", {"backends": ["core"], "servers": ["tools"]})
     with pytest.raises(Fault, match="named a already"):
         await tenants.add("a", {"backends": ["*"]})
     with pytest.raises(Fault, match="No tenant is named b"):
         await tenants.change("b", {"suspended": True})
-    assert tenants.all() == [Tenant("a", backends=("core",), servers=("desk",))]
+    assert tenants.all() == [Tenant("a", backends=("core",), servers=("tools",))]
 
 
-async def test_what_did_not_change_stays_the_same_object(database: Database) -> None:
+async def test_unchanged_tenant_stays_the_same_object(database: Database) -> None:
     tenants = await Tenants.open(database)
     await tenants.apply({"a": {}, "b": {}})
     before = tenants.get("a")

@@ -1,4 +1,4 @@
-"""Of an address that may hold a password, only host and port are shown."""
+"""`host_and_port` removes credentials from URLs."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from gateway.state.unreachable import host_and_port
 
 
 @pytest.mark.parametrize(
-    ("url", "shown"),
+    ("url", "expected"),
     [
         ("redis://127.0.0.1:6379/0", "127.0.0.1:6379"),
         ("redis://:s3cr3t@cache.example/0", "cache.example"),
@@ -20,5 +20,5 @@ from gateway.state.unreachable import host_and_port
         ("redis://[::/0", ""),
     ],
 )
-def test_nothing_of_a_password_is_shown(url: str, shown: str) -> None:
-    assert host_and_port(url) == shown
+def test_host_and_port_never_contain_the_password(url: str, expected: str) -> None:
+    assert host_and_port(url) == expected

@@ -1,4 +1,4 @@
-"""What is told of every call that ends."""
+"""The log line of a finished call."""
 
 from base64 import b64encode
 
@@ -13,21 +13,21 @@ from tests.gateway.telemetry.test_log import HOSTILE, KEY, parsed
 
 def line(call: Call, form: str = "json") -> str:
     lines: list[str] = []
-    CallLog(lines.append, form).told(call)
-    (told,) = lines
-    return told
+    CallLog(lines.append, form).record(call)
+    (written,) = lines
+    return written
 
 
-def test_a_line_says_who_called_what_and_how_it_ended() -> None:
+def test_line_contains_caller_target_and_outcome() -> None:
     call = a_call()
     call.record.position = TracePosition("a" * 32, "b" * 16)
     call.record.outcome, call.record.decision = "denied", "deny"
-    seen = parsed(line(call))
-    ms = seen.pop("ms")
+    fields = parsed(line(call))
+    ms = fields.pop("ms")
     assert isinstance(ms, float)
     assert ms >= 0
-    assert seen.pop("time").endswith("Z")
-    assert seen == {
+    assert fields.pop("time").endswith("Z")
+    assert fields == {
         "level": "info",
         "message": "call",
         "method": "tools/call",
@@ -45,21 +45,21 @@ def test_a_line_says_who_called_what_and_how_it_ended() -> None:
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize("key", ["name", "uri"])
-def test_threat_28_a_name_that_a_client_made_up_cannot_forge_a_line(key: str, text: str) -> None:
+def test_threat_28_name_from_a_client_cannot_forge_a_line(key: str, text: str) -> None:
     call = a_call(params={key: text}, route=None, caller=Caller(text, text))
-    seen = parsed(line(call))
-    assert (seen["target"], seen["tenant"], seen["outcome"]) == (text, text, "ok")
+    fields = parsed(line(call))
+    assert (fields["target"], fields["tenant"], fields["outcome"]) == (text, text, "ok")
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_threat_28_a_line_for_a_terminal_is_one_printable_line(text: str) -> None:
-    shown = line(a_call(params={"name": text}, route=None, caller=Caller("acme", text)), "text")
-    assert shown.isprintable()
-    assert shown.isascii()
+def test_threat_28_text_line_is_one_printable_line(text: str) -> None:
+    formatted = line(a_call(params={"name": text}, route=None, caller=Caller("acme", text)), "text")
+    assert formatted.isprintable()
+    assert formatted.isascii()
 
 
-@pytest.mark.parametrize("text", [each for name, each in HOSTILE.items() if name != "half a pair"])
-async def test_threat_28_what_comes_over_the_wire_leaves_one_parsable_line(text: str) -> None:
+@pytest.mark.parametrize("text", [each for name, each in HOSTILE.items() if name != "lone surrogate"])
+async def test_threat_28_hostile_request_is_logged_as_one_parsable_line(text: str) -> None:
     async def answer(call: Call) -> Json:
         raise ValueError(text)
 
@@ -68,22 +68,22 @@ async def test_threat_28_what_comes_over_the_wire_leaves_one_parsable_line(text:
         info = {"io.modelcontextprotocol/clientInfo": {"name": text, "version": text}, "correlationId": text}
         await rig.modern("tools/call", {"name": text}, meta=info, headers={"mcp-name": encoded, "x-request-id": text})
         await rig.modern("tools/call", {"name": "lab_echo"}, meta=info)
-        assert len(rig.told) == 2
-        for call in rig.told:
+        assert len(rig.traced_calls) == 2
+        for call in rig.traced_calls:
             assert parsed(line(call))["method"] == "tools/call"
 
 
-def test_a_credential_put_where_a_name_belongs_is_not_logged() -> None:
+def test_credential_sent_as_a_name_is_not_logged() -> None:
     assert "s3cret" not in line(a_call(params={"name": KEY}, route=None))
 
 
-def test_arguments_are_never_in_a_line() -> None:
+def test_arguments_are_not_logged() -> None:
     call = a_call(params={"name": "x", "arguments": {"password": "hunter2"}, "_meta": {"actor": "hunter2"}})
     assert "hunter2" not in line(call)
     assert "hunter2" not in line(call, "text")
 
 
-def test_a_name_that_leads_nowhere_is_cut() -> None:
+def test_unknown_name_is_truncated() -> None:
     assert len(line(a_call(params={"name": "x" * 100_000}, route=None))) < 1000
 
 
@@ -93,9 +93,9 @@ def read(uri: str) -> Call:
     return call
 
 
-def test_a_uri_that_leads_somewhere_is_cut_as_well() -> None:
+def test_known_uri_is_truncated() -> None:
     assert len(line(read("own:" + "x" * 100_000))) < 5000
 
 
-def test_a_credential_in_a_uri_that_leads_somewhere_is_not_logged() -> None:
+def test_credential_in_a_known_uri_is_not_logged() -> None:
     assert "s3cret" not in line(read(f"own:{KEY}"))

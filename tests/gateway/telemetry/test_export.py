@@ -1,4 +1,4 @@
-"""The exporter before a real receiver, which is not always well; and bytes that the official messages read back."""
+"""The exporter against real collectors that may fail, and its encoding against the official protobuf messages."""
 
 import asyncio
 import logging
@@ -22,17 +22,17 @@ SENDERS: dict[str, Any] = {"http": HttpSender, "grpc": GrpcSender}
 ENCODER = OtlpEncoder({"service.name": "gatehouse", "service.instance.id": "i"}, "1.2.3")
 
 
-def a_span(number: int = 1, **more: Any) -> Span:
-    given: dict[str, Any] = {
+def a_span(number: int = 1, **options: Any) -> Span:
+    values: dict[str, Any] = {
         "name": "tools/call lab.echo",
         "kind": "server",
-        "place": TracePosition(f"{number:032x}", f"{number:016x}", "b" * 16, True),
+        "position": TracePosition(f"{number:032x}", f"{number:016x}", "b" * 16, True),
         "started": 1_800_000_000_000_000_001,
         "ended": 1_800_000_000_000_000_999,
         "attributes": [("a", "text"), ("b", 7), ("c", 0.25), ("d", True), ("e", -1), ("long", "x" * 300)],
-        **more,
+        **options,
     }
-    return Span(**given)
+    return Span(**values)
 
 
 @pytest.fixture(params=["http", "grpc"])
@@ -42,23 +42,23 @@ def collector(request: pytest.FixtureRequest) -> Iterator[Collector]:
         yield collector
 
 
-def exporter_to(collector: Any, timeout: float = 5.0, url: str | None = None, **more: Any) -> Exporter:
+def exporter_to(collector: Any, timeout: float = 5.0, url: str | None = None, **options: Any) -> Exporter:
     sender = SENDERS[collector.protocol](url or collector.url, {"X-Token": "t"}, timeout)
-    return Exporter(sender, ENCODER, every=0.02, **more)
+    return Exporter(sender, ENCODER, interval=0.02, **options)
 
 
-async def until(fact: Callable[[], bool]) -> None:
+async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not fact():
+        while not condition():
             await asyncio.sleep(0.01)
 
 
-# ---- bytes
+# ---- encoding
 
 
-def test_a_span_reads_back_field_for_field() -> None:
+def test_encoded_span_decodes_to_the_same_fields() -> None:
     request = REQUESTS["traces"].FromString(
-        ENCODER.traces([a_span(error="why", state="v=1"), a_span(2, kind="client")])
+        ENCODER.traces([a_span(error="why", trace_state="v=1"), a_span(2, kind="client")])
     )
     (resource,) = request.resource_spans
     assert attributes(resource.resource) == {"service.name": "gatehouse", "service.instance.id": "i"}
@@ -73,7 +73,7 @@ def test_a_span_reads_back_field_for_field() -> None:
     assert second.status.code == 0
 
 
-def test_metrics_read_back_as_sums_gauges_and_histograms() -> None:
+def test_encoded_metrics_decode_as_sums_gauges_and_histograms() -> None:
     counter = MetricFamily("gatehouse.calls", "Calls.", "counter")
     counter.add(3, ("tenant", "acme"), ("tool", ""))
     gauge = MetricFamily("gatehouse.streams", "Streams.", "gauge")
@@ -84,23 +84,23 @@ def test_metrics_read_back_as_sums_gauges_and_histograms() -> None:
         times.observe(value)
     histogram.add(times, ("mcp.method.name", "tools/call"))
     request = REQUESTS["metrics"].FromString(ENCODER.metrics([counter, gauge, histogram], 1, 2))
-    calls, streams, lasted = request.resource_metrics[0].scope_metrics[0].metrics
+    calls, streams, duration = request.resource_metrics[0].scope_metrics[0].metrics
     (point,) = calls.sum.data_points
     assert (point.as_double, attributes(point)) == (3.0, {"tenant": "acme"})
     assert (calls.sum.is_monotonic, calls.sum.aggregation_temporality) == (True, 2)
     assert (point.start_time_unix_nano, point.time_unix_nano) == (1, 2)
     assert streams.gauge.data_points[0].as_double == 2.0
-    (spread,) = lasted.histogram.data_points
-    assert (spread.count, spread.sum) == (4, pytest.approx(6.05))
-    assert (list(spread.bucket_counts), list(spread.explicit_bounds)) == ([1, 2, 1], [0.1, 1.0])
-    assert (lasted.name, lasted.unit, lasted.histogram.aggregation_temporality) == (
+    (point_,) = duration.histogram.data_points
+    assert (point_.count, point_.sum) == (4, pytest.approx(6.05))
+    assert (list(point_.bucket_counts), list(point_.explicit_bounds)) == ([1, 2, 1], [0.1, 1.0])
+    assert (duration.name, duration.unit, duration.histogram.aggregation_temporality) == (
         "mcp.server.operation.duration",
         "s",
         2,
     )
 
 
-def test_a_log_record_reads_back_with_the_ids_of_its_call() -> None:
+def test_encoded_log_record_decodes_with_the_ids_of_its_call() -> None:
     record = LogRecord(5, "warning", "words", [("logger", "gatehouse")], "a" * 32, "b" * 16)
     request = REQUESTS["logs"].FromString(ENCODER.logs([record]))
     (read,) = request.resource_logs[0].scope_logs[0].log_records
@@ -109,7 +109,7 @@ def test_a_log_record_reads_back_with_the_ids_of_its_call() -> None:
     assert attributes(read) == {"logger": "gatehouse"}
 
 
-def test_what_the_process_logs_is_sent_without_its_secrets() -> None:
+def test_log_records_are_exported_without_secrets() -> None:
     records: list[LogRecord] = []
     handler = OtlpHandler(records.append)
     try:
@@ -129,13 +129,13 @@ def test_what_the_process_logs_is_sent_without_its_secrets() -> None:
 # ---- sending
 
 
-async def test_a_collector_gets_all_three_signals_and_the_headers_it_wants(collector: Any) -> None:
+async def test_collector_receives_all_signals_and_configured_headers(collector: Any) -> None:
     exporter = exporter_to(collector)
-    exporter.spans([a_span(), a_span(2)])
-    exporter.log(LogRecord(1, "info", "words"))
+    exporter.export_spans([a_span(), a_span(2)])
+    exporter.export_log(LogRecord(1, "info", "words"))
     family = MetricFamily("gatehouse.streams", "Streams.", "gauge")
     family.add(2)
-    exporter.metrics([family])
+    exporter.export_metrics([family])
     await asyncio.to_thread(collector.wait_for, lambda: collector.spans() and collector.logs() and collector.metrics())
     await exporter.close()
     assert len(collector.spans()) == 2
@@ -144,17 +144,17 @@ async def test_a_collector_gets_all_three_signals_and_the_headers_it_wants(colle
     assert not exporter.dropped
 
 
-async def test_what_waits_is_sent_when_the_gateway_stops(collector: Any) -> None:
-    exporter = Exporter(SENDERS[collector.protocol](collector.url, {}, 5.0), ENCODER, every=60)
-    exporter.spans([a_span()])
+async def test_queued_spans_are_sent_on_close(collector: Any) -> None:
+    exporter = Exporter(SENDERS[collector.protocol](collector.url, {}, 5.0), ENCODER, interval=60)
+    exporter.export_spans([a_span()])
     await exporter.close()
     assert len(collector.spans()) == 1
 
 
-async def test_a_collector_that_is_unwell_gets_everything_once_it_is_well(collector: Any) -> None:
+async def test_spans_are_retried_until_the_collector_recovers(collector: Any) -> None:
     collector.behaviour = "unavailable"
     exporter = exporter_to(collector)
-    exporter.spans([a_span(number) for number in range(1, 6)])
+    exporter.export_spans([a_span(number) for number in range(1, 6)])
     await asyncio.to_thread(collector.wait_for, lambda: collector.attempts >= 1)
     collector.behaviour = "healthy"
     await asyncio.to_thread(collector.wait_for, lambda: len(collector.spans()) == 5)
@@ -163,23 +163,23 @@ async def test_a_collector_that_is_unwell_gets_everything_once_it_is_well(collec
     assert not exporter.dropped
 
 
-async def test_what_a_collector_refuses_is_dropped_and_counted(collector: Any) -> None:
+async def test_rejected_spans_are_dropped_and_counted(collector: Any) -> None:
     collector.behaviour = "rejecting"
     exporter = exporter_to(collector)
-    exporter.spans([a_span(), a_span(2)])
-    await until(lambda: exporter.dropped["traces"] == 2)
+    exporter.export_spans([a_span(), a_span(2)])
+    await wait_until(lambda: exporter.dropped["traces"] == 2)
     await exporter.close()
 
 
 @pytest.mark.parametrize("behaviour", ["unavailable", "slow", "resetting"])
-async def test_while_a_collector_fails_memory_is_bounded_and_nobody_waits(collector: Any, behaviour: Any) -> None:
+async def test_failing_collector_neither_blocks_callers_nor_grows_the_queue(collector: Any, behaviour: Any) -> None:
     collector.behaviour = behaviour
-    exporter = exporter_to(collector, timeout=0.2, bound=100, batch=10)
-    exporter.spans([a_span()])
+    exporter = exporter_to(collector, timeout=0.2, max_queued=100, batch_size=10)
+    exporter.export_spans([a_span()])
     await asyncio.to_thread(collector.wait_for, lambda: collector.attempts >= 1)
     began = time.perf_counter()
     for number in range(1, 5001):
-        exporter.spans([a_span(number)])
+        exporter.export_spans([a_span(number)])
     assert time.perf_counter() - began < 1.0
     assert exporter.waiting <= 100
     assert exporter.dropped["traces"] >= 4800
@@ -187,10 +187,10 @@ async def test_while_a_collector_fails_memory_is_bounded_and_nobody_waits(collec
     await exporter.close()
 
 
-async def test_a_collector_that_is_not_there_costs_a_counter(collector: Any) -> None:
-    exporter = exporter_to(collector, timeout=1.0, url="http://127.0.0.1:9", bound=5)
+async def test_unreachable_collector_only_increments_counters(collector: Any) -> None:
+    exporter = exporter_to(collector, timeout=1.0, url="http://127.0.0.1:9", max_queued=5)
     for number in range(1, 11):
-        exporter.spans([a_span(number)])
+        exporter.export_spans([a_span(number)])
     assert exporter.dropped["traces"] >= 4
-    await until(lambda: exporter.failures["traces"] > 0)
+    await wait_until(lambda: exporter.failures["traces"] > 0)
     await exporter.close()

@@ -1,4 +1,4 @@
-"""Lines of the log: one record each, whatever is in them."""
+"""Log lines: one record per line, for any content."""
 
 import io
 import json
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.telemetry.log import JsonFormatter, LogLines, TextFormatter, as_line, clean, stamp
+from gateway.telemetry.log import JsonFormatter, LogLines, TextFormatter, clean, encode_line, format_timestamp
 
 HOSTILE = {
     "CRLF": 'a\r\n{"level":"info","message":"call"}',
@@ -21,7 +21,7 @@ HOSTILE = {
     "backslashes": '\\"\\\\n\\',
     "NUL and DEL": "a\0b\x7f",
     "bidi": "a\u202eb\u2066",
-    "half a pair": "a\ud800b",
+    "lone surrogate": "a\ud800b",
 }
 KEY = "gth_abcdefghijkl_" + "s3cret-" * 6 + "S_123456"
 
@@ -41,42 +41,42 @@ def raised(exc: Exception) -> Exception:
 
 
 def parsed(line: str) -> dict[str, Any]:
-    """One line of printable ASCII that is one object, no member of it twice."""
+    """Parse a line. It must be printable ASCII and one JSON object without duplicate members."""
     assert line.isascii()
     assert line.isprintable()
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         assert len(dict(pairs)) == len(pairs)
         return dict(pairs)
 
-    return json.loads(line, object_pairs_hook=once)
+    return json.loads(line, object_pairs_hook=reject_duplicates)
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_threat_28_no_text_can_end_or_forge_a_json_line(text: str) -> None:
+def test_threat_28_text_cannot_end_or_forge_a_json_line(text: str) -> None:
     exc = raised(ValueError(text))
-    seen = parsed(JsonFormatter().format(record("it said %s", text, exc=exc, correlation_id=text)))
-    assert seen["message"] == f"it said {text}"
-    assert (seen["level"], seen["logger"], seen["correlation_id"]) == ("warning", "gatehouse.x", text)
-    assert "ValueError" in seen["cause"]
+    fields = parsed(JsonFormatter().format(record("received %s", text, exc=exc, correlation_id=text)))
+    assert fields["message"] == f"received {text}"
+    assert (fields["level"], fields["logger"], fields["correlation_id"]) == ("warning", "gatehouse.x", text)
+    assert "ValueError" in fields["cause"]
 
 
 @settings(deadline=None)
 @given(st.text(), st.text())
-def test_threat_28_any_fields_come_back_as_they_were(name: str, value: str) -> None:
-    assert parsed(as_line({"a": value, "b": {name: [value]}})) == {"a": value, "b": {name: [value]}}
+def test_threat_28_encoded_fields_decode_unchanged(name: str, value: str) -> None:
+    assert parsed(encode_line({"a": value, "b": {name: [value]}})) == {"a": value, "b": {name: [value]}}
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_threat_28_a_cause_in_text_form_cannot_reach_the_terminal_raw(text: str) -> None:
-    shown = TextFormatter().format(record("it failed", exc=raised(ValueError(text))))
-    assert all(line.isprintable() for line in shown.split("\n"))
+def test_threat_28_traceback_in_text_format_is_printable(text: str) -> None:
+    formatted = TextFormatter().format(record("it failed", exc=raised(ValueError(text))))
+    assert all(line.isprintable() for line in formatted.split("\n"))
 
 
 @pytest.mark.parametrize("text", [each for each in HOSTILE.values() if not each.isprintable()])
-def test_threat_28_a_message_in_text_form_is_one_printable_line(text: str) -> None:
-    shown = TextFormatter().format(record("it said %s", text))
-    assert shown.isprintable()
+def test_threat_28_message_in_text_format_is_one_printable_line(text: str) -> None:
+    formatted = TextFormatter().format(record("received %s", text))
+    assert formatted.isprintable()
 
 
 @pytest.mark.parametrize(
@@ -90,37 +90,37 @@ def test_threat_28_a_message_in_text_form_is_one_printable_line(text: str) -> No
     ],
 )
 @pytest.mark.parametrize("form", [JsonFormatter, TextFormatter])
-def test_a_credential_is_never_in_a_line(form: Callable[[], logging.Formatter], text: str) -> None:
-    shown = form().format(record("it said %s", text, exc=raised(ValueError(text))))
-    assert "s3cret" not in shown
-    assert "eyJ" not in shown
+def test_credential_is_not_logged(form: Callable[[], logging.Formatter], text: str) -> None:
+    formatted = form().format(record("received %s", text, exc=raised(ValueError(text))))
+    assert "s3cret" not in formatted
+    assert "eyJ" not in formatted
 
 
 @pytest.mark.parametrize(
     "text", ["BEARER eyJhbGciOi.eyJzdWIi.sig", "Bearer\teyJhbGciOi.eyJzdWIi.sig", "Bearer  eyJhbGciOi.eyJzdWIi.sig"]
 )
-def test_a_bearer_token_is_hidden_however_it_is_written(text: str) -> None:
+def test_bearer_token_is_redacted_in_any_spelling(text: str) -> None:
     assert "eyJ" not in clean(text)
 
 
-def test_a_key_keeps_its_first_letters_so_that_it_can_be_found() -> None:
+def test_redacted_key_keeps_its_prefix() -> None:
     assert clean(KEY).startswith("gth_abcd")
 
 
-def test_long_text_is_cut() -> None:
+def test_long_text_is_truncated() -> None:
     assert len(clean("x" * 100_000)) <= 1025
     assert len(JsonFormatter().format(record("x" * 100_000))) < 2000
 
 
-def test_times_are_utc_to_the_millisecond() -> None:
-    assert stamp(0.0) == "1970-01-01T00:00:00.000Z"
-    assert stamp(1_700_000_000.25) == "2023-11-14T22:13:20.250Z"
+def test_timestamps_are_utc_with_milliseconds() -> None:
+    assert format_timestamp(0.0) == "1970-01-01T00:00:00.000Z"
+    assert format_timestamp(1_700_000_000.25) == "2023-11-14T22:13:20.250Z"
 
 
 # ---- writing
 
 
-def test_without_a_clock_each_line_is_written_at_once() -> None:
+def test_without_timer_each_line_is_written_immediately() -> None:
     stream = io.StringIO()
     lines = LogLines(stream)
     lines.put("a")
@@ -128,7 +128,7 @@ def test_without_a_clock_each_line_is_written_at_once() -> None:
     assert stream.getvalue() == "a\nb\n"
 
 
-def test_with_a_clock_lines_are_written_in_groups_and_none_is_lost() -> None:
+def test_with_timer_lines_are_written_in_batches_without_loss() -> None:
     stream = io.StringIO()
     timers: list[Callable[[], None]] = []
     lines = LogLines(stream, lambda seconds, call: timers.append(call))

@@ -1,4 +1,4 @@
-"""Which calls are kept as spans, and what a span says: OpenTelemetry's MCP conventions, row by row."""
+"""Which calls are recorded as spans, and their attributes according to OpenTelemetry's MCP conventions."""
 
 import asyncio
 import json
@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from gateway.contract import Call, ClientProfile, CurrentCall, Manifest, Record
-from gateway.contract.trace_position import TracePosition, UpstreamHop
+from gateway.contract.trace_position import Sampler, TracePosition, UpstreamHop
 from gateway.edge.correlation import trace_context
 from gateway.errors import Fault, ForeignError, Kind, UnknownName
 from gateway.telemetry.call_telemetry import SpanRecorder
-from gateway.telemetry.sampling import Sampler
 from gateway.telemetry.span import Span
 from gateway.telemetry.work_span import FinishedWork
 from tests.gateway.fakes import ALICE, FakeBackend, a_call, a_route
@@ -22,49 +21,49 @@ from tests.peers.otel_conventions import Situation, expected_attributes, expecte
 PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 
 
-def ended(
-    call: Call, exc: BaseException | None = None, share: float = 1.0, result: Any = None, **more: Any
+def record_call(
+    call: Call, exc: BaseException | None = None, ratio: float = 1.0, result: Any = None, **options: Any
 ) -> list[Span]:
-    """What is kept of a call that ended so."""
-    call.record.position = Sampler(share)(call.trace)
+    """Record a finished call and return its spans."""
+    call.record.position = Sampler(ratio)(call.trace)
     if isinstance(exc, Fault):
         call.record.outcome = exc.kind.value
     elif isinstance(exc, ForeignError):
         call.record.outcome = f"error:{exc.code}"
-    kept: list[Span] = []
-    SpanRecorder([kept.extend], **more).told(call, result, exc)
-    return kept
+    recorded: list[Span] = []
+    SpanRecorder([recorded.extend], **options).record(call, result, exc)
+    return recorded
 
 
-def told(call: Call, exc: BaseException | None = None, **more: Any) -> dict[str, Any]:
-    return dict(ended(call, exc, **more)[0].attributes)
+def attributes_of(call: Call, exc: BaseException | None = None, **options: Any) -> dict[str, Any]:
+    return dict(record_call(call, exc, **options)[0].attributes)
 
 
 def handshake(session: str | None = "digest") -> ClientProfile:
     return ClientProfile("2025-11-25", {}, session=session)
 
 
-# ---- which
+# ---- selection
 
 
-def test_failures_and_slow_calls_are_always_kept_and_of_the_rest_a_share() -> None:
-    assert ended(a_call(), share=0.0) == []
-    assert len(ended(a_call(), share=1.0)) == 1
-    assert len(ended(a_call(), Fault(Kind.DENIED, "no"), share=0.0)) == 1
+def test_failed_and_slow_calls_are_always_recorded_and_others_sampled() -> None:
+    assert record_call(a_call(), ratio=0.0) == []
+    assert len(record_call(a_call(), ratio=1.0)) == 1
+    assert len(record_call(a_call(), Fault(Kind.DENIED, "no"), ratio=0.0)) == 1
     slow = a_call()
     slow.record.started -= 2_000_000_000
-    (span,) = ended(slow, share=0.0)
+    (span,) = record_call(slow, ratio=0.0)
     assert span.duration >= 2.0
     assert abs(span.started / 1e9 - (time.time() - 2)) < 1
 
 
-def test_a_subscription_is_not_slow_because_its_client_stays() -> None:
+def test_long_subscription_does_not_count_as_slow() -> None:
     call = a_call("subscriptions/listen", {})
     call.record.started -= 2_000_000_000
-    assert ended(call, share=0.0) == []
+    assert record_call(call, ratio=0.0) == []
 
 
-def test_a_parent_decides_for_its_trace_where_it_may() -> None:
+def test_parent_decides_sampling_only_when_followed() -> None:
     assert Sampler(0.0)({"traceparent": PARENT}).sampled
     assert not Sampler(1.0)({"traceparent": PARENT[:-2] + "00"}).sampled
     assert not Sampler(0.0, follow_parent=False)({"traceparent": PARENT}).sampled
@@ -72,15 +71,17 @@ def test_a_parent_decides_for_its_trace_where_it_may() -> None:
     assert 100 < sum(shares) < 400
 
 
-def test_every_call_has_ids_of_its_own_below_its_parent() -> None:
-    places = {Sampler(0.0)({}) for _ in range(100)}
-    assert len({place.trace_id for place in places}) == len({place.span_id for place in places}) == 100
-    below = Sampler(0.0)({"traceparent": PARENT})
-    assert (below.trace_id, below.parent_id) == ("a" * 32, "b" * 16)
-    assert below.traceparent == f"00-{'a' * 32}-{below.span_id}-01"
+def test_each_call_has_new_ids_under_its_parent() -> None:
+    positions = {Sampler(0.0)({}) for _ in range(100)}
+    assert (
+        len({position.trace_id for position in positions}) == len({position.span_id for position in positions}) == 100
+    )
+    child = Sampler(0.0)({"traceparent": PARENT})
+    assert (child.trace_id, child.parent_id) == ("a" * 32, "b" * 16)
+    assert child.traceparent == f"00-{'a' * 32}-{child.span_id}-01"
 
 
-# ---- what
+# ---- attributes
 
 
 @pytest.mark.parametrize(
@@ -89,13 +90,13 @@ def test_every_call_has_ids_of_its_own_below_its_parent() -> None:
         (a_call(), "tools/call lab.echo"),
         (a_call("prompts/get", {"name": "p"}, route=a_route(canonical="lab.p")), "prompts/get lab.p"),
         (a_call("resources/read", {"uri": "own:x"}, route=a_route(canonical="lab:own:x")), "resources/read"),
-        (a_call("tools/call", {"name": "made up"}, route=None), "tools/call"),
+        (a_call("tools/call", {"name": "unknown"}, route=None), "tools/call"),
         (a_call("tools/list", {}), "tools/list"),
         (a_call("server/discover", {}), "server/discover"),
     ],
 )
-def test_a_span_is_named_by_its_method_and_a_target_that_exists(call: Call, name: str) -> None:
-    (span,) = ended(call)
+def test_span_name_is_method_and_known_target(call: Call, name: str) -> None:
+    (span,) = record_call(call)
     assert (span.name, span.kind) == (name, "server")
 
 
@@ -112,7 +113,8 @@ DENIED = Fault(Kind.DENIED, "no")
         (a_call(client=handshake()), None,
          Situation(kind="server", target="lab.echo", version="2025-11-25", session="digest")),
         (a_call(client=handshake(None)), None, Situation(kind="server", target="lab.echo", version="2025-11-25")),
-        (a_call(client=ClientProfile("2026-07-28", {}, session="digest")), None, Situation(kind="server", target="lab.echo")),
+        (a_call(client=ClientProfile("2026-07-28", {}, session="digest")), None,
+         Situation(kind="server", target="lab.echo")),
         (a_call("prompts/get", {"name": "p"}, route=PROMPT), None,
          Situation(kind="server", method="prompts/get", target="lab.p")),
         (a_call("completion/complete", {"ref": {"type": "ref/prompt", "name": "p"}}, route=PROMPT), None,
@@ -135,69 +137,71 @@ DENIED = Fault(Kind.DENIED, "no")
         (a_call(), asyncio.CancelledError(), Situation(kind="server", target="lab.echo", error="cancelled")),
     ],
 )  # fmt: skip
-def test_a_server_span_says_what_the_conventions_table_says_and_no_more(
+def test_server_span_has_exactly_the_attributes_of_the_conventions(
     call: Call, exc: BaseException | None, at: Situation
 ) -> None:
-    (span,) = ended(call, exc)
+    (span,) = record_call(call, exc)
     assert without_gatehouse_attributes(span.attributes) == expected_attributes(at)
     assert (span.name, span.kind) == (expected_name(at), at.kind)
     assert (span.error is not None) == (at.error is not None)
 
 
-THERE = ("10.0.0.1", 3001)
+SERVER = ("10.0.0.1", 3001)
 
 
 @pytest.mark.parametrize(
-    ("more", "at"),
+    ("options", "at"),
     [
-        ({}, Situation(kind="client", target="lab.echo", request_id="5", server=THERE)),
+        ({}, Situation(kind="client", target="lab.echo", request_id="5", server=SERVER)),
         ({"protocol": "2025-11-25", "session": "digest"},
-         Situation(kind="client", target="lab.echo", request_id="5", server=THERE, version="2025-11-25",
+         Situation(kind="client", target="lab.echo", request_id="5", server=SERVER, version="2025-11-25",
                    session="digest")),
         ({"transport": "sse", "protocol": "2024-11-05"},
-         Situation(kind="client", target="lab.echo", request_id="5", server=THERE, version="2024-11-05")),
+         Situation(kind="client", target="lab.echo", request_id="5", server=SERVER, version="2024-11-05")),
         ({"transport": "stdio", "address": None},
          Situation(kind="client", target="lab.echo", request_id="5", transport="pipe")),
         ({"failure": "-32601", "code": -32601},
-         Situation(kind="client", target="lab.echo", request_id="5", server=THERE, error="-32601", code=-32601)),
+         Situation(kind="client", target="lab.echo", request_id="5", server=SERVER, error="-32601", code=-32601)),
         ({"failure": "tool_error"},
-         Situation(kind="client", target="lab.echo", request_id="5", server=THERE, error="tool_error")),
+         Situation(kind="client", target="lab.echo", request_id="5", server=SERVER, error="tool_error")),
         ({"failure": "timeout"},
-         Situation(kind="client", target="lab.echo", request_id="5", server=THERE, error="timeout")),
+         Situation(kind="client", target="lab.echo", request_id="5", server=SERVER, error="timeout")),
     ],
 )  # fmt: skip
-def test_a_client_span_says_what_the_conventions_table_says_and_no_more(more: dict[str, Any], at: Situation) -> None:
+def test_client_span_has_exactly_the_attributes_of_the_conventions(options: dict[str, Any], at: Situation) -> None:
     call = a_call(client=handshake(), peer=("10.1.2.3", 5))
-    call.record.hops = [hop(**more)]
-    _, span = ended(call)
+    call.record.hops = [hop(**options)]
+    _, span = record_call(call)
     assert without_gatehouse_attributes(span.attributes) == expected_attributes(at)
     assert (span.name, span.kind) == (expected_name(at), at.kind)
     assert (span.error is not None) == (at.error is not None)
 
 
-def test_of_a_request_that_was_never_sent_is_told_only_what_is_known() -> None:
+def test_span_of_an_unsent_request_omits_unknown_attributes() -> None:
     call = a_call()
-    call.record.hops = [hop(protocol="", request_id=None, failure="unavailable", message="It is away.")]
-    _, span = ended(call)
-    seen = dict(span.attributes)
-    assert not {"mcp.protocol.version", "jsonrpc.request.id", "mcp.session.id"} & seen.keys()
-    assert (seen["error.type"], span.error) == ("unavailable", "It is away.")
+    call.record.hops = [hop(protocol="", request_id=None, failure="unavailable", message="It is down.")]
+    _, span = record_call(call)
+    attributes = dict(span.attributes)
+    assert not {"mcp.protocol.version", "jsonrpc.request.id", "mcp.session.id"} & attributes.keys()
+    assert (attributes["error.type"], span.error) == ("unavailable", "It is down.")
 
 
-def test_a_call_that_a_module_made_is_internal_and_came_by_no_network() -> None:
-    (span,) = ended(a_call(request_id=None))
+def test_call_made_by_a_backend_is_internal_without_network_attributes() -> None:
+    (span,) = record_call(a_call(request_id=None))
     assert span.kind == "internal"
     assert not [key for key, _ in span.attributes if key.startswith(("network.", "jsonrpc.", "client."))]
 
 
-def test_the_gateway_says_whose_call_it_was_and_what_policy_decided() -> None:
+def test_span_has_caller_policy_and_stage_attributes() -> None:
     call = a_call()
     call.record.decision, call.record.policies = "allow", ("grant.call", "guard.tenant")
     call.record.stages = ("trace", "dispatch")
-    call.record.marks += [call.record.started, call.record.started + 5_000]
-    seen = told(call)
-    own = {key: value for key, value in seen.items() if key.startswith("gatehouse.") and ".stage." not in key}
-    assert own == {
+    call.record.entered_at += [call.record.started, call.record.started + 5_000]
+    attributes = attributes_of(call)
+    gatehouse = {
+        key: value for key, value in attributes.items() if key.startswith("gatehouse.") and ".stage." not in key
+    }
+    assert gatehouse == {
         "gatehouse.tenant": "acme",
         "gatehouse.principal": "acme/user:alice",
         "gatehouse.correlation_id": "cid",
@@ -208,8 +212,8 @@ def test_the_gateway_says_whose_call_it_was_and_what_policy_decided() -> None:
         "gatehouse.namespace": "lab",
         "gatehouse.effect": 2,
     }
-    assert seen["gatehouse.stage.trace"] == pytest.approx(5e-6)
-    assert seen["gatehouse.stage.dispatch"] > 0
+    assert attributes["gatehouse.stage.trace"] == pytest.approx(5e-6)
+    assert attributes["gatehouse.stage.dispatch"] > 0
 
 
 PROTOCOL = Manifest(error_style="protocol")
@@ -231,79 +235,81 @@ PROTOCOL = Manifest(error_style="protocol")
         (ValueError("secret"), Manifest(), None, "-32603", "-32603"),
     ],
 )
-def test_a_failure_is_told_by_its_code_unless_the_mistake_was_the_clients(
+def test_failure_is_recorded_by_its_code_unless_caused_by_the_client(
     exc: BaseException, manifest: Manifest, client: ClientProfile | None, error: str | None, code: str | None
 ) -> None:
     backend = FakeBackend()
     backend.manifest = manifest
     call = a_call(route=a_route(backend), client=client or ClientProfile("2026-07-28", {}))
-    (span,) = ended(call, exc)
-    seen = dict(span.attributes)
-    assert (seen.get("error.type"), seen.get("rpc.response.status_code")) == (error, code)
+    (span,) = record_call(call, exc)
+    attributes = dict(span.attributes)
+    assert (attributes.get("error.type"), attributes.get("rpc.response.status_code")) == (error, code)
     assert (span.error is not None) == (error is not None)
     assert "secret" not in str(span)
 
 
-def test_a_result_that_says_it_failed_is_a_tool_error() -> None:
+def test_result_with_is_error_is_a_tool_error() -> None:
     call = a_call()
     call.record.outcome = "tool_error"
-    (span,) = ended(call, result={"isError": True})
+    (span,) = record_call(call, result={"isError": True})
     assert dict(span.attributes)["error.type"] == "tool_error"
     assert span.error == ""
 
 
-def hop(**more: Any) -> UpstreamHop:
+def hop(**options: Any) -> UpstreamHop:
     made = UpstreamHop("lab", "c" * 16, "http", ("10.0.0.1", 3001))
     made.protocol, made.request_id, made.ended = "2026-07-28", 5, made.started + 3_000_000
-    for name, value in more.items():
+    for name, value in options.items():
         setattr(made, name, value)
     return made
 
 
-def test_each_request_to_a_remote_server_is_a_client_span_below_the_calls_own() -> None:
+def test_each_request_to_a_remote_server_is_a_child_client_span() -> None:
     call = a_call(trace={"traceparent": PARENT})
     call.record.hops = [
         hop(),
-        hop(span_id="d" * 16, failure="-32000", code=-32000, message="Not today.", queued=2_000_000),
+        hop(span_id="d" * 16, failure="-32000", code=-32000, message="Unavailable.", queued=2_000_000),
     ]
-    server, first, second = ended(call)
+    server, first, second = record_call(call)
     assert {each.kind for each in (first, second)} == {"client"}
     assert first.name == "tools/call lab.echo"
-    assert first.place == TracePosition("a" * 32, "c" * 16, server.place.span_id, True)
+    assert first.position == TracePosition("a" * 32, "c" * 16, server.position.span_id, True)
     assert first.duration == pytest.approx(0.003)
-    assert (first.error, second.error) == (None, "Not today.")
+    assert (first.error, second.error) == (None, "Unavailable.")
     failed = dict(second.attributes)
     assert (failed["error.type"], failed["rpc.response.status_code"]) == ("-32000", "-32000")
     assert failed["gatehouse.queued"] == pytest.approx(0.002)
 
 
-def test_a_call_that_came_in_two_contexts_is_a_child_of_one_and_linked_to_the_other() -> None:
+def test_call_with_two_trace_contexts_is_child_of_one_and_linked_to_the_other() -> None:
     ambient = f"00-{'c' * 32}-{'d' * 16}-00"
     call = a_call(trace=trace_context({"traceparent": ambient}, {"traceparent": PARENT}))
     call.record.hops = [hop()]
-    server, client = ended(call)
-    assert (server.place.trace_id, server.place.parent_id) == ("a" * 32, "b" * 16)
+    server, client = record_call(call)
+    assert (server.position.trace_id, server.position.parent_id) == ("a" * 32, "b" * 16)
     assert (server.link, client.link) == (ambient, "")
 
 
-# ---- pieces of a module's work
+# ---- work spans
 
 
-def worked(exc: BaseException | None = None, share: float = 1.0, took: float = 0.0, **about: Any) -> list[Span]:
-    """What is kept of a piece of work that ended so."""
-    here, started = CurrentCall(ALICE, "cid", 0.0, {}), time.perf_counter_ns()
-    place = TracePosition("a" * 32, "b" * 16, "c" * 16, share == 1.0)
-    kept: list[Span] = []
-    SpanRecorder([kept.extend]).worked(
-        FinishedWork("lab", "Sow", here, place, started, started + int(took * 1e9), about, exc)
+def record_work(
+    exc: BaseException | None = None, ratio: float = 1.0, seconds: float = 0.0, **attributes: Any
+) -> list[Span]:
+    """Record a finished work span and return what was recorded."""
+    current, started = CurrentCall(ALICE, "cid", 0.0, {}), time.perf_counter_ns()
+    position = TracePosition("a" * 32, "b" * 16, "c" * 16, ratio == 1.0)
+    recorded: list[Span] = []
+    SpanRecorder([recorded.extend]).record_work(
+        FinishedWork("lab", "Sow", current, position, started, started + int(seconds * 1e9), attributes, exc)
     )
-    return kept
+    return recorded
 
 
-def test_a_piece_of_work_is_told_under_its_modules_own_name() -> None:
-    (span,) = worked(took=0.5, field=7, tenant="other")
+def test_work_span_attributes_have_the_backends_prefix() -> None:
+    (span,) = record_work(seconds=0.5, field=7, tenant="other")
     assert (span.name, span.kind, span.error) == ("lab Sow", "internal", None)
-    assert span.place.parent_id == "c" * 16
+    assert span.position.parent_id == "c" * 16
     assert span.duration == pytest.approx(0.5)
     assert dict(span.attributes) == {
         "gatehouse.tenant": "acme",
@@ -324,18 +330,19 @@ def test_a_piece_of_work_is_told_under_its_modules_own_name() -> None:
         (ValueError("secret"), "ValueError", ""),
     ],
 )
-def test_a_piece_of_work_that_failed_is_always_kept_and_says_how(exc: BaseException, type: str, message: str) -> None:
-    (span,) = worked(exc, share=0.0)
+def test_failed_work_span_is_always_recorded_with_its_error(exc: BaseException, type: str, message: str) -> None:
+    (span,) = record_work(exc, ratio=0.0)
     assert (dict(span.attributes)["error.type"], span.error) == (type, message)
 
 
-def test_of_the_rest_those_are_kept_that_were_slow_or_whose_call_was_chosen() -> None:
-    assert worked(share=0.0) == []
-    assert len(worked(share=0.0, took=2.0)) == len(worked(share=1.0)) == 1
+def test_other_work_spans_are_recorded_when_slow_or_sampled() -> None:
+    assert record_work(ratio=0.0) == []
+    assert len(record_work(ratio=0.0, seconds=2.0)) == len(record_work(ratio=1.0)) == 1
 
 
-def test_what_a_module_says_of_its_work_is_bounded_and_cleaned() -> None:
-    (span,) = worked(**{f"key{number}": f"{KEY} " + "x" * 10_000 for number in range(100)})
+def test_work_span_attributes_are_bounded_and_redacted() -> None:
+    given: dict[str, Any] = {f"key{number}": f"{KEY} " + "x" * 10_000 for number in range(100)}
+    (span,) = record_work(**given)
     assert len(json.dumps(span.attributes)) < 8_000
     assert KEY not in str(span)
 
@@ -346,19 +353,19 @@ def test_what_a_module_says_of_its_work_is_bounded_and_cleaned() -> None:
 SENT = {"name": "lab_echo", "arguments": {"text": "hello", "password": "hunter2", "deep": [{"api_key": "hunter2"}]}}
 
 
-def test_arguments_and_results_are_told_only_of_a_tenant_that_asked() -> None:
+def test_arguments_and_results_are_recorded_only_for_configured_tenants() -> None:
     result = {"content": [{"type": "text", "text": f"see {KEY}"}]}
-    closed = told(a_call(params=SENT), result=result)
-    assert not [key for key in closed if key.startswith("gen_ai.tool.call")]
-    seen = told(a_call(params=SENT), result=result, open=frozenset({"acme"}))
-    arguments = json.loads(seen["gen_ai.tool.call.arguments"])
+    default = attributes_of(a_call(params=SENT), result=result)
+    assert not [key for key in default if key.startswith("gen_ai.tool.call")]
+    attributes = attributes_of(a_call(params=SENT), result=result, content_tenants=frozenset({"acme"}))
+    arguments = json.loads(attributes["gen_ai.tool.call.arguments"])
     assert arguments == {"text": "hello", "password": "[redacted]", "deep": [{"api_key": "[redacted]"}]}
-    assert "s3cret" not in seen["gen_ai.tool.call.result"]
-    assert "see gth_" in seen["gen_ai.tool.call.result"]
+    assert "s3cret" not in attributes["gen_ai.tool.call.result"]
+    assert "see gth_" in attributes["gen_ai.tool.call.result"]
 
 
-def test_a_span_is_bounded_whatever_was_sent() -> None:
+def test_size_of_a_span_is_bounded_for_any_request() -> None:
     huge = {"name": "x" * 100_000, "arguments": {"text": "y" * 100_000}}
     call = a_call(params=huge, route=None, record=Record(), request_id="z" * 100_000)
-    (span,) = ended(call, UnknownName("no " + "x" * 100_000), open=frozenset({"acme"}))
+    (span,) = record_call(call, UnknownName("no " + "x" * 100_000), content_tenants=frozenset({"acme"}))
     assert len(json.dumps([span.name, span.attributes, span.error])) < 10_000

@@ -1,53 +1,55 @@
-"""A `Link` whose server is a function of the test's, with one process or address for everybody."""
+"""An `UpstreamTransport` whose server is a function of the test, with one failure domain for all calls."""
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 
 from gateway.contract import Call, Caller, ClientProfile, Json
 from gateway.upstream.conversation import MessageHandler
 from gateway.upstream.lists import ChangeListener
-from gateway.upstream.remote import Era, IsolatedSessions, Transport
+from gateway.upstream.remote import Era, IsolatedSessions, TransportKind
 
-Carry = Callable[[Call], Awaitable[Json]]
+Serve = Callable[[Call], Awaitable[Json]]
 
 
-class FarLink:
-    transport: Transport = "http"
+class FakeTransport:
+    kind: TransportKind = "http"
     address: tuple[str, int] | None = None
-    own: IsolatedSessions | None = None
-    known: frozenset[Era] | None = frozenset({"modern"})
+    isolated: IsolatedSessions | None = None
+    known_eras: frozenset[Era] | None = frozenset({"modern"})
 
-    def __init__(self, carry: Carry) -> None:
-        self._carry = carry
+    def __init__(self, serve: Serve) -> None:
+        self._serve = serve
 
-    def whose(self, call: Call) -> Hashable:
+    def failure_domain(self, call: Call) -> Hashable:
         return None
 
     async def eras(self) -> frozenset[Era]:
         return frozenset({"modern"})
 
-    def doubt(self) -> None:
-        """It stays what it is."""
+    def invalidate_eras(self) -> None:
+        """The eras never change."""
 
-    async def carry(self, call: Call, era: Era, params: Json, talk: MessageHandler, trace: Mapping[str, str]) -> Json:
-        return await self._carry(call)
+    async def send(self, call: Call, era: Era, params: Json, handler: MessageHandler, trace: Mapping[str, str]) -> Json:
+        return await self._serve(call)
 
-    async def hello(self) -> Json:
+    async def discover(self) -> Json:
         return {}
 
-    async def ask(self, method: str, params: Json) -> Json:
+    async def request(self, method: str, params: Json) -> Json:
         return {}
 
-    async def listen(self, hearing: MessageHandler) -> None:
-        """It never changes."""
+    async def listen(self, handler: MessageHandler) -> None:
+        """The lists never change."""
 
-    def audience(self, caller: Caller) -> str | None:
+    def session_owner(self, caller: Caller) -> str | None:
         return None
 
-    def party(self, caller: Caller, client: ClientProfile) -> Hashable:
+    def subscription_key(self, caller: Caller, client: ClientProfile) -> Hashable:
         return caller.principal
 
-    async def hear(self, caller: Caller, client: ClientProfile, uris: frozenset[str], hearing: ChangeListener) -> None:
-        """There is nothing to hear."""
+    async def subscribe(
+        self, caller: Caller, client: ClientProfile, uris: frozenset[str], listener: ChangeListener
+    ) -> None:
+        """There are no updates."""
 
     async def close(self) -> None:
-        """It holds nothing."""
+        """Holds no resources."""

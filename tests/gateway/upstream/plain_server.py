@@ -1,4 +1,4 @@
-"""A module in this process as a newcomer writes it, and the house around it."""
+"""A plain SDK server as a module, and helpers that run it in a `LocalBackend`."""
 
 import time
 from collections.abc import AsyncIterator
@@ -14,17 +14,17 @@ from gateway.contract import Manifest
 from gateway.errors import Fault, Kind
 from gateway.upstream.host import CURRENT_CALL
 from gateway.upstream.local import LocalBackend
-from tests.gateway.fakes import Paper, Rig
+from tests.gateway.fakes import FakeResponseWriter, Rig
 
-OLD = "2025-11-25"
+HANDSHAKE = "2025-11-25"
 
 
 class Name(BaseModel):
     name: str
 
 
-def plain() -> MCPServer[Any]:
-    """What a newcomer writes: a server that knows nothing of the gateway."""
+def plain_server() -> MCPServer[Any]:
+    """A server without any knowledge of the gateway."""
     server: MCPServer[Any] = MCPServer("plain", version="3", instructions="Be plain.")
 
     @server.tool()
@@ -38,13 +38,13 @@ def plain() -> MCPServer[Any]:
         return "done"
 
     @server.tool()
-    async def tell(ctx: Context) -> str:
+    async def report(ctx: Context) -> str:
         await ctx.report_progress(1, 2, "half")
         await ctx.info("a line")
-        return "told"
+        return "reported"
 
     @server.tool()
-    async def who(ctx: Context) -> str:
+    async def ask_name(ctx: Context) -> str:
         answer = await ctx.elicit("Your name?", Name)
         return answer.data.name if answer.action == "accept" else answer.action
 
@@ -57,9 +57,9 @@ def plain() -> MCPServer[Any]:
         raise ValueError("/srv/secret")
 
     @server.tool()
-    async def here() -> dict[str, Any]:
-        seen = CURRENT_CALL.get()
-        return {"subject": seen.caller.subject, "id": seen.correlation_id, "meta": seen.meta}
+    async def current_call() -> dict[str, Any]:
+        current = CURRENT_CALL.get()
+        return {"subject": current.caller.subject, "id": current.correlation_id, "meta": current.meta}
 
     @server.resource("note://one")
     def one() -> str:
@@ -67,7 +67,7 @@ def plain() -> MCPServer[Any]:
 
     @server.resource("note://faulty")
     def faulty() -> str:
-        raise Fault(Kind.UNAVAILABLE, "The shelf is away.")
+        raise Fault(Kind.UNAVAILABLE, "The database is unreachable.")
 
     @server.resource("note://broken")
     def broken() -> str:
@@ -93,10 +93,10 @@ def plain() -> MCPServer[Any]:
 
 
 @asynccontextmanager
-async def opened(
+async def open_backend(
     server: Any = None, manifest: Manifest | None = None, namespace: str = "lab"
 ) -> AsyncIterator[LocalBackend]:
-    backend = LocalBackend(namespace, server or plain(), manifest or Manifest())
+    backend = LocalBackend(namespace, server or plain_server(), manifest or Manifest())
     await backend.open()
     try:
         yield backend
@@ -105,14 +105,14 @@ async def opened(
 
 
 @asynccontextmanager
-async def rig(server: Any = None, **manifest: Any) -> AsyncIterator[Rig]:
-    async with opened(server, Manifest(**manifest)) as backend, Rig(backend) as running:
-        yield running
+async def running_rig(server: Any = None, **manifest: Any) -> AsyncIterator[Rig]:
+    async with open_backend(server, Manifest(**manifest)) as backend, Rig(backend) as rig:
+        yield rig
 
 
-async def called(running: Rig, tool: str, era: str = "modern", **arguments: Any) -> Paper:
+async def call_tool(rig: Rig, tool: str, era: str = "modern", **arguments: Any) -> FakeResponseWriter:
     params = {"name": f"lab_{tool}", "arguments": arguments, "_meta": {"progressToken": 7}}
     if era == "modern":
         meta = {"progressToken": 7, "io.modelcontextprotocol/logLevel": "debug"}
-        return await running.modern("tools/call", params, meta=meta)
-    return await running.legacy(await running.session(), "tools/call", params)
+        return await rig.modern("tools/call", params, meta=meta)
+    return await rig.legacy(await rig.session(), "tools/call", params)

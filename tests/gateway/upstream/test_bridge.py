@@ -1,4 +1,4 @@
-"""The relay over real sockets: sessions, handshake, answers by request id, Studios that vanish and come back."""
+"""The bridge over real sockets: sessions, handshake, matching of responses, reconnecting Studios."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from gateway.errors import Fault, Kind
 from gateway.state.bus import MemoryBus
 from gateway.upstream.bridge import BackendBridge, Bridges
 from tests.backends.roblox.fake_studio import FakeStudio, Json
-from tests.quiet import QuietServer
+from tests.in_process_server import InProcessServer
 
 SCOPES = frozenset({"bridge:roblox"})
 CALLERS = {
@@ -53,11 +53,11 @@ class Relay:
 
 
 @asynccontextmanager
-async def _serving(port: int = 0, cut: float = 0.2) -> AsyncIterator[Relay]:
-    bridges = Bridges(MemoryBus(), cut=cut)
+async def _serving(port: int = 0, reconnect_grace: float = 0.2) -> AsyncIterator[Relay]:
+    bridges = Bridges(MemoryBus(), reconnect_grace=reconnect_grace)
     app = FastAPI()
     app.include_router(bridge_router(bridges, _authenticate, StreamExpiry()))
-    server = QuietServer(uvicorn.Config(app, port=port, log_config=None, access_log=False, lifespan="off"))
+    server = InProcessServer(uvicorn.Config(app, port=port, log_config=None, access_log=False, lifespan="off"))
     async with server.running(force=True) as bound:
         yield Relay(f"http://127.0.0.1:{bound}", bridges, bridges.for_backend("roblox"))
 
@@ -72,7 +72,7 @@ async def _silent(request: Json) -> Json | None:
     return None
 
 
-async def test_an_answer_comes_back_whole(relay: Relay) -> None:
+async def test_response_payload_is_returned_unchanged(relay: Relay) -> None:
     async with FakeStudio(relay.base, "alice") as studio:
         await studio.wait_until_connected()
         answer = await relay.ask(n=1)
@@ -82,7 +82,7 @@ async def test_an_answer_comes_back_whole(relay: Relay) -> None:
         assert request["idempotencyKey"] == request["requestId"]
 
 
-async def test_the_handshake_gives_the_studio_its_own_token_back(relay: Relay) -> None:
+async def test_handshake_returns_the_studios_own_token(relay: Relay) -> None:
     async with FakeStudio(relay.base, "alice") as studio:
         await studio.wait_until_connected()
         auth, hello = studio.received
@@ -93,19 +93,19 @@ async def test_the_handshake_gives_the_studio_its_own_token_back(relay: Relay) -
         assert peer["capabilities"] == ["typed-values.v2", "instance-id", "idempotency-key"]
 
 
-async def test_a_bearer_header_serves_as_well(relay: Relay) -> None:
+async def test_bearer_header_authenticates_a_studio(relay: Relay) -> None:
     async with FakeStudio(relay.base, "alice", authorization="Bearer alice") as studio:
         await studio.wait_until_connected()
         assert (await relay.ask())["success"] is True
 
 
-async def test_answers_find_their_question_in_whatever_order(relay: Relay) -> None:
-    hold: list[Json] = []
+async def test_responses_are_matched_to_requests_in_any_order(relay: Relay) -> None:
+    held: list[Json] = []
 
     async def backwards(request: Json) -> Json | None:
-        hold.append(request)
-        if len(hold) == 20:
-            for each in reversed(hold):
+        held.append(request)
+        if len(held) == 20:
+            for each in reversed(held):
                 await studio.send({"requestId": each["requestId"], "success": True, "payload": each["payload"]})
         return None
 
@@ -115,7 +115,7 @@ async def test_answers_find_their_question_in_whatever_order(relay: Relay) -> No
     assert [answer["payload"]["n"] for answer in answers] == list(range(20))
 
 
-async def test_one_timed_out_request_does_not_disturb_the_next_thousand(relay: Relay) -> None:
+async def test_timed_out_request_does_not_disturb_the_next_thousand(relay: Relay) -> None:
     late: list[Json] = []
 
     async def answer(request: Json) -> Json | None:
@@ -138,58 +138,58 @@ async def test_one_timed_out_request_does_not_disturb_the_next_thousand(relay: R
         assert relay.bridge.peers(ALICE)[0]["consecutive_failures"] == 0
 
 
-async def test_a_request_that_nobody_waits_for_any_more_is_not_handed_out(relay: Relay) -> None:
+async def test_timed_out_request_is_not_delivered_to_the_studio(relay: Relay) -> None:
     async with httpx.AsyncClient(verify=False, base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
-        session = await _greet(http)
+        session = await _open_session(http)
         with pytest.raises(Fault) as caught:
             await relay.ask(timeout=0.05)
-        assert caught.value.kind is Kind.UNAVAILABLE  # it was never fetched, so nothing was done
+        assert caught.value.kind is Kind.UNAVAILABLE  # not fetched, so not executed
         assert (await http.get(f"/v1/bridge/session/{session}/read?timeout_ms=0")).status_code == 204
 
 
-async def test_killing_the_studio_in_mid_call_is_unavailable_and_the_call_after_its_return_works(relay: Relay) -> None:
+async def test_call_fails_when_the_studio_is_killed_and_succeeds_after_it_reconnects(relay: Relay) -> None:
     async with FakeStudio(relay.base, "alice", answer=_silent) as studio:
         await studio.wait_until_connected()
-        asking = asyncio.create_task(relay.ask(timeout=30))
+        pending = asyncio.create_task(relay.ask(timeout=30))
         while not studio.requests:
             await studio.arrived.wait()
             studio.arrived.clear()
         await relay.polling(True)
         await studio.kill()
         with pytest.raises(Fault, match="connection was lost") as caught:
-            await asking
+            await pending
         assert (caught.value.kind, caught.value.retryable) == (Kind.UNAVAILABLE, False)
     async with FakeStudio(relay.base, "alice") as studio:
         await studio.wait_until_connected()
         assert (await relay.ask())["success"] is True
 
 
-async def test_a_poll_that_breaks_and_comes_back_loses_nothing(relay: Relay) -> None:
+async def test_interrupted_poll_loses_no_message(relay: Relay) -> None:
     async with httpx.AsyncClient(verify=False, base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
-        session = await _greet(http)
+        session = await _open_session(http)
         with pytest.raises(httpx.ReadTimeout):
             await http.get(f"/v1/bridge/session/{session}/read", timeout=0.05)
         await relay.polling(False)
-        asking = asyncio.create_task(relay.ask())
+        pending = asyncio.create_task(relay.ask())
         line = (await http.get(f"/v1/bridge/session/{session}/read")).json()["line"]
         await _write(http, session, {"requestId": json.loads(line)["requestId"], "success": True, "payload": {}})
-        assert (await asking)["success"] is True
+        assert (await pending)["success"] is True
 
 
-async def test_the_studio_reconnects_by_itself_when_the_gateway_is_started_anew() -> None:
+async def test_studio_can_reconnect_after_the_gateway_restarts() -> None:
     async with _serving() as first:
         port = int(first.base.rpartition(":")[2])
         async with httpx.AsyncClient(verify=False, base_url=first.base, headers={"x-gox-auth": "alice"}) as http:
-            session = await _greet(http)
+            session = await _open_session(http)
     async with _serving(port) as second:
         async with httpx.AsyncClient(verify=False, base_url=second.base, headers={"x-gox-auth": "alice"}) as http:
-            # What the plugin does on 404: open a session anew.
+            # On 404 the plugin opens a new session.
             assert (await http.get(f"/v1/bridge/session/{session}/read")).status_code == 404
-            await _greet(http)
+            await _open_session(http)
         assert len(second.bridge.peers(ALICE)) == 1
 
 
-async def test_the_same_key_and_name_replace_a_session_and_another_name_adds_one(relay: Relay) -> None:
+async def test_same_key_and_name_replace_a_session_and_another_name_adds_one(relay: Relay) -> None:
     async with FakeStudio(relay.base, "alice", name="one") as one, FakeStudio(relay.base, "alice", name="two") as two:
         await one.wait_until_connected()
         await two.wait_until_connected()
@@ -197,61 +197,61 @@ async def test_the_same_key_and_name_replace_a_session_and_another_name_adds_one
         async with httpx.AsyncClient(verify=False, base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
             old, opened = one.session, one.opened
             await http.post("/v1/bridge/session", json={"clientName": "one"})
-            while one.opened == opened:  # its poll is told 404, and it opens a session of its own again
+            while one.opened == opened:  # its poll gets 404, and it opens a new session
                 await asyncio.sleep(0.005)
             assert one.session != old
         assert len(relay.bridge.peers(ALICE)) == 2
 
 
-async def test_a_key_has_at_most_32_studios_and_the_oldest_goes(relay: Relay) -> None:
+async def test_key_has_at_most_32_studios_and_the_oldest_is_removed(relay: Relay) -> None:
     async with httpx.AsyncClient(verify=False, base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
         for number in range(34):
             await http.post("/v1/bridge/session", json={"clientName": f"s{number}"})
     assert [peer["name"] for peer in relay.bridge.peers(ALICE)] == [f"s{number}" for number in range(2, 34)]
 
 
-async def test_an_answer_for_a_worker_that_is_gone_is_dropped(relay: Relay) -> None:
+async def test_response_for_a_stopped_worker_is_dropped(relay: Relay) -> None:
     async with FakeStudio(relay.base, "alice") as studio:
         await studio.wait_until_connected()
         assert await studio.send({"requestId": "dead.1.x", "success": True, "payload": {}}) == 204
 
 
-async def test_studios_of_two_tenants_never_meet(relay: Relay) -> None:
-    async with FakeStudio(relay.base, "alice") as hers, FakeStudio(relay.base, "eve") as others:
-        await hers.wait_until_connected()
-        await others.wait_until_connected()
-        assert [peer["id"] for peer in relay.bridge.peers(EVE)] == [others.session]
+async def test_studios_of_two_tenants_are_isolated(relay: Relay) -> None:
+    async with FakeStudio(relay.base, "alice") as own, FakeStudio(relay.base, "eve") as foreign:
+        await own.wait_until_connected()
+        await foreign.wait_until_connected()
+        assert [peer["id"] for peer in relay.bridge.peers(EVE)] == [foreign.session]
         with pytest.raises(Fault):
-            await relay.ask(EVE, peer=hers.session)
+            await relay.ask(EVE, peer=own.session)
         await asyncio.gather(*(relay.ask(caller, n=n) for n in range(20) for caller in (ALICE, EVE)))
-        assert len(hers.requests) == len(others.requests) == 20
+        assert len(own.requests) == len(foreign.requests) == 20
 
 
-async def test_a_studio_cannot_answer_for_another(relay: Relay) -> None:
-    async with FakeStudio(relay.base, "alice", answer=_silent) as hers, FakeStudio(relay.base, "eve") as others:
-        await hers.wait_until_connected()
-        await others.wait_until_connected()
-        asking = asyncio.create_task(relay.ask(timeout=5))
-        while not hers.requests:
-            await hers.arrived.wait()
-            hers.arrived.clear()
-        request_id = hers.requests[0]["requestId"]
-        assert await others.send({"requestId": request_id, "success": True, "payload": {"forged": True}}) == 204
-        assert await hers.send({"requestId": request_id, "success": True, "payload": {"forged": False}}) == 204
-        assert (await asking)["payload"] == {"forged": False}
+async def test_studio_cannot_answer_requests_of_another(relay: Relay) -> None:
+    async with FakeStudio(relay.base, "alice", answer=_silent) as own, FakeStudio(relay.base, "eve") as foreign:
+        await own.wait_until_connected()
+        await foreign.wait_until_connected()
+        pending = asyncio.create_task(relay.ask(timeout=5))
+        while not own.requests:
+            await own.arrived.wait()
+            own.arrived.clear()
+        request_id = own.requests[0]["requestId"]
+        assert await foreign.send({"requestId": request_id, "success": True, "payload": {"forged": True}}) == 204
+        assert await own.send({"requestId": request_id, "success": True, "payload": {"forged": False}}) == 204
+        assert (await pending)["payload"] == {"forged": False}
 
 
 @pytest.mark.parametrize("who", ["eve", "bob"])
-async def test_a_session_is_of_its_own_key_only(relay: Relay, who: str) -> None:
+async def test_session_rejects_every_other_key(relay: Relay, who: str) -> None:
     async with httpx.AsyncClient(verify=False, base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
-        session = await _greet(http)
+        session = await _open_session(http)
         other = {"x-gox-auth": who}
-        at = f"/v1/bridge/session/{session}"
-        assert (await http.get(f"{at}/read", headers=other)).status_code == 404
-        assert (await http.post(f"{at}/write", json={"line": "{}"}, headers=other)).status_code == 404
-        assert (await http.delete(f"{at}/close", headers=other)).status_code == 404
-        assert (await http.delete(f"{at}/close")).status_code == 204
-        assert (await http.delete(f"{at}/close")).status_code == 404
+        base_path = f"/v1/bridge/session/{session}"
+        assert (await http.get(f"{base_path}/read", headers=other)).status_code == 404
+        assert (await http.post(f"{base_path}/write", json={"line": "{}"}, headers=other)).status_code == 404
+        assert (await http.delete(f"{base_path}/close", headers=other)).status_code == 404
+        assert (await http.delete(f"{base_path}/close")).status_code == 204
+        assert (await http.delete(f"{base_path}/close")).status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ async def test_a_session_is_of_its_own_key_only(relay: Relay, who: str) -> None:
         ("DELETE", "/unknown/close", {"x-gox-auth": "alice"}, "", 404),
     ],
 )
-async def test_each_route_answers_as_the_wire_says(
+async def test_routes_return_the_documented_status(
     relay: Relay, verb: str, path: str, headers: dict[str, str], body: str, status: int
 ) -> None:
     async with httpx.AsyncClient(verify=False, base_url=relay.base) as http:
@@ -287,22 +287,22 @@ async def test_each_route_answers_as_the_wire_says(
         '{"requestId": "r", "success": false, "error": {"code": "X"}}',
     ],
 )
-async def test_a_line_that_is_no_answer_is_refused(relay: Relay, line: str) -> None:
+async def test_malformed_response_line_is_rejected(relay: Relay, line: str) -> None:
     async with httpx.AsyncClient(verify=False, base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
-        session = await _greet(http)
+        session = await _open_session(http)
         response = await http.post(f"/v1/bridge/session/{session}/write", json={"line": line})
         assert response.status_code == 400
 
 
-async def test_an_old_plugin_without_hello_is_taken_as_it_is(relay: Relay) -> None:
+async def test_plugin_without_hello_is_accepted_without_capabilities(relay: Relay) -> None:
     async with httpx.AsyncClient(verify=False, base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
         error = {"code": "NOT_FOUND", "message": "operation bridge.hello is not supported"}
-        await _greet(http, hello={"success": False, "error": error})
+        await _open_session(http, hello={"success": False, "error": error})
         peer = relay.bridge.peers(ALICE)[0]
         assert (peer["connected"], peer["capabilities"]) == (True, [])
 
 
-async def test_a_plugin_that_was_loaded_anew_is_greeted_again(relay: Relay) -> None:
+async def test_reloaded_plugin_gets_a_new_handshake(relay: Relay) -> None:
     forgetful = [True]
 
     async def answer(request: Json) -> Json | None:
@@ -316,17 +316,17 @@ async def test_a_plugin_that_was_loaded_anew_is_greeted_again(relay: Relay) -> N
         assert [each["operation"] for each in studio.received].count("bridge.hello") == 2
 
 
-async def test_with_no_studio_at_all_it_is_unavailable(relay: Relay) -> None:
+async def test_call_without_a_connected_studio_is_unavailable(relay: Relay) -> None:
     with pytest.raises(Fault) as caught:
         await relay.ask()
     assert (caught.value.kind, caught.value.category) == (Kind.UNAVAILABLE, "platform")
 
 
-async def _greet(http: httpx.AsyncClient, hello: Json | None = None) -> str:
-    """A session past its handshake, by hand."""
+async def _open_session(http: httpx.AsyncClient, hello: Json | None = None) -> str:
+    """Open a session and complete its handshake."""
     session = (await http.post("/v1/bridge/session", json={"clientName": "hand"})).json()["sessionId"]
-    good: Json = {"success": True, "payload": {"protocolVersion": "1.1", "capabilities": []}}
-    for answer in (good, hello or good):
+    ok: Json = {"success": True, "payload": {"protocolVersion": "1.1", "capabilities": []}}
+    for answer in (ok, hello or ok):
         line = (await http.get(f"/v1/bridge/session/{session}/read")).json()["line"]
         await _write(http, session, {"requestId": json.loads(line)["requestId"], **answer})
     return session

@@ -6,7 +6,7 @@ from gateway.errors import Fault, Kind
 from gateway.upstream.bulkhead import Bulkhead, Capacity
 
 
-async def _queued(bulkhead: Bulkhead, tenant: str) -> "asyncio.Task[None]":
+async def _queue_call(bulkhead: Bulkhead, tenant: str) -> "asyncio.Task[None]":
     before = bulkhead.waiting
     task = asyncio.create_task(bulkhead.wait(tenant))
     while bulkhead.waiting == before:
@@ -14,65 +14,65 @@ async def _queued(bulkhead: Bulkhead, tenant: str) -> "asyncio.Task[None]":
     return task
 
 
-async def test_a_place_that_is_left_goes_to_whoever_waited_longest() -> None:
+async def test_released_slot_goes_to_the_call_that_waited_longest() -> None:
     bulkhead = Bulkhead("far", Capacity(1, 1, 4))
-    assert bulkhead.take("a")
-    assert not bulkhead.take("b")
-    first, second = await _queued(bulkhead, "b"), await _queued(bulkhead, "c")
-    bulkhead.leave("a")
+    assert bulkhead.try_acquire("a")
+    assert not bulkhead.try_acquire("b")
+    first, second = await _queue_call(bulkhead, "b"), await _queue_call(bulkhead, "c")
+    bulkhead.release("a")
     await first
     assert not second.done()
     assert (bulkhead.in_flight, bulkhead.waiting) == (1, 1)
-    bulkhead.leave("b")
+    bulkhead.release("b")
     await second
-    bulkhead.leave("c")
+    bulkhead.release("c")
     assert (bulkhead.in_flight, bulkhead.waiting) == (0, 0)
 
 
-async def test_one_tenant_cannot_take_all_places_nor_the_whole_queue() -> None:
+async def test_one_tenant_cannot_take_all_slots_nor_the_whole_queue() -> None:
     bulkhead = Bulkhead("far", Capacity(4, 2, 4))
-    assert [bulkhead.take("greedy") for _ in range(3)] == [True, True, False]
-    waiting = [await _queued(bulkhead, "greedy") for _ in range(2)]
-    with pytest.raises(Fault) as full:
+    assert [bulkhead.try_acquire("greedy") for _ in range(3)] == [True, True, False]
+    waiting = [await _queue_call(bulkhead, "greedy") for _ in range(2)]
+    with pytest.raises(Fault) as rejected:
         await bulkhead.wait("greedy")
-    assert full.value.kind is Kind.UNAVAILABLE
-    assert full.value.retryable
-    assert full.value.retry_after == 1.0
-    assert bulkhead.take("modest")
-    bulkhead.leave("greedy")
+    assert rejected.value.kind is Kind.UNAVAILABLE
+    assert rejected.value.retryable
+    assert rejected.value.retry_after == 1.0
+    assert bulkhead.try_acquire("modest")
+    bulkhead.release("greedy")
     await waiting[0]
     waiting[1].cancel()
     await asyncio.gather(waiting[1], return_exceptions=True)
     assert bulkhead.waiting == 0
 
 
-async def test_a_freed_place_skips_those_whose_tenant_has_its_share() -> None:
+async def test_released_slot_skips_calls_of_a_tenant_at_its_limit() -> None:
     bulkhead = Bulkhead("far", Capacity(3, 2, 4))
-    assert [bulkhead.take(tenant) for tenant in "aab"] == [True, True, True]
-    mine, theirs = await _queued(bulkhead, "a"), await _queued(bulkhead, "b")
-    bulkhead.leave("b")
-    await theirs
-    assert not mine.done()
-    bulkhead.leave("a")
-    await mine
+    assert [bulkhead.try_acquire(tenant) for tenant in "aab"] == [True, True, True]
+    own, other = await _queue_call(bulkhead, "a"), await _queue_call(bulkhead, "b")
+    bulkhead.release("b")
+    await other
+    assert not own.done()
+    bulkhead.release("a")
+    await own
 
 
-async def test_whoever_gives_up_just_as_its_turn_comes_hands_the_place_on() -> None:
+async def test_call_cancelled_as_it_gets_a_slot_passes_the_slot_on() -> None:
     bulkhead = Bulkhead("far", Capacity(1, 1, 4))
-    bulkhead.take("a")
-    first, second = await _queued(bulkhead, "b"), await _queued(bulkhead, "c")
-    bulkhead.leave("a")
+    bulkhead.try_acquire("a")
+    first, second = await _queue_call(bulkhead, "b"), await _queue_call(bulkhead, "c")
+    bulkhead.release("a")
     first.cancel()
     await second
     assert bulkhead.in_flight == 1
 
 
-async def test_a_call_that_waits_for_a_person_leaves_its_place_meanwhile_and_is_sure_of_it_after() -> None:
+async def test_call_that_waits_for_user_input_releases_its_slot_and_always_gets_one_again() -> None:
     bulkhead = Bulkhead("far", Capacity(1, 1, 4))
-    bulkhead.take("a")
-    bulkhead.leave("a")
-    assert bulkhead.take("b")
-    bulkhead.step_in("a")
+    bulkhead.try_acquire("a")
+    bulkhead.release("a")
+    assert bulkhead.try_acquire("b")
+    bulkhead.force_acquire("a")
     assert bulkhead.in_flight == 2
-    bulkhead.leave("a")
-    assert not bulkhead.take("c")
+    bulkhead.release("a")
+    assert not bulkhead.try_acquire("c")

@@ -1,4 +1,4 @@
-"""Who makes room for whom when a server runs as often as it may."""
+"""Eviction of channels when the pool is full."""
 
 from typing import Any, cast
 
@@ -6,73 +6,73 @@ import pytest
 
 from gateway.contract import Json
 from gateway.errors import Fault
-from gateway.upstream.channel_pool import EACH, ChannelPool, Whose
+from gateway.upstream.channel_pool import MAX_PER_OWNER, ChannelPool
 from gateway.upstream.concurrency import StartLimiter
+from gateway.upstream.jsonrpc_channel import JsonRpcChannel
 from gateway.upstream.remote import Era
 
 
-class Idle:
-    """A pipe that starts at once; as much of one as `Pipes` asks for."""
+class FakeChannel:
+    """A channel that starts at once, with the members that `ChannelPool` uses."""
 
     def __init__(self) -> None:
-        self.dead = self.busy = self.useful = False
+        self.is_closed = self.is_busy = self.has_answered = False
 
-    async def start(self, capabilities: Json, known: Era | None) -> None: ...
+    async def start(self, capabilities: Json, known_era: Era | None) -> None: ...
 
     async def stop(self) -> None:
-        self.dead = True
+        self.is_closed = True
 
 
-def pipes(most: int) -> ChannelPool:
-    return ChannelPool("far", lambda: cast("Pipe", Idle()), most, StartLimiter(most))
+def make_pool(limit: int) -> ChannelPool:
+    return ChannelPool("far", lambda: cast("JsonRpcChannel", FakeChannel()), limit, StartLimiter(limit))
 
 
-def owners(of: ChannelPool) -> list[str]:
-    return sorted(whose[0] for whose, _ in of.alive() if whose)
+def owners(pool: ChannelPool) -> list[str]:
+    return sorted(key[0] for key, _ in pool.alive() if key)
 
 
-async def opened(of: ChannelPool, *whose: Any) -> Any:
-    key: Whose = whose
-    return await of.get(key, {}, "handshake")
+async def open_channel(pool: ChannelPool, *key: Any) -> Any:
+    return await pool.get(key, {}, "handshake")
 
 
-async def test_an_owner_who_opens_many_ends_its_own_and_nobody_elses() -> None:
-    far = pipes(32)
-    theirs = await opened(far, "beta", "form")
+async def test_owner_above_its_limit_evicts_only_its_own_channels() -> None:
+    pool = make_pool(32)
+    other = await open_channel(pool, "beta", "form")
     for number in range(40):
-        await opened(far, "acme", f"kind-{number}")
-    assert owners(far) == ["acme"] * EACH + ["beta"]
-    assert not theirs.dead
-    await far.close()
+        await open_channel(pool, "acme", f"kind-{number}")
+    assert owners(pool) == ["acme"] * MAX_PER_OWNER + ["beta"]
+    assert not other.is_closed
+    await pool.close()
 
 
-async def test_an_owner_whose_pipes_are_all_in_use_gets_no_more_while_others_do() -> None:
-    far = pipes(32)
-    for number in range(EACH):
-        (await opened(far, "acme", f"kind-{number}")).busy = True
-    with pytest.raises(Fault, match="as many as it may"):
-        await opened(far, "acme", "one more")
-    await opened(far, "beta", "form")
-    await far.close()
+async def test_owner_with_only_busy_channels_gets_no_more_while_others_do() -> None:
+    pool = make_pool(32)
+    for number in range(MAX_PER_OWNER):
+        (await open_channel(pool, "acme", f"kind-{number}")).is_busy = True
+    with pytest.raises(Fault, match="reached its limit of sessions"):
+        await open_channel(pool, "acme", "one more")
+    await open_channel(pool, "beta", "form")
+    await pool.close()
 
 
-async def test_where_all_is_full_the_owners_own_idle_one_goes_before_anybody_elses() -> None:
-    far = pipes(3)
-    oldest = await opened(far, "beta", "form")
-    own = await opened(far, "acme", "form")
-    await opened(far, "acme", "url")
-    await opened(far, "acme", "roots")
-    assert own.dead
-    assert not oldest.dead
-    await opened(far, "gamma", "form")  # has none of its own: whichever was not used for longest
-    assert oldest.dead
-    await far.close()
+async def test_full_pool_evicts_the_owners_idle_channel_before_those_of_others() -> None:
+    pool = make_pool(3)
+    other_oldest = await open_channel(pool, "beta", "form")
+    first = await open_channel(pool, "acme", "form")
+    await open_channel(pool, "acme", "url")
+    await open_channel(pool, "acme", "roots")
+    assert first.is_closed
+    assert not other_oldest.is_closed
+    await open_channel(pool, "gamma", "form")  # has no channel of its own: the least recently used one is evicted
+    assert other_oldest.is_closed
+    await pool.close()
 
 
-async def test_the_one_that_lists_are_read_from_never_makes_room() -> None:
-    far = pipes(1)
-    listing = await opened(far)
-    with pytest.raises(Fault, match="as many as it may"):
-        await opened(far, "acme", "form")
-    assert not listing.dead
-    await far.close()
+async def test_listing_channel_is_never_evicted() -> None:
+    pool = make_pool(1)
+    listing = await open_channel(pool)
+    with pytest.raises(Fault, match="reached its limit of sessions"):
+        await open_channel(pool, "acme", "form")
+    assert not listing.is_closed
+    await pool.close()

@@ -1,18 +1,18 @@
-"""What a client can do, as far as servers are told."""
+"""The client capabilities that the gateway declares to servers."""
 
 from itertools import product
 
 import pytest
 
 from gateway.contract import Json
-from gateway.upstream.conversation import ABLE, abilities, carried
+from gateway.upstream.conversation import LISTING_CAPABILITIES, capability_names, forwarded_capabilities
 
 
 @pytest.mark.parametrize(
-    ("said", "names", "told"),
+    ("supplied", "names", "forwarded"),
     [
         ({}, set(), {}),
-        (ABLE, {"roots", "sampling", "elicitation", "form", "url"}, ABLE),
+        (LISTING_CAPABILITIES, {"roots", "sampling", "elicitation", "form", "url"}, LISTING_CAPABILITIES),
         ({"elicitation": {}}, {"elicitation"}, {"elicitation": {}}),
         ({"sampling": {"tools": {}}}, {"sampling", "tools"}, {"sampling": {"tools": {}}}),
         ({"roots": {"listChanged": True}}, {"roots"}, {"roots": {}}),
@@ -21,22 +21,24 @@ from gateway.upstream.conversation import ABLE, abilities, carried
         ({"elicitation": {"form": 7, "mine": {}}}, {"elicitation", "form"}, {"elicitation": {"form": {}}}),
     ],
 )
-def test_of_what_a_client_can_do_only_what_the_gateway_carries_is_told(said: Json, names: set[str], told: Json) -> None:
-    assert abilities(said) == names
-    assert carried(said) == told
+def test_only_forwarded_client_capabilities_are_declared_to_servers(
+    supplied: Json, names: set[str], forwarded: Json
+) -> None:
+    assert capability_names(supplied) == names
+    assert forwarded_capabilities(supplied) == forwarded
 
 
-@pytest.mark.parametrize("odd", [1, "form", ["form"], [{}], None, True, 1.5])
-def test_an_ability_that_is_no_object_is_none(odd: object) -> None:
+@pytest.mark.parametrize("malformed", [1, "form", ["form"], [{}], None, True, 1.5])
+def test_capability_that_is_not_an_object_is_ignored(malformed: object) -> None:
     for name in ("elicitation", "sampling", "roots", "extensions"):
-        assert abilities({name: odd}) == frozenset()
-        assert carried({name: odd}) == {}
+        assert capability_names({name: malformed}) == frozenset()
+        assert forwarded_capabilities({name: malformed}) == {}
 
 
-def test_however_many_abilities_clients_invent_there_are_few_kinds_of_client() -> None:
+def test_invented_capabilities_do_not_multiply_the_sets_of_capability_names() -> None:
     names = ("roots", "sampling", "elicitation", "form", "url", "tools", "tasks", "experimental", "x")
-    invented = [
-        {name: {f"{n}": {}} for name, there in zip(names, bits, strict=True) if there}
+    capabilities = [
+        {name: {f"{n}": {}} for name, included in zip(names, bits, strict=True) if included}
         for n, bits in enumerate(product((False, True), repeat=len(names)))
     ]
-    assert len({abilities(each) for each in invented}) == 8
+    assert len({capability_names(each) for each in capabilities}) == 8

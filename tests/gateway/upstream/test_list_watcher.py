@@ -1,44 +1,44 @@
-"""Following a server's changes."""
+"""Watching a server for list changes."""
 
 import asyncio
 
 import pytest
 
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.upstream.lists import LONGEST_PAUSE, ListWatcher
+from gateway.upstream.lists import MAX_BACKOFF_SECONDS, ListWatcher
 from tests.gateway.fakes import Clock, until
 
 
-class Listening:
-    def __init__(self, *ends: BaseException | None) -> None:
-        self._ends = list(ends)
-        self.begun = 0
+class FakeListen:
+    def __init__(self, *outcomes: BaseException | None) -> None:
+        self._outcomes = list(outcomes)
+        self.starts = 0
 
     async def __call__(self) -> None:
-        self.begun += 1
-        if not self._ends:
+        self.starts += 1
+        if not self._outcomes:
             await asyncio.Event().wait()
-        if (end := self._ends.pop(0)) is not None:
-            raise end
+        if (outcome := self._outcomes.pop(0)) is not None:
+            raise outcome
 
 
-@pytest.mark.parametrize("end", [None, Fault(Kind.UNAVAILABLE, "gone"), ValueError("odd"), KeyError("x")])
-async def test_whatever_ends_the_listening_it_begins_again(end: BaseException | None) -> None:
-    clock, listening = Clock(), Listening(end, end)
-    follower = ListWatcher("far", listening)
-    follower.start()
-    for times in (1, 2, 3):
-        await until(lambda times=times: listening.begun == times)
-        await clock.forward(LONGEST_PAUSE)
-    await follower.stop()
-    assert listening.begun == 3
+@pytest.mark.parametrize("outcome", [None, Fault(Kind.UNAVAILABLE, "gone"), ValueError("odd"), KeyError("x")])
+async def test_listening_restarts_after_any_failure(outcome: BaseException | None) -> None:
+    clock, listen = Clock(), FakeListen(outcome, outcome)
+    watcher = ListWatcher("far", listen)
+    watcher.start()
+    for count in (1, 2, 3):
+        await until(lambda count=count: listen.starts == count)
+        await clock.forward(MAX_BACKOFF_SECONDS)
+    await watcher.stop()
+    assert listen.starts == 3
 
 
-async def test_a_server_that_does_not_tell_is_not_asked_again() -> None:
-    clock, listening = Clock(), Listening(ForeignError(-32601, "no"))
-    follower = ListWatcher("far", listening)
-    follower.start()
-    await until(lambda: listening.begun == 1)
-    await clock.forward(LONGEST_PAUSE)
-    await follower.stop()
-    assert listening.begun == 1
+async def test_server_without_change_notifications_is_not_asked_again() -> None:
+    clock, listen = Clock(), FakeListen(ForeignError(-32601, "no"))
+    watcher = ListWatcher("far", listen)
+    watcher.start()
+    await until(lambda: listen.starts == 1)
+    await clock.forward(MAX_BACKOFF_SECONDS)
+    await watcher.stop()
+    assert listen.starts == 1

@@ -1,4 +1,4 @@
-"""All that a server lists, whatever shape its answers have."""
+"""Reading the lists of a server, including malformed ones."""
 
 from typing import Any
 
@@ -9,20 +9,20 @@ from gateway.upstream.lists import read_lists
 
 
 class Server:
-    def __init__(self, greeting: Json, page: Json) -> None:
-        self._greeting = greeting
+    def __init__(self, discovery: Json, page: Json) -> None:
+        self._discovery = discovery
         self._page = page
 
-    async def hello(self) -> Json:
-        return self._greeting
+    async def discover(self) -> Json:
+        return self._discovery
 
-    async def ask(self, method: str, params: Json) -> Json:
+    async def request(self, method: str, params: Json) -> Json:
         return self._page
 
 
-@pytest.mark.parametrize("odd", [7, "tools", True, None, 1.5])
-async def test_what_has_the_wrong_shape_is_nothing(odd: Any) -> None:
-    offer = await read_lists(Server({"capabilities": odd, "serverInfo": odd}, {"tools": [{"name": "a"}]}))
-    assert (offer.tools, offer.capabilities, offer.info) == ((), {}, {})
-    offer = await read_lists(Server({"capabilities": {"tools": {}}}, {"tools": odd}))
-    assert offer.tools == ()
+@pytest.mark.parametrize("malformed", [7, "tools", True, None, 1.5])
+async def test_malformed_lists_are_read_as_empty(malformed: Any) -> None:
+    lists = await read_lists(Server({"capabilities": malformed, "serverInfo": malformed}, {"tools": [{"name": "a"}]}))
+    assert (lists.tools, lists.capabilities, lists.info) == ((), {}, {})
+    lists = await read_lists(Server({"capabilities": {"tools": {}}}, {"tools": malformed}))
+    assert lists.tools == ()

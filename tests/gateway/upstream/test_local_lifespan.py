@@ -1,4 +1,4 @@
-"""A module in this process: its lifespan, its middleware, and what it says has changed."""
+"""`LocalBackend`: lifespan, middleware, changes and subscriptions of a module."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,19 +15,19 @@ from gateway.contract import MODERN, Caller, ClientProfile, Manifest, ResourceIn
 from gateway.upstream.host import CURRENT_CALL
 from gateway.upstream.local import LocalBackend, as_json
 from tests.gateway.fakes import ALICE, Rig, a_call, a_route, until
-from tests.gateway.upstream.plain import called, opened
+from tests.gateway.upstream.plain_server import call_tool, open_backend
 
-# ---- its life
+# ---- lifespan and middleware
 
 
-async def test_the_lifespan_is_entered_once_and_left_at_the_end() -> None:
-    seen: list[str] = []
+async def test_lifespan_is_entered_once_and_left_on_close() -> None:
+    events: list[str] = []
 
     @asynccontextmanager
     async def lifespan(server: Any) -> AsyncIterator[dict[str, int]]:
-        seen.append("in")
+        events.append("in")
         yield {"answer": 42}
-        seen.append("out")
+        events.append("out")
 
     server: MCPServer[Any] = MCPServer("s", lifespan=lifespan)
 
@@ -35,45 +35,45 @@ async def test_the_lifespan_is_entered_once_and_left_at_the_end() -> None:
     async def ask(ctx: Context) -> int:
         return ctx.request_context.lifespan_context["answer"]
 
-    async with opened(server) as backend:
+    async with open_backend(server) as backend:
         async with Rig(backend) as running:
             for _ in range(3):
-                assert (await called(running, "ask")).json["result"]["structuredContent"] == {"result": 42}
-        assert seen == ["in"]
-    assert seen == ["in", "out"]
+                assert (await call_tool(running, "ask")).json["result"]["structuredContent"] == {"result": 42}
+        assert events == ["in"]
+    assert events == ["in", "out"]
 
 
-async def test_a_lifespan_with_a_task_group_may_be_ended_from_anywhere() -> None:
-    seen: list[str] = []
+async def test_lifespan_with_a_task_group_can_be_closed_from_another_task() -> None:
+    events: list[str] = []
 
     @asynccontextmanager
     async def lifespan(server: Any) -> AsyncIterator[None]:
         async with anyio.create_task_group():
-            seen.append("in")
+            events.append("in")
             yield
-        seen.append("out")
+        events.append("out")
 
     backend = LocalBackend("lab", Server("s", lifespan=lifespan), Manifest())
     await asyncio.create_task(backend.open())
-    assert seen == ["in"]
+    assert events == ["in"]
     await asyncio.create_task(backend.close())
-    assert seen == ["in", "out"]
+    assert events == ["in", "out"]
 
 
-async def test_a_backend_that_is_closed_lets_its_last_call_end_first() -> None:
-    go_on, ended = asyncio.Event(), []
+async def test_close_waits_for_calls_in_progress() -> None:
+    proceed, order = asyncio.Event(), []
 
     @asynccontextmanager
     async def lifespan(server: Any) -> AsyncIterator[None]:
         yield
-        ended.append("lifespan")
+        order.append("lifespan")
 
     server: MCPServer[Any] = MCPServer("s", lifespan=lifespan)
 
     @server.tool()
     async def work() -> str:
-        await go_on.wait()
-        ended.append("call")
+        await proceed.wait()
+        order.append("call")
         return "x"
 
     backend = LocalBackend("lab", server, Manifest())
@@ -83,39 +83,39 @@ async def test_a_backend_that_is_closed_lets_its_last_call_end_first() -> None:
     await until(lambda: backend._active)
     closing = asyncio.create_task(backend.close())
     await asyncio.sleep(0)
-    go_on.set()
+    proceed.set()
     await asyncio.gather(running, closing)
-    assert ended == ["call", "lifespan"]
+    assert order == ["call", "lifespan"]
 
 
-async def test_a_servers_middleware_is_honoured_and_its_own_sealing_and_spans_are_not() -> None:
-    seen: list[str] = []
+async def test_server_middleware_runs_except_the_sdks_sealing_and_spans() -> None:
+    events: list[str] = []
 
-    async def noting(ctx: ServerRequestContext[Any, Any], call_next: Any) -> Any:
-        seen.append(ctx.method)
+    async def note_methods(ctx: ServerRequestContext[Any, Any], call_next: Any) -> Any:
+        events.append(ctx.method)
         result = await call_next(ctx)
         return {**as_json(result), "noted": True} if ctx.method == "tools/call" else result
 
-    server: MCPServer[Any] = MCPServer("s", middleware=[noting])
+    server: MCPServer[Any] = MCPServer("s", middleware=[note_methods])
 
     @server.tool()
     async def ask(ctx: Context) -> InputRequiredResult | str:
         return InputRequiredResult(request_state="mine")
 
-    async with opened(server) as backend, Rig(backend) as running:
-        paper = await called(running, "ask")
-        assert paper.json["result"]["noted"] is True
+    async with open_backend(server) as backend, Rig(backend) as running:
+        response = await call_tool(running, "ask")
+        assert response.json["result"]["noted"] is True
         view = running.catalogue.view(ALICE, "/mcp")
         assert view is not None
         call = a_call(params={"name": "lab_ask", "arguments": {}}, route=view.tools["lab_ask"])
         assert (await backend.send(call))["requestState"] == "mine"
-    assert "tools/call" in seen
+    assert "tools/call" in events
 
 
-# ---- what changes
+# ---- changes and subscriptions
 
 
-async def test_a_change_that_a_tool_announces_is_heard() -> None:
+async def test_change_that_a_tool_announces_updates_the_catalogue() -> None:
     server: MCPServer[Any] = MCPServer("s")
 
     @server.tool()
@@ -124,21 +124,21 @@ async def test_a_change_that_a_tool_announces_is_heard() -> None:
         await ctx.notify_tools_changed()
         return "ok"
 
-    async with opened(server) as backend, Rig(backend) as running:
-        await called(running, "grow")
+    async with open_backend(server) as backend, Rig(backend) as running:
+        await call_tool(running, "grow")
         view = lambda: running.catalogue.view(ALICE, "/mcp")  # noqa: E731
-        await until_slow(lambda: "lab_grown" in view().tools)  # type: ignore[union-attr]
+        await eventually(lambda: "lab_grown" in view().tools)  # type: ignore[union-attr]
 
 
-async def until_slow(fact: Any) -> None:
-    """As `until`, for what a thread has a part in."""
+async def eventually(condition: Any) -> None:
+    """As `until`, for conditions that depend on a thread."""
     async with asyncio.timeout(5):
-        while not fact():
+        while not condition():
             await asyncio.sleep(0.002)
 
 
-class Listening:
-    """A lowlevel server's `subscriptions/listen`, counting who listens now."""
+class FakeListen:
+    """The `subscriptions/listen` handler of a lowlevel server; counts the active listeners."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -154,46 +154,48 @@ class Listening:
         raise AssertionError
 
 
-def wanting(*uris: str) -> list[ResourceInterest]:
+def interests(*uris: str) -> list[ResourceInterest]:
     return [ResourceInterest(ALICE, ClientProfile(MODERN, {}), frozenset(uris))]
 
 
-async def test_what_is_watched_is_listened_for_and_nothing_at_the_end() -> None:
-    listening = Listening()
-    async with opened(Server("s", on_subscriptions_listen=listening)) as backend:
+async def test_subscribed_resources_are_listened_for_until_close() -> None:
+    listening = FakeListen()
+    async with open_backend(Server("s", on_subscriptions_listen=listening)) as backend:
         await until(lambda: listening.now == 1)
-        await backend.set_subscriptions(wanting("x:a"))
+        await backend.set_subscriptions(interests("x:a"))
         await until(lambda: listening.wanted[-1] == ["x:a"])
-        await backend.set_subscriptions(wanting("x:a"))
+        await backend.set_subscriptions(interests("x:a"))
         assert listening.now == 1
         assert len(listening.wanted) == 2
     assert listening.now == 0
 
 
-async def test_two_changes_of_what_is_watched_at_once_leave_one_listener() -> None:
-    listening = Listening()
+async def test_two_concurrent_subscription_changes_leave_one_listener() -> None:
+    listening = FakeListen()
     backend = LocalBackend("lab", Server("s", on_subscriptions_listen=listening), Manifest())
     await backend.open()
     await until(lambda: listening.now == 1)
-    await asyncio.gather(backend.set_subscriptions(wanting("x:a")), backend.set_subscriptions(wanting("x:a", "x:b")))
+    await asyncio.gather(
+        backend.set_subscriptions(interests("x:a")), backend.set_subscriptions(interests("x:a", "x:b"))
+    )
     for _ in range(5):
         await asyncio.sleep(0)
-    left = listening.now
+    active = listening.now
     await backend.close()
-    lost = [task for task in asyncio.all_tasks() if task.get_name() == "listen:lab"]
-    for task in lost:
+    leftover = [task for task in asyncio.all_tasks() if task.get_name() == "listen:lab"]
+    for task in leftover:
         task.cancel()
-    await asyncio.gather(*lost, return_exceptions=True)
-    assert (left, lost) == (1, [])
+    await asyncio.gather(*leftover, return_exceptions=True)
+    assert (active, leftover) == (1, [])
 
 
-async def subscribed(manifest: Manifest, *rounds: list[ResourceInterest]) -> list[list[tuple[str, str, str]]]:
-    """What the server was told in each round: method, URI, and whose it is."""
-    told: list[tuple[str, str, str]] = []
+async def subscribed(manifest: Manifest, *updates: list[ResourceInterest]) -> list[list[tuple[str, str, str]]]:
+    """Apply the updates. Returns the server's requests after each: method, URI and tenant."""
+    requests: list[tuple[str, str, str]] = []
 
     async def handler(ctx: ServerRequestContext[Any], params: Any) -> dict[str, Any]:
-        here = CURRENT_CALL.get(None)
-        told.append((ctx.method.rpartition("/")[2], str(params.uri), here.caller.tenant if here else "-"))
+        current = CURRENT_CALL.get(None)
+        requests.append((ctx.method.rpartition("/")[2], str(params.uri), current.caller.tenant if current else "-"))
         return {}
 
     server = Server[Any]("s")
@@ -202,19 +204,19 @@ async def subscribed(manifest: Manifest, *rounds: list[ResourceInterest]) -> lis
         ("resources/unsubscribe", UnsubscribeRequestParams),
     ):
         server.add_request_handler(method, type_, handler)
-    heard: list[list[tuple[str, str, str]]] = []
+    rounds_seen: list[list[tuple[str, str, str]]] = []
     backend = LocalBackend("lab", server, manifest)
     await backend.open()
-    for wants in rounds:
-        await backend.set_subscriptions(wants)
-        heard.append(sorted(told))
-        told.clear()
+    for interests_update in updates:
+        await backend.set_subscriptions(interests_update)
+        rounds_seen.append(sorted(requests))
+        requests.clear()
     await backend.close()
-    return heard
+    return rounds_seen
 
 
-async def test_a_server_is_told_once_what_anybody_wants() -> None:
-    both = [*wanting("x:a"), ResourceInterest(Caller("beta", "carol"), ClientProfile(MODERN, {}), frozenset({"x:a"}))]
+async def test_server_gets_one_subscription_per_uri() -> None:
+    both = [*interests("x:a"), ResourceInterest(Caller("beta", "carol"), ClientProfile(MODERN, {}), frozenset({"x:a"}))]
     assert await subscribed(Manifest(), both, both[1:], []) == [
         [("subscribe", "x:a", "-")],
         [],
@@ -222,8 +224,8 @@ async def test_a_server_is_told_once_what_anybody_wants() -> None:
     ]
 
 
-async def test_a_module_that_tells_tenants_apart_is_told_of_each() -> None:
-    both = [*wanting("x:a"), ResourceInterest(Caller("beta", "carol"), ClientProfile(MODERN, {}), frozenset({"x:a"}))]
+async def test_module_that_subscribes_by_tenant_gets_one_subscription_per_tenant() -> None:
+    both = [*interests("x:a"), ResourceInterest(Caller("beta", "carol"), ClientProfile(MODERN, {}), frozenset({"x:a"}))]
     assert await subscribed(Manifest(subscribe_by_tenant=True), both, both[1:], []) == [
         [("subscribe", "x:a", "acme"), ("subscribe", "x:a", "beta")],
         [("unsubscribe", "x:a", "acme")],

@@ -1,4 +1,4 @@
-"""Whose subscriptions fail when a server refuses one, and whose do not."""
+"""A refused resource subscription fails for its own client only."""
 
 import asyncio
 from collections.abc import Hashable
@@ -14,73 +14,75 @@ from tests.gateway.fakes import ALICE, BOB, until
 CLIENT = ClientProfile(MODERN, {})
 
 
-class Server:
-    """Refuses whatever names "bad", and notes what it was asked for and what it tells of now."""
+class FakeTransport:
+    """Refuses every URI that contains "bad"; records the requests and the open streams."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, frozenset[str]]] = []
-        self.hearings: dict[str, list[tuple[frozenset[str], ChangeListener]]] = {}
+        self.requests: list[tuple[str, frozenset[str]]] = []
+        self.streams: dict[str, list[tuple[frozenset[str], ChangeListener]]] = {}
 
-    def party(self, caller: Caller, client: ClientProfile) -> Hashable:
+    def subscription_key(self, caller: Caller, client: ClientProfile) -> Hashable:
         return caller.principal
 
-    async def hear(self, caller: Caller, client: ClientProfile, uris: frozenset[str], hearing: ChangeListener) -> None:
-        self.asked.append((caller.subject, uris))
+    async def subscribe(
+        self, caller: Caller, client: ClientProfile, uris: frozenset[str], listener: ChangeListener
+    ) -> None:
+        self.requests.append((caller.subject, uris))
         if any("bad" in uri for uri in uris):
             raise ForeignError(-32602, f"{caller.subject} may not watch that")
-        heard = self.hearings.setdefault(caller.subject, [])
-        heard.append((uris, hearing))
-        hearing.ready()
+        streams_of_caller = self.streams.setdefault(caller.subject, [])
+        streams_of_caller.append((uris, listener))
+        listener.on_ready()
         try:
             await asyncio.Event().wait()
         finally:
-            heard.remove((uris, hearing))
+            streams_of_caller.remove((uris, listener))
 
-    def held(self, caller: Caller) -> list[frozenset[str]]:
-        return [uris for uris, _ in self.hearings.get(caller.subject, ())]
-
-
-def _nobody(change: ListChange, caller: Caller) -> None:
-    """Nobody hears."""
+    def subscribed(self, caller: Caller) -> list[frozenset[str]]:
+        return [uris for uris, _ in self.streams.get(caller.subject, ())]
 
 
-def want(caller: Caller, *uris: str) -> ResourceInterest:
+def _ignore(change: ListChange, caller: Caller) -> None:
+    """The tests report no changes."""
+
+
+def interest(caller: Caller, *uris: str) -> ResourceInterest:
     return ResourceInterest(caller, CLIENT, frozenset(uris))
 
 
-async def test_what_one_is_refused_fails_nobody_elses_subscription() -> None:
-    server = Server()
-    watches = ResourceSubscriptions("far", server, _nobody)
+async def test_refused_subscription_of_one_client_does_not_fail_that_of_another() -> None:
+    transport = FakeTransport()
+    subscriptions = ResourceSubscriptions("far", transport, _ignore)
     with pytest.raises(ForeignError, match="alice may not"):
-        await watches.want([want(ALICE, "bad")])
+        await subscriptions.set_interests([interest(ALICE, "bad")])
     for uri in ("good", "fine"):
-        await watches.want([want(ALICE, "bad"), want(BOB, uri)])
-        assert server.held(BOB) == [{uri}]
-    assert server.asked.count(("alice", frozenset({"bad"}))) == 1
-    await watches.close()
+        await subscriptions.set_interests([interest(ALICE, "bad"), interest(BOB, uri)])
+        assert transport.subscribed(BOB) == [{uri}]
+    assert transport.requests.count(("alice", frozenset({"bad"}))) == 1
+    await subscriptions.close()
 
 
-async def test_whoever_asks_again_for_what_was_refused_is_told_again() -> None:
-    server = Server()
-    watches = ResourceSubscriptions("far", server, _nobody)
+async def test_repeated_request_for_a_refused_subscription_is_refused_again() -> None:
+    transport = FakeTransport()
+    subscriptions = ResourceSubscriptions("far", transport, _ignore)
     for _ in range(2):
         with pytest.raises(ForeignError, match="bob may not"):
-            await watches.want([want(ALICE, "good"), want(BOB, "bad")])
-        await watches.want([want(ALICE, "good")])
-    assert server.held(ALICE) == [{"good"}]
-    await watches.close()
+            await subscriptions.set_interests([interest(ALICE, "good"), interest(BOB, "bad")])
+        await subscriptions.set_interests([interest(ALICE, "good")])
+    assert transport.subscribed(ALICE) == [{"good"}]
+    await subscriptions.close()
 
 
-async def test_a_refused_subscription_takes_none_from_those_that_stand() -> None:
-    server = Server()
-    watches = ResourceSubscriptions("far", server, _nobody)
-    await watches.want([want(ALICE, "good")])
+async def test_refused_subscription_leaves_existing_ones_unchanged() -> None:
+    transport = FakeTransport()
+    subscriptions = ResourceSubscriptions("far", transport, _ignore)
+    await subscriptions.set_interests([interest(ALICE, "good")])
     with pytest.raises(ForeignError, match="alice may not"):
-        await watches.want([want(ALICE, "good", "bad")])
-    assert server.held(ALICE) == [{"good"}]
-    await watches.want([want(ALICE, "good")])
-    assert server.held(ALICE) == [{"good"}]
-    await watches.want([want(ALICE, "good", "fine")])
-    await until(lambda: server.held(ALICE) == [{"good", "fine"}])
-    await watches.want([])
-    assert server.held(ALICE) == []
+        await subscriptions.set_interests([interest(ALICE, "good", "bad")])
+    assert transport.subscribed(ALICE) == [{"good"}]
+    await subscriptions.set_interests([interest(ALICE, "good")])
+    assert transport.subscribed(ALICE) == [{"good"}]
+    await subscriptions.set_interests([interest(ALICE, "good", "fine")])
+    await until(lambda: transport.subscribed(ALICE) == [{"good", "fine"}])
+    await subscriptions.set_interests([])
+    assert transport.subscribed(ALICE) == []

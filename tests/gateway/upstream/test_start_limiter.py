@@ -1,67 +1,67 @@
-"""A crowd of starts is let through a few at a time, and one that hangs keeps nobody waiting for long."""
+"""The limit on concurrent starts, which a slow start does not block for long."""
 
 import asyncio
 
 from gateway.upstream.concurrency import StartLimiter
 
 
-class Crowd:
-    """Each start is under way until it is let go."""
+class Starts:
+    """Concurrent starts; each runs until the test sets its `finish` event."""
 
-    def __init__(self, starts: StartLimiter, count: int) -> None:
+    def __init__(self, limiter: StartLimiter, count: int) -> None:
         self.started: list[int] = []
-        self.leave = [asyncio.Event() for _ in range(count)]
-        self._starts = starts
+        self.finish = [asyncio.Event() for _ in range(count)]
+        self._limiter = limiter
         self.tasks = [asyncio.create_task(self._start(number)) for number in range(count)]
 
     async def _start(self, number: int) -> None:
-        async with self._starts.turn():
+        async with self._limiter.slot():
             self.started.append(number)
-            await self.leave[number].wait()
+            await self.finish[number].wait()
 
-    async def began(self, count: int) -> None:
+    async def wait_started(self, count: int) -> None:
         async with asyncio.timeout(10):
             while len(self.started) < count:
                 await asyncio.sleep(0.001)
 
 
-async def test_no_more_than_so_many_start_at_once_and_each_in_its_turn() -> None:
-    crowd = Crowd(StartLimiter(2, long=60), 5)
-    await crowd.began(2)
+async def test_concurrent_starts_are_limited_and_in_fifo_order() -> None:
+    starts = Starts(StartLimiter(2, slow_after=60), 5)
+    await starts.wait_started(2)
     await asyncio.sleep(0.01)
-    assert crowd.started == [0, 1]
-    crowd.leave[1].set()
-    await crowd.began(3)
-    assert crowd.started == [0, 1, 2]
-    for each in crowd.leave:
+    assert starts.started == [0, 1]
+    starts.finish[1].set()
+    await starts.wait_started(3)
+    assert starts.started == [0, 1, 2]
+    for each in starts.finish:
         each.set()
-    await asyncio.gather(*crowd.tasks)
-    assert crowd.started == [0, 1, 2, 3, 4]
+    await asyncio.gather(*starts.tasks)
+    assert starts.started == [0, 1, 2, 3, 4]
 
 
-async def test_one_that_takes_long_lets_the_next_begin_and_frees_its_place_only_once() -> None:
-    starts = StartLimiter(1, long=0.2)
-    crowd = Crowd(starts, 2)
-    await crowd.began(2)  # the first still hangs
-    crowd.leave[0].set()
-    await crowd.tasks[0]
-    crowd.leave[1].set()
-    await crowd.tasks[1]
-    # Had the first given its place back twice, two would begin at once now.
-    again = Crowd(starts, 2)
-    await again.began(1)
+async def test_slow_start_frees_its_slot_early_and_only_once() -> None:
+    limiter = StartLimiter(1, slow_after=0.2)
+    starts = Starts(limiter, 2)
+    await starts.wait_started(2)  # the first one is still running
+    starts.finish[0].set()
+    await starts.tasks[0]
+    starts.finish[1].set()
+    await starts.tasks[1]
+    # If the first had released its slot twice, two would start at once here.
+    second_batch = Starts(limiter, 2)
+    await second_batch.wait_started(1)
     await asyncio.sleep(0.01)
-    assert again.started == [0]
-    for each in again.leave:
+    assert second_batch.started == [0]
+    for each in second_batch.finish:
         each.set()
-    await asyncio.gather(*again.tasks)
+    await asyncio.gather(*second_batch.tasks)
 
 
-async def test_a_place_is_free_again_after_a_start_that_was_given_up() -> None:
-    starts = StartLimiter(1, long=60)
-    crowd = Crowd(starts, 2)
-    await crowd.began(1)
-    crowd.tasks[0].cancel()
-    await crowd.began(2)
-    crowd.leave[1].set()
-    await crowd.tasks[1]
+async def test_cancelled_start_frees_its_slot() -> None:
+    limiter = StartLimiter(1, slow_after=60)
+    starts = Starts(limiter, 2)
+    await starts.wait_started(1)
+    starts.tasks[0].cancel()
+    await starts.wait_started(2)
+    starts.finish[1].set()
+    await starts.tasks[1]

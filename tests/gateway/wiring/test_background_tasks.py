@@ -1,4 +1,4 @@
-"""Work that nobody awaits."""
+"""Background tasks: cancellation and logging of failures."""
 
 import asyncio
 import gc
@@ -14,17 +14,17 @@ async def forever() -> None:
     await asyncio.Event().wait()
 
 
-async def test_work_that_is_stopped_before_it_began_leaves_no_warning() -> None:
+async def test_task_cancelled_before_it_started_causes_no_warning() -> None:
     tasks = BackgroundTasks()
-    with warnings.catch_warnings(record=True) as seen:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         tasks.spawn(forever())
-        await tasks.stop()
+        await tasks.cancel_all()
         gc.collect()
-    assert [str(each.message) for each in seen] == []
+    assert [str(each.message) for each in caught] == []
 
 
-async def test_work_that_fails_is_logged_with_its_cause(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_task_is_logged_with_its_exception(caplog: pytest.LogCaptureFixture) -> None:
     async def fail() -> None:
         raise RuntimeError("why")
 

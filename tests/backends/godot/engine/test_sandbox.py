@@ -12,7 +12,7 @@ import pytest
 from backends.godot.engine.process import run_to_completion
 from backends.godot.engine.sandbox import Sandbox, supported_isolation
 from gateway.errors import Fault, Kind
-from tests.missing import missing
+from tests.prerequisites import skip_or_fail
 
 SANDBOX = Sandbox("auto", 1024)
 
@@ -21,7 +21,7 @@ SANDBOX = Sandbox("auto", 1024)
 def require_sandbox_support() -> None:
     if not all(supported_isolation().values()):
         reason = f"this kernel lacks sandbox support: {supported_isolation()}"
-        missing(reason)
+        skip_or_fail(reason)
 
 
 async def run_shell(folder: Path, script: str, sandbox: Sandbox = SANDBOX) -> tuple[int, str]:

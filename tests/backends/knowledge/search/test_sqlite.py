@@ -34,6 +34,7 @@ def open_unit(tmp_path: Path) -> Callable[[Fts5], Any]:
 async def store(unit: UnitOfWork, topic: str, content: str, **more: Any) -> int:
     await entries.store(unit, {"topic": topic, "content": content, **more})
     await unit.end_writing()
+    assert unit._writer_state is not None
     return unit._writer_state.last_number
 
 

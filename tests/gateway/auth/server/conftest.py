@@ -1,4 +1,4 @@
-"""A gateway that issues tokens, on SQLite; `GATEHOUSE_TEST_DATABASE=postgres` runs the same tests on PostgreSQL."""
+"""A gateway with the embedded authorization server on SQLite, or PostgreSQL with `GATEHOUSE_TEST_DATABASE=postgres`."""
 
 import os
 from collections.abc import AsyncIterator

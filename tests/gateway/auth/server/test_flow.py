@@ -1,4 +1,4 @@
-"""The authorization server as programs and people meet it: from registration to a call, and every wrong turn."""
+"""The authorization flow from registration to a call, and its error cases."""
 
 import base64
 import json
@@ -16,44 +16,44 @@ Json = dict[str, Any]
 
 
 async def owner(gateway: Any, **more: Any) -> BrowserUser:
-    return BrowserUser(code=await gateway.house.identity.sign_in_code(), **more)
+    return BrowserUser(code=await gateway.app.identity.create_sign_in_code(), **more)
 
 
 def claims(token: str) -> Json:
     return json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
 
 
-# ---- the way it should go
+# ---- successful flows
 
 
 ON_BOTH = pytest.mark.parametrize("identity_database", ["sqlite", "postgres"], indirect=True)
 
 
 @ON_BOTH
-async def test_a_program_registers_a_person_agrees_and_the_token_opens_the_door(server: Any) -> None:
+async def test_registered_client_gets_a_working_token_after_consent(server: Any) -> None:
     program = await OAuthTestClient.register(server.base)
     token = await program.sign_in(await owner(server))
     assert (token["token_type"], token["expires_in"]) == ("Bearer", 600)
     assert token["scope"] == "mcp:call mcp:call:write mcp:list"
-    said = claims(token["access_token"])
-    assert (said["iss"], said["aud"], said["sub"]) == (server.base, server.url, "owner")
-    assert said["exp"] - said["iat"] == 600
+    payload = claims(token["access_token"])
+    assert (payload["iss"], payload["aud"], payload["sub"]) == (server.base, server.url, "owner")
+    assert payload["exp"] - payload["iat"] == 600
     assert (await server.as_(token["access_token"]).post("tools/list")).status_code == 200
 
 
-async def test_the_answer_names_its_issuer_and_keeps_the_state_on_success_and_on_error(server: Any) -> None:
+async def test_response_contains_issuer_and_state_on_success_and_on_error(server: Any) -> None:
     program = await OAuthTestClient.register(server.base)
     person = await owner(server)
-    told = await person.visit(program.authorization_url(pkce_pair()[1]))
-    assert (told["iss"], told["state"], told["to"]) == (server.base, "st4te", CALLBACK)
+    response = await person.visit(program.authorization_url(pkce_pair()[1]))
+    assert (response["iss"], response["state"], response["to"]) == (server.base, "st4te", CALLBACK)
     person.decision = "deny"
-    told = await person.visit(program.authorization_url(pkce_pair()[1]))
-    assert (told["error"], told["iss"], told["state"]) == ("access_denied", server.base, "st4te")
-    told = await person.visit(program.authorization_url(pkce_pair()[1], code_challenge_method="plain"))
-    assert (told["error"], told["iss"], told["state"]) == ("invalid_request", server.base, "st4te")
+    response = await person.visit(program.authorization_url(pkce_pair()[1]))
+    assert (response["error"], response["iss"], response["state"]) == ("access_denied", server.base, "st4te")
+    response = await person.visit(program.authorization_url(pkce_pair()[1], code_challenge_method="plain"))
+    assert (response["error"], response["iss"], response["state"]) == ("invalid_request", server.base, "st4te")
 
 
-async def test_a_signed_in_browser_is_asked_for_consent_only(server: Any) -> None:
+async def test_signed_in_browser_sees_only_the_consent_page(server: Any) -> None:
     person = await owner(server)
     for _ in range(2):
         await (await OAuthTestClient.register(server.base)).sign_in(person)
@@ -61,7 +61,7 @@ async def test_a_signed_in_browser_is_asked_for_consent_only(server: Any) -> Non
     assert sum("Allow Test program?" in page.text for page in person.pages) == 2
 
 
-async def test_tokens_are_in_no_cache(server: Any) -> None:
+async def test_token_responses_are_not_cacheable(server: Any) -> None:
     program = await OAuthTestClient.register(server.base)
     code, verifier = await program.obtain_code(await owner(server))
     for answer in (await program.redeem(code, verifier), await program.redeem("nothing", verifier)):
@@ -69,7 +69,7 @@ async def test_tokens_are_in_no_cache(server: Any) -> None:
 
 
 @ON_BOTH
-async def test_a_refresh_rotates_and_the_new_tokens_work(server: Any) -> None:
+async def test_refresh_rotates_and_the_new_tokens_work(server: Any) -> None:
     program = await OAuthTestClient.register(server.base)
     first = await program.sign_in(await owner(server))
     second = (await program.refresh(first["refresh_token"])).json()
@@ -78,27 +78,27 @@ async def test_a_refresh_rotates_and_the_new_tokens_work(server: Any) -> None:
     assert (await program.refresh(second["refresh_token"], resource=server.url)).status_code == 200
 
 
-async def test_discovery_is_found_at_the_root_and_by_path_and_says_one_issuer(server: Any) -> None:
+async def test_discovery_is_served_at_the_root_and_by_path_with_one_issuer(server: Any) -> None:
     async with httpx.AsyncClient(verify=False, base_url=server.base) as http:
         for name in ("oauth-authorization-server", "openid-configuration"):
             for path in ("", "/mcp"):
-                said = (await http.get(f"/.well-known/{name}{path}")).json()
-                assert said["issuer"] == server.base
-                assert said["code_challenge_methods_supported"] == ["S256"]
-                assert said["authorization_response_iss_parameter_supported"] is True
-                assert {"authorization_code", "refresh_token"} <= set(said["grant_types_supported"])
-                assert "none" in said["token_endpoint_auth_methods_supported"]
-                assert "offline_access" not in said["scopes_supported"]
-                assert said["client_id_metadata_document_supported"] is False
-        keys = (await http.get(urlsplit(said["jwks_uri"]).path)).json()["keys"]
+                metadata = (await http.get(f"/.well-known/{name}{path}")).json()
+                assert metadata["issuer"] == server.base
+                assert metadata["code_challenge_methods_supported"] == ["S256"]
+                assert metadata["authorization_response_iss_parameter_supported"] is True
+                assert {"authorization_code", "refresh_token"} <= set(metadata["grant_types_supported"])
+                assert "none" in metadata["token_endpoint_auth_methods_supported"]
+                assert "offline_access" not in metadata["scopes_supported"]
+                assert metadata["client_id_metadata_document_supported"] is False
+        keys = (await http.get(urlsplit(metadata["jwks_uri"]).path)).json()["keys"]
         assert [set(key) & {"d", "kid"} for key in keys] == [{"kid"}]
 
 
 @pytest.mark.parametrize("path", ["/authorize", "/token", "/register"])
-async def test_the_addresses_that_older_clients_guess_are_served(server: Any, path: str) -> None:
+async def test_default_paths_of_older_clients_are_served(server: Any, path: str) -> None:
     async with httpx.AsyncClient(verify=False, base_url=server.base) as http:
-        asked = http.get(path) if path == "/authorize" else http.post(path)
-        assert (await asked).status_code in (400, 401)
+        request = http.get(path) if path == "/authorize" else http.post(path)
+        assert (await request).status_code in (400, 401)
 
 
 # ---- registration
@@ -115,7 +115,7 @@ async def test_the_addresses_that_older_clients_guess_are_served(server: Any, pa
         "https://claude.ai/api/mcp/auth_callback",
     ],
 )
-async def test_known_clients_callbacks_and_loopback_may_be_registered(server: Any, redirect: str) -> None:
+async def test_known_callbacks_and_loopback_can_be_registered(server: Any, redirect: str) -> None:
     assert (await OAuthTestClient.register(server.base, redirect)).id.startswith("gthc_")
 
 
@@ -143,7 +143,7 @@ EVIL = [
 
 
 @pytest.mark.parametrize("redirect", EVIL)
-async def test_threat_36_no_other_redirect_is_registered(server: Any, redirect: str) -> None:
+async def test_threat_36_other_redirects_cannot_be_registered(server: Any, redirect: str) -> None:
     async with httpx.AsyncClient(verify=False) as http:
         for uris in ([redirect], [CALLBACK, redirect]):
             answer = await http.post(f"{server.base}/oauth/register", json={"redirect_uris": uris})
@@ -162,14 +162,14 @@ async def test_threat_36_no_other_redirect_is_registered(server: Any, redirect: 
         ([], "invalid_client_metadata"),
     ],
 )
-async def test_metadata_that_makes_no_client_is_refused(server: Any, metadata: Any, error: str) -> None:
+async def test_invalid_metadata_is_rejected(server: Any, metadata: Any, error: str) -> None:
     async with httpx.AsyncClient(verify=False) as http:
         answer = await http.post(f"{server.base}/register", json=metadata)
     assert (answer.status_code, answer.json()["error"]) == (400, error)
 
 
-async def test_scopes_grants_and_members_that_we_do_not_know_are_left_out(server: Any) -> None:
-    said = {
+async def test_unknown_scopes_grants_and_members_are_ignored(server: Any) -> None:
+    body = {
         "redirect_uris": [CALLBACK],
         "scope": "offline_access everything",
         "grant_types": ["authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code"],
@@ -177,37 +177,39 @@ async def test_scopes_grants_and_members_that_we_do_not_know_are_left_out(server
         "software_id": "x",
     }
     async with httpx.AsyncClient(verify=False) as http:
-        made = (await http.post(f"{server.base}/oauth/register", json=said)).json()
+        made = (await http.post(f"{server.base}/oauth/register", json=body)).json()
     assert made["grant_types"] == ["authorization_code", "refresh_token"]
     assert (made["token_endpoint_auth_method"], "client_secret" in made) == ("none", False)
 
 
-async def test_threat_35_an_address_registers_only_so_many_clients(start: Any) -> None:
+async def test_threat_35_registrations_are_rate_limited_by_address(start: Any) -> None:
     async with start(auth={"registration_rate": "3/hour"}) as gateway, httpx.AsyncClient(verify=False) as http:
-        said = {"redirect_uris": [CALLBACK]}
-        answers = [await http.post(f"{gateway.base}/{path}", json=said) for path in ("oauth/register", "register") * 2]
+        body = {"redirect_uris": [CALLBACK]}
+        answers = [await http.post(f"{gateway.base}/{path}", json=body) for path in ("oauth/register", "register") * 2]
     assert [answer.status_code for answer in answers] == [201, 201, 201, 429]
     assert int(answers[-1].headers["retry-after"]) > 0
 
 
-# ---- what a program may ask
+# ---- authorization requests
 
 
-async def test_a_loopback_program_may_come_back_on_any_port_but_nowhere_else(server: Any) -> None:
+async def test_loopback_redirect_may_use_any_port_but_no_other_path_or_host(server: Any) -> None:
     program = await OAuthTestClient.register(server.base, "http://localhost/callback")
     person = await owner(server)
-    told = await person.visit(program.authorization_url(pkce_pair()[1], redirect_uri="http://localhost:51234/callback"))
-    assert told["to"] == "http://localhost:51234/callback"
+    response = await person.visit(
+        program.authorization_url(pkce_pair()[1], redirect_uri="http://localhost:51234/callback")
+    )
+    assert response["to"] == "http://localhost:51234/callback"
     for other in ("http://127.0.0.1:51234/callback", "http://localhost:51234/other", "http://localhost/callback?x=1"):
         async with httpx.AsyncClient(verify=False) as http:
             answer = await http.get(program.authorization_url(pkce_pair()[1], redirect_uri=other))
         assert (answer.status_code, "location" in answer.headers) == (400, False)
 
 
-async def test_threat_36_the_consoles_own_client_goes_to_the_console_alone_and_asks_for_its_one_scope(
+async def test_threat_36_console_client_redirects_only_to_the_console_and_gets_only_the_admin_scope(
     server: Any,
 ) -> None:
-    """Nobody is asked whether it may, so nothing else of this machine may stand in for it."""
+    """The console client needs no consent, so no other local address may impersonate it."""
     console = f"{server.base}/console/signed-in"
     person = await owner(server)
     program = OAuthTestClient(server.base, "gatehouse-console", console)
@@ -221,10 +223,10 @@ async def test_threat_36_the_consoles_own_client_goes_to_the_console_alone_and_a
         assert (answer.status_code, "location" in answer.headers) == (400, False), other
 
 
-async def test_threat_36_an_unknown_client_or_redirect_is_told_to_the_person_and_never_followed(server: Any) -> None:
+async def test_threat_36_unknown_client_or_redirect_shows_an_error_page_without_redirect(server: Any) -> None:
     program = await OAuthTestClient.register(server.base)
     async with httpx.AsyncClient(verify=False) as http:
-        for changes in ({"client_id": "nobody"}, {"redirect_uri": "https://evil.example/"}, {"client_id": None}):
+        for changes in ({"client_id": "unknown"}, {"redirect_uri": "https://evil.example/"}, {"client_id": None}):
             answer = await http.get(program.authorization_url(pkce_pair()[1], **changes))
             assert (answer.status_code, "location" in answer.headers) == (400, False)
             assert "default-src 'none'" in answer.headers["content-security-policy"]
@@ -241,47 +243,45 @@ async def test_threat_36_an_unknown_client_or_redirect_is_told_to_the_person_and
         ({"response_type": "token"}, "unsupported_response_type"),
     ],
 )
-async def test_a_request_that_is_not_good_goes_back_with_its_error(server: Any, changes: Json, error: str) -> None:
+async def test_invalid_request_redirects_with_its_error(server: Any, changes: Json, error: str) -> None:
     program = await OAuthTestClient.register(server.base)
     async with httpx.AsyncClient(verify=False) as http:
         answer = await http.get(program.authorization_url(pkce_pair()[1], **changes))
-    told = dict(parse_qsl(urlsplit(answer.headers["location"]).query))
-    assert (told["error"], told["iss"], told["state"]) == (error, server.base, "st4te")
+    response = dict(parse_qsl(urlsplit(answer.headers["location"]).query))
+    assert (response["error"], response["iss"], response["state"]) == (error, server.base, "st4te")
 
 
 @pytest.mark.parametrize(
     "wrong",
     [{"code_challenge": None}, {"resource": "https://other.example/mcp"}, {"response_type": "token"}],
 )
-async def test_threat_36_nobody_is_sent_to_a_strangers_address_by_a_request_that_was_made_to_fail(
-    start: Any, wrong: Json
-) -> None:
-    """Where https clients may register, our name must not stand before a link to wherever they like."""
+async def test_threat_36_invalid_request_does_not_redirect_to_an_untrusted_address(start: Any, wrong: Json) -> None:
+    """Any https client may register, so the gateway must not become an open redirector."""
     evil, known = "https://evil.example/cb?a=%22%3E", "https://claude.ai/api/mcp/auth_callback"
-    given = {**FREE, "redirects": ["https://ours.example/cb"]}
-    async with start(auth=given, server={"public_url": "https://gw.example"}) as gateway:
-        await gateway.house.identity.users.put("default", "bob", "correct horse", ["mcp:list"])
+    auth = {**FREE, "redirects": ["https://ours.example/cb"]}
+    async with start(auth=auth, server={"public_url": "https://gw.example"}) as gateway:
+        await gateway.app.identity.users.put("default", "bob", "correct horse", ["mcp:list"])
         headers = {"host": "gw.example"}
         async with httpx.AsyncClient(verify=False, base_url=gateway.base, headers=headers) as http:
 
-            async def asked(redirect: str, changes: Json, **more: Any) -> httpx.Response:
+            async def authorize(redirect: str, changes: Json, **more: Any) -> httpx.Response:
                 made = (await http.post("/oauth/register", json={"redirect_uris": [redirect]})).json()
                 program = OAuthTestClient("https://gw.example", made["client_id"], redirect)
                 return await http.get(
                     program.authorization_url(pkce_pair()[1], **changes).removeprefix("https://gw.example"), **more
                 )
 
-            shown = await asked(evil, wrong)
-            assert (shown.status_code, "location" in shown.headers) == (400, False)
-            assert 'href="https://evil.example/cb?a=%22%3E&amp;' in shown.text
-            assert "<strong>evil.example</strong>" in shown.text
+            page = await authorize(evil, wrong)
+            assert (page.status_code, "location" in page.headers) == (400, False)
+            assert 'href="https://evil.example/cb?a=%22%3E&amp;' in page.text
+            assert "<strong>evil.example</strong>" in page.text
             for trusted in (known, CALLBACK, "https://ours.example/cb"):
-                assert (await asked(trusted, wrong)).headers["location"].startswith(f"{trusted}?")
+                assert (await authorize(trusted, wrong)).headers["location"].startswith(f"{trusted}?")
 
 
-async def test_a_person_who_says_no_is_sent_back_wherever_the_program_is(start: Any) -> None:
+async def test_denied_consent_redirects_to_any_registered_address(start: Any) -> None:
     async with start(auth=FREE, server={"public_url": "https://gw.example"}) as gateway:
-        await gateway.house.identity.users.put("default", "bob", "correct horse", ["mcp:list"])
+        await gateway.app.identity.users.put("default", "bob", "correct horse", ["mcp:list"])
         headers = {"host": "gw.example"}
         async with httpx.AsyncClient(verify=False, base_url=gateway.base, headers=headers) as http:
             redirect = "https://app.example/cb"
@@ -293,7 +293,7 @@ async def test_a_person_who_says_no_is_sent_back_wherever_the_program_is(start: 
                 page = await http.get(path)
                 token = re.search(r'name="csrf" value="([^"]+)"', page.text)
                 assert token is not None
-                if "set-cookie" in page.headers:  # a secure cookie, which this client would not send by plain http
+                if "set-cookie" in page.headers:  # a secure cookie, which this client does not send over plain http
                     http.headers["cookie"] = page.headers["set-cookie"].partition(";")[0]
                 answer = await http.post(path, data={**form, "csrf": token[1]})
                 if "set-cookie" in answer.headers:
@@ -301,29 +301,29 @@ async def test_a_person_who_says_no_is_sent_back_wherever_the_program_is(start: 
     assert answer.headers["location"].startswith(f"{redirect}?error=access_denied")
 
 
-async def test_unknown_scopes_are_left_out_and_without_any_the_everyday_ones_are_meant(server: Any) -> None:
+async def test_unknown_scopes_are_ignored_and_default_scopes_apply_if_none_remain(server: Any) -> None:
     program = await OAuthTestClient.register(server.base)
     person = await owner(server)
-    for asked, given in (
+    for requested, granted in (
         ("offline_access mcp:list", "mcp:list"),
         ("offline_access", "mcp:call mcp:call:write mcp:list"),
         (None, "mcp:call mcp:call:write mcp:list"),
         ("mcp:admin", "mcp:admin"),
     ):
-        assert (await program.sign_in(person, scope=asked))["scope"] == given
+        assert (await program.sign_in(person, scope=requested))["scope"] == granted
 
 
-async def test_a_user_gives_no_more_than_they_have(server: Any) -> None:
-    identity = server.house.identity
+async def test_user_cannot_grant_scopes_they_do_not_have(server: Any) -> None:
+    identity = server.app.identity
     await identity.users.put("default", "reader", "a long password", ["mcp:list"])
     program = await OAuthTestClient.register(server.base)
     person = BrowserUser(name="reader", password="a long password")
     assert (await program.sign_in(person))["scope"] == "mcp:list"
-    told = await person.visit(program.authorization_url(pkce_pair()[1], scope="mcp:admin"))
-    assert told["error"] == "invalid_scope"
+    response = await person.visit(program.authorization_url(pkce_pair()[1], scope="mcp:admin"))
+    assert response["error"] == "invalid_scope"
 
 
-async def test_a_token_is_for_the_resource_that_was_asked_for(server: Any) -> None:
+async def test_token_is_bound_to_the_requested_resource(server: Any) -> None:
     program = await OAuthTestClient.register(server.base)
     token = await program.sign_in(await owner(server), resource=f"{server.url}/core")
     assert claims(token["access_token"])["aud"] == f"{server.url}/core"

@@ -1,4 +1,4 @@
-"""What the token endpoint gives for a code or a refresh token, and takes back."""
+"""Authorization codes, refresh tokens and revocation at the token endpoint."""
 
 import asyncio
 import base64
@@ -21,7 +21,7 @@ async def server(start: Any) -> Any:
 
 
 async def owner(gateway: Any, **more: Any) -> BrowserUser:
-    return BrowserUser(code=await gateway.house.identity.sign_in_code(), **more)
+    return BrowserUser(code=await gateway.app.identity.create_sign_in_code(), **more)
 
 
 def claims(token: str) -> Json:
@@ -31,7 +31,7 @@ def claims(token: str) -> Json:
 # ---- codes
 
 
-async def test_a_code_needs_its_own_verifier_redirect_client_and_resource(server: Any) -> None:
+async def test_code_requires_its_own_verifier_redirect_client_and_resource(server: Any) -> None:
     program, other = await OAuthTestClient.register(server.base), await OAuthTestClient.register(server.base)
     person = await owner(server)
     for form, error in (
@@ -47,7 +47,7 @@ async def test_a_code_needs_its_own_verifier_redirect_client_and_resource(server
         assert (answer.status_code, answer.json()["error"]) == (400, error), form
 
 
-async def test_without_a_verifier_no_code_is_redeemed_also_by_a_client_with_a_secret(server: Any) -> None:
+async def test_confidential_client_also_needs_a_code_verifier(server: Any) -> None:
     program = await OAuthTestClient.register(server.base, token_endpoint_auth_method="client_secret_post")
     code, _ = await program.obtain_code(await owner(server))
     sent = {"code": code, "redirect_uri": program.redirect, "client_secret": program.secret}
@@ -56,7 +56,7 @@ async def test_without_a_verifier_no_code_is_redeemed_also_by_a_client_with_a_se
 
 
 @pytest.mark.parametrize("method", ["client_secret_post", "client_secret_basic"])
-async def test_a_client_with_a_secret_must_show_it(server: Any, method: str) -> None:
+async def test_confidential_client_must_authenticate(server: Any, method: str) -> None:
     program = await OAuthTestClient.register(server.base, token_endpoint_auth_method=method)
     person = await owner(server)
     code, verifier = await program.obtain_code(person)
@@ -67,36 +67,36 @@ async def test_a_client_with_a_secret_must_show_it(server: Any, method: str) -> 
     assert answer.status_code == 200
 
 
-async def test_threat_9_a_code_used_again_later_ends_what_it_gave(server: Any) -> None:
+async def test_threat_9_replayed_code_revokes_the_tokens_issued_for_it(server: Any) -> None:
     program = await OAuthTestClient.register(server.base)
     code, verifier = await program.obtain_code(await owner(server))
     token = (await program.redeem(code, verifier)).json()
     assert (await program.redeem(code, verifier)).json()["error"] == "invalid_grant"
-    # A second request within moments is a client that sent it twice, and ends nothing.
+    # A second request within seconds counts as a retry and revokes nothing.
     assert (await server.as_(token["access_token"]).post("tools/list")).status_code == 200
-    await _earlier(server, "oauth_codes", "used_at", 60)
+    await _shift_back(server, "oauth_codes", "used_at", 60)
     assert (await program.redeem(code, verifier)).json()["error"] == "invalid_grant"
     assert (await program.refresh(token["refresh_token"])).json()["error"] == "invalid_grant"
     assert (await server.as_(token["access_token"]).post("tools/list")).status_code == 401
 
 
-async def _earlier(gateway: Any, table: str, column: str, seconds: float) -> None:
-    """Let time pass for rows that were written by the real clock."""
-    async with gateway.house.database.transaction() as connection:
+async def _shift_back(gateway: Any, table: str, column: str, seconds: float) -> None:
+    """Shift the times of rows back, as if that many seconds had passed."""
+    async with gateway.app.database.transaction() as connection:
         await connection.exec_driver_sql(f"UPDATE {table} SET {column} = {column} - {seconds}")
 
 
-async def test_a_code_is_good_for_a_minute(server: Any) -> None:
+async def test_code_expires_after_a_minute(server: Any) -> None:
     program = await OAuthTestClient.register(server.base)
     code, verifier = await program.obtain_code(await owner(server))
-    await _earlier(server, "oauth_codes", "expires_at", 61)
+    await _shift_back(server, "oauth_codes", "expires_at", 61)
     assert (await program.redeem(code, verifier)).json()["error"] == "invalid_grant"
 
 
 # ---- refresh
 
 
-async def test_threat_9_five_refreshes_at_once_get_the_same_answer_and_one_generation(server: Any) -> None:
+async def test_threat_9_concurrent_refreshes_get_the_same_response_and_one_generation(server: Any) -> None:
     program = await OAuthTestClient.register(server.base)
     token = await program.sign_in(await owner(server))
     for _ in range(3):
@@ -104,43 +104,43 @@ async def test_threat_9_five_refreshes_at_once_get_the_same_answer_and_one_gener
         assert {answer.status_code for answer in answers} == {200}
         assert len({answer.text for answer in answers}) == 1
         token = answers[0].json()
-    async with server.house.database.reading() as connection:
+    async with server.app.database.reading() as connection:
         rows = (await connection.exec_driver_sql("SELECT generation FROM refresh_tokens ORDER BY 1")).scalars().all()
     assert list(rows) == [0, 1, 2, 3]
 
 
-async def test_threat_9_a_refresh_token_used_again_after_the_grace_ends_the_family(server: Any) -> None:
+async def test_threat_9_refresh_token_reused_after_the_grace_period_revokes_the_family(server: Any) -> None:
     program = await OAuthTestClient.register(server.base)
     first = await program.sign_in(await owner(server))
     second = (await program.refresh(first["refresh_token"])).json()
     assert (await server.as_(second["access_token"]).post("tools/list")).status_code == 200
-    await _earlier(server, "refresh_tokens", "rotated_at", 46)
+    await _shift_back(server, "refresh_tokens", "rotated_at", 46)
     assert (await program.refresh(first["refresh_token"])).json()["error"] == "invalid_grant"
     assert (await program.refresh(second["refresh_token"])).json()["error"] == "invalid_grant"
     for token in (first, second):
         assert (await server.as_(token["access_token"]).post("tools/list")).status_code == 401
 
 
-async def test_a_refresh_token_is_its_clients_and_its_resources_only(server: Any) -> None:
+async def test_refresh_token_is_bound_to_its_client_and_resource(server: Any) -> None:
     program, other = await OAuthTestClient.register(server.base), await OAuthTestClient.register(server.base)
     token = (await program.sign_in(await owner(server)))["refresh_token"]
     assert (await other.refresh(token)).json()["error"] == "invalid_grant"
     assert (await program.refresh(token, resource=f"{server.url}/core")).json()["error"] == "invalid_grant"
     assert (await program.refresh(token, resource="https://other.example")).json()["error"] == "invalid_target"
-    assert (await program.refresh(token)).status_code == 200, "what was refused used nothing up"
+    assert (await program.refresh(token)).status_code == 200, "rejected requests do not use up the token"
 
 
-async def test_what_a_refresh_answered_lies_in_the_database_sealed(server: Any) -> None:
+async def test_stored_refresh_responses_are_encrypted(server: Any) -> None:
     program = await OAuthTestClient.register(server.base)
     first = await program.sign_in(await owner(server))
     second = (await program.refresh(first["refresh_token"])).json()
-    raw = b"".join(path.read_bytes() for path in server.house.settings.data_dir.glob("gatehouse.db*"))
+    raw = b"".join(path.read_bytes() for path in server.app.settings.data_dir.glob("gatehouse.db*"))
     for secret in (first["refresh_token"], second["refresh_token"], second["access_token"]):
         assert secret.encode() not in raw
 
 
-async def test_a_removed_user_is_out_at_once(server: Any) -> None:
-    users = server.house.identity.users
+async def test_removed_user_is_rejected_at_once(server: Any) -> None:
+    users = server.app.identity.users
     await users.put("default", "bob", "a long password", ["mcp:list"])
     program = await OAuthTestClient.register(server.base)
     token = await program.sign_in(BrowserUser(name="bob", password="a long password"))
@@ -151,8 +151,8 @@ async def test_a_removed_user_is_out_at_once(server: Any) -> None:
     assert (await program.refresh(token["refresh_token"])).json()["error"] == "invalid_grant"
 
 
-async def test_threat_8_a_user_who_is_added_again_brings_no_old_token_back(server: Any) -> None:
-    users = server.house.identity.users
+async def test_threat_8_adding_a_user_again_does_not_restore_old_tokens(server: Any) -> None:
+    users = server.app.identity.users
     program = await OAuthTestClient.register(server.base)
     await users.put("default", "bob", "a long password", ["mcp:list"])
     stolen = await program.sign_in(BrowserUser(name="bob", password="a long password"))
@@ -165,8 +165,8 @@ async def test_threat_8_a_user_who_is_added_again_brings_no_old_token_back(serve
     assert (await program.refresh(fresh["refresh_token"])).status_code == 200
 
 
-async def test_threat_8_another_password_ends_what_was_signed_in_under_the_one_before(server: Any) -> None:
-    users = server.house.identity.users
+async def test_threat_8_password_change_ends_sessions_and_revokes_tokens(server: Any) -> None:
+    users = server.app.identity.users
     program, person = await OAuthTestClient.register(server.base), BrowserUser(name="bob", password="a long password")
     await users.put("default", "bob", "a long password", ["mcp:list"])
     old = await program.sign_in(person)
@@ -175,7 +175,7 @@ async def test_threat_8_another_password_ends_what_was_signed_in_under_the_one_b
     assert (await program.refresh(old["refresh_token"])).json()["error"] == "invalid_grant"
     async with httpx.AsyncClient(verify=False, cookies=person.cookies) as browser:
         assert "Sign in" in (await browser.get(program.authorization_url(pkce_pair()[1]))).text, (
-            "the browser is forgotten"
+            "the browser session has ended"
         )
     fresh = await program.sign_in(BrowserUser(name="bob", password="another password"))
     assert (await server.as_(fresh["access_token"]).post("tools/list")).status_code == 200
@@ -184,7 +184,7 @@ async def test_threat_8_another_password_ends_what_was_signed_in_under_the_one_b
 # ---- revocation
 
 
-async def test_a_program_may_revoke_its_own_tokens_and_nobody_elses(server: Any) -> None:
+async def test_client_can_revoke_only_its_own_tokens(server: Any) -> None:
     program, other = await OAuthTestClient.register(server.base), await OAuthTestClient.register(server.base)
     person = await owner(server)
     first, second = await program.sign_in(person), await program.sign_in(person)
@@ -200,18 +200,18 @@ async def test_a_program_may_revoke_its_own_tokens_and_nobody_elses(server: Any)
 
 
 @pytest.mark.parametrize("grant", ["password", "implicit", "", "urn:ietf:params:oauth:grant-type:jwt-bearer"])
-async def test_no_other_grant_is_known(server: Any, grant: str) -> None:
+async def test_other_grant_types_are_rejected(server: Any, grant: str) -> None:
     program = await OAuthTestClient.register(server.base)
     answer = await program.post(grant_type=grant, username="owner", password="x")
     assert (answer.status_code, answer.json()["error"]) == (400, "unsupported_grant_type")
 
 
-async def test_a_parameter_that_comes_twice_is_refused(server: Any) -> None:
+async def test_repeated_parameter_is_rejected(server: Any) -> None:
     program = await OAuthTestClient.register(server.base)
     async with httpx.AsyncClient(verify=False) as http:
         body = f"grant_type=refresh_token&grant_type=authorization_code&client_id={program.id}"
         headers = {"content-type": "application/x-www-form-urlencoded"}
         answer = await http.post(f"{server.base}/oauth/token", content=body, headers=headers)
         assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
-        twice = await http.get(f"{program.authorization_url(pkce_pair()[1])}&client_id=other")
-        assert twice.status_code == 400
+        repeated = await http.get(f"{program.authorization_url(pkce_pair()[1])}&client_id=other")
+        assert repeated.status_code == 400

@@ -1,4 +1,4 @@
-"""Schemas: what is compiled and what is refused."""
+"""Compilation of schemas: supported features and rejected schemas."""
 
 from contextlib import suppress
 from typing import Any
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.catalogue.schema import InvalidSchema, compile_check
 from gateway.errors import Fault, Kind
 
-from .measuring import refusal
+from .measuring import check_error
 
 
 def test_local_references_anchors_and_dynamic_references_work() -> None:
@@ -26,10 +26,10 @@ def test_local_references_anchors_and_dynamic_references_work() -> None:
     }
     compile_check(schema)({"tree": {"value": 1, "children": [{"value": 2}]}, "n": 1})
     assert (
-        refusal(schema, {"tree": {"children": [{"value": "x"}]}}).details["validation_path"]
+        check_error(schema, {"tree": {"children": [{"value": "x"}]}}).details["validation_path"]
         == "input.tree.children.0.value"
     )
-    assert refusal(schema, {"n": 0}).details["validation_path"] == "input.n"
+    assert check_error(schema, {"n": 0}).details["validation_path"] == "input.n"
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_local_references_anchors_and_dynamic_references_work() -> None:
         (7, False),
     ],
 )
-def test_three_dialects_are_honoured_and_no_other(dialect: Any, accepted: bool) -> None:
+def test_only_three_dialects_are_supported(dialect: Any, accepted: bool) -> None:
     schema = {"$schema": dialect, "type": "object"}
     if accepted:
         compile_check(schema)({})
@@ -52,10 +52,10 @@ def test_three_dialects_are_honoured_and_no_other(dialect: Any, accepted: bool) 
             compile_check(schema)
 
 
-def test_a_dialect_changes_what_a_keyword_means() -> None:
+def test_dialect_determines_the_meaning_of_a_keyword() -> None:
     pair = {"items": [{"type": "string"}, {"type": "integer"}]}
     draft7 = {"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"a": pair}}
-    assert refusal(draft7, {"a": ["x", "y"]}).details["validation_path"] == "input.a.1"
+    assert check_error(draft7, {"a": ["x", "y"]}).details["validation_path"] == "input.a.1"
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_a_dialect_changes_what_a_keyword_means() -> None:
         {"a": object()},
     ],
 )
-def test_what_is_no_schema_is_refused_with_a_reason(schema: Any) -> None:
+def test_invalid_schema_is_rejected_with_a_reason(schema: Any) -> None:
     with pytest.raises(InvalidSchema) as caught:
         compile_check(schema)
     assert str(caught.value)
 
 
-def test_a_look_around_pattern_is_left_to_the_backend_and_all_else_is_checked() -> None:
+def test_look_around_pattern_is_skipped_and_everything_else_is_checked() -> None:
     schema = {
         "properties": {
             "password": {"type": "string", "pattern": "^(?=.*[A-Z]).+$", "maxLength": 5},
@@ -91,15 +91,15 @@ def test_a_look_around_pattern_is_left_to_the_backend_and_all_else_is_checked() 
     }
     check = compile_check(schema)
     check({"password": "abc", "plain": "x", "never": "x", "one": "abc", "x-other": 1})
-    assert refusal(schema, {"password": "abcdef"}).details["validation_rule"] == "maxLength"
-    assert refusal(schema, {"plain": "X"}).details["validation_rule"] == "pattern"
+    assert check_error(schema, {"password": "abcdef"}).details["validation_rule"] == "maxLength"
+    assert check_error(schema, {"plain": "X"}).details["validation_rule"] == "pattern"
 
 
-def test_the_same_schema_is_compiled_once() -> None:
+def test_equal_schemas_are_compiled_once() -> None:
     assert compile_check({"type": "object", "title": "once"}) is compile_check({"type": "object", "title": "once"})
 
 
-def test_a_check_keeps_its_own_copy_of_the_schema() -> None:
+def test_check_is_independent_of_later_changes_to_the_schema() -> None:
     schema: dict[str, Any] = {"required": ["a"], "properties": {"a": {}}, "additionalProperties": False}
     check = compile_check(schema)
     schema["properties"].clear()
@@ -108,15 +108,15 @@ def test_a_check_keeps_its_own_copy_of_the_schema() -> None:
     assert caught.value.details["validation_path"] == "input.A"
 
 
-def test_arguments_that_are_not_json_are_refused_not_a_defect() -> None:
-    assert refusal({"properties": {"a": {"type": "string"}}}, {"a": object()}).kind is Kind.INVALID_INPUT
+def test_arguments_that_are_not_json_are_rejected_as_invalid_input() -> None:
+    assert check_error({"properties": {"a": {"type": "string"}}}, {"a": object()}).kind is Kind.INVALID_INPUT
 
 
-def test_recursive_filters_of_ordinary_depth_are_checked() -> None:
-    def group(word: str) -> dict[str, Any]:
+def test_recursive_schema_accepts_arguments_of_ordinary_depth() -> None:
+    def group(keyword: str) -> dict[str, Any]:
         return {
-            "properties": {word: {"items": {"$ref": "#/$defs/f"}}},
-            "required": [word],
+            "properties": {keyword: {"items": {"$ref": "#/$defs/f"}}},
+            "required": [keyword],
             "additionalProperties": False,
         }
 
@@ -193,11 +193,11 @@ _JSON = st.recursive(
 
 @settings(max_examples=400, deadline=2_000, suppress_health_check=[HealthCheck.too_slow])
 @given(_JSON, st.dictionaries(st.sampled_from("ab"), _JSON, max_size=3))
-def test_any_json_value_compiles_or_is_a_bad_schema(schema: Any, arguments: dict[str, Any]) -> None:
+def test_any_json_value_compiles_or_raises_invalid_schema(schema: Any, arguments: dict[str, Any]) -> None:
     try:
         check = compile_check(schema)
     except InvalidSchema:
         return
-    # Anything but a fault fails the test.
+    # Any exception other than a Fault fails the test.
     with suppress(Fault):
         check(arguments)

@@ -1,4 +1,4 @@
-"""What a bad argument is told: the place, the rule, what would help."""
+"""Explanations of invalid arguments: path, rule and suggested fix."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ import pytest
 from gateway.catalogue.schema import compile_check
 from gateway.errors import Fault, Kind
 
-from .measuring import refusal
+from .measuring import check_error
 
 
 @pytest.mark.parametrize(
-    ("schema", "arguments", "path", "rule", "words"),
+    ("schema", "arguments", "path", "rule", "text"),
     [
         ({"required": ["scriptType"]}, {}, "input.scriptType", "required", "is required"),
         ({"properties": {"a": {"type": "string"}}}, {"a": 1}, "input.a", "type", "must be string, not number"),
@@ -52,37 +52,37 @@ from .measuring import refusal
         ),
     ],
 )
-def test_a_refusal_names_the_place_and_the_rule(
-    schema: dict[str, Any], arguments: dict[str, Any], path: str, rule: str, words: str
+def test_error_contains_the_path_and_the_rule(
+    schema: dict[str, Any], arguments: dict[str, Any], path: str, rule: str, text: str
 ) -> None:
-    fault = refusal(schema, arguments)
+    fault = check_error(schema, arguments)
     assert fault.kind is Kind.INVALID_INPUT
     assert fault.details == {"validation_path": path, "validation_rule": rule}
-    assert words in fault.message
+    assert text in fault.message
 
 
-def test_an_unknown_property_is_named_with_the_nearest_known_one() -> None:
-    fault = refusal({"properties": {"scriptType": {}}, "additionalProperties": False}, {"scripttype": 1})
+def test_unknown_property_error_suggests_the_closest_known_property() -> None:
+    fault = check_error({"properties": {"scriptType": {}}, "additionalProperties": False}, {"scripttype": 1})
     assert fault.details["validation_path"] == "input.scripttype"
     assert fault.suggested_fix is not None
     assert "scriptType" in fault.suggested_fix
 
 
-def test_of_tagged_forms_the_one_that_was_meant_is_explained() -> None:
+def test_of_tagged_forms_the_one_with_the_matching_tag_is_explained() -> None:
     def form(action: str, needs: str) -> dict[str, Any]:
         return {"properties": {"action": {"const": action}}, "required": ["action", needs]}
 
     schema = {"oneOf": [form("open", "path"), form("close", "handle")]}
-    assert refusal(schema, {"action": "open"}).details["validation_path"] == "input.path"
-    assert "must be one of open or close" in refusal(schema, {"action": "x", "path": 1, "handle": 1}).message
+    assert check_error(schema, {"action": "open"}).details["validation_path"] == "input.path"
+    assert "must be one of open or close" in check_error(schema, {"action": "x", "path": 1, "handle": 1}).message
 
 
-def test_a_missing_property_is_said_before_an_either_or() -> None:
+def test_missing_property_is_reported_before_an_error_of_alternatives() -> None:
     schema = {"anyOf": [{"required": ["a"]}, {"required": ["b"]}], "required": ["c"]}
-    assert refusal(schema, {}).details["validation_path"] == "input.c"
+    assert check_error(schema, {}).details["validation_path"] == "input.c"
 
 
-def test_the_prefix_is_the_callers() -> None:
+def test_path_starts_with_the_given_prefix() -> None:
     with pytest.raises(Fault) as caught:
         compile_check({"required": ["a"]}, prefix="arguments")({})
     assert caught.value.details["validation_path"] == "arguments.a"
@@ -99,8 +99,8 @@ def test_the_prefix_is_the_callers() -> None:
         ({"properties": {"a": {"not": {"type": "string"}}}}, "a", "s" * 5000),
     ],
 )
-def test_a_message_never_repeats_what_was_sent_at_length(schema: dict[str, Any], key: str, value: Any) -> None:
-    fault = refusal(schema, {key: value})
+def test_long_values_are_truncated_in_messages(schema: dict[str, Any], key: str, value: Any) -> None:
+    fault = check_error(schema, {key: value})
     assert len(fault.message) < 250
     assert "s" * 81 not in fault.message
     assert "k" * 81 not in fault.message + str(fault.details) + str(fault.suggested_fix)

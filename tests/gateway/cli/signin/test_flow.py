@@ -1,4 +1,4 @@
-"""What the flow refuses by itself, without a server to refuse it."""
+"""Client-side checks of the OAuth flow, and the token store."""
 
 import time
 from pathlib import Path
@@ -30,30 +30,28 @@ REDIRECT = "http://127.0.0.1:1/callback"
         ("https://mcp.example", "ftp://mcp.example/token", False),
     ],
 )
-async def test_nobody_sends_the_user_to_plain_http_or_to_ports_of_their_own_machine(
-    server: str, address: str, safe: bool
-) -> None:
+async def test_redirects_to_plain_http_or_loopback_ports_are_rejected(server: str, address: str, safe: bool) -> None:
     flow = OAuthFlow(f"{server}/mcp", ClientRegistration(), None, REDIRECT)
     if safe:
         flow._check_address(address)
         return
     with pytest.raises(OAuthFlowError, match="which is not safe"):
-        await flow._sent(httpx2.Request("POST", address))
+        await flow._send(httpx2.Request("POST", address))
 
 
-async def test_an_address_that_is_none_is_words_and_no_traceback() -> None:
+async def test_invalid_metadata_url_is_a_flow_error() -> None:
     flow = OAuthFlow("https://mcp.example/mcp", ClientRegistration(), None, REDIRECT)
     challenge = AuthChallenge(401, 'Bearer resource_metadata="https://127.0.0.1:none/"')
-    with pytest.raises(FlowError, match=r"^what its servers say of themselves cannot be read$"):
+    with pytest.raises(FlowError, match=r"^its OAuth metadata is invalid$"):
         await flow.sign_in(challenge, lambda address: None, _never)
 
 
 async def _never(state: str) -> CallbackResult:
-    raise AssertionError("nobody was sent anywhere")
+    raise AssertionError("no browser was opened")
 
 
 @pytest.mark.parametrize("methods", [None, ["plain"]])
-async def test_an_authorization_server_without_pkce_is_refused(methods: list[str] | None) -> None:
+async def test_authorization_server_without_pkce_is_rejected(methods: list[str] | None) -> None:
     flow = OAuthFlow("https://mcp.example/mcp", ClientRegistration(), None, REDIRECT)
     flow.context.oauth_metadata = OAuthMetadata.model_validate(
         {
@@ -63,7 +61,7 @@ async def test_an_authorization_server_without_pkce_is_refused(methods: list[str
             "code_challenge_methods_supported": methods,
         }
     )
-    with pytest.raises(OAuthFlowError, match="does not know PKCE"):
+    with pytest.raises(OAuthFlowError, match="does not support PKCE"):
         await flow._perform_authorization()
 
 
@@ -75,7 +73,7 @@ async def test_an_authorization_server_without_pkce_is_refused(methods: list[str
         (["client_secret_post"], "client_secret_post"),
     ],
 )
-async def test_a_given_clients_secret_is_sent_as_the_server_wants_it_and_is_not_kept(
+async def test_client_secret_uses_the_advertised_method_and_is_not_stored(
     methods: list[str] | None, chosen: str
 ) -> None:
     metadata = {
@@ -84,46 +82,46 @@ async def test_a_given_clients_secret_is_sent_as_the_server_wants_it_and_is_not_
         "token_endpoint": "https://login.example/token",
         "token_endpoint_auth_methods_supported": methods,
     }
-    kept = StoredTokens(access_token="a", client={"client_id": "desk"}, metadata=metadata)
-    flow = OAuthFlow("https://mcp.example/mcp", ClientRegistration("desk", "s3cret"), kept, REDIRECT)
+    stored = StoredTokens(access_token="a", client={"client_id": "registered"}, metadata=metadata)
+    flow = OAuthFlow("https://mcp.example/mcp", ClientRegistration("registered", "s3cret"), stored, REDIRECT)
     await flow._initialize()
     flow._choose_method()
     assert flow.context.client_info is not None
     assert flow.context.client_info.token_endpoint_auth_method == chosen
-    assert "s3cret" not in str(flow._to_keep().client)
+    assert "s3cret" not in str(flow._stored_tokens().client)
 
 
-def test_what_cannot_be_read_counts_as_nothing_and_servers_do_not_share(tmp_path: Path) -> None:
-    shelf = TokenStore(tmp_path, "https://mcp.example/mcp/")
+def test_token_store_ignores_invalid_files_and_separates_servers(tmp_path: Path) -> None:
+    store = TokenStore(tmp_path, "https://mcp.example/mcp/")
     for text in ("", "{", "[]", "{}", '{"access_token": "a", "of": "tomorrow"}'):
-        shelf.file.write_text(text)
-        assert shelf.read() is None
-    shelf.write(StoredTokens(access_token="a"))
+        store.file.write_text(text)
+        assert store.read() is None
+    store.write(StoredTokens(access_token="a"))
     assert TokenStore(tmp_path, "HTTPS://MCP.example/mcp").read() == StoredTokens(access_token="a")
     assert TokenStore(tmp_path, "https://mcp.example/mcp/lab").read() is None
     assert TokenStore(tmp_path, "http://mcp.example/mcp").read() is None
 
 
-def test_a_token_is_stale_shortly_before_it_ends() -> None:
+def test_token_is_stale_shortly_before_it_expires() -> None:
     now = time.time()
     assert stale_at(now, 600) == now + 570
     assert stale_at(now, 10) == now + 9
     assert stale_at(now, None) is None
-    assert not StoredTokens(access_token="a").stale(now)
-    assert StoredTokens(access_token="a", stale_at=now).stale(now)
+    assert not StoredTokens(access_token="a").is_stale(now)
+    assert StoredTokens(access_token="a", stale_at=now).is_stale(now)
 
 
 @pytest.mark.parametrize(
-    ("program", "problem"),
+    ("registration", "problem"),
     [
         (ClientRegistration(), ""),
         (ClientRegistration("a", "b"), ""),
         (ClientRegistration(document="https://a.example/client.json"), ""),
-        (ClientRegistration(secret="b"), "--client-secret needs --client-id"),
+        (ClientRegistration(secret="b"), "--client-secret requires --client-id"),
         (ClientRegistration("a", document="https://a.example/client.json"), "not both"),
-        (ClientRegistration(document="http://a.example/client.json"), "an https address with a path"),
-        (ClientRegistration(document="https://a.example"), "an https address with a path"),
+        (ClientRegistration(document="http://a.example/client.json"), "an https URL with a path"),
+        (ClientRegistration(document="https://a.example"), "an https URL with a path"),
     ],
 )
-def test_what_cannot_be_meant_is_said(program: ClientRegistration, problem: str) -> None:
-    assert problem in program.problem() if problem else program.problem() == ""
+def test_invalid_option_combinations_are_reported(registration: ClientRegistration, problem: str) -> None:
+    assert problem in registration.problem() if problem else registration.problem() == ""

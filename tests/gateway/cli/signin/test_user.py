@@ -1,4 +1,4 @@
-"""A person as the credential of a bridge: one real gateway, its own pages, and a browser that fills them in."""
+"""User sign-in of the stdio bridge against a real gateway, with a scripted browser."""
 
 import asyncio
 import stat
@@ -34,131 +34,125 @@ def _text(answer: Json) -> str:
     return answer["result"]["content"][0]["text"]
 
 
-async def test_many_requests_open_one_window_and_whoever_starts_later_none(gateway: Running, tmp_path: Path) -> None:
+async def test_concurrent_requests_open_one_window_and_later_processes_none(gateway: Running, tmp_path: Path) -> None:
     browser = await Browser.signed_in_at(gateway)
-    first, beside = (StdioBridge(gateway, tmp_path / "made" / "here", browser) for _ in range(2))
-    answers = await asyncio.gather(*(each.call("lab_look") for each in (first, first, first, beside, beside)))
+    first, other = (StdioBridge(gateway, tmp_path / "made" / "here", browser) for _ in range(2))
+    answers = await asyncio.gather(*(each.call("lab_look") for each in (first, first, first, other, other)))
     assert [_text(answer) for answer in answers] == ["looked"] * 5
     assert _text(await StdioBridge(gateway, tmp_path / "made" / "here", browser).call("lab_look")) == "looked"
     assert len(browser.opened_urls) == 1
-    # For nobody else's eyes.
+    # Readable only by the user.
     assert stat.S_IMODE(first.token_store.file.stat().st_mode) == 0o600
     assert stat.S_IMODE(first.token_store.file.parent.stat().st_mode) == 0o700
     assert first.stored_tokens.access_token not in repr(first.stored_tokens)
 
 
-async def test_a_token_that_is_refused_or_grows_old_is_refreshed_once_and_nobody_is_asked(
-    gateway: Running, tmp_path: Path
-) -> None:
+async def test_rejected_or_stale_token_is_refreshed_once_without_the_browser(gateway: Running, tmp_path: Path) -> None:
     browser = await Browser.signed_in_at(gateway)
-    bridged = StdioBridge(gateway, tmp_path, browser)
-    await bridged.call("lab_look")
-    before = bridged.stored_tokens
-    # Refused, to two processes at once.
-    bridged.token_store.write(replace(before, access_token="of-yesterday"))
+    bridge = StdioBridge(gateway, tmp_path, browser)
+    await bridge.call("lab_look")
+    before = bridge.stored_tokens
+    # Rejected in two processes at the same time.
+    bridge.token_store.write(replace(before, access_token="rejected"))
     both = [StdioBridge(gateway, tmp_path, browser) for _ in range(2)]
     challenge = AuthChallenge(401, "Bearer")
-    steps = await asyncio.gather(*(each.sign_in.renew(challenge, "of-yesterday", (), asking=True) for each in both))
+    steps = await asyncio.gather(*(each.sign_in.renew(challenge, "rejected", (), interactive=True) for each in both))
     assert set(steps) == {CredentialStep.REFRESHED, CredentialStep.FOUND}
-    after = bridged.stored_tokens
+    after = bridge.stored_tokens
     assert before.refresh_token != after.refresh_token
-    # Old: replaced before it is sent.
-    bridged.token_store.write(replace(after, stale_at=1.0))
+    # Stale: refreshed before it is sent.
+    bridge.token_store.write(replace(after, stale_at=1.0))
     late = StdioBridge(gateway, tmp_path, browser)
     assert await late.sign_in.token() not in (after.access_token, None)
     assert _text(await late.call("lab_look")) == "looked"
     assert len(browser.opened_urls) == 1
 
 
-async def test_a_refresh_that_is_refused_asks_the_person_again(gateway: Running, tmp_path: Path) -> None:
+async def test_rejected_refresh_opens_the_browser_again(gateway: Running, tmp_path: Path) -> None:
     browser = await Browser.signed_in_at(gateway)
-    bridged = StdioBridge(gateway, tmp_path, browser)
-    await bridged.call("lab_look")
-    registered = bridged.stored_tokens.client["client_id"]
-    bridged.token_store.write(replace(bridged.stored_tokens, access_token="of-yesterday", refresh_token="spent"))
+    bridge = StdioBridge(gateway, tmp_path, browser)
+    await bridge.call("lab_look")
+    registered = bridge.stored_tokens.client["client_id"]
+    bridge.token_store.write(replace(bridge.stored_tokens, access_token="rejected", refresh_token="spent"))
     again = StdioBridge(gateway, tmp_path, browser)
     assert _text(await again.call("lab_look")) == "looked"
     assert len(browser.opened_urls) == 2
-    # It came back to the same address, as the client that it was.
+    # It used the same redirect URI and the same client.
     assert again.stored_tokens.client["client_id"] == registered
 
 
-async def test_a_client_that_the_gateway_forgot_registers_again(gateway: Running, tmp_path: Path) -> None:
+async def test_unknown_client_registers_again(gateway: Running, tmp_path: Path) -> None:
     browser = await Browser.signed_in_at(gateway)
-    bridged = StdioBridge(gateway, tmp_path, browser)
-    await bridged.call("lab_look")
-    forgotten = replace(
-        bridged.stored_tokens,
-        access_token="of-yesterday",
-        client={**bridged.stored_tokens.client, "client_id": "gthc_x"},
+    bridge = StdioBridge(gateway, tmp_path, browser)
+    await bridge.call("lab_look")
+    unknown_client = replace(
+        bridge.stored_tokens,
+        access_token="rejected",
+        client={**bridge.stored_tokens.client, "client_id": "gthc_x"},
     )
-    bridged.token_store.write(forgotten)
+    bridge.token_store.write(unknown_client)
     again = StdioBridge(gateway, tmp_path, browser)
     assert _text(await again.call("lab_look")) == "looked"
     assert again.stored_tokens.client["client_id"] not in ("gthc_x", "")
-    # Also one of whom nobody ever hears again.
-    bridged.token_store.write(replace(forgotten, refresh_token=None))
-    with pytest.raises(CredentialRejected, match="nobody did within"):
+    # Also after a sign-in that timed out.
+    bridge.token_store.write(replace(unknown_client, refresh_token=None))
+    with pytest.raises(CredentialRejected, match="timed out after"):
         await StdioBridge(gateway, tmp_path, lambda address: None, patience=0.2).call("lab_look")
     assert _text(await StdioBridge(gateway, tmp_path, browser).call("lab_look")) == "looked"
 
 
-async def test_a_call_that_needs_more_asks_for_more_and_what_was_granted_stays(
-    gateway: Running, tmp_path: Path
-) -> None:
+async def test_step_up_requests_more_scopes_and_keeps_the_granted_ones(gateway: Running, tmp_path: Path) -> None:
     browser = await Browser.signed_in_at(gateway)
-    bridged = StdioBridge(gateway, tmp_path, browser)
-    assert _text(await bridged.call("lab_look")) == "looked"
-    assert set(bridged.stored_tokens.scope.split()) == {"mcp:list", "mcp:call"}
-    # Begun anew in between: what was granted is known from the file.
+    bridge = StdioBridge(gateway, tmp_path, browser)
+    assert _text(await bridge.call("lab_look")) == "looked"
+    assert set(bridge.stored_tokens.scope.split()) == {"mcp:list", "mcp:call"}
+    # A new process reads the granted scopes from the token store.
     again = StdioBridge(gateway, tmp_path, browser)
     assert _text(await again.call("lab_save", text="it")) == "saved it"
     assert set(again.stored_tokens.scope.split()) == {"mcp:list", "mcp:call", "mcp:call:write"}
     assert len(browser.opened_urls) == 2
 
 
-async def test_what_was_granted_and_is_asked_for_all_the_same_is_not_asked_for_again(
-    gateway: Running, tmp_path: Path
-) -> None:
+async def test_step_up_for_granted_scopes_is_not_repeated(gateway: Running, tmp_path: Path) -> None:
     browser = await Browser.signed_in_at(gateway)
-    bridged = StdioBridge(gateway, tmp_path, browser)
-    await bridged.call("lab_look")
-    token = await bridged.sign_in.token()
-    futile = AuthChallenge(403, 'Bearer error="insufficient_scope", scope="mcp:call"')
-    assert await bridged.sign_in.renew(futile, token, (), asking=True) is None
+    bridge = StdioBridge(gateway, tmp_path, browser)
+    await bridge.call("lab_look")
+    token = await bridge.sign_in.token()
+    granted_challenge = AuthChallenge(403, 'Bearer error="insufficient_scope", scope="mcp:call"')
+    assert await bridge.sign_in.renew(granted_challenge, token, (), interactive=True) is None
     unnamed = AuthChallenge(403, 'Bearer error="insufficient_scope"')
-    assert await bridged.sign_in.renew(unnamed, token, (CredentialStep.STEPPED_UP,), asking=True) is None
+    assert await bridge.sign_in.renew(unnamed, token, (CredentialStep.STEPPED_UP,), interactive=True) is None
     assert len(browser.opened_urls) == 1
 
 
-async def test_who_declines_is_told_so_once_and_so_are_all_that_waited(gateway: Running, tmp_path: Path) -> None:
+async def test_declined_sign_in_fails_all_waiting_requests_with_one_window(gateway: Running, tmp_path: Path) -> None:
     browser = await Browser.signed_in_at(gateway, "deny")
-    bridged = StdioBridge(gateway, tmp_path, browser)
-    told = await asyncio.gather(*(bridged.call("lab_look") for _ in range(3)), return_exceptions=True)
-    assert [type(each) for each in told] == [CredentialRejected] * 3
-    assert {each.status for each in told if isinstance(each, CredentialRejected)} == {401}
-    assert "it was refused (access_denied)" in str(told[0])
+    bridge = StdioBridge(gateway, tmp_path, browser)
+    results = await asyncio.gather(*(bridge.call("lab_look") for _ in range(3)), return_exceptions=True)
+    assert [type(each) for each in results] == [CredentialRejected] * 3
+    assert {each.status for each in results if isinstance(each, CredentialRejected)} == {401}
+    assert "it was denied (access_denied)" in str(results[0])
     assert len(browser.opened_urls) == 1
-    assert bridged.token_store.read() is None
+    assert bridge.token_store.read() is None
 
 
-async def test_who_does_not_come_is_not_waited_for_without_end(gateway: Running, tmp_path: Path) -> None:
-    bridged = StdioBridge(gateway, tmp_path, lambda address: None, patience=0.2)
-    with pytest.raises(CredentialRejected, match=r"nobody did within 0\.2 s"):
-        await bridged.call("lab_look")
+async def test_sign_in_times_out(gateway: Running, tmp_path: Path) -> None:
+    bridge = StdioBridge(gateway, tmp_path, lambda address: None, patience=0.2)
+    with pytest.raises(CredentialRejected, match=r"timed out after 0\.2 s"):
+        await bridge.call("lab_look")
 
 
-async def test_a_folder_that_cannot_be_used_is_said(gateway: Running, tmp_path: Path) -> None:
+async def test_unusable_token_folder_is_reported(gateway: Running, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    bridged = StdioBridge(gateway, tmp_path / "file" / "below", await Browser.signed_in_at(gateway))
-    with pytest.raises(CredentialRejected, match="below cannot be used: Not a directory"):
-        await bridged.call("lab_look")
+    bridge = StdioBridge(gateway, tmp_path / "file" / "below", await Browser.signed_in_at(gateway))
+    with pytest.raises(CredentialRejected, match=r"cannot use .*below: Not a directory"):
+        await bridge.call("lab_look")
 
 
-async def test_nobody_is_bothered_for_what_is_no_request(gateway: Running, tmp_path: Path) -> None:
+async def test_only_requests_open_the_browser(gateway: Running, tmp_path: Path) -> None:
     browser = await Browser.signed_in_at(gateway)
-    bridged = StdioBridge(gateway, tmp_path, browser)
-    for sent in (bridged.endpoint.listen(), bridged.endpoint.send({"jsonrpc": "2.0", "method": "notifications/x"})):
-        with pytest.raises(CredentialRejected, match="wants you to sign in, or a key in GATEHOUSE_TOKEN"):
+    bridge = StdioBridge(gateway, tmp_path, browser)
+    for sent in (bridge.endpoint.listen(), bridge.endpoint.send({"jsonrpc": "2.0", "method": "notifications/x"})):
+        with pytest.raises(CredentialRejected, match="requires you to sign in, or a key in GATEHOUSE_TOKEN"):
             await anext(sent)
     assert browser.opened_urls == []

@@ -1,4 +1,4 @@
-"""`/api/v1/calls`, `/api/v1/traffic` and `gatehouse top`: calls as they end and while they run, for their operators."""
+"""`/api/v1/calls`, `/api/v1/traffic` and `gatehouse top`: finished and running calls, for operators of their tenant."""
 
 import asyncio
 import json
@@ -25,18 +25,16 @@ async def top(*arguments: str) -> Result:
     return await asyncio.to_thread(CliRunner().invoke, app, ["top", *arguments], env={"GATEHOUSE_TOKEN": ""})
 
 
-async def test_calls_are_shown_as_they_end_and_while_they_run_to_operators_of_their_tenant(
-    start: Any, tmp_path: Path
-) -> None:
+async def test_finished_and_running_calls_are_visible_to_operators_of_their_tenant(start: Any, tmp_path: Path) -> None:
     tenants = {"default": {}, "other": {}}
     console = {"organisation": ["other/group:platform"]}
     async with start(backends=BACKENDS, tenants=tenants, console=console) as gateway:
         admin = await gateway.new_key(scopes=ADMIN)
-        stranger = await gateway.new_key("other", scopes=ADMIN)
-        everywhere = await gateway.new_key("other", "eve", scopes=ADMIN, groups=("platform",))
+        other_tenant = await gateway.new_key("other", scopes=ADMIN)
+        organisation_admin = await gateway.new_key("other", "eve", scopes=ADMIN, groups=("platform",))
         await gateway.call("core_ping")
         failed = (await gateway.call("core_ping", {"odd": "\x1b[2J"}))["error"]["data"]["correlation_id"]
-        await gateway.house.audit.flush()
+        await gateway.app.audit.flush()
 
         found = (await get(gateway, admin, id=failed)).json()["calls"]
         assert [(call["target"], call["outcome"], call["tenant"]) for call in found] == [
@@ -44,11 +42,11 @@ async def test_calls_are_shown_as_they_end_and_while_they_run_to_operators_of_th
         ]
         traffic = (await get(gateway, admin, "traffic", minutes=5)).json()
         assert (traffic["calls"], sum(traffic["failed"]), traffic["tools"][0]["target"]) == (2, 1, "core.ping")
-        assert (await get(gateway, everywhere, id=failed)).json()["calls"] == found
+        assert (await get(gateway, organisation_admin, id=failed)).json()["calls"] == found
         for query in ({}, {"id": failed}, {"tenant": "other"}):
-            assert (await get(gateway, stranger, **query)).json() == {"calls": [], "running": []}
-        assert (await get(gateway, stranger, tenant="default")).status_code == 404
-        assert (await get(gateway, stranger, "traffic")).json()["calls"] == 0
+            assert (await get(gateway, other_tenant, **query)).json() == {"calls": [], "running": []}
+        assert (await get(gateway, other_tenant, tenant="default")).status_code == 404
+        assert (await get(gateway, other_tenant, "traffic")).json()["calls"] == 0
         assert (await get(gateway, admin, limit="x")).status_code == 400
         assert (await get(gateway, gateway.key)).status_code == 403
 
@@ -57,15 +55,15 @@ async def test_calls_are_shown_as_they_end_and_while_they_run_to_operators_of_th
             while not (running := (await get(gateway, admin)).json()["running"]):
                 await asyncio.sleep(0.01)
         assert [call["target"] for call in running] == ["slow.wait"]
-        assert (await get(gateway, stranger)).json()["running"] == []
+        assert (await get(gateway, other_tenant)).json()["running"] == []
 
         shown = await top("--url", gateway.url, "--token", admin)
-        for words in ("core.ping", "invalid_input", "1 failed", failed, "under way", "slow.wait"):
-            assert words in shown.stdout
-        refused = await top("--url", gateway.url, "--token", gateway.key)
-        assert (refused.exit_code, refused.stdout) == (3, "")
+        for text in ("core.ping", "invalid_input", "1 failed", failed, "in progress", "slow.wait"):
+            assert text in shown.stdout
+        rejected = await top("--url", gateway.url, "--token", gateway.key)
+        assert (rejected.exit_code, rejected.stdout) == (3, "")
         settings = tmp_path / "gatehouse.yaml"
         settings.write_text(json.dumps({"data_dir": str(tmp_path / "data")}))
-        kept = json.loads((await top("--config", str(settings), "--json")).stdout)
-        assert failed in [call["correlation_id"] for call in kept["calls"]]
+        stored = json.loads((await top("--config", str(settings), "--json")).stdout)
+        assert failed in [call["correlation_id"] for call in stored["calls"]]
         waiting.cancel()

@@ -1,4 +1,4 @@
-"""The operator's API: a credential of its own, and nothing of another tenant."""
+"""The policy routes of the operator API: access, and isolation of tenants."""
 
 from typing import Any
 
@@ -9,38 +9,41 @@ from tests.conftest import Running, Start
 CORE = {"core": {"module": "backends.core"}}
 
 
-async def ask(gateway: Running, key: str | None, body: Any, route: str = "policy/why") -> httpx.Response:
+async def send_request(gateway: Running, key: str | None, body: Any, route: str = "policy/why") -> httpx.Response:
     headers = {"authorization": f"Bearer {key}"} if key else {}
     async with httpx.AsyncClient(verify=False) as http:
         return await http.post(f"{gateway.base}/api/v1/{route}", json=body, headers=headers)
 
 
-async def test_why_is_explained_to_an_operator(start: Start) -> None:
+async def test_operator_gets_an_explanation_of_a_decision(start: Start) -> None:
     async with start(backends=CORE) as gateway:
         admin = await gateway.new_key(subject="op", scopes=["mcp:admin"])
-        found = (await ask(gateway, admin, {"subject": "alice", "tool": "core_ping"})).json()
+        found = (await send_request(gateway, admin, {"subject": "alice", "tool": "core_ping"})).json()
         assert (found["outcome"], [note["id"] for note in found["policies"]]) == ("allow", ["grant.call"])
-        listed = (await ask(gateway, admin, {"subject": "alice"}, "policy/tools")).json()
+        listed = (await send_request(gateway, admin, {"subject": "alice"}, "policy/tools")).json()
         assert [tool["name"] for tool in listed["tools"]] == ["core_ping"]
 
 
-async def test_threat_37_the_control_plane_needs_a_credential_of_its_own(start: Start) -> None:
+async def test_threat_37_operator_api_requires_the_admin_scope(start: Start) -> None:
     async with start(backends=CORE) as gateway:
-        question = {"subject": "alice", "tool": "core_ping"}
+        query = {"subject": "alice", "tool": "core_ping"}
         for route in ("policy/why", "policy/tools"):
-            assert (await ask(gateway, None, question, route)).status_code == 401
-            assert (await ask(gateway, "gth_x", question, route)).status_code == 401
-            # Whoever may call and write may not administer.
-            refused = await ask(gateway, gateway.key, question, route)
-            assert (refused.status_code, refused.json()["error"]["details"]) == (403, {"missing_scopes": ["mcp:admin"]})
-        async with httpx.AsyncClient(verify=False) as http:
-            lured = await http.post(
-                f"{gateway.base}/api/v1/policy/why", json=question, headers={"origin": "https://evil.example"}
+            assert (await send_request(gateway, None, query, route)).status_code == 401
+            assert (await send_request(gateway, "gth_x", query, route)).status_code == 401
+            # The scopes for calls do not include administration.
+            rejected = await send_request(gateway, gateway.key, query, route)
+            assert (rejected.status_code, rejected.json()["error"]["details"]) == (
+                403,
+                {"missing_scopes": ["mcp:admin"]},
             )
-            assert lured.status_code == 403
+        async with httpx.AsyncClient(verify=False) as http:
+            cross_origin = await http.post(
+                f"{gateway.base}/api/v1/policy/why", json=query, headers={"origin": "https://evil.example"}
+            )
+            assert cross_origin.status_code == 403
 
 
-async def test_threat_37_no_secret_is_the_same_in_two_houses(start: Start, run: Any, tmp_path: Any) -> None:
+async def test_threat_37_two_installations_have_no_secret_in_common(start: Start, run: Any, tmp_path: Any) -> None:
     async with run(tmp_path / "a", backends=CORE), run(tmp_path / "b", backends=CORE):
         pairs = [
             ((tmp_path / "a/data/secrets" / file.name).read_bytes(), file.read_bytes())
@@ -50,67 +53,67 @@ async def test_threat_37_no_secret_is_the_same_in_two_houses(start: Start, run: 
     assert all(one != other for one, other in pairs)
 
 
-async def test_another_tenant_answers_like_one_that_does_not_exist(start: Start) -> None:
+async def test_response_for_another_tenant_equals_that_for_an_unknown_tenant(start: Start) -> None:
     async with start(backends=CORE, tenants={"default": {}, "rival": {}}) as gateway:
         admin = await gateway.new_key(subject="op", scopes=["mcp:admin"])
-        answers = [
-            await ask(gateway, admin, {"subject": "alice", "tool": "core_ping", "tenant": tenant})
+        responses = [
+            await send_request(gateway, admin, {"subject": "alice", "tool": "core_ping", "tenant": tenant})
             for tenant in ("rival", "never")
         ]
-        assert [answer.status_code for answer in answers] == [404, 404]
-        texts = [answer.json()["error"]["message"] for answer in answers]
+        assert [response.status_code for response in responses] == [404, 404]
+        texts = [response.json()["error"]["message"] for response in responses]
         assert texts[0].replace("rival", "never") == texts[1]
 
 
-async def test_threat_1_what_other_tenants_alone_have_answers_like_what_does_not_exist(start: Start) -> None:
+async def test_threat_1_response_for_tools_of_other_tenants_equals_that_for_unknown_tools(start: Start) -> None:
     backends = {**CORE, "project": {"module": "backends.core:project"}}
     tenants = {"default": {}, "acme": {"backends": ["core"]}}
     console = {"organisation": ["acme/user:chief"]}
     async with start(backends=backends, tenants=tenants, console=console) as gateway:
         admin = await gateway.new_key("acme", "op", scopes=["mcp:admin"])
-        answers = [
-            (await ask(gateway, admin, {"subject": "alice", "tool": tool})).json()
+        responses = [
+            (await send_request(gateway, admin, {"subject": "alice", "tool": tool})).json()
             for tool in ("project.workspace_stats", "project.nothing_at_all", "project_workspace_stats")
         ]
-        assert [answer["outcome"] for answer in answers] == ["unknown tool"] * 3
-        told = [str(answer).replace(answer["tool"], "TOOL") for answer in answers]
-        assert told[0] == told[1] == told[2]
-        known = (await ask(gateway, admin, {"subject": "alice", "tool": "core.ping"})).json()
+        assert [response["outcome"] for response in responses] == ["unknown tool"] * 3
+        texts = [str(response).replace(response["tool"], "TOOL") for response in responses]
+        assert texts[0] == texts[1] == texts[2]
+        known = (await send_request(gateway, admin, {"subject": "alice", "tool": "core.ping"})).json()
         assert known["outcome"] == "allow"
-        # Whoever looks after the organisation is told why.
+        # An organisation administrator gets the reason.
         chief = await gateway.new_key("acme", "chief", scopes=["mcp:admin"])
-        found = (await ask(gateway, chief, {"subject": "alice", "tool": "project.workspace_stats"})).json()
+        found = (await send_request(gateway, chief, {"subject": "alice", "tool": "project.workspace_stats"})).json()
         assert found["outcome"] == "hidden"
 
 
-async def test_a_body_that_is_not_a_question_is_told_so(start: Start) -> None:
+async def test_invalid_body_gets_400(start: Start) -> None:
     async with start(backends=CORE) as gateway:
         admin = await gateway.new_key(subject="op", scopes=["mcp:admin"])
         for body in ({}, {"subject": "a", "tool": "x", "more": 1}, []):
-            assert (await ask(gateway, admin, body)).status_code == 400
+            assert (await send_request(gateway, admin, body)).status_code == 400
 
 
-async def test_threat_37_with_a_port_of_their_own_operators_are_answered_there_alone(start: Any) -> None:
+async def test_threat_37_operator_routes_are_served_on_the_operator_port_only(start: Any) -> None:
     async with start(backends=CORE, server={"ops_port": 1}) as gateway:
         admin = {"authorization": f"Bearer {await gateway.new_key(scopes=['mcp:admin'])}"}
-        transport = httpx.ASGITransport(gateway.house.ops)
+        transport = httpx.ASGITransport(gateway.app.operator_app)
         async with (
             httpx.AsyncClient(verify=False, base_url=gateway.base, headers=admin) as public,
-            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:1", headers=admin) as theirs,
+            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:1", headers=admin) as operator,
         ):
             for path in ("/api/v1/backends", "/api/v1/usage", "/api/v1/calls", "/api/v1/openapi.json", "/metrics"):
                 assert (await public.get(path)).status_code == 404, path
-                assert (await theirs.get(path)).status_code == 200, path
-            question = {"subject": "alice", "tool": "core_ping"}
-            assert (await public.post("/api/v1/policy/why", json=question)).status_code == 404
-            assert (await theirs.post("/api/v1/policy/why", json=question)).status_code == 200
+                assert (await operator.get(path)).status_code == 200, path
+            query = {"subject": "alice", "tool": "core_ping"}
+            assert (await public.post("/api/v1/policy/why", json=query)).status_code == 404
+            assert (await operator.post("/api/v1/policy/why", json=query)).status_code == 200
             assert (await public.get("/console")).status_code == 404
-            assert (await theirs.get("/console")).status_code == 303
+            assert (await operator.get("/console")).status_code == 303
             for path in ("/healthz", "/readyz"):
-                assert (await public.get(path)).status_code == (await theirs.get(path)).status_code == 200
-            # What is for clients is behind the guard of hosts and origins alone.
+                assert (await public.get(path)).status_code == (await operator.get(path)).status_code == 200
+            # Client routes are served on the public port only.
             for path in ("/oauth/jwks", "/.well-known/oauth-protected-resource"):
                 assert (await public.get(path)).status_code == 200
-                assert (await theirs.get(path)).status_code == 404
-            stranger = await theirs.get("/api/v1/backends", headers={"authorization": ""})
-            assert stranger.status_code == 401
+                assert (await operator.get(path)).status_code == 404
+            other_tenant = await operator.get("/api/v1/backends", headers={"authorization": ""})
+            assert other_tenant.status_code == 401

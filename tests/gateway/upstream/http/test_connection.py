@@ -1,24 +1,24 @@
-"""One connection, fed byte by byte as the test says."""
+"""One connection, fed with bytes by the test."""
 
 import asyncio
 import socket
 from typing import Any
 
-from gateway.upstream.http.connection import READ_AHEAD, UpstreamConnection
+from gateway.upstream.http.connection import MAX_BUFFERED_BYTES, UpstreamConnection
 
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
-class Wires(asyncio.Transport):
-    """A transport that only notes what it is told."""
+class FakeTransport(asyncio.Transport):
+    """A transport that only records its state."""
 
-    def __init__(self, end: socket.socket) -> None:
-        super().__init__({"socket": end})
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__({"socket": sock})
         self.reading = True
         self.closed = False
 
     def write(self, data: Any) -> None:
-        """Nobody reads it."""
+        """Ignored."""
 
     def abort(self) -> None:
         self.closed = True
@@ -36,18 +36,18 @@ class Wires(asyncio.Transport):
         self.reading = True
 
 
-async def test_a_stream_that_was_over_before_it_was_read_leaves_its_connection_readable() -> None:
-    """More stood unread than makes the server wait, and the answer was among the first of it."""
-    with socket.socket() as end:
-        connection, wires = UpstreamConnection("far", 1000), Wires(end)
-        connection.connection_made(wires)
-        answer = connection.ask(b"")
+async def test_closing_an_ended_stream_with_unread_chunks_resumes_reading() -> None:
+    """The unread chunks exceed the buffer limit, and the response was in the first one."""
+    with socket.socket() as sock:
+        connection, transport = UpstreamConnection("far", 1000), FakeTransport(sock)
+        connection.connection_made(transport)
+        future = connection.send(b"")
         connection.data_received(STREAM + b"5\r\ndata:\r\n")
-        response = await answer
-        assert await response.chunk() == b"data:"
-        connection.data_received(b"%x\r\n%b\r\n0\r\n\r\n" % (READ_AHEAD + 1, b"x" * (READ_AHEAD + 1)))
-        assert not wires.reading
+        response = await future
+        assert await response.read() == b"data:"
+        connection.data_received(b"%x\r\n%b\r\n0\r\n\r\n" % (MAX_BUFFERED_BYTES + 1, b"x" * (MAX_BUFFERED_BYTES + 1)))
+        assert not transport.reading
         response.close()
-        assert wires.reading
-        assert connection.open
-        assert connection.reusable
+        assert transport.reading
+        assert connection.is_open
+        assert connection.is_reusable

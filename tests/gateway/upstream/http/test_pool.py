@@ -1,4 +1,4 @@
-"""The thin HTTP client, against a server that misbehaves on purpose."""
+"""The HTTP connection pool, against a misbehaving server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -7,12 +7,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gateway.errors import Fault, Kind
-from gateway.outbound import target
+from gateway.outbound import parse_target
+from gateway.upstream.http.connection import ResponseStream
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.http.request import RequestHead
 
 Answer = Callable[[int, asyncio.StreamWriter], Awaitable[bool]]
-"""(number of the request, where to) -> whether the connection stays open."""
+"""(number of the request, writer) -> whether the connection stays open."""
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 
@@ -46,26 +47,26 @@ class Server:
 
 @asynccontextmanager
 async def pool(answer: Answer, **more: float) -> AsyncIterator[tuple[ConnectionPool, bytes, Server]]:
-    serving = Server(answer)
-    server = await asyncio.start_server(serving, "127.0.0.1", 0)
+    state = Server(answer)
+    server = await asyncio.start_server(state, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    there = target(f"http://127.0.0.1:{port}/mcp", allow_private=True)
+    destination = parse_target(f"http://127.0.0.1:{port}/mcp", allow_private=True)
     limits = {"max_bytes": 1000, **more}
-    made = ConnectionPool("far", there, **limits)
+    connections = ConnectionPool("far", destination, **limits)
     try:
-        yield made, RequestHead(there, {}).post(b"", b"{}"), serving
+        yield connections, RequestHead(destination, {}).post(b"", b"{}"), state
     finally:
-        made.close()
+        connections.close()
         server.close()
 
 
-async def keep(number: int, writer: asyncio.StreamWriter) -> bool:
+async def keep_alive(number: int, writer: asyncio.StreamWriter) -> bool:
     writer.write(OK)
     return True
 
 
-async def ask(made: ConnectionPool, request: bytes, safe: bool = False) -> bytes | None:
-    leased = await made.exchange(request, safe)
+async def send(connections: ConnectionPool, request: bytes, idempotent: bool = False) -> bytes | None:
+    leased = await connections.exchange(request, idempotent)
     try:
         return leased.response.body
     finally:
@@ -73,112 +74,114 @@ async def ask(made: ConnectionPool, request: bytes, safe: bool = False) -> bytes
 
 
 async def test_one_connection_serves_many_requests() -> None:
-    async with pool(keep) as (made, request, server):
-        assert [await ask(made, request) for _ in range(5)] == [b"{}"] * 5
+    async with pool(keep_alive) as (connections, request, server):
+        assert [await send(connections, request) for _ in range(5)] == [b"{}"] * 5
         assert (server.connections, server.requests) == (1, 5)
 
 
-async def test_a_connection_closed_while_idle_is_replaced_without_anyone_noticing() -> None:
+async def test_connection_closed_while_idle_is_replaced() -> None:
     async def close_each(number: int, writer: asyncio.StreamWriter) -> bool:
         writer.write(OK)
         return False
 
-    async with pool(close_each) as (made, request, server):
-        assert [await ask(made, request) for _ in range(3)] == [b"{}"] * 3
+    async with pool(close_each) as (connections, request, server):
+        assert [await send(connections, request) for _ in range(3)] == [b"{}"] * 3
         assert server.requests == 3
 
 
-async def test_an_answer_that_began_is_never_asked_for_again() -> None:
+async def test_request_with_a_partial_response_is_not_retried() -> None:
     async def break_off(number: int, writer: asyncio.StreamWriter) -> bool:
         writer.write(OK if number == 1 else b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{")
         return number == 1
 
-    async with pool(break_off) as (made, request, server):
-        await ask(made, request)
-        with pytest.raises(Fault) as broken:
-            await ask(made, request)
-        assert broken.value.kind is Kind.UNAVAILABLE
+    async with pool(break_off) as (connections, request, server):
+        await send(connections, request)
+        with pytest.raises(Fault) as error:
+            await send(connections, request)
+        assert error.value.kind is Kind.UNAVAILABLE
         assert server.requests == 2
 
 
-async def test_a_new_connection_that_is_closed_without_an_answer_is_not_tried_again() -> None:
-    async def nothing(number: int, writer: asyncio.StreamWriter) -> bool:
+async def test_request_on_a_new_connection_closed_without_a_response_is_not_retried() -> None:
+    async def close_without_response(number: int, writer: asyncio.StreamWriter) -> bool:
         return False
 
-    async with pool(nothing) as (made, request, server):
+    async with pool(close_without_response) as (connections, request, server):
         with pytest.raises(Fault):
-            await ask(made, request)
+            await send(connections, request)
         assert server.requests == 1
 
 
-@pytest.mark.parametrize(("safe", "requests"), [(False, 2), (True, 3)])
-async def test_what_may_have_been_carried_out_is_sent_again_only_if_that_is_safe(safe: bool, requests: int) -> None:
-    """The server read the second request on a kept connection, and died over it."""
+@pytest.mark.parametrize(("idempotent", "requests"), [(False, 2), (True, 3)])
+async def test_request_that_may_have_been_executed_is_retried_only_if_idempotent(
+    idempotent: bool, requests: int
+) -> None:
+    """The server reads the second request on a kept-alive connection and closes it without a response."""
 
-    async def die(number: int, writer: asyncio.StreamWriter) -> bool:
+    async def die_on_second(number: int, writer: asyncio.StreamWriter) -> bool:
         if number != 2:
             writer.write(OK)
         return number != 2
 
-    async with pool(die) as (made, request, server):
-        await ask(made, request)
-        if safe:
-            assert await ask(made, request, safe) == b"{}"
+    async with pool(die_on_second) as (connections, request, server):
+        await send(connections, request)
+        if idempotent:
+            assert await send(connections, request, idempotent) == b"{}"
         else:
-            with pytest.raises(Fault) as broken:
-                await ask(made, request, safe)
-            assert broken.value.kind is Kind.UNAVAILABLE
+            with pytest.raises(Fault) as error:
+                await send(connections, request, idempotent)
+            assert error.value.kind is Kind.UNAVAILABLE
         assert server.requests == requests
 
 
-async def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
-    async def elsewhere(number: int, writer: asyncio.StreamWriter) -> bool:
+async def test_redirect_is_not_followed() -> None:
+    async def redirect(number: int, writer: asyncio.StreamWriter) -> bool:
         writer.write(b"HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n")
         return True
 
-    async with pool(elsewhere) as (made, request, server):
-        leased = await made.exchange(request)
+    async with pool(redirect) as (connections, request, server):
+        leased = await connections.exchange(request)
         leased.release()
         assert leased.response.status == 302
         assert server.requests == 1
 
 
-async def test_a_connection_that_nobody_needs_is_closed_after_a_while() -> None:
-    async with pool(keep, idle_seconds=0.05) as (made, request, server):
-        await ask(made, request)
+async def test_idle_connection_is_closed_after_the_idle_timeout() -> None:
+    async with pool(keep_alive, idle_seconds=0.05) as (connections, request, server):
+        await send(connections, request)
         async with asyncio.timeout(5):
-            while made._idle:
+            while connections._idle:
                 await asyncio.sleep(0.01)
-        await ask(made, request)
+        await send(connections, request)
         assert server.connections == 2
 
 
-async def test_the_second_address_of_a_name_is_tried_when_the_first_refuses() -> None:
+async def test_second_address_is_tried_when_the_first_refuses() -> None:
     async def both(host: str, port: int) -> list[str]:
         return ["127.0.0.2", "127.0.0.1"]
 
-    server = await asyncio.start_server(Server(keep), "127.0.0.1", 0)
-    there = target(f"http://far.test:{server.sockets[0].getsockname()[1]}/mcp", allow_private=True)
-    made = ConnectionPool("far", there, max_bytes=1000, resolver=both)
+    server = await asyncio.start_server(Server(keep_alive), "127.0.0.1", 0)
+    destination = parse_target(f"http://far.test:{server.sockets[0].getsockname()[1]}/mcp", allow_private=True)
+    connections = ConnectionPool("far", destination, max_bytes=1000, resolver=both)
     try:
-        assert await ask(made, RequestHead(there, {}).post(b"", b"{}")) == b"{}"
+        assert await send(connections, RequestHead(destination, {}).post(b"", b"{}")) == b"{}"
     finally:
-        made.close()
+        connections.close()
         server.close()
 
 
-async def test_threat_13_a_name_with_one_private_address_among_its_own_is_not_connected_to() -> None:
+async def test_threat_13_host_name_with_a_private_address_is_rejected() -> None:
     async def rebinding(host: str, port: int) -> list[str]:
         return ["93.184.216.34", "127.0.0.1"]
 
-    there = target("https://far.test/mcp")
-    made = ConnectionPool("far", there, max_bytes=1000, resolver=rebinding)
-    with pytest.raises(Fault) as refused:
-        await ask(made, RequestHead(there, {}).post(b"", b"{}"))
-    assert refused.value.kind is Kind.DENIED
+    destination = parse_target("https://far.test/mcp")
+    connections = ConnectionPool("far", destination, max_bytes=1000, resolver=rebinding)
+    with pytest.raises(Fault) as rejected:
+        await send(connections, RequestHead(destination, {}).post(b"", b"{}"))
+    assert rejected.value.kind is Kind.DENIED
 
 
-async def test_threat_33_an_answer_over_the_limit_or_compressed_is_refused() -> None:
+async def test_threat_33_response_over_the_limit_or_compressed_is_rejected() -> None:
     async def large(number: int, writer: asyncio.StreamWriter) -> bool:
         if number == 1:
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2000\r\n\r\n" + b"x" * 2000)
@@ -186,72 +189,73 @@ async def test_threat_33_an_answer_over_the_limit_or_compressed_is_refused() -> 
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 2\r\n\r\n{}")
         return True
 
-    async with pool(large) as (made, request, _):
-        with pytest.raises(Fault) as refused:
-            await ask(made, request)
-        assert refused.value.kind is Kind.TOO_LARGE
-        with pytest.raises(Fault) as refused:
-            await ask(made, request)
-        assert refused.value.kind is Kind.UNAVAILABLE
+    async with pool(large) as (connections, request, _):
+        with pytest.raises(Fault) as rejected:
+            await send(connections, request)
+        assert rejected.value.kind is Kind.TOO_LARGE
+        with pytest.raises(Fault) as rejected:
+            await send(connections, request)
+        assert rejected.value.kind is Kind.UNAVAILABLE
 
 
-async def test_a_stream_comes_piece_by_piece_and_a_slow_reader_makes_the_server_wait() -> None:
-    pieces = 64
+async def test_stream_is_read_in_chunks_with_backpressure_for_a_slow_reader() -> None:
+    chunks = 64
 
     async def stream(number: int, writer: asyncio.StreamWriter) -> bool:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-        for _ in range(pieces):
+        for _ in range(chunks):
             writer.write(b"10000\r\n" + b"x" * 65536 + b"\r\n")
             await writer.drain()
         writer.write(b"0\r\n\r\n")
         return True
 
-    async with pool(stream) as (made, request, _):
-        leased = await made.exchange(request)
+    async with pool(stream) as (connections, request, _):
+        leased = await connections.exchange(request)
+        assert isinstance(leased.response, ResponseStream)
         size = 0
-        while piece := await leased.response.chunk():
-            size += len(piece)
-            assert leased.response._pending < 2 * 1024 * 1024
+        while chunk := await leased.response.read():
+            size += len(chunk)
+            assert leased.response._buffered < 2 * 1024 * 1024
         leased.release()
-        assert size == pieces * 65536
-        assert len(made._idle) == 1
+        assert size == chunks * 65536
+        assert len(connections._idle) == 1
 
 
-async def test_a_caller_that_gives_up_leaves_no_connection_half_read() -> None:
-    asked = asyncio.Event()
+async def test_cancelled_request_does_not_reuse_its_connection() -> None:
+    received = asyncio.Event()
 
-    async def never(number: int, writer: asyncio.StreamWriter) -> bool:
+    async def never_first(number: int, writer: asyncio.StreamWriter) -> bool:
         if number == 1:
-            asked.set()
+            received.set()
             await asyncio.Event().wait()
         writer.write(OK)
         return True
 
-    async with pool(never) as (made, request, server):
-        task = asyncio.create_task(ask(made, request))
-        await asyncio.wait_for(asked.wait(), 5)
+    async with pool(never_first) as (connections, request, server):
+        task = asyncio.create_task(send(connections, request))
+        await asyncio.wait_for(received.wait(), 5)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        assert await ask(made, request) == b"{}"
+        assert await send(connections, request) == b"{}"
         assert server.connections == 2
 
 
-async def test_a_header_that_would_break_out_of_its_line_cannot_be_set() -> None:
-    there = target("http://127.0.0.1:1/mcp", allow_private=True)
+async def test_header_with_a_line_break_is_rejected() -> None:
+    destination = parse_target("http://127.0.0.1:1/mcp", allow_private=True)
     with pytest.raises(ValueError, match="x-a"):
-        RequestHead(there, {"x-a": "1\r\nx-b: 2"})
+        RequestHead(destination, {"x-a": "1\r\nx-b: 2"})
 
 
-def _broken_up(head: bytes, piece: bytes, most: int) -> tuple[Answer, list[int]]:
-    """Sends `head`, then `piece` again and again until the other side has had enough; counts what was sent."""
+def _endless(head: bytes, chunk: bytes, limit: int) -> tuple[Answer, list[int]]:
+    """Sends `head`, then `chunk` repeatedly until the client closes; records the sizes sent."""
     sent: list[int] = []
 
     async def endless(number: int, writer: asyncio.StreamWriter) -> bool:
         writer.write(head)
         try:
-            while sum(sent) < most:
-                writer.write(piece)
-                sent.append(len(piece))
+            while sum(sent) < limit:
+                writer.write(chunk)
+                sent.append(len(chunk))
                 await writer.drain()
         except ConnectionError:
             return False
@@ -261,43 +265,43 @@ def _broken_up(head: bytes, piece: bytes, most: int) -> tuple[Answer, list[int]]
 
 
 @pytest.mark.parametrize(
-    ("head", "piece"),
+    ("head", "chunk"),
     [
         (b"HTTP/1.1 200 OK\r\nx-big: ", b"y" * 65536),
         (b"HTTP/1.1 200 OK\r\n", b"x-a: b\r\n" * 8192),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nx-big: ", b"y" * 65536),
         (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 4096),
     ],
-    ids=["one header", "many headers", "a trailer", "heads that promise another"],
+    ids=["one header", "many headers", "trailer", "interim responses"],
 )
-async def test_threat_33_a_head_or_trailer_without_end_is_refused(head: bytes, piece: bytes) -> None:
-    most = 64 * 1024 * 1024
-    endless, sent = _broken_up(head, piece, most)
-    async with pool(endless) as (made, request, _):
-        with pytest.raises(Fault) as refused:
-            await asyncio.wait_for(ask(made, request), 20)
-        assert refused.value.kind is Kind.TOO_LARGE
-        assert sum(sent) < most
+async def test_threat_33_endless_head_or_trailer_is_rejected(head: bytes, chunk: bytes) -> None:
+    limit = 64 * 1024 * 1024
+    endless, sent = _endless(head, chunk, limit)
+    async with pool(endless) as (connections, request, _):
+        with pytest.raises(Fault) as rejected:
+            await asyncio.wait_for(send(connections, request), 20)
+        assert rejected.value.kind is Kind.TOO_LARGE
+        assert sum(sent) < limit
 
 
-async def test_threat_33_a_trailer_without_end_ends_a_stream() -> None:
+async def test_threat_33_endless_trailer_ends_a_stream() -> None:
     stream = (
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n2\r\n:\n\r\n0\r\nx: "
     )
-    endless, _ = _broken_up(stream, b"y" * 65536, 64 * 1024 * 1024)
-    async with pool(endless) as (made, request, _):
-        leased = await made.exchange(request)
-        assert await leased.response.chunk() == b":\n"
-        with pytest.raises(Fault) as refused:
-            await asyncio.wait_for(leased.response.chunk(), 20)
+    endless, _ = _endless(stream, b"y" * 65536, 64 * 1024 * 1024)
+    async with pool(endless) as (connections, request, _):
+        leased = await connections.exchange(request)
+        assert await leased.response.read() == b":\n"
+        with pytest.raises(Fault) as rejected:
+            await asyncio.wait_for(leased.response.read(), 20)
         leased.release()
-        assert refused.value.kind is Kind.TOO_LARGE
+        assert rejected.value.kind is Kind.TOO_LARGE
 
 
-async def test_answers_that_come_in_pieces_alike_are_told_from_heads_without_end() -> None:
+async def test_chunked_responses_are_distinguished_from_endless_heads() -> None:
     size = 90_000
 
-    async def pieces(number: int, writer: asyncio.StreamWriter) -> bool:
+    async def chunks(number: int, writer: asyncio.StreamWriter) -> bool:
         writer.write(b"HTTP/1.1 200 OK\r\nx: " + b"y" * 9000)
         await writer.drain()
         await asyncio.sleep(0)
@@ -307,14 +311,14 @@ async def test_answers_that_come_in_pieces_alike_are_told_from_heads_without_end
         writer.write(b"z")
         return True
 
-    async with pool(pieces, max_bytes=size) as (made, request, server):
+    async with pool(chunks, max_bytes=size) as (connections, request, server):
         for _ in range(20):
-            assert await ask(made, request) == b"z" * size
+            assert await send(connections, request) == b"z" * size
         assert server.connections == 1
 
 
 @pytest.mark.parametrize("head", [b"HTTP/1.0 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nx: y\r\n\r\n"])
-async def test_an_answer_that_names_no_length_ends_with_its_connection(head: bytes) -> None:
+async def test_response_without_a_length_ends_with_its_connection(head: bytes) -> None:
     async def until_the_end(number: int, writer: asyncio.StreamWriter) -> bool:
         writer.write(head + b'{"a":')
         await writer.drain()
@@ -322,25 +326,25 @@ async def test_an_answer_that_names_no_length_ends_with_its_connection(head: byt
         writer.write(b"1}")
         return False
 
-    async with pool(until_the_end) as (made, request, server):
-        assert [await ask(made, request) for _ in range(3)] == [b'{"a":1}'] * 3
+    async with pool(until_the_end) as (connections, request, server):
+        assert [await send(connections, request) for _ in range(3)] == [b'{"a":1}'] * 3
         assert (server.connections, server.requests) == (3, 3)
 
 
-async def test_a_stream_that_names_no_length_ends_with_its_connection() -> None:
+async def test_stream_without_a_length_ends_with_its_connection() -> None:
     async def stream(number: int, writer: asyncio.StreamWriter) -> bool:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: 1\n\n")
         return False
 
-    async with pool(stream) as (made, request, _):
-        leased = await made.exchange(request)
-        assert [await leased.response.chunk(), await leased.response.chunk()] == [b"data: 1\n\n", b""]
+    async with pool(stream) as (connections, request, _):
+        leased = await connections.exchange(request)
+        assert [await leased.response.read(), await leased.response.read()] == [b"data: 1\n\n", b""]
         leased.release()
-        assert not made._idle
+        assert not connections._idle
 
 
 @pytest.mark.parametrize(
-    "cut",
+    "truncated",
     [
         b"HTTP/1.1 200 OK\r\ncontent-type: application/json",
         b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 9\r\n\r\n{}",
@@ -348,46 +352,46 @@ async def test_a_stream_that_names_no_length_ends_with_its_connection() -> None:
         b"HTTP/1.1 100 Continue\r\n\r\n",
     ],
 )
-async def test_an_answer_that_ends_before_it_said_it_would_broke_off(cut: bytes) -> None:
+async def test_truncated_response_is_an_unavailable_fault(truncated: bytes) -> None:
     async def break_off(number: int, writer: asyncio.StreamWriter) -> bool:
-        # The first leaves the connection to be used again, and names no length either.
-        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n" if number == 1 else cut)
+        # The first response has no length either, and leaves the connection reusable.
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n" if number == 1 else truncated)
         return number == 1
 
-    async with pool(break_off) as (made, request, _):
-        assert await ask(made, request) == b""
-        with pytest.raises(Fault) as broken:
-            await ask(made, request)
-        assert broken.value.kind is Kind.UNAVAILABLE
+    async with pool(break_off) as (connections, request, _):
+        assert await send(connections, request) == b""
+        with pytest.raises(Fault) as error:
+            await send(connections, request)
+        assert error.value.kind is Kind.UNAVAILABLE
 
 
-async def test_a_connection_on_which_more_came_than_was_asked_for_is_not_used_again() -> None:
+async def test_connection_with_unsolicited_data_is_not_reused() -> None:
     async def twice(number: int, writer: asyncio.StreamWriter) -> bool:
         writer.write(OK + OK if number == 1 else OK)
         return True
 
-    async with pool(twice) as (made, request, server):
-        assert [await ask(made, request) for _ in range(2)] == [b"{}"] * 2
+    async with pool(twice) as (connections, request, server):
+        assert [await send(connections, request) for _ in range(2)] == [b"{}"] * 2
         assert server.connections == 2
 
 
-async def test_a_connection_that_the_server_says_it_will_close_is_closed() -> None:
-    gone = asyncio.Event()
+async def test_connection_close_header_closes_the_connection() -> None:
+    closed = asyncio.Event()
 
-    async def says_so(number: int, writer: asyncio.StreamWriter) -> bool:
+    async def announce_close(number: int, writer: asyncio.StreamWriter) -> bool:
         writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}")
         await writer.drain()
-        writer.transport.set_protocol(_Lost(gone))
-        await gone.wait()
+        writer.transport.set_protocol(_Lost(closed))
+        await closed.wait()
         return False
 
     class _Lost(asyncio.Protocol):
-        def __init__(self, told: asyncio.Event) -> None:
-            self._told = told
+        def __init__(self, event: asyncio.Event) -> None:
+            self._event = event
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._told.set()
+            self._event.set()
 
-    async with pool(says_so) as (made, request, _):
-        assert await ask(made, request) == b"{}"
-        await asyncio.wait_for(gone.wait(), 5)
+    async with pool(announce_close) as (connections, request, _):
+        assert await send(connections, request) == b"{}"
+        await asyncio.wait_for(closed.wait(), 5)

@@ -1,4 +1,4 @@
-"""What becomes of an answer that cannot be read."""
+"""Malformed responses of a server."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from gateway.contract import Json
 from gateway.errors import Fault, Kind
 from gateway.upstream.conversation import NullMessageHandler
 from gateway.upstream.http.connection import UpstreamResponse
-from gateway.upstream.http.responses import read_answer, whole_answer
+from gateway.upstream.http.responses import parse_result, read_result
 
 UNREADABLE = {
     "not UTF-8": b'{"jsonrpc":"2.0","id":1,"result":{"text":"\xff"}}',
@@ -14,7 +14,7 @@ UNREADABLE = {
     "very deep": b'{"id":1,"result":' + b'{"a":' * 50_000 + b"1" + b"}" * 50_001,
     "deep and cut off": b'{"a":' + b"[" * 50_000,
     "half a surrogate pair": b'{"a":"\\ud800"}',
-    "a number beyond all": b'{"a":1e999999}',
+    "number out of range": b'{"a":1e999999}',
     "no object": b"[1]",
     "no JSON": b"<html>",
     "nothing": b"",
@@ -22,31 +22,31 @@ UNREADABLE = {
 each_unreadable = pytest.mark.parametrize("raw", UNREADABLE.values(), ids=UNREADABLE.keys())
 
 
-class Streamed(UpstreamResponse):
+class FakeStream(UpstreamResponse):
     def __init__(self, raw: bytes) -> None:
         super().__init__(200, {}, None)
-        self._pieces = [b"data: " + raw + b"\n\n", b""]
+        self._chunks = [b"data: " + raw + b"\n\n", b""]
 
-    async def chunk(self) -> bytes:
-        return self._pieces.pop(0)
+    async def read(self) -> bytes:
+        return self._chunks.pop(0)
 
 
-async def _no_reply(answer: Json) -> None:
+async def _unexpected_reply(answer: Json) -> None:
     raise AssertionError
 
 
 @each_unreadable
-async def test_an_answer_that_cannot_be_read_is_the_servers_failure(raw: bytes) -> None:
-    with pytest.raises(Fault) as failed:
-        whole_answer("far", UpstreamResponse(200, {}, raw), 1)
-    assert failed.value.kind is Kind.UNAVAILABLE
-    with pytest.raises(Fault) as failed:
-        await read_answer("far", Streamed(raw), 1, NullMessageHandler(), _no_reply, 1_000_000)
-    assert failed.value.kind is Kind.UNAVAILABLE
+async def test_malformed_response_is_an_unavailable_fault(raw: bytes) -> None:
+    with pytest.raises(Fault) as error:
+        parse_result("far", UpstreamResponse(200, {}, raw), 1)
+    assert error.value.kind is Kind.UNAVAILABLE
+    with pytest.raises(Fault) as error:
+        await read_result("far", FakeStream(raw), 1, NullMessageHandler(), _unexpected_reply, 1_000_000)
+    assert error.value.kind is Kind.UNAVAILABLE
 
 
 @each_unreadable
-def test_where_the_body_cannot_be_read_the_status_speaks(raw: bytes) -> None:
-    with pytest.raises(Fault) as failed:
-        whole_answer("far", UpstreamResponse(429, {"retry-after": "7"}, raw), 1)
-    assert (failed.value.kind, failed.value.retry_after) == (Kind.RATE_LIMITED, 7.0)
+def test_status_determines_the_fault_of_a_malformed_body(raw: bytes) -> None:
+    with pytest.raises(Fault) as error:
+        parse_result("far", UpstreamResponse(429, {"retry-after": "7"}, raw), 1)
+    assert (error.value.kind, error.value.retry_after) == (Kind.RATE_LIMITED, 7.0)

@@ -1,4 +1,4 @@
-"""TLS to a server, with an authority made for the test: its certificate and its name must be right."""
+"""TLS to a server, with a certificate authority of the test: certificate and host name are verified."""
 
 import asyncio
 import ssl
@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from gateway.errors import Fault, Kind
-from gateway.outbound import target
+from gateway.outbound import parse_target
 from gateway.upstream.http.pool import ConnectionPool
 from gateway.upstream.http.request import RequestHead
 
@@ -44,65 +44,67 @@ def _issued(
     return builder.sign(by, hashes.SHA256())
 
 
-def _pem(thing: x509.Certificate | ec.EllipticCurvePrivateKey) -> bytes:
-    if isinstance(thing, x509.Certificate):
-        return thing.public_bytes(serialization.Encoding.PEM)
+def _pem(item: x509.Certificate | ec.EllipticCurvePrivateKey) -> bytes:
+    if isinstance(item, x509.Certificate):
+        return item.public_bytes(serialization.Encoding.PEM)
     none = serialization.NoEncryption()
-    return thing.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, none)
+    return item.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, none)
 
 
 @pytest.fixture
 def authority(tmp_path: Path) -> tuple[Path, ssl.SSLContext]:
-    """The authority's certificate, and a server's context with one of its own for far.test."""
+    """The authority's certificate, and a server context with a certificate for far.test."""
     root, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca, chain = tmp_path / "ca.pem", tmp_path / "server.pem"
     ca.write_bytes(_pem(_issued("Test authority", root, "Test authority", root)))
     chain.write_bytes(_pem(key) + _pem(_issued("far.test", key, "Test authority", root)))
-    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving.load_cert_chain(chain)
-    return ca, serving
+    server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_context.load_cert_chain(chain)
+    return ca, server_context
 
 
 @asynccontextmanager
-async def answered(host: str, serving: ssl.SSLContext, trusted: ssl.SSLContext) -> AsyncIterator[list[bytes | None]]:
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def exchange_twice(
+    host: str, server_context: ssl.SSLContext, client_context: ssl.SSLContext
+) -> AsyncIterator[list[bytes | None]]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while await reader.readuntil(b"{}"):
                 writer.write(OK)
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 
-    async def here(host: str, port: int) -> list[str]:
+    async def resolve(host: str, port: int) -> list[str]:
         return ["127.0.0.1"]
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=serving)
-    there = target(f"https://{host}:{server.sockets[0].getsockname()[1]}/mcp", allow_private=True)
-    made = ConnectionPool("far", there, max_bytes=1000, resolver=here, tls=trusted)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=server_context)
+    target = parse_target(f"https://{host}:{server.sockets[0].getsockname()[1]}/mcp", allow_private=True)
+    pool = ConnectionPool("far", target, max_bytes=1000, resolver=resolve, tls=client_context)
     try:
         bodies: list[bytes | None] = []
         for _ in range(2):
-            leased = await made.exchange(RequestHead(there, {}).post(b"", b"{}"))
+            leased = await pool.exchange(RequestHead(target, {}).post(b"", b"{}"))
             bodies.append(leased.response.body)
             leased.release()
         yield bodies
     finally:
-        made.close()
+        pool.close()
         server.close()
 
 
-async def test_a_certificate_of_a_trusted_authority_for_that_name_is_accepted(
+async def test_certificate_of_a_trusted_authority_for_the_host_name_is_accepted(
     authority: tuple[Path, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The variable by which an operator adds an authority of their own.
+    # The variable with which an operator adds an authority.
     monkeypatch.setenv("SSL_CERT_FILE", str(authority[0]))
-    async with answered("far.test", authority[1], ssl.create_default_context()) as bodies:
+    async with exchange_twice("far.test", authority[1], ssl.create_default_context()) as bodies:
         assert bodies == [b"{}"] * 2
 
 
 @pytest.mark.parametrize("host", ["far.test", "other.test"], ids=["unknown authority", "another name"])
-async def test_any_other_certificate_is_refused(authority: tuple[Path, ssl.SSLContext], host: str) -> None:
-    trusted = ssl.create_default_context(cafile=authority[0] if host == "other.test" else None)
-    with pytest.raises(Fault) as refused:
-        async with answered(host, authority[1], trusted):
+async def test_any_other_certificate_is_rejected(authority: tuple[Path, ssl.SSLContext], host: str) -> None:
+    client_context = ssl.create_default_context(cafile=authority[0] if host == "other.test" else None)
+    with pytest.raises(Fault) as rejected:
+        async with exchange_twice(host, authority[1], client_context):
             pass
-    assert refused.value.kind is Kind.UNAVAILABLE
+    assert rejected.value.kind is Kind.UNAVAILABLE

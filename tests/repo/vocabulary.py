@@ -1,0 +1,103 @@
+"""Checks that retired names and figures of speech do not return; `make check` runs it.
+
+Identifiers, comments, docstrings, log and error messages are read with `tokenize`. `ALLOWED` lists ordinary uses: texts
+that a contract fixes, keys of JSON output, example names, and engine code.
+"""
+
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+FOLDERS: Final = ("gateway", "backends", "bench", "tests", "docs", "deploy")
+
+PHRASES: Final = re.compile(
+    r"\b(?:house|stranger|strangers|whoever|nobody|somebody|told|tells? of|mends?|mended|mending|so many|come over|"
+    r"comes over|the lane|the door|the floor|the ground|the room|word of|goes away|went away|is away|was away)\b",
+    re.IGNORECASE,
+)
+"""Figures of speech, in comments and string literals."""
+
+IDENTIFIERS: Final = frozenset(
+    (
+        *("house", "stranger", "whoever", "nobody", "somebody", "told", "mend", "mended", "mending"),
+        *("lane", "turnstile", "tenure", "tenures", "census"),
+    )
+)
+"""Words that no identifier contains."""
+
+NAMES: Final = frozenset(
+    (
+        *("Advice", "Asked", "Away", "Beside", "Books", "Ear", "Ears", "Far"),
+        *("Floor", "Ground", "Home", "House", "Hub", "Inside", "Judgement", "Lane"),
+        *("Looking", "Manner", "Most", "News", "Nobody", "Outlet", "Paper", "Parking"),
+        *("Person", "Piece", "Rounds", "Setback", "Shelf", "Sight", "Standing", "Talk"),
+        *("Tenures", "Told", "Trip", "Turn", "Turnstile", "Watching", "Way", "What"),
+        *("Who", "Wish", "take_turn", "whose"),
+    )
+)
+"""Retired class, function and variable names."""
+
+ALLOWED: Final[tuple[tuple[str, str], ...]] = (
+    ("tests/repo/vocabulary.py", r""),
+    ("backends/godot/engine/sandbox_launcher.py", r"`nobody`"),  # the Unix user
+    ("gateway/cli/", r'"mend"'),  # a key of the JSON output
+    ("tests/gateway/cli/", r'"mend"'),
+    ("tests/", r"""["'=/]nobody|Nobody["']"""),  # example names
+    ("tests/backends/knowledge/test_primitives.py", r"fold\("),
+    ("tests/", r"gate[ +]house"),  # an OAuth client id with a blank
+)
+"""Path prefix, and a pattern of the lines that are exempt there."""
+
+
+def main() -> int:
+    findings = [finding for path in _files() for finding in _scan(path)]
+    for finding in findings:
+        print(finding)
+    if findings:
+        print(f"{len(findings)} retired words; use the terms of CONTRIBUTING.md, or add an ordinary use to ALLOWED")
+    return 1 if findings else 0
+
+
+def _files() -> Iterator[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *(f"{each}/*.py" for each in FOLDERS)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    yield from (ROOT / name for name in listed.splitlines() if (ROOT / name).is_file())
+
+
+def _scan(path: Path) -> Iterator[str]:
+    name, source = str(path.relative_to(ROOT)), path.read_text("utf-8")
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        for line, word in _retired(token):
+            if not _is_allowed(name, lines[line - 1]):
+                yield f"{name}:{line}: {word}: {lines[line - 1].strip()[:100]}"
+
+
+def _retired(token: tokenize.TokenInfo) -> Iterator[tuple[int, str]]:
+    if token.type == tokenize.NAME:
+        parts = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", token.string)
+        if token.string in NAMES or any(part.lower() in IDENTIFIERS for part in parts):
+            yield token.start[0], token.string
+    elif token.type in (tokenize.COMMENT, tokenize.STRING):
+        for offset, text in enumerate(token.string.split("\n")):
+            if (found := PHRASES.search(text)) is not None:
+                yield token.start[0] + offset, found[0]
+
+
+def _is_allowed(path: str, line: str) -> bool:
+    return any(path.startswith(prefix) and re.search(pattern, line) for prefix, pattern in ALLOWED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
