@@ -2,12 +2,12 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
-# Hashes, and no address: whoever installs has an index of their own.
+# Hashes without index addresses: every installation uses its own package index.
 LOCK := --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --upgrade
 # Without compiled files each start of the command takes four times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check install bench conformance engines engines-test faults image lock chart clean
+.PHONY: run test coverage check install bench conformance engines engines-test faults image lock chart clean
 
 run: $(READY)  ## start on 127.0.0.1:8080 with everything embedded
 	@$(VENV)/bin/gatehouse serve
@@ -15,15 +15,19 @@ run: $(READY)  ## start on 127.0.0.1:8080 with everything embedded
 test: $(READY)  ## run all tests
 	@$(PY) -m pytest -n 2 --dist loadfile
 
-check: $(READY)  ## ruff, pyright strict, import-linter, workflows, every link of the documentation
+coverage: $(READY)  ## run all tests and print the line coverage of gateway/ and backends/
+	@$(PY) -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered
+
+check: $(READY)  ## ruff, pyright, import-linter, retired words, workflows, every link of the documentation
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/lint-imports --no-cache
 	@$(VENV)/bin/pyright --pythonpath $(PY)
+	@$(PY) -m tests.repo.vocabulary
 	@$(VENV)/bin/zizmor --offline --quiet .github
 	@$(SITE)
 
-# Its links are checked while it is built; nothing on it is fetched from elsewhere.
+# Building the site checks its links; the pages fetch nothing from other hosts.
 SITE = NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
 .PHONY: docs chart-test
 
