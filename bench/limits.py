@@ -38,7 +38,16 @@ def _call() -> Call:
     definition: dict[str, Any] = {"name": "echo", "inputSchema": {"type": "object"}}
     route = Route("lab", "echo", "lab.echo", "lab_echo", backend, definition, effect=2)
     params = {"name": "lab_echo", "arguments": {"text": "hello"}}
-    return Call("id", caller, "tools/call", params, ClientProfile(MODERN, {}), NullWire(), Record(), route)
+    return Call(
+        id="id",
+        caller=caller,
+        method="tools/call",
+        params=params,
+        client=ClientProfile(MODERN, {}),
+        wire=NullWire(),
+        record=Record(),
+        route=route,
+    )
 
 
 def _call_next(call: Call) -> Awaitable[Result]:

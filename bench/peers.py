@@ -29,12 +29,13 @@ def peers() -> tuple[Candidate, ...]:
         baseline="forward-handshake",
         start_limit=180.0,
     )
+    eras: tuple[tuple[Era, str, str], ...] = (
+        ("modern", "2026-07-28", "forward"),
+        ("handshake", "2025-11-25", "forward-handshake"),
+    )
     fastmcp = tuple(
         Candidate(f"fastmcp-{era}", f"FastMCP proxy {version}", era, "echo", _fastmcp(era), baseline=baseline)
-        for era, version, baseline in (
-            ("modern", "2026-07-28", "forward"),
-            ("handshake", "2025-11-25", "forward-handshake"),
-        )
+        for era, version, baseline in eras
     )
     return (*fastmcp, contextforge)
 

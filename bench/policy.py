@@ -11,7 +11,7 @@ from gateway.policy.active_policies import ActivePolicies, load
 from gateway.policy.decisions import Authorizer
 from gateway.policy.ruleset import PolicyCaller, PolicyTarget
 from gateway.policy.source import SHIPPED
-from gateway.policy.verdict import judge
+from gateway.policy.verdict import determine_verdict
 from gateway.state.tenants import Tenant
 
 MAX_CACHED_US: Final = 5.0
@@ -30,11 +30,20 @@ def main() -> int:
     definition: dict[str, Any] = {"name": "echo", "inputSchema": {"type": "object"}}
     route = Route("lab", "echo", "lab.echo", "lab_echo", backend, definition)
     params = {"name": "lab_echo", "arguments": {"text": "hello"}}
-    call = Call("id", caller, "tools/call", params, ClientProfile(MODERN, {}), NullWire(), Record(), route)
+    call = Call(
+        id="id",
+        caller=caller,
+        method="tools/call",
+        params=params,
+        client=ClientProfile(MODERN, {}),
+        wire=NullWire(),
+        record=Record(),
+        route=route,
+    )
     principal = PolicyCaller("default", "user", "", caller.groups, caller.scopes)
     target = PolicyTarget("Tool", "lab.echo", "lab", "echo", 2)
 
-    evaluated = measure_cpu(lambda: judge(shipped.default, principal, "tools/call", target), 200)
+    evaluated = measure_cpu(lambda: determine_verdict(shipped.default, principal, "tools/call", target), 200)
     cached = measure_cpu(lambda: policy.decide(call), 100_000, 20)
     console.print(f"policy decision by Cedar  {evaluated:8.1f} µs of CPU")
     console.print(f"policy decision, cached   {cached:8.2f} µs of CPU (at most {MAX_CACHED_US:g})")

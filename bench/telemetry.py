@@ -16,11 +16,11 @@ from rich.console import Console
 
 from bench.policy import measure_cpu
 from gateway.contract import MODERN, Call, Caller, ClientProfile, Manifest, NullWire, Record, Route
+from gateway.contract.trace_position import Sampler
 from gateway.telemetry.call_telemetry import SpanRecorder
 from gateway.telemetry.export import Exporter
 from gateway.telemetry.metrics import CallMetrics
 from gateway.telemetry.otlp import OtlpEncoder
-from gateway.telemetry.sampling import Sampler
 from gateway.telemetry.senders import HttpSender
 from gateway.telemetry.trace_store import TraceStore
 
@@ -93,7 +93,17 @@ def _call() -> Call:
     record.decision, record.policies = "allow", ("grant.call",)
     record.stages, record.entered_at = _STAGES, [record.started] * len(_STAGES)
     params = {"name": "lab_echo", "arguments": {"text": "hello"}}
-    return Call("id", caller, "tools/call", params, ClientProfile(MODERN, {}), NullWire(), record, route, request_id=1)
+    return Call(
+        id="id",
+        caller=caller,
+        method="tools/call",
+        params=params,
+        client=ClientProfile(MODERN, {}),
+        wire=NullWire(),
+        record=record,
+        route=route,
+        request_id=1,
+    )
 
 
 class _Collector:

@@ -138,7 +138,8 @@ async def _profiled(port: int, key: str) -> Walk:
         sys.executable, "-m", "bench.walk", "--client", str(port), key,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=_ROOT,
     )  # fmt: skip
-    assert client.stdin is not None and client.stdout is not None
+    assert client.stdin is not None
+    assert client.stdout is not None
     await client.stdout.readline()  # the gateway is warm
     walk = Walk()
     sys.setprofile(walk.profile)

@@ -73,7 +73,7 @@ async def main() -> None:
         backends = {**BACKENDS, "tracker": raw.entry()}
         with tempfile.TemporaryDirectory() as folder:
             async with run_gateway(Path(folder), backends=backends, tenants=tenants, telemetry=telemetry) as gateway:
-                await gateway.listed("tracker_search")
+                await gateway.wait_for_tool("tracker_search")
                 users = [gateway.as_(await gateway.new_key(subject=name)) for name in USERS]
                 visitor = gateway.as_(await gateway.new_key("guests", "visitor"))
                 agents = [asyncio.create_task(traffic([*users, visitor])) for _ in range(3)]

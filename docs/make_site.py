@@ -4,6 +4,7 @@ Links between pages are rewritten to their location on the site. Links to code, 
 text.
 """
 
+import posixpath
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -42,7 +43,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         on_site = _on_site(target)
         if on_site is None:
             return found["words"]
-        return f"{found['image']}[{found['words']}]({on_site}{found['anchor'] or ''})"
+        relative = posixpath.relpath(on_site, posixpath.dirname(page.file.src_uri) or ".")
+        return f"{found['image']}[{found['words']}]({relative}{found['anchor'] or ''})"
 
     return _LINK.sub(rewrite, markdown)
 

@@ -1,8 +1,7 @@
-"""Writes what the chart takes from elsewhere: copies of shared files, values.schema.json and the README's table.
+"""Generates the derived files of the chart: copies of shared files, values.schema.json and the table in the README.
 
-`values.yaml` is the source: a comment that begins with `# --` describes the key below it, `# @schema` adds to its
-schema.
-A key that is described is a leaf; one that is not is a section, in which nothing but its own keys is accepted.
+`values.yaml` is the source. A comment that begins with `# --` describes the key below it; `# @schema` extends its
+schema. A described key is a leaf. A key without a description is a section, which accepts only its own keys.
 """
 
 import json
@@ -22,7 +21,7 @@ ROOT: Final = Path(__file__).parents[2]
 CHART: Final = ROOT / "deploy" / "helm" / "gatehouse"
 TABLE: Final = "<!-- The table is written by `python deploy/helm/make_chart.py`. -->\n"
 
-# What the chart itself tells the gateway, so that nobody can say otherwise and wonder.
+# Settings that the chart sets itself; values may not override them.
 OWNED: Final = frozenset(
     {
         *("data_dir", "files_dir", "files_shared", "database.url", "database.url_file", "bus.url", "bus.url_file"),
@@ -45,28 +44,28 @@ class Value:
         return ".".join(self.path)
 
 
-def described(text: str) -> Iterator[Value]:
+def described_values(text: str) -> Iterator[Value]:
     """Every key that has a description, in the order of the file."""
     open_keys: list[tuple[int, str]] = []
-    words: list[str] = []
+    description: list[str] = []
     schema: dict[str, Any] = {}
     for line in text.splitlines():
         comment = re.fullmatch(r"\s*# ?(.*)", line)
         key = re.match(r"( *)([A-Za-z]\w*):", line)
         if comment and comment[1].startswith("-- "):
-            words = [comment[1][3:]]
+            description = [comment[1][3:]]
         elif comment and comment[1].startswith("@schema "):
             schema = json.loads(comment[1][8:])
-        elif comment and words:
-            words.append(comment[1])
+        elif comment and description:
+            description.append(comment[1])
         elif key:
             depth = len(key[1])
             open_keys = [(at, name) for at, name in open_keys if at < depth] + [(depth, key[2])]
-            if words:
-                yield Value(tuple(name for _, name in open_keys), " ".join(words), schema)
-            words, schema = [], {}
+            if description:
+                yield Value(tuple(name for _, name in open_keys), " ".join(description), schema)
+            description, schema = [], {}
         elif not line.strip():
-            words, schema = [], {}
+            description, schema = [], {}
 
 
 def at(values: Any, path: tuple[str, ...]) -> Any:
@@ -76,7 +75,7 @@ def at(values: Any, path: tuple[str, ...]) -> Any:
 
 
 def schema(values: Mapping[str, Any], known: Mapping[str, Value], path: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Of a section: its own keys, and no others."""
+    """The schema of a section, which accepts only its own keys."""
     properties: dict[str, Any] = {}
     for key, value in values.items():
         here = (*path, key)
@@ -87,7 +86,7 @@ def schema(values: Mapping[str, Any], known: Mapping[str, Value], path: tuple[st
             properties[key] = {"description": leaf.description, **settings_schema(Settings, "")}
         else:
             properties[key] = {"description": leaf.description, **_type(value), **leaf.schema}
-    # `global` is shared with whatever other charts this one is installed beside.
+    # `global` is shared with the other charts of an umbrella chart, so it accepts any key.
     return {"type": "object", "additionalProperties": path == ("global",), "properties": properties}
 
 
@@ -108,7 +107,7 @@ def _type(value: Any) -> dict[str, Any]:
 
 
 def settings_schema(model: type[BaseModel], path: str) -> dict[str, Any]:
-    """The gateway's own settings, by name alone: it checks the values itself, with better words."""
+    """The schema of the gateway's settings. It checks only names: the gateway validates values with better messages."""
     properties: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         here = f"{path}{name}"
@@ -134,8 +133,8 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def shared() -> dict[str, bytes]:
-    """Files of the chart that are written elsewhere."""
+def shared_files() -> dict[str, bytes]:
+    """Files of the chart that are copied from elsewhere in the repository."""
     observability = ROOT / "deploy" / "observability"
     found = {
         "files/otel-collector.yaml": ROOT / "otel-collector.yaml",
@@ -150,22 +149,22 @@ def shared() -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in found.items()}
 
 
-def written() -> dict[str, bytes]:
-    """Every file of the chart that this script writes, by its path in the chart."""
+def generated_files() -> dict[str, bytes]:
+    """Every file of the chart that this script generates, by its path in the chart."""
     text = (CHART / "values.yaml").read_text("utf-8")
     values = yaml.safe_load(text)
-    known = {value.name: value for value in described(text)}
+    known = {value.name: value for value in described_values(text)}
     whole = {"$schema": "http://json-schema.org/draft-07/schema#", **schema(values, known)}
     before, _, _ = (CHART / "README.md").read_text("utf-8").partition(TABLE)
     return {
         "values.schema.json": (json.dumps(whole, indent=1, ensure_ascii=False) + "\n").encode(),
         "README.md": (before + TABLE + "\n" + table(values, known)).encode(),
-        **shared(),
+        **shared_files(),
     }
 
 
 def main() -> int:
-    files = written()
+    files = generated_files()
     for name, content in files.items():
         (CHART / name).parent.mkdir(parents=True, exist_ok=True)
         (CHART / name).write_bytes(content)
