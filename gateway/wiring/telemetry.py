@@ -154,10 +154,10 @@ class TelemetryWiring:
 
     def _export_metrics(self) -> list[MetricFamily]:
         sent = MetricFamily(
-            "gatehouse.telemetry.sent", "Spans, metrics and log records that a collector took.", "counter"
+            "gatehouse.telemetry.sent", "Spans, metrics and log records that the collector accepted.", "counter"
         )
-        dropped = MetricFamily("gatehouse.telemetry.dropped", "Those that found no room or were refused.", "counter")
-        failed = MetricFamily("gatehouse.telemetry.failures", "Attempts that the collector did not take.", "counter")
+        dropped = MetricFamily("gatehouse.telemetry.dropped", "Items dropped: queue full, or rejected by the collector.", "counter")
+        failed = MetricFamily("gatehouse.telemetry.failures", "Failed export attempts.", "counter")
         if self._exporter is not None:
             counted = (
                 (sent, self._exporter.sent),

@@ -18,7 +18,7 @@ FOLDERS: Final = ("gateway", "backends", "bench", "tests", "docs", "deploy")
 
 PHRASES: Final = re.compile(
     r"\b(?:house|stranger|strangers|whoever|nobody|somebody|told|tells? of|mends?|mended|mending|so many|come over|"
-    r"comes over|the lane|the door|the floor|the ground|the room|word of|goes away|went away|is away|was away)\b",
+    r"comes over|the lane|rooms?|doors?|the floor|the ground|word of|goes away|went away|is away|was away)\b",
     re.IGNORECASE,
 )
 """Figures of speech, in comments and string literals."""
@@ -33,10 +33,10 @@ IDENTIFIERS: Final = frozenset(
 
 NAMES: Final = frozenset(
     (
-        *("Advice", "Asked", "Away", "Beside", "Books", "Ear", "Ears", "Far"),
+        *("Advice", "Asked", "Away", "Beside", "Books", "Desk", "Door", "Ear", "Ears", "Far"),
         *("Floor", "Ground", "Home", "House", "Hub", "Inside", "Judgement", "Lane"),
         *("Looking", "Manner", "Most", "News", "Nobody", "Outlet", "Paper", "Parking"),
-        *("Person", "Piece", "Rounds", "Setback", "Shelf", "Sight", "Standing", "Talk"),
+        *("Person", "Piece", "Room", "Rounds", "Setback", "Shelf", "Sight", "Standing", "Talk"),
         *("Tenures", "Told", "Trip", "Turn", "Turnstile", "Watching", "Way", "What"),
         *("Who", "Wish", "take_turn", "whose"),
     )
@@ -45,6 +45,7 @@ NAMES: Final = frozenset(
 
 ALLOWED: Final[tuple[tuple[str, str], ...]] = (
     ("tests/repo/vocabulary.py", r""),
+    ("tests/repo/test_vocabulary.py", r""),
     ("backends/godot/engine/sandbox_launcher.py", r"`nobody`"),  # the Unix user
     ("gateway/cli/", r'"mend"'),  # a key of the JSON output
     ("tests/gateway/cli/", r'"mend"'),
@@ -56,7 +57,9 @@ ALLOWED: Final[tuple[tuple[str, str], ...]] = (
 
 
 def main() -> int:
-    findings = [finding for path in _files() for finding in _scan(path)]
+    findings = [
+        finding for path in _files() for finding in scan_source(str(path.relative_to(ROOT)), path.read_text("utf-8"))
+    ]
     for finding in findings:
         print(finding)
     if findings:
@@ -75,8 +78,8 @@ def _files() -> Iterator[Path]:
     yield from (ROOT / name for name in listed.splitlines() if (ROOT / name).is_file())
 
 
-def _scan(path: Path) -> Iterator[str]:
-    name, source = str(path.relative_to(ROOT)), path.read_text("utf-8")
+def scan_source(name: str, source: str) -> Iterator[str]:
+    """Yield one line `path:line: word: text` for each retired word."""
     lines = source.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         for line, word in _retired(token):

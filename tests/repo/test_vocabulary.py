@@ -1,0 +1,34 @@
+"""The check of retired words finds them in identifiers, comments and texts, and nowhere else."""
+
+import pytest
+
+from tests.repo import vocabulary
+
+
+@pytest.mark.parametrize(
+    ("source", "word"),
+    [
+        ("class Floor: ...\n", "Floor"),
+        ("def is_told() -> None: ...\n", "is_told"),
+        ("x = 1  # whoever comes first\n", "whoever"),
+        ('"""Says it\n\nto nobody.\n"""\n', "nobody"),
+        ('log.info("the backend went away")\n', "went away"),
+    ],
+)
+def test_retired_word_is_reported_with_its_line(source: str, word: str) -> None:
+    findings = list(vocabulary.scan_source("gateway/x.py", source))
+    assert len(findings) == 1
+    assert findings[0].startswith("gateway/x.py:")
+    assert f": {word}: " in findings[0]
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["password = 'x'\n", "def floor_of() -> None: ...\n", "x = 1  # the keyword is doored\n"],
+)
+def test_plain_source_is_not_reported(source: str) -> None:
+    assert list(vocabulary.scan_source("gateway/x.py", source)) == []
+
+
+def test_repository_contains_no_retired_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vocabulary.main() == 0, capsys.readouterr().out
