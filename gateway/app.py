@@ -42,7 +42,7 @@ from gateway.state.tenants import TenantChange
 from gateway.telemetry.log import LogLines
 from gateway.upstream.bridge import Bridges
 from gateway.upstream.host import HostServices
-from gateway.wiring.backends import ServedBackends, endpoints, refused
+from gateway.wiring.backends import ServedBackends, endpoints, report_refusal
 from gateway.wiring.call_path import CallPaths, build_call_paths
 from gateway.wiring.catalogue import DatabaseListingStore, ListChanges, list_format
 from gateway.wiring.console import ConsoleDependencies, open_console
@@ -177,7 +177,7 @@ class Gateway:
             authorizer,
             Approvals(self.storage.database),
             self.telemetry.trace,
-            Audit(self.audit if audit.enabled else None, refused, strict=audit.durability == "strict"),
+            Audit(self.audit if audit.enabled else None, report_refusal, strict=audit.durability == "strict"),
             self._limit,
             self._share,
         )
@@ -289,7 +289,7 @@ class Gateway:
                 self.storage.bus,
                 authenticate_active,
                 self._tasks.spawn,
-                free=identity.local,
+                public=identity.local,
             ),
         ]
 

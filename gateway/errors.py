@@ -40,8 +40,8 @@ class ErrorMapping:
     retryable: bool = False
 
 
-# The handshake column follows the Gox contract. 2026-07-28 reserves -32099 to -32020, so the modern column uses the
-# HTTP status instead.
+# The handshake column follows Gox, the Roblox server whose error codes the shipped modules keep. 2026-07-28 reserves
+# -32099 to -32020, so the modern column uses the HTTP status instead.
 TABLE: Final[Mapping[Kind, ErrorMapping]] = MappingProxyType(
     {
         Kind.INVALID_INPUT: ErrorMapping(400, -32602, -32602, "client"),

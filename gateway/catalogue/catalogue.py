@@ -201,7 +201,7 @@ class Catalogue:
         """Read the lists of remote backends once. One replica reads each backend; the others load its result."""
         remote = [each for each in self._listings.values() if not each.backend.trusted]
         await asyncio.gather(
-            *(self._refresh_with_lease(each, seconds) for each in (*remote, *self._isolated.running()))
+            *(self._refresh_with_lease(each, seconds) for each in (*remote, *self._isolated.running_listings()))
         )
 
     async def _refresh_with_lease(self, listing: Listing, seconds: float) -> None:
@@ -262,9 +262,13 @@ class Catalogue:
         ]
         if not snapshots and endpoint.namespaces is not None:
             return None
-        sight = self._view_policy
+        policy = self._view_policy
         return View(
-            snapshots, endpoint.mode, self._list_format, partial(sight.can_see, caller), partial(sight.can_list, caller)
+            snapshots,
+            endpoint.mode,
+            self._list_format,
+            partial(policy.can_see, caller),
+            partial(policy.can_list, caller),
         )
 
     async def _refresh(self, listing: Listing, reported: ListChange | None = None, read: Read | None = None) -> None:

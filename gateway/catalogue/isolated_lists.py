@@ -59,7 +59,7 @@ class IsolatedListings:
         backend = self._backends.get(namespace)
         return self.get(namespace, _owner_of(backend[0], caller)) if backend is not None else None
 
-    def running(self) -> list[Listing]:
+    def running_listings(self) -> list[Listing]:
         """Listings of running servers. Reading any other would start a process."""
         entries = [(self._backends[key[0]][0], entry) for key, entry in self._entries.items()]
         return [entry.listing for isolated, entry in entries if isolated.is_running(entry.caller)]

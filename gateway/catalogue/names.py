@@ -34,7 +34,7 @@ def canonical(namespace: str, tool: str) -> str:
     return f"{namespace}.{_without_prefix(namespace, tool)}"
 
 
-def exposed(
+def exposed_name(
     namespace: str, tool: str, mode: Mode, max_length: int = MAX_NAME_LENGTH, prefix_budget: int = PREFIX_BUDGET
 ) -> str:
     """The tool's name in lists of this mode."""

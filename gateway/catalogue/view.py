@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from gateway.catalogue.names import Mode, canonical, exposed
+from gateway.catalogue.names import Mode, canonical, exposed_name
 from gateway.catalogue.snapshot import Snapshot, effect_of, timeout_of
 from gateway.catalogue.uris import rewrite_links, rewrite_meta, unwrap, wrap, wrap_template
 from gateway.contract import MODERN, Json, Route
@@ -215,7 +215,7 @@ class View:
                 names.setdefault(other, route)
 
     def _exposed_name(self, namespace: str, name: str, mode: Mode) -> str:
-        return exposed(namespace, name, mode, self._format.max_length, self._format.client_prefix_budget)
+        return exposed_name(namespace, name, mode, self._format.max_length, self._format.client_prefix_budget)
 
     def _build_tool(self, snapshot: Snapshot, definition: Json) -> _ListItem:
         backend, name = snapshot.backend, definition["name"]

@@ -98,24 +98,28 @@ async def probe(settings: Settings, chosen: Mapping[str, BackendEntry]) -> list[
     logger.addHandler(stderr)
     logger.setLevel(logging.INFO)
     logger.propagate = False
-    watchdog = OrphanReaper()
+    orphan_reaper = OrphanReaper()
     try:
         return list(
-            await asyncio.gather(*(_check_one(settings, ns, entry, watchdog, stderr) for ns, entry in chosen.items()))
+            await asyncio.gather(
+                *(_check_one(settings, ns, entry, orphan_reaper, stderr) for ns, entry in chosen.items())
+            )
         )
     finally:
-        watchdog.close()
+        orphan_reaper.close()
 
 
 async def _check_one(
-    settings: Settings, namespace: str, entry: BackendEntry, watchdog: OrphanReaper, stderr: _StderrCollector
+    settings: Settings, namespace: str, entry: BackendEntry, orphan_reaper: OrphanReaper, stderr: _StderrCollector
 ) -> BackendFinding:
     try:
         check_backend(settings, namespace, entry)
         if isinstance(entry, ModuleBackend):
             return BackendFinding(namespace, True)
         started, seconds = time.monotonic(), _connect_timeout(entry)
-        backend = remote_backend(namespace, entry, Manifest(), info=_INFO, max_bytes=MAX_BYTES, orphan_reaper=watchdog)
+        backend = remote_backend(
+            namespace, entry, Manifest(), info=_INFO, max_bytes=MAX_BYTES, orphan_reaper=orphan_reaper
+        )
     except LoadError as exc:
         part = f"backends.{namespace}"
         return _load_failure(namespace, entry, str(exc).removeprefix(f"{part}: ").removeprefix(f"{part}."))

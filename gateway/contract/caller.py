@@ -50,8 +50,8 @@ class Caller:
 
 
 DEFAULT_SCOPES: Final = ("mcp:list", "mcp:call", "mcp:call:write")
-"""What a credential has unless its maker says otherwise."""
+"""Scopes of a credential that is created without explicit scopes."""
 BRIDGES: Final = ("bridge:roblox", "bridge:godot")
 ADMIN: Final = "mcp:admin"
 SCOPES: Final = frozenset((*DEFAULT_SCOPES, *BRIDGES, ADMIN))
-"""All that there are."""
+"""Every scope that the gateway defines."""

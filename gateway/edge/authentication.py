@@ -60,7 +60,11 @@ class BearerAuthenticator:
         """
         token = bearer_token(headers)
         if not token:
-            raise Fault(Kind.UNAUTHENTICATED, "A bearer credential is required.", details={"reason": "missing"})
+            raise Fault(
+                Kind.UNAUTHENTICATED,
+                "A credential is required: Authorization: Bearer <key or token>.",
+                details={"reason": "missing"},
+            )
         if (cached := self.cached(headers)) is not None:
             return cached
         digest = sha256(token.encode()).digest()
@@ -153,7 +157,11 @@ ALL_ENDPOINTS = "/mcp"
 def check_audience(caller: Caller, endpoint: str = ALL_ENDPOINTS) -> None:
     """Raise `Fault(UNAUTHENTICATED)` unless the credential is valid for this endpoint."""
     if caller.resource not in (ALL_ENDPOINTS, endpoint):
-        raise Fault(Kind.UNAUTHENTICATED, "The credential is for another endpoint.", details={"reason": "invalid"})
+        raise Fault(
+            Kind.UNAUTHENTICATED,
+            "The credential is for another endpoint. Use one for this endpoint or for /mcp.",
+            details={"reason": "invalid"},
+        )
 
 
 Header = tuple[bytes, bytes]

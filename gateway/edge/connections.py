@@ -44,8 +44,8 @@ class ConnectionRegistry:
         if len(self._members) >= limits.max_connections:
             return False
         key = address_group(address)
-        most = limits.max_connections_per_address
-        if key and 0 < most <= self._per_address[key] and not self._exempt(address):
+        max_per_address = limits.max_connections_per_address
+        if key and 0 < max_per_address <= self._per_address[key] and not self._exempt(address):
             return False
         self._members[connection] = key
         self._per_address[key] += 1

@@ -12,7 +12,7 @@ from gateway.contract import Caller, Json
 from gateway.edge.authentication import check_audience
 from gateway.edge.request_parsing import fold_headers
 from gateway.edge.stream_expiry import StreamExpiry
-from gateway.edge.studio_bridge import Authenticate, BridgeHold, StudioRelay
+from gateway.edge.studio_bridge import Authenticate, BridgeConnectionExpiry, BridgeRelay
 from gateway.errors import Fault, Kind
 
 PATH: Final = "/bridge/godot"
@@ -20,12 +20,12 @@ SCOPE: Final = "bridge:godot"
 _POLL: Final = 25.0
 _MAX_NAME: Final = 500
 _MAX_EVENT: Final = 64 * 1024
-_REFUSED: Final = 1008
-_GOING: Final = 1001
+_CLOSE_POLICY_VIOLATION: Final = 1008
+_CLOSE_GOING_AWAY: Final = 1001
 
 
 def godot_bridge(
-    relay: StudioRelay, authenticate: Authenticate, stream_expiry: StreamExpiry, namespace: str = "godot"
+    relay: BridgeRelay, authenticate: Authenticate, stream_expiry: StreamExpiry, namespace: str = "godot"
 ) -> WebSocketRoute:
     """Build the route. It needs a key or token for this namespace with the scope `bridge:godot`; `?project=` names the
     open project."""
@@ -35,14 +35,14 @@ def godot_bridge(
             caller, token = await _caller(socket, authenticate, f"/mcp/{namespace}")
             project = _project(socket)
         except Fault as fault:
-            await socket.close(_REFUSED, fault.message)
+            await socket.close(_CLOSE_POLICY_VIOLATION, fault.message)
             return
         await socket.accept()
         session = await relay.open(namespace, caller, project)
-        hold = BridgeHold()
+        hold = BridgeConnectionExpiry()
         stream_expiry.add(caller, hold)
         try:
-            await _talk(socket, relay, caller, session, token, hold)
+            await _relay_lines(socket, relay, caller, session, token, hold)
         finally:
             stream_expiry.remove(hold)
             with suppress(Fault):  # a newer connection of the same editor has replaced it
@@ -56,7 +56,10 @@ async def _caller(socket: WebSocket, authenticate: Authenticate, endpoint: str) 
     caller = await authenticate(headers, socket.client.host if socket.client else "")
     check_audience(caller, endpoint)
     if SCOPE not in caller.scopes:
-        raise Fault(Kind.DENIED, f"This credential lacks the scope {SCOPE}.")
+        raise Fault(
+            Kind.DENIED,
+            f"This credential lacks the scope {SCOPE}. Create a key with it: gatehouse key create --scope {SCOPE}.",
+        )
     return caller, headers.get("authorization", "")[7:].strip()
 
 
@@ -67,13 +70,13 @@ def _project(socket: WebSocket) -> str:
     return project
 
 
-async def _talk(
-    socket: WebSocket, relay: StudioRelay, caller: Caller, session: str, token: str, hold: BridgeHold
+async def _relay_lines(
+    socket: WebSocket, relay: BridgeRelay, caller: Caller, session: str, token: str, hold: BridgeConnectionExpiry
 ) -> None:
     """Exchange lines until either side disconnects, the session is replaced, or the credential ends."""
     ends = [
-        asyncio.create_task(_down(socket, relay, caller, session, token)),
-        asyncio.create_task(_up(socket, relay, caller, session)),
+        asyncio.create_task(_send_requests(socket, relay, caller, session, token)),
+        asyncio.create_task(_receive_responses(socket, relay, caller, session)),
         asyncio.create_task(hold.wait_ended()),
     ]
     try:
@@ -81,22 +84,22 @@ async def _talk(
     finally:
         for task in ends:
             task.cancel()
-        met = await asyncio.gather(*ends, return_exceptions=True)
+        results = await asyncio.gather(*ends, return_exceptions=True)
     with suppress(RuntimeError, WebSocketDisconnect):  # already closed
-        await socket.close(_REFUSED if hold.revoked else _GOING)
-    for end in met:
+        await socket.close(_CLOSE_POLICY_VIOLATION if hold.revoked else _CLOSE_GOING_AWAY)
+    for end in results:
         if isinstance(end, Exception) and not isinstance(end, Fault | WebSocketDisconnect):
             raise end
 
 
-async def _down(socket: WebSocket, relay: StudioRelay, caller: Caller, session: str, token: str) -> None:
+async def _send_requests(socket: WebSocket, relay: BridgeRelay, caller: Caller, session: str, token: str) -> None:
     while True:
         line = await relay.read(caller, session, token, _POLL)
         if line is not None:
             await socket.send_text(line)
 
 
-async def _up(socket: WebSocket, relay: StudioRelay, caller: Caller, session: str) -> None:
+async def _receive_responses(socket: WebSocket, relay: BridgeRelay, caller: Caller, session: str) -> None:
     while True:
         line = await socket.receive_text()
         event = _event(line)

@@ -137,10 +137,10 @@ def oauth_router(
         if path != "/revoke":
             router.add_api_route(path, limited, methods=[method])
 
-    async def published() -> JSONResponse:
+    async def serve_jwks() -> JSONResponse:
         return JSONResponse(jwks(), headers=CACHED)
 
-    router.add_api_route("/oauth/jwks", published, methods=["GET"])
+    router.add_api_route("/oauth/jwks", serve_jwks, methods=["GET"])
     for path in ("", *aliases):
         for name, document in zip(("oauth-authorization-server", "openid-configuration"), documents, strict=True):
             router.add_api_route(f"/.well-known/{name}{path}", _static(document), methods=["GET"])

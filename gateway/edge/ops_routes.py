@@ -13,14 +13,14 @@ _TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _OPERATOR_PORT: Final = "gatehouse.ops"
 
 
-def metrics_router(text: Callable[[], Awaitable[str]], authenticate: Authenticate, *, free: bool) -> APIRouter:
+def metrics_router(text: Callable[[], Awaitable[str]], authenticate: Authenticate, *, public: bool) -> APIRouter:
     """Build `/metrics`. It needs `mcp:admin`, unless `free` or on the operators' port."""
     router = APIRouter(tags=["metrics"])
     authorization = AdminAuthorization(authenticate)
 
     @router.get("/metrics")
     async def metrics(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
-        needs_admin = not free and not request.scope.get(_OPERATOR_PORT)
+        needs_admin = not public and not request.scope.get(_OPERATOR_PORT)
         if needs_admin and (refused := await authorization.check(request)) is not None:
             return refused
         return Response(await text(), media_type=_TYPE, headers={"cache-control": "no-store"})
@@ -31,10 +31,10 @@ def metrics_router(text: Callable[[], Awaitable[str]], authenticate: Authenticat
 def for_operators(app: ASGIApp) -> ASGIApp:
     """Wrap the app for the operators' port."""
 
-    async def marked(scope: Scope, receive: Receive, send: Send) -> None:
+    async def mark(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, _OPERATOR_PORT: True}, receive, send)
 
-    return marked
+    return mark
 
 
 HEALTH_PATHS: Final = ("/healthz", "/readyz")

@@ -41,7 +41,7 @@ class StreamExpiry:
         if timer is not None:
             timer.cancel()
 
-    async def review(self, is_valid: Callable[[Caller], Awaitable[bool]]) -> None:
+    async def end_invalid(self, is_valid: Callable[[Caller], Awaitable[bool]]) -> None:
         """End every stream whose credential is no longer valid; checks each credential once."""
         async with self._reviewing:
             verdicts: dict[tuple[str, str], bool] = {}

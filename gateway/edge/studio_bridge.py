@@ -26,7 +26,7 @@ _MAX_POLL_SECONDS: Final = 25.0
 T = TypeVar("T")
 
 
-class StudioRelay(Protocol):
+class BridgeRelay(Protocol):
     """Exchanges lines with a session. Every method raises `Fault(NOT_FOUND)` for a session of another owner."""
 
     async def open(self, namespace: str, caller: Caller, name: str) -> str: ...
@@ -51,7 +51,7 @@ class _WriteBody(msgspec.Struct):
 
 
 def bridge_router(
-    relay: StudioRelay, authenticate: Authenticate, stream_expiry: StreamExpiry, namespace: str = "roblox"
+    relay: BridgeRelay, authenticate: Authenticate, stream_expiry: StreamExpiry, namespace: str = "roblox"
 ) -> APIRouter:
     """Build the four routes. They need a key or token for this namespace with the scope `bridge:roblox`; a session ends
     when its credential does."""
@@ -71,7 +71,7 @@ def bridge_router(
     async def read(request: Request, session_id: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         async def answer(caller: Caller, token: str) -> Response:
             timeout = _timeout(request.query_params.get("timeout_ms"))
-            hold = BridgeHold()
+            hold = BridgeConnectionExpiry()
             stream_expiry.add(caller, hold)
             try:
                 waiting = relay.read(caller, session_id, token, timeout)
@@ -105,7 +105,7 @@ def bridge_router(
     return router
 
 
-class BridgeHold:
+class BridgeConnectionExpiry:
     """Implements `ExpiringStream` for a bridge connection."""
 
     def __init__(self) -> None:
@@ -138,14 +138,15 @@ class _BridgeAuthorization:
             caller = await self._authenticate(headers, request.client.host if request.client else "")
             check_audience(caller, self._endpoint)
             if SCOPE not in caller.scopes:
-                raise Fault(Kind.DENIED, f"This credential lacks the scope {SCOPE}.")
+                hint = f"Create a key with it: gatehouse key create --scope {SCOPE}."
+                raise Fault(Kind.DENIED, f"This credential lacks the scope {SCOPE}. {hint}")
             return await answer(caller, given[7:].strip())
         except Fault as fault:
-            return _refused(fault)
+            return _error_response(fault)
 
 
 async def _poll_until_disconnect(
-    request: Request, waiting: Awaitable[str | None], hold: BridgeHold, cut: Callable[[], None]
+    request: Request, waiting: Awaitable[str | None], hold: BridgeConnectionExpiry, on_abort: Callable[[], None]
 ) -> str | None:
     """Return the polled line. If Studio disconnects or its credential ends first, no line is consumed."""
     poll = asyncio.ensure_future(waiting)
@@ -155,7 +156,7 @@ async def _poll_until_disconnect(
         await asyncio.wait((poll, gone, ended), return_when=asyncio.FIRST_COMPLETED)
         if poll.done():
             return poll.result()
-        cut()
+        on_abort()
         return None
     finally:
         for task in (poll, gone, ended):
@@ -189,7 +190,7 @@ def _json(body: object) -> Response:
     return Response(msgspec.json.encode(body), media_type="application/json", headers={"cache-control": "no-store"})
 
 
-def _refused(fault: Fault) -> Response:
+def _error_response(fault: Fault) -> Response:
     headers, body = render_fault(fault)
     response = Response(body, int(fault.details.get("http_status", 0)) or TABLE[fault.kind].http)
     response.raw_headers = headers

@@ -91,7 +91,7 @@ class Authorizer:
         tenant = self._tenant(caller.tenant)
         if tenant is None or not tenant.suspended:
             return None
-        return Fault(Kind.DENIED, "This tenant is suspended.")
+        return Fault(Kind.DENIED, "This tenant is suspended. Ask an operator to resume it.")
 
     # ---- per view ----
 

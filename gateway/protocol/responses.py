@@ -1,6 +1,7 @@
 """Builds the JSON-RPC responses and HTTP headers that clients of both eras get.
 
-`render_error` is the one place that decides the shape of a failure: an `isError` result or a JSON-RPC error.
+`render_error` builds a failure as an `isError` result or a JSON-RPC error;
+`gateway.error_rendering.rpc_code_of` decides which.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Limits the open streams and subscriptions per principal, per tenant and per process.
+"""Limits the open streams per principal, per tenant and per process; a `subscriptions/listen` is one stream.
 
 `LegacyEra` and `ListenHandler` hold a slot for each open stream; the operator API reports the usage.
 """

@@ -63,6 +63,12 @@ class ShareSettings(Section):
 class StreamSettings(Section):
     """Limits on event streams and subscriptions open in one process."""
 
-    per_principal: Count = Field(default=8, description="Maximum open streams per principal.")
-    per_tenant: Count = Field(default=200, description="Maximum open streams per tenant.")
-    per_process: Count = Field(default=2000, description="Maximum open streams in total.")
+    per_principal: Count = Field(
+        default=8, description="Maximum open streams per principal, `subscriptions/listen` included."
+    )
+    per_tenant: Count = Field(
+        default=200, description="Maximum open streams per tenant, `subscriptions/listen` included."
+    )
+    per_process: Count = Field(
+        default=2000, description="Maximum open streams in total, `subscriptions/listen` included."
+    )

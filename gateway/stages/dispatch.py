@@ -28,7 +28,11 @@ class Dispatch:
         except (Fault, ForeignError):
             raise
         except Exception as exc:
-            log.exception("dispatch: %s raised an unexpected exception", route.canonical, extra=call.log_fields)
+            log.exception(
+                "dispatch: %s raised an unexpected exception; the client gets an internal error",
+                route.canonical,
+                extra=call.log_fields,
+            )
             raise Fault(Kind.INTERNAL, f"{route.namespace} failed to execute this call.") from exc
         return route.rewrite(result) if route.rewrite is not None else result
 

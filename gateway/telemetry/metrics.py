@@ -191,7 +191,7 @@ class CallMetrics:
             "mcp.client.session.duration", "Duration of sessions at remote servers in seconds.", "histogram", "s"
         )
         for family, recorded in ((client, self._sessions), (upstream, self._upstream_sessions)):
-            for labels, durations in recorded.finished().items():
+            for labels, durations in recorded.collect().items():
                 family.add(durations, *labels)
         sessions = MetricFamily("gatehouse.sessions", "Handshake-era sessions active in the last 5 minutes.", "gauge")
         sessions.add(len(self._sessions))

@@ -31,12 +31,12 @@ class SessionDurations:
 
     def begin(self, session: str, labels: Labels) -> None:
         if len(self._last_seen) % _SWEEP_EVERY == 0:
-            self.finished()  # removes ended sessions even when the metrics are never read
+            self.collect()  # removes ended sessions even when the metrics are never read
         if len(self._last_seen) < _MAX_SESSIONS:
             now = self._last_seen[session] = self._clock()
             self._started[session] = (now, labels)
 
-    def finished(self) -> Mapping[Labels, Histogram]:
+    def collect(self) -> Mapping[Labels, Histogram]:
         """Return the durations of the ended sessions, by labels."""
         cutoff = self._clock() - IDLE_SECONDS
         for session in [session for session, at in self._last_seen.items() if at <= cutoff]:

@@ -61,7 +61,7 @@ class Bulkhead:
             raise
 
     def release(self, tenant: str) -> None:
-        """Free a slot. The call that waited longest, and whose tenant is below its limit, gets it."""
+        """Free a slot. The slot goes to the longest-waiting call whose tenant is below its limit."""
         self.in_flight -= 1
         self._decrement(self._tenants, tenant)
         if self._queue:

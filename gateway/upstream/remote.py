@@ -1,6 +1,7 @@
 """The `Backend` implementation for remote servers, over any transport.
 
 Combines a transport with the circuit breakers, the bulkhead, the list watcher and the resource subscriptions.
+Failures count in the breaker; only `http/pool.py` may send a request twice.
 """
 
 import asyncio

@@ -52,7 +52,7 @@ def check_remote(namespace: str, entry: UrlBackend | CommandBackend) -> None:
             _load_client_key(namespace, entry.oauth.client_id, entry.oauth.client_key)
 
 
-def _stdio_transport(namespace: str, entry: CommandBackend, info: Json, watchdog: OrphanReaper) -> StdioTransport:
+def _stdio_transport(namespace: str, entry: CommandBackend, info: Json, orphan_reaper: OrphanReaper) -> StdioTransport:
     program = ChildProgram(
         namespace=namespace,
         command=entry.command,
@@ -60,7 +60,7 @@ def _stdio_transport(namespace: str, entry: CommandBackend, info: Json, watchdog
         env={name: value.get_secret_value() for name, value in entry.env.items()},
         cwd=entry.cwd,
         bounds=ProcessBounds(**entry.limits.model_dump()),
-        reaper=watchdog,
+        reaper=orphan_reaper,
     )
     return StdioTransport(program, entry.isolation, info, entry.max_processes)
 
@@ -206,7 +206,7 @@ class ServedBackends:
         )
 
 
-def refused(call: Call, fault: Fault) -> None:
+def report_refusal(call: Call, fault: Fault) -> None:
     """Report a rejected call to its module, which may audit calls that never reached it."""
     route = call.resolved_route
     if route is not None and isinstance(backend := route.backend, LocalBackend):
@@ -228,7 +228,7 @@ async def _open_all(backends: Sequence[tuple[str, ServedBackend]]) -> None:
     opened: list[ServedBackend] = []
     try:
         for namespace, backend in backends:
-            await _opened(namespace, backend)
+            await _open(namespace, backend)
             opened.append(backend)
     except LoadError:
         for backend in opened:
@@ -236,7 +236,7 @@ async def _open_all(backends: Sequence[tuple[str, ServedBackend]]) -> None:
         raise
 
 
-async def _opened(namespace: str, backend: ServedBackend) -> None:
+async def _open(namespace: str, backend: ServedBackend) -> None:
     try:
         await backend.open()
     except Exception as exc:
@@ -245,6 +245,6 @@ async def _opened(namespace: str, backend: ServedBackend) -> None:
 
 
 def _origin(entry: Entry) -> str:
-    """What was remembered of one server does not hold for another of its name."""
-    said = entry.model_dump_json(include={"module", "url", "transport", "command", "args", "cwd", "isolation"})
-    return sha256(said.encode()).hexdigest()
+    """Digest of the settings that identify a server: stored lists and pins of another server do not apply."""
+    identity = entry.model_dump_json(include={"module", "url", "transport", "command", "args", "cwd", "isolation"})
+    return sha256(identity.encode()).hexdigest()

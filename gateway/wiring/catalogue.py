@@ -91,18 +91,18 @@ class ListChanges:
     def __init__(
         self,
         catalogue: Catalogue,
-        hub: Subscriptions,
-        news: WorkerEvents,
+        subscriptions: Subscriptions,
+        worker_events: WorkerEvents,
         backend: Callable[[str], Backend | None],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._catalogue = catalogue
-        self._subscriptions = hub
-        self._worker_events = news
+        self._subscriptions = subscriptions
+        self._worker_events = worker_events
         self._backend = backend
         self._spawn = spawn
-        catalogue.on_change(hub.publish)
-        news.subscribe("change", self._receive)
+        catalogue.on_change(subscriptions.publish)
+        worker_events.subscribe("change", self._receive)
 
     def publish(self, namespace: str, change: ListChange) -> None:
         """Publish a module's change to the other workers. Remote servers and bridge peers notify every worker."""

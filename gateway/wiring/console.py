@@ -35,7 +35,7 @@ class BackendReport(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleDependencies:
-    """What the console needs from the rest of the gateway."""
+    """Dependencies of the console on the rest of the gateway."""
 
     call_history: OperatorCallHistory
     identity: Identity
@@ -50,37 +50,37 @@ class ConsoleDependencies:
 
 
 def open_console(
-    settings: Settings, public_url: str, host_allowed: Callable[[bytes], bool], ask: ConsoleDependencies
+    settings: Settings, public_url: str, host_allowed: Callable[[bytes], bool], dependencies: ConsoleDependencies
 ) -> ConsoleRoutes:
     def tools(caller: Caller | None) -> Mapping[str, Route]:
-        view = ask.catalogue.full_view() if caller is None else ask.catalogue.view(caller, "/mcp")
+        view = dependencies.catalogue.full_view() if caller is None else dependencies.catalogue.view(caller, "/mcp")
         return view.tools if view else {}
 
     sources = ConsoleSources(
-        calls=ask.call_history.calls,
+        calls=dependencies.call_history.calls,
         trace_store=settings.data_dir / FILE,
-        visible_tenant=ask.call_history.visible_tenant,
-        calls_in_progress=ask.call_history.running,
-        backends=ask.backends,
+        visible_tenant=dependencies.call_history.visible_tenant,
+        calls_in_progress=dependencies.call_history.running,
+        backends=dependencies.backends,
         tools=tools,
-        check_policy=ask.explain,
-        tenants=ask.tenants,
-        endpoints=ask.endpoints,
+        check_policy=dependencies.explain,
+        tenants=dependencies.tenants,
+        endpoints=dependencies.endpoints,
         public_url=public_url,
         trace_url=settings.console.trace_url,
-        version=ask.version,
+        version=dependencies.version,
     )
     url = settings.server.operators_url(public_url)
-    door = ConsoleSignIn(
-        authority=_authority(settings, public_url, ask.identity),
+    sign_in = ConsoleSignIn(
+        authority=_authority(settings, public_url, dependencies.identity),
         anonymous=_ANONYMOUS,
-        cookie_seal=SealedCookies(ask.seal),
-        verify_token=ask.identity.credentials.verify,
-        is_valid=ask.is_authorized,
+        cookie_seal=SealedCookies(dependencies.seal),
+        verify_token=dependencies.identity.credentials.verify,
+        is_valid=dependencies.is_authorized,
         redirect_uri=f"{url}/console/signed-in",
         resource=f"{public_url}/mcp",
     )
-    return ConsoleRoutes(sources, door, url, host_allowed, ops_port_only=settings.server.ops_port is not None)
+    return ConsoleRoutes(sources, sign_in, url, host_allowed, ops_port_only=settings.server.ops_port is not None)
 
 
 class SealedCookies:
@@ -149,7 +149,7 @@ class _ExternalAuthority:
             scopes=" ".join(self._console.asks_for),
             authorization_endpoint=self._authorize,
             exchange_code=self._exchange,
-            sign_out=self._leave,
+            sign_out=self._sign_out,
             requirements=f"The token of {self._issuer} must be for {self._public_url}/mcp and name {SCOPE},"
             " or what auth.issuers maps to it.",
         )
@@ -171,13 +171,13 @@ class _ExternalAuthority:
             auth = httpx.BasicAuth(self._console.client_id, secret.get_secret_value())
         try:
             answer = await self._http.post(await self._endpoint("token_endpoint"), data=dict(form), auth=auth)
-            said: Any = answer.json()
+            body: Any = answer.json()
         except (httpx.HTTPError, ValueError) as exc:
             raise Fault(Kind.UNAVAILABLE, "The identity provider is unreachable. Retry later.", retry_after=5) from exc
-        token: Any = cast("Json", said).get("access_token") if isinstance(said, dict) else None
+        token: Any = cast("Json", body).get("access_token") if isinstance(body, dict) else None
         return token if answer.status_code == 200 and isinstance(token, str) else None
 
-    async def _leave(self, caller: Caller | None, cookies: Mapping[str, str]) -> list[str]:
+    async def _sign_out(self, caller: Caller | None, cookies: Mapping[str, str]) -> list[str]:
         """End this session only; the session at the provider stays."""
         if caller is not None:
             await self._identity.revocations.add("token", caller.token, _TOKEN_SECONDS)

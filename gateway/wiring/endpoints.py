@@ -33,38 +33,40 @@ class McpProtocol:
     def __init__(
         self,
         settings: Settings,
-        floor: EndpointContext,
+        context: EndpointContext,
         seal: TokenSeal,
         rows: SessionRows,
         bus: Bus,
         catalogue: Catalogue,
-        hub: Subscriptions,
-        news: WorkerEvents,
+        subscriptions: Subscriptions,
+        worker_events: WorkerEvents,
     ) -> None:
-        most = settings.streams
-        self.stream_limits = StreamLimits(StreamCaps(most.per_principal, most.per_tenant, most.per_process))
-        self.keep_alive = pulse = KeepAlive()
+        streams = settings.streams
+        self.stream_limits = StreamLimits(
+            StreamCaps(principal=streams.per_principal, tenant=streams.per_tenant, process=streams.per_process)
+        )
+        self.keep_alive = keep_alive = KeepAlive()
         self.streams = EventStreams(bus.worker)
         self.parked_calls = ParkedCalls(bus.worker)
-        relay = WorkerProxy(bus)
-        standing = GetStreams(catalogue, hub, self.streams, rows, pulse, relay)
+        worker_proxy = WorkerProxy(bus)
+        get_streams = GetStreams(catalogue, subscriptions, self.streams, rows, keep_alive, worker_proxy)
         self.router = EraRouter(
             ModernEra(
-                floor,
-                ListenHandler(catalogue, hub, self.stream_limits),
+                context,
+                ListenHandler(catalogue, subscriptions, self.stream_limits),
                 MultiRound(seal),
-                pulse,
+                keep_alive,
                 self.parked_calls,
-                relay,
+                worker_proxy,
             ),
             LegacyEra(
-                floor,
+                context,
                 McpSessions(seal, rows),
                 self.streams,
                 ClientRequests(bus, seal),
-                standing,
-                pulse,
-                news,
+                get_streams,
+                keep_alive,
+                worker_events,
                 self.stream_limits,
                 answer_through_store=settings.bus.url is None,
             ),
@@ -74,17 +76,17 @@ class McpProtocol:
 class RequestRouter:
     """Routes `/mcp` before FastAPI's router, which costs as much as a whole call."""
 
-    def __init__(self, door: McpEndpoint, plain: FastAPI) -> None:
-        self._door = door
-        self._plain = plain
+    def __init__(self, endpoint: McpEndpoint, plain_routes: FastAPI) -> None:
+        self._endpoint = endpoint
+        self._plain_routes = plain_routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             path: str = scope["path"]
             if path == "/mcp" or path.startswith("/mcp/"):
-                await self._door(scope, receive, send)
+                await self._endpoint(scope, receive, send)
                 return
-        await self._plain(scope, receive, send)
+        await self._plain_routes(scope, receive, send)
 
 
 def guard_host_origin(app: ASGIApp, settings: Settings, public_url: str) -> HostOriginGuard:

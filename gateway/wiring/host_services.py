@@ -76,14 +76,14 @@ class BackgroundTasks:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         # Not wrapped in another coroutine, which would never await `work` if it were cancelled before it starts.
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(work, name=work.__qualname__)
         self._running.add(task)
         task.add_done_callback(self._finish)
 
     def _finish(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
-            log.error("background task %s failed", task.get_name(), exc_info=failure)
+            log.error("background task %s: failed; it is not restarted", task.get_name(), exc_info=failure)
 
     async def cancel_all(self) -> None:
         for task in self._running:

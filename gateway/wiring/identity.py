@@ -138,23 +138,23 @@ class Identity:
             self._allow_anonymous()
 
     def expire_streams(
-        self, good: Callable[[Caller], Awaitable[bool]], spawn: Callable[[Coroutine[Any, Any, None]], None]
+        self, is_valid: Callable[[Caller], Awaitable[bool]], spawn: Callable[[Coroutine[Any, Any, None]], None]
     ) -> Callable[[], None]:
         """Return a callback that ends the open streams of callers that are no longer valid."""
-        return lambda: spawn(self.stream_expiry.review(good))
+        return lambda: spawn(self.stream_expiry.end_invalid(is_valid))
 
     def authenticate_active(self, tenant: Callable[[str], Tenant | None]) -> Authenticate:
         """Return an `authenticate` that also rejects suspended tenants, for routes without a policy check."""
         authenticate = self.authenticate
 
-        async def admitted(headers: Mapping[str, str], address: str) -> Caller:
+        async def authenticate_and_check_tenant(headers: Mapping[str, str], address: str) -> Caller:
             caller = await authenticate(headers, address)
-            of = tenant(caller.tenant)
-            if of is None or of.suspended:
+            found = tenant(caller.tenant)
+            if found is None or found.suspended:
                 raise Fault(Kind.DENIED, "This tenant is suspended. Ask an operator to resume it.")
             return caller
 
-        return admitted
+        return authenticate_and_check_tenant
 
     async def is_valid(self, caller: Caller) -> bool:
         return self._settings.auth.mode == "none" or await self.credentials.is_active(caller)
@@ -223,7 +223,7 @@ class Identity:
         self, resources: ProtectedResources, issuers: dict[str, TokenIssuer]
     ) -> Callable[[str], Awaitable[Caller | None]] | None:
         """Add the configured issuers to `issuers`; return the introspection of opaque tokens, if any issuer has it."""
-        asked: list[TokenIntrospection] = []
+        introspections: list[TokenIntrospection] = []
         for entry in self._settings.auth.issuers:
             http = outbound_client(allow_private=entry.allow_private, max_bytes=KEYS_BYTES, timeout=5.0)
             self._exit_stack.push_async_callback(http.aclose)
@@ -248,8 +248,8 @@ class Identity:
             issuers[entry.issuer] = issuer
             if (opaque := entry.introspection) is not None:
                 client = (opaque.client_id, opaque.client_secret.get_secret_value())
-                asked.append(TokenIntrospection(http, opaque.url, client, issuer))
-        return partial(_introspect_any, asked) if asked else None
+                introspections.append(TokenIntrospection(http, opaque.url, client, issuer))
+        return partial(_introspect_any, introspections) if introspections else None
 
     def _client_documents(self) -> ClientDocuments:
         auth = self._settings.auth
@@ -260,8 +260,8 @@ class Identity:
         self._exit_stack.push_async_callback(http.aclose)
         return ClientDocuments(http, auth.client_document_domains)
 
-    def _thread_pool(self, name: str, most: int, waiting: int) -> ThreadPool:
-        threads = ThreadPool(name, most, waiting)
+    def _thread_pool(self, name: str, max_threads: int, waiting: int) -> ThreadPool:
+        threads = ThreadPool(name, max_threads, waiting)
         self._exit_stack.push_async_callback(threads.close)
         return threads
 
@@ -295,8 +295,8 @@ def console_client(url: str) -> RegisteredClient:
     )
 
 
-async def _introspect_any(asked: Sequence[TokenIntrospection], text: str) -> Caller | None:
-    for introspection in asked:
+async def _introspect_any(introspections: Sequence[TokenIntrospection], text: str) -> Caller | None:
+    for introspection in introspections:
         if (caller := await introspection(text)) is not None:
             return caller
     return None

@@ -30,18 +30,18 @@ def limit_stage(settings: LimitSettings, windows: "RedisWindows | None") -> Limi
     return Limit(rules, costs, windows, RedisUnavailable)
 
 
-def _rate_rule(name: str, given: LimitRule) -> RateRule:
-    rate = limits.parse(given.rate)
+def _rate_rule(name: str, settings: LimitRule) -> RateRule:
+    rate = limits.parse(settings.rate)
     return RateRule(
         name,
         rate.amount,
         rate.get_expiry(),
-        per=given.per,
-        backend=given.backend,
-        tool=given.tool,
-        effects=frozenset(given.effects) if given.effects is not None else None,
-        counts=given.counts,
-        on_failure=given.on_failure,
+        per=settings.per,
+        backend=settings.backend,
+        tool=settings.tool,
+        effects=frozenset(settings.effects) if settings.effects is not None else None,
+        counts=settings.counts,
+        on_failure=settings.on_failure,
     )
 
 
@@ -82,22 +82,22 @@ class _SharedFailureCounter:
         from gateway.state.redis_windows import RedisUnavailable
 
         self._windows = windows
-        self._down = RedisUnavailable
-        self._here = MemoryFailureCounter()
+        self._unavailable = RedisUnavailable
+        self._local = MemoryFailureCounter()
 
     async def count(self, name: str, limit: int, seconds: float) -> float:
-        if (here := await self._here.count(name, limit, seconds)) > 0:
+        if (here := await self._local.count(name, limit, seconds)) > 0:
             return here
         try:
             short = await self._windows.take([WindowCharge(f"sign-in|{name}", limit, seconds)])
-        except self._down:
+        except self._unavailable:
             return 0.0
         if short is None:
             return 0.0
-        await self._here.uncount(name, seconds)
+        await self._local.uncount(name, seconds)
         return short.wait
 
     async def uncount(self, name: str, seconds: float) -> None:
-        await self._here.uncount(name, seconds)
-        with suppress(self._down):
+        await self._local.uncount(name, seconds)
+        with suppress(self._unavailable):
             await self._windows.add([WindowCharge(f"sign-in|{name}", 1.0, seconds, weight=-1.0)])

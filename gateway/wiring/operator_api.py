@@ -69,54 +69,56 @@ _MAX_ROWS: Final = 1000
 
 
 class UsageReporter:
+    """Collects the usage of limits, shares and streams from all workers."""
+
     def __init__(
-        self, limit: Limit, share: Share, caps: StreamLimits, bus: Bus, windows: "RedisWindows | None"
+        self, limit: Limit, share: Share, stream_limits: StreamLimits, bus: Bus, windows: "RedisWindows | None"
     ) -> None:
         self._limit = limit
         self._share = share
-        self._caps = caps
+        self._stream_limits = stream_limits
         self._bus = bus
         self._windows = windows
 
     async def report(self, operator: Caller) -> Json:
-        """Of the operator's tenant, as `edge/api/usage.py` describes it."""
-        everyone = [self._local_usage(operator.tenant), *await self._peer_usage(operator.tenant)]
+        """Return the usage of the operator's tenant as a `UsageReport` object."""
+        reports = [self._local_usage(operator.tenant), *await self._peer_usage(operator.tenant)]
         return {
             "tenant": operator.tenant,
-            "workers": len(everyone),
-            "limits": await self._limit_rows(everyone),
-            "shares": _sum_rows(everyone, "shares", ("backend", "principal"), ("running", "waiting")),
-            "open": _sum_rows(everyone, "open", ("principal",), ("streams", "subscriptions")),
+            "workers": len(reports),
+            "limits": await self._limit_rows(reports),
+            "shares": _sum_rows(reports, "shares", ("backend", "principal"), ("running", "waiting")),
+            "open": _sum_rows(reports, "open", ("principal",), ("streams", "subscriptions")),
         }
 
     async def run(self) -> None:
         """Answer requests of the other workers."""
-        async with self._bus.subscribe(_TOPIC) as asked:
-            async for about in asked:
-                if about["from"] != self._bus.worker:
-                    await self._bus.push(about["answers"], self._local_usage(about["tenant"]), _ANSWER_SECONDS * 4)
+        async with self._bus.subscribe(_TOPIC) as requests:
+            async for request in requests:
+                if request["from"] != self._bus.worker:
+                    await self._bus.push(request["answers"], self._local_usage(request["tenant"]), _ANSWER_SECONDS * 4)
 
     async def _peer_usage(self, tenant: str) -> list[Json]:
         if self._windows is None:
             return []
-        answers, heard = f"usage:{secrets.token_hex(8)}", list[Json]()
+        answers, received = f"usage:{secrets.token_hex(8)}", list[Json]()
         await self._bus.publish(_TOPIC, {"from": self._bus.worker, "tenant": tenant, "answers": answers})
         with suppress(TimeoutError):
             async with asyncio.timeout(_ANSWER_SECONDS):
                 while True:
-                    if (said := await self._bus.pop(answers, _ANSWER_SECONDS)) is not None:
-                        heard.append(said)
-        return heard
+                    if (report := await self._bus.pop(answers, _ANSWER_SECONDS)) is not None:
+                        received.append(report)
+        return received
 
     def _local_usage(self, tenant: str) -> Json:
         shares = self._share.usage()
         rows = [
-            {"backend": backend, "principal": who, "running": running, "waiting": waiting}
-            for (backend, who), (running, waiting) in shares["principals"].items()
-            if who.partition("/")[0] == tenant
+            {"backend": backend, "principal": principal, "running": running, "waiting": waiting}
+            for (backend, principal), (running, waiting) in shares["principals"].items()
+            if principal.partition("/")[0] == tenant
         ]
         held: dict[str, Json] = {}
-        for (principal, kind), count in self._caps.usage(tenant).items():
+        for (principal, kind), count in self._stream_limits.usage(tenant).items():
             held.setdefault(principal, {"principal": principal, "streams": 0, "subscriptions": 0})[kind] = count
         limits = [
             {"key": key, "limit": rule.name, "counts": rule.counts, "charge": list(charge), "taken": taken}
@@ -124,28 +126,28 @@ class UsageReporter:
         ]
         return {"limits": limits, "shares": rows, "open": list(held.values())}
 
-    async def _limit_rows(self, everyone: list[Json]) -> list[Json]:
+    async def _limit_rows(self, reports: list[Json]) -> list[Json]:
         """One row per window in use, in this process, in other workers or in Redis."""
         found: dict[str, Json] = {}
-        for each in (row for said in everyone for row in said["limits"]):
+        for each in (row for report in reports for row in report["limits"]):
             known = found.setdefault(each["key"], {**each, "taken": 0.0})
             known["taken"] += each["taken"]
         rows = list(found.values())
         if self._windows is not None:
             charges = [WindowCharge(*row["charge"]) for row in rows]
             for row, (taken, _) in zip(rows, await self._windows.peek(charges), strict=True):
-                # Add what a process counted locally while Redis was unreachable.
+                # `row` holds the counts of single processes, made while Redis was unreachable; add the shared count.
                 row["taken"] += taken
         used = sorted((row for row in rows if row["taken"] > 0), key=lambda row: -row["taken"] / row["charge"][1])
         return [_limit_row(row) for row in used[:_MAX_ROWS]]
 
 
 def _limit_row(row: Json) -> Json:
-    _, _, *of = row["key"].split("|")
+    _, _, *dimensions = row["key"].split("|")
     _, amount, seconds, _ = row["charge"]
     return {
         "limit": row["limit"],
-        "of": of,
+        "of": dimensions,
         "counts": row["counts"],
         "taken": round(row["taken"], 3),
         "amount": amount,
@@ -153,9 +155,9 @@ def _limit_row(row: Json) -> Json:
     }
 
 
-def _sum_rows(everyone: list[Json], kind: str, by: tuple[str, ...], add: tuple[str, ...]) -> list[Json]:
+def _sum_rows(reports: list[Json], kind: str, by: tuple[str, ...], add: tuple[str, ...]) -> list[Json]:
     sums: dict[tuple[Any, ...], Counter[str]] = {}
-    for row in (row for said in everyone for row in said[kind]):
+    for row in (row for report in reports for row in report[kind]):
         sums.setdefault(tuple(row[key] for key in by), Counter()).update({key: row[key] for key in add})
     rows = [{**dict(zip(by, key, strict=True)), **{name: counts[name] for name in add}} for key, counts in sums.items()]
     return sorted(rows, key=lambda row: -sum(row[name] for name in add))[:_MAX_ROWS]

@@ -94,12 +94,12 @@ class TelemetryWiring:
             return
         logs, loop = self._exporter.export_logs, asyncio.get_running_loop()
 
-        def committed(linked: Sequence[LinkedRow]) -> None:
+        def export_committed(linked: Sequence[LinkedRow]) -> None:
             records = [audit_record(dict(zip(LINKED_COLUMNS, each, strict=True))) for each in linked]
             with suppress(RuntimeError):  # the loop is closed: the gateway is shutting down
                 loop.call_soon_threadsafe(logs, records)
 
-        audit.on_commit(committed)
+        audit.on_commit(export_committed)
         self._audit = audit
 
     def _add_handler(self, handler: logging.Handler) -> None:
@@ -156,7 +156,9 @@ class TelemetryWiring:
         sent = MetricFamily(
             "gatehouse.telemetry.sent", "Spans, metrics and log records that the collector accepted.", "counter"
         )
-        dropped = MetricFamily("gatehouse.telemetry.dropped", "Items dropped: queue full, or rejected by the collector.", "counter")
+        dropped = MetricFamily(
+            "gatehouse.telemetry.dropped", "Items dropped: queue full, or rejected by the collector.", "counter"
+        )
         failed = MetricFamily("gatehouse.telemetry.failures", "Failed export attempts.", "counter")
         if self._exporter is not None:
             counted = (
@@ -244,8 +246,8 @@ def build_gauges(
     backends: ServedBackends,
     catalogue: Catalogue,
     bridges: Bridges,
-    eras: McpProtocol,
-    hub: Subscriptions,
+    protocol: McpProtocol,
+    subscriptions: Subscriptions,
     audit: AuditLog,
 ) -> Gauges:
     """Return the gauges that read other packages' current state."""
@@ -256,8 +258,8 @@ def build_gauges(
             count_gauge(
                 "gatehouse.bridge.peers", "Studios and editors that are connected.", bridges.count_by_backend()
             ),
-            count_gauge("gatehouse.streams", "Open event streams.", len(eras.streams) + len(hub)),
-            count_gauge("gatehouse.parked.calls", "Calls that wait for their client.", len(eras.parked_calls)),
+            count_gauge("gatehouse.streams", "Open event streams.", len(protocol.streams) + len(subscriptions)),
+            count_gauge("gatehouse.parked.calls", "Calls that wait for their client.", len(protocol.parked_calls)),
             count_gauge("gatehouse.audit.waiting", "Audit records that are not committed yet.", audit.waiting),
         ]
 
@@ -266,16 +268,16 @@ def build_gauges(
 
 def build_metrics_router(
     settings: Settings,
-    watching: TelemetryWiring,
+    telemetry: TelemetryWiring,
     bus: Bus,
     authenticate: Authenticate,
     spawn: Callable[[Coroutine[Any, Any, None]], None],
     *,
-    free: bool,
+    public: bool,
 ) -> APIRouter:
-    """Build the `/metrics` route and start its background tasks; `free` needs no credential (loopback only)."""
-    peers = watching.all_workers(bus, settings.server.workers)
+    """Build the `/metrics` route and start its background tasks; `public`: no credential needed, loopback only."""
+    peers = telemetry.all_workers(bus, settings.server.workers)
     spawn(peers.run())
-    spawn(watching.loop_lag.run())
-    spawn(watching.send_metrics(asyncio.sleep))
-    return metrics_router(partial(render_metrics, peers), authenticate, free=free)
+    spawn(telemetry.loop_lag.run())
+    spawn(telemetry.send_metrics(asyncio.sleep))
+    return metrics_router(partial(render_metrics, peers), authenticate, public=public)

@@ -194,7 +194,10 @@ async def test_caller_is_authorized_while_key_and_tenant_are_active(gateway: Any
 async def test_suspended_tenant_is_denied(gateway: Any) -> None:
     await gateway.app.tenants.change("default", {"suspended": True})
     listed = (await gateway.post("tools/list")).json()["error"]
-    assert (listed["data"]["kind"], listed["message"]) == ("denied", "This tenant is suspended.")
+    assert (listed["data"]["kind"], listed["message"]) == (
+        "denied",
+        "This tenant is suspended. Ask an operator to resume it.",
+    )
     assert "error" in await gateway.call("core_ping")
 
 

@@ -38,7 +38,7 @@ NAMES: Final = frozenset(
         *("Looking", "Manner", "Most", "News", "Nobody", "Outlet", "Paper", "Parking"),
         *("Person", "Piece", "Room", "Rounds", "Setback", "Shelf", "Sight", "Standing", "Talk"),
         *("Tenures", "Told", "Trip", "Turn", "Turnstile", "Watching", "Way", "What"),
-        *("Who", "Wish", "take_turn", "whose"),
+        *("Who", "Wish", "take_turn", "whose", "floor", "hub", "news", "standing", "door", "watchdog", "sight"),
     )
 )
 """Retired class, function and variable names."""

@@ -50,7 +50,11 @@ class AdminAuthorization:
         check_audience(caller)
         if SCOPE not in caller.scopes:
             missing = {"missing_scopes": [SCOPE]}
-            raise Fault(Kind.DENIED, f"This credential lacks the scope {SCOPE}.", details=missing)
+            raise Fault(
+                Kind.DENIED,
+                f"This credential lacks the scope {SCOPE}. Create a key with it: gatehouse key create --scope {SCOPE}.",
+                details=missing,
+            )
         return caller
 
 

@@ -27,15 +27,15 @@ _HEADER_NAMES: Final = {name.encode(): name for name in _READ_HEADERS}
 _NO_PROGRESS: Final = (0, 0)
 
 
-class RequestNotRead(Exception):
+class NoResponse(Exception):
     """The connection closed before the first byte of a response.
 
-    Unless `sent`, the server certainly did not read the request: it had closed the idle connection.
+    Unless `maybe_read`, the server certainly did not read the request: it had closed the idle connection.
     """
 
-    def __init__(self, *, sent: bool) -> None:
+    def __init__(self, *, maybe_read: bool) -> None:
         super().__init__()
-        self.sent = sent
+        self.maybe_read = maybe_read
 
 
 class UpstreamResponse:
@@ -134,11 +134,11 @@ class UpstreamConnection(asyncio.Protocol):
     def send(self, request: bytes) -> "asyncio.Future[UpstreamResponse]":
         """Send a request. The future resolves to the response, or at the head of a stream.
 
-        A caller that stops waiting must `abort`. Raises `RequestNotRead` when the server had closed the connection,
-        `Fault(UNAVAILABLE)` when the connection fails later.
+        A caller that stops waiting must `abort`. Raises `NoResponse`, or sets it on the future, if the connection
+        closes before the first response byte; `Fault(UNAVAILABLE)` if it fails later.
         """
         if self._transport is None or self._transport.is_closing():
-            raise RequestNotRead(sent=False)
+            raise NoResponse(maybe_read=False)
         self._has_received = False
         self._bodyless = _NO_PROGRESS
         self._future = future = self._loop.create_future()
@@ -205,7 +205,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.is_reusable = False
         if not self._has_received and self._future is not None and not self._future.done():
             # A broken pipe means that nothing was written.
-            self._future.set_exception(RequestNotRead(sent=not isinstance(exc, BrokenPipeError)))
+            self._future.set_exception(NoResponse(maybe_read=not isinstance(exc, BrokenPipeError)))
             return
         self._fail(Fault(Kind.UNAVAILABLE, f"{self._name} closed the connection before its response was complete."))
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from gateway.errors import Fault, Kind
 from gateway.outbound import OutboundTarget, Resolver, resolve
-from gateway.upstream.http.connection import RequestNotRead, UpstreamConnection, UpstreamResponse
+from gateway.upstream.http.connection import NoResponse, UpstreamConnection, UpstreamResponse
 
 CONNECT_SECONDS: Final = 5.0
 IDLE_SECONDS: Final = 30.0
@@ -58,8 +58,8 @@ class ConnectionPool:
         if connection is not None:
             try:
                 return LeasedConnection(self, connection, await connection.send(request))
-            except RequestNotRead as error:
-                if error.sent and not idempotent:
+            except NoResponse as error:
+                if error.maybe_read and not idempotent:
                     raise self._no_response_fault() from error
             except asyncio.CancelledError:
                 connection.abort()
@@ -67,7 +67,7 @@ class ConnectionPool:
         connection = await self._connect()
         try:
             return LeasedConnection(self, connection, await connection.send(request))
-        except RequestNotRead as error:
+        except NoResponse as error:
             raise self._no_response_fault() from error
         except asyncio.CancelledError:
             connection.abort()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gateway.catalogue.names import MIN_NAME_LENGTH, NAMESPACE, Mode, canonical, collisions, exposed, split
+from gateway.catalogue.names import MIN_NAME_LENGTH, NAMESPACE, Mode, canonical, collisions, exposed_name, split
 
 EXPOSED = re.compile(r"[A-Za-z0-9_-]{1,48}")
 
@@ -35,9 +35,9 @@ tools = (
     ],
 )
 def test_name_consists_of_namespace_and_tool(namespace: str, tool: str, underscore: str, dotted: str) -> None:
-    assert exposed(namespace, tool, "underscore") == underscore
-    assert exposed(namespace, tool, "dotted") == canonical(namespace, tool) == dotted
-    assert exposed(namespace, tool, "bare") == tool
+    assert exposed_name(namespace, tool, "underscore") == underscore
+    assert exposed_name(namespace, tool, "dotted") == canonical(namespace, tool) == dotted
+    assert exposed_name(namespace, tool, "bare") == tool
 
 
 # Literal values: clients store these names in their settings, so a changed rule must fail here.
@@ -52,7 +52,7 @@ def test_name_consists_of_namespace_and_tool(namespace: str, tool: str, undersco
     ],
 )
 def test_invalid_or_long_name_is_sanitized_and_gets_a_digest(tool: str, underscore: str) -> None:
-    assert exposed("github", tool, "underscore") == underscore
+    assert exposed_name("github", tool, "underscore") == underscore
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_first_underscore_or_dot_separates_the_namespace(name: str, parts: tuple
 @fuzzed
 @given(namespaces, tools)
 def test_underscore_name_is_valid_for_every_client_and_contains_its_namespace(namespace: str, tool: str) -> None:
-    name = exposed(namespace, tool, "underscore")
+    name = exposed_name(namespace, tool, "underscore")
     assert EXPOSED.fullmatch(name)
     for form in (name, canonical(namespace, tool)):
         parts = split(form)
@@ -97,7 +97,7 @@ def test_backend_cannot_create_a_name_with_the_prefix_of_another(mine: str, othe
     modes: tuple[Mode, ...] = ("underscore", "dotted")
     for mode in modes:
         for named in (tool, f"{other}_{tool}", f"{other}.{tool}"):
-            assert not exposed(mine, named, mode).startswith((f"{other}_", f"{other}."))
+            assert not exposed_name(mine, named, mode).startswith((f"{other}_", f"{other}."))
 
 
 @fuzzed
@@ -106,11 +106,11 @@ def test_no_two_tools_share_a_name_unless_reported(namespace: str, listed: set[s
     prefixed = data.draw(st.sets(st.sampled_from(sorted(listed)))) if listed else set[str]()
     sanitized = data.draw(st.sets(st.sampled_from(sorted(listed)))) if listed else set[str]()
     listed_tools = listed | {f"{namespace}_{tool}" for tool in prefixed}
-    listed_tools |= {exposed(namespace, tool, "underscore") for tool in sanitized}
+    listed_tools |= {exposed_name(namespace, tool, "underscore") for tool in sanitized}
     quarantined = collisions(namespace, listed_tools)
     assert quarantined <= listed_tools
     served = listed_tools - quarantined
-    assert len({exposed(namespace, tool, "underscore") for tool in served}) == len(served)
+    assert len({exposed_name(namespace, tool, "underscore") for tool in served}) == len(served)
     assert len({canonical(namespace, tool) for tool in served}) == len(served)
 
 
@@ -118,7 +118,7 @@ def test_no_two_tools_share_a_name_unless_reported(namespace: str, listed: set[s
 @given(namespaces, namespaces, tools, tools)
 def test_tools_of_two_backends_never_share_a_name(one: str, other: str, tool: str, another: str) -> None:
     assume(one != other)
-    assert exposed(one, tool, "underscore") != exposed(other, another, "underscore")
+    assert exposed_name(one, tool, "underscore") != exposed_name(other, another, "underscore")
     assert canonical(one, tool) != canonical(other, another)
 
 
@@ -132,8 +132,8 @@ def test_tools_of_two_backends_never_share_a_name(one: str, other: str, tool: st
         ({"x", "ns_x", "ns_ns_x"}, {"x"}),
         ({"a" * 60, "ns_" + "a" * 60}, {"a" * 60}),
         ({"x!", "x?", "x_"}, set[str]()),
-        ({"x!", exposed("ns", "x!", "underscore")}, {"x!"}),
-        ({"x!", exposed("ns", "x!", "underscore").removeprefix("ns_")}, {"x!"}),
+        ({"x!", exposed_name("ns", "x!", "underscore")}, {"x!"}),
+        ({"x!", exposed_name("ns", "x!", "underscore").removeprefix("ns_")}, {"x!"}),
     ],
 )
 def test_of_tools_with_the_same_name_the_literal_or_prefixed_one_stays(
@@ -148,7 +148,7 @@ def test_two_tools_with_the_same_digest_name_are_both_quarantined() -> None:
     for number in range(200_000):
         # Truncated to the same prefix, so that only the digests differ.
         tool = f"{'a' * 60}{number}"
-        first = seen.setdefault(exposed("ns", tool, "underscore"), tool)
+        first = seen.setdefault(exposed_name("ns", tool, "underscore"), tool)
         if first != tool:
             colliding = {first, tool}
             break
@@ -157,8 +157,8 @@ def test_two_tools_with_the_same_digest_name_are_both_quarantined() -> None:
 
 
 def test_length_limits_are_configurable() -> None:
-    assert exposed("ns", "a" * 60, "underscore", max_length=128) == "ns_" + "a" * 60
-    assert len(exposed("ns", "a" * 60, "underscore", max_length=64, prefix_budget=0)) == 63
-    assert len(exposed("n" * 20, "a" * 60, "underscore", MIN_NAME_LENGTH, 0)) == MIN_NAME_LENGTH
+    assert exposed_name("ns", "a" * 60, "underscore", max_length=128) == "ns_" + "a" * 60
+    assert len(exposed_name("ns", "a" * 60, "underscore", max_length=64, prefix_budget=0)) == 63
+    assert len(exposed_name("n" * 20, "a" * 60, "underscore", MIN_NAME_LENGTH, 0)) == MIN_NAME_LENGTH
     with pytest.raises(ValueError, match="at least"):
-        exposed("ns", "x", "underscore", MIN_NAME_LENGTH - 1, 0)
+        exposed_name("ns", "x", "underscore", MIN_NAME_LENGTH - 1, 0)

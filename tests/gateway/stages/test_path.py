@@ -314,5 +314,8 @@ async def test_calls_of_a_suspended_tenant_are_denied_with_the_reason(name: str)
         listed = await rig.modern("tools/list")
     for response in (called, listed):
         error = response.json["error"]
-        assert (error["data"]["kind"], error["message"]) == ("denied", "This tenant is suspended.")
+        assert (error["data"]["kind"], error["message"]) == (
+            "denied",
+            "This tenant is suspended. Ask an operator to resume it.",
+        )
     assert backend.calls == []
