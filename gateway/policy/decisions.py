@@ -91,7 +91,8 @@ class Authorizer:
         tenant = self._tenant(caller.tenant)
         if tenant is None or not tenant.suspended:
             return None
-        return Fault(Kind.DENIED, "This tenant is suspended. Ask an operator to resume it.")
+        # The same text as the reason of the shipped policy `guard.suspended`: unknown and known names must not differ.
+        return Fault(Kind.DENIED, "This tenant is suspended.")
 
     # ---- per view ----
 

@@ -196,7 +196,7 @@ async def test_suspended_tenant_is_denied(gateway: Any) -> None:
     listed = (await gateway.post("tools/list")).json()["error"]
     assert (listed["data"]["kind"], listed["message"]) == (
         "denied",
-        "This tenant is suspended. Ask an operator to resume it.",
+        "This tenant is suspended.",
     )
     assert "error" in await gateway.call("core_ping")
 
