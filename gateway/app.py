@@ -22,9 +22,8 @@ from gateway.edge.api.policy import policy_router
 from gateway.edge.api.usage import usage_router
 from gateway.edge.correlation import correlate
 from gateway.edge.error_response import handle_unserved
-from gateway.edge.fast_path import FastPath
 from gateway.edge.godot_bridge import godot_bridge
-from gateway.edge.mcp_endpoint import McpEndpoint
+from gateway.edge.mcp_endpoint import McpEndpoint, RequestRouter
 from gateway.edge.ops_routes import for_operators, health_router
 from gateway.edge.studio_bridge import bridge_router
 from gateway.policy.decisions import Authorizer
@@ -46,7 +45,7 @@ from gateway.wiring.backends import ServedBackends, endpoints, report_refusal
 from gateway.wiring.call_path import CallPaths, build_call_paths
 from gateway.wiring.catalogue import DatabaseListingStore, ListChanges, list_format
 from gateway.wiring.console import ConsoleDependencies, open_console
-from gateway.wiring.endpoints import McpProtocol, RequestRouter, guard_host_origin
+from gateway.wiring.endpoints import AsgiRouter, McpProtocol, guard_host_origin
 from gateway.wiring.host_services import BackgroundTasks, InternalCalls
 from gateway.wiring.identity import Identity
 from gateway.wiring.limits import limit_stage, shared_windows
@@ -241,7 +240,7 @@ class Gateway:
         self._backend_health = BackendHealthReporter(self.catalogue, self._catalogue_rows, self._backends.get)
 
     def _build_routes(self) -> None:
-        """Set `asgi`, `fast_path`, `plain_routes` and `operator_app`.
+        """Set `router`, `asgi`, `plain_routes` and `operator_app`.
 
         Without `ops_port` the operators' routes are part of `plain_routes`; otherwise `operator_app` alone has them.
         """
@@ -265,8 +264,8 @@ class Gateway:
             authenticate_active,
             identity.cached_caller,
         )
-        self.asgi = guard = guard_host_origin(RequestRouter(endpoint, self.plain_routes), settings, self.public_url)
-        self.fast_path = FastPath(endpoint, guard.host_allowed)
+        self.asgi = guard = guard_host_origin(AsgiRouter(endpoint, self.plain_routes), settings, self.public_url)
+        self.router = RequestRouter(endpoint, guard)
         if settings.console.enabled:
             console = open_console(settings, self.public_url, guard.host_allowed, self._console_dependencies())
             operator_routes.include_router(console.router())

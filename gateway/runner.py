@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import uvicorn
@@ -21,8 +22,8 @@ import uvicorn
 from gateway.app import Gateway
 from gateway.edge.client_address import is_in_networks
 from gateway.edge.connections import ConnectionRegistry
+from gateway.edge.http_protocol import HttpProtocol, Serve, protocol_class
 from gateway.edge.request_parsing import EdgeLimits
-from gateway.edge.server import HttpProtocol, protocol_class
 from gateway.settings import Settings, SettingsError
 from gateway.upstream.health import LoadError
 
@@ -99,13 +100,24 @@ class GracefulServer(uvicorn.Server):
     def __init__(self, gateway: Gateway, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._gateway = gateway
+        self._interrupted = False
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        with super().capture_signals():
+        """Stop on SIGINT and SIGTERM. Replaces uvicorn's, which raises the signal again and so ends the process before
+        the gateway is closed."""
+        previous = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
             yield
-            # uvicorn would raise the signal again and end the process before the gateway is closed.
-            self._captured_signals.clear()
+        finally:
+            for each, handler in previous.items():
+                signal.signal(each, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A second interrupt ends the process without waiting for running calls."""
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+        self._interrupted = self._interrupted or sig == signal.SIGINT
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._gateway.start_draining()
@@ -115,7 +127,7 @@ class GracefulServer(uvicorn.Server):
         for connection in self.server_state.connections:
             if isinstance(connection, HttpProtocol):
                 connection.disable_keep_alive()
-        if self._gateway.settings.server.drain_grace and signal.SIGINT not in self._captured_signals:
+        if self._gateway.settings.server.drain_grace and not self._interrupted:
             # Load balancers need time to notice; a user who pressed Ctrl-C does not.
             await asyncio.sleep(self._gateway.settings.server.drain_grace)
         await self._gateway.drain()
@@ -145,7 +157,8 @@ def _tune_garbage_collector() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-def build_config(gateway: Gateway) -> uvicorn.Config:
+def build_config(gateway: Gateway, serve: Serve | None = None) -> uvicorn.Config:
+    """Build uvicorn's configuration. `serve` replaces the gateway's router."""
     server = gateway.settings.server
     limits = EdgeLimits(
         header_timeout=server.header_timeout,
@@ -162,7 +175,7 @@ def build_config(gateway: Gateway) -> uvicorn.Config:
     registry = ConnectionRegistry(exempt=partial(is_in_networks, server.trusted_proxies))
     return uvicorn.Config(
         gateway.asgi,
-        http=protocol_class(limits, registry, gateway.fast_path),
+        http=protocol_class(limits, registry, serve or gateway.router.serve),
         ws="websockets-sansio",
         ws_max_size=BRIDGE_BYTES,
         lifespan="off",

@@ -45,7 +45,7 @@ class ConsoleRoutes:
         sources: ConsoleSources,
         session: ConsoleSignIn,
         url: str,
-        host_allowed: Callable[[bytes], bool],
+        host_allowed: Callable[[str], bool],
         *,
         ops_port_only: bool,
     ) -> None:
@@ -162,8 +162,7 @@ class ConsoleRoutes:
         allowed Host header, against DNS rebinding."""
         if self._ops_port_only and not request.scope.get(_OPS_SCOPE_KEY):
             return False
-        host = request.headers.get("host", "").encode("latin-1")
-        return self._session.authority is not None or self._host_allowed(host)
+        return self._session.authority is not None or self._host_allowed(request.headers.get("host", ""))
 
     def _error_page(self, fault: Fault) -> Response:
         title = {Kind.NOT_FOUND: "Not found", Kind.DENIED: "Access denied"}.get(fault.kind, "Request failed")

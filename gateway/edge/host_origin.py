@@ -1,14 +1,15 @@
 """Checks Host and Origin of every request against allow-lists, and adds CORS headers for allowed origins."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv6Address, ip_address
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.edge.error_response import send_fault
+from gateway.edge.error_response import render_fault
+from gateway.edge.request_parsing import fold_headers
 from gateway.errors import Fault, Kind
 
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)\.?(?::([0-9]{0,5}))?").fullmatch
@@ -113,22 +114,22 @@ def _self_and_wildcards(host: str) -> Iterable[str]:
 
 
 class _CachedCheck:
-    """Caches a check by raw header bytes; a full cache is cleared."""
+    """Caches a check by header value; a full cache is cleared."""
 
     __slots__ = ("_ask", "_known")
 
     def __init__(self, ask: Callable[[str], bool]) -> None:
         self._ask = ask
-        self._known: dict[bytes, bool] = {}
+        self._known: dict[str, bool] = {}
 
-    def __call__(self, raw: bytes) -> bool:
-        known = self._known.get(raw)
-        return self._evaluate(raw) if known is None else known
+    def __call__(self, value: str) -> bool:
+        known = self._known.get(value)
+        return self._evaluate(value) if known is None else known
 
-    def _evaluate(self, raw: bytes) -> bool:
+    def _evaluate(self, value: str) -> bool:
         if len(self._known) >= _MAX_CACHED:
             self._known.clear()
-        answer = self._known[raw] = self._ask(raw.decode("latin-1").strip(" \t").lower())
+        answer = self._known[value] = self._ask(value.strip(" \t").lower())
         return answer
 
 
@@ -153,6 +154,18 @@ _WRONG_ORIGIN: Final = Fault(
 )
 
 
+class GuardOutcome(NamedTuple):
+    """The decision about one request."""
+
+    response: tuple[int, Headers, bytes] | None = None
+    """A refusal or the answer to a CORS preflight, to be sent instead of serving the request."""
+    cors_headers: Headers = []  # noqa: RUF012  # never changed
+    """Headers to add to the response of a request from an allowed origin."""
+
+
+_ALLOWED: Final = GuardOutcome()
+
+
 class HostOriginGuard:
     """ASGI middleware: responds 421 to a Host and 403 to an Origin that is not allowed, and answers CORS preflights.
 
@@ -171,27 +184,30 @@ class HostOriginGuard:
         self._origin_allowed = AllowedOrigins(allowed_origins).allows
         self._health_paths = frozenset(health_paths)
 
+    def check(self, method: str, path: str, headers: Mapping[str, str]) -> GuardOutcome:
+        """Decide about a request. A header sent twice arrives joined and is therefore not allowed."""
+        if not self.host_allowed(headers.get("host", "")) and path not in self._health_paths:
+            return _refuse(421, _WRONG_HOST)
+        origin = headers.get("origin")
+        if origin is None:
+            return _ALLOWED
+        if not self._origin_allowed(origin):
+            return _refuse(403, _WRONG_ORIGIN)
+        if method == "OPTIONS" and "access-control-request-method" in headers:
+            return _preflight(origin, headers.get("access-control-request-headers", ""))
+        return GuardOutcome(None, _cors_headers(origin))
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        headers: Headers = scope["headers"]
-        named = dict(headers)
-        host, origin = named.get(b"host"), named.get(b"origin")
-        if len(named) != len(headers):
-            host, origin = _join_values(headers, b"host"), _join_values(headers, b"origin")
-        if (host is None or not self.host_allowed(host)) and scope["path"] not in self._health_paths:
-            await _refuse(scope, send, 421, _WRONG_HOST)
-        elif origin is None:
-            await self._app(scope, receive, send)
-        elif not self._origin_allowed(origin):
-            await _refuse(scope, send, 403, _WRONG_ORIGIN)
-        elif scope["type"] != "http":
-            await self._app(scope, receive, send)
-        elif scope["method"] == "OPTIONS" and b"access-control-request-method" in named:
-            await _preflight(send, origin, named.get(b"access-control-request-headers", b""))
+        outcome = self.check(scope.get("method", ""), scope["path"], fold_headers(scope["headers"]))
+        if outcome.response is not None:
+            await _respond(scope, send, *outcome.response)
+        elif outcome.cors_headers and scope["type"] == "http":
+            await self._app(scope, receive, _with_headers(send, outcome.cors_headers))
         else:
-            await self._app(scope, receive, _with_cors(send, origin))
+            await self._app(scope, receive, send)
 
 
 def default_allow_lists(host: str, port: int, public_url: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -217,42 +233,48 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _join_values(headers: Headers, name: bytes) -> bytes | None:
-    """Join repeated values: the result is malformed, so no list allows it."""
-    return b",".join(value for key, value in headers if key == name) or None
+def _refuse(status: int, fault: Fault) -> GuardOutcome:
+    return GuardOutcome((status, *render_fault(fault)))
 
 
-async def _refuse(scope: Scope, send: Send, status: int, fault: Fault) -> None:
-    if scope["type"] == "websocket":
-        await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": fault.message})
-    else:
-        await send_fault(send, status, fault)
-
-
-async def _preflight(send: Send, origin: bytes, requested: bytes) -> None:
-    names = (name.strip().lower() for name in requested.split(b","))
+def _preflight(origin: str, requested: str) -> GuardOutcome:
+    names = (name.strip().lower().encode("latin-1") for name in requested.split(","))
     params = [name for name in names if _PARAM(name)]
     headers = [
-        (b"access-control-allow-origin", origin),
+        (b"access-control-allow-origin", origin.encode("latin-1")),
         (b"access-control-allow-methods", _METHODS),
         (b"access-control-allow-headers", b", ".join([_REQUEST_HEADERS, *params])),
         (b"access-control-max-age", b"600"),
         (b"vary", b"Origin, Access-Control-Request-Headers"),
     ]
-    await send({"type": "http.response.start", "status": 204, "headers": headers})
-    await send({"type": "http.response.body", "body": b""})
+    return GuardOutcome((204, headers, b""))
 
 
-def _with_cors(send: Send, origin: bytes) -> Send:
-    async def send_with_cors(message: Message) -> None:
+def _cors_headers(origin: str) -> Headers:
+    return [
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-expose-headers", _RESPONSE_HEADERS),
+        (b"vary", b"Origin"),
+    ]
+
+
+async def _respond(scope: Scope, send: Send, status: int, headers: Headers, body: bytes) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": ""})
+        return
+    length = [] if status == 204 else [(b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, *length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _with_headers(send: Send, cors_headers: Headers) -> Send:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers: Headers = list(message.get("headers", ()))
             # A route that is open to all origins sets the header itself.
             if all(name != b"access-control-allow-origin" for name, _ in headers):
-                headers.append((b"access-control-allow-origin", origin))
-                headers.append((b"access-control-expose-headers", _RESPONSE_HEADERS))
-                headers.append((b"vary", b"Origin"))
+                headers = [*cors_headers, *headers]
             message["headers"] = headers
         await send(message)
 
-    return send_with_cors
+    return send_with_headers

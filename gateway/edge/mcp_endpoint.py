@@ -1,57 +1,24 @@
 """The MCP endpoint: authenticates a request, reads its body, and passes it to `gateway.protocol`.
 
-Requests arrive by ASGI (`__call__`) or by the fast path (`serve_fast_path`). `DisconnectSignal` reports a client's
-disconnect to the request it interrupts.
+One implementation serves both kinds of exchange: `HttpExchange` of our HTTP protocol, and `AsgiExchange`.
+`RequestRouter` decides which requests of our HTTP protocol it gets directly.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Protocol
 
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from gateway.contract import Caller, McpHttpRequest, ResponseWriter
+from gateway.edge.asgi import AsgiExchange, run_asgi
 from gateway.edge.authentication import Header, check_audience
 from gateway.edge.error_response import render_fault
-from gateway.edge.request_parsing import duplicate_routing_header, fold_headers, read_body
+from gateway.edge.host_origin import HostOriginGuard
+from gateway.edge.http_exchange import HttpExchange
+from gateway.edge.request_parsing import read_body
 from gateway.edge.stream_expiry import StreamExpiry
 from gateway.errors import TABLE, Fault, Kind
-
-EXTENSION = "gatehouse.gone"
-"""Key in `scope["extensions"]`."""
-
-
-class DisconnectSignal:
-    """`signal(callback)` calls back at most once: on disconnect, or immediately if the client has disconnected.
-
-    Callbacks are dropped once the response is complete.
-    """
-
-    # Class attributes until they change: most requests complete without a callback.
-    _callbacks: tuple[Callable[[], None], ...] = ()
-    _over = False
-    _lost = False
-
-    def __call__(self, callback: Callable[[], None]) -> None:
-        if self._lost:
-            callback()
-        elif not self._over:
-            self._callbacks += (callback,)
-
-    def complete(self) -> None:
-        """The response is complete: drop the callbacks."""
-        self._over = True
-        self._callbacks = ()
-
-    def disconnect(self) -> None:
-        """The client disconnected. No effect after `complete`."""
-        if self._over:
-            return
-        self._over = self._lost = True
-        callbacks, self._callbacks = self._callbacks, ()
-        for callback in callbacks:
-            callback()
-
 
 Authenticate = Callable[[Mapping[str, str], str], Awaitable[Caller]]
 """Headers and client address -> caller. Raises `Fault`."""
@@ -62,16 +29,35 @@ CachedCaller = Callable[[Mapping[str, str]], Caller | None]
 Challenge = Callable[[Fault, str], Header]
 """Fault and request path -> `WWW-Authenticate` header."""
 
+_MCP_TARGET: Final = re.compile(rb"/mcp(?:/[A-Za-z0-9._~/-]*)?").fullmatch
+"""Targets that need no decoding."""
 
-class FastPathRequest(ResponseWriter, Protocol):
-    """A complete request on the fast path, which is also its response writer."""
 
-    method: str
-    path: str
-    headers: dict[str, str]
-    duplicate_header: str | None
-    body: bytes | bytearray
-    peer: tuple[str, int] | None
+class McpExchange(ResponseWriter, Protocol):
+    """A request to the MCP endpoint, which is also its response writer."""
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def headers(self) -> dict[str, str]: ...
+
+    @property
+    def duplicate_header(self) -> str | None: ...
+
+    @property
+    def peer(self) -> tuple[str, int] | None: ...
+
+    @property
+    def receive(self) -> Receive: ...
+
+    @property
+    def received_body(self) -> bytes | None:
+        """The body if it has arrived completely, else None: `read_body` reads it."""
+        ...
 
     def expire_with(self, caller: Caller, stream_expiry: StreamExpiry) -> None:
         """End a streamed response when this caller's credential expires."""
@@ -79,7 +65,7 @@ class FastPathRequest(ResponseWriter, Protocol):
 
 
 class McpEndpoint:
-    """The ASGI app of every MCP endpoint. Every request needs a credential."""
+    """Serves every MCP endpoint. Every request needs a credential."""
 
     def __init__(
         self,
@@ -103,52 +89,36 @@ class McpEndpoint:
         self._challenge = challenge
         self._stream_expiry = stream_expiry
 
-    def serve_fast_path(self, exchange: "FastPathRequest") -> Awaitable[None]:
-        """Serve a request of the fast path. A plain function: a cached credential needs no extra coroutine."""
-        caller = self._cached_caller(exchange.headers)
-        if caller is None or exchange.method != "POST" or caller.resource not in ("/mcp", exchange.path):
-            return self._authenticate_and_serve(exchange)
-        return self._serve_caller(exchange, caller)
-
-    async def _authenticate_and_serve(self, exchange: "FastPathRequest") -> None:
-        ask = self._authenticate if exchange.method == "POST" else self._authenticate_active
-        try:
-            caller = await ask(exchange.headers, exchange.peer[0] if exchange.peer else "")
-            check_audience(caller, exchange.path)
-        except Fault as fault:
-            await exchange.send(*self._error_response(fault, exchange.path))
-            return
-        await self._serve_caller(exchange, caller)
-
-    def _serve_caller(self, exchange: "FastPathRequest", caller: Caller) -> Awaitable[None]:
-        exchange.expire_with(caller, self._stream_expiry)
-        body = bytes(exchange.body)
-        return self._serve(
-            McpHttpRequest(
-                exchange.method, exchange.path, exchange.headers, exchange.duplicate_header, body, caller, exchange.peer
-            ),
-            exchange,
-        )
+    def serve(self, exchange: McpExchange) -> Awaitable[None]:
+        """Serve a request. A plain function: with a cached credential and a complete body it adds no coroutine."""
+        if exchange.method == "POST" and (body := exchange.received_body) is not None:
+            caller = self._cached_caller(exchange.headers)
+            if caller is not None and caller.resource in ("/mcp", exchange.path):
+                return self._serve_caller(exchange, caller, body)
+        return self._authenticate_and_serve(exchange)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raw = scope["headers"]
-        headers = fold_headers(raw)
+        await self.serve(AsgiExchange(scope, receive, send))
+
+    async def _authenticate_and_serve(self, exchange: McpExchange) -> None:
+        is_post = exchange.method == "POST"
+        authenticate = self._authenticate if is_post else self._authenticate_active
         try:
-            client = scope["client"]
-            address = client[0] if client else ""
-            is_post = scope["method"] == "POST"
-            caller = await (self._authenticate if is_post else self._authenticate_active)(headers, address)
-            check_audience(caller, scope["path"])
-            body = await read_body(scope, receive, self._max_body) if is_post else b""
+            caller = await authenticate(exchange.headers, exchange.peer[0] if exchange.peer else "")
+            check_audience(caller, exchange.path)
+            body = await read_body(exchange.headers, exchange.receive, self._max_body) if is_post else b""
         except Fault as fault:
             if fault.kind is not Kind.CANCELLED:  # the client has disconnected
-                await AsgiResponseWriter(scope, send).send(*self._error_response(fault, scope["path"]))
+                await exchange.send(*self._error_response(fault, exchange.path))
             return
-        duplicate = duplicate_routing_header(raw, headers)
-        request = McpHttpRequest(scope["method"], scope["path"], headers, duplicate, body, caller, client)
-        writer = AsgiResponseWriter(scope, send)
-        writer.expire_with(caller, self._stream_expiry)
-        await self._serve(request, writer)
+        await self._serve_caller(exchange, caller, body)
+
+    def _serve_caller(self, exchange: McpExchange, caller: Caller, body: bytes) -> Awaitable[None]:
+        exchange.expire_with(caller, self._stream_expiry)
+        request = McpHttpRequest(
+            exchange.method, exchange.path, exchange.headers, exchange.duplicate_header, body, caller, exchange.peer
+        )
+        return self._serve(request, exchange)
 
     def _error_response(self, fault: Fault, path: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         status = int(fault.details.pop("http_status", 0)) or TABLE[fault.kind].http
@@ -158,71 +128,24 @@ class McpEndpoint:
         return status, headers, body
 
 
-class AsgiResponseWriter:
-    """Implements `gateway.contract.ResponseWriter` over ASGI."""
+class RequestRouter:
+    """Serves the requests of our HTTP protocol: those of the MCP endpoint directly, all others by the ASGI app."""
 
-    __slots__ = ("_ending", "_expiry", "_gone", "_over", "_send", "_task")
+    def __init__(self, endpoint: McpEndpoint, app: HostOriginGuard) -> None:
+        """`app` serves everything, the MCP endpoint included; its Host and Origin rules also apply here."""
+        self._endpoint = endpoint
+        self._app = app
 
-    def __init__(self, scope: Scope, send: Send) -> None:
-        self._send = send
-        self._task = asyncio.current_task()
-        extensions: Mapping[str, Any] = scope.get("extensions") or {}
-        self._gone: DisconnectSignal | None = extensions.get(EXTENSION)
-        self._expiry: tuple[Caller, StreamExpiry] | None = None
-        self._over = False
-        self._ending: asyncio.Task[None] | None = None
-
-    def expire_with(self, caller: Caller, stream_expiry: StreamExpiry) -> None:
-        self._expiry = (caller, stream_expiry)
-
-    async def send(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-        length = (b"content-length", b"%d" % len(body))
-        await self._send({"type": "http.response.start", "status": status, "headers": [length, *headers]})
-        await self._send({"type": "http.response.body", "body": body})
-
-    async def open(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        await self._send({"type": "http.response.start", "status": 200, "headers": list(headers)})
-        if self._expiry is not None:
-            caller, stream_expiry = self._expiry
-            stream_expiry.add(caller, self)
-            self.on_disconnect(lambda: stream_expiry.remove(self))
-
-    async def write(self, chunk: bytes) -> None:
-        if not self._over:
-            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
-
-    async def close(self) -> None:
-        if not self._over:
-            self._over = True
-            if self._expiry is not None:
-                self._expiry[1].remove(self)
-            await self._send(_END)
-
-    def end(self, *, stop: bool) -> None:
-        if self._over:
-            return
-        self._over = True
-        # Started before the callbacks run, so that it is sent before the app returns.
-        self._ending = asyncio.ensure_future(self._finish())
-        if self._gone is not None:
-            self._gone.disconnect()
-        if stop and self._task is not None and not self._task.cancelling():
-            self._ending.add_done_callback(lambda _: self.cancel())
-
-    async def _finish(self) -> None:
-        await self._send(_END)
-
-    def on_disconnect(self, callback: Callable[[], None]) -> None:
-        if self._gone is not None:
-            self._gone(callback)
-
-    def cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+    def serve(self, exchange: HttpExchange) -> Awaitable[None]:
+        if _MCP_TARGET(exchange.target) is None:
+            return run_asgi(self._app, exchange)
+        exchange.raw_headers = []  # an open stream should not keep them
+        outcome = self._app.check(exchange.method, exchange.path, exchange.headers)
+        if outcome.response is not None:
+            return exchange.send(*outcome.response)
+        exchange.cors_headers = outcome.cors_headers
+        return self._endpoint.serve(exchange)
 
 
 def _no_cached_caller(headers: Mapping[str, str]) -> Caller | None:
     return None
-
-
-_END: Message = {"type": "http.response.body", "body": b""}

@@ -185,7 +185,7 @@ def _query(request: Request) -> list[tuple[str, str]]:
 
 
 async def _body(request: Request) -> bytes:
-    return await read_body(request.scope, request.receive, _MAX_BODY)
+    return await read_body(request.headers, request.receive, _MAX_BODY)
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:

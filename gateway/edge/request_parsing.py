@@ -1,14 +1,15 @@
 """Decoding of request headers, limits on time and size of requests, and the errors they raise.
 
-Used by `gateway.edge.server` for every request and by routes that read a body.
+Used by `gateway.edge.http_protocol` for every request and by routes that read a body.
 """
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from mcp.shared.inbound import find_duplicated_routing_header
-from starlette.types import Message, Receive, Scope
+from starlette.types import Message, Receive
 
 from gateway.errors import Fault, Kind
 
@@ -60,7 +61,7 @@ def check_size(url: bytes, headers: RawHeaders, limits: EdgeLimits) -> None:
 
 def check_host(headers: RawHeaders, version: str) -> None:
     """Require exactly one Host header (HTTP/1.0: at most one). Raises `RequestRejected` with 400."""
-    hosts = sum(name == b"host" for name, _ in headers)
+    hosts = sum(name.lower() == b"host" for name, _ in headers)
     if hosts > 1 or (hosts == 0 and version != "1.0"):
         raise RequestRejected(400, Fault(Kind.INVALID_INPUT, "A request needs exactly one Host header."))
 
@@ -92,19 +93,17 @@ def invalid_request(cause: Exception) -> RequestRejected:
     return RequestRejected(400, Fault(Kind.INVALID_INPUT, "This is not a valid HTTP request."))
 
 
-async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """Read the complete body.
+async def read_body(headers: Mapping[str, str], receive: Receive, limit: int) -> bytes:
+    """Read the complete body. `headers` are folded.
 
     Raises `Fault`: TOO_LARGE over `limit`, checked by Content-Length before reading; UNSUPPORTED with `http_status` 415
     for an encoded body; CANCELLED if the client disconnects.
     """
-    named = dict[bytes, bytes](scope["headers"])
-    encoding = named.get(b"content-encoding")
-    if encoding is not None and encoding.strip().lower() != b"identity":
+    if headers.get("content-encoding", "identity").lower() != "identity":
         # Not decoded: a small compressed body could expand to a huge one.
         raise Fault(Kind.UNSUPPORTED, "Send the body without Content-Encoding.", details={"http_status": 415})
-    length = named.get(b"content-length", b"")
-    if length.isdigit() and int(length) > limit:
+    length = headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and int(length) > limit:
         raise body_too_large(limit, int(length))
     message = await receive()
     part = _body_part(message)
@@ -134,10 +133,16 @@ def head_without_upgrade(method: bytes, url: bytes, version: str, headers: RawHe
     The parser ends a message at an upgrade, even if a body follows.
     """
     lines = [b"%s %s HTTP/%s" % (method, url, version.encode())]
-    lines += [name + b": " + value for name, value in headers if name not in _UPGRADE_HEADERS]
-    if any(name == b"connection" and b"close" in value.lower() for name, value in headers):
+    lines += [name + b": " + value for name, value in headers if name.lower() not in _UPGRADE_HEADERS]
+    if any(name.lower() == b"connection" and b"close" in value.lower() for name, value in headers):
         lines.append(b"connection: close")
     return b"\r\n".join([*lines, b"", b""])
+
+
+def is_websocket_upgrade(headers: RawHeaders) -> bool:
+    """Whether the headers ask for an upgrade to WebSocket."""
+    named = fold_headers(headers)
+    return "upgrade" in named.get("connection", "").lower() and named.get("upgrade", "").lower() == "websocket"
 
 
 _MAX_CACHED_NAMES: Final = 512

@@ -170,7 +170,7 @@ async def _wait_for_disconnect(request: Request) -> None:
 
 
 async def _body(request: Request) -> bytes:
-    return await read_body(request.scope, request.receive, _MAX_BODY)
+    return await read_body(request.headers, request.receive, _MAX_BODY)
 
 
 def _decode(body: bytes, kind: type[T]) -> T:

@@ -50,7 +50,7 @@ class ConsoleDependencies:
 
 
 def open_console(
-    settings: Settings, public_url: str, host_allowed: Callable[[bytes], bool], dependencies: ConsoleDependencies
+    settings: Settings, public_url: str, host_allowed: Callable[[str], bool], dependencies: ConsoleDependencies
 ) -> ConsoleRoutes:
     def tools(caller: Caller | None) -> Mapping[str, Route]:
         view = dependencies.catalogue.full_view() if caller is None else dependencies.catalogue.view(caller, "/mcp")

@@ -73,8 +73,8 @@ class McpProtocol:
         )
 
 
-class RequestRouter:
-    """Routes `/mcp` before FastAPI's router, which costs as much as a whole call."""
+class AsgiRouter:
+    """ASGI app: routes `/mcp` before FastAPI's router, which costs as much as a whole call."""
 
     def __init__(self, endpoint: McpEndpoint, plain_routes: FastAPI) -> None:
         self._endpoint = endpoint

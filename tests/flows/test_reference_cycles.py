@@ -8,11 +8,11 @@ import gc
 from typing import Any
 
 from gateway.contract import Call
-from gateway.edge.fast_path import FastPathExchange
-from gateway.edge.server import HttpProtocol
+from gateway.edge.http_exchange import HttpExchange
+from gateway.edge.http_protocol import HttpProtocol
 from gateway.errors import Fault
 
-KINDS = (HttpProtocol, FastPathExchange, Call, Fault)
+KINDS = (HttpProtocol, HttpExchange, Call, Fault)
 
 
 def live_objects() -> list[str]:

@@ -50,7 +50,7 @@ def policy_router(
     @router.post("/policy/why")
     async def explain(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         async def answer(operator: Caller) -> Json:
-            asked = _decode(await read_body(request.scope, request.receive, _MAX_BODY), PolicyQuestion)
+            asked = _decode(await read_body(request.headers, request.receive, _MAX_BODY), PolicyQuestion)
             own = visible_tenant(operator) is not None
             return explain_call(asked.caller(operator), asked.tool, asked.arguments, asked.approved, own)
 
@@ -59,7 +59,7 @@ def policy_router(
     @router.post("/policy/tools")
     async def tools(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         async def answer(operator: Caller) -> Json:
-            asked = _decode(await read_body(request.scope, request.receive, _MAX_BODY), PolicySubject)
+            asked = _decode(await read_body(request.headers, request.receive, _MAX_BODY), PolicySubject)
             return {"tools": visible_tools(asked.caller(operator))}
 
         return await authorization(request, answer)

@@ -3,15 +3,17 @@
 import socket
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 import uvicorn
 from starlette.types import ASGIApp
 
+from gateway.edge.asgi import run_asgi
 from gateway.edge.connections import ConnectionRegistry
+from gateway.edge.http_protocol import protocol_class
 from gateway.edge.request_parsing import EdgeLimits
-from gateway.edge.server import protocol_class
 from tests.gateway.edge.peer import RunningServer, Serve
 
 
@@ -23,7 +25,7 @@ class _Running:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         config = uvicorn.Config(
             app,
-            http=protocol_class(limits, connections),
+            http=protocol_class(limits, connections, partial(run_asgi, app)),
             lifespan="off",
             access_log=False,
             log_config=None,

@@ -9,7 +9,7 @@ from time import monotonic
 
 from starlette.types import Receive, Scope, Send
 
-from gateway.edge.request_parsing import EdgeLimits, read_body
+from gateway.edge.request_parsing import EdgeLimits, fold_headers, read_body
 from tests.gateway.edge.peer import GET, HOST, Peer, Serve, post
 
 LIMITS = EdgeLimits(
@@ -20,7 +20,7 @@ IN_TIME = 1.5
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    body = await read_body(scope, receive, 1 << 20)
+    body = await read_body(fold_headers(scope["headers"]), receive, 1 << 20)
     headers = [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
@@ -109,7 +109,7 @@ async def test_threat_24_client_that_does_not_read_is_disconnected(serve: Serve)
         if scope["path"] != "/endless":
             await app(scope, receive, send)
             return
-        scope["extensions"]["gatehouse.gone"](left.set)
+        scope["extensions"]["gatehouse.on_disconnect"](left.set)
         entered.set()
         await send({"type": "http.response.start", "status": 200, "headers": []})
         while not left.is_set():

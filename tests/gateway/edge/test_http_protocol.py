@@ -9,7 +9,7 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from gateway.edge.request_parsing import EdgeLimits, read_body
+from gateway.edge.request_parsing import EdgeLimits, fold_headers, read_body
 from gateway.errors import Fault
 from tests.gateway.edge.peer import GET, HOST, Peer, Serve, post
 
@@ -24,13 +24,13 @@ async def reply(send: Send, body: bytes, status: int = 200) -> None:
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     try:
-        await reply(send, await read_body(scope, receive, 1 << 30))
+        await reply(send, await read_body(fold_headers(scope["headers"]), receive, 1 << 30))
     except Fault:
         await reply(send, b"fault", 500)
 
 
 async def name_headers(scope: Scope, receive: Receive, send: Send) -> None:
-    await read_body(scope, receive, 1 << 30)
+    await read_body(fold_headers(scope["headers"]), receive, 1 << 30)
     await reply(send, b",".join(name for name, _ in scope["headers"]))
 
 
@@ -76,7 +76,7 @@ async def test_idle_connection_is_closed_even_if_it_sends_empty_lines(serve: Ser
 
 async def test_response_may_take_longer_than_the_client_timeouts(serve: Serve) -> None:
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
-        await read_body(scope, receive, 100)
+        await read_body(fold_headers(scope["headers"]), receive, 100)
         await asyncio.sleep(0.6)
         await reply(send, b"done")
 
@@ -91,7 +91,7 @@ async def test_response_may_take_longer_than_the_client_timeouts(serve: Serve) -
 async def test_body_timeout_does_not_run_while_the_app_does_not_read(serve: Serve) -> None:
     async def late_reader(scope: Scope, receive: Receive, send: Send) -> None:
         await asyncio.sleep(0.6)
-        await reply(send, b"%d" % len(await read_body(scope, receive, 1 << 30)))
+        await reply(send, b"%d" % len(await read_body(fold_headers(scope["headers"]), receive, 1 << 30)))
 
     limits = EdgeLimits(body_timeout=0.3, body_grace=0.1)
     peer = await Peer.connect(serve(late_reader, limits).port)
@@ -102,7 +102,7 @@ async def test_body_timeout_does_not_run_while_the_app_does_not_read(serve: Serv
 async def test_body_timeout_does_not_run_before_100_continue(serve: Serve) -> None:
     async def late_reader(scope: Scope, receive: Receive, send: Send) -> None:
         await asyncio.sleep(0.5)
-        await reply(send, await read_body(scope, receive, 100))
+        await reply(send, await read_body(fold_headers(scope["headers"]), receive, 100))
 
     peer = await Peer.connect(serve(late_reader, EdgeLimits(body_timeout=0.2)).port)
     await peer.send_bytes(b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n")
@@ -206,7 +206,7 @@ async def test_garbage_after_a_request_does_not_affect_its_response(serve: Serve
     entered = threading.Event()
 
     async def hang(scope: Scope, receive: Receive, send: Send) -> None:
-        await read_body(scope, receive, 100)
+        await read_body(fold_headers(scope["headers"]), receive, 100)
         entered.set()
         await receive()
 
@@ -272,7 +272,7 @@ async def test_disconnect_callbacks_run_when_the_client_disconnects(serve: Serve
     entered, notified, late = threading.Event(), threading.Event(), threading.Event()
 
     async def hang(scope: Scope, receive: Receive, send: Send) -> None:
-        register = scope["extensions"]["gatehouse.gone"]
+        register = scope["extensions"]["gatehouse.on_disconnect"]
         left = asyncio.Event()
         register(notified.set)
         register(left.set)
@@ -293,7 +293,7 @@ async def test_disconnect_callbacks_do_not_run_after_the_response(serve: Serve) 
     notified: list[str] = []
 
     async def answers(scope: Scope, receive: Receive, send: Send) -> None:
-        register = scope["extensions"]["gatehouse.gone"]
+        register = scope["extensions"]["gatehouse.on_disconnect"]
         register(lambda: notified.append("before"))
         await reply(send, b"ok")
         register(lambda: notified.append("after"))
@@ -353,3 +353,12 @@ async def test_limits_apply_to_a_request_with_declined_upgrade(serve: Serve) -> 
         head = b"POST / HTTP/1.1\r\n" + HOST + headers + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
         assert (await peer.request(head)).status == status
         peer.close()
+
+
+async def test_many_declined_upgrades_in_one_read_are_all_answered(serve: Serve) -> None:
+    peer = await Peer.connect(serve(echo, LONG_TIMEOUTS).port)
+    whole = post(b"x", b"Connection: Upgrade", b"Upgrade: h2c")
+    await peer.send_bytes(whole * 500)
+    async with asyncio.timeout(20):
+        assert [(await peer.read_response()).body for _ in range(500)] == [b"x"] * 500
+    peer.close()
