@@ -359,7 +359,8 @@ class HttpProtocol(asyncio.Protocol):
         self.registry.refusals[rejected.status] += 1
         self._disconnect_all()
         if not cannot_respond:
-            self.transport.write(closing_response(rejected.status, rejected.fault))
+            as_rpc = rejected.status == 413 and self._url.startswith(b"/mcp")
+            self.transport.write(closing_response(rejected.status, rejected.fault, as_rpc=as_rpc))
         if self.transport.can_write_eof():
             # Closing with unread data would reset the connection before the client has read the response.
             self.transport.write_eof()

@@ -122,7 +122,7 @@ class McpEndpoint:
 
     def _error_response(self, fault: Fault, path: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         status = int(fault.details.pop("http_status", 0)) or TABLE[fault.kind].http
-        headers, body = render_fault(fault)
+        headers, body = render_fault(fault, as_rpc=fault.kind is Kind.TOO_LARGE)
         if fault.kind is Kind.UNAUTHENTICATED:
             headers.append(self._challenge(fault, path))
         return status, headers, body

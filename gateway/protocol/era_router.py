@@ -1,5 +1,6 @@
 """Routes the HTTP requests of an MCP endpoint to the protocol era of the client. `McpEndpoint` calls it."""
 
+import re
 from collections.abc import Awaitable
 from functools import lru_cache
 from typing import Final
@@ -13,6 +14,8 @@ from gateway.protocol.responses import Header, RpcError
 
 _HANDSHAKE_VERSIONS: Final = frozenset(HANDSHAKE_PROTOCOL_VERSIONS)
 _INVALID_REQUEST: Final = -32600
+_CHARSET: Final = re.compile(r"(?:^|;)\s*charset\s*=\s*\"?([^\s;\"]*)").search
+_UTF_8: Final = frozenset({"utf-8", "utf8", "us-ascii"})
 _ACCEPT_STREAM: Final = "GET opens an event stream. Send Accept: text/event-stream."
 
 
@@ -58,9 +61,12 @@ class EraRouter:
 @lru_cache(maxsize=256)
 def _check_media_types(content_type: str, accept: str, legacy: bool) -> tuple[int, str] | None:
     """Return the status and message of a refusal, if any. Cached, because clients send the same few headers."""
-    media_type = content_type.partition(";")[0].strip().lower()
-    if media_type != "application/json":
+    media_type, _, parameters = content_type.lower().partition(";")
+    if media_type.strip() != "application/json":
         return 415, "The content type must be application/json."
+    charset = _CHARSET(parameters)
+    if charset is not None and charset[1] not in _UTF_8:
+        return 415, "The body must be UTF-8."
     if "*/*" in accept:
         return None
     # Clients must accept both. Some clients of the handshake era accept only JSON, which is sufficient to serve them.

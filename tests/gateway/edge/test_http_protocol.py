@@ -1,6 +1,7 @@
 """The HTTP protocol class with real sockets, with uvloop and asyncio."""
 
 import asyncio
+import json
 import threading
 from statistics import median
 from time import monotonic
@@ -225,6 +226,15 @@ async def test_content_length_above_the_limit_gets_413_before_the_body(serve: Se
     )
     assert response.status == 413
     assert (response.error["payload_bytes"], response.error["max_bytes"]) == (1001, 1000)
+    peer.close()
+
+
+async def test_413_of_an_mcp_endpoint_is_a_json_rpc_error_without_id(serve: Serve) -> None:
+    peer = await Peer.connect(serve(echo, EdgeLimits(max_body_bytes=1000)).port)
+    response = await peer.request(b"POST /mcp HTTP/1.1\r\n" + HOST + b"Content-Length: 1001\r\n\r\n")
+    body = json.loads(response.body)
+    assert (response.status, body["jsonrpc"], body["id"], body["error"]["code"]) == (413, "2.0", None, -32602)
+    assert (body["error"]["data"]["kind"], body["error"]["data"]["max_bytes"]) == ("too_large", 1000)
     peer.close()
 
 

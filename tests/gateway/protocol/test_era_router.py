@@ -44,7 +44,18 @@ async def test_modern_era_rejects_get_and_delete(verb: str) -> None:
     assert (response.status, response.headers["allow"]) == (405, "POST")
 
 
-@pytest.mark.parametrize("kind", [None, "", "text/plain", "application/json-seq", "text/json"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        None,
+        "",
+        "text/plain",
+        "application/json-seq",
+        "text/json",
+        "application/json; charset=utf-7",
+        'application/json; x=1; charset="latin1"',
+    ],
+)
 @pytest.mark.parametrize("version", [None, MODERN])
 async def test_content_type_other_than_json_is_rejected(version: str | None, kind: str | None) -> None:
     async with Rig(FakeBackend()) as rig:
@@ -52,7 +63,10 @@ async def test_content_type_other_than_json_is_rejected(version: str | None, kin
     assert response.status == 415
 
 
-@pytest.mark.parametrize("kind", ["application/json", "APPLICATION/JSON", "application/json; charset=utf-8"])
+@pytest.mark.parametrize(
+    "kind",
+    ["application/json", "APPLICATION/JSON", "application/json; charset=utf-8", 'application/json;charset="UTF-8"'],
+)
 async def test_json_content_type_is_accepted_in_any_case_and_with_parameters(kind: str) -> None:
     async with Rig(FakeBackend()) as rig:
         assert (await rig.modern("tools/list", headers={"content-type": kind})).status == 200
