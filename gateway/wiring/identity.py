@@ -130,7 +130,7 @@ class Identity:
             self.challenge = OAuthChallenge(self._public_url, settings.auth.scopes, served)
             self.routers.append(metadata_router(self._public_url, [*issuers], settings.auth.scopes, served))
         self._bearer = BearerAuthenticator(self.credentials.verify, leeway=LEEWAY, key_id=key_id)
-        await self.credentials.on_revoke(self._bearer.clear)
+        self.credentials.on_revoke(self._bearer.clear)
         self.unauthenticated = (self.challenge or PlainChallenge()).unauthenticated
         self.cached_caller: CachedCaller = self._bearer.cached
         self.authenticate: Authenticate = self._authenticate
