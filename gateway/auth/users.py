@@ -91,7 +91,7 @@ class Users:
 
     async def find_in_transaction(self, connection: AsyncConnection, tenant: str, subject: str) -> User | None:
         row = (await connection.execute(_FIND, {"tenant": tenant, "subject": subject})).one_or_none()
-        return None if row is None else _from_row(row)
+        return None if row is None else user_from_row(row)
 
     async def exists(self, tenant: str, subject: str) -> bool:
         return await self._row(tenant, subject) is not None
@@ -99,7 +99,7 @@ class Users:
     async def list(self, tenant: str | None = None) -> "list[User]":
         async with self._database.reading() as connection:
             rows = await connection.execute(_LIST)
-        return [user for user in map(_from_row, rows) if tenant in (None, user.tenant)]
+        return [user for user in map(user_from_row, rows) if tenant in (None, user.tenant)]
 
     async def remove(self, tenant: str, subject: str) -> bool:
         """Remove a user with all sessions and tokens. Takes effect in all processes within a second."""
@@ -122,7 +122,7 @@ class Users:
         row = await self._row(tenant, subject)
         known = None if row is None else row.password
         matches = await self._threads(self._verify, known, password[:_MAX_PASSWORD_CHARS])
-        return _from_row(row) if matches and row is not None else None
+        return user_from_row(row) if matches and row is not None else None
 
     async def _row(self, tenant: str, subject: str) -> Row[Any] | None:
         async with self._database.reading() as connection:
@@ -153,7 +153,7 @@ def _principal(tenant: str, subject: str) -> str:
     return f"{tenant}/user:{subject}"
 
 
-def _from_row(row: Row[Any]) -> User:
+def user_from_row(row: Row[Any]) -> User:
     return User(
         tenant=row.tenant,
         subject=row.subject,

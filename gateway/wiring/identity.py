@@ -202,7 +202,6 @@ class Identity:
             threads=self._thread_pool("oauth", 4, 64),
             prefetch_clients=adapter.prefetch_clients,
             clients=clients,
-            users=self.users,
             browsers=self.browser_sessions,
             sign_in=SignIn(self.users, self.browser_sessions, sign_in_failure_counter(self._windows), local=self.local),
             forms=CsrfTokens(hmac.digest(pepper, b"forms", "sha256"), secure=self._public_url.startswith("https://")),
