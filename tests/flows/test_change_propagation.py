@@ -256,6 +256,25 @@ async def test_session_ended_at_one_process_is_404_at_all(trio: Trio, keys: ApiK
     await reaches_all(ended)
 
 
+@pytest.mark.parametrize("trio", ["postgres"], indirect=True)
+async def test_key_revoked_while_no_process_listens_is_rejected_by_all(
+    trio: Trio, keys: ApiKeys, serves: Serves
+) -> None:
+    key, info = await keys.create("default", "leaver")
+    assert all(await serves(key))
+    admin = await asyncpg.connect(trio.database_url)
+    # The last statement of a connection that listens is LISTEN or its heartbeat.
+    listening = "FROM pg_stat_activity WHERE datname = current_database() AND query ~ '^(LISTEN .*|SELECT 1)$'"
+    assert await admin.fetchval(f"SELECT count(*) {listening}") == 4, "three processes and this one"
+    # One script: the revocation is committed before a process can connect again.
+    await admin.execute(
+        f"SELECT pg_terminate_backend(pid, 5000) {listening};"
+        f" UPDATE gatehouse.api_keys SET revoked_at = 1 WHERE id = '{info.id}'"
+    )
+    await admin.close()
+    await reaches_all(refused(serves, key))
+
+
 # ---- pins: the remote server runs in the process of the test
 
 

@@ -335,7 +335,7 @@ class TestPostgres:
         await admin.close()
 
 
-_LISTENING = "FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'"
+_LISTENING = "FROM pg_stat_activity WHERE datname = current_database() AND query ~ '^(LISTEN .*|SELECT 1)$'"
 _END_LISTEN = f"SELECT pg_terminate_backend(pid, 5000) {_LISTENING}"
 
 
