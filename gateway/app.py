@@ -135,7 +135,7 @@ class Gateway:
         self._bridges = Bridges(storage.bus)
         self._backends = ServedBackends(settings, self._host_services(), SERVER_INFO)
         self._protocol = self._build_protocol()
-        await self._expire_streams_on_revocation()
+        self._expire_streams_on_revocation()
         self._build_operator_services(windows)
         self._build_routes()
         self._start_background_tasks()
@@ -225,9 +225,9 @@ class Gateway:
             self._worker_events,
         )
 
-    async def _expire_streams_on_revocation(self) -> None:
+    def _expire_streams_on_revocation(self) -> None:
         review = self.identity.expire_streams(self.internal_calls.is_authorized, self._tasks.spawn)
-        await self.identity.credentials.on_revoke(review)
+        self.identity.credentials.on_revoke(review)
         self.tenants.on_change(review)
 
     def _build_operator_services(self, windows: "RedisWindows | None") -> None:

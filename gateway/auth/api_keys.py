@@ -92,6 +92,7 @@ class ApiKeyInfo:
 
 
 _Infos = list[ApiKeyInfo]
+_Listeners = list[Callable[[], None]]
 
 
 class ApiKeys:
@@ -106,6 +107,7 @@ class ApiKeys:
         self._pending_uses: dict[str, float] = {}
         self._flush_task: asyncio.Task[None] | None = None
         self._next_flush = time.monotonic()
+        self._listeners: _Listeners = []
 
     async def create(
         self,
@@ -153,6 +155,8 @@ class ApiKeys:
         """Revoke a key; return False if it does not exist or is already revoked."""
         async with self._database.transaction() as connection:
             result = await connection.execute(_REVOKE, {"id": keyid, "now": self._clock()})
+        for listener in self._listeners:  # without waiting for the change feed
+            listener()
         return result.rowcount > 0
 
     async def verify(self, key: str) -> Caller | None:
@@ -186,19 +190,10 @@ class ApiKeys:
         info = _from_row(row)
         return info.revoked is None and (info.expires is None or info.expires > self._clock())
 
-    async def on_revoke(self, listener: Callable[[], None]) -> None:
+    def on_revoke(self, listener: Callable[[], None]) -> None:
         """Call `listener` within a second of a revocation in any process. Caches of verified keys use it."""
-        before: int | None = None
-
-        async def load() -> None:
-            nonlocal before
-            async with self._database.reading() as connection:
-                revoked: int = (await connection.execute(_COUNT_REVOKED)).scalar_one()
-            if before is not None and revoked != before:
-                listener()
-            before = revoked
-
-        await self._database.follow(load)
+        self._listeners.append(listener)
+        self._database.on_change("api_keys", lambda _ids: listener())
 
     async def close(self) -> None:
         """Write the pending last-used times and stop."""
@@ -221,7 +216,7 @@ class ApiKeys:
             self._flush_task = asyncio.create_task(self._flush_later())
 
     async def _flush_later(self) -> None:
-        # One write a minute for all keys: every commit makes the other processes check for changes.
+        # One write a minute for all keys, not one per call.
         await asyncio.sleep(max(0.0, self._next_flush - time.monotonic()))
         self._next_flush = time.monotonic() + _FLUSH_SECONDS
         try:
@@ -288,5 +283,4 @@ _FIND = text("SELECT * FROM api_keys WHERE id IN :ids").bindparams(bindparam("id
 _LIST_ALL = text("SELECT * FROM api_keys ORDER BY tenant, created_at, id")
 _LIST = text("SELECT * FROM api_keys WHERE tenant = :tenant ORDER BY created_at, id")
 _REVOKE = text("UPDATE api_keys SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL")
-_COUNT_REVOKED = text("SELECT count(revoked_at) FROM api_keys")
 _UPDATE_LAST_USED = text("UPDATE api_keys SET last_used_at = :at WHERE id = :id")

@@ -11,6 +11,7 @@ from typing import Final
 
 from sqlalchemy import text
 
+from gateway.auth.users import User, user_from_row
 from gateway.state.database import Database
 
 SESSION_SECONDS: Final = 30 * 86400
@@ -37,12 +38,13 @@ class BrowserSessions:
             await connection.execute(_INSERT, self._row(secret, user, SESSION_SECONDS))
         return secret
 
-    async def find_user(self, secret: str | None) -> UserKey | None:
+    async def find_user(self, secret: str | None) -> User | None:
+        """Return the user of a session; None if the session is unknown or expired, or its user was removed."""
         if not secret:
             return None
         async with self._database.reading() as connection:
             row = (await connection.execute(_FIND, {"digest": _digest(secret), "now": self._clock()})).one_or_none()
-        return None if row is None else (row.tenant, row.subject)
+        return None if row is None else user_from_row(row)
 
     async def sign_out(self, secret: str) -> None:
         async with self._database.transaction() as connection:
@@ -82,7 +84,11 @@ def _digest(secret: str) -> str:
 _INSERT = text(
     "INSERT INTO browser_sessions (digest, tenant, subject, expires_at) VALUES (:digest, :tenant, :subject, :expires)"
 )
-_FIND = text("SELECT tenant, subject FROM browser_sessions WHERE digest = :digest AND expires_at > :now")
+_FIND = text(
+    "SELECT users.* FROM browser_sessions AS session"
+    " JOIN users ON users.tenant = session.tenant AND users.subject = session.subject"
+    " WHERE session.digest = :digest AND session.expires_at > :now"
+)
 _DELETE = text("DELETE FROM browser_sessions WHERE digest = :digest")
 _DELETE_EXPIRED = text("DELETE FROM browser_sessions WHERE expires_at <= :now")
 _INSERT_CODE = text(

@@ -49,9 +49,9 @@ class Credentials:
             or await self._user_exists(caller.tenant, caller.subject)
         )
 
-    async def on_revoke(self, listener: Callable[[], None]) -> None:
+    def on_revoke(self, listener: Callable[[], None]) -> None:
         """Call `listener` within a second of a revocation in any process."""
-        await self._keys.on_revoke(listener)
+        self._keys.on_revoke(listener)
         self._revocations.on_change(listener)
 
 

@@ -3,12 +3,13 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
-from sqlalchemy import text
+from sqlalchemy import bindparam, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.contract import Caller
+from gateway.state.changes import Keys
 from gateway.state.database import Database
 
 Revocable = Literal["token", "family", "user", "client"]
@@ -30,7 +31,7 @@ class Revocations:
     @classmethod
     async def open(cls, database: Database) -> "Revocations":
         revocations = cls(database)
-        await database.follow(revocations.load)
+        await database.follow("revocations", revocations.load)
         return revocations
 
     def is_revoked(self, caller: Caller) -> bool:
@@ -55,33 +56,50 @@ class Revocations:
     async def add(self, kind: Revocable, value: str, ttl: float) -> None:
         """Revoke from now on. The entry is deleted after `ttl` seconds, when every token it covers has expired."""
         async with self._database.transaction() as connection:
-            await self.add_in_transaction(connection, kind, value, ttl)
-        await self.load()
+            added = await self.add_in_transaction(connection, kind, value, ttl)
+        await self.load(added)
 
-    async def add_in_transaction(self, connection: AsyncConnection, kind: Revocable, value: str, ttl: float) -> None:
-        """Revoke as part of a transaction. It takes effect after the commit; call `load` to apply it at once here."""
+    async def add_in_transaction(
+        self, connection: AsyncConnection, kind: Revocable, value: str, ttl: float
+    ) -> frozenset[str]:
+        """Revoke as part of a transaction. After the commit, pass the result to `load` to apply it at once here."""
         now = self._clock()
         await connection.execute(_ADD, {"kind": kind, "value": value, "now": now, "expires": now + ttl})
+        return frozenset((f"{kind}:{value}",))
 
-    async def load(self) -> None:
+    async def load(self, keys: Keys = None) -> None:
+        """Read the revocations with these keys, each `kind:value`, or all of them."""
         now = self._clock()
         if now >= self._next_sweep:
             self._next_sweep = now + _SWEEP_SECONDS
+            keys = None  # removes the expired entries from memory too
             async with self._database.transaction() as connection:
                 await connection.execute(_DELETE_EXPIRED, {"now": now})
+        wanted = None if keys is None else {(kind, value) for kind, _, value in (key.partition(":") for key in keys)}
         async with self._loading:
             async with self._database.reading() as connection:
-                rows = await connection.execute(_SELECT, {"now": now})
+                if wanted is None:
+                    rows = await connection.execute(_SELECT, {"now": now})
+                else:
+                    values = [value for _, value in wanted]
+                    rows = await connection.execute(_SELECT_VALUES, {"now": now, "kinds": _KINDS, "values": values})
             revoked = {(kind, value): at for kind, value, at in rows}
+            if wanted is not None:
+                revoked = {key: at for key, at in self._revoked.items() if key not in wanted} | revoked
             changed, self._revoked = revoked != self._revoked, revoked
         if changed:
             for listener in self._listeners:
                 listener()
 
 
+_KINDS: Final = get_args(Revocable)
 _ADD = text(
     "INSERT INTO revocations (kind, value, at, expires_at) VALUES (:kind, :value, :now, :expires)"
     " ON CONFLICT (kind, value) DO UPDATE SET at = excluded.at, expires_at = excluded.expires_at"
 )
 _DELETE_EXPIRED = text("DELETE FROM revocations WHERE expires_at <= :now")
 _SELECT = text("SELECT kind, value, at FROM revocations WHERE expires_at > :now")
+# With both key columns, the primary key serves as index.
+_SELECT_VALUES = text(
+    "SELECT kind, value, at FROM revocations WHERE kind IN :kinds AND value IN :values AND expires_at > :now"
+).bindparams(bindparam("kinds", expanding=True), bindparam("values", expanding=True))

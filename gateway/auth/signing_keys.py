@@ -17,6 +17,7 @@ from sqlalchemy import text
 
 from gateway.contract import Json
 from gateway.errors import Fault, Kind
+from gateway.state.changes import Keys
 from gateway.state.database import Database
 
 ALGORITHM: Final = "ES256"
@@ -35,6 +36,8 @@ class SigningKeys:
         self._cipher = AESGCM(secret)
         self._clock = clock
         self._keys: dict[str, ECKey] = {}
+        self._retired: dict[str, float] = {}
+        """Times at which keys were retired."""
         self._newest = ""
         self._loading = asyncio.Lock()
         self._last_reload = 0.0
@@ -44,7 +47,7 @@ class SigningKeys:
         """Load the keys; create the first one if there is none."""
         signing = cls(database, secret)
         await signing._create_first_key()
-        await database.follow(signing._load)
+        await database.follow("signing_keys", signing._load)
         return signing
 
     def sign(self, claims: Json) -> str:
@@ -60,7 +63,7 @@ class SigningKeys:
             self._last_reload = time.monotonic()
             await self._load()
             found = self._keys.get(kid)
-        return found
+        return None if found is None or self._is_outdated(kid) else found
 
     def public_jwks(self) -> Json:
         """Return the public keys as a JWK set."""
@@ -68,6 +71,7 @@ class SigningKeys:
             "keys": [
                 {**key.as_dict(private=False), "kid": kid, "use": "sig", "alg": ALGORITHM}
                 for kid, key in self._keys.items()
+                if not self._is_outdated(kid)
             ]
         }
 
@@ -87,11 +91,15 @@ class SigningKeys:
             if (await connection.execute(_COUNT)).scalar_one() == 0:
                 await connection.execute(_INSERT, self._new_key()[1])
 
-    async def _load(self) -> None:
+    def _is_outdated(self, kid: str) -> bool:
+        return kid in self._retired and self._retired[kid] <= self._clock() - _RETIRED_SECONDS
+
+    async def _load(self, _kids: Keys = None) -> None:
         async with self._loading:
             async with self._database.reading() as connection:
                 rows = (await connection.execute(_SELECT, {"before": self._clock() - _RETIRED_SECONDS})).all()
             self._keys = {row.kid: self._keys.get(row.kid) or self._decrypt(row.kid, row.sealed) for row in rows}
+            self._retired = {row.kid: row.retired_at for row in rows if row.retired_at is not None}
             self._newest = rows[-1].kid if rows else ""
 
     def _new_key(self) -> tuple[str, Json]:
@@ -128,6 +136,6 @@ _INSERT = text("INSERT INTO signing_keys (kid, sealed, created_at) VALUES (:kid,
 _RETIRE = text("UPDATE signing_keys SET retired_at = :now WHERE retired_at IS NULL")
 _DELETE_RETIRED = text("DELETE FROM signing_keys WHERE retired_at <= :before")
 _SELECT = text(
-    "SELECT kid, sealed FROM signing_keys WHERE retired_at IS NULL OR retired_at > :before"
+    "SELECT kid, sealed, retired_at FROM signing_keys WHERE retired_at IS NULL OR retired_at > :before"
     " ORDER BY CASE WHEN retired_at IS NULL THEN 1 ELSE 0 END, created_at, kid"
 )

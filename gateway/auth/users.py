@@ -78,16 +78,20 @@ class Users:
         async with self._database.transaction() as connection:
             before = (await connection.execute(_FIND, row)).one_or_none()
             await connection.execute(_UPSERT, row)
-            ended = before is not None and (password_hash is not None or before.password is not None)
-            if ended:
-                await self._end_sessions(connection, user.tenant, user.subject)
-        if ended:
-            await self._revocations.load()
+            revoked: frozenset[str] = frozenset()
+            if before is not None and (password_hash is not None or before.password is not None):
+                revoked = await self._end_sessions(connection, user.tenant, user.subject)
+        if revoked:
+            await self._revocations.load(revoked)
         return user
 
     async def find(self, tenant: str, subject: str) -> User | None:
-        row = await self._row(tenant, subject)
-        return None if row is None else _from_row(row)
+        async with self._database.reading() as connection:
+            return await self.find_in_transaction(connection, tenant, subject)
+
+    async def find_in_transaction(self, connection: AsyncConnection, tenant: str, subject: str) -> User | None:
+        row = (await connection.execute(_FIND, {"tenant": tenant, "subject": subject})).one_or_none()
+        return None if row is None else user_from_row(row)
 
     async def exists(self, tenant: str, subject: str) -> bool:
         return await self._row(tenant, subject) is not None
@@ -95,29 +99,30 @@ class Users:
     async def list(self, tenant: str | None = None) -> "list[User]":
         async with self._database.reading() as connection:
             rows = await connection.execute(_LIST)
-        return [user for user in map(_from_row, rows) if tenant in (None, user.tenant)]
+        return [user for user in map(user_from_row, rows) if tenant in (None, user.tenant)]
 
     async def remove(self, tenant: str, subject: str) -> bool:
         """Remove a user with all sessions and tokens. Takes effect in all processes within a second."""
         key = {"tenant": tenant, "subject": subject}
         async with self._database.transaction() as connection:
             removed = await connection.execute(_REMOVE, key)
-            await self._end_sessions(connection, tenant, subject)
-        await self._revocations.load()
+            revoked = await self._end_sessions(connection, tenant, subject)
+        await self._revocations.load(revoked)
         return removed.rowcount > 0
 
-    async def _end_sessions(self, connection: AsyncConnection, tenant: str, subject: str) -> None:
-        """End the user's sessions and revoke the tokens issued so far."""
+    async def _end_sessions(self, connection: AsyncConnection, tenant: str, subject: str) -> frozenset[str]:
+        """End the user's sessions and revoke the tokens issued so far. Returns the key of the revocation."""
         for statement in _DELETE_SESSIONS:
             await connection.execute(statement, {"tenant": tenant, "subject": subject})
-        await self._revocations.add_in_transaction(connection, "user", _principal(tenant, subject), _REVOCATION_SECONDS)
+        principal = _principal(tenant, subject)
+        return await self._revocations.add_in_transaction(connection, "user", principal, _REVOCATION_SECONDS)
 
     async def check_password(self, tenant: str, subject: str, password: str) -> User | None:
         """Return the user if the password matches. An unknown name takes as long as a wrong password."""
         row = await self._row(tenant, subject)
         known = None if row is None else row.password
         matches = await self._threads(self._verify, known, password[:_MAX_PASSWORD_CHARS])
-        return _from_row(row) if matches and row is not None else None
+        return user_from_row(row) if matches and row is not None else None
 
     async def _row(self, tenant: str, subject: str) -> Row[Any] | None:
         async with self._database.reading() as connection:
@@ -148,7 +153,7 @@ def _principal(tenant: str, subject: str) -> str:
     return f"{tenant}/user:{subject}"
 
 
-def _from_row(row: Row[Any]) -> User:
+def user_from_row(row: Row[Any]) -> User:
     return User(
         tenant=row.tenant,
         subject=row.subject,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import text
 
+from gateway.state.changes import Keys
 from gateway.state.database import Database
 
 ListKey = tuple[str, str]
@@ -34,9 +35,13 @@ class CatalogueRows:
         self._database = database
         self._clock = clock
 
-    async def follow(self, load: Callable[[], Awaitable[None]]) -> None:
-        """Run `load` now and after every change in the database."""
-        await self._database.follow(load)
+    async def follow_pins(self, load: Callable[[], Awaitable[None]]) -> None:
+        """Run `load` now, and after a change of any pin by any process."""
+
+        async def load_all(_namespaces: Keys) -> None:
+            await load()
+
+        await self._database.follow("catalogue_pins", load_all)
 
     async def get_lists(self, namespace: str, isolation_key: str, origin: str) -> tuple[str, float] | None:
         """Return the encoded lists and the time they were read, or None when none are stored for this origin."""

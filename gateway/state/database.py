@@ -1,24 +1,29 @@
-"""The gateway's own database: transactions, and notifications of changes made by any process.
+"""The gateway's own database: transactions, and notifications of the rows that any process changed.
 
 `BatchRead` combines simultaneous lookups into one query.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.state.changes import Change, ChangeListener, ChangeListeners, Keys, Table, merge_keys
 from gateway.state.sqlite import SqliteDatabase
 
 FILE: Final = "gatehouse.db"
 MIGRATIONS: Final = Path(__file__).with_name("migrations")
 MAX_BATCH_IDS: Final = 500
 """Maximum number of ids in one `BatchRead` query."""
+_MAX_KEYS: Final = 500
+"""Maximum number of keys in one reload. Above it, the whole table is loaded."""
 _RETRY_SECONDS: Final = 1.0
+Load = Callable[[Keys], Awaitable[None]]
+"""Reads the rows with these keys, or the whole table."""
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
@@ -35,8 +40,11 @@ class DatabaseEngine(Protocol):
         """Apply the folder's pending migrations and return their titles."""
         ...
 
-    async def watch(self, on_commit: Callable[[], None]) -> None:
-        """Call `on_commit` within a second of each commit by any process, until cancelled."""
+    async def watch(self, on_change: Callable[[Sequence[Change] | None], None]) -> None:
+        """Call `on_change` within a second of each change by any process, until cancelled.
+
+        It is called with None when changes may have been missed.
+        """
         ...
 
     async def close(self) -> None: ...
@@ -47,8 +55,8 @@ class Database:
 
     def __init__(self, engine: DatabaseEngine) -> None:
         self._engine = engine
-        self._listeners: list[Callable[[], None]] = []
-        self._tasks = [asyncio.create_task(engine.watch(self._notify))]
+        self._listeners = ChangeListeners()
+        self._tasks = [asyncio.create_task(engine.watch(self._listeners.publish))]
         self.applied_migrations: list[str] = []
         """Titles of the migrations that `open` applied."""
 
@@ -66,46 +74,36 @@ class Database:
             raise
         return database
 
-    @asynccontextmanager
-    async def transaction(self, tenant: str | None = None) -> AsyncGenerator[AsyncConnection, None]:
+    def transaction(self, tenant: str | None = None) -> AbstractAsyncContextManager[AsyncConnection]:
         """Run a write transaction: commit when the block ends, roll back when it raises. Writers run one at a time.
 
         With `tenant`, PostgreSQL restricts the transaction to that tenant's rows.
         """
-        async with self._engine.writing(tenant) as connection:
-            yield connection
-        self._notify()
+        return self._engine.writing(tenant)
 
     def reading(self, tenant: str | None = None) -> AbstractAsyncContextManager[AsyncConnection]:
         """Run a read-only transaction on a consistent snapshot. It does not wait for writers or notify listeners."""
         return self._engine.reading(tenant)
 
-    def on_change(self, listener: Callable[[], None]) -> None:
-        """Call `listener` immediately after each commit of this object, and within a second after any other commit.
+    def on_change(self, table: Table, listener: ChangeListener) -> None:
+        """Call `listener` with the keys of changed rows within a second of a commit by any process, also this one.
 
-        It may also be called without a change.
+        It may also be called without a change, and with None when changes may have been missed.
         """
-        self._listeners.append(listener)
+        self._listeners.add(table, listener)
 
-    async def follow(self, load: Callable[[], Awaitable[None]]) -> None:
-        """Run `load` now, and again after each change until the database is closed."""
-        changed = asyncio.Event()
-        self.on_change(changed.set)
-        await load()
-        self._tasks.append(asyncio.create_task(_reload_on_change(changed, load)))
+    async def follow(self, table: Table, load: Load) -> None:
+        """Run `load(None)` now, and `load` with the keys of changed rows after each change, until closed."""
+        reload = _Reload(load)
+        self.on_change(table, reload.request)
+        await load(None)
+        self._tasks.append(asyncio.create_task(reload.run()))
 
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._engine.close()
-
-    def _notify(self) -> None:
-        for listener in self._listeners:
-            try:
-                listener()
-            except Exception:  # a failing listener must not keep the others from being notified
-                _log.exception("database: a change listener failed; the other listeners are notified")
 
 
 async def _open_postgres(url: str) -> DatabaseEngine:
@@ -115,16 +113,29 @@ async def _open_postgres(url: str) -> DatabaseEngine:
     return await PostgresDatabase.open(url)
 
 
-async def _reload_on_change(changed: asyncio.Event, load: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        await changed.wait()
-        changed.clear()
-        try:
-            await _run_to_completion(load())
-        except Exception:  # the reload task must survive a failed load
-            _log.exception("database: reload after a change failed; retry in %g s", _RETRY_SECONDS)
-            await asyncio.sleep(_RETRY_SECONDS)
-            changed.set()
+class _Reload:
+    """Runs `load` for requested keys, one run at a time. A failed run is repeated."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._keys: Keys = frozenset()
+        self._requested = asyncio.Event()
+
+    def request(self, keys: Keys) -> None:
+        self._keys = merge_keys(self._keys, keys)
+        self._requested.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._requested.wait()
+            self._requested.clear()
+            keys, self._keys = self._keys, frozenset()
+            try:
+                await _run_to_completion(self._load(None if keys is None or len(keys) > _MAX_KEYS else keys))
+            except Exception:  # the reload task must survive a failed load
+                _log.exception("database: reload after a change failed; retry in %g s", _RETRY_SECONDS)
+                self.request(keys)
+                await asyncio.sleep(_RETRY_SECONDS)
 
 
 async def _run_to_completion(work: Awaitable[None]) -> None:

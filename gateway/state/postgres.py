@@ -1,14 +1,15 @@
 """PostgreSQL: connections, tenant-bound transactions, row-level security, and the gateway's own tables.
 
 Each transaction first sets the tenant whose rows it may access. Without a tenant, every table with a `tenant` column
-appears empty and rejects inserts. Changes are announced with LISTEN and NOTIFY. This module imports asyncpg, an
+appears empty and rejects inserts. Triggers announce changed rows with NOTIFY. This module imports asyncpg, an
 optional extra, so it is imported only when a database URL is set.
 """
 
 import asyncio
 import hashlib
+import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, cast
@@ -20,6 +21,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.errors import Fault, Kind
+from gateway.state.changes import Change
 from gateway.state.migrations import migrate
 from gateway.state.unreachable import Unreachable
 
@@ -256,13 +258,22 @@ _SELECT_KEYS: Final = text(
 )
 
 
+def _parse_notification(payload: str) -> Sequence[Change] | None:
+    """Return the change of a trigger's notification; None for the empty one that versions up to 0.1 also send."""
+    try:
+        change: Any = json.loads(payload)
+        return (Change(change["table"], change["key"]),)
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
 _BEGIN_READ: Final = text(
     f"SELECT set_config('search_path', '{SCHEMA}', true), set_config('gatehouse.tenant', :tenant, true)"
 )
-# NOTIFY is sent on commit, never after a rollback. The lock admits one writer at a time, as on SQLite.
+# The lock admits one writer at a time, as on SQLite.
 _BEGIN_WRITE: Final = text(
     f"SELECT set_config('search_path', '{SCHEMA}', true), set_config('gatehouse.tenant', :tenant, true),"
-    " pg_advisory_xact_lock(:lock), pg_notify('gatehouse', '')"
+    " pg_advisory_xact_lock(:lock)"
 )
 
 
@@ -288,24 +299,27 @@ class PostgresDatabase:
         async with self._pool.engine.connect() as connection:
             return await migrate(connection, folder, PostgresMigrations(SCHEMA, shared=True))
 
-    async def watch(self, on_commit: Callable[[], None]) -> None:
+    async def watch(self, on_change: Callable[[Sequence[Change] | None], None]) -> None:
         attempts = 0
         while True:
             try:
-                attempts = 0 if await self._listen(on_commit) else attempts
+                attempts = 0 if await self._listen(on_change) else attempts
             except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
                 _log.warning("database: LISTEN connection lost; reconnecting", exc_info=attempts == 0)
             await asyncio.sleep(_RETRY_SECONDS[min(attempts, len(_RETRY_SECONDS) - 1)])
             attempts += 1
 
-    async def _listen(self, on_commit: Callable[[], None]) -> bool:
+    async def _listen(self, on_change: Callable[[Sequence[Change] | None], None]) -> bool:
+        def receive(_connection: Any, _pid: int, _channel: str, payload: str) -> None:
+            on_change(_parse_notification(payload))
+
         connection = await self._pool.connect()
         try:
             lost = asyncio.Event()
             connection.add_termination_listener(lambda _connection: lost.set())  # pyright: ignore[reportUnknownLambdaType]
-            await connection.add_listener("gatehouse", lambda *_notification: on_commit())  # pyright: ignore[reportUnknownLambdaType]
+            await connection.add_listener("gatehouse", receive)
             # Covers commits made while no listener was connected.
-            on_commit()
+            on_change(None)
             while not lost.is_set():
                 with suppress(TimeoutError):
                     await asyncio.wait_for(lost.wait(), _HEARTBEAT_SECONDS)

@@ -17,6 +17,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.errors import Fault, Kind
+from gateway.state.changes import Keys
 from gateway.state.database import Database
 
 _MAX_ENDED: Final = 100_000
@@ -75,7 +76,7 @@ class SessionRows:
     @classmethod
     async def open(cls, database: Database) -> "SessionRows":
         sessions = cls(database)
-        await database.follow(sessions.load)
+        await database.follow("session_facts", sessions.load)
         return sessions
 
     def is_ended(self, digest: str) -> bool:
@@ -128,8 +129,8 @@ class SessionRows:
         """Call `listener` with each stored answer of any process, within a second."""
         self._listeners.append(listener)
 
-    async def load(self) -> None:
-        """Read the rows that any process has written since the last load."""
+    async def load(self, _keys: Keys = None) -> None:
+        """Read the rows that any process has written since the last load; their sequence numbers tell which."""
         async with self._loading:
             async with self._database.reading() as connection:
                 rows = (await connection.execute(_SELECT_NEWER, {"sequence": self._sequence})).all()

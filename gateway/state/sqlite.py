@@ -1,6 +1,6 @@
 """SQLite: creating, opening and watching database files, and the gateway's own tables in one file.
 
-Changes by other processes are detected by polling `PRAGMA data_version`.
+Changes are detected by polling `PRAGMA data_version`; triggers record the changed rows in the table `changes`.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Final, Literal
@@ -21,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from gateway.errors import Fault, Kind
 from gateway.state import sqlite_driver
+from gateway.state.changes import Change
 from gateway.state.migrations import migrate
 from gateway.state.private_files import create_private
 
@@ -134,40 +135,60 @@ async def transaction(engine: AsyncEngine) -> AsyncGenerator[AsyncConnection, No
         yield connection
 
 
-class FileWatch:
-    """Detects commits by other connections, of this or another process. Thread-safe."""
+class ChangePoller:
+    """Reads the rows of the table `changes` that any connection, of this or another process, added. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
         self._connection = connect(path)
-        self._version = self._read()
+        self._version = -1
+        self._position = 0
+        """Sequence number of the last row that was read. Sequence numbers have no gaps."""
 
-    def has_changed(self) -> bool:
+    def skip_to_end(self) -> None:
+        """Ignore the changes made so far. Called after migration, before anything is loaded."""
         with self._lock:
-            before, self._version = self._version, self._read()
-        return self._version != before
+            self._position = self._read_end()
 
-    def _read(self) -> int:
-        (version,) = self._connection.execute("PRAGMA data_version").fetchone()
-        return version
+    def poll(self) -> Sequence[Change] | None:
+        """Return the changes since the last call; None when their rows are already deleted."""
+        with self._lock:
+            (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+            if version == self._version:
+                return ()
+            rows = self._connection.execute(_SELECT_CHANGES, (self._position,)).fetchall()
+            # The last row read comes first. It is missing after too many changes, or in a restored older file.
+            is_complete = bool(rows) and rows[0][0] == self._position
+            self._position = rows[-1][0] if rows else self._read_end()
+            # Stored last: after an error, the next call reads the rows again.
+            self._version = version
+        return [Change(table, key) for _, table, key in rows[1:]] if is_complete else None
+
+    def _read_end(self) -> int:
+        (end,) = self._connection.execute("SELECT coalesce(max(sequence), 0) FROM changes").fetchone()
+        return end
 
     def close(self) -> None:
         with self._lock:
             self._connection.close()
 
 
+_SELECT_CHANGES: Final = "SELECT sequence, table_name, row_key FROM changes WHERE sequence >= ? ORDER BY sequence"
+
+
 class SqliteDatabase:
     """`gateway.state.database.DatabaseEngine` on SQLite. It ignores the tenant: statements filter by tenant."""
 
-    def __init__(self, path: Path, watch: FileWatch) -> None:
+    def __init__(self, path: Path, poller: ChangePoller) -> None:
         self._writer = open_engine(path, "write", cache_kib=_CACHE_KIB)
         self._readers = open_engine(path, "read", _READERS, _CACHE_KIB)
-        self._file_watch = watch
+        self._poller = poller
+        self._migrated = asyncio.Event()
 
     @classmethod
     async def open(cls, path: Path) -> "SqliteDatabase":
         await asyncio.to_thread(prepare_file, path)
-        return cls(path, await asyncio.to_thread(FileWatch, path))
+        return cls(path, await asyncio.to_thread(ChangePoller, path))
 
     def writing(self, tenant: str | None) -> AbstractAsyncContextManager[AsyncConnection]:
         return transaction(self._writer)
@@ -177,21 +198,25 @@ class SqliteDatabase:
 
     async def upgrade(self, folder: Path) -> list[str]:
         async with self._writer.connect() as connection:
-            return await migrate(connection, folder)
+            applied = await migrate(connection, folder)
+        await asyncio.to_thread(self._poller.skip_to_end)
+        self._migrated.set()
+        return applied
 
-    async def watch(self, on_commit: Callable[[], None]) -> None:
+    async def watch(self, on_change: Callable[[Sequence[Change] | None], None]) -> None:
+        await self._migrated.wait()
         while True:
             await asyncio.sleep(_POLL_SECONDS)
             try:
-                changed = await asyncio.to_thread(self._file_watch.has_changed)
+                changes = await asyncio.to_thread(self._poller.poll)
             except sqlite3.Error:
                 _log.warning("database: polling for changes failed; retry in %g s", _WATCH_RETRY_SECONDS, exc_info=True)
                 await asyncio.sleep(_WATCH_RETRY_SECONDS)
                 continue
-            if changed:
-                on_commit()
+            if changes is None or changes:
+                on_change(changes)
 
     async def close(self) -> None:
-        self._file_watch.close()
+        self._poller.close()
         await self._readers.dispose()
         await self._writer.dispose()

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from sqlalchemy import text
+from sqlalchemy import bindparam, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.errors import Fault, Kind
+from gateway.state.changes import Keys
 from gateway.state.database import Database
 from gateway.state.private_files import validate_name
 
@@ -52,7 +53,7 @@ class Tenants:
     @classmethod
     async def open(cls, database: Database) -> "Tenants":
         tenants = cls(database)
-        await database.follow(tenants._load)
+        await database.follow("tenants", tenants._load)
         return tenants
 
     def get(self, name: str) -> Tenant | None:
@@ -76,7 +77,7 @@ class Tenants:
             if inserted.rowcount == 0:
                 raise Fault(Kind.ILLEGAL_STATE, f"There is a tenant named {name} already.")
             await _update(connection, name, _columns(change, "read_only"))
-        await self._load()
+        await self._load(frozenset((name,)))
 
     async def change(self, name: str, change: TenantChange) -> None:
         """Apply an operator's change. Raises `Fault(NOT_FOUND)` when the tenant does not exist."""
@@ -89,22 +90,30 @@ class Tenants:
             for name, change in changes.items():
                 await connection.execute(_INSERT, {"name": validate_name(name, "tenant")})
                 await _update(connection, name, _columns(change, read_only_column))
-        await self._load()
+        await self._load(frozenset(changes))
 
-    async def _load(self) -> None:
+    async def _load(self, names: Keys) -> None:
+        if names is not None and not names:
+            return
         async with self._loading:  # keeps an older result from replacing a newer one
             async with self._database.reading() as connection:
-                rows = await connection.execute(_SELECT)
+                if names is None:
+                    rows = await connection.execute(_SELECT)
+                else:
+                    rows = await connection.execute(_SELECT_NAMED, {"names": list(names)})
             loaded = [
                 Tenant(name, bool(read_only), bool(suspended), tuple(json.loads(backends)), tuple(json.loads(servers)))
                 for name, read_only, suspended, backends, servers in rows
             ]
-        # Unchanged tenants keep their object, so that callers can compare by identity.
-        known = self._tenants
-        self._tenants = {
-            tenant.name: known[tenant.name] if known.get(tenant.name) == tenant else tenant for tenant in loaded
-        }
-        if self._tenants != known:
+            known = self._tenants
+            kept = [] if names is None else [tenant for tenant in known.values() if tenant.name not in names]
+            # Unchanged tenants keep their object, so that callers can compare by identity.
+            self._tenants = {
+                tenant.name: known[tenant.name] if known.get(tenant.name) == tenant else tenant
+                for tenant in sorted((*kept, *loaded), key=lambda tenant: tenant.name)
+            }
+            changed = self._tenants != known
+        if changed:
             for listener in self._listeners:
                 listener()
 
@@ -116,9 +125,9 @@ async def _update(connection: AsyncConnection, name: str, columns: Mapping[str, 
 
 
 _INSERT = text("INSERT INTO tenants (name) VALUES (:name) ON CONFLICT (name) DO NOTHING")
-_SELECT = text(
-    "SELECT name, read_only OR read_only_by_settings, suspended, backends, servers FROM tenants ORDER BY name"
-)
+_COLUMNS = "SELECT name, read_only OR read_only_by_settings, suspended, backends, servers FROM tenants"
+_SELECT = text(_COLUMNS)
+_SELECT_NAMED = text(f"{_COLUMNS} WHERE name IN :names").bindparams(bindparam("names", expanding=True))
 
 
 def _columns(change: TenantChange, read_only_column: str) -> dict[str, Any]:

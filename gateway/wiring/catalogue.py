@@ -70,7 +70,7 @@ class DatabaseListingStore:
                 self._seen = now
                 changed()
 
-        await self._rows.follow(look)
+        await self._rows.follow_pins(look)
 
 
 def list_format(settings: Settings, seal: TokenSeal, server_info: Json) -> ListFormat:

@@ -130,7 +130,7 @@ class Identity:
             self.challenge = OAuthChallenge(self._public_url, settings.auth.scopes, served)
             self.routers.append(metadata_router(self._public_url, [*issuers], settings.auth.scopes, served))
         self._bearer = BearerAuthenticator(self.credentials.verify, leeway=LEEWAY, key_id=key_id)
-        await self.credentials.on_revoke(self._bearer.clear)
+        self.credentials.on_revoke(self._bearer.clear)
         self.unauthenticated = (self.challenge or PlainChallenge()).unauthenticated
         self.cached_caller: CachedCaller = self._bearer.cached
         self.authenticate: Authenticate = self._authenticate
@@ -202,7 +202,6 @@ class Identity:
             threads=self._thread_pool("oauth", 4, 64),
             prefetch_clients=adapter.prefetch_clients,
             clients=clients,
-            users=self.users,
             browsers=self.browser_sessions,
             sign_in=SignIn(self.users, self.browser_sessions, sign_in_failure_counter(self._windows), local=self.local),
             forms=CsrfTokens(hmac.digest(pepper, b"forms", "sha256"), secure=self._public_url.startswith("https://")),

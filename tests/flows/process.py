@@ -178,7 +178,7 @@ def starting(folder: Path, *arguments: str, name: str = "serve") -> Iterator[Cal
 
     def ready() -> Served:
         base = until(lambda: _address(process, output, log), "an address to connect to")
-        until(lambda: _ready(base), "readiness")
+        until(lambda: is_ready(base), "readiness")
         shown = re.search(r"gth_\S+", output.read_text())
         return Served(process, folder, base, shown[0] if shown else "", log)
 
@@ -213,7 +213,7 @@ def _address(process: subprocess.Popen[bytes], output: Path, log: Path) -> str |
     return found[1] if found else None
 
 
-def _ready(base: str) -> bool:
+def is_ready(base: str) -> bool:
     try:
         return httpx.get(f"{base}/readyz", trust_env=False, verify=False).status_code == 200
     except httpx.TransportError:

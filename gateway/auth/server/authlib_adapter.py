@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Row
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.auth.embedded_issuer import EmbeddedIssuer, OAuthGrant, new_family
 from gateway.auth.jwt import InvalidToken, parse_unverified, verify_signature
@@ -17,7 +18,7 @@ from gateway.auth.server.codes import AuthorizationCode, AuthorizationCodes
 from gateway.auth.server.protocols import ApprovedRequest, AuthorizationRequest
 from gateway.auth.server.refresh_tokens import RefreshRejected, RefreshTokens
 from gateway.auth.tokens import ProtectedResources
-from gateway.auth.users import Users
+from gateway.auth.users import User, Users
 from gateway.contract import Json
 
 T = TypeVar("T")
@@ -116,9 +117,8 @@ class AuthlibAdapter:
         return found
 
     def code_grant(self, code: AuthorizationCode) -> OAuthGrant | None:
-        return self._wait(
-            self._user_grant(code.tenant, code.subject, code.client, code.scopes, code.resource, code.family)
-        )
+        user = self._wait(self.users.find(code.tenant, code.subject))
+        return None if user is None else _user_grant(user, code)
 
     def issue_tokens(self, grant: OAuthGrant, *, refreshable: bool) -> Json:
         answer = self._token_response(grant)
@@ -165,28 +165,10 @@ class AuthlibAdapter:
         if claims.get("client_id") == client.id and claims.get("iss") == self.issuer.name:
             await self.revocations.add("token", str(claims["jti"]), _REVOCATION_SECONDS)
 
-    async def _refresh_response(self, row: Row[Any]) -> Json | None:
-        grant = await self._user_grant(row.tenant, row.subject, row.client, row.scopes, row.resource, row.family)
+    async def _refresh_response(self, connection: AsyncConnection, row: Row[Any]) -> Json | None:
+        user = await self.users.find_in_transaction(connection, row.tenant, row.subject)
+        grant = None if user is None else _user_grant(user, row)
         return None if grant is None else self._token_response(grant)
-
-    async def _user_grant(
-        self, tenant: str, subject: str, client: str, scopes: str, resource: str, family: str
-    ) -> OAuthGrant | None:
-        """Build a grant with the user's current scopes and groups; None if the user is gone or no scope remains."""
-        user = await self.users.find(tenant, subject)
-        scopes_left = frozenset(scopes.split()) & user.scopes if user else frozenset[str]()
-        if user is None or not scopes_left:
-            return None
-        return OAuthGrant(
-            tenant=tenant,
-            subject=subject,
-            kind="user",
-            groups=user.groups,
-            scopes=scopes_left,
-            client=client,
-            resource=resource,
-            family=family,
-        )
 
     def _token_response(self, grant: OAuthGrant) -> Json:
         return {
@@ -198,3 +180,20 @@ class AuthlibAdapter:
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(_TIMEOUT_SECONDS)
+
+
+def _user_grant(user: User, issued: AuthorizationCode | Row[Any]) -> OAuthGrant | None:
+    """Build the grant of a code or refresh token with the user's current scopes; None if no scope remains."""
+    scopes = frozenset(str(issued.scopes).split()) & user.scopes
+    if not scopes:
+        return None
+    return OAuthGrant(
+        tenant=user.tenant,
+        subject=user.subject,
+        kind="user",
+        groups=user.groups,
+        scopes=scopes,
+        client=issued.client,
+        resource=issued.resource,
+        family=issued.family,
+    )

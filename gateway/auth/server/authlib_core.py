@@ -64,8 +64,11 @@ class CodeGrant(grants.AuthorizationCodeGrant):
     TOKEN_ENDPOINT_AUTH_METHODS = AUTH_METHODS
 
     def validate_authorization_request(self) -> str:
-        redirect_uri = super().validate_authorization_request()
         request = self.request
+        if request.authorization is not None:
+            # Authlib validates again when the user has decided; the client need not be read twice.
+            return request.authorization.redirect_uri
+        redirect_uri = super().validate_authorization_request()
         try:
             resource = require_resource(request, self.server.queries)
         except InvalidTarget as error:

@@ -21,7 +21,7 @@ from gateway.auth.server.redirect_uris import is_trusted
 from gateway.auth.server.registration import InvalidRegistration, parse_registration
 from gateway.auth.server.signin import SignIn
 from gateway.auth.thread_pool import ThreadPool
-from gateway.auth.users import Users
+from gateway.auth.users import User
 from gateway.contract import Json
 from gateway.errors import Fault
 
@@ -56,7 +56,6 @@ class AuthorizationServer:
         threads: ThreadPool,
         prefetch_clients: Callable[[Mapping[str, str], str], Awaitable[None]],
         clients: RegisteredClients,
-        users: Users,
         browsers: BrowserSessions,
         sign_in: SignIn,
         forms: CsrfTokens,
@@ -70,7 +69,6 @@ class AuthorizationServer:
         self._threads = threads
         self._prefetch_clients = prefetch_clients
         self._clients = clients
-        self._users = users
         self._browsers = browsers
         self._sign_in = sign_in
         self._forms = forms
@@ -110,14 +108,15 @@ class AuthorizationServer:
         pending = await self._pending_authorization(query, address)
         if not isinstance(pending, PendingAuthorization):
             return pending
-        user_key = await self._browsers.find_user(cookies.get(self.cookie))
-        if user_key is None or (user := await self._users.find(*user_key)) is None:
+        user = await self._browsers.find_user(cookies.get(self.cookie))
+        if user is None:
             return await self._sign_in_page(pending, query, cookies)
         if pending.client.first_party:
-            return await self._complete(pending, user_key, allow=True)
+            return await self._complete(pending, user, allow=True)
         scopes = [scope for scope in pending.request.scopes.split() if scope in user.scopes]
         csrf = self._forms.token(cookies[self.cookie], query)
         endpoint = pending.request.resource.removeprefix(self._public_url)
+        user_key = (user.tenant, user.subject)
         page = pages.consent_page(pending.client, pending.request.redirect_uri, scopes, user_key, endpoint, csrf)
         return _html_response(page)
 
@@ -129,19 +128,19 @@ class AuthorizationServer:
         if not isinstance(pending, PendingAuthorization):
             return pending
         session = cookies.get(self.cookie)
-        user_key = await self._browsers.find_user(session)
-        secret = session if user_key is not None else cookies.get(self._forms.cookie)
+        user = await self._browsers.find_user(session)
+        secret = session if user is not None else cookies.get(self._forms.cookie)
         if not self._forms.verify(form.get("csrf", ""), secret, query):
             return _html_response(
                 pages.error_page("This page has expired. Return to the application and start again."), 400
             )
-        if user_key is None:
+        if user is None:
             return await self._submit_sign_in(pending, query, form, cookies, address)
         if form.get("what") == "leave":
             assert session is not None
             await self._browsers.sign_out(session)
             return self._redirect_to_authorize(query, f"{self.cookie}=; Max-Age=0{self._cookie_end}")
-        return await self._complete(pending, user_key, allow=form.get("decision") == "allow")
+        return await self._complete(pending, user, allow=form.get("decision") == "allow")
 
     async def sign_out(self, cookies: Mapping[str, str]) -> list[str]:
         """End the session of this browser and return the cookies to set."""
@@ -211,14 +210,11 @@ class AuthorizationServer:
             query, f"{self.cookie}={secret}; Max-Age={SESSION_SECONDS}{self._cookie_end}"
         )
 
-    async def _complete(
-        self, pending: PendingAuthorization, user_key: tuple[str, str], *, allow: bool
-    ) -> OAuthResponse:
-        user = await self._users.find(*user_key)
+    async def _complete(self, pending: PendingAuthorization, user: User, *, allow: bool) -> OAuthResponse:
         approved = None
-        if allow and user is not None:
+        if allow:
             scopes = [scope for scope in pending.request.scopes.split() if scope in user.scopes]
-            approved = ApprovedRequest(*user_key, " ".join(scopes))
+            approved = ApprovedRequest(user.tenant, user.subject, " ".join(scopes))
         response = await self._threads(self._core.complete_authorization, pending.grant, approved)
         if approved is not None:
             await self._clients.record_use(pending.client.id)

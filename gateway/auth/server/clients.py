@@ -126,8 +126,8 @@ class RegisteredClients:
         async with self._database.transaction() as connection:
             removed = await connection.execute(_REMOVE, {"id": client_id})
             await connection.execute(_REMOVE_TOKENS, {"id": client_id})
-            await self._revocations.add_in_transaction(connection, "client", client_id, 3660.0)
-        await self._revocations.load()
+            revoked = await self._revocations.add_in_transaction(connection, "client", client_id, 3660.0)
+        await self._revocations.load(revoked)
         return removed.rowcount > 0
 
     async def record_use(self, client_id: str) -> None:

@@ -30,8 +30,11 @@ _NONCE_BYTES: Final = 12
 _REVOCATION_SECONDS: Final = 3660.0
 """Longer than the lifetime of an access token."""
 
-Mint = Callable[[Row[Any]], Awaitable[Json | None]]
-"""Maps the row of a refresh token to the token response without a refresh token; None if the user is gone."""
+Mint = Callable[[AsyncConnection, Row[Any]], Awaitable[Json | None]]
+"""Maps the row of a refresh token to the token response without a refresh token; None if the user is gone.
+
+It reads with the connection of the rotation: with a second one, concurrent rotations could exhaust the pool.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +91,8 @@ class RefreshTokens:
                 return await self._issue_successor(connection, token, row, mint)
             if row.successor is not None and row.rotated_at + GRACE_SECONDS >= now:
                 return _decrypt(token, row.successor)
-            await self._revoke_family(connection, row.family)
-        await self._revocations.load()
+            revoked = await self._revoke_family(connection, row.family)
+        await self._revocations.load(revoked)
         return RefreshRejected((row.tenant, row.subject, row.client))
 
     async def _undo_rotation(self, connection: AsyncConnection, one: Json, first: bool) -> RefreshRejected:
@@ -101,7 +104,7 @@ class RefreshTokens:
     async def _issue_successor(
         self, connection: AsyncConnection, token: str, row: Row[Any], mint: Mint
     ) -> Json | RefreshRejected:
-        response = await mint(row)
+        response = await mint(connection, row)
         if response is None:
             await self._revoke_family(connection, row.family)
             return RefreshRejected()
@@ -134,12 +137,12 @@ class RefreshTokens:
     async def revoke_family(self, family: str) -> None:
         """Revoke every token of a family. Takes effect in all processes within a second."""
         async with self._database.transaction() as connection:
-            await self._revoke_family(connection, family)
-        await self._revocations.load()
+            revoked = await self._revoke_family(connection, family)
+        await self._revocations.load(revoked)
 
-    async def _revoke_family(self, connection: AsyncConnection, family: str) -> None:
+    async def _revoke_family(self, connection: AsyncConnection, family: str) -> frozenset[str]:
         await connection.execute(_DELETE_FAMILY, {"family": family})
-        await self._revocations.add_in_transaction(connection, "family", family, _REVOCATION_SECONDS)
+        return await self._revocations.add_in_transaction(connection, "family", family, _REVOCATION_SECONDS)
 
 
 def _digest(token: str) -> str:

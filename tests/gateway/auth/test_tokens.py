@@ -224,6 +224,8 @@ async def test_expired_retired_key_verifies_nothing(tmp_path: Path) -> None:
         await signing.rotate()
         assert await signing.key(old) is not None
         now[0] += 3601
+        assert await signing.key(old) is None, "without any write to the database"
+        assert [key["kid"] for key in signing.public_jwks()["keys"]] == [signing._newest]
         await signing.rotate()
         assert await signing.key(old) is None
     finally:

@@ -57,7 +57,7 @@ async def open_issuer(folder: Path) -> AsyncIterator[IssuerFixture]:
         signing = await SigningKeys.open(database, SECRET)
         embedded = EmbeddedIssuer(PUBLIC, ProtectedResources(PUBLIC), signing, 600, clock=clock)
         revocations = Revocations(database, clock=clock)
-        await database.follow(revocations.load)
+        await database.follow("revocations", revocations.load)
         tokens = AccessTokens({PUBLIC: embedded}, revocations, clock=clock)
         yield IssuerFixture(database, signing, embedded, revocations, tokens, clock)
     finally:

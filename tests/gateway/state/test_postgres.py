@@ -124,7 +124,7 @@ async def test_database_and_notifications_recover_after_server_restart(
     await admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'gatehouse'")
     await admin.close()
     notified = asyncio.Event()
-    database.on_change(notified.set)
+    database.on_change("tenants", lambda _keys: notified.set())
     await insert(second_database, "after")
     await asyncio.wait_for(notified.wait(), 5)
     async with database.reading() as connection:

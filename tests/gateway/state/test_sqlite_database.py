@@ -51,12 +51,3 @@ async def test_file_that_is_not_a_database_is_rejected_with_advice(tmp_path: Pat
         await Database.open(tmp_path)
     assert caught.value.kind is Kind.UNAVAILABLE
     assert (tmp_path / FILE).read_bytes() == b"not a database" * 1000
-
-
-async def test_rollback_does_not_notify_listeners(database: Database) -> None:
-    notifications: list[None] = []
-    database.on_change(lambda: notifications.append(None))
-    with pytest.raises(ZeroDivisionError):
-        async with database.transaction():
-            raise ZeroDivisionError
-    assert notifications == []

@@ -71,6 +71,19 @@ async def test_duplicate_add_and_change_of_unknown_tenant_are_rejected(database:
     assert tenants.all() == [Tenant("a", backends=("core",), servers=("tools",))]
 
 
+async def test_tenant_added_by_another_process_is_listed_by_name_and_leaves_the_others(
+    database: Database, second_database: Database
+) -> None:
+    here, there = await Tenants.open(database), await Tenants.open(second_database)
+    await here.apply({"a": {"read_only": True}, "c": {}})
+    first, notified = here.get("a"), asyncio.Event()
+    here.on_change(notified.set)
+    await there.apply({"b": {}})
+    await asyncio.wait_for(notified.wait(), 5)
+    assert [tenant.name for tenant in here.all()] == ["a", "b", "c"]
+    assert here.get("a") is first
+
+
 async def test_unchanged_tenant_stays_the_same_object(database: Database) -> None:
     tenants = await Tenants.open(database)
     await tenants.apply({"a": {}, "b": {}})

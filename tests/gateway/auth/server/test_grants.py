@@ -121,6 +121,19 @@ async def test_threat_9_refresh_token_reused_after_the_grace_period_revokes_the_
         assert (await server.as_(token["access_token"]).post("tools/list")).status_code == 401
 
 
+async def test_concurrent_refreshes_of_many_sign_ins_succeed_on_postgres(start: Any, postgres_url: str) -> None:
+    async with start(auth=FREE, database={"url": postgres_url}) as server:
+        program = await OAuthTestClient.register(server.base)
+        person = await owner(server)
+        tokens = [(await program.sign_in(person))["refresh_token"] for _ in range(8)]
+        adapter = server.app.identity.authorization_server._core.queries
+        # More than the database has connections: a refresh that needs two of them would wait for the others.
+        rotations = (
+            adapter.refresh_tokens.rotate(token, program.id, None, adapter._refresh_response) for token in tokens
+        )
+        assert all("access_token" in answer for answer in await asyncio.gather(*rotations))
+
+
 async def test_refresh_token_is_bound_to_its_client_and_resource(server: Any) -> None:
     program, other = await OAuthTestClient.register(server.base), await OAuthTestClient.register(server.base)
     token = (await program.sign_in(await owner(server)))["refresh_token"]
