@@ -18,7 +18,7 @@ from bench.policy import measure_cpu
 from gateway.contract import MODERN, Call, Caller, ClientProfile, Manifest, NullWire, Record, Route
 from gateway.contract.trace_position import Sampler
 from gateway.telemetry.call_telemetry import SpanRecorder
-from gateway.telemetry.export import Exporter
+from gateway.telemetry.export import Exporter, ExportLimits
 from gateway.telemetry.metrics import CallMetrics
 from gateway.telemetry.otlp_exporters import open_exporters
 from gateway.telemetry.sdk_records import SdkRecords
@@ -74,7 +74,8 @@ class _Cost(NamedTuple):
 
 def _spans(share: float, url: str, folder: Path, times: int = 4_000) -> _Cost:
     exporters = open_exporters(url, {}, 5.0, "http")
-    exporter = Exporter(SdkRecords({"service.name": "bench"}, "0"), exporters, max_queued=times * 2)
+    limits = ExportLimits(max_queued=times * 2)
+    exporter = Exporter(SdkRecords({"service.name": "bench"}, "0"), exporters, limits=limits)
     store = TraceStore(folder / f"{share}.db", 64, 3600, interval=0.05)
     sampler, spans = Sampler(share), SpanRecorder([exporter.export_spans, store.add_spans])
 

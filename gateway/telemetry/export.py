@@ -12,9 +12,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import EntryPoint
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from opentelemetry.sdk._logs import ReadWriteLogRecord
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExportResult
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -38,35 +37,78 @@ log = logging.getLogger("gatehouse.telemetry")
 
 _Item = TypeVar("_Item")
 
-MAX_QUEUED: Final = 8192
-BATCH_SIZE: Final = 1024
-SEND_INTERVAL: Final = 1.0
-"""Maximum seconds that a span waits before it is sent."""
 CLOSE_TIMEOUT: Final = 3.0
 """Maximum seconds to send the remaining items when the gateway stops."""
 
 
-class CollectorPipeline:
-    """The SDK's batch processors with the official exporters of one collector, and a limit on what waits in them.
+class ExportLimits(NamedTuple):
+    """Sizes and times of the export."""
 
-    A batch processor whose queue is full drops its oldest items without counting them. It never gets that many here.
+    max_queued: int = 8192
+    """Maximum number of spans, and of log records, that wait."""
+    batch_size: int = 512
+    interval: float = 0.5
+    """Seconds that an item waits in each of two queues, at most: the exporter's and the batch processor's."""
+
+
+class BatchFeed(Generic[_Item]):
+    """Plain records that wait for the SDK's batch processor of one signal.
+
+    The processor gets two batches at a time. It would drop items without counting them when its own queue is full,
+    and converted items take more memory than plain ones.
     """
 
-    def __init__(
-        self, exporters: OtlpExporters, records: SdkRecords, counts: ExportCounts, max_queued: int, batch_size: int,
-        delay: float,
-    ) -> None:  # fmt: skip
+    def __init__(self, delivery: Delivery, put: Callable[[_Item], None], max_queued: int, batch_size: int) -> None:
+        self._delivery = delivery
+        self._put = put
         self._max_queued = max_queued
-        self._counts = counts
-        self._finished_spans, self._finished_logs = Delivery("traces", counts), Delivery("logs", counts)
-        self._queued_spans = self._queued_logs = 0
-        traces = CountedSpanExporter(exporters.traces, self._finished_spans)
-        logs = CountedLogExporter(exporters.logs, self._finished_logs)
-        self._exporters = (traces, logs)
-        batch_size, delay_ms = min(batch_size, max_queued), delay * 1000
-        self._spans = BatchSpanProcessor(traces, max_queued, delay_ms, batch_size)
+        self._max_passed = 2 * batch_size
+        self._queue: deque[_Item] = deque()
+        self._passed = 0
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue) + self._passed - self._delivery.finished
+
+    def offer(self, item: _Item) -> bool:
+        """Queue an item. Returns False if the queue is full."""
+        if len(self._queue) >= self._max_queued:
+            return False
+        self._queue.append(item)
+        return True
+
+    def feed(self, *, everything: bool = False) -> None:
+        """Pass on what the processor has room for, or everything before it closes."""
+        while self._queue and (everything or self._passed - self._delivery.finished < self._max_passed):
+            self._put(self._queue.popleft())
+            self._passed += 1
+
+
+class CollectorPipeline:
+    """The SDK's batch processors with the official exporters of one collector."""
+
+    def __init__(
+        self,
+        exporters: OtlpExporters,
+        records: SdkRecords,
+        counts: ExportCounts,
+        limits: ExportLimits,
+        wake: Callable[[], None],
+    ) -> None:
+        traces, logs = Delivery("traces", counts, wake), Delivery("logs", counts, wake)
+        self._exporters = (CountedSpanExporter(exporters.traces, traces), CountedLogExporter(exporters.logs, logs))
+        size, delay_ms = min(limits.batch_size, limits.max_queued), limits.interval * 1000
+        # Large enough for all that `BatchFeed.feed` passes at the end.
+        capacity = limits.max_queued + 2 * size
+        self._spans = BatchSpanProcessor(self._exporters[0], capacity, delay_ms, size)
         self._logs = BatchLogRecordProcessor(
-            logs, delay_ms, max_export_batch_size=batch_size, max_queue_size=max_queued
+            self._exporters[1], delay_ms, max_export_batch_size=size, max_queue_size=capacity
+        )
+        self.spans = BatchFeed[Span](
+            traces, lambda span: self._spans.on_end(records.span(span)), limits.max_queued, size
+        )
+        self.logs = BatchFeed[LogRecord](
+            logs, lambda record: self._logs.on_emit(records.emitted_log(record)), limits.max_queued, size
         )
         started = time.time_ns()
         self.metrics = MetricsThread(
@@ -77,27 +119,7 @@ class CollectorPipeline:
 
     @property
     def waiting(self) -> int:
-        spans, logs = (
-            self._queued_spans - self._finished_spans.finished,
-            self._queued_logs - self._finished_logs.finished,
-        )
-        return spans + logs + self.metrics.waiting
-
-    @property
-    def has_room_for_span(self) -> bool:
-        return self._queued_spans - self._finished_spans.finished < self._max_queued
-
-    @property
-    def has_room_for_log(self) -> bool:
-        return self._queued_logs - self._finished_logs.finished < self._max_queued
-
-    def put_span(self, span: ReadableSpan) -> None:
-        self._queued_spans += 1
-        self._spans.on_end(span)
-
-    def put_log(self, record: ReadWriteLogRecord) -> None:
-        self._queued_logs += 1
-        self._logs.on_emit(record)
+        return self.spans.waiting + self.logs.waiting + self.metrics.waiting
 
     def close(self, deadline: float) -> None:
         """Send what waits until `deadline` on the clock of `time.monotonic`, then give up."""
@@ -123,29 +145,24 @@ class Exporter:
         plugins: Sequence[SpanProcessor] = (),
         *,
         spans_to_collector: bool = True,
-        max_queued: int = MAX_QUEUED,
-        batch_size: int = BATCH_SIZE,
-        interval: float = SEND_INTERVAL,
+        limits: ExportLimits = ExportLimits(),
     ) -> None:
         self._records = records
         self._plugins = plugins
         self._failed_plugins: set[int] = set()
         self._spans_to_collector = spans_to_collector
         self.takes_spans = bool(plugins) or (exporters is not None and spans_to_collector)
-        self._max_queued = max_queued
-        self._batch_size = batch_size
-        # A span waits in two queues: here and in the batch processor.
-        self._interval = interval / 2
+        self._max_queued = limits.max_queued
+        self._batch_size = limits.batch_size
+        self._interval = limits.interval
         self._counts = ExportCounts()
         self.sent, self.dropped, self.failures = self._counts.sent, self._counts.dropped, self._counts.failures
+        self._wake = threading.Event()
         self._collector: CollectorPipeline | None = None
         if exporters is not None:
-            self._collector = CollectorPipeline(
-                exporters, records, self._counts, max_queued, batch_size, self._interval
-            )
+            self._collector = CollectorPipeline(exporters, records, self._counts, limits, self._wake.set)
         self._spans: deque[Span] = deque()
         self._logs: deque[LogRecord] = deque()
-        self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
         self._thread.start()
@@ -201,40 +218,37 @@ class Exporter:
             self._wake.wait(self._interval)
             self._wake.clear()
             self._pass_on()
-        self._pass_on()
+        self._pass_on(everything=True)
 
-    def _pass_on(self) -> None:
-        """Convert the queued items and pass them to the processors."""
-        self._pass_all("traces", self._spans, self._pass_span)
-        self._pass_all("logs", self._logs, self._pass_log)
+    def _pass_on(self, *, everything: bool = False) -> None:
+        """Pass the queued items to the plugins and to the batch processors."""
+        try:
+            self._count_refused("traces", self._take(self._spans, self._pass_span))
+            self._count_refused("logs", self._take(self._logs, self._pass_log))
+            if self._collector is not None:
+                self._collector.spans.feed(everything=everything)
+                self._collector.logs.feed(everything=everything)
+        except Exception:
+            # Keep the thread alive: without it, all later telemetry would be dropped.
+            log.exception("telemetry: conversion failed; an item is dropped")
 
-    def _pass_all(self, signal: Signal, queue: deque[_Item], pass_item: Callable[[_Item], bool]) -> None:
-        for _ in range(len(queue)):
-            try:
-                passed = pass_item(queue.popleft())
-            except Exception:
-                # Keep the thread alive: without it, all later telemetry would be dropped.
-                log.exception("telemetry: conversion of %s failed; one item is dropped", signal)
-                passed = False
-            if not passed:
-                self._counts.add_dropped(signal, 1)
+    def _take(self, queue: deque[_Item], pass_item: Callable[[_Item], bool]) -> int:
+        """Pass all items that are queued now. Returns how many did not fit."""
+        return sum(not pass_item(queue.popleft()) for _ in range(len(queue)))
+
+    def _count_refused(self, signal: Signal, items: int) -> None:
+        if items:
+            self._counts.add_dropped(signal, items)
 
     def _pass_span(self, span: Span) -> bool:
-        collector = self._collector if self._spans_to_collector else None
-        has_room = collector is not None and collector.has_room_for_span
-        if has_room or self._plugins:
+        if self._plugins:
             readable = self._records.span(span)
             for plugin in self._plugins:
                 self._pass_to_plugin(plugin, readable)
-            if collector is not None and has_room:
-                collector.put_span(readable)
-        return has_room or collector is None
+        return self._collector is None or not self._spans_to_collector or self._collector.spans.offer(span)
 
     def _pass_log(self, record: LogRecord) -> bool:
-        if self._collector is None or not self._collector.has_room_for_log:
-            return False
-        self._collector.put_log(self._records.emitted_log(record))
-        return True
+        return self._collector is not None and self._collector.logs.offer(record)
 
     def _pass_to_plugin(self, plugin: SpanProcessor, span: ReadableSpan) -> None:
         try:

@@ -44,9 +44,10 @@ class ExportCounts:
 class Delivery:
     """Exports batches of one signal, one at a time, and counts them."""
 
-    def __init__(self, signal: Signal, counts: ExportCounts) -> None:
+    def __init__(self, signal: Signal, counts: ExportCounts, on_finished: Callable[[], None] = lambda: None) -> None:
         self._signal: Signal = signal
         self._counts = counts
+        self._on_finished = on_finished
         self._is_failing = False
         self.finished = 0
         """Items that were exported or lost."""
@@ -70,6 +71,7 @@ class Delivery:
                 log.warning("telemetry: collector does not accept %s (%s); they are dropped", self._signal, reason)
         self._is_failing = result is not success
         self.finished += items
+        self._on_finished()
         return result
 
 

@@ -55,20 +55,13 @@ def open_exporters(
             "channel_options": (("grpc.enable_http_proxy", 0),),
         }
         return OtlpExporters(*(build(headers=lower_case, timeout=timeout, **options) for build in classes))
-    base = url.rstrip("/")
+    base, session = url.rstrip("/"), importlib.import_module("gateway.telemetry.http_session").CollectorSession
     return OtlpExporters(
         *(
-            build(endpoint=f"{base}/v1/{signal}", headers=lower_case, timeout=timeout, session=_direct_session())
+            build(endpoint=f"{base}/v1/{signal}", headers=lower_case, timeout=timeout, session=session())
             for signal, build in zip(OtlpExporters._fields, classes, strict=True)
         )
     )
-
-
-def _direct_session() -> Any:
-    """Return a session that ignores the proxies of the environment, as for gRPC."""
-    session = importlib.import_module("requests").Session()
-    session.trust_env = False
-    return session
 
 
 class FailureReasons(logging.Handler):
