@@ -78,7 +78,7 @@ class BatchFeed(Generic[_Item]):
         return True
 
     def feed(self, *, everything: bool = False) -> None:
-        """Pass on what the processor has room for, or everything before it closes."""
+        """Pass items on until the processor holds two batches, or everything before it closes."""
         while self._queue and (everything or self._passed - self._delivery.finished < self._max_passed):
             self._put(self._queue.popleft())
             self._passed += 1
