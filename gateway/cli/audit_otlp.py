@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from gateway.cli.failure import UNREACHABLE, CommandError
 from gateway.cli.load_settings import read_settings_leniently
-from gateway.telemetry.otlp_log import audit_record
-from gateway.telemetry.senders import ExportRejected, RetryLater
-from gateway.wiring.telemetry import build_encoder, open_sender
+from gateway.telemetry.log_records import ExportFailed, audit_record
+from gateway.wiring.telemetry import open_log_sender
 
 _BATCH: Final = 500
 
@@ -20,13 +19,13 @@ def send(records: Iterator[dict[str, Any]], config: Path | None) -> int:
     otlp = read_settings_leniently(config).telemetry.otlp
     if otlp.url is None:
         raise CommandError("no collector is configured; set telemetry.otlp.url")
-    encoder, sender, sent = build_encoder(version("gatehouse")), open_sender(otlp), 0
+    sender, sent = open_log_sender(otlp, otlp.url, version("gatehouse")), 0
     try:
         while batch := [audit_record(each) for each in islice(records, _BATCH)]:
-            sender.send("logs", encoder.logs(batch))
+            sender.send(batch)
             sent += len(batch)
-    except (RetryLater, ExportRejected) as exc:
-        message = f"{otlp.url} rejected the records ({exc}) after {sent} were sent; check the collector"
+    except ExportFailed as exc:
+        message = f"{otlp.url} did not accept the records ({exc}) after {sent} were sent; check the collector"
         raise CommandError(message, code=UNREACHABLE) from exc
     finally:
         sender.close()

@@ -1,4 +1,4 @@
-"""The exporter against real collectors that may fail, and its encoding against the official protobuf messages."""
+"""The exporter with the official OTLP exporters, against real collectors of both protocols that may fail."""
 
 import asyncio
 import logging
@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 
 from gateway.contract.trace_position import TracePosition
-from gateway.telemetry.export import Exporter
-from gateway.telemetry.metric_families import Histogram, MetricFamily
-from gateway.telemetry.otlp import LogRecord, OtlpEncoder
-from gateway.telemetry.otlp_log import OtlpHandler
-from gateway.telemetry.senders import GrpcSender, HttpSender
+from gateway.telemetry.export import CLOSE_TIMEOUT, Exporter, ExportLimits, LogSender
+from gateway.telemetry.log_records import ExportFailed, ExportHandler, LogRecord
+from gateway.telemetry.metric_families import MetricFamily
+from gateway.telemetry.otlp_exporters import OtlpExporters, open_exporters
+from gateway.telemetry.sdk_records import SCHEMA_URL, SdkRecords
 from gateway.telemetry.span import Span
-from tests.peers.collector import COLLECTORS, REQUESTS, Collector, attributes
+from tests.peers.collector import COLLECTORS, Collector, attributes
 
-SENDERS: dict[str, Any] = {"http": HttpSender, "grpc": GrpcSender}
-ENCODER = OtlpEncoder({"service.name": "gatehouse", "service.instance.id": "i"}, "1.2.3")
+RECORDS = SdkRecords({"service.name": "gatehouse", "service.instance.id": "i"}, "1.2.3", detect=False)
 
 
 def a_span(number: int = 1, **options: Any) -> Span:
@@ -35,6 +34,12 @@ def a_span(number: int = 1, **options: Any) -> Span:
     return Span(**values)
 
 
+def a_gauge() -> MetricFamily:
+    family = MetricFamily("gatehouse.streams", "Streams.", "gauge")
+    family.add(2)
+    return family
+
+
 @pytest.fixture(params=["http", "grpc"])
 def collector(request: pytest.FixtureRequest) -> Iterator[Collector]:
     with COLLECTORS[request.param]() as collector:
@@ -42,9 +47,13 @@ def collector(request: pytest.FixtureRequest) -> Iterator[Collector]:
         yield collector
 
 
+def exporters_to(collector: Any, timeout: float = 5.0, url: str | None = None) -> OtlpExporters:
+    return open_exporters(url or collector.url, {"X-Token": "t"}, timeout, collector.protocol)
+
+
 def exporter_to(collector: Any, timeout: float = 5.0, url: str | None = None, **options: Any) -> Exporter:
-    sender = SENDERS[collector.protocol](url or collector.url, {"X-Token": "t"}, timeout)
-    return Exporter(sender, ENCODER, interval=0.02, **options)
+    limits = ExportLimits(**{"interval": 0.02, **options})
+    return Exporter(RECORDS, exporters_to(collector, timeout, url), limits=limits)
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
@@ -53,65 +62,12 @@ async def wait_until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-# ---- encoding
-
-
-def test_encoded_span_decodes_to_the_same_fields() -> None:
-    request = REQUESTS["traces"].FromString(
-        ENCODER.traces([a_span(error="why", trace_state="v=1"), a_span(2, kind="client")])
-    )
-    (resource,) = request.resource_spans
-    assert attributes(resource.resource) == {"service.name": "gatehouse", "service.instance.id": "i"}
-    assert (resource.scope_spans[0].scope.name, resource.scope_spans[0].scope.version) == ("gatehouse", "1.2.3")
-    first, second = resource.scope_spans[0].spans
-    assert (first.name, first.kind, second.kind) == ("tools/call lab.echo", 2, 3)
-    assert first.trace_id.hex() == f"{1:032x}"
-    assert (first.span_id.hex(), first.parent_span_id.hex()) == (f"{1:016x}", "b" * 16)
-    assert (first.start_time_unix_nano, first.end_time_unix_nano) == (1800000000000000001, 1800000000000000999)
-    assert attributes(first) == {"a": "text", "b": 7, "c": 0.25, "d": True, "e": -1, "long": "x" * 300}
-    assert (first.status.code, first.status.message, first.trace_state) == (2, "why", "v=1")
-    assert second.status.code == 0
-
-
-def test_encoded_metrics_decode_as_sums_gauges_and_histograms() -> None:
-    counter = MetricFamily("gatehouse.calls", "Calls.", "counter")
-    counter.add(3, ("tenant", "acme"), ("tool", ""))
-    gauge = MetricFamily("gatehouse.streams", "Streams.", "gauge")
-    gauge.add(2)
-    histogram = MetricFamily("mcp.server.operation.duration", "Seconds.", "histogram", "s")
-    times = Histogram((0.1, 1.0))
-    for value in (0.05, 0.5, 0.5, 5.0):
-        times.observe(value)
-    histogram.add(times, ("mcp.method.name", "tools/call"))
-    request = REQUESTS["metrics"].FromString(ENCODER.metrics([counter, gauge, histogram], 1, 2))
-    calls, streams, duration = request.resource_metrics[0].scope_metrics[0].metrics
-    (point,) = calls.sum.data_points
-    assert (point.as_double, attributes(point)) == (3.0, {"tenant": "acme"})
-    assert (calls.sum.is_monotonic, calls.sum.aggregation_temporality) == (True, 2)
-    assert (point.start_time_unix_nano, point.time_unix_nano) == (1, 2)
-    assert streams.gauge.data_points[0].as_double == 2.0
-    (point_,) = duration.histogram.data_points
-    assert (point_.count, point_.sum) == (4, pytest.approx(6.05))
-    assert (list(point_.bucket_counts), list(point_.explicit_bounds)) == ([1, 2, 1], [0.1, 1.0])
-    assert (duration.name, duration.unit, duration.histogram.aggregation_temporality) == (
-        "mcp.server.operation.duration",
-        "s",
-        2,
-    )
-
-
-def test_encoded_log_record_decodes_with_the_ids_of_its_call() -> None:
-    record = LogRecord(5, "warning", "words", [("logger", "gatehouse")], "a" * 32, "b" * 16)
-    request = REQUESTS["logs"].FromString(ENCODER.logs([record]))
-    (read,) = request.resource_logs[0].scope_logs[0].log_records
-    assert (read.body.string_value, read.severity_number, read.severity_text) == ("words", 13, "WARNING")
-    assert (read.trace_id.hex(), read.span_id.hex()) == ("a" * 32, "b" * 16)
-    assert attributes(read) == {"logger": "gatehouse"}
+# ---- log records
 
 
 def test_log_records_are_exported_without_secrets() -> None:
     records: list[LogRecord] = []
-    handler = OtlpHandler(records.append)
+    handler = ExportHandler(records.append)
     try:
         raise ValueError("Bearer hunter2")
     except ValueError:
@@ -119,7 +75,8 @@ def test_log_records_are_exported_without_secrets() -> None:
     made = logging.LogRecord("gatehouse.x", logging.ERROR, "", 1, "token Bearer hunter2", (), cause)
     made.__dict__ |= {"correlation_id": "cid", "trace_id": "a" * 32, "span_id": "b" * 16}
     handler.emit(made)
-    handler.emit(logging.LogRecord("gatehouse.telemetry", logging.ERROR, "", 1, "itself", (), None))
+    for own in ("gatehouse.telemetry", "opentelemetry.exporter.otlp.proto.http", "urllib3.connectionpool", "grpc"):
+        handler.emit(logging.LogRecord(own, logging.ERROR, "", 1, "itself", (), None))
     (record,) = records
     assert (record.trace_id, record.span_id, record.level) == ("a" * 32, "b" * 16, "error")
     assert dict(record.attributes)["gatehouse.correlation_id"] == "cid"
@@ -133,9 +90,7 @@ async def test_collector_receives_all_signals_and_configured_headers(collector: 
     exporter = exporter_to(collector)
     exporter.export_spans([a_span(), a_span(2)])
     exporter.export_log(LogRecord(1, "info", "words"))
-    family = MetricFamily("gatehouse.streams", "Streams.", "gauge")
-    family.add(2)
-    exporter.export_metrics([family])
+    exporter.export_metrics([a_gauge()])
     await asyncio.to_thread(collector.wait_for, lambda: collector.spans() and collector.logs() and collector.metrics())
     await exporter.close()
     assert len(collector.spans()) == 2
@@ -144,11 +99,52 @@ async def test_collector_receives_all_signals_and_configured_headers(collector: 
     assert not exporter.dropped
 
 
-async def test_queued_spans_are_sent_on_close(collector: Any) -> None:
-    exporter = Exporter(SENDERS[collector.protocol](collector.url, {}, 5.0), ENCODER, interval=60)
+async def test_resource_scope_and_schema_of_each_signal_arrive(collector: Any) -> None:
+    exporter = exporter_to(collector)
     exporter.export_spans([a_span()])
+    exporter.export_log(LogRecord(1, "info", "words"))
+    exporter.export_metrics([a_gauge()])
     await exporter.close()
-    assert len(collector.spans()) == 1
+    (traces,), (metrics,), (logs,) = (collector.requests[signal] for signal in ("traces", "metrics", "logs"))
+    spans, points, records = traces.resource_spans[0], metrics.resource_metrics[0], logs.resource_logs[0]
+    scopes = (spans.scope_spans[0], points.scope_metrics[0], records.scope_logs[0])
+    for resource, scope in zip((spans, points, records), scopes, strict=True):
+        assert attributes(resource.resource) == {"service.name": "gatehouse", "service.instance.id": "i"}
+        assert (scope.scope.name, scope.scope.version) == ("gatehouse", "1.2.3")
+        assert (resource.schema_url, scope.schema_url) == (SCHEMA_URL, SCHEMA_URL)
+
+
+async def test_queued_spans_are_sent_on_close(collector: Any) -> None:
+    exporter = exporter_to(collector, interval=60)
+    exporter.export_spans([a_span(number) for number in range(1, 2001)])
+    exporter.export_log(LogRecord(1, "info", "words"))
+    exporter.export_metrics([a_gauge()])
+    await exporter.close()
+    assert (len(collector.spans()), len(collector.logs()), len(collector.metrics())) == (2000, 1, 1)
+    assert exporter.waiting == 0
+
+
+async def test_spans_that_were_kept_without_being_sampled_are_exported(collector: Any) -> None:
+    exporter = exporter_to(collector)
+    exporter.export_spans([a_span(position=TracePosition("1" * 32, "2" * 16, "", False))])
+    await exporter.close()
+    (span,) = collector.spans()
+    assert (span.span_id.hex(), span.parent_span_id) == ("2" * 16, b"")
+
+
+async def test_values_that_otlp_cannot_represent_do_not_spoil_their_batch(collector: Any) -> None:
+    odd = [("huge", 2**70), ("odd \ud800", "\udc00"), ("list", [1]), ("none", None)]
+    exporter = exporter_to(collector)
+    exporter.export_spans([a_span(attributes=odd, name="n \ud800", error="e \ud800"), a_span(2)])
+    exporter.export_log(LogRecord(1, "info", "b \ud800", odd))
+    await exporter.close()
+    first, second = collector.spans()
+    expected = {"huge": str(2**70), "odd ?": "?", "list": "[1]", "none": "None"}
+    assert (first.name, first.status.message, attributes(first)) == ("n ?", "e ?", expected)
+    assert second.name == "tools/call lab.echo"
+    (record,) = collector.logs()
+    assert (record.body.string_value, attributes(record)) == ("b ?", expected)
+    assert not exporter.dropped
 
 
 async def test_spans_are_retried_until_the_collector_recovers(collector: Any) -> None:
@@ -159,16 +155,47 @@ async def test_spans_are_retried_until_the_collector_recovers(collector: Any) ->
     collector.behaviour = "healthy"
     await asyncio.to_thread(collector.wait_for, lambda: len(collector.spans()) == 5)
     await exporter.close()
-    assert exporter.failures["traces"] >= 1
+    assert collector.attempts >= 2
     assert not exporter.dropped
 
 
-async def test_rejected_spans_are_dropped_and_counted(collector: Any) -> None:
+class RecordingHandler(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture) -> Iterator[list[logging.LogRecord]]:
+    """The records that reach the root logger."""
+    handler = RecordingHandler()
+    logging.getLogger().addHandler(handler)
+    with caplog.at_level(logging.INFO, "gatehouse.telemetry"):
+        yield handler.records
+    logging.getLogger().removeHandler(handler)
+
+
+async def test_rejected_items_are_dropped_and_counted_and_the_reason_is_logged_once(
+    collector: Any, logged: list[logging.LogRecord]
+) -> None:
     collector.behaviour = "rejecting"
     exporter = exporter_to(collector)
     exporter.export_spans([a_span(), a_span(2)])
     await wait_until(lambda: exporter.dropped["traces"] == 2)
+    exporter.export_spans([a_span(3)])
+    await wait_until(lambda: exporter.dropped["traces"] == 3)
+    assert exporter.failures["traces"] == 2
+    collector.behaviour = "healthy"
+    exporter.export_spans([a_span(4)])
+    await wait_until(lambda: exporter.sent["traces"] == 1)
     await exporter.close()
+    refused, accepted = [record.getMessage() for record in logged]
+    assert "collector does not accept traces" in refused
+    assert ("400" if collector.protocol == "http" else "INVALID_ARGUMENT") in refused
+    assert accepted == "telemetry: collector accepts traces again"
 
 
 @pytest.mark.parametrize("behaviour", ["unavailable", "slow", "resetting"])
@@ -177,20 +204,57 @@ async def test_failing_collector_neither_blocks_callers_nor_grows_the_queue(coll
     exporter = exporter_to(collector, timeout=0.2, max_queued=100, batch_size=10)
     exporter.export_spans([a_span()])
     await asyncio.to_thread(collector.wait_for, lambda: collector.attempts >= 1)
-    began = time.perf_counter()
+    began, longest = time.perf_counter(), 0
     for number in range(1, 5001):
         exporter.export_spans([a_span(number)])
+        longest = max(longest, exporter.waiting)
     assert time.perf_counter() - began < 1.0
-    assert exporter.waiting <= 100
-    assert exporter.dropped["traces"] >= 4800
+    assert longest <= 2 * 100 + 2 * 10  # queued by calls, waiting for a batch, and two batches
     collector.released.set()
     await exporter.close()
+    assert sum(exporter.sent.values()) + sum(exporter.dropped.values()) + exporter.waiting == 5001
+    assert exporter.dropped["traces"] >= 2000
 
 
 async def test_unreachable_collector_only_increments_counters(collector: Any) -> None:
     exporter = exporter_to(collector, timeout=1.0, url="http://127.0.0.1:9", max_queued=5)
-    for number in range(1, 11):
-        exporter.export_spans([a_span(number)])
-    assert exporter.dropped["traces"] >= 4
-    await wait_until(lambda: exporter.failures["traces"] > 0)
+    exporter.export_spans([a_span(number) for number in range(1, 11)])
+    assert exporter.dropped["traces"] == 10
+    exporter.export_spans([a_span()])
+    exporter.export_metrics([a_gauge()])
+    await wait_until(lambda: exporter.failures["traces"] > 0 and exporter.failures["metrics"] > 0)
     await exporter.close()
+
+
+async def test_close_gives_up_at_its_deadline_when_the_collector_hangs(collector: Any) -> None:
+    collector.behaviour = "slow"
+    exporter = exporter_to(collector, timeout=60.0)
+    exporter.export_spans([a_span()])
+    exporter.export_log(LogRecord(1, "info", "words"))
+    exporter.export_metrics([a_gauge()])
+    await asyncio.to_thread(collector.wait_for, lambda: collector.attempts >= 3)
+    began = time.monotonic()
+    await exporter.close()
+    assert CLOSE_TIMEOUT * 0.5 < time.monotonic() - began < CLOSE_TIMEOUT + 2
+    collector.released.set()
+
+
+async def test_proxies_of_the_environment_are_not_used(collector: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    exporter = exporter_to(collector)
+    exporter.export_spans([a_span()])
+    await exporter.close()
+    assert len(collector.spans()) == 1
+
+
+def test_log_sender_waits_for_the_collector_and_reports_a_refusal(collector: Any) -> None:
+    sender = LogSender(RECORDS, exporters_to(collector))
+    sender.send([LogRecord(1, "info", "words")])
+    assert [record.body.string_value for record in collector.logs()] == ["words"]
+    collector.behaviour = "rejecting"
+    with pytest.raises(ExportFailed, match=r"400|INVALID_ARGUMENT"):
+        sender.send([LogRecord(2, "info", "words")])
+    sender.close()

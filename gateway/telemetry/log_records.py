@@ -1,28 +1,47 @@
-"""Converts Python log records, finished calls and audit records to OTLP log records.
+"""Log records for export: of Python's logging, of finished calls and of audit records. Plain values, as in `span.py`.
 
 An exported audit record keeps its sequence number and hash, so it can be verified against the audit chain.
 """
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
+
+from msgspec import Struct
 
 from gateway.contract import Call, Result
 from gateway.telemetry.log import clean
-from gateway.telemetry.otlp import LogRecord
 from gateway.telemetry.span import call_target
 
+_EXPORT_LOGGERS: Final = frozenset(("gatehouse.telemetry", "opentelemetry", "requests", "urllib3", "grpc"))
+"""Loggers of the export itself. To export their records would loop."""
 
-class OtlpHandler(logging.Handler):
-    """Exports what the process logs, except the records of the exporter itself, which would loop."""
+
+class LogRecord(Struct, frozen=True):
+    """One log record. `at` is Unix time in nanoseconds."""
+
+    at: int
+    level: str
+    body: str
+    attributes: Sequence[tuple[str, Any]] = ()
+    trace_id: str = ""
+    span_id: str = ""
+
+
+class ExportFailed(Exception):
+    """The collector did not accept log records within the timeout. The message is the reason."""
+
+
+class ExportHandler(logging.Handler):
+    """Exports what the process logs, except the records of the export itself."""
 
     def __init__(self, emit: Callable[[LogRecord], None]) -> None:
         super().__init__()
         self._emit = emit
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name == "gatehouse.telemetry":
+        if record.name in _EXPORT_LOGGERS or record.name.partition(".")[0] in _EXPORT_LOGGERS:
             return
         attributes: list[tuple[str, Any]] = [("logger", record.name)]
         if (correlation_id := getattr(record, "correlation_id", None)) is not None:
