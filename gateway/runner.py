@@ -29,7 +29,8 @@ from gateway.upstream.health import LoadError
 log = logging.getLogger("gatehouse")
 
 WATCH_SECONDS: Final = 1.0
-BRIDGE_BYTES: Final = 8 * 1024 * 1024
+MAX_SOCKET_MESSAGE: Final = 8 * 1024 * 1024
+"""Maximum size of a WebSocket message in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ def build_config(gateway: Gateway) -> uvicorn.Config:
         gateway.asgi,
         http=protocol_class(limits, registry, gateway.fast_path),
         ws="websockets-sansio",
-        ws_max_size=BRIDGE_BYTES,
+        ws_max_size=MAX_SOCKET_MESSAGE,
         lifespan="off",
         access_log=False,
         log_config=None,
