@@ -99,9 +99,9 @@ a call; all other settings are read at start. An invalid file is logged and othe
 ends in `_file` names files that contain the values, so that secrets can be kept out of the settings file.
 
 Some environment variables predate Gatehouse and keep their meaning. `READ_ONLY_MODE=true` makes every tenant in the
-settings read-only. `GOX_BRIDGE_ENABLED` sets `bridge_enabled` of a backend `roblox`. `GODOT_PATH`,
-`ALLOW_DANGEROUS_OPS` and `ALLOW_EXTERNAL_TOOLS` set `godot_path`, `allow_dangerous_ops` and `allow_external_tools` of
-a backend `godot`, if the settings have one.
+settings read-only. Modules declare variables for their own options, which apply to the entry that has the name of the
+module: `GOX_BRIDGE_ENABLED` sets `bridge_enabled` of a backend `roblox`. `GODOT_PATH`, `ALLOW_DANGEROUS_OPS` and
+`ALLOW_EXTERNAL_TOOLS` set `godot_path`, `allow_dangerous_ops` and `allow_external_tools` of a backend `godot`.
 """
 
 

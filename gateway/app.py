@@ -22,10 +22,9 @@ from gateway.edge.api.policy import policy_router
 from gateway.edge.api.usage import usage_router
 from gateway.edge.correlation import correlate
 from gateway.edge.error_response import handle_unserved
-from gateway.edge.godot_bridge import godot_bridge
 from gateway.edge.mcp_endpoint import McpEndpoint, RequestRouter
+from gateway.edge.module_routes import ModuleRoutes
 from gateway.edge.ops_routes import for_operators, health_router
-from gateway.edge.studio_bridge import bridge_router
 from gateway.policy.decisions import Authorizer
 from gateway.protocol.context import EndpointContext
 from gateway.protocol.sealed_tokens import TokenSeal
@@ -39,8 +38,8 @@ from gateway.state.catalogue_rows import CatalogueRows
 from gateway.state.secrets import load_secret
 from gateway.state.tenants import TenantChange
 from gateway.telemetry.log import LogLines
-from gateway.upstream.bridge import Bridges
 from gateway.upstream.host import HostServices
+from gateway.upstream.peers.service import PeerService
 from gateway.wiring.backends import ServedBackends, endpoints, report_refusal
 from gateway.wiring.call_path import CallPaths, build_call_paths
 from gateway.wiring.catalogue import DatabaseListingStore, ListChanges, list_format
@@ -101,7 +100,8 @@ class Gateway:
         self.draining = True
         self._subscriptions.close()
         self._protocol.parked_calls.close()
-        await self._bridges.drain()
+        await self._peers.drain()
+        self._module_routes.close_sockets()
 
     async def close(self) -> None:
         """Close everything that was opened, in reverse order; queued audit records are written first."""
@@ -132,7 +132,7 @@ class Gateway:
         self.internal_calls = InternalCalls(
             self.catalogue, self._call_paths.full, self.tenants.get, self.identity.is_valid
         )
-        self._bridges = Bridges(storage.bus)
+        self._peers = PeerService(storage.bus)
         self._backends = ServedBackends(settings, self._host_services(), SERVER_INFO)
         self._protocol = self._build_protocol()
         self._expire_streams_on_revocation()
@@ -188,7 +188,7 @@ class Gateway:
             bus=self.storage.bus,
             http=self.storage.http,
             loopback=self.identity.local,
-            bridge=self._bridges.for_backend,
+            peers=self._peers.for_backend,
             invoke=self.internal_calls.invoke,
             has_tool=self.internal_calls.has_tool,
             is_authorized=self.internal_calls.is_authorized,
@@ -232,7 +232,7 @@ class Gateway:
 
     def _build_operator_services(self, windows: "RedisWindows | None") -> None:
         self.telemetry.add_gauges(
-            build_gauges(self._backends, self.catalogue, self._bridges, self._protocol, self._subscriptions, self.audit)
+            build_gauges(self._backends, self.catalogue, self._peers, self._protocol, self._subscriptions, self.audit)
         )
         self.policy_explainer = OperatorPolicyExplainer(self.tenants.get, self.policies, self.catalogue)
         self.call_history = OperatorCallHistory(self.settings, self.identity.owner, self._call_paths.running_calls)
@@ -247,10 +247,8 @@ class Gateway:
         settings, identity, stream_expiry = self.settings, self.identity, self.identity.stream_expiry
         authenticate_active = identity.authenticate_active(self.tenants.get)
         health = health_router(lambda: "draining" if self.draining else None)
-        self.plain_routes = _fastapi(
-            health, bridge_router(self._bridges, authenticate_active, stream_expiry), *identity.routers
-        )
-        self.plain_routes.router.routes.append(godot_bridge(self._bridges, authenticate_active, stream_expiry))
+        self._module_routes = ModuleRoutes(authenticate_active, stream_expiry)
+        self.plain_routes = _fastapi(health, *identity.routers)
         operator_routes = self.plain_routes if settings.server.ops_port is None else _fastapi(health)
         for router in self._operator_routers():
             operator_routes.include_router(router)
@@ -264,7 +262,8 @@ class Gateway:
             authenticate_active,
             identity.cached_caller,
         )
-        self.asgi = guard = guard_host_origin(AsgiRouter(endpoint, self.plain_routes), settings, self.public_url)
+        app = AsgiRouter(endpoint, self._module_routes, self.plain_routes)
+        self.asgi = guard = guard_host_origin(app, settings, self.public_url)
         self.router = RequestRouter(endpoint, guard)
         if settings.console.enabled:
             console = open_console(settings, self.public_url, guard.host_allowed, self._console_dependencies())
@@ -313,7 +312,7 @@ class Gateway:
             self.catalogue.follow_replicas(),
             self.policies.watch(),
             self._worker_events.run(),
-            self._bridges.run(),
+            self._peers.run(),
             self._usage.run(),
         ):
             self._tasks.spawn(work)
@@ -334,8 +333,11 @@ class Gateway:
             if backend.trusted:
                 backend.on_change(partial(self._list_changes.publish, namespace))
         await asyncio.gather(*(self.catalogue.add(backend, origin) for backend, origin in swap.added.values()))
+        await self.identity.set_module_scopes(self._backends.scopes())
+        self._module_routes.replace(self._backends.routes())
         for namespace in swap.removed:
             self.catalogue.drop(namespace)
+            await self._peers.end_backend(namespace)
         self._endpoints = endpoints(settings)
         self.catalogue.set_endpoints(self._endpoints)
         for backend in swap.retired:

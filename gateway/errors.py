@@ -40,7 +40,7 @@ class ErrorMapping:
     retryable: bool = False
 
 
-# The handshake column follows Gox, the Roblox server whose error codes the shipped modules keep. 2026-07-28 reserves
+# The handshake column has the error codes that clients of the shipped modules rely on. 2026-07-28 reserves
 # -32099 to -32020, so the modern column uses the HTTP status instead.
 TABLE: Final[Mapping[Kind, ErrorMapping]] = MappingProxyType(
     {

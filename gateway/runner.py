@@ -30,7 +30,8 @@ from gateway.upstream.health import LoadError
 log = logging.getLogger("gatehouse")
 
 WATCH_SECONDS: Final = 1.0
-BRIDGE_BYTES: Final = 8 * 1024 * 1024
+MAX_SOCKET_MESSAGE: Final = 8 * 1024 * 1024
+"""Maximum size of a WebSocket message in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,7 @@ def build_config(gateway: Gateway, serve: Serve | None = None) -> uvicorn.Config
         gateway.asgi,
         http=protocol_class(limits, registry, serve or gateway.router.serve),
         ws="websockets-sansio",
-        ws_max_size=BRIDGE_BYTES,
+        ws_max_size=MAX_SOCKET_MESSAGE,
         lifespan="off",
         access_log=False,
         log_config=None,

@@ -7,6 +7,7 @@ from typing import Any
 
 from mcp.server import Server
 
+from backends.godot.bridge import SCOPE
 from backends.godot.envelope import CODES, render_error
 from backends.godot.options import Options
 from backends.godot.server import create_server
@@ -21,6 +22,13 @@ manifest = Manifest(
     effects={tool.name: tool.effect for tool in TOOLS.values()},
     timeouts={tool.name: tool.timeout for tool in TOOLS.values() if tool.timeout is not None},
     executor=True,
+    scopes={SCOPE: "Connect a Godot editor"},
+    environment={
+        "GODOT_PATH": "godot_path",
+        "ALLOW_DANGEROUS_OPS": "allow_dangerous_ops",
+        "ALLOW_EXTERNAL_TOOLS": "allow_external_tools",
+    },
+    peer_noun="editor",
 )
 
 

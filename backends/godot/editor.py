@@ -1,5 +1,6 @@
 """Connected Godot editors: finds the editor that has a project open and sends requests to it."""
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 from backends.godot.paths import Project
@@ -16,14 +17,14 @@ _KINDS = {
 
 
 class Editors:
-    """The editors of each tenant on the bridge. A peer's name is the project path that the editor announced."""
+    """The editors of each tenant. A peer's name is the project path that the editor announced."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
 
-    def connected(self, caller: Caller) -> list[Json]:
+    def connected(self, caller: Caller) -> Sequence[Json]:
         """Return the connected editors of the caller's tenant."""
-        return self._host.bridge.peers(caller)
+        return self._host.peers.list(caller)
 
     def find(self, caller: Caller, project: Project) -> str | None:
         """Return the peer id of the most recently connected editor that has this project open."""
@@ -43,7 +44,7 @@ class Editors:
             "correlationId": self._host.current_call().correlation_id,
         }
         try:
-            answer = await self._host.bridge.request(caller, peer, payload, timeout)
+            answer = await self._host.peers.request(caller, peer, payload, timeout)
         except Fault as fault:
             if fault.kind is not Kind.UNAVAILABLE:
                 raise

@@ -16,6 +16,7 @@ from mcp.types import (
 )
 
 from backends.godot import prompts, resources
+from backends.godot.bridge import EditorBridge
 from backends.godot.dispatch import perform
 from backends.godot.envelope import CODES, DURATION_KEY, TIMEOUT, Outcome, build_meta, render_success
 from backends.godot.parameter_notation import parse_defaults
@@ -38,6 +39,7 @@ _INSTRUCTIONS: Final = (
 def create_server(host: Host) -> Server[Any]:
     """Create the MCP server with its services, request handlers and lifespan."""
     services = Services(host, TOOLS)
+    host.add_routes(*EditorBridge(host).routes())
     host.on_refusal(RefusedCallAudit(services).record)
     tools = [tool.definition(gate_open=services.options.allow_dangerous_ops) for tool in TOOLS.values()]
 
@@ -62,7 +64,7 @@ def create_server(host: Host) -> Server[Any]:
     async def lifespan(server: Server[Any]) -> AsyncGenerator[Services, None]:
         sweep = asyncio.create_task(services.engine_pool.sweep())
         try:
-            with host.bridge.subscribe(services.events.record):
+            with host.peers.subscribe(services.events.record):
                 yield services
         finally:
             sweep.cancel()

@@ -1,6 +1,6 @@
 """The `roblox` backend: edits scripts and instances in Roblox Studio.
 
-A plugin inside Studio connects to the gateway's bridge and executes the operations.
+A plugin inside Studio connects through the routes of `bridge` and executes the operations.
 """
 
 from functools import partial
@@ -9,6 +9,7 @@ from typing import Any
 from mcp.server import Server
 
 from backends.gox.action import ERROR_CODES, MIGRATIONS, Action, Request, action_server, closed_schema
+from backends.roblox.bridge import SCOPE, StudioBridge
 from backends.roblox.options import Options
 from backends.roblox.studio import StudioClient
 from backends.roblox.tools import STUDIO_LIST_SCHEMA, TOOLS, Tool
@@ -22,14 +23,18 @@ manifest = Manifest(
     store="gox",
     effects={"list_studios": 0, **{tool.name: 2 if tool.effect == "write" else 0 for tool in TOOLS}},
     migrations=MIGRATIONS,
+    scopes={SCOPE: "Connect Roblox Studio"},
+    environment={"GOX_BRIDGE_ENABLED": "bridge_enabled"},
+    peer_noun="Studio",
 )
 
 
 def server(host: Host) -> Server[Any]:
-    """Build the `roblox` backend. It has no tools when the bridge is disabled."""
+    """Build the `roblox` backend. It has neither tools nor routes when the bridge is disabled."""
     options: Options = host.options
     if not options.bridge_enabled:
         return action_server(host, "roblox", [])
+    host.add_routes(*StudioBridge(host).routes())
     studio = StudioClient(host)
     actions = [_action(studio, tool, options) for tool in TOOLS]
     return action_server(host, "roblox", [*actions, _list_studios(host, studio)], studio.list_studios)

@@ -26,7 +26,7 @@ class StudioClient:
 
     def list_studios(self, caller: Caller) -> list[Json]:
         """Return every Studio of the caller's tenant with its connection state."""
-        return [_describe(peer, caller) for peer in self._host.bridge.peers(caller)]
+        return [_describe(peer, caller) for peer in self._host.peers.list(caller)]
 
     async def send(self, request: Request, operation: str, payload: Json, timeout: float) -> Json:
         """Send one operation and return the Studio's answer.
@@ -41,7 +41,7 @@ class StudioClient:
             "correlationId": request.correlation_id,
             "idempotencyKey": request.idempotency_key,
         }
-        answer = await self._host.bridge.request(caller, peer, message, timeout)
+        answer = await self._host.peers.request(caller, peer, message, timeout)
         if not answer["success"]:
             raise _to_fault(answer["error"])
         output = answer.get("payload")
@@ -50,7 +50,7 @@ class StudioClient:
         return cast("Json", output)
 
     def _select(self, caller: Caller, studio_id: str | None) -> str:
-        peers = self._host.bridge.peers(caller)
+        peers = self._host.peers.list(caller)
         if studio_id is not None:
             if any(peer["id"] == studio_id for peer in peers):
                 return studio_id

@@ -29,7 +29,7 @@ _MAX_PASSWORD_LENGTH: Final = 4096
 def add_user(
     name: str, tenant: str, groups: Sequence[str], scopes: Sequence[str] | None, from_stdin: bool, config: Path | None
 ) -> None:
-    allowed = validate_scopes(scopes)
+    allowed = validate_scopes(scopes, config)
     password = sys.stdin.readline(_MAX_PASSWORD_LENGTH).rstrip("\r\n") if from_stdin else _prompt_password()
 
     async def put(identity: IdentityDatabase) -> None:
@@ -97,7 +97,7 @@ def _users(identity: IdentityDatabase) -> Users:
 def add_client(
     service: str, tenant: str, scopes: Sequence[str] | None, jwks: Path | None, config: Path | None, as_json: bool
 ) -> None:
-    allowed = validate_scopes(scopes)
+    allowed = validate_scopes(scopes, config)
     keys = None if jwks is None else _read_public_keys(jwks)
 
     async def create(identity: IdentityDatabase) -> tuple[str, str]:

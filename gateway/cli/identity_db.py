@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from gateway.auth.revocations import Revocations
 from gateway.cli.failure import CommandError, explain_system_errors
-from gateway.cli.load_settings import read_settings_leniently
+from gateway.cli.load_settings import add_module_paths, read_settings_leniently
 from gateway.contract.caller import DEFAULT_SCOPES, SCOPES
 from gateway.settings import Settings
 from gateway.state.database import Database
@@ -60,8 +60,11 @@ def with_identity_database(config: Path | None, work: Callable[[IdentityDatabase
         return asyncio.run(run())
 
 
-def validate_scopes(supplied: Iterable[str] | None, *, for_policies: bool = False) -> tuple[str, ...]:
-    """Return the supplied scopes, or the default ones. Raises `CommandError` for an unknown scope.
+def validate_scopes(
+    supplied: Iterable[str] | None, config: Path | None, *, for_policies: bool = False
+) -> tuple[str, ...]:
+    """Return the supplied scopes, or the default ones. Raises `CommandError` for one that neither the gateway nor a
+    module of the settings defines.
 
     `for_policies` also accepts custom scopes, such as `team:release`, that only policies of the organisation use.
     """
@@ -70,5 +73,15 @@ def validate_scopes(supplied: Iterable[str] | None, *, for_policies: bool = Fals
     if for_policies:
         unknown = [scope for scope in unknown if ":" not in scope or scope.startswith(_GATEWAY_PREFIXES)]
     if unknown:
-        raise CommandError(f"unknown scope {unknown[0]} (known: {', '.join(sorted(SCOPES))})", code=2)
+        known = SCOPES | _module_scopes(config)
+        if unknown := [scope for scope in unknown if scope not in known]:
+            raise CommandError(f"unknown scope {unknown[0]} (known: {', '.join(sorted(known))})", code=2)
     return scopes
+
+
+def _module_scopes(config: Path | None) -> frozenset[str]:
+    from gateway.wiring.backends import module_scopes
+
+    settings = read_settings_leniently(config)
+    add_module_paths(settings)
+    return frozenset(module_scopes(settings))

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,21 +13,11 @@ import typer
 
 from gateway.cli.failure import BAD_SETTINGS, CommandError, print_stderr
 from gateway.cli.settings_file import existing_parent
+from gateway.contract.shipped import ShippedBackend, shipped_backends
 from gateway.settings import FILE, SettingsError, default_backends, is_loopback, load
 
 ADDRESS: Final = "http://127.0.0.1:8080"
 EMBEDDED: Final = "embedded"
-
-SHIPPED: Final[Mapping[str, tuple[str, str]]] = {
-    "core": ("{module: backends.core}", "ping"),
-    "project": ('{module: "backends.core:project"}', "counts the files of a workspace"),
-    "workflow": ("{module: backends.workflow}", "multi-step runs over all backends"),
-    "knowledge": ("{module: backends.knowledge}", "shared knowledge base"),
-    "launch": ("{module: backends.launch}", "documentation sites from a repository"),
-    "godot": ("{module: backends.godot, options: {roots: [projects]}}", "Godot projects below ./projects"),
-    "roblox": ("{module: backends.roblox, options: {bridge_enabled: true}}", "Roblox Studio, through its plugin"),
-}
-"""Built-in backends: settings entry and comment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +56,9 @@ def _prompt(value: str | None, question: str, default: str, *, yes: bool) -> str
 
 def _parse_backends(text: str) -> tuple[str, ...]:
     names = tuple(name for name in (part.strip() for part in text.split(",")) if name)
-    if unknown := [name for name in names if name not in SHIPPED]:
-        known = ", ".join(SHIPPED)
+    shipped = shipped_backends()
+    if unknown := [name for name in names if name not in shipped]:
+        known = ", ".join(shipped)
         raise CommandError(
             f"{unknown[0]} is not a built-in backend (known: {known}); add others with `gatehouse import`", code=2
         )
@@ -120,13 +110,17 @@ def _auth(answers: InitAnswers) -> list[str]:
 
 def _backends(answers: InitAnswers) -> list[str]:
     lines = ["backends:                    # each key is a namespace; its tools are named KEY_tool"]
-    width = max((len(f"{name}: {SHIPPED[name][0]}") for name in answers.serve), default=0)
-    for name in answers.serve:
-        entry = f"{name}: {SHIPPED[name][0]}"
-        lines.append(f"  {entry:<{width}}   # {SHIPPED[name][1]}")
+    entries = [(f"{name}: {shipped.entry}", shipped.summary) for name, shipped in _chosen(answers)]
+    width = max((len(entry) for entry, _ in entries), default=0)
+    lines += [f"  {entry:<{width}}   # {summary}" for entry, summary in entries]
     if not answers.serve:
         lines[0] = "backends: {}                 # add some: `gatehouse import .mcp.json`, `gatehouse backends add`"
     return [*lines, *_OTHERS.splitlines(), ""]
+
+
+def _chosen(answers: InitAnswers) -> list[tuple[str, ShippedBackend]]:
+    shipped = shipped_backends()
+    return [(name, shipped[name]) for name in answers.serve]
 
 
 _OTHERS: Final = """\

@@ -54,7 +54,7 @@ def create(
     as_json: bool,
 ) -> None:
     name, kind = _principal(subject, service)
-    granted = validate_scopes(scopes, for_policies=True)
+    granted = validate_scopes(scopes, config, for_policies=True)
     expires_at = None if expires is None else time.time() + parse_duration(expires, "--expires")
 
     async def create_key(ring: KeyRing) -> tuple[str, ApiKeyInfo]:

@@ -1,5 +1,6 @@
 """Declarations of `gatehouse init`, `doctor`, `connect`, `stdio` and `demo`. Implementations are imported on use."""
 
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,7 @@ import typer
 from gateway.cli.commands import Token, Url, resolve_endpoint
 from gateway.cli.failure import CommandError
 from gateway.cli.options import AsJson, Config
+from gateway.contract.shipped import ShippedDemo, shipped_backends
 
 
 def init(
@@ -123,31 +125,34 @@ Folder = Annotated[
 demos = typer.Typer(help="Run the demo of a backend on a temporary gateway.")
 
 
-@demos.command()
-def launch(folder: Folder = None, as_json: AsJson = False) -> None:
-    """Create the documentation site of a small product, up to a pull request."""
-    _run_demo("backends.launch.demo", folder, as_json)
+def _add_demo(name: str, demo: ShippedDemo) -> None:
+    """Register `gatehouse demo NAME` with the options that the demo declares."""
+
+    def command(folder: Path | None, as_json: bool, **options: str | None) -> None:
+        _run_demo(demo.module, folder, as_json, **options)
+
+    declared = {
+        each.name: Annotated[
+            str | None,
+            typer.Option(f"--{each.name}", metavar=each.metavar, envvar=each.variable, help=each.help),
+        ]
+        for each in demo.options
+    }
+    annotations = {**declared, "folder": Folder, "as_json": AsJson}
+    defaults = {name: False if name == "as_json" else None for name in annotations}
+    # Typer reads the options of a command from its signature.
+    command.__signature__ = Signature(  # pyright: ignore[reportFunctionMemberAccess]
+        [
+            Parameter(each, Parameter.KEYWORD_ONLY, default=defaults[each], annotation=annotation)
+            for each, annotation in annotations.items()
+        ]
+    )
+    demos.command(name, help=demo.help)(command)
 
 
-@demos.command()
-def roblox(folder: Folder = None, as_json: AsJson = False) -> None:
-    """Build a small forest in a headless Studio through the real Studio plugin."""
-    _run_demo("backends.roblox.demo", folder, as_json)
-
-
-@demos.command()
-def godot(
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            "--engine", metavar="PROGRAM", envvar="GODOT_PATH", help="Godot 4 executable; default: from PATH."
-        ),
-    ] = None,
-    folder: Folder = None,
-    as_json: AsJson = False,
-) -> None:
-    """Build a small game in an empty folder and run it on a real Godot engine."""
-    _run_demo("backends.godot.demo", folder, as_json, engine=engine)
+for _namespace, _shipped in shipped_backends().items():
+    if _shipped.demo is not None:
+        _add_demo(_namespace, _shipped.demo)
 
 
 def _run_demo(module: str, folder: Path | None, as_json: bool, **options: str | None) -> None:

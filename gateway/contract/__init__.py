@@ -1,6 +1,17 @@
 """Types shared by all packages: the caller, the call, and the API that backend modules are written against."""
 
-from gateway.contract.backend_api import Bridge, Bus, CurrentCall, Host, Lease, Manifest, RefusedCall, Store, WorkSpan
+from gateway.contract.backend_api import (
+    Bus,
+    CurrentCall,
+    Host,
+    Lease,
+    Manifest,
+    PeerProtocol,
+    Peers,
+    RefusedCall,
+    Store,
+    WorkSpan,
+)
 from gateway.contract.call import (
     Backend,
     BackendLists,
@@ -20,20 +31,34 @@ from gateway.contract.call import (
     Wire,
 )
 from gateway.contract.caller import MODERN, Caller, Json, Result
+from gateway.contract.routes import (
+    EndReason,
+    HttpRequest,
+    HttpResponse,
+    HttpRoute,
+    ModuleRoute,
+    RouteRequest,
+    SocketClosed,
+    WebSocket,
+    WebSocketRoute,
+)
 from gateway.contract.trace_position import TracePosition, UpstreamHop
 
 __all__ = [
     "MODERN",
     "Backend",
     "BackendLists",
-    "Bridge",
     "Bus",
     "Call",
     "Caller",
     "ClientProfile",
     "CurrentCall",
+    "EndReason",
     "Handler",
     "Host",
+    "HttpRequest",
+    "HttpResponse",
+    "HttpRoute",
     "InputResponse",
     "IsolatedLists",
     "Json",
@@ -41,17 +66,24 @@ __all__ = [
     "ListChange",
     "Manifest",
     "McpHttpRequest",
+    "ModuleRoute",
     "NullWire",
+    "PeerProtocol",
+    "Peers",
     "Record",
     "RefusedCall",
     "ResourceInterest",
     "ResponseWriter",
     "Result",
     "Route",
+    "RouteRequest",
+    "SocketClosed",
     "Stage",
     "Store",
     "TracePosition",
     "UpstreamHop",
+    "WebSocket",
+    "WebSocketRoute",
     "Wire",
     "WorkSpan",
 ]

@@ -1,6 +1,6 @@
 """The API of backend modules: the manifest a module declares, and the host services it receives."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from msgspec import Struct
 
 from gateway.contract.caller import Caller, Json
+from gateway.contract.routes import ModuleRoute
 from gateway.contract.trace_position import TracePosition
 from gateway.errors import Fault, Kind
 
@@ -50,6 +51,13 @@ class Manifest:
     otherwise once per URI, outside of any call."""
     executor: bool = False
     """The module works on local files: several replicas need one shared `files_dir`."""
+    scopes: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Scopes of the module's routes, each with its description for the consent page. Not below `mcp:`."""
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Environment variables that set options of the module: variable -> option. They apply to the entry that has the
+    name of the module, such as `words` for `package.words`."""
+    peer_noun: str = "peer"
+    """What messages call a peer of the module, such as `editor`."""
 
 
 class CurrentCall(Struct, frozen=True):
@@ -137,22 +145,71 @@ class Bus(Protocol):
         ...
 
 
-class Bridge(Protocol):
-    """Peers (Studios, editors) that are connected to the gateway, each owned by one tenant."""
+class PeerProtocol(Protocol):
+    """The line protocol of a module's peers. It runs in the worker that holds the session."""
 
-    def peers(self, caller: Caller) -> list[Json]:
-        """List this backend's peers of the caller's tenant: `id`, `name`, `connected_at`, `last_seen`."""
+    def parse(self, line: str) -> Json:
+        """Parse a response, which has the `requestId` of its request. Raises `Fault(INVALID_INPUT)`."""
         ...
 
-    async def request(self, caller: Caller, peer: str | None, payload: Json, timeout: float) -> Json:
-        """Send a request to the peer (None: the only or newest one) and return its response, matched by `requestId`.
+    async def handshake(self, request: "Callable[[Json], Awaitable[Json]]") -> Sequence[str]:
+        """Send the first requests and return the capabilities of the peer. Raises `Fault(DENIED)` to refuse the peer.
+
+        `request` returns the response of the peer. Requests of callers wait until the handshake is complete.
+        """
+        ...
+
+    def lost_handshake(self, response: Json) -> bool:
+        """Whether the peer says that it needs a handshake: it is repeated, and then the request."""
+        ...
+
+
+class Peers(Protocol):
+    """Programs that connect to the gateway through a route of the module and answer its requests.
+
+    A peer belongs to the tenant and the credential that opened its session. Any worker can use the session. Methods
+    with a `session_id` raise `Fault(NOT_FOUND)` for a session that has ended or belongs to another credential.
+    """
+
+    async def open(self, caller: Caller, name: str, protocol: PeerProtocol) -> str:
+        """Open a session and return its id. It replaces a session of the same credential with the same name."""
+        ...
+
+    async def read(self, caller: Caller, session_id: str, timeout: float) -> Json | None:
+        """Return the next request for the peer, with its `requestId`; None after `timeout` seconds.
+
+        A cancelled read consumes no request.
+        """
+        ...
+
+    async def write(self, caller: Caller, session_id: str, line: str) -> None:
+        """Pass on a response of the peer. A response that is late or answers no request is dropped."""
+        ...
+
+    async def close(self, caller: Caller, session_id: str) -> None: ...
+
+    def connection_lost(self, session_id: str) -> None:
+        """The connection broke during a read: the session ends unless the peer reads again within seconds."""
+        ...
+
+    def publish_event(self, caller: Caller, session_id: str, event: Json) -> None:
+        """Pass an event of the peer to the listeners of all workers. For sessions that this worker holds."""
+        ...
+
+    def list(self, caller: Caller) -> Sequence[Json]:
+        """List the peers of the caller's tenant on all workers, oldest first: `id`, `name`, `owner`, `state`,
+        `connected`, `connected_at`, `last_seen`, `capabilities` and more."""
+        ...
+
+    async def request(self, caller: Caller, peer: str | None, message: Json, timeout: float) -> Json:
+        """Send a request to the peer (None: the newest one) and return its response.
 
         Raises `Fault(UNAVAILABLE)` without a peer, `Fault(TIMEOUT)` without a response.
         """
         ...
 
     def subscribe(self, listener: Callable[[Json, Json], None]) -> AbstractContextManager[None]:
-        """Within the block, call `listener(peer, event)` for each event that a peer sends: `event` and `data`.
+        """Within the block, call `listener(peer, event)` for each event that a peer sends.
 
         It runs in every worker, with the peer's owner as the current call.
         """
@@ -174,7 +231,7 @@ class Host(Protocol):
     def bus(self) -> Bus: ...
 
     @property
-    def bridge(self) -> Bridge: ...
+    def peers(self) -> Peers: ...
 
     @property
     def http(self) -> "httpx.AsyncClient":
@@ -228,6 +285,10 @@ class Host(Protocol):
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work that outlives the call; cancelled at shutdown."""
+        ...
+
+    def add_routes(self, *routes: ModuleRoute) -> None:
+        """Add HTTP and WebSocket routes, which are served as long as the entry is. Call it in `server(host)`."""
         ...
 
     def on_refusal(self, listener: Callable[[RefusedCall], None]) -> None:

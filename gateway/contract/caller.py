@@ -51,7 +51,6 @@ class Caller:
 
 DEFAULT_SCOPES: Final = ("mcp:list", "mcp:call", "mcp:call:write")
 """Scopes of a credential that is created without explicit scopes."""
-BRIDGES: Final = ("bridge:roblox", "bridge:godot")
 ADMIN: Final = "mcp:admin"
-SCOPES: Final = frozenset((*DEFAULT_SCOPES, *BRIDGES, ADMIN))
-"""Every scope that the gateway defines."""
+SCOPES: Final = frozenset((*DEFAULT_SCOPES, ADMIN))
+"""Every scope that the gateway defines. Modules define further ones (`Manifest.scopes`)."""

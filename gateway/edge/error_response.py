@@ -1,5 +1,6 @@
 """Renders a `Fault` as an HTTP response with the error object as JSON, for everything but MCP responses."""
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from math import ceil
 from typing import Any
@@ -48,10 +49,10 @@ def closing_response(status: int, fault: Fault, *, as_rpc: bool = False) -> byte
     return b"\r\n".join([*lines, b"content-length: %d" % len(body), b"connection: close", b"", body])
 
 
-async def send_fault(send: Send, status: int, fault: Fault) -> None:
-    """Send the fault through ASGI."""
+async def send_fault(send: Send, status: int, fault: Fault, more: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    """Send the fault through ASGI, with `more` headers."""
     headers, body = render_fault(fault)
-    headers.append((b"content-length", b"%d" % len(body)))
+    headers += [(b"content-length", b"%d" % len(body)), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

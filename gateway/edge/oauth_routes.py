@@ -85,7 +85,7 @@ class OAuthRates:
 def oauth_router(
     server: OAuthServer,
     encoded: Callable[[Any], Bytes],
-    documents: tuple[Json, Json],
+    documents: Callable[[], tuple[Json, Json]],
     jwks: Callable[[], Json],
     address: Callable[[Request], str],
     rate_limiter: IpRateLimiter,
@@ -94,7 +94,7 @@ def oauth_router(
 ) -> APIRouter:
     """Build the routes under `/oauth`, the root aliases that older clients use, and discovery.
 
-    `documents` are the RFC 8414 and the OpenID document; they are also served below each of `aliases`.
+    `documents` returns the RFC 8414 and the OpenID document; they are also served below each of `aliases`.
     """
     router = APIRouter(tags=["authorization"])
 
@@ -142,14 +142,14 @@ def oauth_router(
 
     router.add_api_route("/oauth/jwks", serve_jwks, methods=["GET"])
     for path in ("", *aliases):
-        for name, document in zip(("oauth-authorization-server", "openid-configuration"), documents, strict=True):
-            router.add_api_route(f"/.well-known/{name}{path}", _static(document), methods=["GET"])
+        for index, name in enumerate(("oauth-authorization-server", "openid-configuration")):
+            router.add_api_route(f"/.well-known/{name}{path}", _document(documents, index), methods=["GET"])
     return router
 
 
-def _static(document: Json) -> Callable[[], Awaitable[JSONResponse]]:
+def _document(documents: Callable[[], tuple[Json, Json]], index: int) -> Callable[[], Awaitable[JSONResponse]]:
     async def read() -> JSONResponse:
-        return JSONResponse(document, headers=CACHED)
+        return JSONResponse(documents()[index], headers=CACHED)
 
     return read
 

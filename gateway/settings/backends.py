@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Discriminator, Field, SecretStr, Tag, model_validator
 
+from gateway.contract.shipped import shipped_backends
 from gateway.settings.base import Section
 from gateway.settings.values import CallSeconds, Count, Effect, ModuleName, Tree, WebAddress, problems
 
@@ -178,21 +179,15 @@ BackendEntry = Annotated[
     Discriminator(_kind_of, custom_error_type="kind", custom_error_message="needs exactly one of module, url, command"),
 ]
 
-_SHIPPED: Final = (  # namespace, module, packages of the extra it needs
-    ("core", "backends.core", ()),
-    ("project", "backends.core:project", ()),
-    ("workflow", "backends.workflow", ()),
-    ("knowledge", "backends.knowledge", ()),
-    ("launch", "backends.launch", ("tree_sitter", "hugo")),
-)
-
 
 def default_backends() -> "dict[str, BackendEntry]":
     """The shipped modules whose packages are installed. Served if the settings have no `backends`."""
     return {
-        namespace: ModuleBackend(module=module)
-        for namespace, module, packages in _SHIPPED
-        if _is_installed(module.partition(":")[0], regular=True) and all(map(_is_installed, packages))
+        namespace: ModuleBackend(module=shipped.module)
+        for namespace, shipped in shipped_backends().items()
+        if shipped.default
+        and _is_installed(shipped.module.partition(":")[0], regular=True)
+        and all(map(_is_installed, shipped.packages))
     }
 
 

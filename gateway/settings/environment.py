@@ -1,24 +1,20 @@
-"""Reads settings from environment variables: `GATEHOUSE__SERVER__PORT`, and the original variables of the backends."""
+"""Reads settings from environment variables: `GATEHOUSE__SERVER__PORT`, and `READ_ONLY_MODE`.
+
+Variables that modules declare for their options are read when a module is loaded (`Settings.options_with_aliases`).
+"""
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from pydantic_settings import EnvSettingsSource
 from pydantic_settings import SettingsError as UndecodableError
 
 from gateway.settings.merge import MergedValues
 from gateway.settings.settings import Settings
-from gateway.settings.values import Tree, dotted_path
+from gateway.settings.values import Tree, dotted_path, parse_flag
 
 PREFIX: Final = "GATEHOUSE__"
-
-_SEED_VARIABLES: Final[Mapping[str, tuple[str, str]]] = {
-    "GOX_BRIDGE_ENABLED": ("roblox", "bridge_enabled"),
-    "ALLOW_DANGEROUS_OPS": ("godot", "allow_dangerous_ops"),
-    "ALLOW_EXTERNAL_TOOLS": ("godot", "allow_external_tools"),
-    "GODOT_PATH": ("godot", "godot_path"),
-}
 
 
 def read_environment(environ: Mapping[str, str], merged: MergedValues) -> None:
@@ -32,7 +28,7 @@ def read_environment(environ: Mapping[str, str], merged: MergedValues) -> None:
             merged.add(_variable(source, key_path, environ[name]))
         except UndecodableError:
             merged.problems.append(f"environment {name}: {dotted_path(key_path)}: expected JSON")
-    _read_seed_variables(environ, merged, frozenset(paths.values()))
+    _read_read_only_mode(environ, merged)
 
 
 def _variable_path(name: str) -> tuple[str, ...]:
@@ -71,29 +67,13 @@ def _nested(key_path: tuple[str, ...], value: Any) -> Tree:
     return value
 
 
-def _read_seed_variables(
-    environ: Mapping[str, str], merged: MergedValues, overridden: frozenset[tuple[str, ...]]
-) -> None:
-    for name, (namespace, option) in _SEED_VARIABLES.items():
-        key_path = ("backends", namespace, "options", option)
-        if name in environ and key_path not in overridden and _is_module(merged.tree, namespace):
-            merged.origins[key_path] = f"environment {name}"
-            value = environ[name] if name == "GODOT_PATH" else _flag(environ, name, merged)
-            merged.add(_nested(key_path, value))
-    if "READ_ONLY_MODE" in environ and _flag(environ, "READ_ONLY_MODE", merged):
+def _read_read_only_mode(environ: Mapping[str, str], merged: MergedValues) -> None:
+    text = environ.get("READ_ONLY_MODE")
+    if text is None:
+        return
+    read_only = parse_flag(text)
+    if read_only is None:
+        merged.problems.append("environment READ_ONLY_MODE: expected true or false")
+    elif read_only:
         for tenant in merged.tree.get("tenants", {"default": None}):
             merged.add(_nested(("tenants", tenant, "read_only"), True))
-
-
-def _is_module(tree: Any, namespace: str) -> bool:
-    """Whether the entry is a module. Only modules have options."""
-    entries: Any = tree.get("backends")
-    entry: Any = cast("Tree", entries).get(namespace) if isinstance(entries, dict) else None
-    return isinstance(entry, dict) and "module" in entry
-
-
-def _flag(environ: Mapping[str, str], name: str, merged: MergedValues) -> bool:
-    flag = environ[name].strip().lower()
-    if flag not in ("1", "true", "yes", "on", "0", "false", "no", "off", ""):
-        merged.problems.append(f"environment {name}: expected true or false")
-    return flag in ("1", "true", "yes", "on")

@@ -20,6 +20,8 @@ class MergedValues:
         self.tree: Tree = {}
         self.problems: list[str] = []
         self.origins: dict[SettingPath, str] = {}
+        self.aliases: dict[SettingPath, str] = {}
+        """Origins of options that a variable of their module sets; they take precedence over `origins`."""
         self.missing_variables: dict[str, list[str]] = {}
         self.file = "settings"
 
@@ -32,9 +34,13 @@ class MergedValues:
 
     def find_origin(self, key_path: SettingPath) -> str | None:
         """Like `origin`, but None if neither the setting nor a child or parent was set."""
-        below = (origin for key, origin in self.origins.items() if key[: len(key_path)] == key_path)
-        above = (self.origins.get(key_path[:end]) for end in range(len(key_path), 0, -1))
-        return self.origins.get(key_path) or next(below, None) or next(filter(None, above), None)
+        origins = self.origins | self.aliases
+        below = (origin for key, origin in origins.items() if key[: len(key_path)] == key_path)
+        above = (origins.get(key_path[:end]) for end in range(len(key_path), 0, -1))
+        return origins.get(key_path) or next(below, None) or next(filter(None, above), None)
+
+    def is_from_environment(self, key_path: SettingPath) -> bool:
+        return self.origins.get(key_path, "").startswith("environment ")
 
 
 def _merge(base: Tree, over: Tree) -> None:

@@ -38,7 +38,7 @@ def load(
         # Not chained: the original error may contain values.
         raise SettingsError(*(line for error in exc.errors() for line in explain(error, merged))) from None
     merged.tree.clear()  # keep only the origins, not the values
-    return settings.with_source(source, merged)
+    return settings.with_source(source, merged, environ)
 
 
 def _locate(path: Path | None, environ: Mapping[str, str]) -> Path | None:

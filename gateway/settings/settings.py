@@ -1,7 +1,7 @@
 """`Settings`: all sections, and the checks that involve several of them."""
 
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -27,7 +27,18 @@ from gateway.settings.small_sections import (
     VirtualServer,
 )
 from gateway.settings.telemetry import TelemetrySettings
-from gateway.settings.values import Namespace, Problem, SettingPath, TenantName, is_loopback, problems, suggest
+from gateway.settings.values import (
+    Namespace,
+    Problem,
+    SettingPath,
+    TenantName,
+    Tree,
+    dotted_path,
+    is_loopback,
+    parse_flag,
+    problems,
+    suggest,
+)
 
 
 class Settings(BaseSettings):
@@ -70,6 +81,7 @@ class Settings(BaseSettings):
 
     _source: Path | None = PrivateAttr(None)
     _merged: MergedValues | None = PrivateAttr(None)
+    _environ: Mapping[str, str] = PrivateAttr({})
 
     @property
     def source(self) -> Path | None:
@@ -86,10 +98,30 @@ class Settings(BaseSettings):
         origin = None if self._merged is None else self._merged.find_origin(key_path)
         return line if origin is None else f"{origin}: {line}"
 
-    def with_source(self, source: Path | None, merged: MergedValues) -> "Settings":
+    def options_with_aliases(
+        self, namespace: str, options: Tree, aliases: Mapping[str, str], flags: Collection[str]
+    ) -> Tree:
+        """The options of a module, overridden by the environment variables `aliases` (variable -> option).
+
+        A variable with the prefix `GATEHOUSE__` takes precedence. `flags` are the boolean options. Raises `ValueError`.
+        """
+        found = dict(options)
+        for name, option in aliases.items():
+            key_path = ("backends", namespace, "options", option)
+            if name in self._environ and self._merged is not None and not self._merged.is_from_environment(key_path):
+                self._merged.aliases[key_path] = f"environment {name}"
+                text = self._environ[name]
+                value = parse_flag(text) if option in flags else text
+                if value is None:
+                    raise ValueError(f"{dotted_path(key_path)}: expected true or false")
+                found[option] = value
+        return found
+
+    def with_source(self, source: Path | None, merged: MergedValues, environ: Mapping[str, str]) -> "Settings":
         copy = self.model_copy()
         copy._source = source
         copy._merged = merged
+        copy._environ = environ
         return copy
 
     @classmethod

@@ -4,7 +4,7 @@ import difflib
 import ipaddress
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 from limits import parse_many as parse_rates
@@ -85,6 +85,14 @@ Seconds = Annotated[float, Field(gt=0)]
 CallSeconds = Annotated[float, Field(gt=0, le=3600)]
 Count = Annotated[int, Field(gt=0)]
 Effect = Annotated[int, Field(ge=0, le=3)]
+_TRUE: Final = frozenset({"1", "true", "yes", "on"})
+_FALSE: Final = frozenset({"0", "false", "no", "off", ""})
+
+
+def parse_flag(text: str) -> bool | None:
+    """The value of an environment variable that is true or false; None if it is neither."""
+    word = text.strip().lower()
+    return word in _TRUE if word in _TRUE or word in _FALSE else None
 
 
 def dotted_path(key_path: SettingPath) -> str:

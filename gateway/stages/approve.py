@@ -142,7 +142,7 @@ def _is_accepted(answer: object) -> bool:
 
 
 def _is_true(value: object) -> bool:
-    """Parse `_meta.approved` by the rules of the Gox contract; any other value counts as absent."""
+    """Parse `_meta.approved`; a value of another form counts as absent."""
     return value is True or (isinstance(value, str) and value in _TRUE)
 
 

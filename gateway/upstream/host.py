@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, Self
 import httpx
 from msgspec.structs import replace
 
-from gateway.contract import Bridge, Bus, Caller, CurrentCall, Json, RefusedCall, Store, WorkSpan
+from gateway.contract import Bus, Caller, CurrentCall, Json, ModuleRoute, Peers, RefusedCall, Store, WorkSpan
 from gateway.contract.trace_position import child_position
 from gateway.telemetry.work_span import FinishedWork
 
@@ -37,8 +37,8 @@ class HostServices:
     bus: Bus
     http: httpx.AsyncClient
     loopback: bool
-    bridge: Callable[[str], Bridge]
-    """Returns the bridge of a backend, by namespace."""
+    peers: Callable[[str, str], Peers]
+    """Returns the peers of a backend, by namespace and by what messages call a peer."""
     invoke: Invoke
     has_tool: Callable[[Caller, str], bool]
     is_authorized: Callable[[Caller], Awaitable[bool]]
@@ -55,11 +55,12 @@ class ModuleHost:
 
     namespace: str
     options: Any
-    bridge: Bridge
+    peers: Peers
     store_name: str
     migrations: Path | None
     services: HostServices
     refusals: list[Callable[[RefusedCall], None]] = field(default_factory=list[Callable[[RefusedCall], None]])
+    routes: list[ModuleRoute] = field(default_factory=list[ModuleRoute])
 
     @property
     def bus(self) -> Bus:
@@ -104,6 +105,9 @@ class ModuleHost:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self.services.spawn(work)
+
+    def add_routes(self, *routes: ModuleRoute) -> None:
+        self.routes.extend(routes)
 
     def on_refusal(self, listener: Callable[[RefusedCall], None]) -> None:
         self.refusals.append(listener)

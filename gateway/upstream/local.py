@@ -34,6 +34,7 @@ from gateway.contract import (
     Json,
     ListChange,
     Manifest,
+    ModuleRoute,
     RefusedCall,
     ResourceInterest,
     Route,
@@ -64,9 +65,11 @@ class LocalBackend:
         server: "Server[Any] | MCPServer[Any]",
         manifest: Manifest,
         refusals: Sequence[Callable[[RefusedCall], None]] = (),
+        routes: Sequence[ModuleRoute] = (),
     ) -> None:
         self.namespace = namespace
         self.manifest = manifest
+        self.routes = routes
         self._refusals = refusals
         self._server = _lowlevel(server)
         self._middleware = _middleware(self._server)

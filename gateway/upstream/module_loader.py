@@ -1,52 +1,76 @@
 """Loads the module of a `backends:` entry and creates its `LocalBackend`."""
 
 import importlib
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from types import ModuleType
+from typing import Any, Final, cast
 
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 from pydantic import ValidationError
 
-from gateway.contract import Host, Json, Manifest
+from gateway.contract import Host, Json, Manifest, ModuleRoute
+from gateway.contract.caller import SCOPES
 from gateway.upstream.health import LoadError
 from gateway.upstream.host import HostServices, ModuleHost
 from gateway.upstream.local import LocalBackend
 
+_SCOPE: Final = re.compile(r"[a-z0-9][a-z0-9:._/-]{0,99}")
+OptionsReader = Callable[[Manifest], Json]
+"""Returns the options of an entry, with the environment variables that its module declares. Raises `LoadError`."""
+
 
 def load_module(
-    namespace: str, module: str, attribute: str, options: Json, overrides: Mapping[str, Any], services: HostServices
+    namespace: str,
+    module: str,
+    attribute: str,
+    options: OptionsReader,
+    overrides: Mapping[str, Any],
+    services: HostServices,
 ) -> LocalBackend:
     """Import the module, validate its options, and create its server. Raises `LoadError`."""
     server_or_factory, manifest, validated = import_backend(namespace, module, attribute, options)
     host = ModuleHost(
         namespace=namespace,
         options=validated,
-        bridge=services.bridge(namespace),
+        peers=services.peers(namespace, manifest.peer_noun),
         store_name=manifest.store or namespace,
         migrations=manifest.migrations,
         services=services,
     )
     server = _make_server(namespace, server_or_factory, host)
-    return LocalBackend(namespace, server, apply_overrides(manifest, overrides), host.refusals)
+    _check_scopes(namespace, manifest, host.routes)
+    return LocalBackend(namespace, server, apply_overrides(manifest, overrides), host.refusals, tuple(host.routes))
 
 
-def import_backend(namespace: str, module: str, attribute: str, options: Json) -> tuple[Any, Manifest, Any]:
+def import_backend(namespace: str, module: str, attribute: str, options: OptionsReader) -> tuple[Any, Manifest, Any]:
     """Return the module's server or server factory, its manifest, and its validated options. Raises `LoadError`."""
+    imported, manifest = import_manifest(namespace, module)
+    server: Any = getattr(imported, attribute, None)
+    if server is None:
+        raise LoadError(f"backends.{namespace}: {module} has no `{attribute}`")
+    _check_server(namespace, server)
+    return server, manifest, _options(namespace, manifest, options(manifest))
+
+
+def import_manifest(namespace: str, module: str) -> tuple[ModuleType, Manifest]:
+    """Return the module and its manifest. Raises `LoadError`."""
     try:
         imported = importlib.import_module(module)
     except Exception as exc:
         # An import may raise anything; it must end neither the gateway nor the settings watcher.
         raise LoadError(f"backends.{namespace}: {module} cannot be imported: {type(exc).__name__}: {exc}") from exc
-    server: Any = getattr(imported, attribute, None)
-    if server is None:
-        raise LoadError(f"backends.{namespace}: {module} has no `{attribute}`")
-    _check_server(namespace, server)
     manifest = getattr(imported, "manifest", None)
     if not isinstance(manifest, Manifest):
         manifest = Manifest()
-    return server, manifest, _options(namespace, manifest, options)
+    for scope in manifest.scopes:
+        if not _SCOPE.fullmatch(scope) or scope.startswith("mcp:"):
+            raise LoadError(
+                f"backends.{namespace}: {module} declares the scope {scope!r}, which is reserved or malformed"
+            )
+    return imported, manifest
 
 
 def _options(namespace: str, manifest: Manifest, options: Json) -> Any:
@@ -71,6 +95,14 @@ def _make_server(namespace: str, server: Any, host: Host) -> "Server[Any] | MCPS
     if isinstance(server, Server | MCPServer):
         return cast("Server[Any] | MCPServer[Any]", server)
     raise _not_a_server(namespace)
+
+
+def _check_scopes(namespace: str, manifest: Manifest, routes: Iterable[ModuleRoute]) -> None:
+    for route in routes:
+        if route.scope not in manifest.scopes and route.scope not in SCOPES:
+            raise LoadError(
+                f"backends.{namespace}: the route {route.path} needs the scope {route.scope!r}, which is not declared"
+            )
 
 
 def _check_server(namespace: str, server: Any) -> None:

@@ -1,6 +1,7 @@
 """Builds backends from the entries of `backends:`, replaces them when the settings change, and checks entries."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
@@ -9,7 +10,8 @@ from pydantic import SecretStr
 
 from gateway.auth.client_key import ClientKey
 from gateway.catalogue.catalogue import McpEndpointConfig
-from gateway.contract import Backend, Call, Json, Manifest
+from gateway.contract import Backend, Call, Json, Manifest, ModuleRoute
+from gateway.edge.module_routes import find_route_problem
 from gateway.errors import Fault
 from gateway.outbound import create_client as outbound_client
 from gateway.settings import BackendEntry, CommandBackend, ModuleBackend, Settings, UrlBackend
@@ -19,7 +21,7 @@ from gateway.upstream.host import HostServices
 from gateway.upstream.http.credentials import ClientCredentials, ClientCredentialsGrant
 from gateway.upstream.http.transport import HttpTransport, build_http_transport, build_request_head
 from gateway.upstream.local import LocalBackend
-from gateway.upstream.module_loader import apply_overrides, import_backend, load_module
+from gateway.upstream.module_loader import apply_overrides, import_backend, import_manifest, load_module
 from gateway.upstream.remote import RemoteBackend
 from gateway.upstream.stdio.orphan_reaper import OrphanReaper
 from gateway.upstream.stdio.process import ChildProgram, ProcessBounds
@@ -122,10 +124,41 @@ def find_load_errors(settings: Settings) -> Iterator[LoadError]:
 def check_backend(settings: Settings, namespace: str, entry: BackendEntry) -> None:
     """Raise `LoadError` for an entry that cannot be served. A module is imported, but its server is not built."""
     if isinstance(entry, ModuleBackend):
-        _, manifest, _ = import_backend(namespace, *entry.target, entry.options)
+        _, manifest, _ = import_backend(namespace, *entry.target, _options_reader(settings, namespace, entry))
         check_shared_files(settings, namespace, manifest)
     else:
         check_remote(namespace, entry)
+
+
+def module_scopes(settings: Settings) -> dict[str, tuple[str, str]]:
+    """Scopes of the enabled modules: description and namespace. Modules that cannot be imported are left out."""
+    manifests: dict[str, Manifest] = {}
+    for namespace, entry in settings.backends.items():
+        if entry.enabled and isinstance(entry, ModuleBackend):
+            with suppress(LoadError):
+                manifests[namespace] = import_manifest(namespace, entry.target[0])[1]
+    return _scopes(manifests)
+
+
+def _scopes(manifests: Mapping[str, Manifest]) -> dict[str, tuple[str, str]]:
+    return {
+        scope: (description, namespace)
+        for namespace, manifest in manifests.items()
+        for scope, description in manifest.scopes.items()
+    }
+
+
+def _options_reader(settings: Settings, namespace: str, entry: ModuleBackend) -> Callable[[Manifest], Json]:
+    def read(manifest: Manifest) -> Json:
+        if manifest.options is None or namespace != entry.target[0].rpartition(".")[2]:
+            return entry.options
+        flags = {name for name, each in manifest.options.model_fields.items() if each.annotation is bool}
+        try:
+            return settings.options_with_aliases(namespace, entry.options, manifest.environment, flags)
+        except ValueError as exc:
+            raise LoadError(str(exc)) from exc
+
+    return read
 
 
 def check_shared_files(settings: Settings, namespace: str, manifest: Manifest) -> None:
@@ -172,11 +205,20 @@ class ServedBackends:
     def health(self) -> dict[str, UpstreamHealth]:
         return {namespace: backend.health() for namespace, (_, backend) in self._served.items()}
 
+    def routes(self) -> dict[str, Sequence[ModuleRoute]]:
+        """The HTTP and WebSocket routes of the modules, by namespace."""
+        return {ns: _routes(backend) for ns, (_, backend) in self._served.items()}
+
+    def scopes(self) -> dict[str, tuple[str, str]]:
+        """The scopes of the modules: description and namespace of each."""
+        return _scopes({ns: backend.manifest for ns, (_, backend) in self._served.items()})
+
     async def apply(self, settings: Settings) -> BackendSwap:
         """Open new and changed backends and drop removed ones. Raises `LoadError` and changes nothing on failure."""
         wanted = {ns: entry for ns, entry in settings.backends.items() if entry.enabled}
         fresh = {ns: entry for ns, entry in wanted.items() if self._served.get(ns, (None,))[0] != entry}
-        made = {ns: (entry, self._load(ns, entry)) for ns, entry in fresh.items()}
+        made = {ns: (entry, self._load(settings, ns, entry)) for ns, entry in fresh.items()}
+        _check_routes({ns: (made.get(ns) or self._served[ns])[1] for ns in wanted})
         await _open_all([(ns, backend) for ns, (_, backend) in made.items()])
         stale = [ns for ns in self._served if ns in made or ns not in wanted]
         retired = [self._served.pop(ns)[1] for ns in stale]
@@ -189,11 +231,12 @@ class ServedBackends:
             await backend.close()
         self._orphan_reaper.close()
 
-    def _load(self, namespace: str, entry: Entry) -> ServedBackend:
+    def _load(self, settings: Settings, namespace: str, entry: Entry) -> ServedBackend:
         overrides = entry.model_dump(include=OVERRIDES)
         if isinstance(entry, ModuleBackend):
             module, attribute = entry.target
-            backend = load_module(namespace, module, attribute, entry.options, overrides, self._services)
+            options = _options_reader(settings, namespace, entry)
+            backend = load_module(namespace, module, attribute, options, overrides, self._services)
             check_shared_files(self._settings, namespace, backend.manifest)
             return backend
         return remote_backend(
@@ -204,6 +247,16 @@ class ServedBackends:
             max_bytes=self._settings.calls.max_result_bytes,
             orphan_reaper=self._orphan_reaper,
         )
+
+
+def _routes(backend: ServedBackend) -> Sequence[ModuleRoute]:
+    return backend.routes if isinstance(backend, LocalBackend) else ()
+
+
+def _check_routes(backends: Mapping[str, ServedBackend]) -> None:
+    problem = find_route_problem({namespace: _routes(backend) for namespace, backend in backends.items()})
+    if problem is not None:
+        raise LoadError(f"backends.{problem[0]}: {problem[1]}")
 
 
 def report_refusal(call: Call, fault: Fault) -> None:

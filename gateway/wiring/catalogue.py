@@ -14,8 +14,8 @@ from gateway.protocol.subscriptions import Subscriptions
 from gateway.protocol.worker_events import WorkerEvents
 from gateway.settings import Settings
 from gateway.state.catalogue_rows import CatalogueRows, ListKey
-from gateway.upstream.bridge import BROADCAST
 from gateway.upstream.host import CURRENT_CALL
+from gateway.upstream.peers.service import BROADCAST
 
 log = logging.getLogger("gatehouse.catalogue")
 Pins = Literal["warn", "deny", "off"]

@@ -7,6 +7,7 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.contract import Bus
 from gateway.edge.host_origin import HostOriginGuard, default_allow_lists
 from gateway.edge.mcp_endpoint import McpEndpoint
+from gateway.edge.module_routes import ModuleRoutes
 from gateway.edge.ops_routes import HEALTH_PATHS
 from gateway.protocol.client_requests import ClientRequests
 from gateway.protocol.context import EndpointContext
@@ -74,10 +75,11 @@ class McpProtocol:
 
 
 class AsgiRouter:
-    """ASGI app: routes `/mcp` before FastAPI's router, which costs as much as a whole call."""
+    """ASGI app. `/mcp` and modules come before FastAPI's router, which costs as much as a whole call."""
 
-    def __init__(self, endpoint: McpEndpoint, plain_routes: FastAPI) -> None:
+    def __init__(self, endpoint: McpEndpoint, module_routes: ModuleRoutes, plain_routes: FastAPI) -> None:
         self._endpoint = endpoint
+        self._module_routes = module_routes
         self._plain_routes = plain_routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,7 +88,7 @@ class AsgiRouter:
             if path == "/mcp" or path.startswith("/mcp/"):
                 await self._endpoint(scope, receive, send)
                 return
-        await self._plain_routes(scope, receive, send)
+        await (self._module_routes.find(scope) or self._plain_routes)(scope, receive, send)
 
 
 def guard_host_origin(app: ASGIApp, settings: Settings, public_url: str) -> HostOriginGuard:

@@ -5,6 +5,7 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +22,7 @@ from gateway.auth.introspection import TokenIntrospection
 from gateway.auth.jwks import MAX_BYTES as KEYS_BYTES
 from gateway.auth.jwks import IssuerKeys
 from gateway.auth.revocations import Revocations
+from gateway.auth.scopes import KnownScopes
 from gateway.auth.server.authlib_adapter import AuthlibAdapter
 from gateway.auth.server.authlib_core import AuthlibServer
 from gateway.auth.server.authorization_server import (
@@ -40,7 +42,7 @@ from gateway.auth.signing_keys import SigningKeys
 from gateway.auth.thread_pool import ThreadPool
 from gateway.auth.tokens import LEEWAY, AccessTokens, ProtectedResources, TokenIssuer
 from gateway.auth.users import Users
-from gateway.contract import Caller
+from gateway.contract import Caller, Json
 from gateway.contract.caller import ADMIN, SCOPES
 from gateway.edge.authentication import BearerAuthenticator, OAuthChallenge, PlainChallenge
 from gateway.edge.client_address import client_address, is_in_networks
@@ -88,6 +90,8 @@ class Identity:
         self.routers: list[APIRouter] = []
         self.challenge: OAuthChallenge | None = None
         self._windows = windows
+        self._scopes = KnownScopes()
+        self._anonymous = Caller("default", "anonymous", scopes=SCOPES - {ADMIN})
         self.ip_rate_limiter = IpRateLimiter(self._address, shared_route_limits(windows))
 
     @classmethod
@@ -156,6 +160,21 @@ class Identity:
 
         return authenticate_and_check_tenant
 
+    async def set_module_scopes(self, scopes: Mapping[str, tuple[str, str]]) -> None:
+        """Accept these scopes of modules (description and namespace of each), and no others.
+
+        The local owner, who administers the gateway, gets each of them.
+        """
+        self._scopes.set_modules(scopes)
+        self._anonymous = replace(self._anonymous, scopes=frozenset(self._scopes) - {ADMIN})
+        if self._settings.auth.mode != "embedded" or not self.local:
+            return
+        owner = await self.users.find(*OWNER)
+        if owner is None or owner.has_password or ADMIN not in owner.scopes:
+            return
+        if not scopes.keys() <= owner.scopes:
+            await self.users.put(*OWNER, None, owner.scopes | scopes.keys(), owner.groups)
+
     async def is_valid(self, caller: Caller) -> bool:
         return self._settings.auth.mode == "none" or await self.credentials.is_active(caller)
 
@@ -191,7 +210,7 @@ class Identity:
             resources=resources,
             revocations=self.revocations,
             default_scopes=auth.scopes,
-            all_scopes=SCOPES,
+            all_scopes=self._scopes,
             on_event=_log_revocation,
             first_party_clients={CONSOLE_CLIENT_ID: own},
         )
@@ -207,12 +226,16 @@ class Identity:
             forms=CsrfTokens(hmac.digest(pepper, b"forms", "sha256"), secure=self._public_url.startswith("https://")),
             redirects=auth.redirects,
             first_party_redirects=own.redirect_uris,
+            describe_scope=self._scopes.describe,
         )
-        described = server_metadata(self._public_url, SCOPES, documents=by_document)
         # Clients of older revisions look for the metadata below the endpoint's own path.
         aliases = dict.fromkeys(("/mcp", urlsplit(self._public_url).path or "/mcp"))
         rates = OAuthRates(auth.authorize_rate, auth.token_rate, auth.registration_rate)
-        documents = (described, openid_metadata(described))
+
+        def documents() -> tuple[Json, Json]:
+            described = server_metadata(self._public_url, self._scopes, documents=by_document)
+            return described, openid_metadata(described)
+
         published, rate_limiter = self.signing_keys.public_jwks, self.ip_rate_limiter
         return oauth_router(
             provider, encode_response, documents, published, self._address, rate_limiter, rates, [*aliases]
@@ -269,12 +292,10 @@ class Identity:
         return client_address(peer, request.headers.get("x-forwarded-for"), self._is_trusted_proxy)
 
     def _allow_anonymous(self) -> None:
-        anonymous = Caller("default", "anonymous", scopes=SCOPES - {ADMIN})
-
         async def authenticate(headers: Mapping[str, str], address: str) -> Caller:
-            return anonymous
+            return self._anonymous
 
-        self.cached_caller = lambda headers: anonymous
+        self.cached_caller = lambda headers: self._anonymous
         self.authenticate = authenticate
 
     async def _authenticate(self, headers: Mapping[str, str], address: str) -> Caller:

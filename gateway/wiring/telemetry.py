@@ -33,8 +33,8 @@ from gateway.telemetry.metrics import CallMetrics
 from gateway.telemetry.plugins import PluginError, find_plugins
 from gateway.telemetry.trace_store import FILE, StoreHandler, TraceStore
 from gateway.telemetry.worker_metrics import LoopLag, WorkerMetrics
-from gateway.upstream.bridge import Bridges
 from gateway.upstream.health import LoadError, UpstreamHealth
+from gateway.upstream.peers.service import PeerService
 from gateway.wiring.backends import ServedBackends
 from gateway.wiring.endpoints import McpProtocol
 
@@ -261,7 +261,7 @@ def _sdk_records(version: str) -> "SdkRecords":
 def build_gauges(
     backends: ServedBackends,
     catalogue: Catalogue,
-    bridges: Bridges,
+    peers: PeerService,
     protocol: McpProtocol,
     subscriptions: Subscriptions,
     audit: AuditLog,
@@ -271,9 +271,7 @@ def build_gauges(
     def read() -> list[MetricFamily]:
         return [
             *backend_metrics(backends.health(), catalogue.ages()),
-            count_gauge(
-                "gatehouse.bridge.peers", "Studios and editors that are connected.", bridges.count_by_backend()
-            ),
+            count_gauge("gatehouse.bridge.peers", "Peers that are connected.", peers.count_by_backend()),
             count_gauge("gatehouse.streams", "Open event streams.", len(protocol.streams) + len(subscriptions)),
             count_gauge("gatehouse.parked.calls", "Calls that wait for their client.", len(protocol.parked_calls)),
             count_gauge("gatehouse.audit.waiting", "Audit records that are not committed yet.", audit.waiting),

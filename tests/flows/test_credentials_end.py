@@ -14,6 +14,11 @@ from websockets.exceptions import InvalidStatus
 from tests.peers.open_stream import open_stream
 
 SCOPES = ("mcp:list", "mcp:call", "bridge:roblox", "bridge:godot")
+BACKENDS: dict[str, Any] = {
+    "core": {"module": "backends.core"},
+    "roblox": {"module": "backends.roblox", "options": {"bridge_enabled": True}},
+    "godot": {"module": "backends.godot"},
+}
 TENANTS: dict[str, Any] = {"default": {}, "acme": {}}
 WITHIN = 5.0
 POLICY_VIOLATION = 1008
@@ -60,8 +65,10 @@ async def closed(socket: ClientConnection) -> int:
 
 async def test_suspending_a_tenant_in_another_process_ends_only_its_connections(start: Any, run: Any) -> None:
     async with AsyncExitStack() as stack:
-        gateway = await stack.enter_async_context(start(tenants=TENANTS))
-        elsewhere = await stack.enter_async_context(run(gateway.app.settings.data_dir.parent, tenants=TENANTS))
+        gateway = await stack.enter_async_context(start(backends=BACKENDS, tenants=TENANTS))
+        elsewhere = await stack.enter_async_context(
+            run(gateway.app.settings.data_dir.parent, backends=BACKENDS, tenants=TENANTS)
+        )
         acme = await gateway.new_key(tenant="acme", scopes=SCOPES)
         ours = await gateway.new_key(scopes=SCOPES)
         theirs = gateway.as_(acme)
@@ -104,7 +111,7 @@ async def test_suspending_a_tenant_in_another_process_ends_only_its_connections(
 
 
 async def test_bridges_end_when_their_key_is_revoked(start: Any) -> None:
-    async with start() as gateway:
+    async with start(backends=BACKENDS) as gateway:
         key, info = await gateway.app.keys.create("default", "bob", scopes=SCOPES)
         async with studio(gateway, key) as waiting, editor(gateway, key) as socket:
             await socket.recv()
@@ -116,7 +123,7 @@ async def test_bridges_end_when_their_key_is_revoked(start: Any) -> None:
 
 
 async def test_bridges_end_when_their_key_expires(start: Any) -> None:
-    async with start() as gateway:
+    async with start(backends=BACKENDS) as gateway:
         ends = time.time() + 1.5
         key = await gateway.new_key(scopes=SCOPES, expires=ends)
         async with studio(gateway, key) as waiting, editor(gateway, key) as socket:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.repo.documents import ROOT, blocks
@@ -22,6 +23,32 @@ def test_notes_example_on_the_page_equals_its_files() -> None:
     on_page = {block.name: block.text for block in blocks(ROOT / "docs" / "backends.md", "file")}
     assert {"notes.py", "gatehouse.yaml", "migrations/0001_notes.sql"} == set(on_page)
     assert on_page == {name: (FOLDER / name).read_text("utf-8") for name in on_page}
+
+
+READINGS = ROOT / "docs" / "examples" / "readings"
+
+
+def test_readings_example_on_the_page_equals_its_file() -> None:
+    (on_page,) = blocks(ROOT / "docs" / "backend-module.md", "file")
+    assert (on_page.name, on_page.text) == ("readings.py", (READINGS / "readings.py").read_text("utf-8"))
+
+
+async def test_readings_example_accepts_readings_of_a_key_with_its_scope(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(READINGS))
+    async with start(backends={"readings": {"module": "readings"}}) as gateway, httpx.AsyncClient() as http:
+        url = f"{gateway.base}/readings/hall"
+        assert (await http.post(url, content="21.5")).status_code == 401
+        key = await gateway.new_key(scopes=("readings:post",))
+        headers = {"authorization": f"Bearer {key}"}
+        posted = await http.post(url, content="21.5", headers=headers)
+        assert (posted.status_code, posted.json()) == (200, {"value": 21.5, "unit": "C"})
+        assert (await http.post(url, content="warm", headers=headers)).status_code == 400
+        assert (await http.post(url, content="1" * 101, headers=headers)).status_code == 413
+        latest = await gateway.call("readings_latest", {"sensor": "hall"})
+        assert latest["result"]["structuredContent"] == {"result": 21.5}
+    sys.modules.pop("readings", None)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

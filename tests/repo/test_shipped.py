@@ -3,6 +3,7 @@
 import importlib
 import re
 
+from gateway.contract.shipped import shipped_backends
 from gateway.settings import Settings
 from tests.repo.documents import README, ROOT
 
@@ -17,8 +18,9 @@ def module(namespace: str) -> str:
 
 
 def test_readme_lists_exactly_the_shipped_modules() -> None:
-    # `gox`, `demo` and `lists` are shared by several modules.
-    existing = {path.stem for path in (ROOT / "backends").glob("[a-z]*")} - {"gox", "demo", "lists"}
+    # `gox`, `demo` and `lists` are shared by several modules; `shipped` lists them.
+    existing = {path.stem for path in (ROOT / "backends").glob("[a-z]*")} - {"gox", "demo", "lists", "shipped"}
+    assert set(shipped_backends()) == set(SHIPPED)
     assert {module(name) for name in SHIPPED} == existing
 
 

@@ -30,5 +30,13 @@ def test_plain_source_is_not_reported(source: str) -> None:
     assert list(vocabulary.scan_source("gateway/x.py", source)) == []
 
 
+def test_product_of_a_backend_is_reported_in_text_and_in_the_path_of_a_file() -> None:
+    assert list(vocabulary.scan_products("gateway/x.css", ".a {}\n.GODOT {}\n")) == [
+        "gateway/x.css:2: GODOT: .GODOT {}"
+    ]
+    assert len(list(vocabulary.scan_products("gateway/roblox.py", ""))) == 1
+    assert list(vocabulary.scan_products("gateway/x.py", "robot = got = 1\n")) == []
+
+
 def test_repository_contains_no_retired_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert vocabulary.main() == 0, capsys.readouterr().out

@@ -1,4 +1,5 @@
-"""Checks that retired names and figures of speech do not return; `make check` runs it.
+"""Checks that retired names and figures of speech do not return, and that the gateway names no product of a backend;
+`make check` runs it.
 
 Identifiers, comments, docstrings, log and error messages are read with `tokenize`. `ALLOWED` lists ordinary uses: texts
 that a contract fixes, keys of JSON output, example names, and engine code.
@@ -43,6 +44,9 @@ NAMES: Final = frozenset(
 )
 """Retired class, function and variable names."""
 
+PRODUCTS: Final = re.compile("roblox|godot", re.IGNORECASE)
+"""Products that backends serve: no file of the package `gateway` contains their names."""
+
 ALLOWED: Final[tuple[tuple[str, str], ...]] = (
     ("tests/repo/vocabulary.py", r""),
     ("tests/repo/test_vocabulary.py", r""),
@@ -58,18 +62,27 @@ ALLOWED: Final[tuple[tuple[str, str], ...]] = (
 
 def main() -> int:
     findings = [
-        finding for path in _files() for finding in scan_source(str(path.relative_to(ROOT)), path.read_text("utf-8"))
+        finding
+        for path in _files(*(f"{each}/*.py" for each in FOLDERS))
+        for finding in scan_source(str(path.relative_to(ROOT)), path.read_text("utf-8"))
     ]
-    for finding in findings:
+    products = [
+        finding
+        for path in _files("gateway/*")
+        for finding in scan_products(str(path.relative_to(ROOT)), path.read_text("utf-8", errors="replace"))
+    ]
+    for finding in (*findings, *products):
         print(finding)
     if findings:
         print(f"{len(findings)} retired words; use the terms of CONTRIBUTING.md, or add an ordinary use to ALLOWED")
-    return 1 if findings else 0
+    if products:
+        print(f"{len(products)} names of products in gateway/; move what is specific to a product to its module")
+    return 1 if findings or products else 0
 
 
-def _files() -> Iterator[Path]:
+def _files(*patterns: str) -> Iterator[Path]:
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *(f"{each}/*.py" for each in FOLDERS)],
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -85,6 +98,13 @@ def scan_source(name: str, source: str) -> Iterator[str]:
         for line, word in _retired(token):
             if not _is_allowed(name, lines[line - 1]):
                 yield f"{name}:{line}: {word}: {lines[line - 1].strip()[:100]}"
+
+
+def scan_products(name: str, text: str) -> Iterator[str]:
+    """Yield one line `path:line: word: text` for each name of a product, also in the path."""
+    for number, line in enumerate([name, *text.splitlines()]):
+        if (found := PRODUCTS.search(line)) is not None:
+            yield f"{name}:{number}: {found[0]}: {line.strip()[:100]}"
 
 
 def _retired(token: tokenize.TokenInfo) -> Iterator[tuple[int, str]]:

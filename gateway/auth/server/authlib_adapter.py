@@ -1,7 +1,7 @@
 """Bridge from Authlib's threads to the gateway's stores, which run on the event loop."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -46,7 +46,7 @@ class AuthlibAdapter:
     resources: ProtectedResources
     revocations: Revocations
     default_scopes: tuple[str, ...]
-    all_scopes: frozenset[str]
+    all_scopes: Container[str]
     """Every scope that a client may request."""
     on_event: AuditListener
     first_party_clients: Mapping[str, RegisteredClient] = field(default_factory=dict[str, RegisteredClient])

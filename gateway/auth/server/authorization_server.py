@@ -61,8 +61,13 @@ class AuthorizationServer:
         forms: CsrfTokens,
         redirects: Sequence[str],
         first_party_redirects: Iterable[str] = (),
+        describe_scope: Callable[[str], tuple[str, str]],
     ) -> None:
-        """`redirects` are redirect URIs that the operator allows; `first_party_redirects` belong to the gateway."""
+        """`redirects` are redirect URIs that the operator allows; `first_party_redirects` belong to the gateway.
+
+        `describe_scope` returns a title and a detail for the consent page.
+        """
+        self._describe_scope = describe_scope
         self._public_url = public_url
         self._local = local
         self._core = core
@@ -117,7 +122,8 @@ class AuthorizationServer:
         csrf = self._forms.token(cookies[self.cookie], query)
         endpoint = pending.request.resource.removeprefix(self._public_url)
         user_key = (user.tenant, user.subject)
-        page = pages.consent_page(pending.client, pending.request.redirect_uri, scopes, user_key, endpoint, csrf)
+        described = [(scope, *self._describe_scope(scope)) for scope in scopes]
+        page = pages.consent_page(pending.client, pending.request.redirect_uri, described, user_key, endpoint, csrf)
         return _html_response(page)
 
     async def submit_form(

@@ -47,15 +47,6 @@ a{color:inherit}hr{border:0;border-top:1px solid var(--line);margin:1.5rem 0}
 
 _STYLE_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 
-_SCOPE_LABELS: Final = {
-    "mcp:list": ("List your tools", "names and descriptions"),
-    "mcp:call": ("Call read-only tools", "and idempotent ones"),
-    "mcp:call:write": ("Call tools that modify data", "on your behalf"),
-    "mcp:admin": ("Administer this gateway", "tenants, keys and policies"),
-    "bridge:roblox": ("Connect Roblox Studio", "for use by your tools"),
-    "bridge:godot": ("Connect a Godot editor", "for use by your tools"),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class HtmlPage:
@@ -112,9 +103,14 @@ def sign_in_page(
 
 
 def consent_page(
-    client: RegisteredClient, redirect_uri: str, scopes: Iterable[str], user: tuple[str, str], endpoint: str, csrf: str
+    client: RegisteredClient,
+    redirect_uri: str,
+    scopes: Iterable[tuple[str, str, str]],
+    user: tuple[str, str],
+    endpoint: str,
+    csrf: str,
 ) -> HtmlPage:
-    """Build the consent page: client, redirect target, endpoint and requested scopes."""
+    """Build the consent page: client, redirect target, endpoint and requested scopes (name, title and detail)."""
     tenant, subject = user
     facts = [("Signed in as", subject if tenant == "default" else f"{subject} ({tenant})")]
     if client.document:
@@ -122,7 +118,7 @@ def consent_page(
     facts.append(("Redirects to", display_host(redirect_uri)))
     facts.append(("Endpoint", endpoint))
     rows = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
-    permissions = "".join(_scope(scope) for scope in scopes)
+    permissions = "".join(_scope(*scope) for scope in scopes)
     warning = (
         '<p class="dim">This application runs on your computer, and its name is not verified. '
         "Continue only if you have just started it.</p>"
@@ -152,8 +148,7 @@ def error_page(message: str, continue_url: str = "") -> HtmlPage:
     return HtmlPage(_page("Authorization failed", body))
 
 
-def _scope(scope: str) -> str:
-    title, detail = _SCOPE_LABELS.get(scope, (scope, ""))
+def _scope(scope: str, title: str, detail: str) -> str:
     return f"<li>{escape(title)}<small>{escape(detail)} <code>{escape(scope)}</code></small></li>"
 
 

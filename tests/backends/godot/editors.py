@@ -11,8 +11,6 @@ from urllib.parse import quote
 
 from websockets.asyncio.client import connect
 
-from gateway.edge.godot_bridge import PATH
-
 Json = dict[str, Any]
 
 
@@ -24,7 +22,7 @@ class BridgeEndpoint:
 
     @property
     def url(self) -> str:
-        return self.harness.gateway.base.replace("http://", "ws://") + PATH
+        return self.harness.gateway.base.replace("http://", "ws://") + "/bridge/godot"
 
     async def key(self, tenant: str = "default", *scopes: str) -> str:
         return await self.harness.gateway.new_key(tenant=tenant, subject="ed", scopes=scopes or ("bridge:godot",))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from gateway.cli.init import SHIPPED
+from gateway.contract.shipped import shipped_backends
 from gateway.settings import default_backends, load
 
 Run = Callable[..., Result]
@@ -34,7 +34,7 @@ def test_default_answers_match_the_default_settings(run: Run, tmp_path: Path) ->
     assert len(comments) > 10
 
 
-@pytest.mark.parametrize("serve", ["", *SHIPPED])
+@pytest.mark.parametrize("serve", ["", *shipped_backends()])
 def test_every_built_in_backend_can_be_selected(run: Run, serve: str) -> None:
     assert run("init", "--yes", "--serve", serve).exit_code == 0
     assert run("check").exit_code == 0

@@ -72,7 +72,7 @@ def test_unknown_scope_is_rejected_for_keys_users_and_clients(run: Run) -> None:
     ):
         refused = run(*made, "--scope", "mcp:list", "--scope", "mcp:lst", input="correct horse\n")
         assert (refused.exit_code, refused.stdout) == (2, "")
-        assert refused.stderr.startswith("gatehouse: unknown scope mcp:lst (known: bridge:godot, ")
+        assert refused.stderr.startswith("gatehouse: unknown scope mcp:lst (known: mcp:admin, ")
         assert len(refused.stderr.splitlines()) == 1
 
 

@@ -52,19 +52,6 @@ FILES = "backends: {my-files: {command: npx}}\n"
         (ROBLOX, {"GATEHOUSE__BACKENDS__ROBLOX__OPTIONS__ROOTS": '["a"]'}, "backends.roblox.options", {"roots": ["a"]}),
         (ROBLOX, {"GATEHOUSE__BACKENDS__ROBLOX__OPTIONS__PIN": "0123"}, "backends.roblox.options", {"pin": "0123"}),
         (ROBLOX, {"GATEHOUSE__BACKENDS__ROBLOX__TIMEOUT": "5"}, "backends.roblox.timeout", 5.0),
-        (ROBLOX, {"GOX_BRIDGE_ENABLED": "true"}, "backends.roblox.options", {"bridge_enabled": True}),
-        (
-            ROBLOX,
-            {"GOX_BRIDGE_ENABLED": "true", "GATEHOUSE__BACKENDS__ROBLOX__OPTIONS__BRIDGE_ENABLED": "false"},
-            "backends.roblox.options",
-            {"bridge_enabled": False},
-        ),
-        (
-            "backends: {godot: {module: g, options: {roots: [p]}}}",
-            {"GODOT_PATH": "/g", "ALLOW_DANGEROUS_OPS": "1", "ALLOW_EXTERNAL_TOOLS": "no"},
-            "backends.godot.options",
-            {"roots": ["p"], "godot_path": "/g", "allow_dangerous_ops": True, "allow_external_tools": False},
-        ),
         (FILES, {"GATEHOUSE__BACKENDS__MY_FILES__ARGS": '["-y"]'}, "backends.my-files.args", ("-y",)),
         (
             FILES,
@@ -144,7 +131,7 @@ def test_setting_has_the_value_from_file_and_environment(
             {"GATEHOUSE__SERVER__ALLOWED_HOSTS": "x"},
             "environment GATEHOUSE__SERVER__ALLOWED_HOSTS: server.allowed_hosts: expected JSON",
         ),
-        (ROBLOX, {"GOX_BRIDGE_ENABLED": "maybe"}, "environment GOX_BRIDGE_ENABLED: expected true or false"),
+        ("", {"READ_ONLY_MODE": "maybe"}, "environment READ_ONLY_MODE: expected true or false"),
         (
             "backends: {Core: {module: a}}",
             {},
@@ -240,19 +227,6 @@ def test_all_mistakes_are_reported_together() -> None:
 
 def test_invalid_port_is_not_also_reported_as_an_invalid_public_url() -> None:
     assert lines("server: {port: x}") == ["g.yaml:1:10: server.port: expected a whole number"]
-
-
-@pytest.mark.parametrize("name", ["GOX_BRIDGE_ENABLED", "ALLOW_DANGEROUS_OPS", "ALLOW_EXTERNAL_TOOLS", "GODOT_PATH"])
-def test_variable_of_an_unconfigured_backend_is_ignored(name: str) -> None:
-    settings = read("backends: {a: {module: a}}", **{name: "true"})
-    assert list(settings.backends) == ["a"]
-    assert value_at(settings, "backends.a.options") == {}
-
-
-@pytest.mark.parametrize("name", ["GOX_BRIDGE_ENABLED", "ALLOW_DANGEROUS_OPS", "ALLOW_EXTERNAL_TOOLS", "GODOT_PATH"])
-def test_variable_of_a_module_does_not_apply_to_a_remote_server_with_its_name(name: str) -> None:
-    settings = read("backends: {godot: {url: 'http://x'}, roblox: {command: x}}", **{name: "true"})
-    assert list(settings.backends) == ["godot", "roblox"]
 
 
 def test_file_is_taken_from_argument_then_variable_then_working_directory(working_directory: Path) -> None:

@@ -41,12 +41,12 @@ def make_host(
 
     spawned: list[Any] = []
     services = HostServices(
-        stores=stores, files=folder, bus=stub, http=stub, loopback=True, bridge=lambda namespace: stub,
+        stores=stores, files=folder, bus=stub, http=stub, loopback=True, peers=lambda namespace, noun: stub,
         invoke=invoke, has_tool=lambda caller, tool: True, is_authorized=is_authorized, spawn=spawned.append,
         ready=(ready or asyncio.Event()).wait,
         record_work=finished.append if finished is not None else lambda work: None,
     )  # fmt: skip
-    defaults: Json = {"namespace": "lab", "options": None, "bridge": stub, "store_name": "gox", "migrations": None}
+    defaults: Json = {"namespace": "lab", "options": None, "peers": stub, "store_name": "gox", "migrations": None}
     return ModuleHost(services=services, **{**defaults, **overrides}), stores
 
 

@@ -49,7 +49,8 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
 
 def load(tmp_path: Path, module: str, attribute: str = "server", **kwargs: Any) -> LocalBackend:
     options, overrides = kwargs.get("options", {}), kwargs.get("overrides", {})
-    return load_module("lab", module, attribute, options, overrides, make_host(tmp_path)[0].services)
+    services = make_host(tmp_path)[0].services
+    return load_module("lab", module, attribute, lambda manifest: options, overrides, services)
 
 
 def load_error(tmp_path: Path, module: str, attribute: str = "server", **kwargs: Any) -> str:

@@ -106,7 +106,7 @@ async def test_threat_12_malformed_host_does_not_reach_a_protected_route(start: 
     async with start() as gateway:
         async with httpx.AsyncClient(verify=False, base_url=gateway.base) as http:
             for host in ("a/b?c#d", "127.0.0.1:1/healthz", "localhost/../healthz", "x@127.0.0.1"):
-                for path in ("/mcp", "/mcp/core", "/v1/bridge/session"):
+                for path in ("/mcp", "/mcp/core", "/api/v1/policy/why"):
                     response = await http.post(path, json={}, headers={"host": host})
                     assert response.status_code in (400, 401, 421), (host, path)
 
@@ -138,6 +138,7 @@ BACKENDS: Json = {
     "core": {"module": "backends.core"},
     "workflow": {"module": "backends.workflow"},
     "roblox": {"module": "backends.roblox", "options": {"bridge_enabled": True}},
+    "godot": {"module": "backends.godot"},
 }
 
 

@@ -1,4 +1,4 @@
-"""The bridge over real sockets: sessions, handshake, matching of responses, reconnecting Studios."""
+"""The Studio bridge over real sockets: sessions, handshake, matching of responses, reconnecting Studios."""
 
 import asyncio
 import json
@@ -10,14 +10,15 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
+from backends.roblox.bridge import StudioBridge
 from gateway.contract import Caller
+from gateway.edge.module_routes import ModuleRoutes
 from gateway.edge.stream_expiry import StreamExpiry
-from gateway.edge.studio_bridge import bridge_router
 from gateway.errors import Fault, Kind
 from gateway.state.bus import MemoryBus
-from gateway.upstream.bridge import BackendBridge, Bridges
+from gateway.upstream.peers.service import BackendPeers, PeerService
 from tests.backends.roblox.fake_studio import FakeStudio, Json
 from tests.in_process_server import InProcessServer
 
@@ -39,27 +40,40 @@ async def _authenticate(headers: Mapping[str, str], address: str) -> Caller:
 
 
 @dataclass
+class HostOfPeers:
+    """The part of a `Host` that the bridge uses."""
+
+    peers: BackendPeers
+
+
+@dataclass
 class Relay:
     base: str
-    bridges: Bridges
-    bridge: BackendBridge
+    peers: BackendPeers
 
     async def polling(self, yes: bool) -> None:
-        while self.bridge.peers(ALICE)[0]["polling"] is not yes:
+        while self.peers.list(ALICE)[0]["polling"] is not yes:
             await asyncio.sleep(0.005)
 
     async def ask(self, caller: Caller = ALICE, peer: str | None = None, timeout: float = 10, **payload: Any) -> Json:
-        return await self.bridge.request(caller, peer, {"operation": "x.y", "payload": payload}, timeout)
+        return await self.peers.request(caller, peer, {"operation": "x.y", "payload": payload}, timeout)
 
 
 @asynccontextmanager
 async def _serving(port: int = 0, reconnect_grace: float = 0.2) -> AsyncIterator[Relay]:
-    bridges = Bridges(MemoryBus(), reconnect_grace=reconnect_grace)
-    app = FastAPI()
-    app.include_router(bridge_router(bridges, _authenticate, StreamExpiry()))
+    peers = PeerService(MemoryBus(), reconnect_grace=reconnect_grace).for_backend("roblox", "Studio")
+    routes = ModuleRoutes(_authenticate, StreamExpiry())
+    host: Any = HostOfPeers(peers)
+    routes.replace({"roblox": StudioBridge(host).routes()})
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        found = routes.find(scope)
+        assert found is not None
+        await found(scope, receive, send)
+
     server = InProcessServer(uvicorn.Config(app, port=port, log_config=None, access_log=False, lifespan="off"))
     async with server.running(force=True) as bound:
-        yield Relay(f"http://127.0.0.1:{bound}", bridges, bridges.for_backend("roblox"))
+        yield Relay(f"http://127.0.0.1:{bound}", peers)
 
 
 @pytest.fixture
@@ -88,7 +102,7 @@ async def test_handshake_returns_the_studios_own_token(relay: Relay) -> None:
         auth, hello = studio.received
         assert auth["payload"] == {"token": "alice", "clientName": "gatehouse"}
         assert hello["payload"] == {"protocolVersion": "1.1", "clientName": "gatehouse"}
-        peer = relay.bridge.peers(ALICE)[0]
+        peer = relay.peers.list(ALICE)[0]
         assert peer["connected"] is True
         assert peer["capabilities"] == ["typed-values.v2", "instance-id", "idempotency-key"]
 
@@ -135,7 +149,7 @@ async def test_timed_out_request_does_not_disturb_the_next_thousand(relay: Relay
         for start in range(0, 1000, 50):
             batch = await asyncio.gather(*(relay.ask(n=n) for n in range(start, start + 50)))
             assert [each["payload"]["n"] for each in batch] == list(range(start, start + 50))
-        assert relay.bridge.peers(ALICE)[0]["consecutive_failures"] == 0
+        assert relay.peers.list(ALICE)[0]["consecutive_failures"] == 0
 
 
 async def test_timed_out_request_is_not_delivered_to_the_studio(relay: Relay) -> None:
@@ -186,28 +200,28 @@ async def test_studio_can_reconnect_after_the_gateway_restarts() -> None:
             # On 404 the plugin opens a new session.
             assert (await http.get(f"/v1/bridge/session/{session}/read")).status_code == 404
             await _open_session(http)
-        assert len(second.bridge.peers(ALICE)) == 1
+        assert len(second.peers.list(ALICE)) == 1
 
 
 async def test_same_key_and_name_replace_a_session_and_another_name_adds_one(relay: Relay) -> None:
     async with FakeStudio(relay.base, "alice", name="one") as one, FakeStudio(relay.base, "alice", name="two") as two:
         await one.wait_until_connected()
         await two.wait_until_connected()
-        assert {peer["name"] for peer in relay.bridge.peers(ALICE)} == {"one", "two"}
+        assert {peer["name"] for peer in relay.peers.list(ALICE)} == {"one", "two"}
         async with httpx.AsyncClient(verify=False, base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
             old, opened = one.session, one.opened
             await http.post("/v1/bridge/session", json={"clientName": "one"})
             while one.opened == opened:  # its poll gets 404, and it opens a new session
                 await asyncio.sleep(0.005)
             assert one.session != old
-        assert len(relay.bridge.peers(ALICE)) == 2
+        assert len(relay.peers.list(ALICE)) == 2
 
 
 async def test_key_has_at_most_32_studios_and_the_oldest_is_removed(relay: Relay) -> None:
     async with httpx.AsyncClient(verify=False, base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
         for number in range(34):
             await http.post("/v1/bridge/session", json={"clientName": f"s{number}"})
-    assert [peer["name"] for peer in relay.bridge.peers(ALICE)] == [f"s{number}" for number in range(2, 34)]
+    assert [peer["name"] for peer in relay.peers.list(ALICE)] == [f"s{number}" for number in range(2, 34)]
 
 
 async def test_response_for_a_stopped_worker_is_dropped(relay: Relay) -> None:
@@ -220,7 +234,7 @@ async def test_studios_of_two_tenants_are_isolated(relay: Relay) -> None:
     async with FakeStudio(relay.base, "alice") as own, FakeStudio(relay.base, "eve") as foreign:
         await own.wait_until_connected()
         await foreign.wait_until_connected()
-        assert [peer["id"] for peer in relay.bridge.peers(EVE)] == [foreign.session]
+        assert [peer["id"] for peer in relay.peers.list(EVE)] == [foreign.session]
         with pytest.raises(Fault):
             await relay.ask(EVE, peer=own.session)
         await asyncio.gather(*(relay.ask(caller, n=n) for n in range(20) for caller in (ALICE, EVE)))
@@ -298,7 +312,7 @@ async def test_plugin_without_hello_is_accepted_without_capabilities(relay: Rela
     async with httpx.AsyncClient(verify=False, base_url=relay.base, headers={"x-gox-auth": "alice"}) as http:
         error = {"code": "NOT_FOUND", "message": "operation bridge.hello is not supported"}
         await _open_session(http, hello={"success": False, "error": error})
-        peer = relay.bridge.peers(ALICE)[0]
+        peer = relay.peers.list(ALICE)[0]
         assert (peer["connected"], peer["capabilities"]) == (True, [])
 
 

@@ -1,4 +1,4 @@
-"""Access to bridge sessions of other workers over the bus, for requests of their Studios and for calls.
+"""Access to peer sessions of other workers over the bus, for requests of their peers and for calls.
 
 Contains both sides: the requests to other workers and their handlers. The worker that received the request has
 authenticated the caller; the bus messages contain the session's owner, never a token.
@@ -7,41 +7,45 @@ authenticated the caller; the bus messages contain the session's owner, never a 
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
 from gateway.contract import Bus, Json
 from gateway.errors import Fault, Kind
-from gateway.upstream.bridge_session import SessionOwner
-from gateway.upstream.local_bridge_sessions import LocalBridgeSessions, session_not_found, studio_unavailable
+from gateway.upstream.peers.local_sessions import (
+    LocalSessions,
+    SessionOwner,
+    Spawn,
+    peer_unavailable,
+    session_not_found,
+)
+from gateway.upstream.peers.roster import RemoteSession
 
-_READ: Final = "bridge.read"
-_DISCONNECT: Final = "bridge.left"
-_REQUEUE: Final = "bridge.back"
-_WRITE: Final = "bridge.write"
-_CLOSE: Final = "bridge.close"
-_REQUEST: Final = "bridge.request"
-_CANCEL: Final = "bridge.drop"
-_STATUS: Final = "bridge.look"
+_READ: Final = "peers.read"
+_DISCONNECT: Final = "peers.left"
+_REQUEUE: Final = "peers.back"
+_WRITE: Final = "peers.write"
+_CLOSE: Final = "peers.close"
+_REQUEST: Final = "peers.request"
+_CANCEL: Final = "peers.drop"
+_STATUS: Final = "peers.look"
 _POLL_SLICE: Final = 1.0
 """Maximum duration of one poll over the bus: a dead worker is noticed within this time."""
 _LIVENESS_INTERVAL: Final = 2.0
 _REPLY_MARGIN: Final = 1.5
 
-log = logging.getLogger("gatehouse.bridge")
-
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
+log = logging.getLogger("gatehouse.peers")
 
 
-class PeerUnreachable(Exception):
+class WorkerUnreachable(Exception):
     """The worker cannot be reached; the request has not been started."""
 
 
-class PeerBridgeSessions:
-    """Client and server side of the bridge messages between workers."""
+class WorkerRelay:
+    """Client and server side of the messages about peer sessions between workers."""
 
-    def __init__(self, bus: Bus, local_sessions: LocalBridgeSessions, spawn: Spawn) -> None:
+    def __init__(self, bus: Bus, local_sessions: LocalSessions, spawn: Spawn) -> None:
         self._bus = bus
         self._local_sessions = local_sessions
         self._spawn = spawn
@@ -60,10 +64,10 @@ class PeerBridgeSessions:
         for topic, handler in handlers:
             bus.respond(topic, _with_faults(handler))
 
-    # ---- requests of Studios that reached this worker ----
+    # ---- requests of peers that reached this worker ----
 
     async def read(self, worker: str, owner: SessionOwner, session_id: str, timeout: float) -> Json | None:
-        """Return the next message. Raises `Fault(NOT_FOUND)`, also for a dead worker: the Studio reconnects."""
+        """Return the next message. Raises `Fault(NOT_FOUND)`, also for a dead worker: the peer reconnects."""
         deadline = asyncio.get_running_loop().time() + timeout
         while True:
             remaining = deadline - asyncio.get_running_loop().time()
@@ -80,11 +84,11 @@ class PeerBridgeSessions:
         try:
             reply = await asyncio.shield(request_task)
         except asyncio.CancelledError:
-            # The Studio disconnected: requeue the message that was on its way.
+            # The peer disconnected: requeue the message that was on its way.
             request_task.add_done_callback(lambda task: self._requeue_result(worker, task))
             self._spawn(self._notify_worker(worker, _DISCONNECT, {"poll": poll, "session": params["session"]}))
             raise
-        except PeerUnreachable as exc:
+        except WorkerUnreachable as exc:
             raise session_not_found() from exc
         return reply["message"]
 
@@ -103,46 +107,46 @@ class PeerBridgeSessions:
     async def _session_request(self, worker: str, topic: str, params: Json) -> None:
         try:
             await self._request_worker(worker, topic, params, 5.0)
-        except PeerUnreachable as exc:
+        except WorkerUnreachable as exc:
             raise session_not_found() from exc
 
     # ---- calls that reached this worker ----
 
-    async def request(self, worker: str, tenant: str, session_id: str, payload: Json, timeout: float) -> Json:
-        """Return the Studio's response. Raises `PeerUnreachable` if the request was not started, else `Fault`."""
+    async def request(self, session: RemoteSession, noun: str, message: Json, timeout: float) -> Json:
+        """Return the peer's response. Raises `WorkerUnreachable` if the request was not started, else `Fault`."""
         id = secrets.token_hex(8)
-        params: Json = {"id": id, "tenant": tenant, "session": session_id, "payload": payload, "wait": timeout}
-        # A reloaded plugin needs a second handshake, so the request may take twice the timeout.
+        tenant = session.peer_key[1]
+        params: Json = {"id": id, "tenant": tenant, "session": session.id, "message": message, "wait": timeout}
+        # A restarted peer needs a second handshake, so the request may take twice the timeout.
         request_task = asyncio.ensure_future(
-            self._request_worker(worker, _REQUEST, params, 2 * timeout + _REPLY_MARGIN)
+            self._request_worker(session.worker, _REQUEST, params, 2 * timeout + _REPLY_MARGIN)
         )
         try:
             while True:
                 await asyncio.wait({request_task}, timeout=_LIVENESS_INTERVAL)
                 if request_task.done():
                     return request_task.result()["answer"]
-                await self._check_alive(worker, id, request_task)
+                if not await self._is_running(session.worker, id) and not request_task.done():
+                    raise peer_unavailable(f"The worker that the {noun} is connected to has stopped.")
         finally:
             if not request_task.done():
                 request_task.cancel()
-                self._spawn(self._notify_worker(worker, _CANCEL, {"id": id}))
+                self._spawn(self._notify_worker(session.worker, _CANCEL, {"id": id}))
 
-    async def _check_alive(self, worker: str, id: str, request_task: "asyncio.Future[Json]") -> None:
+    async def _is_running(self, worker: str, id: str) -> bool:
         try:
-            is_running = (await self._bus.request(worker, _STATUS, {"id": id}))["running"]
+            return (await self._bus.request(worker, _STATUS, {"id": id}))["running"]
         except Fault:
-            is_running = False
-        if not is_running and not request_task.done():
-            raise studio_unavailable("The worker that the Studio is connected to has stopped.")
+            return False
 
     async def _request_worker(self, worker: str, topic: str, params: Json, timeout: float) -> Json:
         try:
             reply = await self._bus.request(worker, topic, params, timeout)
         except Fault as fault:
             if fault.kind is Kind.UNAVAILABLE:
-                raise PeerUnreachable from fault
+                raise WorkerUnreachable from fault
             # The worker accepted the request and does not reply: treat its sessions as lost.
-            raise studio_unavailable("The worker that the Studio is connected to does not answer.") from fault
+            raise peer_unavailable("The worker that holds the session does not answer.") from fault
         if (fault := reply.get("fault")) is not None:
             kind = Kind(fault["kind"])
             raise Fault(kind, fault["message"], retryable=fault["retryable"], category=fault["category"])
@@ -178,20 +182,19 @@ class PeerBridgeSessions:
         return {}
 
     async def _close(self, params: Json) -> Json:
-        await self._local_sessions.end(
-            [self._local_sessions.get(tuple(params["who"]), params["session"])], "The Studio closed its session."
-        )
+        session = self._local_sessions.get(tuple(params["who"]), params["session"])
+        await self._local_sessions.end([session], f"The {session.noun} closed its session.")
         return {}
 
     async def _request(self, params: Json) -> Json:
         session = next((each for each in self._local_sessions if each.id == params["session"]), None)
         if session is None or session.caller.tenant != params["tenant"]:
-            raise studio_unavailable("No Studio is connected.")
+            raise peer_unavailable("The session has ended.")
         task = asyncio.current_task()
         assert task is not None
         self._running[params["id"]] = task
         try:
-            return {"answer": await self._local_sessions.request(session, params["payload"], params["wait"])}
+            return {"answer": await self._local_sessions.request(session, params["message"], params["wait"])}
         finally:
             del self._running[params["id"]]
 

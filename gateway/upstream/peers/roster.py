@@ -1,4 +1,4 @@
-"""Roster of the bridge sessions that other workers hold.
+"""Roster of the peer sessions that other workers hold.
 
 Each worker publishes a session that opened, changed or closed, and all its sessions every `_INTERVAL_SECONDS`. Entries
 expire after `_TTL_SECONDS`, so that the sessions of a dead worker disappear.
@@ -13,23 +13,22 @@ from typing import Any, Final
 
 from gateway.contract import Bus, Json
 from gateway.errors import Fault
-from gateway.upstream.bridge_session import BridgeSession
+from gateway.upstream.peers.local_sessions import PeerKey, PeerSession
 
-_TOPIC: Final = "bridge.roster"
+_TOPIC: Final = "peers.roster"
 _INTERVAL_SECONDS: Final = 2.0
 _TTL_SECONDS: Final = 7.0
 
-log = logging.getLogger("gatehouse.bridge")
+log = logging.getLogger("gatehouse.peers")
 
 
 @dataclass(frozen=True, slots=True)
-class PeerBridgeSession:
+class RemoteSession:
     """A session of another worker, as that worker last published it."""
 
     worker: str
     id: str
-    studio_key: tuple[str, str, str, str]
-    """Namespace, tenant, credential and name."""
+    peer_key: PeerKey
     description: Json
 
     @property
@@ -37,18 +36,18 @@ class PeerBridgeSession:
         return self.description["connected_at"]
 
 
-class BridgeRoster:
+class PeerRoster:
     """Iterates over the sessions of the other workers.
 
-    `local_rows` returns this worker's sessions. `on_replaced(studio_key, id)` is called when a Studio opened that
-    session on another worker, `on_event` for an event of a Studio of another worker.
+    `local_rows` returns this worker's sessions. `on_replaced(peer_key, id)` is called when a peer opened that
+    session on another worker, `on_event` for an event of a peer of another worker.
     """
 
     def __init__(
         self,
         bus: Bus,
         local_rows: Callable[[], Sequence[Json]],
-        on_replaced: Callable[[tuple[str, str, str, str], str], None],
+        on_replaced: Callable[[PeerKey, str], None],
         on_event: Callable[[Json], None],
         *,
         interval: float = _INTERVAL_SECONDS,
@@ -62,11 +61,11 @@ class BridgeRoster:
         self._interval = interval
         self._ttl = ttl
         self._clock = clock
-        self._workers: dict[str, tuple[float, dict[str, PeerBridgeSession]]] = {}
+        self._workers: dict[str, tuple[float, dict[str, RemoteSession]]] = {}
         """By worker: expiry time and sessions."""
         self._changed = asyncio.Event()
 
-    def __iter__(self) -> Iterator[PeerBridgeSession]:
+    def __iter__(self) -> Iterator[RemoteSession]:
         now = self._clock()
         for worker in [worker for worker, (expires_at, _) in self._workers.items() if expires_at <= now]:
             del self._workers[worker]
@@ -89,7 +88,7 @@ class BridgeRoster:
         try:
             await self._bus.publish(_TOPIC, {"from": self._bus.worker, **fields})
         except Fault:
-            log.debug("bridge roster: publish failed; other workers see the change with the next announcement")
+            log.debug("peer roster: publish failed; other workers see the change with the next announcement")
 
     async def run(self) -> None:
         """Publish and receive. Never returns."""
@@ -101,7 +100,7 @@ class BridgeRoster:
                         try:
                             await self._handle_message(message)
                         except Exception:  # a malformed message must not end the subscription
-                            log.exception("bridge roster: malformed message of another worker; ignored")
+                            log.exception("peer roster: malformed message of another worker; ignored")
             finally:
                 announcing.cancel()
                 await asyncio.gather(announcing, return_exceptions=True)
@@ -129,7 +128,7 @@ class BridgeRoster:
         if "all" in message:
             rows = {}
         for row in (*message.get("all", ()), *message.get("put", ())):
-            session = PeerBridgeSession(worker, row["id"], tuple(row["home"]), row["shown"])
+            session = RemoteSession(worker, row["id"], tuple(row["home"]), row["shown"])
             rows[session.id] = session
         for id in message.get("gone", ()):
             rows.pop(id, None)
@@ -139,6 +138,6 @@ class BridgeRoster:
         self._changed.set()
 
 
-def session_row(session: BridgeSession, now: float) -> Json:
+def session_row(session: PeerSession, now: float) -> Json:
     """Encode a session for the roster. Contains no secret: the credential id is the public name of the key."""
-    return {"id": session.id, "home": session.studio_key, "shown": session.describe(now)}
+    return {"id": session.id, "home": session.peer_key, "shown": session.describe(now)}
