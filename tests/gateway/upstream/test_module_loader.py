@@ -109,3 +109,35 @@ def test_module_that_fails_on_import_raises_a_one_line_load_error(tmp_path: Path
 
 def test_failing_server_factory_raises_a_one_line_load_error(tmp_path: Path, write: Write) -> None:
     load_error(tmp_path, write("def server(host):\n    raise ValueError('no licence')"))
+
+
+SCOPED = """
+from mcp.server import MCPServer
+from gateway.contract import HttpRoute, Manifest
+
+manifest = Manifest(scopes={{{declared!r}: "x"}})
+
+def server(host):
+    host.add_routes(HttpRoute(method="GET", path="/x", scope={needed!r}, handler=None))
+    return MCPServer("x")
+"""
+
+
+@pytest.mark.parametrize(
+    ("declared", "needed", "message"),
+    [
+        ("lab:use", "lab:other", "the route /x needs the scope 'lab:other', which is not declared"),
+        ("mcp:more", "mcp:more", "which is reserved or malformed"),
+        ("a b", "a b", "which is reserved or malformed"),
+    ],
+)
+def test_scope_that_is_undeclared_reserved_or_malformed_is_a_load_error(
+    tmp_path: Path, write: Write, declared: str, needed: str, message: str
+) -> None:
+    assert message in load_error(tmp_path, write(SCOPED.format(declared=declared, needed=needed)))
+
+
+@pytest.mark.parametrize("needed", ["lab:use", "mcp:call"])
+def test_routes_of_a_module_are_part_of_its_backend(tmp_path: Path, write: Write, needed: str) -> None:
+    backend = load(tmp_path, write(SCOPED.format(declared="lab:use", needed=needed)))
+    assert [(route.path, route.scope) for route in backend.routes] == [("/x", needed)]
