@@ -90,6 +90,7 @@ def _status_facts(found: Json) -> Html:
             ("Transport", _KINDS[found["kind"]]),
             ("Since", timestamp(found["since"], with_date=True)),
             ("Circuit breaker", pill(*_BREAKERS[found["breaker"]])),
+            ("Tenants with an open breaker", str(found["open_tenant_breakers"])),
             ("Protocol eras", ", ".join(found["eras"]) or "unknown"),
             ("In progress", str(found["in_flight"])),
             ("Queued", str(found["waiting"])),

@@ -18,6 +18,9 @@ class UpstreamHealth:
     eras: tuple[str, ...] = ()
     """The supported eras, `modern` and `handshake`; empty while unknown."""
     breaker: Literal["closed", "open", "half-open"] = "closed"
+    """Of the address: it concerns all tenants."""
+    open_tenant_breakers: int = 0
+    """Number of tenants whose own breaker is open."""
     in_flight: int = 0
     waiting: int = 0
     last_error: str | None = None

@@ -15,6 +15,7 @@ from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 
 from gateway.contract import MODERN, Json
 from gateway.errors import Fault, ForeignError, Kind
+from gateway.upstream.breaker import ConnectionFailed
 from gateway.upstream.conversation import (
     MessageHandler,
     NullMessageHandler,
@@ -284,7 +285,7 @@ class JsonRpcChannel:
             pending.resolve(self._closed_fault())
 
     def _closed_fault(self) -> Fault:
-        return Fault(Kind.UNAVAILABLE, f"{self._name} has stopped.")
+        return ConnectionFailed(f"{self._name} has stopped.")
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         async def run() -> None:

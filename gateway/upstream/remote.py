@@ -28,7 +28,7 @@ from gateway.contract import (
 )
 from gateway.contract.trace_position import HTTP_TRACEPARENT, UpstreamHop, new_span_id
 from gateway.errors import Fault, ForeignError, Kind
-from gateway.upstream.breaker import Breaker
+from gateway.upstream.breaker import Breakers, FailureCounts
 from gateway.upstream.bulkhead import Bulkhead, Capacity
 from gateway.upstream.conversation import Conversation, MessageHandler
 from gateway.upstream.health import State, UpstreamHealth
@@ -44,6 +44,9 @@ TransportKind = Literal["http", "sse", "stdio"]
 NAME_PARAMS: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 CLOSE_SECONDS: Final = 3600.0
 _BREAKER_KINDS: Final = frozenset({Kind.UNAVAILABLE, Kind.TIMEOUT})
+_NO_FAILURES: Final = FailureCounts()
+_ERA_PROBE_INTERVAL: Final = 5.0
+"""Minimum seconds between two probes of the eras because of failed calls: every caller waits for such a probe."""
 _DEADLINE_SHARE: Final = 0.99
 """A call that is cancelled after this share of its timeout counts as timed out."""
 
@@ -71,6 +74,10 @@ class UpstreamTransport(ListSource, SubscribableSession, Protocol):
 
     def failure_domain(self, call: Call) -> Hashable:
         """Equal for calls served by the same process or address: they share a circuit breaker."""
+        ...
+
+    async def probe(self) -> None:
+        """Check by a request of the gateway's own that the server answers. Raises `Fault` or `TimeoutError` if not."""
         ...
 
     async def eras(self) -> frozenset[Era]:
@@ -133,7 +140,8 @@ class RemoteBackend:
         self._info = info
         self._clock = clock
         self._bulkhead = Bulkhead(namespace, capacity)
-        self._breakers: dict[Hashable, Breaker] = {}
+        self._breakers = Breakers(namespace, transport.probe, clock)
+        self._eras_invalidated = -_ERA_PROBE_INTERVAL
         self._listeners: list[Callable[[ListChange], None]] = []
         self._subscriptions = ResourceSubscriptions(namespace, transport, self._on_session_change)
         self._list_watcher = ListWatcher(namespace, self._listen)
@@ -187,52 +195,42 @@ class RemoteBackend:
 
     async def send(self, call: Call) -> Json:
         domain, tenant = self._transport.failure_domain(call), call.caller.tenant
-        breaker = self._breakers.get(domain)
-        trial = breaker if breaker is not None and breaker.enter() else None
+        before = _NO_FAILURES if self._breakers.is_clear else await self._breakers.admit(domain, tenant)
         hop = UpstreamHop(self.namespace, new_span_id(), self._transport.kind, self._transport.address)
         if not self._bulkhead.try_acquire(tenant):
-            await self._wait_for_capacity(tenant, trial)
+            await self._bulkhead.wait(tenant)
             hop.queued, hop.started = perf_counter_ns() - hop.started, perf_counter_ns()
         self._active += 1
-        failures = breaker.failures if breaker is not None else 0
         try:
             result = await self._forward(call, hop, self._transport.known_eras or await self._transport.eras())
         except Fault as fault:
             hop.failure, hop.message = fault.kind.value, fault.message
-            self._record_failure(domain, failures, fault.kind)
+            if fault.kind in _BREAKER_KINDS:
+                self._record_failure(domain, tenant, fault, before)
             raise
         except asyncio.CancelledError:
             # Cancelled by the deadline or by the client; only a timeout counts as a failure of the server.
             duration = (perf_counter_ns() - hop.started) / 1e9 - call.wire.waited
             timed_out = call.route is not None and duration >= call.route.timeout * _DEADLINE_SHARE
             hop.failure = "timeout" if timed_out else "cancelled"
-            self._record_failure(domain, failures, Kind.TIMEOUT if timed_out else Kind.CANCELLED)
+            if timed_out:
+                self._record_failure(domain, tenant, None, before)
             raise
         except ForeignError as error:
             hop.failure, hop.code, hop.message = str(error.code), error.code, error.message
-            self._record_success(domain)  # an error response is a response
+            self._record_success(domain, tenant)  # an error response is a response
             raise
         finally:
             hop.ended = perf_counter_ns()
             self._bulkhead.release(tenant)
             self._active -= 1
-            if trial is not None:
-                trial.end_trial()
             if self._closing and not self._active:
                 self._idle.set()
         if result.get("isError"):
             hop.failure = "tool_error"
-        if self._state != "up" or self._breakers:
-            self._record_success(domain)
+        if self._state != "up" or not self._breakers.is_clear:
+            self._record_success(domain, tenant)
         return result
-
-    async def _wait_for_capacity(self, tenant: str, trial: Breaker | None) -> None:
-        try:
-            await self._bulkhead.wait(tenant)
-        except BaseException:
-            if trial is not None:
-                trial.end_trial()
-            raise
 
     def _forward(self, call: Call, hop: UpstreamHop, eras: frozenset[Era]) -> Awaitable[Json]:
         """Not a coroutine function: saves one coroutine per call."""
@@ -250,14 +248,14 @@ class RemoteBackend:
     # ---- health ----
 
     def health(self) -> UpstreamHealth:
-        states = {breaker.state for breaker in self._breakers.values()}
-        worst = "open" if "open" in states else "half-open" if "half-open" in states else "closed"
+        breaker = self._breakers.state
         error, at = self._last_error or (None, None)
         return UpstreamHealth(
-            state="down" if worst == "open" else self._state,
+            state="down" if breaker == "open" else self._state,
             transport=self._transport.kind,
             eras=tuple(sorted(self._transport.known_eras or ())),
-            breaker=worst,
+            breaker=breaker,
+            open_tenant_breakers=self._breakers.open_for_tenants,
             in_flight=self._bulkhead.in_flight,
             waiting=self._bulkhead.waiting,
             last_error=error,
@@ -265,20 +263,16 @@ class RemoteBackend:
             since=self._since,
         )
 
-    def _record_failure(self, domain: Hashable, failures_before: int, kind: Kind) -> None:
-        """Count a failure. `failures_before` is the count when the call began: one outage counts once, not per call."""
-        if kind not in _BREAKER_KINDS:
-            return
-        self._record_error(kind)
-        self._transport.invalidate_eras()
-        breaker = self._breakers.get(domain)
-        if breaker is None:
-            breaker = self._breakers[domain] = Breaker(self.namespace, self._clock)
-        if kind is Kind.TIMEOUT or breaker.failures <= failures_before:
-            breaker.record_failure()
+    def _record_failure(self, domain: Hashable, tenant: str, fault: Fault | None, before: FailureCounts) -> None:
+        """Count a failed call; `fault` is None for a timeout, which says nothing about the eras of the server."""
+        self._record_error(Kind.TIMEOUT if fault is None else fault.kind)
+        if fault is not None and self._clock() - self._eras_invalidated >= _ERA_PROBE_INTERVAL:
+            self._eras_invalidated = self._clock()
+            self._transport.invalidate_eras()
+        self._breakers.record_failure(domain, tenant, fault, before)
 
-    def _record_success(self, domain: Hashable) -> None:
-        self._breakers.pop(domain, None)
+    def _record_success(self, domain: Hashable, tenant: str) -> None:
+        self._breakers.record_success(domain, tenant)
         self._set_state("up")
 
     def _record_error(self, kind: Kind) -> None:

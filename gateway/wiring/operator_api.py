@@ -190,6 +190,7 @@ class BackendHealthReporter:
             "since": health.since,
             "eras": list(health.eras),
             "breaker": health.breaker,
+            "open_tenant_breakers": health.open_tenant_breakers,
             "degraded": snapshot.degraded,
             "last_error": health.last_error,
             "last_error_at": health.last_error_at,

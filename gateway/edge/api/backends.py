@@ -32,7 +32,8 @@ class BackendHealth(BaseModel):
     )
     since: float = Field(description="Unix time at which the state began.")
     eras: list[str] = Field(description="Supported protocol eras, modern and handshake; empty if unknown.")
-    breaker: Literal["closed", "open", "half-open"]
+    breaker: Literal["closed", "open", "half-open"] = Field(description="Of the address: it concerns all tenants.")
+    open_tenant_breakers: int = Field(description="Tenants whose own calls kept failing and are rejected for now.")
     degraded: bool = Field(description="Its lists could not be refreshed; cached lists are served.")
     last_error: str | None = Field(description="Kind of the last failure, also after recovery.")
     last_error_at: float | None

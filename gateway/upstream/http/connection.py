@@ -12,6 +12,7 @@ from typing import Final, cast
 import httptools
 
 from gateway.errors import Fault, Kind
+from gateway.upstream.breaker import ConnectionFailed
 
 MAX_BUFFERED_BYTES: Final = 256 * 1024
 """Maximum number of unread stream bytes; above it the connection stops reading."""
@@ -207,7 +208,7 @@ class UpstreamConnection(asyncio.Protocol):
             # A broken pipe means that nothing was written.
             self._future.set_exception(NoResponse(maybe_read=not isinstance(exc, BrokenPipeError)))
             return
-        self._fail(Fault(Kind.UNAVAILABLE, f"{self._name} closed the connection before its response was complete."))
+        self._fail(ConnectionFailed(f"{self._name} closed the connection before its response was complete."))
 
     # ---- callbacks of the parser ----
 

@@ -6,8 +6,9 @@ import ssl
 from time import monotonic
 from typing import Final
 
-from gateway.errors import Fault, Kind
+from gateway.errors import Fault
 from gateway.outbound import OutboundTarget, Resolver, resolve
+from gateway.upstream.breaker import ConnectionFailed
 from gateway.upstream.http.connection import NoResponse, UpstreamConnection, UpstreamResponse
 
 CONNECT_SECONDS: Final = 5.0
@@ -122,7 +123,7 @@ class ConnectionPool:
                         if index == len(addresses) - 1:
                             raise
         except (OSError, TimeoutError) as exc:
-            raise Fault(Kind.UNAVAILABLE, f"{self._name} cannot be reached.") from exc
+            raise ConnectionFailed(f"{self._name} cannot be reached.") from exc
         raise AssertionError
 
     async def _connect_to(self, address: str, attempts_left: int) -> UpstreamConnection:
@@ -141,7 +142,7 @@ class ConnectionPool:
         return connection
 
     def _no_response_fault(self) -> Fault:
-        return Fault(Kind.UNAVAILABLE, f"{self._name} closed the connection without a response.")
+        return ConnectionFailed(f"{self._name} closed the connection without a response.")
 
 
 def _is_fresh(connection: UpstreamConnection) -> bool:

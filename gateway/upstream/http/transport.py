@@ -126,6 +126,9 @@ class HttpTransport:
             except (Fault, ForeignError):
                 raise error from None
 
+    async def probe(self) -> None:
+        await self._probe_once()
+
     async def discover(self) -> Json:
         if "modern" in await self.eras():
             return await self._request_modern("server/discover", {})

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from gateway.contract import Json
-from gateway.errors import Fault, Kind
+from gateway.upstream.breaker import ConnectionFailed
 from gateway.upstream.stdio import child_launcher
 from gateway.upstream.stdio.line_reader import ClippedLineReader, LineReader, LineTooLong
 from gateway.upstream.stdio.orphan_reaper import OrphanReaper
@@ -114,13 +114,13 @@ class ChildProcess(asyncio.SubprocessProtocol):
                 start_new_session=True,
             )
         except OSError as exc:
-            raise Fault(Kind.UNAVAILABLE, f"{program.namespace} cannot be started.") from exc
+            raise ConnectionFailed(f"{program.namespace} cannot be started.") from exc
         process._attach(transport)
         return process
 
     async def write(self, message: Json) -> None:
         if self._ended or self._input is None or self._input.is_closing():
-            raise Fault(Kind.UNAVAILABLE, f"{self._name} has stopped.")
+            raise ConnectionFailed(f"{self._name} has stopped.")
         self._input.write(_encode(message) + b"\n")
         if not self._writable.is_set():
             await self._writable.wait()

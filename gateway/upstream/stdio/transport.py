@@ -1,5 +1,6 @@
 """The stdio transport: a server runs as a child process, shared or one per tenant or user."""
 
+import asyncio
 from collections.abc import Callable, Hashable, Mapping
 from typing import Final, Literal
 
@@ -17,6 +18,7 @@ from gateway.upstream.stdio.process import ChildProcess, ChildProgram
 Isolation = Literal["shared", "tenant", "user"]
 
 MAX_PROCESSES: Final = 32
+PROBE_SECONDS: Final = 20.0
 _NULL_HANDLER: Final = NullMessageHandler()
 _LISTING_KEY: Final[ChannelKey] = ()
 """The process that lists are read from; with `shared` isolation it serves the calls too."""
@@ -67,6 +69,13 @@ class StdioTransport:
 
     def invalidate_eras(self) -> None:
         """Ignored: a program does not change its eras."""
+
+    async def probe(self) -> None:
+        """The process that lists are read from stands for all of them: they run the same program."""
+        channel = await self._listing_channel()
+        method = "server/discover" if channel.era == "modern" else "ping"
+        async with asyncio.timeout(PROBE_SECONDS):
+            await ChannelListSource(channel, self._info).request(method, {})
 
     async def discover(self) -> Json:
         return (await self._listing_channel()).discovery

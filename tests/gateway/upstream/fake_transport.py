@@ -18,9 +18,16 @@ class FakeTransport:
 
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
+        self.probes = 0
+        self.probe_failure: Exception | None = None
 
     def failure_domain(self, call: Call) -> Hashable:
         return None
+
+    async def probe(self) -> None:
+        self.probes += 1
+        if self.probe_failure is not None:
+            raise self.probe_failure
 
     async def eras(self) -> frozenset[Era]:
         return frozenset({"modern"})

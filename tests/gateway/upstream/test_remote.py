@@ -1,12 +1,12 @@
-"""The circuit breaker of a remote backend: which calls are admitted after failures."""
+"""How the outcome of a call reaches the breakers of a remote backend."""
 
 import asyncio
 
 import pytest
 
 from gateway.contract import Call, Json, Manifest
-from gateway.errors import Fault, Kind
-from gateway.upstream.breaker import FAILURE_THRESHOLD, OPEN_SECONDS
+from gateway.errors import Fault, ForeignError, Kind
+from gateway.upstream.breaker import FAILURE_THRESHOLD, OPEN_SECONDS, ConnectionFailed
 from gateway.upstream.remote import RemoteBackend
 from tests.gateway.fakes import SERVER_INFO, a_call, until
 from tests.gateway.upstream.fake_transport import FakeTransport
@@ -25,10 +25,13 @@ class FakeBackend:
     def __init__(self) -> None:
         self.failure: BaseException | None = None
         self.held: list[asyncio.Future[Json]] = []
+        self.served = 0
         self.time = FakeClock()
-        self.backend = RemoteBackend("far", Manifest(), FakeTransport(self._serve), SERVER_INFO, clock=self.time)
+        self.transport = FakeTransport(self._serve)
+        self.backend = RemoteBackend("far", Manifest(), self.transport, SERVER_INFO, clock=self.time)
 
     async def _serve(self, call: Call) -> Json:
+        self.served += 1
         if call.params["name"] == "slow":
             self.held.append(asyncio.get_running_loop().create_future())
             return await self.held[-1]
@@ -53,41 +56,59 @@ class FakeBackend:
         return False
 
     async def open_breaker(self) -> None:
-        self.failure = Fault(Kind.UNAVAILABLE, "gone")
+        self.failure = ConnectionFailed("gone")
         for _ in range(FAILURE_THRESHOLD):
             with pytest.raises(Fault, match="gone"):
                 await self.call()
         self.failure = None
 
 
-@pytest.mark.parametrize("error", [TypeError("odd"), KeyError("x"), asyncio.CancelledError()])
-async def test_next_trial_call_is_admitted_whatever_the_outcome_of_the_first(error: BaseException) -> None:
+async def test_half_open_breaker_is_tried_by_a_probe_and_never_by_a_call() -> None:
     fake = FakeBackend()
     await fake.open_breaker()
     assert await fake.is_breaker_open()
     fake.time.now += OPEN_SECONDS
-    fake.failure = error
-    with pytest.raises(type(error)):
-        await fake.call()
-    fake.failure = None
-    await fake.call()
-    assert fake.backend.health().breaker == "closed"
+    fake.transport.probe_failure = ConnectionFailed("still gone")
+    served = fake.served
+    assert await fake.is_breaker_open()
+    assert (fake.transport.probes, fake.served) == (1, served)
+    assert fake.backend.health().state == "down"
 
 
 @pytest.mark.parametrize(
-    "outcome", [asyncio.CancelledError(), Fault(Kind.TIMEOUT, "late"), Fault(Kind.RATE_LIMITED, "no")]
+    "outcome", [asyncio.CancelledError(), Fault(Kind.RATE_LIMITED, "no"), ForeignError(-32602, "wrong")]
 )
-async def test_end_of_an_older_call_does_not_admit_a_second_trial_call(outcome: BaseException) -> None:
+async def test_outcome_that_is_no_failure_of_the_server_does_not_count(outcome: BaseException) -> None:
+    fake = FakeBackend()
+    fake.failure = outcome
+    for _ in range(2 * FAILURE_THRESHOLD):
+        with pytest.raises(type(outcome)):
+            await fake.call()
+    assert fake.backend.health().breaker == "closed"
+    fake.failure = None
+    assert not await fake.is_breaker_open()
+
+
+async def test_late_success_of_an_older_call_closes_the_breaker() -> None:
     fake = FakeBackend()
     older_call = await fake.start_slow_call()
     await fake.open_breaker()
-    fake.time.now += OPEN_SECONDS
-    trial = await fake.start_slow_call()
-    fake.held[0].set_exception(outcome)
-    await asyncio.gather(older_call, return_exceptions=True)
-    fake.time.now += OPEN_SECONDS
     assert await fake.is_breaker_open()
-    fake.held[1].set_result({"content": []})
-    await trial
+    fake.held[0].set_result({"content": []})
+    await older_call
     assert not await fake.is_breaker_open()
-    assert fake.backend.health().breaker == "closed"
+    assert fake.backend.health().open_tenant_breakers == 0
+
+
+async def test_failed_calls_have_the_eras_probed_at_most_every_five_seconds() -> None:
+    fake = FakeBackend()
+    invalidations: list[float] = []
+    fake.transport.invalidate_eras = lambda: invalidations.append(fake.time.now)
+    fake.failure = Fault(Kind.UNAVAILABLE, "odd")
+    for _ in range(3):
+        with pytest.raises(Fault):
+            await fake.call()
+    fake.time.now += 5
+    with pytest.raises(Fault):
+        await fake.call()
+    assert invalidations == [100.0, 105.0]
