@@ -22,6 +22,7 @@ manifest = Manifest(
     store="gox",
     effects={"list_studios": 0, **{tool.name: 2 if tool.effect == "write" else 0 for tool in TOOLS}},
     migrations=MIGRATIONS,
+    dry_run=frozenset(tool.name for tool in TOOLS if tool.effect == "write"),
 )
 
 

@@ -20,6 +20,7 @@ from gateway.contract.call import (
     Wire,
 )
 from gateway.contract.caller import MODERN, Caller, Json, Result
+from gateway.contract.flags import read_flag
 from gateway.contract.trace_position import TracePosition, UpstreamHop
 
 __all__ = [
@@ -54,4 +55,5 @@ __all__ = [
     "UpstreamHop",
     "Wire",
     "WorkSpan",
+    "read_flag",
 ]
