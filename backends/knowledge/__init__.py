@@ -55,6 +55,7 @@ manifest = Manifest(
     timeouts={"ingest": 600.0},
     migrations=Path(__file__).parent / "migrations",
     subscribe_by_tenant=True,
+    dry_run=frozenset(tool.name for tool in TOOLS if tool.effect),
 )
 
 _INSTRUCTIONS: Final = (

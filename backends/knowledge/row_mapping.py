@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import TableClause, bindparam, delete, insert, select
 
-from backends.knowledge.tables import entities, entries, entry_tags, names, triples
+from backends.knowledge.tables import entities, entries, entry_tags, names, pending_vectors, triples
 from backends.knowledge.text_keys import digest, fold
 from backends.knowledge.unit_of_work import EntityType, UnitOfWork
 from gateway.contract import Json
@@ -44,6 +44,19 @@ def entry_from_row(row: Any) -> Json:
 
 _INSERT_TAGS: Final = insert(entry_tags)
 _DELETE_TAGS: Final = delete(entry_tags).where(entry_tags.c.entry_id == bindparam("untagged"))
+
+
+_QUEUE: Final = insert(pending_vectors)
+_UNQUEUE: Final = delete(pending_vectors).where(pending_vectors.c.entry_id == bindparam("queued"))
+_TEXT_FIELDS: Final = ("topic", "content", "tags")
+
+
+async def _sync_entry(unit: UnitOfWork, id_: str, before: Json | None, after: Json | None) -> None:
+    await _sync_entry_tags(unit, id_, before, after)
+    if after is not None and (before is None or any(before[name] != after[name] for name in _TEXT_FIELDS)):
+        if before is not None or after["version"] > 1:
+            await unit.connection.execute(_UNQUEUE, {"queued": id_})
+        await unit.connection.execute(_QUEUE, {"entry_id": id_})
 
 
 async def _sync_entry_tags(unit: UnitOfWork, id_: str, before: Json | None, after: Json | None) -> None:
@@ -118,7 +131,7 @@ def name_keys(entity: Json) -> list[str]:
 
 
 MAPPERS: Final[dict[EntityType, RowMapper]] = {
-    "entry": RowMapper(entries, _entry_row, entry_from_row, _sync_entry_tags),
+    "entry": RowMapper(entries, _entry_row, entry_from_row, _sync_entry),
     "triple": RowMapper(triples, _triple_row, triple_from_row, _sync_nothing),
     "entity": RowMapper(entities, _entity_row, entity_from_row, _sync_entity_names),
 }

@@ -40,6 +40,8 @@ async def update(context: CallContext, arguments: Json) -> ToolResult:
 
 async def query(context: CallContext, arguments: Json) -> ToolResult:
     started = perf_counter()
+    if entry_query.search_text(arguments) and arguments.get("cursor") is None:
+        await context.service.prepare_search(context.caller)
     async with context.open() as unit:
         page = await entry_query.query(unit, arguments)
     data = {**page.as_json(), "retrieval_ms": round((perf_counter() - started) * 1000, 3)}

@@ -66,6 +66,10 @@ class UnitOfWork:
     max_bytes: int | None = None
     """Quota for the stored bytes of all changes; None is unlimited."""
     semantic: SemanticSearch | None = None
+    fuse_ranks: bool = False
+    """Whether word and semantic hits are combined by their ranks instead of their scores."""
+    languages: tuple[str, ...] = ("english",)
+    """Languages whose word forms a search finds."""
     recorded: list[RecordedTransaction] = field(default_factory=list[RecordedTransaction])
     now: str = field(default_factory=timestamps.now)
     row_cache: dict[tuple[EntityType, str], Any] = field(default_factory=dict[tuple[EntityType, str], Any])
@@ -76,6 +80,8 @@ class UnitOfWork:
 
     async def begin_writing(self) -> None:
         """Lock the tenant's memory for writing. Call it before reading the rows that will be changed."""
+        if self._writer_state is not None:
+            return
         # On engines with concurrent writers, the UPDATE takes the row lock that serializes them.
         row = (await self.connection.execute(_LOCK_CLOCK)).first()
         if row is None:

@@ -50,5 +50,11 @@ def parse(uri: str) -> ResourceUri | None:
     return ResourceUri(base, unquote(id_) if id_ else None, parse_qs(query or ""))
 
 
+def list_of(uri: str) -> str:
+    """Return the URI of the list that the item with this URI is in; a list's own URI without its query."""
+    match = _PATTERN.fullmatch(uri)
+    return match[1] if match is not None else uri
+
+
 def item_uri(kind: EntityType, id_: str) -> str:
     return f"{LISTS[kind]}/{id_}"

@@ -7,6 +7,7 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from backends.knowledge.search.index import Hit, IndexScan
+from backends.knowledge.search.word_forms import common_prefix, stems
 from backends.knowledge.sql import Condition, statement
 from gateway.contract import Json
 
@@ -20,6 +21,7 @@ _JSON_STRINGS: Final = "SELECT value FROM jsonb_array_elements_text(CAST({value}
 _JSON_INTEGERS: Final = (
     "SELECT CAST(value AS BIGINT) FROM jsonb_array_elements_text(CAST({value} AS jsonb)) AS given (value)"
 )
+_MIN_PREFIX: Final = 4
 _SPECIAL: Final = re.compile(r"['\\]")
 
 
@@ -33,9 +35,18 @@ class TextSearch:
         return _JSON_INTEGERS.format(value=value)
 
     async def search_words(
-        self, connection: AsyncConnection, words: Sequence[str], condition: Condition, limit: int
+        self,
+        connection: AsyncConnection,
+        words: Sequence[str],
+        condition: Condition,
+        limit: int,
+        languages: tuple[str, ...] = (),
     ) -> list[Hit]:
-        return await _search(connection, [_quote(word) for word in words], condition, limit)
+        # The words that rows contain cannot be listed cheaply: all words that begin like a long stem count as forms.
+        found = {each for word in words for each in stems(word, languages).values()}
+        prefixes = sorted(prefix for prefix in map(common_prefix, found) if len(prefix) >= _MIN_PREFIX)
+        terms = [*map(_quote, words), *(f"{_quote(prefix)}:*" for prefix in prefixes)]
+        return await _search(connection, terms, condition, limit)
 
     async def search_prefixes(
         self, connection: AsyncConnection, words: Sequence[str], condition: Condition, limit: int
