@@ -75,10 +75,15 @@ def server(host: Host) -> Server[Any]:
         return await dispatcher.call(open_call(service, ctx), params.name, params.arguments or {})
 
     async def read_resource(ctx: Ctx, params: ReadResourceRequestParams) -> Json:
-        async with open_call(service, ctx).open() as unit:
+        context = open_call(service, ctx)
+        if resources.is_search(str(params.uri)):
+            await service.prepare_search(context.caller)
+        async with context.open() as unit:
             return await resources.read(unit, str(params.uri))
 
     async def subscribe(ctx: Ctx, params: SubscribeRequestParams) -> Json:
+        async with open_call(service, ctx).open() as unit:
+            await resources.check_subscribable(unit, str(params.uri))
         service.notifier.subscribe(host.current_call().caller.tenant, str(params.uri))
         return {}
 

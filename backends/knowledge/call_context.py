@@ -81,6 +81,8 @@ class CallContext:
     meta: Json
     unit: UnitOfWork | None = None
     """The unit of work that the whole call shares; None if each step opens its own."""
+    is_preview: bool = False
+    """Whether the shared unit of work is rolled back at the end of the call."""
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[UnitOfWork]:
@@ -106,7 +108,7 @@ class CallContext:
         """Run all steps of the call in one unit of work and roll it back at the end of the block."""
         try:
             async with self.service.open(self.caller, self.actor) as unit:
-                yield replace(self, unit=unit), unit
+                yield replace(self, unit=unit, is_preview=True), unit
                 raise _RollBack
         except _RollBack:
             pass

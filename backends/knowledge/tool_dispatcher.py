@@ -35,14 +35,18 @@ class ToolDispatcher:
         if tool.effect:
             provenance.check_confidence(arguments, self._service.options.min_confidence)
         await self._resume(context)
-        return (await self._run(tool, context, arguments)).as_result()
+        if tool.effect and read_flag(context.meta, "dryRun"):
+            async with context.preview() as (inner, unit):
+                result = preview(await tool.run(inner, arguments), unit.recorded)
+            return result.as_result()
+        result = await self._run(tool, context, arguments)
+        if tool.finish is not None:
+            result = await tool.finish(context, arguments, result)
+        return result.as_result()
 
     async def _run(self, tool: Tool, context: CallContext, arguments: Json) -> ToolResult:
         if not tool.effect:
             return await tool.run(context, arguments)
-        if read_flag(context.meta, "dryRun"):
-            async with context.preview() as (inner, unit):
-                return preview(await tool.run(inner, arguments), unit.recorded)
         if (word := context.meta.get("idempotencyKey")) is None:
             return await tool.run(context, arguments)
         key = IdempotencyKey(context.caller.principal, tool.name, word, arguments)

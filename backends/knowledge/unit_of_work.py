@@ -98,6 +98,11 @@ class UnitOfWork:
         self._writer_state.last_id = ids.next_id(self._writer_state.last_id, time.time_ns() // 1_000_000)
         return self._writer_state.last_id
 
+    def observe_id(self, id_: str) -> None:
+        """Make later ids sort after this one, which another memory made."""
+        assert self._writer_state is not None
+        self._writer_state.last_id = max(self._writer_state.last_id, id_)
+
     def new_number(self) -> int:
         """Return the next row number; the full-text index refers to rows by number."""
         assert self._writer_state is not None
@@ -127,7 +132,8 @@ class UnitOfWork:
         values: Json = {"last_id": self._writer_state.last_id, "last_number": self._writer_state.last_number}
         values["stored_bytes"] = self._writer_state.stored_bytes
         if self.recorded:
-            values["last_transaction"] = self.recorded[-1].id
+            newest = max(transaction.id for transaction in self.recorded)
+            values["last_transaction"] = max(newest, await self.last_transaction() or "")
         await self.connection.execute(_SAVE_CLOCK, values)
 
     async def last_transaction(self) -> str | None:

@@ -14,13 +14,14 @@ ENTITIES: Final = "knowledge://graph/entities"
 TRANSACTIONS: Final = "knowledge://history/transactions"
 CONFLICTS: Final = "knowledge://conflicts"
 INGESTIONS: Final = "knowledge://ingestions"
+STATS: Final = "knowledge://stats"
 
 _MAX_QUERY_FIELDS: Final = 64
 
 LISTS: Final[dict[EntityType, str]] = {"entry": ENTRIES, "triple": TRIPLES, "entity": ENTITIES}
 
 _PATTERN: Final = re.compile(
-    rf"({'|'.join(map(re.escape, (ENTRIES, TRIPLES, ENTITIES, TRANSACTIONS, CONFLICTS, INGESTIONS)))})"
+    rf"({'|'.join(map(re.escape, (ENTRIES, TRIPLES, ENTITIES, TRANSACTIONS, CONFLICTS, INGESTIONS, STATS)))})"
     r"(?:/([^/?#]+))?(?:\?([^#]*))?"
 )
 

@@ -21,7 +21,15 @@ _JSON_STRINGS: Final = "SELECT value FROM jsonb_array_elements_text(CAST({value}
 _JSON_INTEGERS: Final = (
     "SELECT CAST(value AS BIGINT) FROM jsonb_array_elements_text(CAST({value} AS jsonb)) AS given (value)"
 )
-_MIN_PREFIX: Final = 4
+_CONFIGURATIONS: Final = frozenset(
+    "arabic armenian basque catalan danish dutch english finnish french german greek hindi hungarian indonesian irish"
+    " italian lithuanian nepali norwegian portuguese romanian russian serbian spanish swedish tamil turkish yiddish".split()
+)
+"""Text search configurations of PostgreSQL that are also Snowball languages."""
+_FORM_CHECK: Final = (
+    "to_tsvector('{language}', plain_words(entries.topic || ' ' || entries.tags || ' ' || entries.content))"
+    " @@ to_tsquery('{language}', :exact)"
+)
 _SPECIAL: Final = re.compile(r"['\\]")
 
 
@@ -42,11 +50,20 @@ class TextSearch:
         limit: int,
         languages: tuple[str, ...] = (),
     ) -> list[Hit]:
-        # The words that rows contain cannot be listed cheaply: all words that begin like a long stem count as forms.
-        found = {each for word in words for each in stems(word, languages).values()}
-        prefixes = sorted(prefix for prefix in map(common_prefix, found) if len(prefix) >= _MIN_PREFIX)
-        terms = [*map(_quote, words), *(f"{_quote(prefix)}:*" for prefix in prefixes)]
-        return await _search(connection, terms, condition, limit)
+        exact = [_quote(word) for word in words]
+        known = tuple(language for language in languages if language in _CONFIGURATIONS)
+        found = {each for word in words for each in stems(word, known).values()}
+        if not found:
+            return await _search(connection, exact, condition, limit)
+        # Words that begin like a stem are found quickly; the server's own stemmer then checks those rows.
+        prefixes = [f"{_quote(prefix)}:*" for prefix in sorted(map(common_prefix, found))]
+        checks = " OR ".join(_FORM_CHECK.format(language=language) for language in known)
+        any_word = " | ".join(exact)
+        forms = Condition(
+            f"{condition.sql} AND (entries.words @@ to_tsquery('simple', :exact) OR {checks})",
+            {**condition.values, "exact": any_word},
+        )
+        return await _search(connection, [*exact, *prefixes], forms, limit)
 
     async def search_prefixes(
         self, connection: AsyncConnection, words: Sequence[str], condition: Condition, limit: int

@@ -3,9 +3,10 @@
 from functools import lru_cache
 from typing import Any, Final
 
-import snowballstemmer
+import snowballstemmer  # pyright: ignore[reportMissingTypeStubs]
 
-LANGUAGES: Final[frozenset[str]] = frozenset(snowballstemmer.algorithms())
+_snowball: Final[Any] = snowballstemmer
+LANGUAGES: Final[frozenset[str]] = frozenset(_snowball.algorithms())
 _MIN_STEM: Final = 3
 """Shorter stems are the beginning of too many other words."""
 
@@ -17,7 +18,7 @@ def stem(word: str, language: str) -> str:
 
 @lru_cache
 def _stemmer(language: str) -> Any:
-    return snowballstemmer.stemmer(language)
+    return _snowball.stemmer(language)
 
 
 def stems(word: str, languages: tuple[str, ...]) -> dict[str, str]:

@@ -1,10 +1,10 @@
 """The embedder: turns texts into vectors. Import this module only off the event loop: it loads numpy and the model."""
 
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 import numpy as np
-import wordllama
+import wordllama  # pyright: ignore[reportMissingTypeStubs]
 from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
@@ -33,7 +33,7 @@ class WordLlamaEmbedder:
 
     def __init__(self) -> None:
         # The package looks for its own files in a folder that it does not ship, then downloads them.
-        shipped = Path(cast("str", wordllama.__file__)).parent
+        shipped = Path(wordllama.__file__).parent
         model: Any = wordllama.WordLlama
         self._model: Any = model.load(config="l2_supercat", dim=256, cache_dir=shipped, disable_download=True)
 

@@ -123,13 +123,14 @@ class SemanticService:
             if not ids:
                 return False
             texts = [text_of(row.topic, row.content, json.loads(row.tags)) for row in rows]
-            vectors = await self.embed(texts) if texts else []
-            codes: list[bytes] = await self._in_thread(self._modules.quantize, vectors) if texts else []
+            codes: list[bytes] = []
+            if texts:
+                codes = await self._in_thread(self._modules.quantize, await self.embed(texts))
             async with open_unit() as unit:
-                await self._write(unit, ids, rows, codes, vectors)
+                await self._write(unit, ids, rows, codes)
         return True
 
-    async def _write(self, unit: UnitOfWork, ids: list[str], rows: list[Any], codes: list[bytes], vectors: Any) -> None:
+    async def _write(self, unit: UnitOfWork, ids: list[str], rows: list[Any], codes: list[bytes]) -> None:
         await unit.begin_writing()
         # An entry changed since its text was read stays pending.
         current = {row.id: row.version for row in await unit.connection.execute(_VERSIONS, {"ids": ids})}
@@ -187,7 +188,7 @@ class SemanticService:
         while found := [tuple(row) for row in await connection.execute(_NEW_VECTORS, values)]:
             await self._in_thread(table.put, found)
             values["after"] = found[-1][0]
-            if table.bytes > self._cache_bytes:
+            if table.size > self._cache_bytes:
                 self._tables.pop(tenant, None)
                 found_before += await self._in_thread(table.nearest, sought, count, floor)
                 found_before = sorted(found_before, key=_best_first)[:count]
@@ -203,7 +204,7 @@ class SemanticService:
     def _keep(self, tenant: str, table: Any) -> None:
         self._tables[tenant] = table
         self._tables.move_to_end(tenant)
-        while len(self._tables) > 1 and sum(each.bytes for each in self._tables.values()) > self._cache_bytes:
+        while len(self._tables) > 1 and sum(each.size for each in self._tables.values()) > self._cache_bytes:
             self._tables.popitem(last=False)
 
 

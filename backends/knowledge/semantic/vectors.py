@@ -28,7 +28,8 @@ class VectorTable:
         return len(self._rows)
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
+        """Bytes of memory that the table takes."""
         # A dict entry of two integers takes about 100 bytes.
         return self._codes.nbytes + self._numbers.nbytes + 100 * len(self._rows)
 

@@ -45,6 +45,7 @@ async def test_semantic_hits_are_ranked_together_with_words_and_graph(semantic_g
 
 
 async def test_without_semantic_search_only_words_match(start: Any) -> None:
-    async with start() as gateway:
+    knowledge = {"module": "backends.knowledge", "options": {"semantic": False}}
+    async with start(backends={"knowledge": knowledge}) as gateway:
         await call(gateway, "store", topic="vehicle", content="Has four wheels.")
         assert (await call(gateway, "query", topic="car"))["items"] == []
