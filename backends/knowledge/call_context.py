@@ -55,6 +55,11 @@ class MemoryService:
         if await self.semantic.catch_up(caller.tenant, unit):
             self.host.spawn(self._catch_up_all(caller))
 
+    def index_in_background(self, caller: Caller) -> None:
+        """Compute the vectors of new entries before the next search needs them. The first search loads the model."""
+        if self.semantic is not None and self.semantic.is_loaded:
+            self.host.spawn(self._catch_up_all(caller))
+
     async def _catch_up_all(self, caller: Caller) -> None:
         if self.semantic is None or caller.tenant in self._catching_up:
             return
@@ -93,6 +98,8 @@ class CallContext:
             return
         async with self.service.open(self.caller, self.actor) as unit:
             yield unit
+        if unit.recorded:
+            self.service.index_in_background(self.caller)
         await self.service.notifier.notify(
             self.caller.tenant, self.ctx.session, self.ctx.request_id or 0, unit.recorded
         )

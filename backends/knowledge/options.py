@@ -1,6 +1,6 @@
 """The options of the knowledge backend."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ImportString, field_validator
 
@@ -20,9 +20,10 @@ class Options(BaseModel):
         gt=0,
         description="Maximum bytes of recorded changes per tenant. Beyond it, only deletes and undo are accepted.",
     )
-    semantic: bool | None = Field(
+    semantic: Literal["minilm", "wordllama"] | bool | None = Field(
         default=None,
-        description="Find entries by meaning with the extra `semantic`. Default: if the extra is installed.",
+        description="Find entries by meaning: with the model of the extra `semantic` (minilm) or `semantic-light`"
+        " (wordllama). Default: with the better of those that are installed.",
     )
     vector_cache_bytes: int = Field(
         default=67_108_864,

