@@ -49,6 +49,7 @@ bench: $(READY)  ## CPU per call beside a bare ASGI echo; how fast a large memor
 	@$(PY) -m bench.telemetry
 	@$(PY) -m bench
 	@$(PY) -m bench.memory
+	@$(PY) -m bench.memory_recall
 
 engines: $(READY)  ## fetch the real engines that tests run
 	@$(PY) -m tests.engines
@@ -79,10 +80,10 @@ $(READY): pyproject.toml
 	@echo "making $(VENV) …"
 	@if command -v uv >/dev/null 2>&1; then \
 	  uv venv --quiet --allow-existing $(VENV) && \
-	  uv pip install --quiet --python $(PY) -e '.[launch,otlp-grpc,postgres,redis]' --group dev; \
+	  uv pip install --quiet --python $(PY) -e '.[launch,otlp-grpc,postgres,redis,semantic,semantic-light]' --group dev; \
 	else \
 	  python3 -m venv $(VENV) && $(PY) -m pip install --quiet --upgrade 'pip>=25.1' && \
-	  $(PY) -m pip install --quiet -e '.[launch,otlp-grpc,postgres,redis]' --group dev; \
+	  $(PY) -m pip install --quiet -e '.[launch,otlp-grpc,postgres,redis,semantic,semantic-light]' --group dev; \
 	fi
 	@touch $@
 

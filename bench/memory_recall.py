@@ -28,7 +28,6 @@ from backends.knowledge.semantic.packages import MODELS, installed
 from bench.memory import percentile, run_gateway
 from bench.memory_corpus import generate, labelled_entries
 from bench.memory_rows import fill, random_words
-from bench.process import Server
 from gateway.cli.mcp_client import McpClient
 
 _OUT: Final = Path(__file__).parent / "out"
@@ -55,7 +54,7 @@ def measure_recall(folder: Path, mode: str) -> dict[str, Any]:
         began = time.perf_counter()
         _search(client, "first search")
         first = time.perf_counter() - began
-        indexing = _wait_for_vectors(folder, client)
+        indexing = _wait_for_vectors(client)
         places, timings = [], []
         for entry in labelled:
             began = time.perf_counter()
@@ -78,7 +77,7 @@ def measure_recall(folder: Path, mode: str) -> dict[str, Any]:
 
 def _import_entries(client: McpClient) -> dict[str, str]:
     """Store all entries, shuffled; return the topic of each labelled entry by id."""
-    rows = [(entry.topic, entry.content, ["labelled"]) for entry in labelled_entries()]
+    rows = [(entry.topic, entry.content, list[str]()) for entry in labelled_entries()]
     rows += [(entry.topic, entry.content, list(entry.tags)) for entry in generate(_DISTRACTORS)]
     random.Random(5).shuffle(rows)
     last, lines, topics = "", list[str](), dict[str, str]()
@@ -88,7 +87,7 @@ def _import_entries(client: McpClient) -> dict[str, str]:
         empty = dict.fromkeys(("source", "actor", "confidence", "valid_from", "valid_to"))
         item = {"id": last, "topic": topic, "content": content, "tags": tags, **empty, **times}
         lines.append(json.dumps({"type": "entry", "item": item}))
-        topics[last] = topic if tags == ["labelled"] else ""
+        topics[last] = "" if tags else topic
     for start in range(0, len(lines), 1_000):
         result = client.call("knowledge_import", {"jsonl": "\n".join(lines[start : start + 1_000])})
         assert not result["isError"], result
@@ -101,7 +100,7 @@ def _search(client: McpClient, text: str, **more: Any) -> list[dict[str, Any]]:
     return result["structuredContent"]["items"]
 
 
-def _wait_for_vectors(folder: Path, client: McpClient) -> float:
+def _wait_for_vectors(client: McpClient) -> float:
     """Wait until the background task has computed all vectors; return the seconds it took."""
     began = time.perf_counter()
     while _stats(client)["pending_vectors"] and _stats(client)["search"] != "words and graph":
@@ -117,22 +116,28 @@ def _stats(client: McpClient) -> dict[str, Any]:
 # ---- latency by size ----------------------------------------------------------------------------------------------
 
 
-def measure_latency(folder: Path, mode: str, size: int, rounds: int) -> dict[str, Any]:
+def measure_latency(folder: Path, size: int, rounds: int) -> list[dict[str, Any]]:
+    """Fill one memory and measure it with each search."""
     rng = random.Random(2)
-    settings = {"semantic": False if mode == "words" else mode}
-    with run_gateway(folder, **settings) as (_, client):
+    with run_gateway(folder, semantic=False) as (_, client):
         client.call("knowledge_store", {"topic": "first", "content": "first"})
     file = folder / "data" / "files" / "stores" / "default" / "knowledge.db"
     topics = fill(file, size, 0, rng)
+    return [_measure_mode(folder, file, mode, rng, topics, rounds) for mode in modes()]
+
+
+def _measure_mode(
+    folder: Path, file: Path, mode: str, rng: random.Random, topics: list[str], rounds: int
+) -> dict[str, Any]:
     if mode != "words":
         _fill_vectors(file, mode)
-    with run_gateway(folder, **settings) as (server, client):
+    with run_gateway(folder, semantic=False if mode == "words" else mode) as (server, client):
         queries, writes = _time_calls(client, rng, topics, rounds)
         return {
             "mode": mode,
-            "entries": size,
+            "entries": len(topics),
             "megabytes": round(file.stat().st_size / 1e6),
-            "rss_mb": round(_rss(server)),
+            "rss_mb": round(server.rss_bytes() / 1e6),
             **{f"query_p{p}_ms": round(percentile(queries, p), 1) for p in (50, 95)},
             **{f"store_p{p}_ms": round(percentile(writes, p), 1) for p in (50, 95)},
         }
@@ -154,16 +159,13 @@ def _time_calls(
     return queries, writes
 
 
-def _rss(server: Server) -> float:
-    return server.rss_bytes() / 1e6
-
-
 def _fill_vectors(file: Path, mode: str) -> None:
     model, width = _WIDTHS[mode]
     with closing(sqlite3.connect(file)) as connection:
         numbers = [number for (number,) in connection.execute("SELECT number FROM entries")]
         ((last,),) = connection.execute("SELECT last_number FROM clock")
         rows = ((number, model, last + at, secrets.token_bytes(width)) for at, number in enumerate(numbers, 1))
+        connection.execute("DELETE FROM entry_vectors")
         connection.executemany("INSERT INTO entry_vectors (number, model, sequence, vector) VALUES (?, ?, ?, ?)", rows)
         connection.execute("DELETE FROM pending_vectors")
         connection.execute("UPDATE clock SET last_number = ?", (last + len(numbers) + 1,))
@@ -190,9 +192,8 @@ def draw(path: Path, results: dict[str, Any]) -> None:
     bars = left.barh(names, [row["recall_5"] for row in results["recall"]], color=["#8a8a8a", "#c58b2a", "#1f5fa8"])
     left.bar_label(bars, [f" {row['recall_5']:.2f}" for row in results["recall"]], fontsize=9)
     left.set(xlim=(0, 1), title=f"recall@5 of {results['recall'][0]['questions']} paraphrased questions")
-    for mode, colour in zip(
-        dict.fromkeys(row["mode"] for row in results["latency"]), ("#8a8a8a", "#c58b2a", "#1f5fa8")
-    ):
+    measured = dict.fromkeys(row["mode"] for row in results["latency"])
+    for mode, colour in zip(measured, ("#8a8a8a", "#c58b2a", "#1f5fa8"), strict=False):
         rows = [row for row in results["latency"] if row["mode"] == mode]
         sizes = [row["entries"] for row in rows]
         right.plot(sizes, [row["query_p50_ms"] for row in rows], "o-", color=colour, label=_TITLES[mode])
@@ -238,10 +239,9 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="gatehouse-bench-") as folder:
             results["recall"].append(measure_recall(Path(folder), mode))
     show(console, "Recall: questions in other words than their answers", _RECALL_COLUMNS, results["recall"])
-    for mode in modes():
-        for size in options.sizes:
-            with tempfile.TemporaryDirectory(prefix="gatehouse-bench-") as folder:
-                results["latency"].append(measure_latency(Path(folder), mode, size, options.rounds))
+    for size in options.sizes:
+        with tempfile.TemporaryDirectory(prefix="gatehouse-bench-") as folder:
+            results["latency"] += measure_latency(Path(folder), size, options.rounds)
     show(console, "Growth: one search and one write at a time", _LATENCY_COLUMNS, results["latency"])
     _OUT.mkdir(parents=True, exist_ok=True)
     (_OUT / "memory_recall.json").write_text(json.dumps(results, indent=2) + "\n")

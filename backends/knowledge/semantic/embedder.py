@@ -44,7 +44,7 @@ class MiniLmEmbedder:
     """The sentence transformer all-MiniLM-L6-v2 with 8-bit weights on onnxruntime, in one thread."""
 
     name = "minilm-l6-v2-int8"
-    floor = 0.18
+    floor = 0.15
 
     def __init__(self) -> None:
         # Only the data files of these packages are used; their code is not imported.
@@ -76,7 +76,7 @@ class WordLlamaEmbedder:
     """Static token embeddings of the package `wordllama`, averaged over the tokens of a text."""
 
     name = "wordllama-l2-supercat-256"
-    floor = 0.1
+    floor = 0.08
 
     def __init__(self) -> None:
         wordllama: Any = importlib.import_module(WORDLLAMA[0])
