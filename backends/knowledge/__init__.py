@@ -1,6 +1,7 @@
 """The `knowledge` backend: a shared, versioned memory of entries and triples with search, history and undo."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -98,7 +99,13 @@ def server(host: Host) -> Server[Any]:
         async with open_call(service, ctx).open() as unit:
             return await prompts.complete(unit, params.argument.name, params.argument.value)
 
-    mcp_server = Server[Any]("knowledge", instructions=_INSTRUCTIONS)
+    @asynccontextmanager
+    async def lifespan(mcp_server: Server[Any]) -> AsyncGenerator[None]:
+        yield
+        if service.semantic is not None:
+            service.semantic.close()
+
+    mcp_server = Server[Any]("knowledge", instructions=_INSTRUCTIONS, lifespan=lifespan)
     answer_lists(
         mcp_server,
         tools=[tool.definition() for tool in TOOLS],

@@ -94,6 +94,10 @@ class SemanticService:
     def is_loaded(self) -> bool:
         return self._embedder is not None
 
+    def close(self) -> None:
+        """End the thread; a batch in progress is finished first."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
     async def embed(self, texts: list[str]) -> Any:
         """Return one unit vector per text, computed off the event loop."""
         await self._load()

@@ -129,14 +129,19 @@ async def test_memory_larger_than_the_cache_is_searched_in_batches(with_model: A
             assert await first_hit(gateway, "login credentials") == SIGN_IN
 
 
+def embedder_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("knowledge-embedder")}
+
+
 async def test_model_is_loaded_by_the_first_search_and_not_before(with_model: Any) -> None:
     async with with_model() as gateway:
+        before = set(threading.enumerate())
         await call(gateway, "store", topic="note", content=SIGN_IN)
-        names = {thread.name.rpartition("_")[0] for thread in threading.enumerate()}
-        assert "knowledge-embedder" not in names
+        assert embedder_threads() <= before
         await call(gateway, "query", topic="login")
-        names = {thread.name.rpartition("_")[0] for thread in threading.enumerate()}
-        assert "knowledge-embedder" in names
+        (thread,) = embedder_threads() - before
+    thread.join(10)
+    assert not thread.is_alive()
 
 
 def test_exact_scan_equals_a_full_sort() -> None:
