@@ -13,6 +13,7 @@ import sqlite3
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +34,7 @@ from gateway.cli.mcp_client import McpClient
 _OUT: Final = Path(__file__).parent / "out"
 _DISTRACTORS: Final = 2_000
 _PLACES: Final = (1, 5, 10)
+_WARM_UP: Final = 5
 _NOW: Final = "2026-01-01T00:00:00.000Z"
 _WIDTHS: Final = {"minilm": ("minilm-l6-v2-int8", 384), "wordllama": ("wordllama-l2-supercat-256", 256)}
 _TITLES: Final = {"words": "words only", "wordllama": "semantic-light (wordllama)", "minilm": "semantic (MiniLM)"}
@@ -146,17 +148,25 @@ def _measure_mode(
 def _time_calls(
     client: McpClient, rng: random.Random, topics: list[str], rounds: int
 ) -> tuple[list[float], list[float]]:
-    queries, writes = list[float](), list[float]()
-    for number in range(rounds + 5):
-        began = time.perf_counter()
+    """Time searches, then writes. The first calls do not count: they load the model, vectors and statements."""
+
+    def search() -> None:
         _search(client, f"{rng.choice(topics)} {random_words(rng, 3)}")
-        middle = time.perf_counter()
+
+    def store() -> None:
         result = client.call("knowledge_store", {"topic": random_words(rng, 3), "content": random_words(rng, 50)})
         assert not result["isError"], result
-        if number >= 5:  # the first calls load the model, the vectors and the statements
-            queries.append((middle - began) * 1e3)
-            writes.append((time.perf_counter() - middle) * 1e3)
-    return queries, writes
+
+    return _timings(search, rounds), _timings(store, rounds)
+
+
+def _timings(call: Callable[[], None], rounds: int) -> list[float]:
+    timings = list[float]()
+    for _ in range(_WARM_UP + rounds):
+        began = time.perf_counter()
+        call()
+        timings.append((time.perf_counter() - began) * 1e3)
+    return timings[_WARM_UP:]
 
 
 def _fill_vectors(file: Path, mode: str) -> None:
@@ -233,7 +243,7 @@ def main() -> int:
     parser.add_argument("--sizes", type=int, nargs="*", default=[1_000, 10_000, 100_000])
     parser.add_argument("--rounds", type=int, default=60)
     options = parser.parse_args()
-    console = Console()
+    console = Console(width=max(110, Console().width))
     results: dict[str, Any] = {"load": round(os.getloadavg()[0], 2), "recall": [], "latency": []}
     for mode in modes():
         with tempfile.TemporaryDirectory(prefix="gatehouse-bench-") as folder:
