@@ -57,6 +57,8 @@ class MiniLmEmbedder:
         self._tokenizer.enable_padding()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
+        # Without the arena, memory of a large batch is returned.
+        options.enable_cpu_mem_arena = False
         self._session = onnxruntime.InferenceSession(
             str(model / "model.onnx"), options, providers=["CPUExecutionProvider"]
         )

@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from backends.knowledge.options import Options
 from backends.knowledge.search.engines import index_for
 from backends.knowledge.search.index import Hit
+from backends.knowledge.semantic import pgvector
 from backends.knowledge.semantic.packages import choose_model
 from backends.knowledge.sql import Condition, statement
 from backends.knowledge.tables import entries, entry_vectors, pending_vectors
@@ -136,6 +137,7 @@ class SemanticService:
                 codes = await self._in_thread(self._modules.quantize, await self.embed(texts))
             async with open_unit() as unit:
                 await self._write(unit, ids, rows, codes)
+                await pgvector.add_embeddings(unit.connection)
         return True
 
     async def _write(self, unit: UnitOfWork, ids: list[str], rows: list[Any], codes: list[bytes]) -> None:
@@ -186,7 +188,10 @@ class SemanticService:
     async def _nearest(
         self, connection: AsyncConnection, tenant: str, sought: Any, count: int, floor: float
     ) -> list[tuple[int, float]]:
-        """Compare with all vectors of the tenant: those in memory, or, if they would not fit, batch by batch."""
+        """Compare with all vectors of the tenant: in the server if it can, else in memory or batch by batch."""
+        if await pgvector.is_available(connection):
+            codes: list[bytes] = await self._in_thread(self._modules.quantize, sought[None, :])
+            return await pgvector.nearest(connection, self._embedder.name, codes[0], count, floor)
         table = self._tables.get(tenant)
         if table is None:
             table = self._modules.VectorTable()
