@@ -31,7 +31,7 @@ class Embedder(Protocol):
         ...
 
     @property
-    def floor(self) -> float:
+    def min_similarity(self) -> float:
         """Cosine below which two texts have nothing in common."""
         ...
 
@@ -44,7 +44,7 @@ class MiniLmEmbedder:
     """The sentence transformer all-MiniLM-L6-v2 with 8-bit weights on onnxruntime, in one thread."""
 
     name = "minilm-l6-v2-int8"
-    floor = 0.15
+    min_similarity = 0.15
 
     def __init__(self) -> None:
         # Only the data files of these packages are used; their code is not imported.
@@ -78,7 +78,7 @@ class WordLlamaEmbedder:
     """Static token embeddings of the package `wordllama`, averaged over the tokens of a text."""
 
     name = "wordllama-l2-supercat-256"
-    floor = 0.08
+    min_similarity = 0.08
 
     def __init__(self) -> None:
         wordllama: Any = importlib.import_module(WORDLLAMA[0])

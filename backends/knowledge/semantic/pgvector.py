@@ -44,14 +44,14 @@ async def add_embeddings(connection: AsyncConnection) -> None:
 
 
 async def nearest(
-    connection: AsyncConnection, model: str, code: bytes, count: int, floor: float
+    connection: AsyncConnection, model: str, code: bytes, count: int, min_similarity: float
 ) -> list[tuple[int, float]]:
-    """Return up to `count` entry numbers with a cosine of at least `floor`, the most similar first."""
+    """Return up to `count` entry numbers with a cosine of at least `min_similarity`, the most similar first."""
     schema = await _schema(connection)
     assert schema is not None
     values = {"sought": _literal(code), "model": model, "count": count}
     rows = await connection.execute(statement(_NEAREST.format(schema=schema)), values)
-    return [(number, round(min(similarity, 1.0), 6)) for number, similarity in rows if similarity >= floor]
+    return [(number, round(min(similarity, 1.0), 6)) for number, similarity in rows if similarity >= min_similarity]
 
 
 def _literal(code: bytes) -> str:

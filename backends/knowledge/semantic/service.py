@@ -175,10 +175,10 @@ class SemanticService:
         limit: int,
     ) -> list[Hit]:
         """Return up to `limit` entries that match the condition and resemble the text, the most similar first."""
-        sought, floor = (await self.embed([text]))[0], self._embedder.floor
+        sought, min_similarity = (await self.embed([text]))[0], self._embedder.min_similarity
         count = 2 * limit
         while True:
-            near = await self._nearest(connection, tenant, sought, count, floor)
+            near = await self._nearest(connection, tenant, sought, count, min_similarity)
             hits = await _matching(connection, near, condition)
             if len(hits) >= limit or len(near) < count:
                 return hits[:limit]
@@ -186,12 +186,12 @@ class SemanticService:
             count *= 8
 
     async def _nearest(
-        self, connection: AsyncConnection, tenant: str, sought: Any, count: int, floor: float
+        self, connection: AsyncConnection, tenant: str, sought: Any, count: int, min_similarity: float
     ) -> list[tuple[int, float]]:
         """Compare with all vectors of the tenant: in the server if it can, else in memory or batch by batch."""
         if await pgvector.is_available(connection):
             codes: list[bytes] = await self._in_thread(self._modules.quantize, sought[None, :])
-            return await pgvector.nearest(connection, self._embedder.name, codes[0], count, floor)
+            return await pgvector.nearest(connection, self._embedder.name, codes[0], count, min_similarity)
         table = self._tables.get(tenant)
         if table is None:
             table = self._modules.VectorTable()
@@ -202,12 +202,12 @@ class SemanticService:
             values["after"] = found[-1][0]
             if table.size > self._cache_bytes:
                 self._tables.pop(tenant, None)
-                found_before += await self._in_thread(table.nearest, sought, count, floor)
+                found_before += await self._in_thread(table.nearest, sought, count, min_similarity)
                 found_before = sorted(found_before, key=_best_first)[:count]
                 table = self._modules.VectorTable()
             if len(found) < _READ_ROWS:
                 break
-        nearest = await self._in_thread(table.nearest, sought, count, floor)
+        nearest = await self._in_thread(table.nearest, sought, count, min_similarity)
         if not found_before:
             self._keep(tenant, table)
             return nearest

@@ -55,14 +55,14 @@ class VectorTable:
         )
         self._numbers, self._codes = numbers, codes
 
-    def nearest(self, sought: Vectors, count: int, floor: float) -> list[tuple[int, float]]:
-        """Return up to `count` entry numbers with a cosine of at least `floor`, the most similar first."""
+    def nearest(self, sought: Vectors, count: int, min_similarity: float) -> list[tuple[int, float]]:
+        """Return up to `count` entry numbers with a cosine of at least `min_similarity`, the most similar first."""
         used = len(self._rows)
-        return nearest(self._numbers[:used], self._codes[:used], sought, count, floor)
+        return nearest(self._numbers[:used], self._codes[:used], sought, count, min_similarity)
 
 
 def nearest(
-    numbers: NDArray[np.int64], codes: NDArray[np.int8], sought: Vectors, count: int, floor: float
+    numbers: NDArray[np.int64], codes: NDArray[np.int8], sought: Vectors, count: int, min_similarity: float
 ) -> list[tuple[int, float]]:
     """Compare all vectors with the sought one, in batches."""
     best_numbers, best = np.empty(0, np.int64), np.empty(0, np.float32)
@@ -70,7 +70,7 @@ def nearest(
     for start in range(0, len(numbers), _BATCH_ROWS):
         batch = slice(start, start + _BATCH_ROWS)
         scores = codes[batch].astype(np.float32) @ scaled
-        keep = scores >= floor
+        keep = scores >= min_similarity
         best_numbers, best = np.concatenate((best_numbers, numbers[batch][keep])), np.concatenate((best, scores[keep]))
         if len(best) > count:
             top = np.argpartition(-best, count - 1)[:count]

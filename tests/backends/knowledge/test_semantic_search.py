@@ -108,8 +108,8 @@ async def test_meaning_respects_tags_and_tenants(with_model: Any) -> None:
         await call(gateway, "store", topic="note", content=SIGN_IN, tags=["auth"])
         assert await first_hit(gateway, "login credentials", tags=["auth"]) == SIGN_IN
         assert await first_hit(gateway, "login credentials", tags=["other"]) is None
-        stranger = gateway.as_(await gateway.new_key("other", "mallory"))
-        assert await first_hit(stranger, "login credentials") is None
+        mallory = gateway.as_(await gateway.new_key("other", "mallory"))
+        assert await first_hit(mallory, "login credentials") is None
 
 
 async def test_entries_from_before_the_model_was_enabled_are_found(with_model: Any, start: Any) -> None:
