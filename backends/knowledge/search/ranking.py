@@ -41,7 +41,7 @@ class Ranked(NamedTuple):
 
 
 _RANK_CONSTANT: Final = 10
-"""Smaller values favour the first places. On the labelled set of `bench.memory_recall`, 10 gave a better recall than 60."""
+"""Smaller values favour the first places. On the labelled set of the benchmark, 10 gave a better recall than 60."""
 _NEIGHBOUR_BONUS: Final = 0.01
 
 
